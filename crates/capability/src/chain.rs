@@ -1,0 +1,244 @@
+//! The links of a capability in order, with the signatures of who passed them on.
+//!
+//! Each link after the first is signed by the identity of the link before it. Otherwise whoever
+//! merely sees a capability, secret included, could pass it on to himself.
+
+use levada_core::{Identity, Params, SecretKey, Signature, label, sha256, wire};
+
+use crate::error::{ChainError, Widening};
+use crate::link::{self, LinkBody, Origin, Secret};
+use crate::rights::Rights;
+use crate::{LinkId, SessionId};
+
+/// Well-formed links and signatures. Whether they hold, [`Chain::check_narrowing`],
+/// [`Chain::check_signatures`] and the verification by the node say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    first: Link,
+    origin: Origin,
+    rest: Vec<Next>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Link {
+    /// The bytes received are the bytes that count.
+    bytes: Vec<u8>,
+    body: LinkBody,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Next {
+    link: Link,
+    /// By the identity of the link before this one.
+    signature: Signature,
+}
+
+impl Chain {
+    /// Most links in a chain.
+    pub const MAX_LINKS: usize = 16;
+    /// Most bytes in all links together; so every chain fits into one message.
+    pub const MAX_LEN: usize = 192 * 1024;
+
+    /// Reads links and their signatures, one for each link after the first. Only their form is
+    /// checked.
+    ///
+    /// # Errors
+    /// [`ChainError::Length`], [`ChainError::TooLong`], [`ChainError::Signatures`] or
+    /// [`ChainError::Malformed`].
+    pub fn decode(
+        links: Vec<Vec<u8>>,
+        signatures: &[impl AsRef<[u8]>],
+    ) -> Result<Self, ChainError> {
+        if links.is_empty() || links.len() > Self::MAX_LINKS {
+            return Err(ChainError::Length);
+        }
+        if links.iter().map(Vec::len).sum::<usize>() > Self::MAX_LEN {
+            return Err(ChainError::TooLong);
+        }
+        if signatures.len() + 1 != links.len() {
+            return Err(ChainError::Signatures);
+        }
+        let mut links = links.into_iter();
+        let bytes = links.next().ok_or(ChainError::Length)?;
+        let (body, origin) = link::decode_first(&bytes).ok_or(ChainError::Malformed(1))?;
+        let rest = links
+            .zip(signatures)
+            .enumerate()
+            .map(|(i, (bytes, signature))| Next::decode(bytes, signature.as_ref(), i + 2));
+        Ok(Self { first: Link { bytes, body }, origin, rest: rest.collect::<Result<_, _>>()? })
+    }
+
+    /// The node of the session: the only one that can verify the capability.
+    pub fn node(&self) -> Identity {
+        self.origin.node
+    }
+
+    /// The session that the capability is for.
+    pub fn session(&self) -> SessionId {
+        self.origin.session
+    }
+
+    /// Who holds the last link.
+    pub fn holder(&self) -> Identity {
+        self.last().body.identity
+    }
+
+    /// What each link says, in order.
+    pub fn links(&self) -> impl Iterator<Item = &LinkBody> {
+        self.all().map(|link| &link.body)
+    }
+
+    /// What the last link says, which is what the capability permits if the chain holds.
+    pub fn last_link(&self) -> &LinkBody {
+        &self.last().body
+    }
+
+    /// The encoded links, in order.
+    pub fn link_bytes(&self) -> impl Iterator<Item = &[u8]> {
+        self.all().map(|link| link.bytes.as_slice())
+    }
+
+    /// The signatures of the links after the first, in order.
+    pub fn signatures(&self) -> impl Iterator<Item = &Signature> {
+        self.rest.iter().map(|next| &next.signature)
+    }
+
+    /// Every identity of the chain, in order: who may revoke.
+    pub fn identities(&self) -> Vec<Identity> {
+        self.links().map(|link| link.identity).collect()
+    }
+
+    /// The id of every link, in order: what a revocation names.
+    pub fn ids(&self) -> Vec<LinkId> {
+        (1..=self.count()).map(|count| self.id(count)).collect()
+    }
+
+    /// The id of the last link.
+    pub fn last_id(&self) -> LinkId {
+        self.id(self.count())
+    }
+
+    /// The parameters of all links together, if every link permits at most what the one before
+    /// it does.
+    ///
+    /// # Errors
+    /// [`ChainError::Widened`] names the first link that does not, and why.
+    pub fn check_narrowing(&self) -> Result<Params, ChainError> {
+        let mut params = self.first.body.params.clone();
+        let mut previous = &self.first.body;
+        for (i, next) in self.rest.iter().enumerate() {
+            let body = &next.link.body;
+            narrow(previous, &mut params, body)
+                .map_err(|how| ChainError::Widened { link: i + 2, how })?;
+            previous = body;
+        }
+        Ok(params)
+    }
+
+    /// Whether every link after the first is signed by the identity of the link before it.
+    ///
+    /// # Errors
+    /// [`ChainError::Signature`] names the first one that is not.
+    pub fn check_signatures(&self) -> Result<(), ChainError> {
+        for ((i, next), signer) in self.rest.iter().enumerate().zip(self.links()) {
+            signer
+                .identity
+                .verify(label::LINK_SIGNATURE, &self.digest(i + 2), &next.signature)
+                .map_err(|_| ChainError::Signature(i + 2))?;
+        }
+        Ok(())
+    }
+
+    /// A chain of one link, for a session of `origin`.
+    pub(crate) fn from_first(bytes: Vec<u8>) -> Result<Self, ChainError> {
+        Self::decode(vec![bytes], &[] as &[&[u8]])
+    }
+
+    /// Adds a link that `key`, the holder of the last one, signs.
+    pub(crate) fn push(
+        &mut self,
+        bytes: Vec<u8>,
+        body: LinkBody,
+        key: &SecretKey,
+    ) -> Result<(), ChainError> {
+        if self.count() == Self::MAX_LINKS {
+            return Err(ChainError::Length);
+        }
+        if self.link_bytes().map(<[u8]>::len).sum::<usize>() + bytes.len() > Self::MAX_LEN {
+            return Err(ChainError::TooLong);
+        }
+        let parts: Vec<&[u8]> = self.link_bytes().chain([bytes.as_slice()]).collect();
+        let signature = key.sign(label::LINK_SIGNATURE, &sha256(&parts));
+        self.rest.push(Next { link: Link { bytes, body }, signature });
+        Ok(())
+    }
+
+    /// The secret of the last link, which only who knows `root` can derive from the links alone.
+    pub(crate) fn secret(&self, root: &[u8; 32]) -> Secret {
+        let first = link::next_secret(root, &self.first.bytes);
+        self.rest.iter().fold(first, |secret, next| link::next_secret(&secret, &next.link.bytes))
+    }
+
+    fn count(&self) -> usize {
+        1 + self.rest.len()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Link> {
+        std::iter::once(&self.first).chain(self.rest.iter().map(|next| &next.link))
+    }
+
+    fn last(&self) -> &Link {
+        self.rest.last().map_or(&self.first, |next| &next.link)
+    }
+
+    /// What is signed: the hash of the first `count` links.
+    fn digest(&self, count: usize) -> [u8; 32] {
+        sha256(&self.link_bytes().take(count).collect::<Vec<_>>())
+    }
+
+    /// The id of the link at the end of the first `count`. Links tell their own length, so that
+    /// joining them is injective.
+    fn id(&self, count: usize) -> LinkId {
+        let links = self.link_bytes().take(count);
+        let parts: Vec<&[u8]> = std::iter::once(label::LINK_ID.as_bytes()).chain(links).collect();
+        LinkId::from_bytes(sha256(&parts))
+    }
+}
+
+// The longest presentation: links and signatures with their protobuf headers, the proof, and the
+// operation around them.
+const _: () = assert!(Chain::MAX_LEN + Chain::MAX_LINKS * (64 + 16) + 128 <= wire::MAX_MESSAGE);
+
+impl Next {
+    fn decode(bytes: Vec<u8>, signature: &[u8], number: usize) -> Result<Self, ChainError> {
+        let signature = signature.try_into().map_err(|_| ChainError::Signatures)?;
+        let body = link::decode_next(&bytes).ok_or(ChainError::Malformed(number))?;
+        Ok(Self { link: Link { bytes, body }, signature })
+    }
+}
+
+/// Whether `next` permits at most what `previous` does; `params` are those of all links before
+/// `next`, and then of `next` too.
+pub(crate) fn narrow(
+    previous: &LinkBody,
+    params: &mut Params,
+    next: &LinkBody,
+) -> Result<(), Widening> {
+    if !previous.rights.contains(Rights::DISTRIBUTE) {
+        return Err(Widening::Distribute);
+    }
+    if !previous.rights.contains(next.rights) {
+        return Err(Widening::Rights);
+    }
+    if next.expires > previous.expires {
+        return Err(Widening::Expiry);
+    }
+    if next.uses > previous.uses {
+        return Err(Widening::Uses);
+    }
+    if let Some((key, _)) = next.params.iter().find(|(key, _)| params.value(key).is_some()) {
+        // The key may be a stranger's, and as long as a link.
+        return Err(Widening::Parameter(key.chars().take(64).collect()));
+    }
+    params.merge(&next.params).map_err(|_| Widening::Parameter(String::new()))
+}

@@ -1,0 +1,186 @@
+//! What a record carries: a sequence of whole frames.
+//!
+//! The first byte of a frame is its type in the low 4 bits and flags in the high 4. Numbers are
+//! varints (RFC 9000 section 16).
+
+use crate::{Error, varint};
+
+const DATA: u8 = 1;
+const WINDOW: u8 = 2;
+const RESET: u8 = 3;
+const PING: u8 = 4;
+const PONG: u8 = 5;
+const HELLO: u8 = 6;
+const CLOSE: u8 = 7;
+
+/// On DATA: the message ends here.
+pub(crate) const END: u8 = 0x10;
+/// On DATA: no more messages follow in this direction.
+pub(crate) const FIN: u8 = 0x20;
+/// On the DATA frame that opens a stream: its class is bulk.
+pub(crate) const BULK: u8 = 0x40;
+
+/// The longest text of a CLOSE frame, in bytes.
+pub(crate) const MAX_REASON: usize = 256;
+
+/// The longest frame that is neither DATA nor CLOSE.
+pub(crate) const MAX_CONTROL: usize = 1 + 8 + 8 + 8;
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Frame<'a> {
+    /// Part of a message. A stream's first frame opens it: no bytes, and no flag but [`BULK`].
+    Data { stream: u64, flags: u8, bytes: &'a [u8] },
+    /// The receiver takes this much in all; stream 0 stands for the connection.
+    Window { stream: u64, limit: u64 },
+    /// Aborts both directions of a stream.
+    Reset { stream: u64, code: u64 },
+    /// Asks for a PONG with the same bytes.
+    Ping([u8; 8]),
+    /// Answers a PING.
+    Pong([u8; 8]),
+    /// The first frame of each side: versions it speaks, and its block length (0 for `auto`).
+    Hello { min: u64, max: u64, block: u64 },
+    /// The last frame of a connection.
+    Close { code: u64, reason: &'a str },
+}
+
+/// Appends what goes in front of `length` bytes of data.
+pub(crate) fn put_data_header(buffer: &mut Vec<u8>, stream: u64, flags: u8, length: usize) {
+    buffer.push(DATA | flags);
+    varint::put(buffer, stream);
+    varint::put(buffer, length as u64);
+}
+
+impl<'a> Frame<'a> {
+    /// Takes one frame from the front of a record's content.
+    pub(crate) fn take(rest: &mut &'a [u8]) -> Result<Self, Error> {
+        let (&first, tail) = rest.split_first().ok_or(CUT_OFF)?;
+        *rest = tail;
+        let flags = first & 0xf0;
+        let frame = match first & 0x0f {
+            DATA if flags & !(END | FIN | BULK) == 0 => {
+                let stream = number(rest)?;
+                let length = number(rest)?;
+                return Ok(Self::Data { stream, flags, bytes: bytes(rest, length)? });
+            }
+            WINDOW => Self::Window { stream: number(rest)?, limit: number(rest)? },
+            RESET => Self::Reset { stream: number(rest)?, code: number(rest)? },
+            PING => Self::Ping(eight(rest)?),
+            PONG => Self::Pong(eight(rest)?),
+            HELLO => Self::Hello { min: number(rest)?, max: number(rest)?, block: number(rest)? },
+            CLOSE => {
+                let code = number(rest)?;
+                let length = number(rest)?;
+                if length > MAX_REASON as u64 {
+                    return Err(Error::Protocol("a long reason"));
+                }
+                let reason = std::str::from_utf8(bytes(rest, length)?);
+                Self::Close { code, reason: reason.map_err(|_| Error::Protocol("not UTF-8"))? }
+            }
+            _ => return Err(Error::Protocol("an unknown frame")),
+        };
+        if flags != 0 { Err(Error::Protocol("an unknown flag")) } else { Ok(frame) }
+    }
+
+    /// Appends this frame.
+    pub(crate) fn put(&self, buffer: &mut Vec<u8>) {
+        let mut control = |kind, numbers: &[u64]| {
+            buffer.push(kind);
+            numbers.iter().for_each(|&number| varint::put(buffer, number));
+        };
+        match *self {
+            Self::Window { stream, limit } => control(WINDOW, &[stream, limit]),
+            Self::Reset { stream, code } => control(RESET, &[stream, code]),
+            Self::Hello { min, max, block } => control(HELLO, &[min, max, block]),
+            Self::Ping(token) => {
+                buffer.push(PING);
+                buffer.extend_from_slice(&token);
+            }
+            Self::Pong(token) => {
+                buffer.push(PONG);
+                buffer.extend_from_slice(&token);
+            }
+            Self::Data { stream, flags, bytes } => {
+                put_data_header(buffer, stream, flags, bytes.len());
+                buffer.extend_from_slice(bytes);
+            }
+            Self::Close { code, reason } => {
+                control(CLOSE, &[code, reason.len() as u64]);
+                buffer.extend_from_slice(reason.as_bytes());
+            }
+        }
+    }
+}
+
+const CUT_OFF: Error = Error::Protocol("a frame that is cut off");
+
+fn number(rest: &mut &[u8]) -> Result<u64, Error> {
+    varint::take(rest).ok_or(CUT_OFF)
+}
+
+fn bytes<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], Error> {
+    let length = usize::try_from(length).map_err(|_| CUT_OFF)?;
+    let (bytes, tail) = rest.split_at_checked(length).ok_or(CUT_OFF)?;
+    *rest = tail;
+    Ok(bytes)
+}
+
+fn eight(rest: &mut &[u8]) -> Result<[u8; 8], Error> {
+    let (token, tail) = rest.split_first_chunk().ok_or(CUT_OFF)?;
+    *rest = tail;
+    Ok(*token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_what_is_written() {
+        bolero::check!().with_type::<Vec<u8>>().for_each(|input| {
+            let mut rest = input.as_slice();
+            while let Ok(frame) = Frame::take(&mut rest) {
+                let mut again = Vec::new();
+                frame.put(&mut again);
+                assert_eq!(Frame::take(&mut again.as_slice()), Ok(frame));
+            }
+        });
+    }
+
+    #[test]
+    fn every_frame_round_trips_and_is_refused_when_cut_off() {
+        let token = [9; 8];
+        for frame in [
+            Frame::Data { stream: 5, flags: END | FIN, bytes: b"hello" },
+            Frame::Data { stream: 70, flags: BULK, bytes: &[1; 100] },
+            Frame::Window { stream: 0, limit: varint::MAX },
+            Frame::Reset { stream: 1, code: 7 },
+            Frame::Ping(token),
+            Frame::Pong(token),
+            Frame::Hello { min: 1, max: 1, block: 4096 },
+            Frame::Close { code: 3, reason: "wegen Umbaus geschlossen" },
+        ] {
+            let mut bytes = Vec::new();
+            frame.put(&mut bytes);
+            let mut rest = bytes.as_slice();
+            assert_eq!(Frame::take(&mut rest), Ok(frame));
+            assert!(rest.is_empty());
+            for cut in 0..bytes.len() {
+                assert!(Frame::take(&mut &bytes[..cut]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_types_and_flags_are_refused() {
+        for first in (0..=255u8).filter(|first| !(1..=7).contains(&(first & 15))) {
+            assert!(Frame::take(&mut [&[first][..], &[0; 40]].concat().as_slice()).is_err());
+        }
+        assert!(Frame::take(&mut &[DATA | 0x80, 1, 0][..]).is_err());
+        assert!(Frame::take(&mut &[WINDOW | END, 1, 0][..]).is_err());
+        assert!(
+            Frame::take(&mut [&[CLOSE, 0, 0x41, 1][..], &[b'x'; 257]].concat().as_slice()).is_err()
+        );
+    }
+}

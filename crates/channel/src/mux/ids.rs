@@ -1,0 +1,84 @@
+//! Numbers of streams: the client's are odd from 1, the server's even from 2, each without a gap.
+
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// What is known of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IdState {
+    /// The next one that the peer may open.
+    NextOfPeer,
+    /// Opened at some time.
+    Used,
+    /// Not opened by anybody.
+    Unused,
+}
+
+/// Which numbers are taken.
+pub(crate) struct Ids {
+    own: u64,
+    peer: u64,
+}
+
+impl Ids {
+    pub(crate) fn new(client: bool) -> Self {
+        if client { Self { own: 1, peer: 2 } } else { Self { own: 2, peer: 1 } }
+    }
+
+    /// Takes the next number of this side.
+    pub(crate) fn next_own(&mut self) -> u64 {
+        self.own += 2;
+        self.own - 2
+    }
+
+    /// The peer took its next number.
+    pub(crate) fn peer_opened(&mut self) {
+        self.peer += 2;
+    }
+
+    pub(crate) fn state(&self, id: u64) -> IdState {
+        let next = if id % 2 == self.own % 2 { self.own } else { self.peer };
+        match id {
+            id if id == self.peer => IdState::NextOfPeer,
+            id if id > 0 && id < next => IdState::Used,
+            _ => IdState::Unused,
+        }
+    }
+}
+
+/// Hashes stream numbers. They come without gaps, so nobody can choose them to collide.
+pub(crate) type BuildHasher = BuildHasherDefault<IdHasher>;
+
+/// See [`BuildHasher`].
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The golden ratio in 64 bits spreads neighbours over all bits (Knuth, volume 3, 6.4).
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_both_sides_are_kept_apart() {
+        let mut server = Ids::new(false);
+        assert_eq!((server.next_own(), server.next_own()), (2, 4));
+        assert_eq!(server.state(1), IdState::NextOfPeer);
+        server.peer_opened();
+        let states = [0, 1, 2, 3, 4, 5, 6].map(|id| server.state(id));
+        use IdState::*;
+        assert_eq!(states, [Unused, Used, Used, NextOfPeer, Used, Unused, Unused]);
+    }
+}

@@ -1,0 +1,152 @@
+//! What the peer's frames do to streams.
+
+use super::{IdState, Mux, StreamId};
+use crate::credit::FRAME_COST;
+use crate::frame::{BULK, END, FIN};
+use crate::stream::{Direction, Wait};
+use crate::{Class, Error, Event};
+
+/// Streams of the peer that this side has not forgotten, per stream that may be open.
+const HELD_PER_STREAM: usize = 4;
+/// Frames without credit that the peer can make this side write, per stream that may be open.
+const UNPAID_PER_STREAM: usize = 16;
+
+impl Mux {
+    /// A DATA frame has come.
+    pub(crate) fn on_data(&mut self, id: u64, flags: u8, bytes: &[u8]) -> Result<(), Error> {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return match self.ids.state(id) {
+                IdState::NextOfPeer => self.on_open(id, flags, bytes),
+                IdState::Used => self.on_late_data(flags, bytes),
+                IdState::Unused => Err(Error::Protocol("data on a stream that is not open")),
+            };
+        };
+        if flags & BULK != 0 {
+            return Err(Error::Protocol("a class given twice"));
+        }
+        let Direction::Open = stream.receiving else {
+            return match stream.receiving {
+                Direction::Finished => Err(Error::Protocol("data behind the end of a stream")),
+                _ => self.on_late_data(flags, bytes),
+            };
+        };
+        let end = flags & END != 0;
+        let cost = cost(flags, bytes)?;
+        self.grants.connection.charge(cost)?;
+        stream.window.charge(cost)?;
+        stream.inbox.push(bytes, end);
+        if flags & FIN != 0 {
+            if stream.inbox.is_partial() {
+                return Err(Error::Protocol("a stream that ends within a message"));
+            }
+            stream.receiving = Direction::Finished;
+        }
+        if !stream.readable {
+            stream.readable = true;
+            self.events.push_back(Event::Readable(StreamId(id)));
+        }
+        // Only the end of a message takes memory of its own until it is read.
+        if cost > 0 && !end {
+            self.grants.release(id, stream, FRAME_COST);
+        }
+        if flags & FIN != 0 {
+            self.settle(id);
+        }
+        Ok(())
+    }
+
+    /// The first frame of a stream: it has nothing in it but the class.
+    fn on_open(&mut self, id: u64, flags: u8, bytes: &[u8]) -> Result<(), Error> {
+        if flags & !BULK != 0 || !bytes.is_empty() {
+            return Err(Error::Protocol("data on a stream that is not open"));
+        }
+        if self.live_peer >= self.max_streams {
+            return Err(Error::Protocol("too many streams"));
+        }
+        if self.held_peer >= HELD_PER_STREAM * self.max_streams
+            || self.unpaid > UNPAID_PER_STREAM * self.max_streams
+        {
+            return Err(Error::Flood("streams opened and ended"));
+        }
+        self.ids.peer_opened();
+        self.live_peer += 1;
+        self.held_peer += 1;
+        self.add(id, if flags & BULK != 0 { Class::Bulk } else { Class::Interactive }, true);
+        self.events.push_back(Event::Opened(StreamId(id)));
+        Ok(())
+    }
+
+    /// Data that was on its way when this side reset its stream: paid for, and thrown away.
+    fn on_late_data(&mut self, flags: u8, bytes: &[u8]) -> Result<(), Error> {
+        let cost = cost(flags, bytes)?;
+        self.grants.connection.charge(cost)?;
+        self.grants.release_connection(cost);
+        Ok(())
+    }
+
+    /// A WINDOW frame has come; stream 0 is the connection.
+    pub(crate) fn on_window(&mut self, id: u64, limit: u64) -> Result<(), Error> {
+        if id == 0 {
+            self.credit.raise(limit);
+            self.wake();
+            return Ok(());
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return self.known(id) };
+        stream.credit.raise(limit);
+        if stream.wait == Wait::Credit {
+            stream.wait = Wait::No;
+            self.events.push_back(Event::Writable(StreamId(id)));
+        }
+        Ok(())
+    }
+
+    /// A RESET frame has come. What the peer had finished before is still whole, and may be read.
+    pub(crate) fn on_reset(&mut self, id: u64, code: u64) -> Result<(), Error> {
+        let Some(stream) = self.streams.get_mut(&id) else { return self.known(id) };
+        if stream.sending == Direction::Open {
+            stream.sending = Direction::Reset(code);
+            if stream.wait != Wait::No {
+                stream.wait = Wait::No;
+                self.events.push_back(Event::Writable(StreamId(id)));
+            }
+        }
+        if stream.receiving == Direction::Open {
+            stream.receiving = Direction::Reset(code);
+            if !stream.readable {
+                stream.readable = true;
+                self.events.push_back(Event::Readable(StreamId(id)));
+            }
+            self.grants.discard(id, stream);
+        }
+        self.settle(id);
+        Ok(())
+    }
+
+    /// The next event.
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        if let Event::Readable(StreamId(id)) = event
+            && let Some(stream) = self.streams.get_mut(&id)
+        {
+            stream.readable = false;
+        }
+        Some(event)
+    }
+
+    /// Frames for a stream that this side has forgotten are late; for others they are wrong.
+    fn known(&self, id: u64) -> Result<(), Error> {
+        match self.ids.state(id) {
+            IdState::Used => Ok(()),
+            _ => Err(Error::Protocol("a frame for a stream that is not open")),
+        }
+    }
+}
+
+/// What a DATA frame costs its sender; a bare FIN costs nothing, because there is only one.
+fn cost(flags: u8, bytes: &[u8]) -> Result<u64, Error> {
+    match (bytes.is_empty(), flags & (END | FIN)) {
+        (true, 0) => Err(Error::Protocol("a frame with nothing in it")),
+        (true, FIN) => Ok(0),
+        _ => Ok(FRAME_COST + bytes.len() as u64),
+    }
+}

@@ -1,0 +1,123 @@
+//! What goes to the link next: one buffer, in which the last record may still be open.
+//!
+//! Frames are written straight to where they leave from: behind the header of the open record,
+//! which is sealed in place when it is full or when the buffer is taken.
+
+use levada_core::Framing;
+
+use crate::Error;
+use crate::record::{DATA, HEADER, MAX_CONTENT, OVERHEAD, RecordKey, TAG};
+
+/// The buffer of outgoing bytes.
+#[derive(Default)]
+pub(crate) struct Output {
+    buffer: Vec<u8>,
+    /// Where the open record begins.
+    open: Option<usize>,
+    /// The length of the buffer at which the open record is full.
+    full: usize,
+    framing: Framing,
+    key: Option<RecordKey>,
+    fault: Option<Error>,
+}
+
+impl Output {
+    /// Bytes that are not records of ours: the handshake's.
+    pub(crate) fn raw(&mut self) -> &mut Vec<u8> {
+        debug_assert!(self.open.is_none(), "the handshake comes before all records");
+        &mut self.buffer
+    }
+
+    /// Seals under `key` from now on. The open record, if any, must have been sealed.
+    pub(crate) fn set_key(&mut self, key: RecordKey) {
+        self.key = Some(key);
+    }
+
+    /// How messages become records, from the next record on.
+    pub(crate) fn set_framing(&mut self, framing: Framing) {
+        self.framing = framing;
+    }
+
+    pub(crate) fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// How many bytes wait to be taken.
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// How many records were sealed under the present key.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.key.as_ref().map_or(0, RecordKey::sequence)
+    }
+
+    /// The most bytes that one record holds.
+    pub(crate) fn capacity(&self) -> usize {
+        match self.framing {
+            Framing::Auto => MAX_CONTENT,
+            Framing::Block(length) => usize::from(length) - OVERHEAD,
+        }
+    }
+
+    /// How many bytes still fit in the open record; 0 if none is open.
+    pub(crate) fn room(&self) -> usize {
+        if self.open.is_some() { self.full - self.buffer.len() } else { 0 }
+    }
+
+    /// Opens a record. None may be open.
+    pub(crate) fn begin(&mut self) {
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(&[DATA, 3, 3, 0, 0]);
+        self.open = Some(start);
+        self.full = start + HEADER + self.capacity();
+    }
+
+    /// Where the content of the open record is written; never more than [`Self::room`].
+    pub(crate) fn content(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// Seals the open record, if any, as of type `kind`.
+    pub(crate) fn seal(&mut self, kind: u8) {
+        let Some(start) = self.open.take() else { return };
+        if let Err(fault) = self.try_seal(start, kind) {
+            self.buffer.truncate(start);
+            self.set_fault(fault);
+        }
+    }
+
+    /// Notes a failure that the caller could not be told of: the connection is of no use.
+    pub(crate) fn set_fault(&mut self, fault: Error) {
+        self.fault.get_or_insert(fault);
+    }
+
+    /// What [`Self::set_fault`] noted.
+    pub(crate) fn fault(&self) -> Result<(), Error> {
+        self.fault.clone().map_or(Ok(()), Err)
+    }
+
+    /// Takes all bytes; `out` is empty and becomes the next buffer.
+    pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
+        debug_assert!(self.open.is_none(), "an open record would leave in the clear");
+        out.clear();
+        std::mem::swap(&mut self.buffer, out);
+    }
+
+    fn try_seal(&mut self, start: usize, kind: u8) -> Result<(), Error> {
+        self.buffer.push(kind);
+        if let Framing::Block(length) = self.framing {
+            self.buffer.resize(start + usize::from(length) - TAG, 0);
+        }
+        let sealed = self.buffer.len() - start - HEADER + TAG;
+        let length = u16::try_from(sealed).map_err(|_| Error::Internal("a record too long"))?;
+        self.buffer[start + 3..start + HEADER].copy_from_slice(&length.to_be_bytes());
+        let record = &mut self.buffer[start..];
+        let (header, body) =
+            record.split_first_chunk_mut().ok_or(Error::Internal("a record without header"))?;
+        let key = self.key.as_mut().ok_or(Error::Internal("no key to seal with"))?;
+        let tag = key.seal(*header, body)?;
+        self.buffer.extend_from_slice(tag.as_ref());
+        Ok(())
+    }
+}

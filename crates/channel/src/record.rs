@@ -1,0 +1,107 @@
+//! One record in the TLS 1.3 format (RFC 8446 section 5): its header, sealing and opening.
+
+use aws_lc_rs::aead::{
+    AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, Tag, UnboundKey,
+};
+use rustls::ConnectionTrafficSecrets;
+use zeroize::Zeroizing;
+
+use crate::Error;
+
+/// Bytes of a record's header.
+pub(crate) const HEADER: usize = 5;
+/// Bytes of the authentication tag at a record's end.
+pub(crate) const TAG: usize = 16;
+/// Bytes that a sealed record adds to its content: header, type and tag.
+pub(crate) const OVERHEAD: usize = HEADER + 1 + TAG;
+/// "The length MUST NOT exceed 2^14 bytes" (RFC 8446 section 5.1).
+pub(crate) const MAX_CONTENT: usize = 1 << 14;
+/// "The length MUST NOT exceed 2^14 + 256 bytes" (RFC 8446 section 5.2).
+const MAX_SEALED: usize = MAX_CONTENT + 256;
+
+/// Content types (RFC 8446 section 5.1).
+pub(crate) const ALERT: u8 = 21;
+/// See [`ALERT`].
+pub(crate) const HANDSHAKE: u8 = 22;
+/// See [`ALERT`].
+pub(crate) const DATA: u8 = 23;
+
+/// The length of the first record in `input`, header included; None if it has not come in full.
+pub(crate) fn length(input: &[u8]) -> Result<Option<usize>, Error> {
+    let Some(&[kind, major, _, high, low]) = input.first_chunk::<HEADER>() else { return Ok(None) };
+    if !(20..=DATA).contains(&kind) || major != 3 {
+        return Err(Error::Record("not a TLS record"));
+    }
+    let body = usize::from(u16::from_be_bytes([high, low]));
+    if body > MAX_SEALED {
+        return Err(Error::Record("longer than a record may be"));
+    }
+    Ok((input.len() >= HEADER + body).then_some(HEADER + body))
+}
+
+/// The key of one direction and the number of the next record under it.
+pub(crate) struct RecordKey {
+    key: LessSafeKey,
+    iv: Zeroizing<[u8; 12]>,
+    sequence: u64,
+}
+
+impl RecordKey {
+    /// A key as rustls hands it over.
+    pub(crate) fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Self, Error> {
+        let (algorithm, key, iv) = match &secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
+            _ => return Err(Error::Internal("an unknown cipher")),
+        };
+        let unbound = UnboundKey::new(algorithm, key.as_ref())
+            .map_err(|_| Error::Internal("the cipher refused its key"))?;
+        let iv = iv.as_ref().try_into().map_err(|_| Error::Internal("an IV of another length"))?;
+        Ok(Self { key: LessSafeKey::new(unbound), iv: Zeroizing::new(iv), sequence })
+    }
+
+    /// How many records have passed under this key.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Encrypts `body` (content, type, padding) in place; the tag goes behind it.
+    pub(crate) fn seal(&mut self, header: [u8; HEADER], body: &mut [u8]) -> Result<Tag, Error> {
+        let nonce = self.next_nonce()?;
+        self.key
+            .seal_in_place_separate_tag(nonce, Aad::from(header), body)
+            .map_err(|_| Error::Internal("the cipher refused to seal"))
+    }
+
+    /// Decrypts a whole record in place: its inner type and content, without padding.
+    pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<(u8, &'a [u8]), Error> {
+        let (header, body) = record.split_first_chunk_mut().ok_or(Error::Record("cut off"))?;
+        // Whatever is in the clear now was put there by somebody on the way.
+        let header: [u8; HEADER] = *header;
+        if header[0] != DATA {
+            return Err(Error::Record("a record in the clear after the handshake"));
+        }
+        let nonce = self.next_nonce()?;
+        let plain: &'a [u8] =
+            self.key.open_in_place(nonce, Aad::from(header), body).map_err(|_| Error::Forged)?;
+        // "The full encoded TLSInnerPlaintext MUST NOT exceed 2^14 + 1 octets" (section 5.4).
+        if plain.len() > MAX_CONTENT + 1 {
+            return Err(Error::Record("more content than a record may have"));
+        }
+        // "The receiving implementation scans the field from the end toward the beginning until it
+        // finds a non-zero octet" (RFC 8446 section 5.4).
+        let at = plain.iter().rposition(|&byte| byte != 0).ok_or(Error::Record("only padding"))?;
+        Ok((plain[at], &plain[..at]))
+    }
+
+    /// The sequence number, padded and XORed with the IV (RFC 8446 section 5.3).
+    fn next_nonce(&mut self) -> Result<Nonce, Error> {
+        let mut nonce = *self.iv;
+        for (byte, number) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
+            *byte ^= number;
+        }
+        self.sequence = self.sequence.checked_add(1).ok_or(Error::Internal("too many records"))?;
+        Ok(Nonce::assume_unique_for_key(nonce))
+    }
+}

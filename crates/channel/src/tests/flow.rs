@@ -1,0 +1,308 @@
+//! Streams: messages, credit, back-pressure, turns, key updates.
+
+use levada_core::Framing;
+use std::time::Duration;
+
+use super::pair::{Pair, record_lengths};
+use crate::{Class, Error, Event, Options, Read, StreamError, StreamId};
+
+fn data(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 % 251) as u8).collect()
+}
+
+#[test]
+fn messages_of_every_size_arrive_whole_under_every_framing() {
+    let sizes = [0, 1, 37, 38, 39, 40, 63, 64, 256, 4074, 16_380, 16_384, 70_000, 300_000];
+    for framing in [
+        Framing::Auto,
+        Framing::Block(64),
+        Framing::Block(65),
+        Framing::Block(512),
+        Framing::Block(4096),
+    ] {
+        let options = Options { framing, ..Options::default() };
+        let mut pair = Pair::with(options, Options::default());
+        pair.piece = 1000;
+        let ids = pair.open(Class::Bulk);
+        pair.transfer(ids, &sizes.map(data));
+    }
+}
+
+#[test]
+fn every_record_of_a_block_has_the_same_length() {
+    for length in 64..=4096 {
+        if length > 200 && length % 97 != 0 && length != 4096 {
+            continue;
+        }
+        let framing = Framing::Block(length);
+        let mut pair = Pair::with(Options { framing, ..Options::default() }, Options::default());
+        assert_eq!(pair.server.connection.framing(), framing);
+        assert_eq!(pair.server.connection.peer_framing(), Some(framing));
+        let ids = pair.open(Class::Bulk);
+        (pair.client.records, pair.server.records) = (vec![], vec![]);
+        pair.client.connection.update_key();
+        pair.transfer(ids, &[data(5), data(1000), vec![]]);
+        pair.client.connection.close(0, "");
+        pair.run();
+        for records in [&pair.client.records, &pair.server.records] {
+            assert!(!records.is_empty());
+            assert!(records.iter().all(|&len| len == usize::from(length)), "{length}: {records:?}");
+        }
+    }
+}
+
+#[test]
+fn small_messages_share_records() {
+    let mut pair = Pair::connected();
+    let (ours, _) = pair.open(Class::Bulk);
+    for _ in 0..500 {
+        assert_eq!(pair.client.connection.write(ours, &[1; 256], true), Ok(Some(256)));
+    }
+    let lengths = record_lengths(&pair.intercept());
+    assert_eq!(lengths.len(), 8, "{lengths:?}");
+}
+
+#[test]
+fn a_writer_is_refused_and_called_again() {
+    let mut pair = Pair::connected();
+    let (ours, theirs) = pair.open(Class::Bulk);
+    let message = data(1 << 20);
+    let first = pair.client.connection.write(ours, &message, true).unwrap().unwrap();
+    assert!((200 << 10..=256 << 10).contains(&first), "{first}");
+    assert_eq!(pair.client.connection.write(ours, &message[first..], true), Ok(None));
+    pair.run();
+    // The credit of the stream is used up; it comes back when the reader has read.
+    assert_eq!(pair.client.take(|event| matches!(event, Event::Writable(_))), None);
+    let read = pair.server.read_all(theirs);
+    assert_eq!(read, [message[..first].to_vec()]);
+    pair.run();
+    assert_eq!(
+        pair.client.take(|event| *event == Event::Writable(ours)),
+        Some(Event::Writable(ours))
+    );
+    assert!(pair.client.connection.write(ours, &message[first..], true).unwrap().unwrap() > 0);
+}
+
+#[test]
+fn credit_grows_with_the_bandwidth_delay_product_and_only_then() {
+    let flight = |delay, slow: bool| {
+        let mut pair = Pair::connected();
+        pair.delay = Duration::from_millis(delay);
+        let (ours, theirs) = pair.open(Class::Bulk);
+        let mut most = 0;
+        for _ in 0..60 {
+            let mut sent = 0;
+            while let Some(len) = pair.client.connection.write(ours, &[0; 16000], false).unwrap() {
+                sent += len;
+                if sent % (128 << 10) < 16000 {
+                    pair.send();
+                }
+            }
+            most = most.max(sent);
+            pair.send();
+            pair.now += pair.delay;
+            pair.deliver();
+            if slow {
+                pair.now += 20 * pair.delay;
+            }
+            pair.server.read_all(theirs);
+            pair.send();
+            pair.now += pair.delay;
+            pair.deliver();
+        }
+        assert_eq!((&pair.client.error, &pair.server.error), (&None, &None));
+        most
+    };
+    assert!(flight(50, false) > 4 << 20, "a fast reader far away gets a large window");
+    assert!(flight(50, true) <= 300 << 10, "a slow reader does not");
+}
+
+#[test]
+fn nothing_read_means_bounded_memory() {
+    let mut pair = Pair::connected();
+    let mut accepted = 0;
+    for _ in 0..100 {
+        let (ours, _) = pair.open(Class::Bulk);
+        while let Ok(Some(len)) = pair.client.connection.write(ours, &[0; 10_000], true) {
+            accepted += len;
+            pair.run();
+        }
+    }
+    assert!(accepted <= 1 << 20, "{accepted} bytes accepted though nobody reads");
+    assert_eq!(pair.server.error, None);
+}
+
+#[test]
+fn empty_messages_are_paid_for() {
+    let mut pair = Pair::connected();
+    let (ours, theirs) = pair.open(Class::Interactive);
+    let mut count = 0;
+    while let Some(0) = pair.client.connection.write(ours, b"", true).unwrap() {
+        count += 1;
+        pair.run();
+    }
+    assert_eq!(count, (256 << 10) / 8);
+    assert_eq!(pair.server.read_all(theirs).len(), count + 1);
+    pair.run();
+    assert_eq!(pair.client.connection.write(ours, b"", true), Ok(Some(0)));
+}
+
+#[test]
+fn interactive_goes_before_bulk() {
+    let mut pair = Pair::connected();
+    let (bulk, _) = pair.open(Class::Bulk);
+    let (interactive, _) = pair.open(Class::Interactive);
+    let first = pair.client.connection.write(bulk, &data(1 << 20), true).unwrap().unwrap();
+    assert!(first <= 48 << 10, "{first} bytes stand before the interactive stream");
+    assert_eq!(pair.client.connection.write(bulk, b"x", true), Ok(None));
+    assert!(pair.client.connection.write(interactive, &data(100_000), true).unwrap().is_some());
+    while pair.client.connection.write(interactive, &data(100_000), true).unwrap().is_some() {}
+    pair.send();
+    let order: Vec<_> =
+        pair.client.events.iter().filter(|e| matches!(e, Event::Writable(_))).collect();
+    assert_eq!(order.last(), Some(&&Event::Writable(bulk)));
+}
+
+#[test]
+fn bulk_streams_take_turns() {
+    let mut pair = Pair::connected();
+    let ids: Vec<_> = (0..4).map(|_| pair.open(Class::Bulk)).collect();
+    let mut sent = [0; 4];
+    for _ in 0..40 {
+        for (at, (ours, theirs)) in ids.iter().enumerate() {
+            while let Some(len) = pair.client.connection.write(*ours, &[0; 9000], true).unwrap() {
+                sent[at] += len;
+            }
+            pair.server.read_all(*theirs);
+        }
+        pair.run();
+    }
+    let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
+    assert!(*least > 1 << 20 && most - least < most / 2, "{sent:?}");
+}
+
+#[test]
+fn streams_end_on_both_sides_and_make_room() {
+    let options = Options { max_streams: 2, ..Options::default() };
+    let mut pair = Pair::with(options.clone(), options);
+    for _ in 0..10 {
+        let (ours, theirs) = pair.open(Class::Bulk);
+        pair.open(Class::Bulk);
+        let other = StreamId::clone(&ours);
+        assert_eq!(pair.client.connection.open(Class::Bulk), Err(Error::TooManyStreams));
+        pair.client.connection.write(ours, b"question", true).unwrap();
+        pair.client.connection.finish(ours).unwrap();
+        pair.client.connection.finish(other).unwrap();
+        pair.run();
+        assert_eq!(pair.server.read_all(theirs)[0], b"question");
+        let mut buf = [0; 9];
+        assert_eq!(pair.server.connection.read(theirs, &mut buf), Ok(Read::Finished));
+        pair.server.connection.write(theirs, b"answer", true).unwrap();
+        pair.server.connection.finish(theirs).unwrap();
+        assert_eq!(pair.server.connection.write(theirs, b"x", true), Err(StreamError::Finished));
+        // The owner is gone at once; the answer arrives all the same.
+        pair.server.connection.forget(theirs);
+        pair.run();
+        assert_eq!(pair.client.read_all(ours)[0], b"answer");
+        assert_eq!(pair.client.connection.read(ours, &mut buf), Ok(Read::Finished));
+        pair.client.connection.forget(ours);
+        assert_eq!(pair.client.connection.read(ours, &mut buf), Err(StreamError::Unknown));
+        let rest: Vec<_> = pair.server.events.drain(..).collect();
+        drop(rest);
+        let (second, _) = pair.open(Class::Bulk);
+        pair.client.connection.forget(second);
+        pair.run();
+        close_all(&mut pair);
+    }
+}
+
+/// Forgets every stream at both ends.
+fn close_all(pair: &mut Pair) {
+    let ids: Vec<StreamId> = pair.client.connection.streams();
+    ids.into_iter().for_each(|id| pair.client.connection.forget(id));
+    let ids: Vec<StreamId> = pair.server.connection.streams();
+    ids.into_iter().for_each(|id| pair.server.connection.forget(id));
+    pair.run();
+}
+
+#[test]
+fn a_reset_ends_both_directions_and_gives_back_the_credit() {
+    let mut pair = Pair::connected();
+    for code in 0..100 {
+        let (ours, theirs) = pair.open(Class::Bulk);
+        pair.client.connection.write(ours, &[0; 200_000], false).unwrap();
+        pair.run();
+        pair.server.connection.reset(theirs, code);
+        // More is on its way when the reset leaves.
+        pair.client.connection.write(ours, &[0; 10_000], false).unwrap();
+        pair.run();
+        let mut buf = [0; 10];
+        assert_eq!(pair.client.connection.write(ours, b"x", true), Err(StreamError::Reset(code)));
+        assert_eq!(pair.client.connection.read(ours, &mut buf), Err(StreamError::Reset(code)));
+        assert_eq!(pair.server.connection.read(theirs, &mut buf), Err(StreamError::Reset(code)));
+        pair.client.connection.forget(ours);
+        pair.server.connection.forget(theirs);
+    }
+    assert_eq!((&pair.client.error, &pair.server.error), (&None, &None));
+}
+
+#[test]
+fn a_message_that_was_begun_cannot_be_finished() {
+    let mut pair = Pair::connected();
+    let (ours, theirs) = pair.open(Class::Bulk);
+    pair.client.connection.write(ours, b"half", false).unwrap();
+    assert_eq!(pair.client.connection.finish(ours), Err(StreamError::Reset(0)));
+    pair.run();
+    assert_eq!(pair.server.connection.read(theirs, &mut [0; 9]), Err(StreamError::Reset(0)));
+}
+
+#[test]
+fn finishing_with_an_end_later_is_whole() {
+    let mut pair = Pair::connected();
+    let (ours, theirs) = pair.open(Class::Bulk);
+    pair.client.connection.write(ours, b"half", false).unwrap();
+    pair.client.connection.write(ours, b"", true).unwrap();
+    pair.client.connection.finish(ours).unwrap();
+    pair.client.connection.finish(ours).unwrap();
+    pair.run();
+    assert_eq!(pair.server.read_all(theirs), [b"half".to_vec(), vec![]]);
+}
+
+#[test]
+fn the_server_opens_streams_too() {
+    let mut pair = Pair::connected();
+    let theirs = pair.server.connection.open(Class::Interactive).unwrap();
+    pair.server.connection.write(theirs, b"news", true).unwrap();
+    pair.run();
+    let ours = pair.client.accept();
+    assert_eq!(pair.client.connection.class(ours), Some(Class::Interactive));
+    assert_eq!(pair.client.read_all(ours)[0], b"news");
+}
+
+#[test]
+fn keys_change_by_themselves_and_on_demand() {
+    for records_per_key in [1, 2, 5] {
+        let options = Options { records_per_key, ..Options::default() };
+        let mut pair = Pair::with(options.clone(), options);
+        let ids = pair.open(Class::Bulk);
+        for _ in 0..10 {
+            pair.client.connection.update_key();
+            pair.server.connection.update_key();
+            pair.transfer(ids, &[data(100_000), vec![]]);
+        }
+        assert_eq!((&pair.client.error, &pair.server.error), (&None, &None));
+    }
+}
+
+#[test]
+fn a_wide_window_is_told_at_the_start() {
+    let wide = Options { stream_window: 700 << 10, ..Options::default() };
+    let mut pair = Pair::with(Options::default(), wide);
+    let (ours, _) = pair.open(Class::Bulk);
+    let mut sent = 0;
+    while let Some(len) = pair.client.connection.write(ours, &[0; 50_000], true).unwrap() {
+        sent += len;
+        pair.run();
+    }
+    assert!((690 << 10..700 << 10).contains(&sent), "{sent}");
+}

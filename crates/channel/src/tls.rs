@@ -1,0 +1,338 @@
+//! A TLS 1.3 connection that carries bytes: rustls' handshake, then our own records.
+
+use levada_core::{Framing, Identity};
+
+use crate::exporter::Exporter;
+use crate::handshake::{Established, Handshake, Keys};
+use crate::output::Output;
+use crate::record::{ALERT, DATA, HANDSHAKE, RecordKey};
+use crate::{ClientConfig, Error, ServerConfig};
+
+/// Handshake messages after the handshake: tickets and key updates, none of them long.
+const MAX_MESSAGE: usize = 16 * 1024;
+/// How many tickets a server may send; rustls sends two.
+const MAX_TICKETS: u32 = 16;
+/// How many empty records, or key updates, may come in a row.
+const MAX_IDLE_RECORDS: u32 = 32;
+
+const NEW_SESSION_TICKET: u8 = 4;
+const KEY_UPDATE: u8 = 24;
+
+const CLOSE_NOTIFY: u8 = 0;
+
+/// A TLS connection, without regard to what its records carry.
+pub(crate) struct Tls {
+    handshake: Option<Box<Handshake>>,
+    session: Option<Session>,
+    output: Output,
+    records_per_key: u64,
+    /// The peer asked for a key update; due before the next record (RFC 8446 section 4.6.3).
+    update_owed: bool,
+    /// The last record of this side is pending or sent: nothing may follow it.
+    ended: bool,
+}
+
+struct Session {
+    peer: Identity,
+    resumed: bool,
+    exporter: Exporter,
+    keys: Keys,
+    key: RecordKey,
+    /// The beginning of a handshake message that has not come in full.
+    message: Vec<u8>,
+    tickets: u32,
+    empty_run: u32,
+    update_run: u32,
+}
+
+/// What one record brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Incoming<'a> {
+    /// Something for TLS itself.
+    Nothing,
+    /// The end of the handshake: keys and peer are known.
+    Established,
+    /// Application data.
+    Data(&'a [u8]),
+    /// An authenticated close: the peer sends no more.
+    Closed,
+}
+
+impl Tls {
+    /// A client; its first flight is pending at once.
+    pub(crate) fn client(config: &ClientConfig, expected: Option<Identity>) -> Result<Self, Error> {
+        let mut output = Output::default();
+        let handshake = Handshake::client(config, expected, output.raw())?;
+        Ok(Self::new(handshake, output))
+    }
+
+    /// A server.
+    pub(crate) fn server(config: &ServerConfig) -> Result<Self, Error> {
+        Ok(Self::new(Handshake::server(config)?, Output::default()))
+    }
+
+    fn new(handshake: Handshake, output: Output) -> Self {
+        let handshake = Some(Box::new(handshake));
+        Self {
+            handshake,
+            session: None,
+            output,
+            records_per_key: 1 << 23,
+            update_owed: false,
+            ended: false,
+        }
+    }
+
+    /// How many records are sealed under one key.
+    pub(crate) fn set_records_per_key(&mut self, records: u64) {
+        // AES-GCM allows 2^24 (RFC 8446 section 5.5); the update itself is one more.
+        self.records_per_key = records.clamp(1, 1 << 23);
+    }
+
+    /// See [`Output::set_framing`].
+    pub(crate) fn set_framing(&mut self, framing: Framing) {
+        self.output.set_framing(framing);
+    }
+
+    pub(crate) fn framing(&self) -> Framing {
+        self.output.framing()
+    }
+
+    pub(crate) fn peer(&self) -> Option<Identity> {
+        self.session.as_ref().map(|session| session.peer)
+    }
+
+    pub(crate) fn resumed(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.resumed)
+    }
+
+    pub(crate) fn is_established(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Whether the peer's first flight has come in full.
+    pub(crate) fn flight_seen(&self) -> bool {
+        self.handshake.as_ref().is_none_or(|handshake| handshake.flight_seen())
+    }
+
+    pub(crate) fn export(&self, label: &str, context: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        let session = self.session.as_ref().ok_or(Error::NotConnected)?;
+        session.exporter.export(label, context, out)
+    }
+
+    /// Takes one whole record (see [`crate::record::length`]) and decrypts it in place.
+    pub(crate) fn receive<'a>(&mut self, record: &'a mut [u8]) -> Result<Incoming<'a>, Error> {
+        self.output.fault()?;
+        let Some(session) = &mut self.session else { return self.receive_handshake(record) };
+        let (kind, content) = session.key.open(record)?;
+        if kind != HANDSHAKE && !session.message.is_empty() {
+            return Err(Error::Record("a handshake message was interrupted"));
+        }
+        match kind {
+            DATA => session.count_data(content).map(|()| Incoming::Data(content)),
+            HANDSHAKE => {
+                self.update_owed |= session.receive_messages(content)? && !self.ended;
+                Ok(Incoming::Nothing)
+            }
+            ALERT => receive_alert(content),
+            _ => Err(Error::Record("an unknown type")),
+        }
+    }
+
+    fn receive_handshake<'a>(&mut self, record: &[u8]) -> Result<Incoming<'a>, Error> {
+        let handshake = self.handshake.as_mut().ok_or(Error::Closed)?;
+        if !handshake.receive(record, self.output.raw())? {
+            return Ok(Incoming::Nothing);
+        }
+        let handshake = self.handshake.take().ok_or(Error::Closed)?;
+        let Established { peer, resumed, exporter, keys, seal, open } = handshake.finish()?;
+        self.output.set_key(RecordKey::new(seal)?);
+        self.session = Some(Session {
+            peer,
+            resumed,
+            exporter,
+            keys,
+            key: RecordKey::new(open)?,
+            message: Vec::new(),
+            tickets: 0,
+            empty_run: 0,
+            update_run: 0,
+        });
+        Ok(Incoming::Established)
+    }
+
+    /// Opens a record if none is, or if the open one has less than `least` bytes of room; how much
+    /// room there is then. `least` is at most what a record holds.
+    pub(crate) fn room(&mut self, least: usize) -> usize {
+        let room = self.output.room();
+        if room >= least {
+            return room;
+        }
+        self.output.seal(DATA);
+        if self.update_owed || self.output.sequence() >= self.records_per_key {
+            self.update_key(false);
+        }
+        self.output.begin();
+        self.output.room()
+    }
+
+    /// The most that [`Self::room`] can give.
+    pub(crate) fn capacity(&self) -> usize {
+        self.output.capacity()
+    }
+
+    /// Where the content of the open record is written; never more than [`Self::room`] said.
+    pub(crate) fn content(&mut self) -> &mut Vec<u8> {
+        self.output.content()
+    }
+
+    /// Seals under a new key from now on, and asks the peer to do so too if `request`.
+    pub(crate) fn update_key(&mut self, request: bool) {
+        let Some(session) = &mut self.session else { return };
+        self.update_owed = false;
+        let key = match session.keys.next_seal().and_then(RecordKey::new) {
+            Ok(key) => key,
+            Err(fault) => return self.output.set_fault(fault),
+        };
+        self.put_record(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, u8::from(request)]);
+        self.output.set_key(key);
+    }
+
+    /// Appends a record of its own.
+    pub(crate) fn put_record(&mut self, kind: u8, content: &[u8]) {
+        self.output.seal(DATA);
+        self.output.begin();
+        self.output.content().extend_from_slice(content);
+        self.output.seal(kind);
+    }
+
+    /// Says that no more follows: the end of what the peer may take for whole.
+    pub(crate) fn close_notify(&mut self) {
+        self.end(&[1, CLOSE_NOTIFY]);
+    }
+
+    /// Tells the peer why it all ends, where TLS has a word for it. rustls has told it already if
+    /// the handshake failed.
+    pub(crate) fn alert(&mut self, error: &Error) {
+        const UNEXPECTED_MESSAGE: u8 = 10;
+        const BAD_RECORD_MAC: u8 = 20;
+        const INTERNAL_ERROR: u8 = 80;
+        let code = match error {
+            Error::Forged => BAD_RECORD_MAC,
+            Error::Record(_) | Error::Flood(_) => UNEXPECTED_MESSAGE,
+            Error::Internal(_) => INTERNAL_ERROR,
+            _ => return,
+        };
+        self.end(&[2, code]);
+    }
+
+    fn end(&mut self, alert: &[u8]) {
+        if self.is_established() && !self.ended {
+            self.put_record(ALERT, alert);
+            (self.ended, self.update_owed) = (true, false);
+        }
+    }
+
+    /// How many bytes wait to be taken.
+    pub(crate) fn pending(&self) -> usize {
+        self.output.len()
+    }
+
+    /// Whether there is anything to take.
+    pub(crate) fn wants_transmit(&self) -> bool {
+        self.update_owed || self.pending() > 0
+    }
+
+    /// Seals what is open and takes all bytes; `out` becomes the next buffer.
+    pub(crate) fn transmit(&mut self, out: &mut Vec<u8>) {
+        self.output.seal(DATA);
+        if self.update_owed {
+            self.update_key(false);
+        }
+        self.output.take(out);
+    }
+}
+
+impl Session {
+    fn count_data(&mut self, content: &[u8]) -> Result<(), Error> {
+        if !content.is_empty() {
+            (self.empty_run, self.update_run) = (0, 0);
+            return Ok(());
+        }
+        self.empty_run += 1;
+        if self.empty_run > MAX_IDLE_RECORDS {
+            return Err(Error::Flood("empty records"));
+        }
+        Ok(())
+    }
+
+    /// Handshake messages after the handshake, which may span records (RFC 8446 section 5.1). True
+    /// if the peer wants a key update in return.
+    fn receive_messages(&mut self, content: &[u8]) -> Result<bool, Error> {
+        // "Zero-length fragments of Handshake types ... MUST NOT be sent" (RFC 8446 section 5.1).
+        if content.is_empty() {
+            return Err(Error::Record("an empty handshake record"));
+        }
+        if self.message.len() + content.len() > MAX_MESSAGE + 4 {
+            return Err(Error::Flood("a long message after the handshake"));
+        }
+        let mut input = std::mem::take(&mut self.message);
+        input.extend_from_slice(content);
+        let mut rest = input.as_slice();
+        let mut update = false;
+        while let Some((kind, body)) = take_message(&mut rest)? {
+            update |= self.receive_message(kind, body, rest.is_empty())?;
+        }
+        self.message = rest.to_vec();
+        Ok(update)
+    }
+
+    fn receive_message(&mut self, kind: u8, body: &[u8], last: bool) -> Result<bool, Error> {
+        match kind {
+            NEW_SESSION_TICKET => {
+                self.tickets += 1;
+                if self.tickets > MAX_TICKETS {
+                    return Err(Error::Flood("tickets"));
+                }
+                self.keys.ticket(body).map(|()| false)
+            }
+            // "Handshake messages MUST NOT span key changes" (RFC 8446 section 5.1).
+            KEY_UPDATE if last => self.receive_key_update(body),
+            _ => Err(Error::Record("an unexpected message after the handshake")),
+        }
+    }
+
+    fn receive_key_update(&mut self, body: &[u8]) -> Result<bool, Error> {
+        let wanted = match body {
+            [0] => false,
+            [1] => true,
+            _ => return Err(Error::Record("a malformed key update")),
+        };
+        self.update_run += 1;
+        if self.update_run > MAX_IDLE_RECORDS {
+            return Err(Error::Flood("key updates"));
+        }
+        self.key = RecordKey::new(self.keys.next_open()?)?;
+        Ok(wanted)
+    }
+}
+
+/// Takes the first whole message (RFC 8446 section 4) off `rest`: its type and body.
+fn take_message<'a>(rest: &mut &'a [u8]) -> Result<Option<(u8, &'a [u8])>, Error> {
+    let Some((&[kind, high, mid, low], tail)) = rest.split_first_chunk() else { return Ok(None) };
+    let length = (usize::from(high) << 16) | (usize::from(mid) << 8) | usize::from(low);
+    if length > MAX_MESSAGE {
+        return Err(Error::Flood("a long message after the handshake"));
+    }
+    let Some((body, tail)) = tail.split_at_checked(length) else { return Ok(None) };
+    *rest = tail;
+    Ok(Some((kind, body)))
+}
+
+fn receive_alert<'a>(content: &[u8]) -> Result<Incoming<'a>, Error> {
+    match content {
+        [_, CLOSE_NOTIFY] => Ok(Incoming::Closed),
+        [_, code] => Err(Error::Alert(*code)),
+        _ => Err(Error::Record("a malformed alert")),
+    }
+}

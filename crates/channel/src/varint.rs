@@ -1,0 +1,70 @@
+//! Integers of variable length (RFC 9000 section 16): the two highest bits of the first byte say
+//! whether 1, 2, 4 or 8 bytes hold the number.
+
+/// The largest number: 2^62 - 1.
+pub(crate) const MAX: u64 = (1 << 62) - 1;
+
+/// How many bytes `value` takes.
+pub(crate) fn len(value: u64) -> usize {
+    match value {
+        0..=0x3f => 1,
+        0x40..=0x3fff => 2,
+        0x4000..=0x3fff_ffff => 4,
+        _ => 8,
+    }
+}
+
+/// Appends `value`, which is at most [`MAX`].
+pub(crate) fn put(buffer: &mut Vec<u8>, value: u64) {
+    debug_assert!(value <= MAX);
+    match value {
+        0..=0x3f => buffer.push(value as u8),
+        0x40..=0x3fff => buffer.extend_from_slice(&(value as u16 | 0x4000).to_be_bytes()),
+        0x4000..=0x3fff_ffff => {
+            buffer.extend_from_slice(&(value as u32 | 0x8000_0000).to_be_bytes())
+        }
+        _ => buffer.extend_from_slice(&(value | 0xc000_0000_0000_0000).to_be_bytes()),
+    }
+}
+
+/// Takes a number from the front of `rest`; None if it is cut off.
+pub(crate) fn take(rest: &mut &[u8]) -> Option<u64> {
+    let first = *rest.first()?;
+    let (bytes, tail) = rest.split_at_checked(1 << (first >> 6))?;
+    *rest = tail;
+    let value =
+        bytes[1..].iter().fold(u64::from(first & 0x3f), |value, &b| value << 8 | u64::from(b));
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_round_trip() {
+        bolero::check!().with_type::<(u64, u8)>().for_each(|&(number, shift)| {
+            let number = (number & MAX) >> (shift % 62);
+            let mut bytes = Vec::new();
+            put(&mut bytes, number);
+            assert_eq!(bytes.len(), len(number));
+            let mut rest = bytes.as_slice();
+            assert_eq!(take(&mut rest), Some(number));
+            assert!(rest.is_empty());
+            assert_eq!(take(&mut &bytes[..bytes.len() - 1]), None);
+        });
+    }
+
+    /// RFC 9000 appendix A.1.
+    #[test]
+    fn examples_of_rfc_9000() {
+        for (bytes, number) in [
+            (&[0x25][..], 37),
+            (&[0x7b, 0xbd], 15_293),
+            (&[0x9d, 0x7f, 0x3e, 0x7d], 494_878_333),
+            (&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c], 151_288_809_941_952_652),
+        ] {
+            assert_eq!(take(&mut &bytes[..]), Some(number));
+        }
+    }
+}

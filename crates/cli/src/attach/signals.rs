@@ -1,0 +1,38 @@
+//! The signals that end a session from this side.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::failure::Failure;
+
+/// A shell gives this exit code and the signal's number.
+const SIGNALLED: u8 = 128;
+
+/// Waits for a signal that ends the command. In a raw terminal Ctrl-C is none: it is input.
+pub(super) struct Signals {
+    hangup: Signal,
+    interrupt: Signal,
+    quit: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    pub(super) fn new() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(Failure::local);
+        Ok(Self {
+            hangup: listen(SignalKind::hangup())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            quit: listen(SignalKind::quit())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    /// The exit code of the signal that came.
+    pub(super) async fn end(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.hangup.recv() => SIGNALLED + 1,
+            _ = self.interrupt.recv() => SIGNALLED + 2,
+            _ = self.quit.recv() => SIGNALLED + 3,
+            _ = self.terminate.recv() => SIGNALLED + 15,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The terminal of this end: its size, and its raw mode.
+
+use std::io;
+
+use levada_services::stdio::Window;
+use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+
+use crate::failure::Failure;
+
+/// The size of the terminal, if there is one.
+pub fn window() -> Option<Window> {
+    let size = tcgetwinsize(io::stdin()).or_else(|_| tcgetwinsize(io::stdout())).ok()?;
+    let known = size.ws_row > 0 && size.ws_col > 0;
+    known.then_some(Window { rows: size.ws_row, columns: size.ws_col })
+}
+
+/// Every key goes to the other end as it is, Ctrl-C included. The terminal is as before when dropped.
+pub(super) struct RawMode(Termios);
+
+impl RawMode {
+    /// `None` if standard input is no terminal.
+    pub(super) fn enter() -> Result<Option<Self>, Failure> {
+        let input = io::stdin();
+        if !isatty(&input) {
+            return Ok(None);
+        }
+        let fail = |error| Failure::local(format!("cannot use the terminal: {error}"));
+        let before = tcgetattr(&input).map_err(fail)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&input, OptionalActions::Drain, &raw).map_err(fail)?;
+        Ok(Some(Self(before)))
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        // Now: a terminal that is held (Ctrl-S) must not hold us.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+    }
+}

@@ -1,0 +1,79 @@
+//! CAPABILITY, as one types it: the text itself, `@file`, or `-` for a line of standard input.
+
+use crate::failure::Failure;
+use levada_capability::Capability;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use zeroize::Zeroizing;
+
+/// More than the longest text of a capability.
+const MAX_TEXT: usize = 1024 * 1024;
+
+/// Reads the capability that `argument` stands for.
+///
+/// # Errors
+/// [`Failure`] 121 if it is garbled, 120 if the file cannot be read.
+pub fn read(argument: &str) -> Result<Capability, Failure> {
+    let text = match argument.strip_prefix('@') {
+        Some(file) => from_file(Path::new(file))?,
+        None if argument == "-" => from_line(&mut Unbuffered)?,
+        None => Zeroizing::new(argument.to_owned()),
+    };
+    Ok(Capability::from_text(text.trim())?)
+}
+
+fn from_file(path: &Path) -> Result<Zeroizing<String>, Failure> {
+    let mut text = Zeroizing::new(String::new());
+    File::open(path)
+        .and_then(|file| file.take(MAX_TEXT as u64).read_to_string(&mut text))
+        .map_err(Failure::file("read the capability from", path))?;
+    Ok(text)
+}
+
+/// Reads one line and not a byte more: the rest of standard input belongs to the session.
+fn from_line(input: &mut impl Read) -> Result<Zeroizing<String>, Failure> {
+    let fail = |text: &str| Failure::local(format!("no capability on standard input: {text}"));
+    let mut line = Zeroizing::new(Vec::with_capacity(4096));
+    let mut byte = [0];
+    loop {
+        match input.read(&mut byte) {
+            Ok(0) => break,
+            Ok(_) if byte[0] == b'\n' && !line.is_empty() => break,
+            Ok(_) if byte[0] == b'\n' => {}
+            Ok(_) if line.len() == MAX_TEXT => return Err(fail("the line is too long")),
+            Ok(_) => line.push(byte[0]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(fail(&error.to_string())),
+        }
+    }
+    if line.is_empty() {
+        return Err(fail("it is empty"));
+    }
+    let text = std::str::from_utf8(&line).map_err(|_| fail("it is no text"))?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
+/// Standard input without the buffer of the standard library, which would take more than it gives.
+struct Unbuffered;
+
+impl Read for Unbuffered {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(io::stdin(), buffer)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_is_read_and_the_rest_left() {
+        let mut input = "\nlvcap1abc\nrest".as_bytes();
+        assert_eq!(from_line(&mut input).unwrap().as_str(), "lvcap1abc");
+        assert_eq!(input, b"rest");
+        assert_eq!(from_line(&mut "last".as_bytes()).unwrap().as_str(), "last");
+        assert!(from_line(&mut "\n".as_bytes()).is_err());
+        assert!(from_line(&mut [0xff, 0xfe].as_slice()).is_err());
+    }
+}

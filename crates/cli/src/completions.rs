@@ -1,0 +1,27 @@
+//! `levada completions`: what a shell needs to complete the command line.
+
+use crate::args;
+use crate::failure::Outcome;
+use crate::output;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+/// Print the completions for a shell
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  levada completions bash > ~/.local/share/bash-completion/completions/levada")]
+pub struct Arguments {
+    /// Which shell
+    shell: Shell,
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(
+        arguments.shell,
+        &mut args::Arguments::command(),
+        "levada",
+        &mut script,
+    );
+    output::bytes(&script)
+}

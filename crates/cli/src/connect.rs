@@ -1,0 +1,26 @@
+//! `levada connect`: start the session of a capability and attach to it.
+
+use crate::failure::Outcome;
+use crate::{attach, capability_text};
+use clap::Args;
+use levada_node::client::Client;
+use levada_node::home::Home;
+
+/// Start the session of a capability and attach to it
+///
+/// The exit code is that of the program.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada connect @cat.cap < file
+  levada request alpha/exec -- uname | levada connect -")]
+pub struct Arguments {
+    /// The capability: its text, @file, or - for a line of standard input
+    #[arg(value_name = "CAPABILITY")]
+    capability: String,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let capability = capability_text::read(&arguments.capability)?;
+    let client = Client::new(&Home::open()?)?;
+    attach::start(&client, &capability).await
+}

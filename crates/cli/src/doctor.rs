@@ -1,0 +1,115 @@
+//! `levada doctor`: what is wrong with this machine, and the remedy.
+
+mod checks;
+mod report;
+
+use crate::failure::{Failure, NO, Outcome};
+use crate::output;
+use clap::Args;
+use levada_core::{Clock, SystemClock};
+use levada_node::config::Config;
+use levada_node::control::{self, ControlError, Request};
+use levada_node::home::{Home, HomeError, Lock};
+use levada_node::store::Store;
+use serde_json::Value;
+
+use report::{Check, Report};
+
+/// Say what is wrong with this machine, and the remedy
+///
+/// Ends with 1 if something is wrong.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada doctor
+  levada doctor --accept-clock      after the clock was wrong and has been set")]
+pub struct Arguments {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Take the clock's time as right although it jumped
+    #[arg(long)]
+    accept_clock: bool,
+}
+
+/// The node of this home, as the doctor finds it.
+enum Node {
+    /// It answers, with its status.
+    Runs(Value),
+    /// None runs, and none can start while the lock is held.
+    Absent { _lock: Lock },
+    /// A process holds the lock and does not answer, or the lock cannot be taken.
+    Broken,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let home = match Home::open() {
+        Ok(home) => home,
+        Err(error) => return finish(arguments.json, vec![Check::wrong("home", error, "")]),
+    };
+    let (node, check) = find_node(&home).await;
+    if arguments.accept_clock {
+        accept_clock(&home, &node).await?;
+    }
+    let config = Config::load(&home.config_file());
+    let mut checks = vec![checks::home(&home), checks::key(&home), checks::config(&config), check];
+    let config = config.unwrap_or_default();
+    checks.extend(checks::ports(&config, &node));
+    checks.push(checks::open_files());
+    checks.push(checks::clock(&home, &node));
+    checks.push(checks::node_database(&home, &node).await);
+    checks.push(checks::known_database(&home));
+    checks.push(checks::aes());
+    finish(arguments.json, checks)
+}
+
+fn finish(json: bool, checks: Vec<Check>) -> Outcome {
+    let report = Report(checks);
+    report.print(json)?;
+    Ok(if report.is_healthy() { 0 } else { NO })
+}
+
+async fn find_node(home: &Home) -> (Node, Check) {
+    match control::call(home, &Request::Status).await {
+        Ok(status) => {
+            let text = format!("runs as process {}", status["process"]);
+            (Node::Runs(status), Check::fine("node", text))
+        }
+        Err(ControlError::NotRunning) => without_socket(home),
+        Err(error) => {
+            let remedy = "look at its log, and start it again";
+            (Node::Broken, Check::wrong("node", error, remedy))
+        }
+    }
+}
+
+fn without_socket(home: &Home) -> (Node, Check) {
+    match home.lock() {
+        Ok(lock) if home.control_socket().exists() => {
+            let text = "none runs; one was killed, and left its socket behind";
+            (
+                Node::Absent { _lock: lock },
+                Check::note("node", text, "the next `levada up` replaces it"),
+            )
+        }
+        Ok(lock) => (Node::Absent { _lock: lock }, Check::fine("node", "none runs")),
+        Err(HomeError::Locked { process: Some(process), .. }) => {
+            let text = format!("process {process} holds the lock and does not answer");
+            let remedy = format!("wait a moment if it is starting; else `kill {process}`");
+            (Node::Broken, Check::wrong("node", text, remedy))
+        }
+        Err(error) => (Node::Broken, Check::wrong("node", error, "")),
+    }
+}
+
+async fn accept_clock(home: &Home, node: &Node) -> Result<(), Failure> {
+    match node {
+        Node::Runs(_) => drop(control::call(home, &Request::AcceptClock).await?),
+        Node::Absent { .. } => Store::open(&home.node_db())?.accept_clock(SystemClock.now())?,
+        Node::Broken => {
+            return Err(Failure::local("the clock was not accepted: the node does not answer"));
+        }
+    }
+    output::note(format_args!("the clock is accepted: {}", output::time(SystemClock.now())));
+    Ok(())
+}

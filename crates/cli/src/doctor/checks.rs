@@ -1,0 +1,213 @@
+//! The checks, one function each.
+
+use super::Node;
+use super::report::Check;
+use crate::output;
+use levada_core::{Clock, SystemClock, UnixTime};
+use levada_node::config::{Config, ConfigError, Http};
+use levada_node::control::{self, Request};
+use levada_node::home::Home;
+use levada_node::known::Known;
+use levada_node::store::{Store, StoreError};
+use rustix::process::{Resource, getrlimit};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::Duration;
+
+/// What the limits of the configuration are made for.
+const OPEN_FILES: u64 = 1024;
+/// A clock may be behind the stored time by so much: the node stores its time every few seconds.
+const SLACK: Duration = Duration::from_secs(60);
+const PORT: u16 = 5382;
+const HTTP_PORT: u16 = 5383;
+
+/// The folders are there, ours, and nobody else may write to them.
+pub fn home(home: &Home) -> Check {
+    let folder = home.state_folder();
+    let shown = folder.display();
+    let found = match std::fs::metadata(folder) {
+        Ok(found) => found,
+        Err(error) => return Check::wrong("home", format!("{shown}: {error}"), ""),
+    };
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        let remedy =
+            format!("`chown -R $(id -u) {shown}`, or set LEVADA_HOME to a folder of yours");
+        return Check::note("home", format!("{shown} belongs to another user"), remedy);
+    }
+    if found.permissions().mode() & 0o022 != 0 {
+        let remedy = format!("chmod 700 {shown}");
+        return Check::wrong("home", format!("others may write to {shown}"), remedy);
+    }
+    Check::fine("home", shown)
+}
+
+/// The key can be read, by us alone.
+pub fn key(home: &Home) -> Check {
+    match home.existing_key() {
+        Ok(Some(key)) => Check::fine("key", key.identity()),
+        Ok(None) => Check::fine("key", "none yet; it is made on first use"),
+        Err(error) => Check::wrong("key", error, ""),
+    }
+}
+
+/// The configuration can be used.
+pub fn config(config: &Result<Config, ConfigError>) -> Check {
+    match config {
+        Ok(_) => Check::fine("configuration", "can be read"),
+        Err(error) => Check::wrong("configuration", error, "correct that line"),
+    }
+}
+
+/// The ports are free, or our node has them.
+pub fn ports(config: &Config, node: &Node) -> Vec<Check> {
+    if let Node::Runs(status) = node {
+        let list = status["listening"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let list: Vec<&str> = list.iter().filter_map(|address| address.as_str()).collect();
+        return vec![Check::fine("ports", format!("the node listens on {}", list.join(", ")))];
+    }
+    let mut checks = Vec::new();
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+    match &config.listen {
+        Some(list) => checks.extend(list.iter().map(|address| port(*address, true))),
+        None => checks.push(port(any, false)),
+    }
+    match config.http {
+        Http::At(address) => checks.push(port(address, true)),
+        Http::Standard => {
+            checks.push(port(SocketAddr::from((Ipv4Addr::LOCALHOST, HTTP_PORT)), false))
+        }
+        Http::Off => {}
+    }
+    checks
+}
+
+fn port(address: SocketAddr, configured: bool) -> Check {
+    let error = match TcpListener::bind(address) {
+        Ok(_) => return Check::fine("ports", format!("{address} is free")),
+        Err(error) => error,
+    };
+    let text = format!("{address}: {error}");
+    match error.kind() {
+        io::ErrorKind::AddrInUse if !configured => {
+            Check::note("ports", text, "the node takes a free port, and announces it")
+        }
+        io::ErrorKind::AddrInUse => {
+            let remedy = format!("`ss -ltnp 'sport = {}'` shows who has it", address.port());
+            Check::wrong("ports", text, remedy)
+        }
+        _ => Check::wrong("ports", text, "give an address of this machine, and a port you may use"),
+    }
+}
+
+/// Enough files can be open at once.
+pub fn open_files() -> Check {
+    let limit = getrlimit(Resource::Nofile).current;
+    match limit {
+        Some(limit) if limit < OPEN_FILES => {
+            let text = format!("at most {limit} at once, and a node may need {OPEN_FILES}");
+            Check::wrong("open files", text, format!("ulimit -n {OPEN_FILES}"))
+        }
+        Some(limit) => Check::fine("open files", format!("up to {limit}")),
+        None => Check::fine("open files", "no limit"),
+    }
+}
+
+/// The clock agrees with the time that the node has seen.
+pub fn clock(home: &Home, node: &Node) -> Check {
+    let clock = SystemClock.now();
+    let stored = match node {
+        // A node that runs tells in its status, and warns in its log.
+        Node::Runs(status) => status["time"].as_u64().map(UnixTime),
+        Node::Absent { .. } => match stored_time(home) {
+            Ok(stored) => stored,
+            Err(error) => return Check::wrong("clock", error, ""),
+        },
+        Node::Broken => None,
+    };
+    let remedy = "set the clock; if it is right now, `levada doctor --accept-clock`";
+    match stored {
+        Some(stored) if stored > clock.after(SLACK) => {
+            let (clock, stored) = (output::time(clock), output::time(stored));
+            Check::wrong("clock", format!("it shows {clock}, and was at {stored} before"), remedy)
+        }
+        _ if matches!(node, Node::Runs(status) if status["clock_jumped"] == true) => {
+            let text = format!("it jumped to {} while the node ran", output::time(clock));
+            Check::wrong("clock", text, remedy)
+        }
+        _ => Check::fine("clock", output::time(clock)),
+    }
+}
+
+/// The time in the database; the lock is ours.
+fn stored_time(home: &Home) -> Result<Option<UnixTime>, StoreError> {
+    if !home.node_db().exists() {
+        return Ok(None);
+    }
+    let store = Store::open(&home.node_db())?;
+    // Asked at the beginning of time, the answer is what is stored.
+    Ok(Some(store.now_at_least(UnixTime(0))?.time))
+}
+
+/// The node's database holds together.
+pub async fn node_database(home: &Home, node: &Node) -> Check {
+    let name = "database";
+    let remedy = "`levada restore` brings the last backup back";
+    match node {
+        Node::Runs(_) => match control::call(home, &Request::Integrity).await {
+            Ok(_) => Check::fine(name, "holds together"),
+            Err(error) => Check::wrong(name, error, remedy),
+        },
+        Node::Absent { .. } if !home.node_db().exists() => {
+            Check::fine(name, "none yet; the first `levada up` makes it")
+        }
+        Node::Absent { .. } => {
+            database(name, remedy, || Store::open(&home.node_db())?.integrity_check())
+        }
+        Node::Broken => Check::note(name, "not looked at: a process holds it", ""),
+    }
+}
+
+/// The database of known names holds together.
+pub fn known_database(home: &Home) -> Check {
+    if !home.known_db().exists() {
+        return Check::fine("names", "none yet");
+    }
+    let remedy = "`levada restore`, or move the file away: the names must be pinned again then";
+    database("names", remedy, || Known::open(&home.known_db())?.integrity_check())
+}
+
+fn database(
+    name: &'static str,
+    remedy: &str,
+    check: impl FnOnce() -> Result<(), StoreError>,
+) -> Check {
+    match check() {
+        Ok(()) => Check::fine(name, "holds together"),
+        Err(error) => Check::wrong(name, error, remedy),
+    }
+}
+
+/// Records are sealed by the processor.
+pub fn aes() -> Check {
+    if has_aes() {
+        return Check::fine("processor", "has instructions for AES");
+    }
+    let text = "has no instructions for AES: channels work at a fraction of the speed";
+    Check::note("processor", text, "in a virtual machine, pass the host's processor through")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_aes() -> bool {
+    std::arch::is_x86_feature_detected!("aes")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn has_aes() -> bool {
+    std::arch::is_aarch64_feature_detected!("aes")
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn has_aes() -> bool {
+    false
+}

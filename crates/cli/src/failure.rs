@@ -1,0 +1,97 @@
+//! Why a command did not succeed: one line for a person, and the exit code.
+
+use levada_capability::{CapabilityError, GrantError, InvitationError};
+use levada_core::ParamsError;
+use levada_node::client::ClientError;
+use levada_node::config::ConfigError;
+use levada_node::control::ControlError;
+use levada_node::home::HomeError;
+use levada_node::running::UpError;
+use levada_node::store::StoreError;
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+/// A command succeeded with this exit code, or did not.
+pub type Outcome = Result<u8, Failure>;
+
+/// The answer is no.
+pub const NO: u8 = 1;
+/// The command line is wrong.
+pub const USAGE: u8 = 2;
+/// Something on this machine.
+pub const LOCAL: u8 = 120;
+/// Not permitted.
+pub const DENIED: u8 = 121;
+/// The peer broke the protocol.
+pub const PROTOCOL: u8 = 123;
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    text: String,
+}
+
+impl Failure {
+    /// A failure with one of the documented exit codes.
+    pub fn new(code: u8, text: impl Display) -> Self {
+        Self { code, text: text.to_string() }
+    }
+
+    /// Something on this machine is wrong.
+    pub fn local(text: impl Display) -> Self {
+        Self::new(LOCAL, text)
+    }
+
+    /// Not permitted.
+    pub fn denied(text: impl Display) -> Self {
+        Self::new(DENIED, text)
+    }
+
+    /// What `path` has to do with an error of the operating system.
+    pub fn file(action: &str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
+        let what = format!("cannot {action} {}", path.display());
+        move |error| Self::local(format!("{what}: {error}"))
+    }
+
+    /// Writing to standard output failed. Whoever read it has gone: that is no error.
+    pub fn output(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self { code: 0, text: String::new() },
+            _ => Self::local(format!("cannot write to standard output: {error}")),
+        }
+    }
+
+    /// Says what went wrong, and gives the exit code.
+    pub fn report(&self) -> ExitCode {
+        if !self.text.is_empty() {
+            crate::output::note(format_args!("levada: {}", self.text));
+        }
+        self.code.into()
+    }
+}
+
+macro_rules! from {
+    ($($error:ty => $code:expr),* $(,)?) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                let code: fn(&$error) -> u8 = $code;
+                Self::new(code(&error), &error)
+            }
+        }
+    )*};
+}
+
+from! {
+    HomeError => HomeError::exit_code,
+    ConfigError => |_| LOCAL,
+    StoreError => |_| LOCAL,
+    UpError => |_| LOCAL,
+    ClientError => ClientError::exit_code,
+    ControlError => ControlError::exit_code,
+    ParamsError => |_| USAGE,
+    CapabilityError => |_| DENIED,
+    GrantError => |_| DENIED,
+    InvitationError => |_| DENIED,
+}

@@ -1,0 +1,107 @@
+//! `levada inspect`: what a capability permits. Its secret is never shown.
+
+use crate::capability_text;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, plain};
+use clap::Args;
+use levada_capability::{Capability, LinkBody, Rights};
+use levada_core::{Params, decode_list};
+use serde_json::{Value, json};
+
+/// Show what a capability permits, and through whose hands it came; never its secret
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada inspect @cat.cap
+  levada inspect lvcap1… --json")]
+pub struct Arguments {
+    /// The capability: its text, @file, or - for a line of standard input
+    #[arg(value_name = "CAPABILITY")]
+    capability: String,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    let capability = capability_text::read(&arguments.capability)?;
+    if arguments.json {
+        output::json(object(&capability))?;
+    } else {
+        print(&capability)?;
+    }
+    Ok(0)
+}
+
+fn object(capability: &Capability) -> Value {
+    let links = capability.links().zip(capability.ids());
+    let links = links.map(|(link, id)| {
+        json!({
+            "id": id.to_string(),
+            "identity": link.identity.to_string(),
+            "rights": names(link.rights),
+            "expires": link.expires.0,
+            "uses": link.uses,
+            "parameters": pairs(&link.params),
+        })
+    });
+    json!({
+        "node": capability.node().to_string(),
+        "session": capability.session().to_string(),
+        "service": capability.service(),
+        "addresses": capability.addresses(),
+        "holder": capability.holder().to_string(),
+        "rights": names(capability.rights()),
+        "expires": capability.expires().0,
+        "uses": capability.uses(),
+        "parameters": pairs(capability.params()),
+        "links": links.collect::<Vec<_>>(),
+    })
+}
+
+fn names(rights: Rights) -> Vec<&'static str> {
+    rights.names().collect()
+}
+
+fn pairs(params: &Params) -> Value {
+    params.iter().map(|(key, value)| (key.to_owned(), shown(key, value))).collect()
+}
+
+/// A list for `args`, a text where the value is one, else its bytes as numbers.
+fn shown(key: &str, value: &[u8]) -> Value {
+    if key == Params::ARGS
+        && let Ok(list) = decode_list(value)
+    {
+        return list.into();
+    }
+    std::str::from_utf8(value).map_or_else(|_| value.into(), Value::from)
+}
+
+fn print(capability: &Capability) -> Result<(), Failure> {
+    let addresses: Vec<String> = capability.addresses().iter().map(|one| plain(one)).collect();
+    let mut rows = vec![
+        ("service", plain(capability.service())),
+        ("node", capability.node().to_string()),
+        ("addresses", addresses.join(", ")),
+        ("session", capability.session().to_string()),
+        ("holder", capability.holder().to_string()),
+        ("rights", names(capability.rights()).join(", ")),
+        ("expires", output::time(capability.expires())),
+        ("uses", capability.uses().to_string()),
+    ];
+    rows.extend(parameter_rows(capability.params()));
+    let links: Vec<&LinkBody> = capability.links().collect();
+    if links.len() > 1 {
+        let hands = links.iter().map(|link| format!("{} {}", link.identity, link.rights));
+        rows.extend(hands.map(|hand| ("passed to", hand)));
+    }
+    rows.retain(|(_, value)| !value.is_empty());
+    output::table(&rows)
+}
+
+fn parameter_rows(params: &Params) -> impl Iterator<Item = (&'static str, String)> {
+    params.iter().map(|(key, value)| {
+        // JSON quotes the control characters of the C0 set only.
+        ("parameter", format!("{} = {}", plain(key), plain(&shown(key, value).to_string())))
+    })
+}

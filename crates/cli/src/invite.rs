@@ -1,0 +1,37 @@
+//! `levada invite`: let somebody become known to the node of this home.
+
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use clap::Args;
+use levada_node::config::{format_duration, parse_duration};
+use levada_node::control::{self, Request};
+use levada_node::home::Home;
+use std::time::Duration;
+
+/// Let somebody in: prints the whole command that the invited side types
+///
+/// It is good for one use. It holds the node's address, its identity and a one-time secret.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada invite
+  levada invite --service clock --expires 1h")]
+pub struct Arguments {
+    /// The service that it opens; every service of the node if not given
+    #[arg(long, value_name = "S")]
+    service: Option<String>,
+
+    /// For how long it is good, such as 90s, 10m, 1h or 7d
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    expires: Duration,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let request =
+        Request::Invite { service: arguments.service, expires_secs: arguments.expires.as_secs() };
+    let answer = control::call(&Home::open()?, &request).await?;
+    let code = answer["code"].as_str().ok_or_else(|| Failure::local("the node gave no code"))?;
+    let time = format_duration(arguments.expires);
+    output::note(format_args!("Good for one use within {time}. The invited side types:"));
+    output::data(format_args!("levada join {code}"))?;
+    Ok(0)
+}

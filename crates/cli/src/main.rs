@@ -1,0 +1,48 @@
+//! The `levada` binary: reads the command line, calls one verb, and passes its exit code on.
+//!
+//! Exit codes: 0 done, 1 the answer is no, 2 usage, 120 local error, 121 denied, 122 unreachable,
+//! 123 the peer broke the protocol; a program that ran elsewhere passes its own code on.
+
+#![forbid(unsafe_code)]
+
+mod archive;
+mod args;
+mod attach;
+mod backup;
+mod capability_text;
+mod completions;
+mod connect;
+mod doctor;
+mod failure;
+mod grant;
+mod id;
+mod inspect;
+mod invite;
+mod join;
+mod man;
+mod output;
+mod parameters;
+mod passphrase;
+mod place;
+mod query;
+mod request;
+mod restore;
+mod revoke;
+mod run;
+mod sessions;
+mod status;
+mod stop;
+mod terminate;
+mod up;
+mod waiting;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Wrong usage ends here, with code 2.
+    match args::Arguments::parse().run() {
+        Ok(code) => code.into(),
+        Err(failure) => failure.report(),
+    }
+}

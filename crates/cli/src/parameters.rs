@@ -1,0 +1,80 @@
+//! The parameters of a session, as one types them: PARAMS, `--pty`, `--env`.
+
+use crate::attach::window;
+use clap::Args;
+use levada_core::{Params, ParamsError, encode_list};
+use levada_services::stdio::Window;
+
+/// What a terminal has if there is none to measure.
+const COMMON_WINDOW: Window = Window { rows: 24, columns: 80 };
+
+/// Parameters for the service.
+#[derive(Debug, Args)]
+pub struct Parameters {
+    /// Run the program in a terminal
+    #[arg(long)]
+    pty: bool,
+
+    /// Set an environment variable of the program, where the service allows it
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+
+    /// Arguments for the service, in order
+    #[arg(last = true, value_name = "PARAMS")]
+    params: Vec<String>,
+}
+
+impl Parameters {
+    /// As pairs: `args`, `pty` with the size of this terminal, and `env.NAME` each.
+    ///
+    /// # Errors
+    /// [`ParamsError`] if a variable is set twice.
+    pub fn pairs(&self) -> Result<Params, ParamsError> {
+        let mut pairs = Params::new();
+        if !self.params.is_empty() {
+            pairs.add(Params::ARGS, encode_list(&self.params))?;
+        }
+        if self.pty {
+            let size = window().unwrap_or(COMMON_WINDOW);
+            pairs.add("pty", size.to_string().into_bytes())?;
+        }
+        for (name, value) in &self.env {
+            pairs.add(&format!("env.{name}"), value.clone().into_bytes())?;
+        }
+        Ok(pairs)
+    }
+}
+
+fn variable(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("expected NAME=VALUE"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_and_arguments_become_pairs() {
+        let parameters = Parameters {
+            pty: true,
+            env: vec![("A".into(), "x=y".into())],
+            params: vec!["uname".into(), "-a".into()],
+        };
+        let pairs = parameters.pairs().unwrap();
+        assert_eq!(pairs.args().unwrap().unwrap(), ["uname", "-a"]);
+        assert_eq!(pairs.value("env.A"), Some(b"x=y".as_slice()));
+        assert!(pairs.value("pty").is_some());
+        let twice =
+            Parameters { pty: false, env: vec![("A".into(), "".into()); 2], params: vec![] };
+        assert_eq!(twice.pairs(), Err(ParamsError::AlreadySet("env.A".into())));
+    }
+
+    #[test]
+    fn a_variable_has_a_name() {
+        assert_eq!(variable("A=b=c"), Ok(("A".into(), "b=c".into())));
+        assert!(variable("A").is_err() && variable("=b").is_err());
+    }
+}

@@ -1,0 +1,45 @@
+//! `levada run`: request a session and connect to it, in one.
+
+use crate::attach;
+use crate::failure::Outcome;
+use crate::parameters::Parameters;
+use crate::place::Place;
+use clap::Args;
+use levada_core::Framing;
+use levada_node::client::{Client, RequestSpec};
+use levada_node::home::Home;
+
+/// Use a service: request a session and connect to it
+///
+/// Standard input, output and error are those of the program, and so is the exit code.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada run alpha/clock
+  levada run alpha/exec -- uname -a
+  levada run alpha/exec --pty -- top")]
+pub struct Arguments {
+    /// NODE is a nickname, or IDENTITY@host:port
+    #[arg(value_name = "NODE/SERVICE")]
+    place: Place,
+
+    /// How messages become records: auto, or block:N with N from 64 to 4096
+    #[arg(long)]
+    framing: Option<Framing>,
+
+    #[command(flatten)]
+    parameters: Parameters,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let spec = RequestSpec {
+        service: arguments.place.service,
+        params: arguments.parameters.pairs()?,
+        framing: arguments.framing,
+        uses: 1,
+        ..RequestSpec::default()
+    };
+    let client = Client::new(&Home::open()?)?;
+    let target = client.resolve(&arguments.place.node)?;
+    let capability = client.request(&target, spec).await?;
+    attach::start(&client, &capability).await
+}

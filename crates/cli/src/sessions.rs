@@ -1,0 +1,61 @@
+//! `levada sessions`: the sessions of this home's node, and who used what.
+
+use crate::failure::Outcome;
+use crate::output::{self, plain};
+use clap::Args;
+use levada_core::UnixTime;
+use levada_node::control::{self, Request};
+use levada_node::home::Home;
+use serde_json::Value;
+
+/// Show the newest sessions of this home's node, or its audit log
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada sessions
+  levada sessions --log --limit 20")]
+pub struct Arguments {
+    /// Show the audit log instead: who did what, when, by which capability
+    #[arg(long)]
+    log: bool,
+
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const SESSIONS: &[&str] =
+    &["session", "service", "state", "running", "starts", "holder", "created"];
+const LOG: &[&str] = &["time", "identity", "operation", "outcome", "service", "session", "text"];
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let Arguments { log, limit, json } = arguments;
+    let request = if log { Request::Log { limit } } else { Request::Sessions { limit } };
+    let answer = control::call(&Home::open()?, &request).await?;
+    if json {
+        output::json(answer)?;
+        return Ok(0);
+    }
+    let (list, keys) = if log { ("log", LOG) } else { ("sessions", SESSIONS) };
+    let rows = answer[list].as_array().map(Vec::as_slice).unwrap_or_default();
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| keys.iter().map(|key| cell(key, &row[key])).collect()).collect();
+    output::columns(keys, &rows)?;
+    Ok(0)
+}
+
+fn cell(key: &str, value: &Value) -> String {
+    match (key, value) {
+        ("time" | "created", Value::Number(time)) => {
+            output::time(UnixTime(time.as_u64().unwrap_or(0)))
+        }
+        // Enough to tell identities apart; `--json` has all of it.
+        ("identity" | "holder", Value::String(text)) => text.chars().take(10).collect(),
+        (_, Value::Null) => "-".into(),
+        (_, Value::String(text)) => plain(text),
+        (_, other) => other.to_string(),
+    }
+}

@@ -1,0 +1,49 @@
+//! `levada status`: the running node of this home.
+
+use crate::failure::Outcome;
+use crate::output::{self, plain};
+use clap::Args;
+use levada_node::config::format_duration;
+use levada_node::control::{self, Request};
+use levada_node::home::Home;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Show the running node of this home
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  levada status --json")]
+pub struct Arguments {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let status = control::call(&Home::open()?, &Request::Status).await?;
+    if arguments.json {
+        output::json(status)?;
+        return Ok(0);
+    }
+    let entries = status.as_object().into_iter().flatten();
+    let rows: Vec<(String, String)> =
+        entries.map(|(key, value)| (key.replace('_', " "), shown(key, value))).collect();
+    let rows: Vec<(&str, String)> =
+        rows.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+    output::table(&rows)?;
+    Ok(0)
+}
+
+fn shown(key: &str, value: &Value) -> String {
+    match value {
+        Value::Number(seconds) if key.ends_with("_seconds") => {
+            format_duration(Duration::from_secs(seconds.as_u64().unwrap_or(0)))
+        }
+        Value::Null => "none".into(),
+        Value::String(text) => plain(text),
+        Value::Array(items) => {
+            items.iter().map(|item| shown("", item)).collect::<Vec<_>>().join(", ")
+        }
+        other => plain(&other.to_string()),
+    }
+}

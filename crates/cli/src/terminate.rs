@@ -1,0 +1,26 @@
+//! `levada terminate`: end a session for good.
+
+use crate::failure::Outcome;
+use crate::{capability_text, output};
+use clap::Args;
+use levada_node::client::Client;
+use levada_node::home::Home;
+
+/// End the session of a capability for good, whether it was started or not
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  levada terminate @cat.cap")]
+pub struct Arguments {
+    /// The capability: its text, @file, or - for a line of standard input
+    #[arg(value_name = "CAPABILITY")]
+    capability: String,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let capability = capability_text::read(&arguments.capability)?;
+    let client = Client::new(&Home::open()?)?;
+    client.terminate(&capability).await?;
+    client.close();
+    output::note(format_args!("session {} is terminated", capability.session()));
+    Ok(0)
+}

@@ -1,0 +1,118 @@
+//! `levada up`: run a node.
+
+use crate::failure::{Failure, Outcome};
+use clap::Args;
+use levada_core::Identity;
+use levada_node::config::{Config, LogFormat, check_name};
+use levada_node::home::Home;
+use levada_node::running::{self, Announcement, Overrides};
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tracing_subscriber::EnvFilter;
+
+/// Run a node that offers services
+///
+/// Without configuration it offers `echo` and `clock` to its own identity. What is given here holds
+/// over the configuration (config.toml in the home's folder).
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada up
+  levada up --demo --name alpha --listen 0.0.0.0:5382
+  levada up --service backup.toml --allow lv…")]
+pub struct Arguments {
+    /// The node's name; the host's name if not given
+    #[arg(long, value_name = "N", value_parser = name)]
+    name: Option<String>,
+
+    /// An address to listen on; port 5382 of all addresses if not given
+    #[arg(long, value_name = "A:P")]
+    listen: Vec<SocketAddr>,
+
+    /// The address of the HTTP port (metrics and health); 127.0.0.1:5383 if not given
+    #[arg(long, value_name = "A:P")]
+    http: Option<SocketAddr>,
+
+    /// An identity that may request every service of this node
+    #[arg(long, value_name = "IDENTITY")]
+    allow: Vec<Identity>,
+
+    /// A file that defines a service to offer
+    #[arg(long, value_name = "FILE.toml")]
+    service: Vec<PathBuf>,
+
+    /// Also offer `exec` of uname, date and cat
+    #[arg(long)]
+    demo: bool,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let home = Home::open()?;
+    let config = Config::load(&home.config_file())?;
+    start_log(&config)?;
+    let overrides = Overrides {
+        name: arguments.name,
+        listen: arguments.listen,
+        http: arguments.http,
+        allow: arguments.allow,
+        services: absolute(arguments.service)?,
+        demo: arguments.demo,
+    };
+    running::up(&home, &overrides, announce).await?;
+    Ok(0)
+}
+
+/// They are read again when the node starts again, wherever it is then.
+fn absolute(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    files
+        .into_iter()
+        .map(|file| std::path::absolute(&file).map_err(Failure::file("find", &file)))
+        .collect()
+}
+
+fn start_log(config: &Config) -> Result<(), Failure> {
+    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| config.log.clone());
+    let filter = EnvFilter::try_new(&filter)
+        .map_err(|error| Failure::local(format!("`{filter}` is no filter for the log: {error}")))?;
+    let colors = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let started = match config.log_format {
+        LogFormat::Text => log.with_ansi(colors).try_init(),
+        LogFormat::Json => log.json().try_init(),
+    };
+    started.map_err(Failure::local)
+}
+
+/// What the node says once it is ready. That nobody reads it does not end the node.
+fn announce(announcement: &Announcement) {
+    let _ = write_announcement(&mut io::stdout().lock(), announcement);
+    for note in &announcement.notes {
+        crate::output::note(format_args!("note: {note}"));
+    }
+}
+
+fn write_announcement(output: &mut impl Write, node: &Announcement) -> io::Result<()> {
+    writeln!(output, "node      {}", node.name)?;
+    writeln!(output, "identity  {}", node.identity)?;
+    for address in &node.addresses {
+        writeln!(output, "address   {address}")?;
+    }
+    if let Some(http) = node.http {
+        writeln!(output, "http      http://{http}/metrics")?;
+    }
+    writeln!(output, "services  {}", node.services.join(", "))?;
+    writeln!(output)?;
+    writeln!(output, "Let somebody in, from another terminal:  levada invite")?;
+    if let Some(service) = node.services.iter().find(|name| *name == "clock") {
+        writeln!(
+            output,
+            "Try it yourself:                         levada run {}/{service}",
+            node.name
+        )?;
+    }
+    output.flush()
+}
+
+fn name(text: &str) -> Result<String, String> {
+    check_name(text).map(|()| text.to_owned())
+}

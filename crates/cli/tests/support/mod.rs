@@ -1,0 +1,245 @@
+//! Real nodes and real commands for tests: each home is a folder of its own, each node a process of
+//! its own, listening on loopback and ended by its test.
+
+#![allow(dead_code)] // Every test uses a part of it.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long anything may take before a test says that it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whether counts and sizes are those of `scripts/test --all`.
+pub fn in_full() -> bool {
+    std::env::var_os("LEVADA_TEST_FULL").is_some()
+}
+
+/// One identity on this machine.
+pub struct Home {
+    folder: TempDir,
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    /// The output of a command that must have succeeded, without its last line end.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, 0, "failed: {}{}", self.stdout, self.stderr);
+        self.stdout.trim_end_matches('\n').to_owned()
+    }
+
+    /// Asserts the exit code and that the error says `text`.
+    #[track_caller]
+    pub fn fails(self, code: i32, text: &str) {
+        assert_eq!(self.code, code, "{}{}", self.stdout, self.stderr);
+        assert!(self.stderr.contains(text), "`{text}` is not in: {}", self.stderr);
+    }
+
+    #[track_caller]
+    pub fn denied(self, text: &str) {
+        self.fails(121, text);
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Home {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A command of this home, with nothing on its standard input.
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_levada"));
+        command.args(args).env("LEVADA_HOME", self.path()).env("NO_COLOR", "1").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `levada` with the words of `line`, split at spaces.
+    pub fn run(&self, line: &str) -> Ran {
+        self.args(line.split_whitespace())
+    }
+
+    /// Runs `levada` with these arguments.
+    pub fn args<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ran {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// Runs `levada` with `input` on its standard input.
+    pub fn with_input(&self, line: &str, input: &[u8]) -> Ran {
+        let mut command = self.command(line.split_whitespace());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        let writer = std::thread::spawn(move || {
+            // The command may end before it has read everything.
+            let _ = stdin.write_all(&input);
+        });
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        output.into()
+    }
+
+    /// The output of `levada … --json`, read.
+    #[track_caller]
+    pub fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.run(&format!("{line} --json")).ok()).unwrap()
+    }
+
+    pub fn identity(&self) -> String {
+        self.run("id").ok()
+    }
+
+    /// Starts a node of this home on free ports of loopback.
+    pub fn up(&self, options: &str) -> Node<'_> {
+        let line = format!("up --listen 127.0.0.1:0 --http 127.0.0.1:0 {options}");
+        self.up_with(&line)
+    }
+
+    /// Starts a node with exactly these words and waits until it answers.
+    pub fn up_with(&self, line: &str) -> Node<'_> {
+        let log = self.path().join("up.log");
+        let log_file = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        let mut command = self.command(line.split_whitespace());
+        command.stdout(log_file.try_clone().unwrap()).stderr(log_file);
+        let child = command.spawn().unwrap();
+        let mut node = Node { home: self, child, log };
+        node.wait_until_ready();
+        node
+    }
+}
+
+/// A running node; killed when dropped.
+pub struct Node<'a> {
+    pub home: &'a Home,
+    pub child: Child,
+    log: PathBuf,
+}
+
+impl Node<'_> {
+    fn wait_until_ready(&mut self) {
+        let start = Instant::now();
+        loop {
+            let status = self.home.run("status --json");
+            if status.code == 0 {
+                let process = serde_json::from_str::<Value>(&status.stdout).unwrap()["process"].as_u64();
+                if process == Some(u64::from(self.child.id())) {
+                    return;
+                }
+            }
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the node ended ({status}): {}", self.log());
+            }
+            assert!(start.elapsed() < PATIENCE, "the node is not ready: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// What the node has printed.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> String {
+        self.home.json("status")["listening"][0].as_str().unwrap().to_owned()
+    }
+
+    /// `IDENTITY@127.0.0.1:PORT`.
+    pub fn at(&self) -> String {
+        format!("{}@{}", self.home.identity(), self.address())
+    }
+
+    /// The body of a page of the HTTP port, with its status.
+    pub fn http(&self, path: &str) -> (u16, String) {
+        let address = self.home.json("status")["http"].as_str().unwrap().to_owned();
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    }
+
+    /// The code of an invitation of this node.
+    pub fn invite(&self, options: &str) -> String {
+        let line = self.home.run(&format!("invite {options}")).ok();
+        line.strip_prefix("levada join ").unwrap().to_owned()
+    }
+
+    /// Lets `guest` in under the nickname `name`.
+    pub fn welcome(&self, guest: &Home, name: &str) {
+        let code = self.invite("");
+        guest.args(["join", &code, "--as", name]).ok();
+    }
+
+    /// `kill -9`, and the node is gone when this returns.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let process = self.process().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &process]).status().unwrap().success());
+    }
+
+    /// Waits for the node's own end and returns its exit code.
+    pub fn wait(mut self) -> i32 {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code().unwrap_or(-1);
+            }
+            assert!(start.elapsed() < PATIENCE, "the node does not end: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Node<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until `holds`, or says what did not come.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "did not come: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,24 @@
+//! Every domain-separation label of the project, in one place; `docs/protocol.md` lists them, and a
+//! test holds the two equal. A label is used for one purpose only and is never a prefix of another
+//! within the same construction.
+
+/// First bytes of every encoded capability link.
+pub const LINK: &str = "levada/1 link";
+/// Hashed with all links up to and including one: the id of that link.
+pub const LINK_ID: &str = "levada/1 link id";
+/// Signature of a link by the identity of the link before it (form of [`crate::SecretKey::sign`]).
+pub const LINK_SIGNATURE: &str = "link";
+/// Proof of a link's secret on one connection.
+pub const PROOF: &str = "levada/1 proof";
+/// TLS exporter label whose value the proof is bound to.
+pub const EXPORTER: &str = "EXPORTER-levada-proof";
+/// Checksum of every text form, hashed with its prefix.
+pub const CHECKSUM: &str = "levada/1 text";
+/// Hash under which a node keeps an invitation's secret.
+pub const INVITATION: &str = "levada/1 invitation";
+/// Signature of an old key over the new one.
+pub const SUCCESSION: &str = "succession";
+
+/// All of the above, for the test that compares them with the documentation.
+pub const ALL: &[&str] =
+    &[LINK, LINK_ID, LINK_SIGNATURE, PROOF, EXPORTER, CHECKSUM, INVITATION, SUCCESSION];

@@ -1,0 +1,27 @@
+//! Identities, keys, text and wire encodings, clock and randomness: what every other crate shares.
+//! Nothing here does I/O.
+
+mod clock;
+mod digest;
+mod framing;
+mod identity;
+pub mod label;
+mod params;
+mod random;
+mod signature;
+mod succession;
+mod text;
+pub mod wire;
+
+pub use clock::{Clock, ManualClock, SystemClock, UnixTime};
+pub use digest::{Digest, hmac_sha256, sha256};
+pub use framing::{Framing, FramingError};
+pub use identity::{Identity, IdentityError, SecretKey};
+pub use params::{Params, ParamsError, decode_list, encode_list};
+pub use random::{Random, RandomError, SystemRandom};
+pub use signature::{BadSignature, Signature};
+pub use succession::{Succession, SuccessionError};
+pub use text::{TextError, decode_text, encode_text};
+
+/// The lowest and the highest version of the protocol inside a channel that this build speaks.
+pub const WIRE_VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;

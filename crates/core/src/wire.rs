@@ -1,0 +1,87 @@
+//! The messages inside a channel, compiled from `proto/levada.proto`, and how they are read safely.
+
+#![allow(missing_docs)] // Generated; the documentation stands in the .proto file.
+
+use prost::Message;
+use thiserror::Error;
+
+include!(concat!(env!("OUT_DIR"), "/levada.v1.rs"));
+
+/// The longest [`Operation`] or [`Answer`], in bytes; a longer one is refused before it is read.
+pub const MAX_MESSAGE: usize = 256 * 1024;
+
+/// A message that could not be read.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+pub enum WireError {
+    /// Longer than [`MAX_MESSAGE`].
+    #[error("a message of more than {MAX_MESSAGE} bytes")]
+    TooLong,
+    /// Not a message of this type, or a part is missing.
+    #[error("a malformed message")]
+    Malformed,
+}
+
+/// Reads one message.
+///
+/// # Errors
+/// [`WireError`] if it is too long or not a message of type `M`.
+pub fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, WireError> {
+    if bytes.len() > MAX_MESSAGE {
+        return Err(WireError::TooLong);
+    }
+    M::decode(bytes).map_err(|_| WireError::Malformed)
+}
+
+/// The bytes of one message.
+pub fn encode<M: Message>(message: &M) -> Vec<u8> {
+    message.encode_to_vec()
+}
+
+impl Refusal {
+    /// A refusal for a person to read; `text` is cut to 512 bytes and to one line.
+    pub fn new(reason: Reason, text: impl Into<String>) -> Self {
+        let mut text: String = text.into();
+        text.retain(|c| !c.is_control());
+        while text.len() > 512 {
+            text.pop();
+        }
+        Self { reason: reason.into(), text }
+    }
+}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Self {
+        answer::Answer::Refusal(refusal).into()
+    }
+}
+
+impl From<answer::Answer> for Answer {
+    fn from(answer: answer::Answer) -> Self {
+        Self { answer: Some(answer) }
+    }
+}
+
+impl From<operation::Operation> for Operation {
+    fn from(operation: operation::Operation) -> Self {
+        Self { operation: Some(operation) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arbitrary_bytes_never_panic() {
+        bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
+            let _ = decode::<Operation>(bytes);
+            let _ = decode::<Answer>(bytes);
+        });
+    }
+
+    #[test]
+    fn refusals_are_one_short_line() {
+        let refusal = Refusal::new(Reason::Denied, format!("a\nb\x1b[31m{}", "é".repeat(600)));
+        assert!(refusal.text.len() <= 512 && !refusal.text.contains(['\n', '\x1b']));
+    }
+}

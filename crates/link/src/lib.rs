@@ -1,0 +1,24 @@
+//! What carries records: one [`Link`] trait for TCP, Unix sockets, and memory in tests.
+
+mod source;
+mod tcp;
+
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::net::UnixStream;
+
+pub use source::source_of;
+pub use tcp::{connect_tcp, prepare_tcp};
+
+/// An ordered, reliable stream of bytes, both ways.
+pub trait Link: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    /// Asks the link to accept no more than about `bytes` that are not yet on their way, so that what
+    /// is urgent never waits behind them; `None` lifts the limit. A link without such a queue ignores it.
+    fn limit_unsent(&self, bytes: Option<u32>) {
+        let _ = bytes;
+    }
+}
+
+impl Link for UnixStream {}
+
+/// Both ends in one process, for tests.
+impl Link for DuplexStream {}

@@ -1,0 +1,118 @@
+//! Wrong invitations are counted by source and in all, so that a secret cannot be guessed and one
+//! stranger cannot shut others out.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::config::Limits;
+
+/// How long a source is shut out, and how long wrong attempts are remembered.
+const SHUT_OUT: Duration = Duration::from_secs(10 * 60);
+/// Sources remembered at once; beyond it the one whose time ends first is forgotten.
+const MAX_SOURCES: usize = 4096;
+/// How late a wrong attempt is answered when all sources together have made too many: shutting
+/// everybody out would do the strangers' work.
+const LATE: Duration = Duration::from_secs(2);
+
+/// Counts wrong attempts.
+pub(crate) struct Attempts {
+    per_source: usize,
+    total: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    sources: HashMap<IpAddr, Source>,
+    /// Wrong attempts of all sources since then.
+    all: Option<(Instant, usize)>,
+}
+
+struct Source {
+    wrong: usize,
+    until: Instant,
+}
+
+impl Attempts {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let (per_source, total) =
+            (limits.invitation_attempts, limits.invitation_attempts_total);
+        Self { per_source, total, table: Mutex::default() }
+    }
+
+    /// For how much longer `source` is shut out; `None` if it may try.
+    pub(crate) fn shut_out(&self, source: IpAddr, now: Instant) -> Option<Duration> {
+        let table = self.lock();
+        let entry = table.sources.get(&source)?;
+        (entry.wrong >= self.per_source)
+            .then(|| entry.until.saturating_duration_since(now))
+            .filter(|left| !left.is_zero())
+    }
+
+    /// Counts a wrong attempt and says how long its answer should wait.
+    pub(crate) fn wrong(&self, source: IpAddr, now: Instant) -> Duration {
+        let mut table = self.lock();
+        table.sources.retain(|_, entry| entry.until > now);
+        if table.sources.len() >= MAX_SOURCES
+            && let Some(oldest) =
+                table.sources.iter().min_by_key(|(_, entry)| entry.until).map(|(ip, _)| *ip)
+        {
+            table.sources.remove(&oldest);
+        }
+        let entry = table.sources.entry(source).or_insert(Source { wrong: 0, until: now });
+        entry.wrong += 1;
+        entry.until = now + SHUT_OUT;
+        table.delay(now, self.total)
+    }
+
+    /// A right attempt forgets the wrong ones before it.
+    pub(crate) fn right(&self, source: IpAddr) {
+        self.lock().sources.remove(&source);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn delay(&mut self, now: Instant, total: usize) -> Duration {
+        let (since, count) = self.all.get_or_insert((now, 0));
+        if now.duration_since(*since) > SHUT_OUT {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        if *count > total { LATE } else { Duration::ZERO }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_wrong_attempts_shut_one_source_out_for_ten_minutes() {
+        let attempts = Attempts::new(&Limits::default());
+        let [bad, good]: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
+        let start = Instant::now();
+        for _ in 0..3 {
+            assert_eq!(attempts.shut_out(bad, start), None);
+            attempts.wrong(bad, start);
+        }
+        assert_eq!(attempts.shut_out(bad, start), Some(SHUT_OUT));
+        assert_eq!(attempts.shut_out(good, start), None);
+        assert_eq!(attempts.shut_out(bad, start + SHUT_OUT), None);
+    }
+
+    #[test]
+    fn memory_is_bounded_whoever_tries() {
+        let attempts = Attempts::new(&Limits::default());
+        let now = Instant::now();
+        for n in 0..2 * MAX_SOURCES as u32 {
+            attempts.wrong(IpAddr::V4(n.into()), now);
+        }
+        assert!(attempts.lock().sources.len() <= MAX_SOURCES);
+    }
+}

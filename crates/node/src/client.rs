@@ -1,0 +1,116 @@
+//! What a program does at other nodes, with the identity of this home: query, request, connect,
+//! terminate, revoke, join. Works with no node running here.
+
+mod dial;
+mod error;
+mod operations;
+mod resolve;
+mod succession;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use levada_channel::{ClientConfig, Options};
+use levada_core::{Clock, Framing, Identity, Params, SecretKey, SystemClock, UnixTime};
+use levada_session::{Connection, Stream};
+
+use crate::home::Home;
+use crate::known::Known;
+use levada_capability::SessionId;
+
+pub use error::ClientError;
+pub use resolve::{DEFAULT_PORT, Target};
+
+/// The client side of this home: its key, its pins, and one shared connection to each node.
+pub struct Client {
+    key: SecretKey,
+    known: Known,
+    tls: Arc<ClientConfig>,
+    /// Connections with `auto` framing, by the node's identity.
+    shared: Mutex<HashMap<Identity, Connection>>,
+}
+
+/// What to ask for with a request.
+#[derive(Clone, Debug, Default)]
+pub struct RequestSpec {
+    /// The service's name.
+    pub service: String,
+    /// Whom the capability is bound to; the requester itself if `None`.
+    pub holder: Option<Identity>,
+    /// When the right to start ends; the node's default if `None`.
+    pub expires: Option<UnixTime>,
+    /// How often the session may be started; 0 counts as 1.
+    pub uses: u32,
+    /// The session's parameters, fixed from now on.
+    pub params: Params,
+    /// The framing asked for; the service's default if `None`.
+    pub framing: Option<Framing>,
+}
+
+/// A session that has been started.
+pub struct Running {
+    /// Its id.
+    pub session: SessionId,
+    /// Its messages: from here on the service speaks.
+    pub stream: Stream,
+    /// Keeps the connection for as long as the session is used.
+    pub connection: Connection,
+}
+
+/// What joining gave.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    /// The nickname that the node is pinned under.
+    pub name: String,
+    /// The node.
+    pub identity: Identity,
+    /// The services that the invitation opened.
+    pub services: Vec<String>,
+}
+
+impl Client {
+    /// Opens the key and the pins of `home`; both are made on first use.
+    ///
+    /// # Errors
+    /// [`ClientError::Local`] says which file could not be used.
+    pub fn new(home: &Home) -> Result<Self, ClientError> {
+        let key = home.key().map_err(ClientError::local)?;
+        let known = Known::open(&home.known_db()).map_err(ClientError::local)?;
+        let tls = Arc::new(ClientConfig::new(&key).map_err(ClientError::local)?);
+        Ok(Self { key, known, tls, shared: Mutex::new(HashMap::new()) })
+    }
+
+    /// Who we are.
+    pub fn identity(&self) -> Identity {
+        self.key.identity()
+    }
+
+    /// Who is known here.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// The key of this home, for granting.
+    pub fn key(&self) -> &SecretKey {
+        &self.key
+    }
+
+    /// Closes every shared connection.
+    pub fn close(&self) {
+        for (_, connection) in self.connections().drain() {
+            connection.close(0, "");
+        }
+    }
+
+    fn connections(&self) -> std::sync::MutexGuard<'_, HashMap<Identity, Connection>> {
+        self.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn now(&self) -> UnixTime {
+        SystemClock.now()
+    }
+
+    fn options(framing: Framing) -> Options {
+        Options { framing, ..Options::default() }
+    }
+}

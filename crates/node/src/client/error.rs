@@ -1,0 +1,109 @@
+//! What went wrong, and the exit code that says so.
+
+use std::fmt::Display;
+
+use levada_capability::{CapabilityError, GrantError};
+use levada_core::wire::{Reason, Refusal};
+use levada_session::{SessionError, StreamError};
+use thiserror::Error;
+
+/// Why an operation at another node did not succeed.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// The answer is no: there is no such service.
+    #[error("{0}")]
+    No(String),
+    /// This machine: a file, a key, an argument.
+    #[error("{0}")]
+    Local(String),
+    /// Not permitted, by the node or by ourselves.
+    #[error("denied: {0}")]
+    Denied(String),
+    /// Nobody answered.
+    #[error("unreachable: {0}")]
+    Unreachable(String),
+    /// The peer broke the protocol or cut the connection.
+    #[error("protocol: {0}")]
+    Protocol(String),
+}
+
+impl ClientError {
+    /// The exit code of the command line: 1 no, 120 local, 121 denied, 122 unreachable, 123 protocol.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::No(_) => 1,
+            Self::Local(_) => 120,
+            Self::Denied(_) => 121,
+            Self::Unreachable(_) => 122,
+            Self::Protocol(_) => 123,
+        }
+    }
+
+    /// An error of this machine.
+    pub fn local(error: impl Display) -> Self {
+        Self::Local(error.to_string())
+    }
+
+    /// What a stream that was reset with `code` means: the node gives the reason as its code.
+    pub fn reset(code: u64) -> Self {
+        let reason = i32::try_from(code).ok().and_then(|code| Reason::try_from(code).ok());
+        match reason {
+            Some(Reason::Revoked) => Self::Denied("the capability was revoked".into()),
+            Some(Reason::Terminated) => Self::Denied("the session was terminated".into()),
+            Some(Reason::Denied) => Self::Denied("the node ended the session".into()),
+            Some(Reason::Failed) => Self::Unreachable("the node is stopping".into()),
+            _ => Self::Protocol("the other side gave the session up".into()),
+        }
+    }
+}
+
+impl From<Refusal> for ClientError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal.reason() {
+            Reason::Unknown => Self::No(refusal.text),
+            Reason::Busy => Self::Unreachable(refusal.text),
+            Reason::Failed => Self::Local(format!("the node could not: {}", refusal.text)),
+            _ => Self::Denied(refusal.text),
+        }
+    }
+}
+
+impl From<SessionError> for ClientError {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Link(_) => Self::Unreachable(error.to_string()),
+            SessionError::WrongPeer { .. } => {
+                Self::Denied(format!("{error}; nothing was sent to it"))
+            }
+            SessionError::ClosedByPeer { code, reason } if code == Reason::Denied as u64 => {
+                Self::Denied(reason)
+            }
+            SessionError::ClosedByPeer { reason, .. } if !reason.is_empty() => {
+                Self::Unreachable(format!("the node closed the connection: {reason}"))
+            }
+            other => Self::Protocol(other.to_string()),
+        }
+    }
+}
+
+impl From<StreamError> for ClientError {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Reset(code) => Self::reset(code),
+            StreamError::Connection(error) => error.into(),
+            other => Self::Protocol(other.to_string()),
+        }
+    }
+}
+
+impl From<CapabilityError> for ClientError {
+    fn from(error: CapabilityError) -> Self {
+        Self::Denied(error.to_string())
+    }
+}
+
+impl From<GrantError> for ClientError {
+    fn from(error: GrantError) -> Self {
+        Self::Denied(error.to_string())
+    }
+}

@@ -1,0 +1,240 @@
+//! The operations, one stream each.
+
+use std::time::Duration;
+
+use levada_capability::{
+    Capability, Invitation, Operation as Right, SessionId,
+};
+use levada_core::wire::{self, answer::Answer, operation::Operation};
+use levada_core::{Framing, Identity, Params, label};
+use levada_session::{Class, Connection, Stream};
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use crate::known::SeenCapability;
+
+use super::{Client, ClientError, Joined, RequestSpec, Running, Target};
+
+/// How long a node may take to answer an operation.
+const ANSWER: Duration = Duration::from_secs(30);
+
+impl Client {
+    /// Which services the node offers: one, or all if `service` is `None`.
+    ///
+    /// # Errors
+    /// [`ClientError::No`] if there is no such service.
+    pub async fn query(
+        &self,
+        target: &Target,
+        service: Option<&str>,
+    ) -> Result<Vec<wire::Service>, ClientError> {
+        let connection = self.connection(target, Framing::Auto).await?;
+        let query = wire::Query { service: service.unwrap_or_default().to_owned() };
+        match ask(&connection, Operation::Query(query)).await? {
+            Answer::Services(services) => Ok(services.services),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Asks for a session with fixed parameters.
+    ///
+    /// # Errors
+    /// [`ClientError::Denied`] if this identity may not, or the service does not take the parameters.
+    pub async fn request(
+        &self,
+        target: &Target,
+        spec: RequestSpec,
+    ) -> Result<Capability, ClientError> {
+        let connection = self.connection(target, Framing::Auto).await?;
+        let request = wire::Request {
+            service: spec.service.clone(),
+            parameters: pairs(&spec.params),
+            holder: spec.holder.map(|holder| holder.as_bytes().to_vec()).unwrap_or_default(),
+            expires: spec.expires.map_or(0, |time| time.0),
+            uses: spec.uses,
+            framing: spec.framing.map(|framing| framing.to_string()).unwrap_or_default(),
+        };
+        let Answer::Granted(granted) = ask(&connection, Operation::Request(request)).await? else {
+            return Err(unexpected());
+        };
+        let addresses = target.addresses.clone();
+        let capability = Capability::from_granted(granted, spec.service, addresses)?;
+        let holder = spec.holder.unwrap_or_else(|| self.identity());
+        if capability.node() != connection.peer() || capability.holder() != holder {
+            return Err(ClientError::Protocol("the node answered with another's capability".into()));
+        }
+        self.remember(&capability);
+        Ok(capability)
+    }
+
+    /// Starts the session that `capability` permits.
+    ///
+    /// # Errors
+    /// [`ClientError::Denied`] says which rule stands against it.
+    pub async fn connect(&self, capability: &Capability) -> Result<Running, ClientError> {
+        let framing = framing_of(capability.params())?;
+        let connection = self.connection(&self.target_of(capability)?, framing).await?;
+        let class = if capability.params().value("pty").is_some() { Class::Interactive } else { Class::Bulk };
+        let mut stream = connection.open(class)?;
+        let presentation = present(&connection, capability, Right::Connect)?;
+        let Answer::Started(started) =
+            exchange(&mut stream, Operation::Connect(presentation)).await?
+        else {
+            return Err(unexpected());
+        };
+        let session: [u8; 16] = started.session.as_slice().try_into().map_err(|_| unexpected())?;
+        Ok(Running { session: SessionId::from_bytes(session), stream, connection })
+    }
+
+    /// Ends the session for good.
+    ///
+    /// # Errors
+    /// [`ClientError::Denied`] if the capability does not carry *terminate*.
+    pub async fn terminate(&self, capability: &Capability) -> Result<(), ClientError> {
+        self.present_done(capability, Right::Terminate, Operation::Terminate).await
+    }
+
+    /// Revokes the capability's last link and all derived from it.
+    ///
+    /// # Errors
+    /// [`ClientError::Denied`] if it is not this identity's to revoke.
+    pub async fn revoke(&self, capability: &Capability) -> Result<(), ClientError> {
+        self.present_done(capability, Right::Revoke, Operation::Revoke).await
+    }
+
+    /// Becomes known to the node that made the invitation, and pins it under `name`, or under the name
+    /// that it gives itself.
+    ///
+    /// # Errors
+    /// [`ClientError::Denied`] if the invitation is used, expired or unknown, or the name is taken by another key.
+    pub async fn join(
+        &self,
+        invitation: &Invitation,
+        name: Option<&str>,
+    ) -> Result<Joined, ClientError> {
+        let connection = self.connection(&Target::from(invitation), Framing::Auto).await?;
+        if let Some(name) = name {
+            self.name_is_free(name, invitation.node())?;
+        }
+        let join = wire::Join { secret: invitation.secret().to_vec() };
+        let Answer::Joined(joined) = ask(&connection, Operation::Join(join)).await? else {
+            return Err(unexpected());
+        };
+        let name = self.pin_as(name.unwrap_or(&joined.name), invitation)?;
+        Ok(Joined { name, identity: invitation.node(), services: joined.services })
+    }
+
+    async fn present_done(
+        &self,
+        capability: &Capability,
+        right: Right,
+        operation: fn(wire::Presentation) -> Operation,
+    ) -> Result<(), ClientError> {
+        let connection = self.connection(&self.target_of(capability)?, Framing::Auto).await?;
+        let presentation = present(&connection, capability, right)?;
+        match ask(&connection, operation(presentation)).await? {
+            Answer::Done(_) => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn name_is_free(&self, name: &str, node: Identity) -> Result<(), ClientError> {
+        match self.known.by_name(name).map_err(ClientError::local)? {
+            Some(pin) if pin.identity != node => Err(ClientError::Denied(format!(
+                "`{name}` is already the name of {} here; choose another with --as",
+                pin.identity
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Pins the node under a free name: the wished one, or with the first letters of its key behind it.
+    fn pin_as(&self, wished: &str, invitation: &Invitation) -> Result<String, ClientError> {
+        let node = invitation.node();
+        if let Some(pin) = self.known.by_identity(&node).map_err(ClientError::local)? {
+            let known = self.known.update_addresses(&pin.name, invitation.addresses());
+            known.map_err(ClientError::local)?;
+            return Ok(pin.name);
+        }
+        let mut name: String =
+            wished.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).collect();
+        name.truncate(63);
+        if name.is_empty() || self.name_is_free(&name, node).is_err() {
+            name = format!("{name}-{}", &node.short()[2..]);
+        }
+        self.known.pin(&name, &node, invitation.addresses(), self.now()).map_err(ClientError::local)?;
+        Ok(name)
+    }
+
+    /// Notes that the capability exists, for `id rotate`; never its secret. Failing to is no reason to
+    /// lose the capability.
+    pub fn remember(&self, capability: &Capability) {
+        let ids = capability.ids();
+        let Some(last) = ids.last() else { return };
+        let seen = SeenCapability {
+            link: *last,
+            node: capability.node(),
+            holder: capability.holder(),
+            expires: capability.expires(),
+        };
+        let noted = self.known.remember_capability(&seen, self.now());
+        if let Err(error) = noted {
+            tracing::warn!(%error, "could not note the capability in known.db");
+        }
+    }
+}
+
+/// Sends one operation on a stream of its own and waits for the answer.
+pub(super) async fn ask(
+    connection: &Connection,
+    operation: Operation,
+) -> Result<Answer, ClientError> {
+    let mut stream = connection.open(Class::Interactive)?;
+    let answer = exchange(&mut stream, operation).await?;
+    // The answer is there: whether our end still reaches the node does not matter.
+    let _ = stream.finish().await;
+    Ok(answer)
+}
+
+async fn exchange(stream: &mut Stream, operation: Operation) -> Result<Answer, ClientError> {
+    let message = wire::Operation::from(operation);
+    stream.send(&Zeroizing::new(wire::encode(&message))).await?;
+    let received = timeout(ANSWER, stream.receive(wire::MAX_MESSAGE))
+        .await
+        .map_err(|_| ClientError::Unreachable("the node did not answer".into()))??;
+    let bytes = Zeroizing::new(received.ok_or_else(unexpected)?);
+    let answer: wire::Answer =
+        wire::decode(&bytes).map_err(|error| ClientError::Protocol(error.to_string()))?;
+    match answer.answer.ok_or_else(unexpected)? {
+        Answer::Refusal(refusal) => Err(refusal.into()),
+        answer => Ok(answer),
+    }
+}
+
+fn present(
+    connection: &Connection,
+    capability: &Capability,
+    right: Right,
+) -> Result<wire::Presentation, ClientError> {
+    let exporter = Zeroizing::new(connection.export::<32>(label::EXPORTER)?);
+    Ok(capability.present(&exporter, right))
+}
+
+fn framing_of(params: &Params) -> Result<Framing, ClientError> {
+    let Some(value) = params.value(Params::FRAMING) else { return Ok(Framing::Auto) };
+    std::str::from_utf8(value)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| ClientError::Denied("the capability's framing is malformed".into()))
+}
+
+fn pairs(params: &Params) -> Vec<wire::Pair> {
+    params
+        .iter()
+        .map(|(key, value)| wire::Pair { key: key.to_owned(), value: value.to_vec() })
+        .collect()
+}
+
+fn unexpected() -> ClientError {
+    ClientError::Protocol("the node answered something else than was asked".into())
+}

@@ -1,0 +1,85 @@
+//! Rotated keys: telling nodes about ours, and following theirs.
+
+use std::sync::Arc;
+
+use levada_channel::ClientConfig;
+use levada_core::wire::{self, answer, operation::Operation};
+use levada_core::{Framing, Identity, SecretKey, Succession, SystemRandom};
+use levada_session::Connection;
+
+use super::dial::dial;
+use super::operations::ask;
+use super::{Client, ClientError, Target};
+
+/// Rotations that are followed in one go.
+const MAX_CHAIN: usize = 16;
+
+impl Client {
+    /// Tells a node which old keys of ours this key follows, once.
+    pub(super) async fn announce_successions(
+        &self,
+        connection: &Connection,
+    ) -> Result<(), ClientError> {
+        let node = connection.peer();
+        for succession in self.known.successions().map_err(ClientError::local)? {
+            let new = succession.new_identity();
+            if self.known.acknowledged(&node, &new).map_err(ClientError::local)? {
+                continue;
+            }
+            let operation = Operation::Succession(succession.to_wire());
+            // A node that refuses has heard it all the same; what it permits is decided per operation.
+            match ask(connection, operation).await {
+                Ok(_) | Err(ClientError::Denied(_)) => {}
+                Err(error) => return Err(error),
+            }
+            self.known.acknowledge(&node, &new).map_err(ClientError::local)?;
+        }
+        Ok(())
+    }
+
+    /// Asks whoever answers at `target` for the proof that the key `presented` follows the pinned
+    /// one, under an identity made for this question only. `None`: the key is not pinned, or there is no proof.
+    pub(super) async fn follow(
+        &self,
+        target: &Target,
+        presented: Identity,
+    ) -> Result<Option<Target>, ClientError> {
+        let pinned = self.known.by_identity(&target.identity).map_err(ClientError::local)?;
+        if pinned.is_none() {
+            return Ok(None);
+        }
+        let throwaway = SecretKey::generate(&SystemRandom).map_err(ClientError::local)?;
+        let tls = Arc::new(ClientConfig::new(&throwaway).map_err(ClientError::local)?);
+        let connection = dial(&tls, target, Some(presented), Framing::Auto).await?;
+        let chain = successors(&connection, target.identity, presented).await;
+        connection.close(0, "");
+        let Some(chain) = chain else { return Ok(None) };
+        for succession in &chain {
+            self.known.follow(succession).map_err(ClientError::local)?;
+        }
+        tracing::warn!(old = %target.identity, new = %presented, "the node's key was rotated; its proof holds");
+        Ok(Some(Target { identity: presented, addresses: target.addresses.clone() }))
+    }
+}
+
+/// The statements that lead from `old` to `presented`, each signed by the key before it.
+async fn successors(
+    connection: &Connection,
+    old: Identity,
+    presented: Identity,
+) -> Option<Vec<Succession>> {
+    let mut chain = Vec::new();
+    let mut current = old;
+    while current != presented && chain.len() < MAX_CHAIN {
+        let question = wire::Successor { old: current.as_bytes().to_vec() };
+        let answer = ask(connection, Operation::Successor(question)).await;
+        let Ok(answer::Answer::Succession(message)) = answer else { return None };
+        let succession = Succession::from_wire(&message).ok()?;
+        if succession.old() != current {
+            return None;
+        }
+        current = succession.new_identity();
+        chain.push(succession);
+    }
+    (current == presented).then_some(chain)
+}

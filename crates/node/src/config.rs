@@ -1,0 +1,327 @@
+//! The configuration of a node, read from TOML. Every error names file, line and key, and says what is
+//! allowed; nothing is guessed and nothing unknown is skipped.
+
+mod duration;
+mod reader;
+mod service;
+
+use levada_core::Identity;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thiserror::Error;
+
+use reader::{Section, Value};
+
+pub use duration::{DurationError, format_duration, parse_duration};
+pub use service::{ServiceSource, check_name};
+
+/// The longest configuration or service file, in bytes.
+pub const MAX_FILE: u64 = 1024 * 1024;
+
+/// A configuration that cannot be used.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {file}: {source}")]
+    Io {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something in it is wrong.
+    #[error("{file}:{line}: {}{message}", KeyText(.key))]
+    Wrong {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The key, with its tables in front; empty if the file is no TOML at all.
+        key: String,
+        /// What is wrong, and what is allowed.
+        message: String,
+    },
+}
+
+struct KeyText<'a>(&'a str);
+
+impl fmt::Display for KeyText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "key `{}`: ", self.0) }
+    }
+}
+
+/// Where the HTTP port is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Http {
+    /// Port 5383 on loopback, or a free one if it is taken.
+    #[default]
+    Standard,
+    /// None.
+    Off,
+    /// This address.
+    At(SocketAddr),
+}
+
+/// An identity that may request, and what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allow {
+    /// Who.
+    pub identity: Identity,
+    /// The names of the services; `None` is every service of the node.
+    pub services: Option<Vec<String>>,
+}
+
+/// How much a node takes on at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections whose handshake is not finished.
+    pub half_open: usize,
+    /// Connections whose handshake is finished.
+    pub connections: usize,
+    /// Sessions that run.
+    pub sessions: usize,
+    /// Wrong invitations from one source before it is shut out for ten minutes.
+    pub invitation_attempts: usize,
+    /// Wrong invitations from all sources within ten minutes.
+    pub invitation_attempts_total: usize,
+}
+
+impl Default for Limits {
+    /// Together these stay below 1024 open files, even if every session runs a program.
+    fn default() -> Self {
+        Self {
+            half_open: 256,
+            connections: 256,
+            sessions: 100,
+            invitation_attempts: 3,
+            invitation_attempts_total: 1000,
+        }
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// A node's configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The node's name; `None` for the host's name.
+    pub name: Option<String>,
+    /// Where to listen; `None` for port 5382 on all addresses, or a free one if it is taken.
+    pub listen: Option<Vec<SocketAddr>>,
+    /// Where the HTTP port is.
+    pub http: Http,
+    /// Who may request.
+    pub allow: Vec<Allow>,
+    /// Who may not even finish the handshake.
+    pub block: Vec<Identity>,
+    /// How much the node takes on.
+    pub limits: Limits,
+    /// How long a requested session may wait for its start, unless the request says so.
+    pub session_expires: Duration,
+    /// The services, in the order of the file.
+    pub services: Vec<ServiceSource>,
+    /// What is logged, in the form of `RUST_LOG`.
+    pub log: String,
+    /// How log lines look.
+    pub log_format: LogFormat,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            name: None,
+            listen: None,
+            http: Http::default(),
+            allow: Vec::new(),
+            block: Vec::new(),
+            limits: Limits::default(),
+            session_expires: Duration::from_secs(3600),
+            services: Vec::new(),
+            log: "info".into(),
+            log_format: LogFormat::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads `file`; a file that does not exist is the default configuration.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if it cannot be read, or something in it is wrong.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        match read_file(file) {
+            Ok(text) => Self::parse(file, &text),
+            Err(ConfigError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(Self::default())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the text of a configuration; `file` is named in errors.
+    ///
+    /// # Errors
+    /// [`ConfigError::Wrong`] for the first thing that is wrong.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        reader::parse(file, text, Self::read)
+    }
+
+    fn read(section: &Section<'_>) -> Result<Self, ConfigError> {
+        section.only(&KEYS)?;
+        let mut config = Self::default();
+        for value in section.values() {
+            config.set(&value)?;
+        }
+        service::refuse_repeated(&config.services)?;
+        Ok(config)
+    }
+
+    fn set(&mut self, value: &Value<'_>) -> Result<(), ConfigError> {
+        match value.name() {
+            "name" => self.name = Some(service::name(value)?),
+            "listen" => self.listen = Some(listen(value)?),
+            "http" => self.http = http(value)?,
+            "allow" => self.allow = value.each(allow)?,
+            "block" => self.block = value.each(identity)?,
+            "limits" => self.limits = limits(&value.section()?)?,
+            "session_expires" => self.session_expires = expires(value)?,
+            "service" => {
+                self.services = value.each(|value| ServiceSource::read(&value.section()?))?
+            }
+            "log" => {
+                self.log = value.text("a filter such as \"info\" or \"levada_node=debug\"")?.into()
+            }
+            "log_format" => self.log_format = log_format(value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+const KEYS: [&str; 10] = [
+    "name",
+    "listen",
+    "http",
+    "allow",
+    "block",
+    "limits",
+    "session_expires",
+    "service",
+    "log",
+    "log_format",
+];
+
+/// Reads a file of at most [`MAX_FILE`] bytes.
+fn read_file(file: &Path) -> Result<String, ConfigError> {
+    let fail = |source| ConfigError::Io { file: file.to_owned(), source };
+    let opened = std::fs::File::open(file).map_err(fail)?;
+    let mut text = String::new();
+    io::Read::read_to_string(&mut io::Read::take(opened, MAX_FILE + 1), &mut text).map_err(fail)?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(fail(io::Error::other(format!("it is longer than {MAX_FILE} bytes"))));
+    }
+    Ok(text)
+}
+
+const IDENTITY: &str = "an identity, which begins with `lv` (`levada id` prints it)";
+
+fn identity(value: &Value<'_>) -> Result<Identity, ConfigError> {
+    value.parsed(IDENTITY)
+}
+
+fn address(value: &Value<'_>) -> Result<SocketAddr, ConfigError> {
+    value.parsed("an address and port such as \"0.0.0.0:5382\" or \"[::1]:5382\"")
+}
+
+fn listen(value: &Value<'_>) -> Result<Vec<SocketAddr>, ConfigError> {
+    if value.is_text() {
+        return Ok(vec![address(value)?]);
+    }
+    let addresses = value.each(address)?;
+    if addresses.is_empty() {
+        return Err(value.wrong("it is empty; leave it out for port 5382 on all addresses"));
+    }
+    Ok(addresses)
+}
+
+fn http(value: &Value<'_>) -> Result<Http, ConfigError> {
+    match value.as_bool() {
+        Some(false) => Ok(Http::Off),
+        Some(true) => Ok(Http::Standard),
+        None => value
+            .parsed("an address and port such as \"127.0.0.1:5383\", or false for no HTTP port")
+            .map(Http::At),
+    }
+}
+
+fn allow(value: &Value<'_>) -> Result<Allow, ConfigError> {
+    if value.is_text() {
+        return Ok(Allow { identity: identity(value)?, services: None });
+    }
+    let section = value.section_or(
+        "an identity, or a table such as { identity = \"lv…\", services = [\"echo\"] }",
+    )?;
+    section.only(&["identity", "services"])?;
+    let identity = identity(&section.required("identity", IDENTITY)?)?;
+    let services = section.value("services").map(|value| services(&value)).transpose()?;
+    Ok(Allow { identity, services })
+}
+
+fn services(value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
+    let names = value.each(service::name)?;
+    if names.is_empty() {
+        return Err(value.wrong("it is empty; leave it out to allow every service"));
+    }
+    Ok(names)
+}
+
+fn limits(section: &Section<'_>) -> Result<Limits, ConfigError> {
+    let mut limits = Limits::default();
+    section.only(&[
+        "half_open",
+        "connections",
+        "sessions",
+        "invitation_attempts",
+        "invitation_attempts_total",
+    ])?;
+    for value in section.values() {
+        let count = value.number(1..=1_000_000)?;
+        match value.name() {
+            "half_open" => limits.half_open = count,
+            "connections" => limits.connections = count,
+            "sessions" => limits.sessions = count,
+            "invitation_attempts" => limits.invitation_attempts = count,
+            _ => limits.invitation_attempts_total = count,
+        }
+    }
+    Ok(limits)
+}
+
+fn expires(value: &Value<'_>) -> Result<Duration, ConfigError> {
+    let text = value.text("a duration such as \"90s\", \"10m\", \"1h\" or \"7d\"")?;
+    parse_duration(text).map_err(|error| value.wrong(error.to_string()))
+}
+
+fn log_format(value: &Value<'_>) -> Result<LogFormat, ConfigError> {
+    const ALLOWED: &str = "\"text\" or \"json\"";
+    match value.text(ALLOWED)? {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(value.not(ALLOWED)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

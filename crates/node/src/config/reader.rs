@@ -1,0 +1,255 @@
+//! Walks a TOML document and keeps the place of everything, so that errors can name it.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::str::FromStr;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::ConfigError;
+
+/// Parses `text` and gives its top table to `read`.
+pub(super) fn parse<T>(
+    file: &Path,
+    text: &str,
+    read: impl FnOnce(&Section<'_>) -> Result<T, ConfigError>,
+) -> Result<T, ConfigError> {
+    let document = Document { file, text };
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        document.wrong(at, String::new(), error.message().to_owned())
+    })?;
+    read(&Section { document: &document, path: String::new(), at: 0, table: table.get_ref() })
+}
+
+struct Document<'a> {
+    file: &'a Path,
+    text: &'a str,
+}
+
+impl Document<'_> {
+    fn line(&self, at: usize) -> usize {
+        let before = self.text.as_bytes().get(..at).unwrap_or(self.text.as_bytes());
+        1 + before.iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    fn wrong(&self, at: usize, key: String, message: String) -> ConfigError {
+        ConfigError::Wrong { file: self.file.to_owned(), line: self.line(at), key, message }
+    }
+}
+
+/// A table and where it stands.
+pub(super) struct Section<'a> {
+    document: &'a Document<'a>,
+    path: String,
+    at: usize,
+    table: &'a DeTable<'a>,
+}
+
+impl<'a> Section<'a> {
+    /// Refuses keys other than `known`, with the nearest of them.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), ConfigError> {
+        for value in self.values() {
+            if !known.contains(&value.name()) {
+                return Err(value.wrong(unknown(value.name(), known)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every value, in the order of the file.
+    pub(super) fn values(&self) -> Vec<Value<'a>> {
+        let mut entries: Vec<_> = self.table.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        entries
+            .into_iter()
+            .map(|(key, value)| Value {
+                document: self.document,
+                key: join(&self.path, key.get_ref()),
+                name: key.get_ref(),
+                at: key.span().start,
+                value: value.get_ref(),
+            })
+            .collect()
+    }
+
+    /// The value under `name`.
+    pub(super) fn value(&self, name: &str) -> Option<Value<'a>> {
+        self.values().into_iter().find(|value| value.name == name)
+    }
+
+    /// The value under `name`, or an error that says what belongs there.
+    pub(super) fn required(&self, name: &str, allowed: &str) -> Result<Value<'a>, ConfigError> {
+        self.value(name).ok_or_else(|| {
+            let key = join(&self.path, name);
+            self.document.wrong(self.at, key, format!("it is missing; it is {allowed}"))
+        })
+    }
+
+    /// The file that this is read from.
+    pub(super) fn file(&self) -> &Path {
+        self.document.file
+    }
+
+    /// The line on which the table begins.
+    pub(super) fn line(&self) -> usize {
+        self.document.line(self.at)
+    }
+
+    /// Every key below this table and its line: outer before inner, in the order of the file.
+    pub(super) fn places(&self) -> Vec<(String, usize)> {
+        let mut places = Vec::new();
+        let mut tables = vec![self.table];
+        while let Some(table) = tables.pop() {
+            for (key, value) in table {
+                places.push((key.get_ref().to_string(), self.document.line(key.span().start)));
+                let items = value.get_ref().as_array().into_iter().flatten();
+                tables.extend(value.get_ref().as_table());
+                tables.extend(items.filter_map(|item| item.get_ref().as_table()));
+            }
+        }
+        places.sort_by_key(|(_, line)| *line);
+        places
+    }
+
+    /// A copy without places.
+    pub(super) fn to_table(&self) -> Result<toml::Table, ConfigError> {
+        let mut table = toml::Table::new();
+        for value in self.values() {
+            table.insert(value.name.to_owned(), value.to_toml()?);
+        }
+        Ok(table)
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// A value, its key and where it stands.
+pub(super) struct Value<'a> {
+    document: &'a Document<'a>,
+    key: String,
+    name: &'a str,
+    at: usize,
+    value: &'a DeValue<'a>,
+}
+
+impl<'a> Value<'a> {
+    /// The last part of the key.
+    pub(super) fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// An error at this place.
+    pub(super) fn wrong(&self, message: impl Into<String>) -> ConfigError {
+        self.document.wrong(self.at, self.key.clone(), message.into())
+    }
+
+    /// The error of a value that is not `allowed`.
+    pub(super) fn not(&self, allowed: &str) -> ConfigError {
+        self.wrong(format!("it is {}; allowed is {allowed}", self.shown()))
+    }
+
+    pub(super) fn is_text(&self) -> bool {
+        self.value.is_str()
+    }
+
+    pub(super) fn as_bool(&self) -> Option<bool> {
+        self.value.as_bool()
+    }
+
+    pub(super) fn text(&self, allowed: &str) -> Result<&'a str, ConfigError> {
+        self.value.as_str().ok_or_else(|| self.not(allowed))
+    }
+
+    /// A text that `T` can read.
+    pub(super) fn parsed<T: FromStr>(&self, allowed: &str) -> Result<T, ConfigError> {
+        self.text(allowed)?.parse().map_err(|_| self.not(allowed))
+    }
+
+    pub(super) fn number(&self, range: RangeInclusive<usize>) -> Result<usize, ConfigError> {
+        self.value
+            .as_integer()
+            .filter(|number| number.radix() == 10)
+            .and_then(|number| number.as_str().parse().ok())
+            .filter(|number| range.contains(number))
+            .ok_or_else(|| {
+                self.not(&format!("a whole number from {} to {}", range.start(), range.end()))
+            })
+    }
+
+    pub(super) fn section(&self) -> Result<Section<'a>, ConfigError> {
+        self.section_or("a table")
+    }
+
+    pub(super) fn section_or(&self, allowed: &str) -> Result<Section<'a>, ConfigError> {
+        let table = self.value.as_table().ok_or_else(|| self.not(allowed))?;
+        Ok(Section { document: self.document, path: self.key.clone(), at: self.at, table })
+    }
+
+    /// Reads every item of a list.
+    pub(super) fn each<T>(
+        &self,
+        read: impl Fn(&Value<'a>) -> Result<T, ConfigError>,
+    ) -> Result<Vec<T>, ConfigError> {
+        let items = self.value.as_array().ok_or_else(|| self.not("a list"))?;
+        let item = |(index, item): (usize, &'a Spanned<DeValue<'a>>)| Value {
+            document: self.document,
+            key: format!("{}[{index}]", self.key),
+            name: self.name,
+            at: item.span().start,
+            value: item.get_ref(),
+        };
+        items.iter().enumerate().map(item).map(|value| read(&value)).collect()
+    }
+
+    fn to_toml(&self) -> Result<toml::Value, ConfigError> {
+        use serde::Deserialize;
+        let spanned = Spanned::new(0..0, self.value.clone());
+        toml::Value::deserialize(toml::de::ValueDeserializer::from(spanned))
+            .map_err(|error| self.wrong(error.message()))
+    }
+
+    /// What stands there, short enough for an error.
+    fn shown(&self) -> String {
+        match self.value {
+            DeValue::String(text) => {
+                let short: String = text.chars().take(40).collect();
+                let cut = if short.len() < text.len() { "…" } else { "" };
+                format!("{short:?}{cut}")
+            }
+            DeValue::Boolean(value) => value.to_string(),
+            DeValue::Integer(value) => value.to_string(),
+            other => format!("a value of type {}", other.type_str()),
+        }
+    }
+}
+
+fn unknown(name: &str, known: &[&str]) -> String {
+    let nearest = known
+        .iter()
+        .map(|candidate| (distance(name, candidate), candidate))
+        .min()
+        .filter(|(distance, candidate)| *distance <= candidate.len().div_ceil(2));
+    match nearest {
+        Some((_, candidate)) => format!("it is unknown; did you mean `{candidate}`?"),
+        None => format!("it is unknown; known are {}", known.join(", ")),
+    }
+}
+
+/// How many characters must be added, removed or changed to make one text of the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    // Longer names are not typing errors, and the work stays small whatever is in the file.
+    for (i, a) in from.chars().take(64).enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.iter().enumerate() {
+            let change = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}

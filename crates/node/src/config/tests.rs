@@ -1,0 +1,158 @@
+use super::*;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(Path::new("config.toml"), text)
+}
+
+#[track_caller]
+fn refused(text: &str, message: &str) {
+    let error = parse(text).unwrap_err().to_string();
+    assert_eq!(error, message);
+}
+
+fn someone() -> Identity {
+    Identity::from_bytes([7; 32])
+}
+
+#[test]
+fn a_full_configuration_is_read() {
+    let text = format!(
+        r#"
+name = "alpha"
+listen = ["0.0.0.0:5382", "[::1]:9"]
+http = false
+allow = ["{0}", {{ identity = "{0}", services = ["echo"] }}]
+block = ["{0}"]
+session_expires = "10m"
+log = "debug"
+log_format = "json"
+
+[limits]
+half_open = 10
+sessions = 5
+
+[[service]]
+name = "exec"
+type = "exec"
+[[service.command]]
+program = "uname"
+args = ".*"
+
+[[service]]
+name = "echo"
+type = "echo"
+"#,
+        someone()
+    );
+    let config = parse(&text).unwrap();
+    assert_eq!(config.name.as_deref(), Some("alpha"));
+    assert_eq!(config.listen.unwrap().len(), 2);
+    assert_eq!(config.http, Http::Off);
+    assert_eq!(config.allow[0], Allow { identity: someone(), services: None });
+    assert_eq!(config.allow[1].services, Some(vec!["echo".into()]));
+    assert_eq!(config.block, [someone()]);
+    assert_eq!(config.session_expires, Duration::from_secs(600));
+    assert_eq!((config.limits.half_open, config.limits.sessions), (10, 5));
+    assert_eq!(config.limits.connections, Limits::default().connections);
+    assert_eq!(config.log_format, LogFormat::Json);
+    assert_eq!((config.services[0].name.as_str(), config.services[0].line), ("exec", 15));
+    assert_eq!(config.services[0].table["command"][0]["program"].as_str(), Some("uname"));
+    assert_eq!(config.services[1].line, 22);
+}
+
+#[test]
+fn errors_name_file_line_and_key_and_what_is_allowed() {
+    refused(
+        "name = \"a\"\nlisten = [\n  \"0.0.0.0:1\",\n  \"nowhere\",\n]",
+        "config.toml:4: key `listen[1]`: it is \"nowhere\"; allowed is an address and port such as \
+         \"0.0.0.0:5382\" or \"[::1]:5382\"",
+    );
+    refused(
+        "http = 80",
+        "config.toml:1: key `http`: it is 80; allowed is an address and port such as \
+         \"127.0.0.1:5383\", or false for no HTTP port",
+    );
+    refused(
+        "\n[limits]\nhalf_open = 0",
+        "config.toml:3: key `limits.half_open`: it is 0; allowed is a whole number from 1 to 1000000",
+    );
+    refused(
+        "session_expires = \"1y\"",
+        &format!("config.toml:1: key `session_expires`: {DurationError}"),
+    );
+    refused(
+        "allow = [\"lvx\"]",
+        &format!("config.toml:1: key `allow[0]`: it is \"lvx\"; allowed is {IDENTITY}"),
+    );
+    refused(
+        "[[service]]\nname = \"a\"",
+        "config.toml:1: key `service[0].type`: it is missing; it is the type of the service, such as \
+         \"exec\"",
+    );
+}
+
+#[test]
+fn unknown_keys_are_refused_with_the_nearest_known_one() {
+    refused("listn = []", "config.toml:1: key `listn`: it is unknown; did you mean `listen`?");
+    refused(
+        "[limits]\nsesions = 1",
+        "config.toml:2: key `limits.sesions`: it is unknown; did you mean `sessions`?",
+    );
+    let error = parse("zzzzzzzzzz = 1").unwrap_err().to_string();
+    assert!(error.contains("known are name, listen"), "{error}");
+}
+
+#[test]
+fn broken_toml_and_repeated_services_are_refused() {
+    let error = parse("name = \"a\"\nlisten = [").unwrap_err().to_string();
+    assert!(error.starts_with("config.toml:2: "), "{error}");
+    let two = "[[service]]\nname = \"a\"\ntype = \"echo\"\n";
+    refused(
+        &two.repeat(2),
+        "config.toml:4: key `service[1].name`: the service `a` is already on line 1",
+    );
+}
+
+#[test]
+fn a_service_file_has_the_same_reader() {
+    let file = Path::new("exec.toml");
+    let text = "name = \"exec\"\ntype = \"exec\"\npty = false\n[[command]]\nprogram = \"cat\"\n";
+    let service = ServiceSource::parse(file, text).unwrap();
+    assert_eq!((service.name.as_str(), service.line), ("exec", 1));
+    assert_eq!(service.table["pty"].as_bool(), Some(false));
+    let wrong = |key, message: &str| service.wrong(key, message).to_string();
+    assert_eq!(wrong("service", "no `cat`"), "exec.toml:1: key `service`: no `cat`");
+    assert_eq!(wrong("service", "bad `program`"), "exec.toml:5: key `program`: bad `program`");
+    assert_eq!(wrong("name", "twice"), "exec.toml:1: key `name`: twice");
+    let error = ServiceSource::parse(file, "name = \"a/b\"\ntype = \"x\"").unwrap_err().to_string();
+    assert!(
+        error.starts_with("exec.toml:1: key `name`: it is \"a/b\"; allowed is a name"),
+        "{error}"
+    );
+}
+
+#[test]
+fn no_file_is_the_default_and_a_folder_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(Config::load(&folder.path().join("none")).unwrap().listen.is_none());
+    assert!(matches!(Config::load(folder.path()), Err(ConfigError::Io { .. })));
+}
+
+#[test]
+fn arbitrary_text_never_panics() {
+    bolero::check!().with_type::<(Vec<u8>, Vec<u8>)>().for_each(|(keys, text)| {
+        let text = String::from_utf8_lossy(text);
+        let _ = parse(&text);
+        let _ = ServiceSource::parse(Path::new("service.toml"), &text);
+        // Known keys with values of every kind reach deeper than noise does.
+        let values = ["1", "\"a\"", "[]", "[[]]", "{}", "true", "1.5", "2020-01-01", "[{a = 1}]"];
+        let mixed: String = keys
+            .iter()
+            .map(|byte| usize::from(*byte))
+            .map(|byte| {
+                format!("{} = {}\n", KEYS[byte % KEYS.len()], values[byte / 16 % values.len()])
+            })
+            .collect();
+        let _ = parse(&mixed);
+    });
+}

@@ -1,0 +1,245 @@
+//! The node's end of the control socket.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use levada_capability::{Invitation, SessionId};
+use levada_core::wire::Reason;
+use levada_core::SystemRandom;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
+
+use crate::home::Home;
+use crate::running::{Ending, Node, UpError, reachable_addresses, rotate};
+use crate::store::{AuditEntry, EndError, SessionFilter, SessionSummary};
+
+use super::{Reply, Request};
+
+/// Requests are short: they come from the command line of the same user.
+const MAX_REQUEST: u64 = 64 * 1024;
+/// How long a request may take to come.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Listens on the control socket of `home`; a socket left by a node that was killed is replaced. The
+/// caller holds the home's lock.
+pub(crate) fn bind(home: &Home) -> Result<UnixListener, UpError> {
+    let path = home.control_socket();
+    let failed = |error: std::io::Error| UpError(format!("{}: {error}", path.display()));
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(failed)?;
+    // The folder is ours alone already; the mode says it again.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok(listener)
+}
+
+/// Answers until the task is ended.
+pub(crate) async fn serve(node: Arc<Node>, listener: UnixListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) if is_ours(&stream) => {
+                tokio::spawn(converse(node.clone(), stream));
+            }
+            Ok(_) => tracing::warn!("another user knocked at the control socket"),
+            Err(error) => {
+                tracing::warn!(%error, "the control socket failed");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Only the user whom the node runs as, and root.
+fn is_ours(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+}
+
+async fn converse(node: Arc<Node>, stream: UnixStream) {
+    let (read, mut write) = stream.into_split();
+    let mut line = String::new();
+    let mut reader = BufReader::new(read.take(MAX_REQUEST));
+    match timeout(PATIENCE, reader.read_line(&mut line)).await {
+        Ok(Ok(_)) => {}
+        _ => return,
+    }
+    let (reply, ending) = match serde_json::from_str::<Request>(&line) {
+        Ok(request) => act(&node, request).await,
+        Err(error) => (Err(refused(2, &error)), None),
+    };
+    let reply = match reply {
+        Ok(value) => Reply::Ok(value),
+        Err(reply) => reply,
+    };
+    if let Ok(mut bytes) = serde_json::to_vec(&reply) {
+        bytes.push(b'\n');
+        let _ = write.write_all(&bytes).await;
+        let _ = write.shutdown().await;
+    }
+    // The answer leaves before the node does.
+    if let Some(ending) = ending {
+        node.end(ending);
+    }
+}
+
+type Acted = (Result<Value, Reply>, Option<Ending>);
+
+async fn act(node: &Arc<Node>, request: Request) -> Acted {
+    let ending = match &request {
+        Request::Stop => Some(Ending::Stop),
+        Request::Restore { from } => Some(Ending::Restore(from.clone())),
+        Request::Rotate => Some(Ending::Restart),
+        _ => None,
+    };
+    let result = match request {
+        Request::Status => Ok(status(node)),
+        Request::Stop => Ok(json!({ "process": std::process::id() })),
+        Request::Restore { .. } => Ok(json!({})),
+        Request::Sessions { limit } => sessions(node, limit).await,
+        Request::Log { limit } => log(node, limit).await,
+        Request::Invite { service, expires_secs } => invite(node, service, expires_secs).await,
+        Request::RevokeSession { session } => revoke(node, &session).await,
+        Request::Snapshot { to } => {
+            on_store(node, move |store| store.snapshot(&to).map(|()| json!({}))).await
+        }
+        Request::Rotate => rotate_key(node).await,
+        Request::Integrity => {
+            on_store(node, |store| store.integrity_check().map(|()| json!({}))).await
+        }
+        Request::AcceptClock => {
+            let now = node.clock.now();
+            on_store(node, move |store| store.accept_clock(now).map(|()| json!({}))).await
+        }
+    };
+    let ending = if result.is_ok() { ending } else { None };
+    (result, ending)
+}
+
+fn status(node: &Node) -> Value {
+    json!({
+        "name": node.name,
+        "identity": node.identity().to_string(),
+        "process": std::process::id(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime_seconds": node.started.elapsed().as_secs(),
+        "listening": node.listening.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "addresses": reachable_addresses(&node.listening),
+        "http": node.http.map(|address| address.to_string()),
+        "services": node.services.keys().collect::<Vec<_>>(),
+        "running_sessions": node.live.count(),
+        "connections": node.connections.count(),
+    })
+}
+
+async fn sessions(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
+    let filter = SessionFilter { limit, ..SessionFilter::default() };
+    let list = node.with_store(move |store| store.sessions(&filter)).await;
+    let list = list.map_err(|error| refused(120, &error))?;
+    let rows: Vec<Value> = list.iter().map(|session| session_row(node, session)).collect();
+    Ok(json!({ "sessions": rows }))
+}
+
+fn session_row(node: &Node, session: &SessionSummary) -> Value {
+    json!({
+        "session": session.id.to_string(),
+        "service": session.service,
+        "state": session.state.as_str(),
+        "running": node.live.runs_of(&session.id),
+        "framing": session.framing.to_string(),
+        "requester": session.requester.to_string(),
+        "holder": session.holder.to_string(),
+        "created": session.created.0,
+        "expires": session.expires.0,
+        "started": session.started.map(|time| time.0),
+        "ended": session.ended.map(|time| time.0),
+        "starts": session.starts,
+    })
+}
+
+async fn log(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
+    let entries = node.with_store(move |store| store.audit(limit, None)).await;
+    let entries = entries.map_err(|error| refused(120, &error))?;
+    Ok(json!({ "log": entries.iter().map(log_row).collect::<Vec<_>>() }))
+}
+
+fn log_row(entry: &AuditEntry) -> Value {
+    json!({
+        "id": entry.id,
+        "time": entry.time.0,
+        "identity": entry.identity.map(|identity| identity.to_string()),
+        "operation": entry.operation,
+        "service": entry.service,
+        "session": entry.session.map(|session| session.to_string()),
+        "capability": entry.link.map(|link| link.to_string()),
+        "outcome": entry.outcome,
+        "text": entry.text,
+    })
+}
+
+async fn invite(
+    node: &Arc<Node>,
+    service: Option<String>,
+    expires_secs: u64,
+) -> Result<Value, Reply> {
+    if let Some(name) = service.as_ref().filter(|name| !node.services.contains_key(*name)) {
+        let offered: Vec<_> = node.services.keys().cloned().collect();
+        let text = format!("this node offers no service `{name}`, only {}", offered.join(", "));
+        return Err(Reply::Error { exit_code: 1, text });
+    }
+    let secret = Invitation::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
+    let hash = Invitation::hash(&secret);
+    let invitation =
+        Invitation::new(node.identity(), secret, reachable_addresses(&node.listening))
+            .map_err(|error| refused(120, &error))?;
+    let clock = node.clock.now();
+    on_store(node, move |store| {
+        let now = store.now_at_least(clock)?.time;
+        let expires = now.after(Duration::from_secs(expires_secs));
+        store.add_invitation(&hash, service.as_deref(), expires, now)?;
+        Ok(json!({ "code": invitation.to_text().as_str(), "expires": expires.0 }))
+    })
+    .await
+}
+
+async fn revoke(node: &Arc<Node>, session: &str) -> Result<Value, Reply> {
+    let id: SessionId = session.parse().map_err(|error| refused(2, &error))?;
+    let (by, clock) = (node.identity(), node.clock.now());
+    let revoked = node.with_store(move |store| {
+        let now = store.now_at_least(clock)?.time;
+        store.revoke_session(&id, &by, now)
+    });
+    match revoked.await {
+        Ok(_) => {
+            let ended = node.live.end_session(&id, Reason::Revoked);
+            Ok(json!({ "ended": ended }))
+        }
+        Err(EndError::UnknownSession) => {
+            Err(Reply::Error { exit_code: 1, text: format!("this node has no session {id}") })
+        }
+        Err(EndError::Store(error)) => Err(refused(120, &error)),
+    }
+}
+
+async fn rotate_key(node: &Arc<Node>) -> Result<Value, Reply> {
+    let home = node.home.clone();
+    let rotated = node.with_store(move |store| rotate(&home, store)).await;
+    let (old, new) = rotated.map_err(|error| refused(120, &error))?;
+    Ok(json!({ "old": old.to_string(), "identity": new.to_string() }))
+}
+
+async fn on_store(
+    node: &Arc<Node>,
+    work: impl FnOnce(&crate::store::Store) -> Result<Value, crate::store::StoreError> + Send + 'static,
+) -> Result<Value, Reply> {
+    node.with_store(work).await.map_err(|error| refused(120, &error))
+}
+
+fn refused(exit_code: u8, error: &dyn std::fmt::Display) -> Reply {
+    Reply::Error { exit_code, text: error.to_string() }
+}

@@ -1,0 +1,139 @@
+//! One stream, one operation: read it, decide whether this peer may, do it, answer.
+//! Whoever asks was proved by the handshake; what it may do is decided here, per operation.
+
+mod connect;
+mod grant;
+mod operations;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use levada_core::wire::{self, Answer, Reason, Refusal, operation::Operation};
+use levada_core::{Identity, UnixTime};
+use levada_session::{Connection, Stream};
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use crate::running::Node;
+
+/// How long a peer may take to send its operation once it has opened the stream.
+const OPERATION: Duration = Duration::from_secs(10);
+
+/// What an operation is answered with.
+type Verdict = Result<wire::answer::Answer, Refusal>;
+
+/// Who asks, and over which connection.
+struct Asker<'a> {
+    node: &'a Arc<Node>,
+    connection: &'a Connection,
+    peer: Identity,
+    source: IpAddr,
+}
+
+/// Serves one stream to its end.
+pub(crate) async fn serve_stream(
+    node: &Arc<Node>,
+    connection: &Connection,
+    source: IpAddr,
+    mut stream: Stream,
+) {
+    let asker = Asker { node, connection, peer: connection.peer(), source };
+    let received = timeout(OPERATION, stream.receive(wire::MAX_MESSAGE)).await;
+    let operation = match received {
+        Ok(Ok(Some(bytes))) => {
+            let bytes = Zeroizing::new(bytes);
+            wire::decode::<wire::Operation>(&bytes).ok().and_then(|message| message.operation)
+        }
+        Ok(Ok(None)) | Err(_) => None,
+        Ok(Err(error)) => {
+            tracing::debug!(peer = %asker.peer, %error, "no operation came");
+            return;
+        }
+    };
+    let Some(operation) = operation else {
+        let refusal = Refusal::new(Reason::Malformed, "this is no operation that I know");
+        return answer(&mut stream, refusal.into()).await;
+    };
+    let name = name_of(&operation);
+    let verdict = match operation {
+        Operation::Connect(presentation) => {
+            return connect::serve(&asker, presentation, stream).await;
+        }
+        Operation::Query(query) => asker.query(&query),
+        Operation::Request(request) => asker.request(request).await,
+        Operation::Terminate(presentation) => asker.terminate(presentation).await,
+        Operation::Revoke(presentation) => asker.revoke(presentation).await,
+        Operation::Join(join) => asker.join(join).await,
+        Operation::Succession(succession) => asker.succession(&succession).await,
+        Operation::Successor(successor) => asker.successor(&successor),
+    };
+    asker.count(name, &verdict);
+    let message = verdict.map_or_else(Answer::from, Answer::from);
+    answer(&mut stream, message).await;
+}
+
+impl Asker<'_> {
+    /// The time that holds for verdicts.
+    async fn now(&self) -> Result<UnixTime, Refusal> {
+        let clock = self.node.clock.now();
+        let now = self.node.with_store(move |store| store.now_at_least(clock)).await;
+        let now = now.map_err(|error| failed(&error))?;
+        if now.jumped {
+            tracing::warn!(
+                clock = now.time.0,
+                "the clock has jumped by more than a day; `levada doctor --accept-clock` takes it"
+            );
+        }
+        Ok(now.time)
+    }
+
+    fn count(&self, operation: &'static str, verdict: &Verdict) {
+        let outcome = if verdict.is_ok() { "done" } else { "refused" };
+        self.node.metrics.operation(operation, outcome);
+        match verdict {
+            Ok(_) => tracing::info!(peer = %self.peer, operation, "done"),
+            Err(refusal) => {
+                tracing::info!(peer = %self.peer, operation, text = %refusal.text, "refused");
+            }
+        }
+    }
+}
+
+fn name_of(operation: &Operation) -> &'static str {
+    match operation {
+        Operation::Query(_) => "query",
+        Operation::Request(_) => "request",
+        Operation::Connect(_) => "connect",
+        Operation::Terminate(_) => "terminate",
+        Operation::Revoke(_) => "revoke",
+        Operation::Join(_) => "join",
+        Operation::Succession(_) => "succession",
+        Operation::Successor(_) => "successor",
+    }
+}
+
+/// Sends an answer and waits until the peer has ended its side: dropping the stream before would
+/// reset it, and could overtake the answer.
+async fn answer(stream: &mut Stream, answer: Answer) {
+    let bytes = Zeroizing::new(wire::encode(&answer));
+    let sent = async {
+        stream.send(&bytes).await?;
+        stream.finish().await?;
+        let mut rest = [0; 64];
+        while stream.read(&mut rest).await?.is_some() {}
+        Ok::<_, levada_session::StreamError>(())
+    };
+    // A peer that does not take its answer has lost only that.
+    let _ = timeout(OPERATION, sent).await;
+}
+
+/// The node could not: the cause goes to the log, not to a stranger.
+fn failed(error: &dyn std::fmt::Display) -> Refusal {
+    tracing::error!(%error, "an operation failed");
+    Refusal::new(Reason::Failed, "an error of the node; its log says which")
+}
+
+fn denied(text: &str) -> Refusal {
+    Refusal::new(Reason::Denied, text)
+}

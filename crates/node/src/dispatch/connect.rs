@@ -1,0 +1,161 @@
+//! Starting a session: the right is checked, the use is counted and on disk, and only then the
+//! service runs; whoever revokes or terminates the session ends it here.
+
+use levada_capability::{Operation as Right, Verified};
+use levada_core::wire::{self, Answer, Reason, Refusal};
+use levada_services::{Invocation, ServiceError};
+use levada_session::{Stream, StreamAborter};
+
+use crate::live::Ticket;
+use crate::running::Offered;
+use crate::store::{NewAuditEntry, SessionRecord, StartError};
+
+use super::operations::{revoked, unknown_service};
+use super::{Asker, Verdict, failed};
+
+/// Serves one start of a session to its end.
+pub(super) async fn serve(
+    asker: &Asker<'_>,
+    presentation: wire::Presentation,
+    mut stream: Stream,
+) {
+    let (verified, record) = match asker.verify(presentation, Right::Connect).await {
+        Ok(found) => found,
+        Err(refusal) => return refuse(asker, &mut stream, refusal).await,
+    };
+    let node = asker.node;
+    let mut ticket =
+        node.live.enter(verified.session, verified.ids.clone(), verified.identities.clone());
+    let offered = match start(asker, &verified, &record).await {
+        Ok(offered) => offered,
+        Err(refusal) => {
+            drop(ticket);
+            return refuse(asker, &mut stream, refusal).await;
+        }
+    };
+    let started = wire::Started { session: verified.session.as_bytes().to_vec() };
+    let message = wire::answer::Answer::Started(started);
+    asker.count("connect", &Verdict::Ok(message.clone()));
+    if stream.send(&wire::encode(&Answer::from(message))).await.is_err() {
+        return;
+    }
+    let outcome = run(asker, offered, &verified, stream, &mut ticket).await;
+    drop(ticket);
+    record_end(asker, &verified, &record, outcome).await;
+}
+
+/// Everything that must hold before the service runs; the last of it is the transaction that counts.
+async fn start<'a>(
+    asker: &Asker<'a>,
+    verified: &Verified,
+    record: &SessionRecord,
+) -> Result<&'a Offered, Refusal> {
+    let node = asker.node;
+    if node.live.count() > node.limits.sessions {
+        return Err(Refusal::new(Reason::Busy, "the node runs as many sessions as it may"));
+    }
+    let offered =
+        node.services.get(&record.service).ok_or_else(|| unknown_service(&record.service))?;
+    if asker.connection.framing() != record.framing {
+        let text = format!("this session needs a connection with framing {}", record.framing);
+        return Err(Refusal::new(Reason::Framing, text));
+    }
+    offered
+        .service
+        .check(&verified.params, true)
+        .map_err(|refused| Refusal::new(Reason::Parameters, refused.to_string()))?;
+    let (session, uses, by) = (verified.session, verified.uses.clone(), asker.peer);
+    let now = asker.now().await?;
+    let started = node.with_store(move |store| store.start(&session, &uses, &by, now)).await;
+    match started {
+        Ok(()) => Ok(offered),
+        Err(StartError::UnknownSession) => Err(super::operations::unknown_session()),
+        Err(StartError::Terminated) => {
+            Err(Refusal::new(Reason::Terminated, "the session was terminated"))
+        }
+        Err(StartError::Revoked(_)) => Err(revoked()),
+        Err(StartError::UsedUp(_)) => {
+            Err(Refusal::new(Reason::UsedUp, "the capability is used up"))
+        }
+        Err(StartError::Expired) => {
+            Err(Refusal::new(Reason::Expired, "the capability has expired"))
+        }
+        Err(StartError::Store(error)) => Err(failed(&error)),
+    }
+}
+
+/// Runs the service until it ends, the session is ended from outside, or the connection is gone.
+/// Dropping the service's future ends everything it started.
+async fn run(
+    asker: &Asker<'_>,
+    offered: &Offered,
+    verified: &Verified,
+    stream: Stream,
+    ticket: &mut Ticket<'_>,
+) -> &'static str {
+    let aborter = stream.aborter();
+    let invocation = Invocation {
+        session: verified.session,
+        holder: verified.holder,
+        params: verified.params.clone(),
+    };
+    let service = offered.service.run(invocation, stream);
+    tokio::select! {
+        result = service => ended(asker, result),
+        reason = &mut ticket.ended => end_from_outside(&aborter, reason.unwrap_or(Reason::Failed)),
+        _ = asker.connection.closed() => "the client went away",
+    }
+}
+
+fn ended(asker: &Asker<'_>, result: Result<(), ServiceError>) -> &'static str {
+    match result {
+        Ok(()) => "ended",
+        Err(ServiceError::Gone | ServiceError::Stream(_)) => "the client went away",
+        Err(error) => {
+            tracing::warn!(peer = %asker.peer, %error, "a session failed");
+            "failed"
+        }
+    }
+}
+
+fn end_from_outside(aborter: &StreamAborter, reason: Reason) -> &'static str {
+    aborter.reset(reason as u64);
+    match reason {
+        Reason::Revoked => "revoked",
+        Reason::Terminated => "terminated",
+        _ => "ended by the node",
+    }
+}
+
+/// The end goes to the audit log as the start did.
+async fn record_end(
+    asker: &Asker<'_>,
+    verified: &Verified,
+    record: &SessionRecord,
+    outcome: &'static str,
+) {
+    let Ok(now) = asker.now().await else { return };
+    let (identity, session, service) = (asker.peer, verified.session, record.service.clone());
+    let link = verified.ids.last().copied();
+    let recorded = asker.node.with_store(move |store| {
+        let entry = NewAuditEntry {
+            identity: Some(identity),
+            service: Some(&service),
+            session: Some(session),
+            link,
+            ..NewAuditEntry::new("end", outcome)
+        };
+        store.record(&entry, now)
+    });
+    if let Err(error) = recorded.await {
+        tracing::error!(%error, "the audit log was not written");
+    }
+}
+
+async fn refuse(asker: &Asker<'_>, stream: &mut Stream, refusal: Refusal) {
+    let verdict = Err(refusal);
+    asker.count("connect", &verdict);
+    let message = verdict.map_or_else(Answer::from, Answer::from);
+    super::answer(stream, message).await;
+}
+

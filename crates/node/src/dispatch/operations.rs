@@ -1,0 +1,183 @@
+//! Query, join, terminate, revoke, and rotated keys.
+
+use std::time::Instant;
+
+use levada_capability::{Context, Invitation, Operation as Right, Presented, Verified, verify};
+use levada_core::wire::{self, Reason, Refusal, answer::Answer};
+use levada_core::{Identity, Succession, label};
+use zeroize::Zeroizing;
+
+use crate::offer;
+use crate::store::{EndError, RedeemError, SessionRecord, SucceedError};
+
+use super::{Asker, Verdict, denied, failed};
+
+impl Asker<'_> {
+    /// What is offered is no secret; what may be used is decided at the request.
+    pub(super) fn query(&self, query: &wire::Query) -> Verdict {
+        let all = query.service.is_empty();
+        let services: Vec<_> = self
+            .node
+            .services
+            .values()
+            .map(|offered| &offered.description)
+            .filter(|description| all || description.name == query.service)
+            .map(offer::describe)
+            .collect();
+        if services.is_empty() && !all {
+            return Err(unknown_service(&query.service));
+        }
+        Ok(Answer::Services(wire::Services { services }))
+    }
+
+    pub(super) async fn join(&self, join: wire::Join) -> Verdict {
+        let now = Instant::now();
+        if let Some(left) = self.node.attempts.shut_out(self.source, now) {
+            let minutes = left.as_secs().div_ceil(60);
+            let text = format!("too many wrong invitations; try again in {minutes} minutes");
+            return Err(Refusal::new(Reason::ShutOut, text));
+        }
+        let secret = Zeroizing::new(join.secret);
+        let secret: Zeroizing<[u8; 16]> = Zeroizing::new(
+            secret.as_slice().try_into().map_err(|_| denied("this is no invitation"))?,
+        );
+        let (hash, peer) = (Invitation::hash(&secret), self.peer);
+        let time = self.now().await?;
+        let redeemed = self.node.with_store(move |store| store.redeem(&hash, &peer, time)).await;
+        match redeemed {
+            Ok(redeemed) => {
+                self.node.attempts.right(self.source);
+                let all = || self.node.services.keys().cloned().collect();
+                let services = redeemed.service.map_or_else(all, |service| vec![service]);
+                Ok(Answer::Joined(wire::Joined { name: self.node.name.clone(), services }))
+            }
+            Err(RedeemError::Unknown) => {
+                let wait = self.node.attempts.wrong(self.source, now);
+                tokio::time::sleep(wait).await;
+                Err(denied("this invitation is unknown here"))
+            }
+            Err(RedeemError::Used) => Err(denied("this invitation was used already")),
+            Err(RedeemError::Expired) => {
+                Err(Refusal::new(Reason::Expired, "this invitation has expired"))
+            }
+            Err(RedeemError::Store(error)) => Err(failed(&error)),
+        }
+    }
+
+    pub(super) async fn terminate(&self, presentation: wire::Presentation) -> Verdict {
+        let (verified, _) = self.verify(presentation, Right::Terminate).await?;
+        let (session, by, now) = (verified.session, self.peer, self.now().await?);
+        let ids = verified.ids.clone();
+        let ended = self.node.with_store(move |store| {
+            // Checked here and not before: a revoked right ends nothing.
+            if store.revoked(&ids)?.is_some() {
+                return Ok(None);
+            }
+            store.terminate(&session, &by, now).map(Some)
+        });
+        match ended.await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Err(revoked()),
+            Err(EndError::UnknownSession) => return Err(unknown_session()),
+            Err(EndError::Store(error)) => return Err(failed(&error)),
+        }
+        self.node.live.end_session(&session, Reason::Terminated);
+        Ok(Answer::Done(wire::Done {}))
+    }
+
+    pub(super) async fn revoke(&self, presentation: wire::Presentation) -> Verdict {
+        let (verified, _) = self.verify(presentation, Right::Revoke).await?;
+        let (session, by, now) = (verified.session, self.peer, self.now().await?);
+        let Some(link) = verified.ids.last().copied() else { return Err(unknown_session()) };
+        let done = self.node.with_store(move |store| store.revoke(&link, &session, &by, now)).await;
+        match done {
+            Ok(_) => {}
+            Err(EndError::UnknownSession) => return Err(unknown_session()),
+            Err(EndError::Store(error)) => return Err(failed(&error)),
+        }
+        self.node.live.end_link(&link, Reason::Revoked);
+        Ok(Answer::Done(wire::Done {}))
+    }
+
+    /// The peer's key follows an older one: what the older one was allowed is the new one's, and what
+    /// names the older one ends.
+    pub(super) async fn succession(&self, message: &wire::Succession) -> Verdict {
+        let succession = Succession::from_wire(message)
+            .map_err(|error| Refusal::new(Reason::Forged, error.to_string()))?;
+        let (old, new) = (succession.old(), succession.new_identity());
+        if old == self.node.identity() {
+            return Err(denied("only this node replaces its own key"));
+        }
+        let now = self.now().await?;
+        let done = self.node.with_store(move |store| store.succeed(&succession, now)).await;
+        match done {
+            Ok(_) => {}
+            Err(SucceedError::Store(error)) => return Err(failed(&error)),
+            Err(refused) => return Err(denied(&refused.to_string())),
+        }
+        // Tickets of the old key are void, and so is whatever it still runs.
+        self.node.tls.forget_sessions();
+        self.node.disconnect(&old, &format!("this key was rotated to {new}"));
+        Ok(Answer::Done(wire::Done {}))
+    }
+
+    pub(super) fn successor(&self, question: &wire::Successor) -> Verdict {
+        let old = Identity::try_from(question.old.as_slice())
+            .map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
+        let successions = self.node.known.successions().map_err(|error| failed(&error))?;
+        let found = successions.into_iter().find(|succession| succession.old() == old);
+        let succession = found.ok_or_else(|| denied("this node never had that key"))?;
+        Ok(Answer::Succession(succession.to_wire()))
+    }
+
+    /// Judges a presented capability against the root of its session, this connection and this peer,
+    /// and the keys that are dead.
+    pub(super) async fn verify(
+        &self,
+        presentation: wire::Presentation,
+        operation: Right,
+    ) -> Result<(Verified, SessionRecord), Refusal> {
+        let refuse = |refused: levada_capability::Refused| {
+            Refusal::new(refused.reason(), refused.to_string())
+        };
+        let presented = Presented::decode(presentation).map_err(refuse)?;
+        let exporter = self.connection.export::<32>(label::EXPORTER);
+        let exporter = Zeroizing::new(exporter.map_err(|error| failed(&error))?);
+        let (session, identities) = (presented.session(), presented.chain().identities());
+        let found = self.node.with_store(move |store| {
+            Ok::<_, crate::store::StoreError>((store.session(&session)?, store.dead(&identities)?))
+        });
+        let (record, dead) = found.await.map_err(|error| failed(&error))?;
+        let context = Context {
+            node: self.node.identity(),
+            peer: self.peer,
+            exporter: &exporter,
+            operation,
+            now: self.now().await?,
+        };
+        if presented.chain().node() != context.node {
+            return Err(refuse(levada_capability::Refused::Foreign));
+        }
+        let record = record.ok_or_else(unknown_session)?;
+        let verified = verify(&presented, &record.root, &context).map_err(refuse)?;
+        match dead {
+            Some(dead) => Err(Refusal::new(
+                Reason::Revoked,
+                format!("the capability was revoked: the key {dead} was rotated away"),
+            )),
+            None => Ok((verified, record)),
+        }
+    }
+}
+
+pub(super) fn revoked() -> Refusal {
+    Refusal::new(Reason::Revoked, "the capability was revoked")
+}
+
+pub(super) fn unknown_session() -> Refusal {
+    denied("the capability is foreign: this node has no such session")
+}
+
+pub(super) fn unknown_service(name: &str) -> Refusal {
+    Refusal::new(Reason::Unknown, format!("this node offers no service `{name}`"))
+}

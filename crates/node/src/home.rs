@@ -1,0 +1,401 @@
+//! Where a home keeps its things: the folders, the identity's key, and the lock of the running node.
+
+mod key_file;
+mod lock;
+mod private;
+
+use etcetera::BaseStrategy;
+use levada_core::{RandomError, SecretKey, TextError, sha256};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+pub use key_file::load as read_key_file;
+pub use lock::Lock;
+pub use private::write_private;
+
+/// The variable that puts configuration, state and runtime files of one home under one folder.
+pub const HOME_VARIABLE: &str = "LEVADA_HOME";
+
+/// `sun_path` has 108 bytes (unix(7)), the last of which ends the text.
+const MAX_SOCKET_PATH: usize = 107;
+const SOCKET: &str = "control.sock";
+
+/// Why a home could not be used. Each text says what to do about it.
+#[derive(Debug, Error)]
+pub enum HomeError {
+    /// Neither `LEVADA_HOME` nor a home folder is known.
+    #[error("no home folder is known: set LEVADA_HOME (or HOME) to a folder of yours")]
+    NoHome,
+    /// The operating system refused something.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried, as in "cannot ACTION PATH".
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Others on this machine may read the key.
+    #[error(
+        "{path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`, and `levada id rotate` if they may have read it"
+    )]
+    KeyExposed {
+        /// The key file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The key file holds no key.
+    #[error(
+        "{path} holds no key ({reason}): restore it from a backup, or move it away to start with a new identity"
+    )]
+    KeyMalformed {
+        /// The key file.
+        path: PathBuf,
+        /// What is wrong with its text.
+        reason: TextError,
+    },
+    /// Another process holds this home's lock.
+    #[error("{} uses this home ({path}): stop it first (`levada stop`), or set LEVADA_HOME to another folder", holder(.process))]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// The process that holds it, if it said so.
+        process: Option<u32>,
+    },
+    /// A folder for private files belongs to somebody else or is open to others.
+    #[error(
+        "{path} is not safe to use ({reason}): remove it, or set LEVADA_HOME to a folder of yours"
+    )]
+    Unsafe {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// No random bytes for a new key.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+}
+
+fn holder(process: &Option<u32>) -> String {
+    process.map_or_else(|| "another process".into(), |id| format!("a node (process {id})"))
+}
+
+impl HomeError {
+    /// The exit code of a command that ends with this error.
+    pub fn exit_code(&self) -> u8 {
+        120
+    }
+
+    fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+/// The folders of one identity on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    config: PathBuf,
+    state: PathBuf,
+    runtime: PathBuf,
+    temporary: PathBuf,
+}
+
+impl Home {
+    /// The home of this process: `LEVADA_HOME`, else the XDG folders. Makes the folders of state and
+    /// runtime files, readable by their owner only.
+    ///
+    /// # Errors
+    /// [`HomeError`] if no home is known, or a folder cannot be made or is not safe.
+    pub fn open() -> Result<Self, HomeError> {
+        let home = Self::locate(std::env::var_os(HOME_VARIABLE))?;
+        home.prepare()?;
+        Ok(home)
+    }
+
+    /// The home under `folder`, as if `LEVADA_HOME` named it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn at(folder: &Path) -> Result<Self, HomeError> {
+        let home = Self::locate(Some(folder.into()))?;
+        home.prepare()?;
+        Ok(home)
+    }
+
+    /// The folder of the configuration.
+    pub fn config_folder(&self) -> &Path {
+        &self.config
+    }
+
+    /// The folder of keys and databases.
+    pub fn state_folder(&self) -> &Path {
+        &self.state
+    }
+
+    /// The configuration; the file need not exist.
+    pub fn config_file(&self) -> PathBuf {
+        self.config.join("config.toml")
+    }
+
+    /// The identity's secret key.
+    pub fn key_file(&self) -> PathBuf {
+        self.state.join("identity.key")
+    }
+
+    /// The node's database: only the holder of the [`Lock`] opens it.
+    pub fn node_db(&self) -> PathBuf {
+        self.state.join("node.db")
+    }
+
+    /// Pins and nicknames: any process of this home opens it for short.
+    pub fn known_db(&self) -> PathBuf {
+        self.state.join("known.db")
+    }
+
+    /// Where a node of this home listens for its commands. At most 107 bytes long.
+    pub fn control_socket(&self) -> PathBuf {
+        self.runtime.join(SOCKET)
+    }
+
+    /// Where the node that last took the lock listens. It differs from [`Self::control_socket`] when
+    /// that node was started with another runtime folder (by cron, or over ssh).
+    pub fn node_socket(&self) -> PathBuf {
+        lock::socket_of_holder(&self.lock_file()).unwrap_or_else(|| self.control_socket())
+    }
+
+    /// The file that the running node locks. It lies beside the state that it guards.
+    pub fn lock_file(&self) -> PathBuf {
+        self.state.join("node.lock")
+    }
+
+    /// The identity's key; made on first use.
+    ///
+    /// # Errors
+    /// [`HomeError`] if the key cannot be read, made or trusted.
+    pub fn key(&self) -> Result<SecretKey, HomeError> {
+        key_file::load_or_create(&self.key_file())
+    }
+
+    /// The identity's key, or `None` if this home has none yet.
+    ///
+    /// # Errors
+    /// [`HomeError`] if the key cannot be read or trusted.
+    pub fn existing_key(&self) -> Result<Option<SecretKey>, HomeError> {
+        key_file::load(&self.key_file())
+    }
+
+    /// Puts `key` durably in the place of this home's key.
+    ///
+    /// # Errors
+    /// [`HomeError::Io`] if it cannot be written; the old key stays then.
+    pub fn replace_key(&self, key: &SecretKey) -> Result<(), HomeError> {
+        key_file::replace(&self.key_file(), key)
+    }
+
+    /// Keeps `key` durably beside this home's key, which stays what it is until
+    /// [`Self::adopt_staged_key`]: so that a rotation cut short loses neither key.
+    ///
+    /// # Errors
+    /// [`HomeError::Io`] if it cannot be written.
+    pub fn stage_key(&self, key: &SecretKey) -> Result<(), HomeError> {
+        key_file::replace(&self.staged_key_file(), key)
+    }
+
+    /// The key of an unfinished rotation.
+    ///
+    /// # Errors
+    /// [`HomeError`] if the key cannot be read or trusted.
+    pub fn staged_key(&self) -> Result<Option<SecretKey>, HomeError> {
+        key_file::load(&self.staged_key_file())
+    }
+
+    /// Makes the staged key this home's key.
+    ///
+    /// # Errors
+    /// [`HomeError::Io`] if there is none or it cannot be renamed.
+    pub fn adopt_staged_key(&self) -> Result<(), HomeError> {
+        private::rename_over(&self.staged_key_file(), &self.key_file())
+    }
+
+    /// Takes this home's lock: held by the running node, and by what changes its files without one.
+    /// It ends with the process at the latest, even by `kill -9`.
+    ///
+    /// # Errors
+    /// [`HomeError::Locked`] if another process holds it.
+    pub fn lock(&self) -> Result<Lock, HomeError> {
+        lock::acquire(&self.lock_file(), &self.control_socket())
+    }
+
+    fn staged_key_file(&self) -> PathBuf {
+        self.state.join("identity.key.next")
+    }
+
+    fn locate(variable: Option<OsString>) -> Result<Self, HomeError> {
+        let temporary = std::env::temp_dir();
+        if let Some(folder) = variable.filter(|folder| !folder.is_empty()) {
+            let folder = PathBuf::from(folder);
+            let home = std::path::absolute(&folder).map_err(HomeError::io("find", &folder))?;
+            let runtime = home.join("run");
+            return Ok(Self { config: home.clone(), state: home, runtime, temporary }.shortened());
+        }
+        let xdg = etcetera::base_strategy::Xdg::new().map_err(|_| HomeError::NoHome)?;
+        Ok(Self::in_folders(&xdg, temporary))
+    }
+
+    fn in_folders(xdg: &impl BaseStrategy, temporary: PathBuf) -> Self {
+        let config = xdg.config_dir().join("levada");
+        let state = xdg.state_dir().unwrap_or_else(|| xdg.data_dir()).join("levada");
+        let runtime =
+            xdg.runtime_dir().map_or_else(|| state.join("run"), |folder| folder.join("levada"));
+        Self { config, state, runtime, temporary }.shortened()
+    }
+
+    fn prepare(&self) -> Result<(), HomeError> {
+        private::make_folder(&self.state)?;
+        private::make_own_folder(&self.runtime)
+    }
+
+    /// Replaces a runtime folder whose socket path would be too long by a short one of its own.
+    fn shortened(mut self) -> Self {
+        let length = |folder: &Path| folder.join(SOCKET).as_os_str().len();
+        if length(&self.runtime) <= MAX_SOCKET_PATH {
+            return self;
+        }
+        let user = rustix::process::geteuid().as_raw();
+        let name = short_name(&self.state);
+        let session = PathBuf::from(format!("/run/user/{user}"));
+        let candidates = [
+            session.is_dir().then(|| session.join(format!("levada-{name}"))),
+            Some(self.temporary.join(format!("levada-{user}-{name}"))),
+            Some(PathBuf::from(format!("/tmp/levada-{user}-{name}"))),
+        ];
+        if let Some(folder) =
+            candidates.into_iter().flatten().find(|folder| length(folder) <= MAX_SOCKET_PATH)
+        {
+            self.runtime = folder;
+        }
+        self
+    }
+}
+
+/// 16 hexadecimal digits that differ from home to home.
+fn short_name(state: &Path) -> String {
+    let digest = sha256(&[state.as_os_str().as_encoded_bytes()]);
+    digest[..8].iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn the_key_is_made_once_and_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::at(&folder.path().join("new/home")).unwrap();
+        assert!(home.existing_key().unwrap().is_none());
+        let first = home.key().unwrap().identity();
+        assert_eq!(home.key().unwrap().identity(), first);
+        assert_eq!(mode(&home.key_file()), 0o600);
+        assert_eq!(mode(home.state_folder()), 0o700);
+        let left: Vec<_> = fs::read_dir(home.state_folder()).unwrap().flatten().collect();
+        assert_eq!(left.len(), 2, "key and run only: {left:?}");
+    }
+
+    #[test]
+    fn processes_that_start_together_get_one_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::at(folder.path()).unwrap();
+        let identities: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| home.key().unwrap().identity())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(identities.iter().all(|identity| *identity == identities[0]));
+    }
+
+    #[test]
+    fn an_exposed_or_garbled_key_is_refused_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::at(folder.path()).unwrap();
+        home.key().unwrap();
+        fs::set_permissions(home.key_file(), fs::Permissions::from_mode(0o640)).unwrap();
+        let text = home.key().unwrap_err().to_string();
+        assert!(text.contains("chmod 600"), "{text}");
+        fs::set_permissions(home.key_file(), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(home.key_file(), "lvkey1nonsense").unwrap();
+        assert!(matches!(home.key(), Err(HomeError::KeyMalformed { .. })));
+    }
+
+    #[test]
+    fn a_rotation_keeps_both_keys_until_it_is_done() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::at(folder.path()).unwrap();
+        let old = home.key().unwrap().identity();
+        let new = SecretKey::generate(&levada_core::SystemRandom).unwrap();
+        home.stage_key(&new).unwrap();
+        assert_eq!(home.key().unwrap().identity(), old);
+        assert_eq!(home.staged_key().unwrap().unwrap().identity(), new.identity());
+        home.adopt_staged_key().unwrap();
+        assert_eq!(home.key().unwrap().identity(), new.identity());
+        assert!(home.staged_key().unwrap().is_none());
+    }
+
+    #[test]
+    fn one_process_holds_the_lock_and_says_where_it_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::at(folder.path()).unwrap();
+        let lock = home.lock().unwrap();
+        let Err(HomeError::Locked { process, .. }) = home.lock() else {
+            panic!("locked twice");
+        };
+        assert_eq!(process, Some(std::process::id()));
+        let elsewhere = Home { runtime: "/elsewhere".into(), ..home.clone() };
+        assert_eq!(elsewhere.node_socket(), home.control_socket());
+        drop(lock);
+        assert_eq!(elsewhere.node_socket(), Path::new("/elsewhere/control.sock"));
+        home.lock().unwrap();
+    }
+
+    #[test]
+    fn a_long_home_gets_a_short_socket_path_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| Home {
+            config: folder.path().into(),
+            state: folder.path().join(name).join("x".repeat(120)),
+            runtime: folder.path().join(name).join("x".repeat(120)).join("run"),
+            temporary: folder.path().into(),
+        };
+        let (first, second) = (at("first").shortened(), at("second").shortened());
+        assert!(first.control_socket().as_os_str().len() <= MAX_SOCKET_PATH);
+        assert_ne!(first.control_socket(), second.control_socket());
+        assert_eq!(first.control_socket(), at("first").shortened().control_socket());
+    }
+
+    #[test]
+    fn a_runtime_folder_of_others_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = folder.path().join("run");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(Home::at(folder.path()), Err(HomeError::Unsafe { .. })));
+        fs::remove_dir(&open).unwrap();
+        symlink("/tmp", &open).unwrap();
+        assert!(matches!(Home::at(folder.path()), Err(HomeError::Unsafe { .. })));
+    }
+}

@@ -1,0 +1,67 @@
+//! The lock that makes sure that one process at a time works on a home's state.
+
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::HomeError;
+
+/// More than a process number and the longest socket path.
+const MAX_FILE: u64 = 256;
+
+/// A home's lock; given back when dropped. The file stays, so that nobody can lock a removed one.
+#[derive(Debug)]
+pub struct Lock {
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // So that no later command looks for a socket of ours.
+        let _ = self.file.set_len(0);
+    }
+}
+
+/// Takes the lock and writes who holds it: the process number, and its socket.
+pub(super) fn acquire(path: &Path, socket: &Path) -> Result<Lock, HomeError> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(HomeError::io("open", path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let process = read(&file).and_then(|(process, _)| process);
+            return Err(HomeError::Locked { path: path.to_owned(), process });
+        }
+        Err(error) => return Err(HomeError::io("lock", path)(error.into())),
+    }
+    let mut note = format!("{}\n", std::process::id()).into_bytes();
+    note.extend_from_slice(socket.as_os_str().as_bytes());
+    file.set_len(0).and_then(|()| file.write_all(&note)).map_err(HomeError::io("write", path))?;
+    Ok(Lock { file })
+}
+
+/// The socket that the last holder named.
+pub(super) fn socket_of_holder(path: &Path) -> Option<PathBuf> {
+    read(&File::open(path).ok()?)?.1
+}
+
+fn read(file: &File) -> Option<(Option<u32>, Option<PathBuf>)> {
+    let mut note = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut note).ok()?;
+    let (process, socket) = match note.iter().position(|&byte| byte == b'\n') {
+        Some(end) => (&note[..end], &note[end + 1..]),
+        None => (note.as_slice(), &[][..]),
+    };
+    let process = std::str::from_utf8(process).ok().and_then(|digits| digits.parse().ok());
+    let socket = std::ffi::OsString::from_vec(socket.to_vec());
+    Some((process, (!socket.is_empty()).then(|| PathBuf::from(socket))))
+}

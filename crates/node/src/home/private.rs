@@ -1,0 +1,123 @@
+//! Files and folders that only their owner may read, written so that a crash leaves the old or the new.
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::HomeError;
+
+/// Makes `folder` and what is above it, for its owner only. One that exists is taken as it is:
+/// a container's volume may belong to somebody else and still be the right place.
+pub(super) fn make_folder(folder: &Path) -> Result<(), HomeError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(HomeError::io("make the folder", folder))
+}
+
+/// Like [`make_folder`], but refuses one that is not ours alone: in a shared place (/tmp) somebody
+/// else may have put it there.
+pub(super) fn make_own_folder(path: &Path) -> Result<(), HomeError> {
+    make_folder(path)?;
+    let refuse = |reason| Err(HomeError::Unsafe { path: path.to_owned(), reason });
+    let folder = fs::symlink_metadata(path).map_err(HomeError::io("look at", path))?;
+    let user = rustix::process::geteuid().as_raw();
+    if folder.is_symlink() {
+        return refuse("it is a symbolic link");
+    }
+    // Root may work in the folder of a user (`sudo`).
+    if folder.uid() != user && user != 0 {
+        return refuse("it belongs to another user");
+    }
+    if folder.permissions().mode() & 0o022 != 0 {
+        return refuse("others may write to it");
+    }
+    Ok(())
+}
+
+/// Writes `content` to `path` with mode 0600, durably and at once: `path` has its old content or the
+/// new one. Without `overwrite` an existing file is left alone and `Ok(false)` returned.
+///
+/// # Errors
+/// [`HomeError::Io`] names the file; nothing has changed then.
+pub fn write_private(path: &Path, content: &[u8], overwrite: bool) -> Result<bool, HomeError> {
+    let temporary = Temporary::create(path)?;
+    let fail = || HomeError::io("write", path);
+    (&temporary.file).write_all(content).map_err(fail())?;
+    temporary.file.sync_all().map_err(fail())?;
+    let placed = if overwrite {
+        fs::rename(&temporary.path, path).map(|()| true)
+    } else {
+        rename_to_free(&temporary.path, path)
+    };
+    let placed = placed.map_err(fail())?;
+    sync_folder_of(path)?;
+    Ok(placed)
+}
+
+/// Renames `from` to `to`, durably, replacing what was there.
+pub(super) fn rename_over(from: &Path, to: &Path) -> Result<(), HomeError> {
+    fs::rename(from, to).map_err(HomeError::io("rename", from))?;
+    sync_folder_of(to)
+}
+
+/// Renames unless something is there. Not every file system knows RENAME_NOREPLACE (NFS), and not
+/// every one knows hard links (FAT).
+fn rename_to_free(from: &Path, to: &Path) -> io::Result<bool> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => return Ok(true),
+        Err(rustix::io::Errno::EXIST) => return Ok(false),
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match fs::hard_link(from, to) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn sync_folder_of(path: &Path) -> Result<(), HomeError> {
+    let folder = folder_of(path);
+    File::open(folder).and_then(|opened| opened.sync_all()).map_err(HomeError::io("sync", folder))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A new file beside its target; removed again unless it was renamed.
+struct Temporary {
+    path: PathBuf,
+    file: File,
+}
+
+impl Temporary {
+    fn create(target: &Path) -> Result<Self, HomeError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mut name = std::ffi::OsString::from(".");
+        name.push(target.file_name().unwrap_or_default());
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        name.push(format!(".{}-{count}.new", std::process::id()));
+        let path = folder_of(target).join(name);
+        // What a crashed process of the same number left behind.
+        let _ = fs::remove_file(&path);
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(HomeError::io("write", target))?;
+        Ok(Self { path, file })
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}

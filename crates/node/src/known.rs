@@ -1,0 +1,125 @@
+//! `known.db`: whom this home knows. Pinned names and keys, which capabilities passed through it, and
+//! the rotations of its own key.
+//!
+//! Any verb opens it, at the same time as others, in short transactions; each is on disk when the call
+//! returns. There is no secret in it.
+
+mod pin;
+mod rotation;
+
+use std::path::Path;
+use std::time::Duration;
+
+use levada_capability::LinkId;
+use levada_core::{Identity, UnixTime};
+
+use crate::store::StoreError;
+use crate::store::database::{Database, Kind};
+use crate::store::row;
+
+pub use pin::{Pin, PinError, RenameError};
+pub use rotation::FollowError;
+
+/// The database of known identities.
+pub struct Known {
+    database: Database,
+}
+
+const KNOWN: Kind = Kind {
+    application_id: 0x4c76_6b6e, // "Lvkn"
+    migrations: &[include_str!("store/schema/known-1.sql")],
+    exclusive: false,
+    patience: Duration::from_secs(5),
+};
+
+/// A capability that passed through this home, without what would make it usable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenCapability {
+    /// The id of its last link.
+    pub link: LinkId,
+    /// The node that can verify it.
+    pub node: Identity,
+    /// Whom its last link names.
+    pub holder: Identity,
+    /// When it expires.
+    pub expires: UnixTime,
+}
+
+impl Known {
+    /// Opens the database at `path`; makes it, with mode 0600, if it is missing.
+    ///
+    /// # Errors
+    /// [`StoreError`] names the file and says what is wrong with it.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Ok(Self { database: Database::open(path, &KNOWN)? })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        self.database.path()
+    }
+
+    /// Remembers a capability, so that it can be counted later; forgets the expired ones.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it is not on disk.
+    pub fn remember_capability(
+        &self,
+        seen: &SeenCapability,
+        now: UnixTime,
+    ) -> Result<(), StoreError> {
+        self.database.write(|tx| {
+            tx.execute("DELETE FROM capability WHERE expires <= ?1", [row::from_time(now)])?;
+            tx.execute(
+                "INSERT INTO capability (link, node, holder, expires) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT DO NOTHING",
+                (
+                    seen.link.as_bytes(),
+                    seen.node.as_bytes(),
+                    seen.holder.as_bytes(),
+                    row::from_time(seen.expires),
+                ),
+            )?;
+            Ok(())
+        })
+    }
+
+    /// How many capabilities that have not expired name `identity`, as node or as holder.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn capabilities_naming(
+        &self,
+        identity: &Identity,
+        now: UnixTime,
+    ) -> Result<u64, StoreError> {
+        self.database.read(|connection| {
+            connection.query_row(
+                "SELECT count(*) FROM capability
+                 WHERE (node = ?1 OR holder = ?1) AND expires > ?2",
+                (identity.as_bytes(), row::from_time(now)),
+                |row| row.get::<_, i64>(0).map(i64::unsigned_abs),
+            )
+        })
+    }
+
+    /// Writes a copy of the database, as it is now, to the new file `to` (mode 0600). It is on disk
+    /// when this returns.
+    ///
+    /// # Errors
+    /// [`StoreError`] names `to`; it must not exist yet.
+    pub fn snapshot(&self, to: &Path) -> Result<(), StoreError> {
+        self.database.snapshot(to)
+    }
+
+    /// Reads the whole file and checks that it is consistent.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] with the first thing found.
+    pub fn integrity_check(&self) -> Result<(), StoreError> {
+        self.database.integrity_check()
+    }
+}
+
+#[cfg(test)]
+mod tests;

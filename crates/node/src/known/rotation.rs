@@ -1,0 +1,164 @@
+//! Successions: those of others that were followed here, and those of this home.
+
+use levada_core::{Identity, Succession, SuccessionError, UnixTime, wire};
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row};
+use thiserror::Error;
+
+use super::Known;
+use crate::store::{Fault, StoreError, row};
+
+/// Why a succession was not followed or added.
+#[derive(Debug, Error)]
+pub enum FollowError {
+    /// The old key has another successor already.
+    #[error("{old} was succeeded by {new} before")]
+    Already {
+        /// The dead key.
+        old: Identity,
+        /// Its successor.
+        new: Identity,
+    },
+    /// The new key is dead itself, or the same as the old one.
+    #[error("{0} is dead and cannot take the place of a key")]
+    Dead(Identity),
+    /// The database failed; nothing has changed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Known {
+    /// Follows a verified succession, once: every pin of the old key names the new one from now on, and
+    /// the old key cannot be pinned any more. Returns how many pins changed. To be shown the same one
+    /// again changes nothing.
+    ///
+    /// # Errors
+    /// [`FollowError`] says what stands against it.
+    pub fn follow(&self, succession: &Succession) -> Result<usize, FollowError> {
+        let (old, new) = (succession.old(), succession.new_identity());
+        self.database.write(|tx| {
+            match successor(tx, &old)? {
+                Some(known) if known == new => return Ok(0),
+                Some(known) => {
+                    return Err(Fault::Refused(FollowError::Already { old, new: known }));
+                }
+                None => {}
+            }
+            if old == new || successor(tx, &new)?.is_some() {
+                return Err(Fault::Refused(FollowError::Dead(new)));
+            }
+            insert(tx, "followed", succession)?;
+            let sql = "UPDATE pin SET identity = ?2 WHERE identity = ?1";
+            Ok(tx.execute(sql, (old.as_bytes(), new.as_bytes()))?)
+        })
+    }
+
+    /// What was followed in the place of `old`, if anything.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it could not be read.
+    pub fn successor(&self, old: &Identity) -> Result<Option<Identity>, StoreError> {
+        self.database.read(|connection| successor(connection, old))
+    }
+
+    /// Keeps a rotation of this home's own key. To add the same one again changes nothing.
+    ///
+    /// # Errors
+    /// [`FollowError`] if the old key has another successor, or the new one is a key of this home
+    /// before.
+    pub fn add_succession(&self, succession: &Succession) -> Result<(), FollowError> {
+        let (old, new) = (succession.old(), succession.new_identity());
+        self.database.write(|tx| {
+            let all = own(tx)?;
+            if let Some(known) = all.iter().find(|known| known.old() == old) {
+                let known = known.new_identity();
+                let error = FollowError::Already { old, new: known };
+                return if known == new { Ok(()) } else { Err(Fault::Refused(error)) };
+            }
+            let before = |known: &Succession| known.old() == new || known.new_identity() == new;
+            if old == new || all.iter().any(before) {
+                return Err(Fault::Refused(FollowError::Dead(new)));
+            }
+            Ok(insert(tx, "own_succession", succession)?)
+        })
+    }
+
+    /// The rotations of this home's own key, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read or do not verify.
+    pub fn successions(&self) -> Result<Vec<Succession>, StoreError> {
+        self.database.read(own)
+    }
+
+    /// Whether `node` has acknowledged that `new` is the key of this home.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it could not be read.
+    pub fn acknowledged(&self, node: &Identity, new: &Identity) -> Result<bool, StoreError> {
+        self.database.read(|connection| {
+            connection
+                .prepare_cached("SELECT 1 FROM acknowledged WHERE node = ?1 AND new = ?2")?
+                .exists((node.as_bytes(), new.as_bytes()))
+        })
+    }
+
+    /// Notes that `node` has acknowledged that `new` is the key of this home.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it is not on disk.
+    pub fn acknowledge(&self, node: &Identity, new: &Identity) -> Result<(), StoreError> {
+        self.database.write(|tx| {
+            tx.execute(
+                "INSERT INTO acknowledged (node, new) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+                (node.as_bytes(), new.as_bytes()),
+            )?;
+            Ok(())
+        })
+    }
+}
+
+pub(super) fn successor(
+    connection: &Connection,
+    old: &Identity,
+) -> rusqlite::Result<Option<Identity>> {
+    connection
+        .prepare_cached("SELECT new FROM followed WHERE old = ?1")?
+        .query_row([old.as_bytes()], |row| row::identity(row, "new"))
+        .optional()
+}
+
+fn own(connection: &Connection) -> rusqlite::Result<Vec<Succession>> {
+    connection
+        .prepare_cached("SELECT * FROM own_succession ORDER BY position")?
+        .query_map([], succession)?
+        .collect()
+}
+
+fn insert(
+    connection: &Connection,
+    table: &'static str,
+    succession: &Succession,
+) -> rusqlite::Result<()> {
+    let message = succession.to_wire();
+    connection.execute(
+        &format!("INSERT INTO {table} (old, new, time, signature) VALUES (?1, ?2, ?3, ?4)"),
+        (message.old, message.new, row::from_time(succession.time()), message.signature),
+    )?;
+    Ok(())
+}
+
+/// Verified again: a row that somebody changed is no statement of the old key.
+fn succession(row: &Row) -> rusqlite::Result<Succession> {
+    let time: UnixTime = row::time(row, "time")?;
+    let message = wire::Succession {
+        old: row.get("old")?,
+        new: row.get("new")?,
+        time: time.0,
+        signature: row.get("signature")?,
+    };
+    let index = row.as_ref().column_index("signature")?;
+    Succession::from_wire(&message).map_err(|error: SuccessionError| {
+        rusqlite::Error::FromSqlConversionFailure(index, Type::Blob, Box::new(error))
+    })
+}

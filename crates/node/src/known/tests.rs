@@ -1,0 +1,174 @@
+use std::path::PathBuf;
+use std::thread;
+
+use levada_core::{SecretKey, Succession, SystemRandom};
+use tempfile::TempDir;
+
+use super::*;
+
+const NOW: UnixTime = UnixTime(1_000_000);
+
+fn home() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("known.db");
+    (folder, path)
+}
+
+fn identity(byte: u8) -> Identity {
+    Identity::from_bytes([byte; 32])
+}
+
+fn keys() -> [SecretKey; 3] {
+    [(); 3].map(|()| SecretKey::generate(&SystemRandom).unwrap())
+}
+
+#[test]
+fn a_name_stands_for_one_key() {
+    let (_folder, path) = home();
+    let known = Known::open(&path).unwrap();
+    let addresses = ["192.0.2.1:5382".to_owned(), "[::1]:5382".to_owned()];
+    known.pin("box", &identity(1), &addresses, NOW).unwrap();
+    known.pin("box", &identity(1), &addresses[..1], NOW).unwrap();
+    let conflict = known.pin("box", &identity(2), &[], NOW);
+    assert!(matches!(conflict, Err(PinError::Conflict { known, .. }) if known == identity(1)));
+    drop(known);
+    let known = Known::open(&path).unwrap();
+    let pin = known.by_name("box").unwrap().unwrap();
+    assert_eq!((pin.identity, &pin.addresses[..], pin.added), (identity(1), &addresses[..1], NOW));
+    assert_eq!(known.by_identity(&identity(1)).unwrap(), Some(pin));
+    assert_eq!(known.by_name("tower").unwrap(), None);
+    assert_eq!(known.by_identity(&identity(2)).unwrap(), None);
+    assert!(known.update_addresses("box", &[]).unwrap());
+    assert!(!known.update_addresses("tower", &[]).unwrap());
+    assert!(known.by_name("box").unwrap().unwrap().addresses.is_empty());
+}
+
+#[test]
+fn pins_are_renamed_and_forgotten() {
+    let (_folder, path) = home();
+    let known = Known::open(&path).unwrap();
+    known.pin("a", &identity(1), &[], NOW).unwrap();
+    known.pin("b", &identity(2), &[], NOW).unwrap();
+    assert!(matches!(known.rename("c", "d"), Err(RenameError::Unknown(_))));
+    assert!(matches!(known.rename("a", "b"), Err(RenameError::Taken { .. })));
+    known.rename("a", "a").unwrap();
+    known.rename("a", "c").unwrap();
+    let names: Vec<_> = known.names().unwrap().into_iter().map(|pin| pin.name).collect();
+    assert_eq!(names, ["b", "c"]);
+    assert!(known.forget("b").unwrap());
+    assert!(!known.forget("b").unwrap());
+    known.pin("b", &identity(3), &[], NOW).unwrap();
+}
+
+#[test]
+fn a_rotation_is_followed_once() {
+    let (_folder, path) = home();
+    let known = Known::open(&path).unwrap();
+    let [old, new, other] = keys();
+    known.pin("box", &old.identity(), &[], NOW).unwrap();
+    let succession = Succession::sign(&old, &new.identity(), NOW);
+    assert_eq!(known.follow(&succession).unwrap(), 1);
+    assert_eq!(known.follow(&succession).unwrap(), 0);
+    assert_eq!(known.by_name("box").unwrap().unwrap().identity, new.identity());
+    assert_eq!(known.successor(&old.identity()).unwrap(), Some(new.identity()));
+    let second = Succession::sign(&old, &other.identity(), NOW);
+    assert!(matches!(known.follow(&second), Err(FollowError::Already { .. })));
+    let back = Succession::sign(&new, &old.identity(), NOW);
+    assert!(matches!(known.follow(&back), Err(FollowError::Dead(_))));
+    let dead = known.pin("tower", &old.identity(), &[], NOW);
+    assert!(matches!(dead, Err(PinError::Dead { .. })));
+}
+
+#[test]
+fn own_rotations_are_kept_in_order_with_who_knows_of_them() {
+    let (_folder, path) = home();
+    let known = Known::open(&path).unwrap();
+    let [first, second, third] = keys();
+    let rotations = [
+        Succession::sign(&first, &second.identity(), NOW),
+        Succession::sign(&second, &third.identity(), NOW),
+    ];
+    for rotation in &rotations {
+        known.add_succession(rotation).unwrap();
+        known.add_succession(rotation).unwrap();
+    }
+    let other = Succession::sign(&first, &third.identity(), NOW);
+    assert!(matches!(known.add_succession(&other), Err(FollowError::Already { .. })));
+    let back = Succession::sign(&third, &first.identity(), NOW);
+    assert!(matches!(known.add_succession(&back), Err(FollowError::Dead(_))));
+    assert!(!known.acknowledged(&identity(1), &second.identity()).unwrap());
+    known.acknowledge(&identity(1), &second.identity()).unwrap();
+    known.acknowledge(&identity(1), &second.identity()).unwrap();
+    drop(known);
+    let known = Known::open(&path).unwrap();
+    assert_eq!(known.successions().unwrap(), rotations);
+    assert!(known.acknowledged(&identity(1), &second.identity()).unwrap());
+    assert!(!known.acknowledged(&identity(1), &third.identity()).unwrap());
+    assert!(!known.acknowledged(&identity(2), &second.identity()).unwrap());
+}
+
+#[test]
+fn capabilities_are_counted_by_node_and_by_holder() {
+    let (_folder, path) = home();
+    let known = Known::open(&path).unwrap();
+    let seen = |byte: u8, node: u8, holder: u8, expires| SeenCapability {
+        link: LinkId::from_bytes([byte; 32]),
+        node: identity(node),
+        holder: identity(holder),
+        expires,
+    };
+    for capability in [
+        seen(1, 1, 2, UnixTime::NEVER),
+        seen(1, 1, 2, UnixTime::NEVER),
+        seen(2, 3, 1, UnixTime(NOW.0 + 10)),
+        seen(3, 1, 1, NOW),
+    ] {
+        known.remember_capability(&capability, NOW).unwrap();
+    }
+    assert_eq!(known.capabilities_naming(&identity(1), NOW).unwrap(), 2);
+    assert_eq!(known.capabilities_naming(&identity(1), UnixTime(NOW.0 + 10)).unwrap(), 1);
+    assert_eq!(known.capabilities_naming(&identity(9), NOW).unwrap(), 0);
+}
+
+#[test]
+fn many_openers_make_one_database_together() {
+    let (_folder, path) = home();
+    thread::scope(|scope| {
+        for byte in 0..8_u8 {
+            let path = &path;
+            scope.spawn(move || {
+                for round in 0..5 {
+                    let known = Known::open(path).unwrap();
+                    known.pin(&format!("{byte}-{round}"), &identity(byte), &[], NOW).unwrap();
+                }
+            });
+        }
+    });
+    let known = Known::open(&path).unwrap();
+    assert_eq!(known.names().unwrap().len(), 40);
+    known.integrity_check().unwrap();
+}
+
+#[test]
+fn a_row_that_somebody_changed_is_no_statement() {
+    let (_folder, path) = home();
+    let known = Known::open(&path).unwrap();
+    let [old, new, other] = keys();
+    known.add_succession(&Succession::sign(&old, &new.identity(), NOW)).unwrap();
+    known
+        .database
+        .write::<_, StoreError>(|tx| {
+            let sql = "UPDATE own_succession SET new = ?1";
+            Ok(tx.execute(sql, [other.identity().as_bytes()])?)
+        })
+        .unwrap();
+    assert!(matches!(known.successions(), Err(StoreError::Damaged { .. })));
+}
+
+#[test]
+fn the_databases_are_not_taken_for_each_other() {
+    let (_folder, path) = home();
+    drop(Known::open(&path).unwrap());
+    let error = crate::store::Store::open(&path).err().unwrap();
+    assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
+}

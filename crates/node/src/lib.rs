@@ -1,0 +1,17 @@
+//! A running node: listens, checks rights, dispatches; and its client.
+
+pub mod adopt;
+mod attempts;
+pub mod client;
+pub mod config;
+pub mod control;
+mod dispatch;
+pub mod home;
+mod http;
+pub mod known;
+mod live;
+mod metrics;
+mod offer;
+pub mod running;
+mod server;
+pub mod store;

@@ -1,0 +1,70 @@
+//! What `/metrics` counts (OpenMetrics text).
+
+use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Operations by name and outcome.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct OperationLabels {
+    pub(crate) operation: &'static str,
+    pub(crate) outcome: &'static str,
+}
+
+/// The node's counters.
+pub(crate) struct Metrics {
+    registry: Registry,
+    pub(crate) operations: Family<OperationLabels, Counter>,
+    pub(crate) handshakes: Counter,
+    pub(crate) handshakes_failed: Counter,
+    pub(crate) half_open: Gauge,
+    pub(crate) half_open_evicted: Counter,
+    pub(crate) connections: Gauge,
+    pub(crate) sessions: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::with_prefix("levada");
+        let operations = Family::<OperationLabels, Counter>::default();
+        registry.register("operations", "Operations by outcome", operations.clone());
+        let handshakes = Counter::default();
+        registry.register("handshakes", "Handshakes that succeeded", handshakes.clone());
+        let handshakes_failed = Counter::default();
+        let help = "Handshakes that failed or timed out";
+        registry.register("handshakes_failed", help, handshakes_failed.clone());
+        let half_open = Gauge::default();
+        registry.register("half_open", "Connections in their handshake", half_open.clone());
+        let half_open_evicted = Counter::default();
+        let help = "Handshakes given up for newer ones";
+        registry.register("half_open_evicted", help, half_open_evicted.clone());
+        let connections = Gauge::default();
+        registry.register("connections", "Open connections", connections.clone());
+        let sessions = Gauge::default();
+        registry.register("sessions", "Running sessions", sessions.clone());
+        Self {
+            registry,
+            operations,
+            handshakes,
+            handshakes_failed,
+            half_open,
+            half_open_evicted,
+            connections,
+            sessions,
+        }
+    }
+
+    pub(crate) fn operation(&self, operation: &'static str, outcome: &'static str) {
+        self.operations.get_or_create(&OperationLabels { operation, outcome }).inc();
+    }
+
+    /// All counters as OpenMetrics text.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}

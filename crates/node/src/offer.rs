@@ -1,0 +1,128 @@
+//! What a node offers: the configured services, the default ones, and those for trying.
+
+use std::collections::BTreeMap;
+
+use levada_core::wire;
+use levada_services::{Definition, DefinitionError, Description, build};
+use serde::Deserialize;
+
+use crate::config::{Config, ConfigError, ServiceSource};
+use crate::running::{Offered, Overrides};
+
+/// `up --demo`: commands that show something and change nothing.
+const DEMO: &str = r#"
+name = "exec"
+type = "exec"
+
+[[command]]
+program = "uname"
+args = ".*"
+
+[[command]]
+program = "date"
+args = '-u|\+[\s\S]*'
+
+[[command]]
+program = "cat"
+"#;
+
+/// The services by name. Without any configured, `echo` and `clock` are offered.
+///
+/// # Errors
+/// [`ConfigError`] names the file, the line and what is wrong there.
+pub(crate) fn services(
+    config: &Config,
+    overrides: &Overrides,
+) -> Result<BTreeMap<String, Offered>, ConfigError> {
+    let mut offered = BTreeMap::new();
+    let mut files = Vec::new();
+    for file in &overrides.services {
+        files.push(ServiceSource::load(file)?);
+    }
+    for source in config.services.iter().chain(&files) {
+        if offered.contains_key(&source.name) {
+            return Err(source.wrong("name", format!("`{}` is offered twice", source.name)));
+        }
+        offered.insert(source.name.clone(), from_source(source)?);
+    }
+    if config.services.is_empty() {
+        for kind in ["clock", "echo"] {
+            add_missing(&mut offered, Definition::plain(kind, kind));
+        }
+    }
+    if overrides.demo
+        && let Ok(definition) = Definition::from_toml(DEMO)
+    {
+        add_missing(&mut offered, definition);
+    }
+    Ok(offered)
+}
+
+fn from_source(source: &ServiceSource) -> Result<Offered, ConfigError> {
+    let definition = Definition::deserialize(source.table.clone())
+        .map_err(|error| source.wrong("service", one_line(error.message())))?;
+    offer(&definition).map_err(|error| source.wrong("service", error.to_string()))
+}
+
+/// Adds a built-in definition; a name that the configuration has taken stays as it is.
+fn add_missing(offered: &mut BTreeMap<String, Offered>, definition: Definition) {
+    if offered.contains_key(&definition.name) {
+        return;
+    }
+    match offer(&definition) {
+        Ok(service) => {
+            offered.insert(definition.name, service);
+        }
+        Err(error) => tracing::warn!(%error, "a built-in service is not offered"),
+    }
+}
+
+fn offer(definition: &Definition) -> Result<Offered, DefinitionError> {
+    let service = build(definition)?;
+    Ok(Offered { description: Description::new(definition, service.as_ref()), service })
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().collect::<Vec<_>>().join(" ")
+}
+
+/// What a node answers to a query.
+pub(crate) fn describe(description: &Description) -> wire::Service {
+    wire::Service {
+        name: description.name.clone(),
+        category: description.category.clone(),
+        r#type: description.kind.clone(),
+        version: description.version.clone(),
+        location: description.location.clone(),
+        parameters: description
+            .parameters
+            .iter()
+            .map(|(key, meaning)| wire::Parameter { key: key.clone(), meaning: meaning.clone() })
+            .collect(),
+        framings: description.framings.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levada_core::{Params, encode_list};
+
+    fn demo_takes(args: &[&str]) -> bool {
+        let definition = Definition::from_toml(DEMO).unwrap();
+        let mut params = Params::new();
+        params.add(Params::ARGS, encode_list(args)).unwrap();
+        build(&definition).unwrap().check(&params, true).is_ok()
+    }
+
+    #[test]
+    fn the_demo_runs_what_shows_something_and_nothing_else() {
+        assert!(demo_takes(&["uname", "-a", "--", "anything"]));
+        assert!(demo_takes(&["date", "-u", "+%F %T"]));
+        assert!(demo_takes(&["cat"]));
+        assert!(!demo_takes(&["cat", "/etc/passwd"]));
+        assert!(!demo_takes(&["date", "-s", "2000-01-01"]));
+        assert!(!demo_takes(&["date", "--set=now"]));
+        assert!(!demo_takes(&["sh"]));
+    }
+}

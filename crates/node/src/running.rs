@@ -1,0 +1,190 @@
+//! A running node: put together from a home and its configuration, serving until it is stopped.
+
+mod assemble;
+mod listen;
+mod policy;
+mod rotate;
+mod stop;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use levada_channel::ServerConfig;
+use levada_core::{Clock, Identity, SecretKey};
+use levada_services::{Description, Service};
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::attempts::Attempts;
+use crate::config::{Config, Limits};
+use crate::home::Home;
+use crate::known::Known;
+use crate::live::Live;
+use crate::metrics::Metrics;
+use crate::server::{Connections, HalfOpen};
+use crate::store::Store;
+
+pub use listen::reachable_addresses;
+pub use policy::Policy;
+pub use rotate::rotate;
+
+/// What the command line says over the configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// The node's name.
+    pub name: Option<String>,
+    /// Addresses to listen on; replaces the configured ones if not empty.
+    pub listen: Vec<SocketAddr>,
+    /// Address of the HTTP port.
+    pub http: Option<SocketAddr>,
+    /// Identities that may request every service.
+    pub allow: Vec<Identity>,
+    /// Files with one service each.
+    pub services: Vec<PathBuf>,
+    /// Also offer `exec` of a few harmless commands.
+    pub demo: bool,
+}
+
+/// What a node says of itself once it is ready.
+#[derive(Clone, Debug)]
+pub struct Announcement {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub identity: Identity,
+    /// Where it can be reached, as far as it knows.
+    pub addresses: Vec<String>,
+    /// Its HTTP port.
+    pub http: Option<SocketAddr>,
+    /// What it offers.
+    pub services: Vec<String>,
+    /// Things that the person who started it should know, a line each.
+    pub notes: Vec<String>,
+}
+
+/// Why a node could not be started or had to end.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct UpError(pub String);
+
+impl UpError {
+    pub(crate) fn of(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// A service that the node offers.
+pub(crate) struct Offered {
+    pub(crate) description: Description,
+    pub(crate) service: Arc<dyn Service>,
+}
+
+/// What ended a run of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It was asked to stop.
+    Stop,
+    /// It starts again in the same process: its key or its state was replaced.
+    Restart,
+    /// As `Restart`, after taking over the backup in this folder.
+    Restore(PathBuf),
+}
+
+/// The state that every task of a running node shares.
+pub struct Node {
+    pub(crate) home: Home,
+    pub(crate) key: SecretKey,
+    pub(crate) name: String,
+    pub(crate) services: BTreeMap<String, Offered>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) known: Known,
+    pub(crate) policy: Policy,
+    pub(crate) tls: ServerConfig,
+    pub(crate) limits: Limits,
+    pub(crate) session_expires: std::time::Duration,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) live: Live,
+    pub(crate) attempts: Attempts,
+    pub(crate) half_open: HalfOpen,
+    pub(crate) connections: Connections,
+    pub(crate) metrics: Metrics,
+    pub(crate) listening: Vec<SocketAddr>,
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) started: Instant,
+    ending: watch::Sender<Option<Ending>>,
+}
+
+/// Runs a node of `home` until it is stopped; `announce` is called each time it is ready.
+///
+/// # Errors
+/// [`UpError`] says what stood in the way, and what to do.
+pub async fn up(
+    home: &Home,
+    overrides: &Overrides,
+    announce: impl Fn(&Announcement),
+) -> Result<(), UpError> {
+    let lock = home.lock().map_err(UpError::of)?;
+    let mut addresses = Vec::new();
+    loop {
+        crate::adopt::finish_interrupted(home).map_err(UpError::of)?;
+        rotate::finish_interrupted(home)?;
+        let config = Config::load(&home.config_file()).map_err(UpError::of)?;
+        let assembled = assemble::assemble(home, &config, overrides, &addresses)?;
+        addresses = assembled.node.listening.clone();
+        match stop::serve(assembled, &announce).await? {
+            Ending::Stop => break,
+            Ending::Restart => {}
+            Ending::Restore(folder) => crate::adopt::adopt(home, &folder).map_err(UpError::of)?,
+        }
+    }
+    drop(lock);
+    Ok(())
+}
+
+impl Node {
+    pub(crate) fn identity(&self) -> Identity {
+        self.key.identity()
+    }
+
+    /// Asks the node to end; the first ending asked for holds.
+    pub(crate) fn end(&self, ending: Ending) {
+        self.ending.send_if_modified(|known| {
+            let first = known.is_none();
+            known.get_or_insert(ending);
+            first
+        });
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.ending.borrow().is_some()
+    }
+
+    /// Waits until the node is asked to end.
+    pub(crate) async fn stopping(&self) {
+        let mut ending = self.ending.subscribe();
+        // The sender lives in `self`.
+        let _ = ending.wait_for(Option::is_some).await;
+    }
+
+    pub(crate) fn ending(&self) -> Ending {
+        self.ending.borrow().clone().unwrap_or(Ending::Stop)
+    }
+
+    /// Runs `work` on the store, outside the tasks that serve the network: it waits for the disk.
+    pub(crate) async fn with_store<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Store) -> T + Send + 'static,
+    ) -> T {
+        let store = self.store.clone();
+        match tokio::task::spawn_blocking(move || work(&store)).await {
+            Ok(result) => result,
+            // The runtime is being torn down, or `work` panicked: neither can be answered.
+            Err(error) => std::panic::resume_unwind(
+                error.try_into_panic().unwrap_or_else(|_| Box::new("the runtime has ended")),
+            ),
+        }
+    }
+}

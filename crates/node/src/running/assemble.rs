@@ -1,0 +1,120 @@
+//! Puts a node together: key, database, services, sockets.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use levada_channel::ServerConfig;
+use levada_core::{Clock, SystemClock};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::attempts::Attempts;
+use crate::config::Config;
+use crate::home::Home;
+use crate::known::Known;
+use crate::metrics::Metrics;
+use crate::offer;
+use crate::store::Store;
+
+use super::{Announcement, Node, Overrides, Policy, UpError, listen, reachable_addresses};
+
+/// A node that is ready to serve, with its sockets.
+pub(super) struct Assembled {
+    pub(super) node: Arc<Node>,
+    pub(super) listeners: Vec<TcpListener>,
+    pub(super) http: Option<TcpListener>,
+    pub(super) overrides: Overrides,
+    pub(super) announcement: Announcement,
+}
+
+pub(super) fn assemble(
+    home: &Home,
+    config: &Config,
+    overrides: &Overrides,
+    again: &[SocketAddr],
+) -> Result<Assembled, UpError> {
+    let mut notes = Vec::new();
+    let key = home.key().map_err(UpError::of)?;
+    let store = Store::open(&home.node_db()).map_err(UpError::of)?;
+    let known = Known::open(&home.known_db()).map_err(UpError::of)?;
+    let services = offer::services(config, overrides).map_err(UpError::of)?;
+    let listeners = listen::bind(config, overrides, again, &mut notes)?;
+    let http = listen::bind_http(config, overrides, &mut notes)?;
+    let listening = listeners.iter().flat_map(TcpListener::local_addr).collect::<Vec<_>>();
+    let name = overrides.name.clone().or_else(|| config.name.clone()).unwrap_or_else(host_name);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    store.now_at_least(clock.now()).map_err(UpError::of)?;
+    let tls = ServerConfig::new(&key).map_err(UpError::of)?;
+    let node = Node {
+        home: home.clone(),
+        tls,
+        name,
+        services,
+        store: Arc::new(store),
+        known,
+        policy: Policy::new(config, overrides),
+        limits: config.limits,
+        session_expires: config.session_expires,
+        clock,
+        live: Default::default(),
+        attempts: Attempts::new(&config.limits),
+        half_open: Default::default(),
+        connections: Default::default(),
+        metrics: Metrics::new(),
+        http: http.as_ref().and_then(|listener| listener.local_addr().ok()),
+        started: Instant::now(),
+        ending: watch::Sender::new(None),
+        listening,
+        key,
+    };
+    pin_self(&node, &mut notes);
+    let announcement = announcement(&node, notes);
+    Ok(Assembled {
+        node: Arc::new(node),
+        listeners,
+        http,
+        overrides: overrides.clone(),
+        announcement,
+    })
+}
+
+/// Makes the node's own name work on its own machine, where nothing else has it.
+fn pin_self(node: &Node, notes: &mut Vec<String>) {
+    if let Err(text) = try_pin_self(node) {
+        notes.push(format!("the name `{}` does not work on this machine: {text}", node.name));
+    }
+}
+
+fn try_pin_self(node: &Node) -> Result<(), String> {
+    let (identity, known) = (node.identity(), &node.known);
+    let addresses = reachable_addresses(&node.listening);
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    match known.by_identity(&identity).map_err(|error| text(&error))? {
+        // One name for each identity: a node that was renamed takes its pin along.
+        Some(pin) if pin.name != node.name => {
+            known.rename(&pin.name, &node.name).map_err(|error| text(&error))?;
+        }
+        Some(_) => {}
+        None => known.pin(&node.name, &identity, &addresses, node.clock.now()).map_err(|error| text(&error))?,
+    }
+    known.update_addresses(&node.name, &addresses).map_err(|error| text(&error))?;
+    Ok(())
+}
+
+fn announcement(node: &Node, notes: Vec<String>) -> Announcement {
+    Announcement {
+        name: node.name.clone(),
+        identity: node.identity(),
+        addresses: reachable_addresses(&node.listening),
+        http: node.http,
+        services: node.services.keys().cloned().collect(),
+        notes,
+    }
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let short = name.split('.').next().unwrap_or_default();
+    if short.is_empty() { "node".into() } else { short.to_owned() }
+}

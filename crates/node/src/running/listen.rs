@@ -1,0 +1,159 @@
+//! Listening sockets, and where they can be reached.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
+
+use crate::client::DEFAULT_PORT;
+use crate::config::{Config, Http};
+
+use super::{Overrides, UpError};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+/// The default port for HTTP.
+const HTTP_PORT: u16 = 5383;
+/// Addresses named in announcements and invitations.
+const MAX_ADDRESSES: usize = 8;
+
+/// Binds the ports for everything encrypted. `again` are the addresses of a run before in this process.
+pub(super) fn bind(
+    config: &Config,
+    overrides: &Overrides,
+    again: &[SocketAddr],
+    notes: &mut Vec<String>,
+) -> Result<Vec<TcpListener>, UpError> {
+    if !again.is_empty() {
+        return again.iter().map(|address| bind_one(*address).map_err(failed(address))).collect();
+    }
+    let wanted = match &config.listen {
+        _ if !overrides.listen.is_empty() => &overrides.listen,
+        Some(configured) => configured,
+        None => return default_port(notes),
+    };
+    wanted.iter().map(|address| bind_one(*address).map_err(failed(address))).collect()
+}
+
+/// Binds the HTTP port; `None` if it is switched off.
+pub(super) fn bind_http(
+    config: &Config,
+    overrides: &Overrides,
+    notes: &mut Vec<String>,
+) -> Result<Option<TcpListener>, UpError> {
+    let wanted = match (overrides.http, config.http) {
+        (Some(address), _) | (None, Http::At(address)) => Some(address),
+        (None, Http::Off) => return Ok(None),
+        (None, Http::Standard) => None,
+    };
+    if let Some(address) = wanted {
+        return Ok(Some(bind_one(address).map_err(failed(&address))?));
+    }
+    let default = SocketAddr::from((Ipv4Addr::LOCALHOST, HTTP_PORT));
+    if let Ok(listener) = bind_one(default) {
+        return Ok(Some(listener));
+    }
+    let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listener = bind_one(free).map_err(failed(&free))?;
+    notes.push(format!("port {HTTP_PORT} is taken; HTTP uses a free one"));
+    Ok(Some(listener))
+}
+
+/// Every address of both families on the default port; a free port if that is taken.
+fn default_port(notes: &mut Vec<String>) -> Result<Vec<TcpListener>, UpError> {
+    for port in [DEFAULT_PORT, 0] {
+        let any6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        let any4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        match bind_one(any6).or_else(|error| {
+            // A host without IPv6; a taken port fails for both.
+            bind_one(any4).map_err(|_| error)
+        }) {
+            Ok(listener) => return Ok(vec![listener]),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && port != 0 => {
+                notes.push(format!("port {port} is taken; a free one is used"));
+            }
+            Err(error) => return Err(failed(&any6)(error)),
+        }
+    }
+    Err(UpError("no port is free".into()))
+}
+
+fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+fn failed<T: std::fmt::Display + ?Sized>(address: &T) -> impl FnOnce(io::Error) -> UpError {
+    let address = address.to_string();
+    move |error| {
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => "; another program listens there, choose a port with --listen",
+            io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
+            _ => "",
+        };
+        UpError(format!("cannot listen on {address}: {error}{hint}"))
+    }
+}
+
+/// Where somebody else may reach `listening`, `host:port` each: the machine's own addresses in the
+/// place of "every address", loopback last.
+pub fn reachable_addresses(listening: &[SocketAddr]) -> Vec<String> {
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for bound in listening {
+        if !bound.ip().is_unspecified() {
+            addresses.push(*bound);
+            continue;
+        }
+        let own = interface_addresses()
+            .filter(|ip| bound.is_ipv6() || ip.is_ipv4())
+            .map(|ip| SocketAddr::new(ip, bound.port()));
+        addresses.extend(own);
+    }
+    // Addresses of the network first, IPv4 before IPv6 within a kind.
+    addresses.sort_by_key(|address| (address.ip().is_loopback(), address.is_ipv6()));
+    addresses.dedup();
+    if addresses.len() > MAX_ADDRESSES {
+        // Somebody on this very machine may be who is invited.
+        let loopback = addresses.iter().position(|address| address.ip().is_loopback());
+        if let Some(first) = loopback.filter(|first| *first >= MAX_ADDRESSES) {
+            addresses.swap(first, MAX_ADDRESSES - 1);
+        }
+        addresses.truncate(MAX_ADDRESSES);
+    }
+    addresses.iter().map(ToString::to_string).collect()
+}
+
+/// This machine's addresses, without link-local ones: those need a scope that only this machine knows.
+fn interface_addresses() -> impl Iterator<Item = IpAddr> {
+    let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+    interfaces.into_iter().map(|interface| interface.ip()).filter(|ip| match ip {
+        IpAddr::V4(ip) => !ip.is_link_local(),
+        IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_address_is_reachable_where_it_is_bound() {
+        let listening = ["127.0.0.1:7".parse().unwrap(), "192.0.2.1:7".parse().unwrap()];
+        assert_eq!(reachable_addresses(&listening), ["192.0.2.1:7", "127.0.0.1:7"]);
+    }
+
+    #[test]
+    fn every_address_includes_loopback() {
+        let all = reachable_addresses(&["0.0.0.0:7".parse().unwrap()]);
+        assert!(all.contains(&"127.0.0.1:7".to_owned()), "{all:?}");
+        assert!(all.len() <= MAX_ADDRESSES);
+    }
+}

@@ -1,0 +1,46 @@
+//! Replacing the key of a home: old signs new, what names the old one ends, and no crash in between
+//! leaves a home without a key that its peers can follow.
+
+use levada_core::{Clock, Identity, SecretKey, Succession, SystemClock, SystemRandom};
+
+use crate::home::Home;
+use crate::known::Known;
+use crate::store::Store;
+
+use super::UpError;
+
+/// Gives `home` a new key. The order makes every step repeatable: the new key is on disk before the
+/// statement, the statement before sessions end, and the key changes last.
+///
+/// # Errors
+/// [`UpError`] if a file could not be written; the old key still holds then.
+pub fn rotate(home: &Home, store: &Store) -> Result<(Identity, Identity), UpError> {
+    let old = home.key().map_err(UpError::of)?;
+    let new = SecretKey::generate(&SystemRandom).map_err(UpError::of)?;
+    home.stage_key(&new).map_err(UpError::of)?;
+    complete(home, store, &old, &new)?;
+    Ok((old.identity(), new.identity()))
+}
+
+/// Finishes a rotation that was cut short.
+pub(super) fn finish_interrupted(home: &Home) -> Result<(), UpError> {
+    let Some(new) = home.staged_key().map_err(UpError::of)? else { return Ok(()) };
+    let old = home.key().map_err(UpError::of)?;
+    let store = Store::open(&home.node_db()).map_err(UpError::of)?;
+    complete(home, &store, &old, &new)
+}
+
+fn complete(
+    home: &Home,
+    store: &Store,
+    old: &SecretKey,
+    new: &SecretKey,
+) -> Result<(), UpError> {
+    let now = SystemClock.now();
+    let succession = Succession::sign(old, &new.identity(), now);
+    let known = Known::open(&home.known_db()).map_err(UpError::of)?;
+    known.add_succession(&succession).map_err(UpError::of)?;
+    store.succeed(&succession, now).map_err(UpError::of)?;
+    store.invalidate_sessions("the node's key was rotated", now).map_err(UpError::of)?;
+    home.adopt_staged_key().map_err(UpError::of)
+}

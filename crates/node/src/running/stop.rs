@@ -1,0 +1,158 @@
+//! Serving until the end: signals, readiness, and a stop that leaves nothing behind.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use levada_core::wire::Reason;
+use sd_notify::NotifyState;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep};
+
+use crate::config::Config;
+use crate::{control, http, server};
+
+use super::assemble::Assembled;
+use super::{Announcement, Ending, Node, Overrides, UpError};
+
+/// How long running sessions may go on after a stop was asked for.
+const GRACE: Duration = Duration::from_secs(3);
+/// How long their ends and the connections' farewells may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How often sessions that nobody started are swept out.
+const SWEEP: Duration = Duration::from_secs(30);
+
+/// Serves until somebody asks for an end; a second signal cuts the grace short.
+pub(super) async fn serve(
+    assembled: Assembled,
+    announce: impl Fn(&Announcement),
+) -> Result<Ending, UpError> {
+    let Assembled { node, listeners, http: http_listener, overrides, announcement } = assembled;
+    let mut signals = Signals::new()?;
+    let control = control::bind(&node.home)?;
+    let mut tasks = JoinSet::new();
+    for listener in listeners {
+        tasks.spawn(server::serve(node.clone(), listener));
+    }
+    if let Some(listener) = http_listener {
+        tasks.spawn(http::serve(node.clone(), listener));
+    }
+    tasks.spawn(control::serve(node.clone(), control));
+    tasks.spawn(sweep(node.clone()));
+    announce(&announcement);
+    notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
+    wait(&node, &mut signals, &overrides).await;
+    notify(&[NotifyState::Stopping]);
+    tokio::select! {
+        () = wind_down(&node) => {}
+        () = signals.again() => tracing::warn!("stopping at once"),
+    }
+    tasks.abort_all();
+    while tasks.join_next().await.is_some() {}
+    released(&node).await;
+    Ok(node.ending())
+}
+
+async fn wait(node: &Arc<Node>, signals: &mut Signals, overrides: &Overrides) {
+    loop {
+        tokio::select! {
+            () = node.stopping() => return,
+            reload = signals.next() => match reload {
+                Wish::Stop => node.end(Ending::Stop),
+                Wish::Reload => reload_policy(node, overrides),
+            },
+        }
+    }
+}
+
+fn reload_policy(node: &Node, overrides: &Overrides) {
+    match Config::load(&node.home.config_file()) {
+        Ok(config) => node.reload_policy(&config, overrides),
+        Err(error) => tracing::error!(%error, "the configuration was not read again"),
+    }
+}
+
+/// Lets sessions finish for a while, ends the others, and says goodbye on every connection.
+async fn wind_down(node: &Node) {
+    // A node that starts again ends every session anyway.
+    let grace = if node.ending() == Ending::Stop { GRACE } else { Duration::ZERO };
+    until(grace, || node.live.count() == 0).await;
+    node.live.end_all(Reason::Failed);
+    until(FAREWELL, || node.live.count() == 0).await;
+    node.connections.close(None, Reason::Failed, "the node is stopping");
+    until(FAREWELL, || node.connections.count() == 0).await;
+}
+
+/// Waits until nobody else holds the node, so that its database is closed before it is opened again.
+async fn released(node: &Arc<Node>) {
+    until(FAREWELL, || Arc::strong_count(node) == 1 && Arc::strong_count(&node.store) == 1).await;
+}
+
+async fn until(limit: Duration, holds: impl Fn() -> bool) {
+    let waited = async {
+        while !holds() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let _ = tokio::time::timeout(limit, waited).await;
+}
+
+/// Sessions that were never started expire.
+async fn sweep(node: Arc<Node>) {
+    let mut ticks = interval(SWEEP);
+    loop {
+        ticks.tick().await;
+        let clock = node.clock.now();
+        let swept = node
+            .with_store(move |store| {
+                let now = store.now_at_least(clock)?.time;
+                store.expire_unstarted(now)
+            })
+            .await;
+        if let Err(error) = swept {
+            tracing::error!(%error, "could not sweep out expired sessions");
+        }
+    }
+}
+
+fn notify(states: &[NotifyState<'_>]) {
+    // Outside systemd there is nobody to tell.
+    let _ = sd_notify::notify(states);
+}
+
+enum Wish {
+    Stop,
+    Reload,
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    reload: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, UpError> {
+        let listen = |kind| signal(kind).map_err(UpError::of);
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            reload: listen(SignalKind::hangup())?,
+        })
+    }
+
+    fn next(&mut self) -> impl Future<Output = Wish> {
+        async {
+            tokio::select! {
+                _ = self.terminate.recv() => Wish::Stop,
+                _ = self.interrupt.recv() => Wish::Stop,
+                _ = self.reload.recv() => Wish::Reload,
+            }
+        }
+    }
+
+    async fn again(&mut self) {
+        while !matches!(self.next().await, Wish::Stop) {}
+    }
+}

@@ -1,0 +1,108 @@
+//! What can be wrong with a database file. Every error names the file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+use thiserror::Error;
+
+/// A database file that could not be opened, read or written.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The file or its folder cannot be created or opened.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The database file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Another process holds the database.
+    #[error("{}: in use by another process", path.display())]
+    InUse {
+        /// The database file.
+        path: PathBuf,
+    },
+    /// The file is something else than the database that belongs there.
+    #[error("{}: not a Levada database of this kind", path.display())]
+    Foreign {
+        /// The database file.
+        path: PathBuf,
+    },
+    /// Written by a later release, whose format this one does not know.
+    #[error(
+        "{}: written by a newer Levada (schema version {found}; this one knows up to {known})",
+        path.display()
+    )]
+    Newer {
+        /// The database file.
+        path: PathBuf,
+        /// Its schema version.
+        found: u32,
+        /// The highest schema version that this build reads.
+        known: u32,
+    },
+    /// The content contradicts itself. `levada restore` is the remedy.
+    #[error("{}: the database is damaged: {detail}", path.display())]
+    Damaged {
+        /// The database file.
+        path: PathBuf,
+        /// What was found.
+        detail: String,
+    },
+    /// SQLite could not do what was asked: disk full, I/O error.
+    #[error("{}: {source}", path.display())]
+    Sql {
+        /// The database file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn file(path: &Path, source: io::Error) -> Self {
+        Self::File { path: path.to_owned(), source }
+    }
+
+    pub(crate) fn damaged(path: &Path, detail: impl ToString) -> Self {
+        Self::Damaged { path: path.to_owned(), detail: detail.to_string() }
+    }
+
+    pub(crate) fn sql(path: &Path, source: rusqlite::Error) -> Self {
+        use rusqlite::Error as Sql;
+        let path = path.to_owned();
+        match &source {
+            Sql::FromSqlConversionFailure(..)
+            | Sql::IntegralValueOutOfRange(..)
+            | Sql::InvalidColumnType(..) => Self::damaged(&path, source),
+            _ => match source.sqlite_error_code() {
+                Some(ErrorCode::NotADatabase) => Self::Foreign { path },
+                Some(ErrorCode::DatabaseCorrupt) => Self::damaged(&path, source),
+                Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::InUse { path },
+                _ => Self::Sql { path, source },
+            },
+        }
+    }
+}
+
+/// How a transaction ends without a result: SQLite failed, or the answer is no.
+pub(crate) enum Fault<E> {
+    Sql(rusqlite::Error),
+    Refused(E),
+}
+
+impl<E> From<rusqlite::Error> for Fault<E> {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl<E: From<StoreError>> Fault<E> {
+    pub(crate) fn at(self, path: &Path) -> E {
+        match self {
+            Self::Sql(error) => StoreError::sql(path, error).into(),
+            Self::Refused(error) => error,
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Invitations: one use each, known only by their hash.
+
+use levada_core::{Digest, Identity, UnixTime};
+use rusqlite::{Connection, OptionalExtension};
+use thiserror::Error;
+
+use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, row};
+
+/// What an invitation opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redeemed {
+    /// The service; none for every service.
+    pub service: Option<String>,
+}
+
+/// Why an invitation was not redeemed.
+#[derive(Debug, Error)]
+pub enum RedeemError {
+    /// This node gave out no such invitation.
+    #[error("no such invitation")]
+    Unknown,
+    /// It was redeemed before, or made void.
+    #[error("the invitation has been used")]
+    Used,
+    /// Its time is over.
+    #[error("the invitation has expired")]
+    Expired,
+    /// The database failed; the invitation is not used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Store {
+    /// Remembers an invitation by the hash of its secret; it opens `service`, or every service if none.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it is not on disk.
+    pub fn add_invitation(
+        &self,
+        hash: &Digest,
+        service: Option<&str>,
+        expires: UnixTime,
+        now: UnixTime,
+    ) -> Result<(), StoreError> {
+        self.database.write(|tx| {
+            tx.execute(
+                "INSERT INTO invitation (hash, service, expires, created) VALUES (?1, ?2, ?3, ?4)",
+                (hash, service, row::from_time(expires), row::from_time(now)),
+            )?;
+            let entry = NewAuditEntry { service, ..NewAuditEntry::new("invite", "done") };
+            Ok(audit::add(tx, &entry, now)?)
+        })
+    }
+
+    /// Uses an invitation up and lets `identity` request what it opens, both in one transaction.
+    ///
+    /// # Errors
+    /// [`RedeemError`] says what stands against it; then nothing has changed.
+    pub fn redeem(
+        &self,
+        hash: &Digest,
+        identity: &Identity,
+        now: UnixTime,
+    ) -> Result<Redeemed, RedeemError> {
+        let outcome = self.database.write(|tx| {
+            let found = find(tx, hash)?.ok_or(Fault::Refused(RedeemError::Unknown))?;
+            if found.used {
+                return Err(Fault::Refused(RedeemError::Used));
+            }
+            if found.expires <= now {
+                return Err(Fault::Refused(RedeemError::Expired));
+            }
+            tx.execute(
+                "UPDATE invitation SET used = ?2, identity = ?3 WHERE hash = ?1",
+                (hash, row::from_time(now), identity.as_bytes()),
+            )?;
+            let service = found.service;
+            policy::add_allowed(tx, identity, service.as_deref(), now)?;
+            let entry = NewAuditEntry {
+                identity: Some(*identity),
+                service: service.as_deref(),
+                ..NewAuditEntry::new("join", "done")
+            };
+            audit::add(tx, &entry, now)?;
+            Ok(Redeemed { service })
+        });
+        if let Err(RedeemError::Expired) = outcome {
+            self.hold_time(now)?;
+        }
+        outcome
+    }
+}
+
+struct Found {
+    service: Option<String>,
+    expires: UnixTime,
+    used: bool,
+}
+
+fn find(connection: &Connection, hash: &Digest) -> rusqlite::Result<Option<Found>> {
+    connection
+        .prepare_cached("SELECT * FROM invitation WHERE hash = ?1")?
+        .query_row([hash], |row| {
+            Ok(Found {
+                service: row.get("service")?,
+                expires: row::time(row, "expires")?,
+                used: row::optional_time(row, "used")?.is_some(),
+            })
+        })
+        .optional()
+}

@@ -1,0 +1,56 @@
+//! How values of this project stand in a column.
+
+use std::str::FromStr;
+
+use levada_capability::{LinkId, SessionId};
+use levada_core::{Identity, UnixTime};
+use rusqlite::Row;
+use rusqlite::types::Type;
+
+/// SQLite has no unsigned numbers: all times beyond its largest number are "never".
+pub(crate) fn from_time(time: UnixTime) -> i64 {
+    i64::try_from(time.0).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn to_time(seconds: i64) -> UnixTime {
+    if seconds == i64::MAX {
+        return UnixTime::NEVER;
+    }
+    UnixTime(u64::try_from(seconds).unwrap_or(0))
+}
+
+pub(crate) fn time(row: &Row, column: &str) -> rusqlite::Result<UnixTime> {
+    row.get(column).map(to_time)
+}
+
+pub(crate) fn optional_time(row: &Row, column: &str) -> rusqlite::Result<Option<UnixTime>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(to_time))
+}
+
+pub(crate) fn identity(row: &Row, column: &str) -> rusqlite::Result<Identity> {
+    row.get(column).map(Identity::from_bytes)
+}
+
+pub(crate) fn optional_identity(row: &Row, column: &str) -> rusqlite::Result<Option<Identity>> {
+    Ok(row.get::<_, Option<_>>(column)?.map(Identity::from_bytes))
+}
+
+pub(crate) fn session_id(row: &Row, column: &str) -> rusqlite::Result<SessionId> {
+    row.get(column).map(SessionId::from_bytes)
+}
+
+pub(crate) fn link_id(row: &Row, column: &str) -> rusqlite::Result<LinkId> {
+    row.get(column).map(LinkId::from_bytes)
+}
+
+/// A column that holds the text form of `T`.
+pub(crate) fn parsed<T>(row: &Row, column: &str) -> rusqlite::Result<T>
+where
+    T: FromStr,
+    T::Err: std::error::Error + Send + Sync + 'static,
+{
+    let index = row.as_ref().column_index(column)?;
+    row.get::<_, String>(index)?.parse().map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(error))
+    })
+}

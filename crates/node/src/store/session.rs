@@ -1,0 +1,314 @@
+//! Sessions: how they are made, found and listed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use levada_capability::{LinkId, SessionId};
+use levada_core::{Framing, Identity, UnixTime};
+use rusqlite::{Connection, OptionalExtension, Row, named_params};
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use super::{NewAuditEntry, Store, StoreError, audit, row};
+
+/// A session that is to be made. Has no `Debug`: it holds the root secret.
+#[derive(Clone, Copy)]
+pub struct NewSession<'a> {
+    /// Its id, random.
+    pub id: SessionId,
+    /// The secret from which the first link's secret was made.
+    pub root: &'a [u8; 32],
+    /// The name of the service.
+    pub service: &'a str,
+    /// The framing that holds.
+    pub framing: Framing,
+    /// Who asked for it.
+    pub requester: Identity,
+    /// Whom the first link names.
+    pub holder: Identity,
+    /// The first link, encoded.
+    pub link: &'a [u8],
+    /// The id of the first link.
+    pub link_id: LinkId,
+    /// When the right to start it ends.
+    pub expires: UnixTime,
+}
+
+/// How far a session has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SessionState {
+    /// Not started yet.
+    Requested,
+    /// Started at least once.
+    Started,
+    /// Ended by a holder or the node.
+    Terminated,
+    /// Its first link was revoked.
+    Revoked,
+    /// It expired before it was started.
+    Expired,
+}
+
+impl SessionState {
+    const ALL: [Self; 5] =
+        [Self::Requested, Self::Started, Self::Terminated, Self::Revoked, Self::Expired];
+
+    /// One lower-case word, as in the database and in `--json`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Started => "started",
+            Self::Terminated => "terminated",
+            Self::Revoked => "revoked",
+            Self::Expired => "expired",
+        }
+    }
+
+    /// Whether nothing can start this session any more.
+    pub fn has_ended(self) -> bool {
+        !matches!(self, Self::Requested | Self::Started)
+    }
+}
+
+impl fmt::Display for SessionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Not the name of a session's state.
+#[derive(Debug, Error)]
+#[error("not the state of a session")]
+struct StateError;
+
+/// What the node must know to judge a capability.
+pub struct SessionRecord {
+    /// The secret from which the first link's secret was made.
+    pub root: Zeroizing<[u8; 32]>,
+    /// The name of the service.
+    pub service: String,
+    /// The framing that holds.
+    pub framing: Framing,
+    /// How far it has come.
+    pub state: SessionState,
+    /// The id of the first link.
+    pub link_id: LinkId,
+}
+
+impl fmt::Debug for SessionRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionRecord({}, {}, {})", self.service, self.framing, self.state)
+    }
+}
+
+/// A session as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSummary {
+    /// Its id.
+    pub id: SessionId,
+    /// The name of the service.
+    pub service: String,
+    /// The framing that holds.
+    pub framing: Framing,
+    /// Who asked for it.
+    pub requester: Identity,
+    /// Whom the first link names.
+    pub holder: Identity,
+    /// The id of the first link.
+    pub link_id: LinkId,
+    /// How far it has come.
+    pub state: SessionState,
+    /// When it was requested.
+    pub created: UnixTime,
+    /// When the right to start it ends.
+    pub expires: UnixTime,
+    /// When it was started first.
+    pub started: Option<UnixTime>,
+    /// When it ended.
+    pub ended: Option<UnixTime>,
+    /// How often it was started, by whichever link.
+    pub starts: u32,
+}
+
+/// Which sessions to list, newest first.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionFilter {
+    /// Leave out those that have ended.
+    pub active: bool,
+    /// Only those whose first link names this identity.
+    pub holder: Option<Identity>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+impl Default for SessionFilter {
+    fn default() -> Self {
+        Self { active: false, holder: None, limit: 1000 }
+    }
+}
+
+impl Store {
+    /// Makes a session; the grant may be handed out when this has returned.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it is not on disk, or the id is taken.
+    pub fn create_session(&self, new: &NewSession, now: UnixTime) -> Result<(), StoreError> {
+        self.database.write(|tx| {
+            insert(tx, new, now)?;
+            let entry = NewAuditEntry {
+                identity: Some(new.requester),
+                service: Some(new.service),
+                session: Some(new.id),
+                link: Some(new.link_id),
+                ..NewAuditEntry::new("request", "granted")
+            };
+            Ok(audit::add(tx, &entry, now)?)
+        })
+    }
+
+    /// What is known of a session; none if there is no such session.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it could not be read.
+    pub fn session(&self, id: &SessionId) -> Result<Option<SessionRecord>, StoreError> {
+        self.database.read(|connection| {
+            connection
+                .prepare_cached("SELECT * FROM session WHERE id = ?1")?
+                .query_row([id.as_bytes()], record)
+                .optional()
+        })
+    }
+
+    /// The sessions that `filter` lets through, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionSummary>, StoreError> {
+        self.database.read(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT session.*, ifnull(used, 0) AS starts
+                     FROM session LEFT JOIN link_use ON link_use.link = link_id
+                     WHERE (NOT :active OR state IN ('requested', 'started'))
+                       AND (:holder IS NULL OR holder = :holder)
+                     ORDER BY created DESC, id LIMIT :limit",
+                )?
+                .query_map(
+                    named_params! {
+                        ":active": filter.active,
+                        ":holder": filter.holder.as_ref().map(Identity::as_bytes),
+                        ":limit": filter.limit,
+                    },
+                    summary,
+                )?
+                .collect()
+        })
+    }
+
+    /// The first of these links that is revoked, if any.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it could not be read.
+    pub fn revoked(&self, links: &[LinkId]) -> Result<Option<LinkId>, StoreError> {
+        self.database.read(|connection| first_revoked(connection, links))
+    }
+}
+
+/// The part of a session that transactions look at first.
+pub(super) struct Found {
+    pub service: String,
+    pub state: SessionState,
+    pub link_id: LinkId,
+    pub expires: UnixTime,
+}
+
+pub(super) fn find(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<Found>> {
+    connection
+        .prepare_cached("SELECT service, state, link_id, expires FROM session WHERE id = ?1")?
+        .query_row([id.as_bytes()], |row| {
+            Ok(Found {
+                service: row.get("service")?,
+                state: state(row)?,
+                link_id: row::link_id(row, "link_id")?,
+                expires: row::time(row, "expires")?,
+            })
+        })
+        .optional()
+}
+
+pub(super) fn first_revoked(
+    connection: &Connection,
+    links: &[LinkId],
+) -> rusqlite::Result<Option<LinkId>> {
+    let mut query = connection.prepare_cached("SELECT 1 FROM revocation WHERE link = ?1")?;
+    for link in links {
+        if query.exists([link.as_bytes()])? {
+            return Ok(Some(*link));
+        }
+    }
+    Ok(None)
+}
+
+fn insert(connection: &Connection, new: &NewSession, now: UnixTime) -> rusqlite::Result<()> {
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO session
+         (id, root, service, framing, requester, holder, link, link_id, expires, created)
+         VALUES (:id, :root, :service, :framing, :requester, :holder, :link, :link_id, :expires, :now)",
+    )?;
+    insert.execute(named_params! {
+        ":id": new.id.as_bytes(),
+        ":root": new.root,
+        ":service": new.service,
+        ":framing": new.framing.to_string(),
+        ":requester": new.requester.as_bytes(),
+        ":holder": new.holder.as_bytes(),
+        ":link": new.link,
+        ":link_id": new.link_id.as_bytes(),
+        ":expires": row::from_time(new.expires),
+        ":now": row::from_time(now),
+    })?;
+    Ok(())
+}
+
+fn record(row: &Row) -> rusqlite::Result<SessionRecord> {
+    Ok(SessionRecord {
+        root: Zeroizing::new(row.get("root")?),
+        service: row.get("service")?,
+        framing: row::parsed(row, "framing")?,
+        state: state(row)?,
+        link_id: row::link_id(row, "link_id")?,
+    })
+}
+
+fn summary(row: &Row) -> rusqlite::Result<SessionSummary> {
+    Ok(SessionSummary {
+        id: row::session_id(row, "id")?,
+        service: row.get("service")?,
+        framing: row::parsed(row, "framing")?,
+        requester: row::identity(row, "requester")?,
+        holder: row::identity(row, "holder")?,
+        link_id: row::link_id(row, "link_id")?,
+        state: state(row)?,
+        created: row::time(row, "created")?,
+        expires: row::time(row, "expires")?,
+        started: row::optional_time(row, "started")?,
+        ended: row::optional_time(row, "ended")?,
+        starts: row.get("starts")?,
+    })
+}
+
+fn state(row: &Row) -> rusqlite::Result<SessionState> {
+    row::parsed::<Stored>(row, "state").map(|stored| stored.0)
+}
+
+/// Keeps `FromStr` of a state out of the public API.
+struct Stored(SessionState);
+
+impl FromStr for Stored {
+    type Err = StateError;
+
+    fn from_str(text: &str) -> Result<Self, StateError> {
+        let mut all = SessionState::ALL.into_iter();
+        all.find(|state| state.as_str() == text).map(Self).ok_or(StateError)
+    }
+}

@@ -1,0 +1,157 @@
+//! Databases as each released version wrote them are read by this one, and stay what they are.
+//!
+//! A fixture is the SQL dump of such a file; it is never changed. A new schema version adds one.
+
+#![allow(clippy::unwrap_used)] // Nothing but tests.
+
+use std::path::{Path, PathBuf};
+
+use levada_capability::{LinkId, SessionId};
+use levada_core::{Framing, Identity, SecretKey, Succession, UnixTime};
+use levada_node::known::Known;
+use levada_node::store::{RedeemError, SessionFilter, SessionState, StartError, Store, StoreError};
+use rusqlite::Connection;
+use tempfile::TempDir;
+use zeroize::Zeroizing;
+
+const NODE_1: &str = include_str!("fixtures/node-v1.db.sql");
+const KNOWN_1: &str = include_str!("fixtures/known-v1.db.sql");
+/// When the fixtures were made.
+const THEN: UnixTime = UnixTime(1_700_000_000);
+
+/// A database file with the content of a fixture.
+fn restore(sql: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fixture.db");
+    Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+    (folder, path)
+}
+
+fn key(byte: u8) -> SecretKey {
+    SecretKey::from_seed(Zeroizing::new([byte; 32])).unwrap()
+}
+
+fn identity(byte: u8) -> Identity {
+    key(byte).identity()
+}
+
+fn id(byte: u8) -> SessionId {
+    SessionId::from_bytes([byte; 16])
+}
+
+fn link(byte: u8) -> LinkId {
+    LinkId::from_bytes([byte; 32])
+}
+
+#[test]
+fn node_1_sessions_are_read() {
+    let (_folder, path) = restore(NODE_1);
+    let store = Store::open(&path).unwrap();
+    store.integrity_check().unwrap();
+    let mut sessions = store.sessions(&SessionFilter::default()).unwrap();
+    sessions.sort_by_key(|session| session.id);
+    let states: Vec<_> = sessions.iter().map(|session| session.state).collect();
+    use SessionState::{Expired, Requested, Revoked, Started, Terminated};
+    assert_eq!(states, [Requested, Started, Terminated, Revoked, Expired, Revoked]);
+    let [first, second] = [&sessions[0], &sessions[1]];
+    assert_eq!((first.expires, first.started, first.starts), (UnixTime::NEVER, None, 0));
+    assert_eq!((second.expires, second.started), (UnixTime(2_000_000_000), Some(THEN)));
+    assert_eq!((second.requester, second.holder), (identity(100), identity(2)));
+    assert_eq!((second.framing, second.starts), (Framing::Block(512), 2));
+    let record = store.session(&id(2)).unwrap().unwrap();
+    assert_eq!((*record.root, record.service.as_str()), ([2; 32], "exec"));
+}
+
+#[test]
+fn node_1_revives_nothing() {
+    let (_folder, path) = restore(NODE_1);
+    let store = Store::open(&path).unwrap();
+    let start = |chain: &[(LinkId, u32)]| {
+        store.start(&id(chain[0].0.as_bytes()[0]), chain, &identity(1), THEN)
+    };
+    assert!(matches!(start(&[(link(2), 3), (link(20), 1)]), Err(StartError::UsedUp(_))));
+    assert!(matches!(start(&[(link(2), 3), (link(21), 1)]), Err(StartError::Revoked(_))));
+    assert!(matches!(start(&[(link(3), 1)]), Err(StartError::Terminated)));
+    assert!(matches!(start(&[(link(4), 1)]), Err(StartError::Revoked(_))));
+    assert!(matches!(start(&[(link(5), 1)]), Err(StartError::Expired)));
+    start(&[(link(1), 1)]).unwrap();
+    start(&[(link(2), 3)]).unwrap();
+    assert!(matches!(start(&[(link(2), 3)]), Err(StartError::UsedUp(_))));
+    assert_eq!(store.now_at_least(THEN).unwrap().time, UnixTime(THEN.0 + 60));
+}
+
+#[test]
+fn node_1_policy_and_audit_log_are_read() {
+    let (_folder, path) = restore(NODE_1);
+    let store = Store::open(&path).unwrap();
+    assert!(store.allowed(&identity(30), "echo").unwrap());
+    assert!(!store.allowed(&identity(30), "exec").unwrap());
+    assert!(store.allowed(&identity(31), "exec").unwrap());
+    assert!(store.blocked(&identity(32)).unwrap());
+    assert_eq!(store.dead(&[identity(6)]).unwrap(), Some(identity(6)));
+    let again = store.redeem(&[1; 32], &identity(33), THEN);
+    assert!(matches!(again, Err(RedeemError::Used)));
+    assert_eq!(store.redeem(&[2; 32], &identity(33), THEN).unwrap().service, None);
+    let entries = store.audit(100, None).unwrap();
+    let denied = entries.iter().find(|entry| entry.outcome == "denied").unwrap();
+    assert_eq!((denied.identity, denied.time), (Some(identity(33)), THEN));
+    assert_eq!((denied.service.as_deref(), denied.text.as_str()), (Some("exec"), "not allowed"));
+    let starts = entries.iter().filter(|entry| entry.operation == "connect").count();
+    assert_eq!(starts, 2);
+}
+
+#[test]
+fn known_1_is_read() {
+    let (_folder, path) = restore(KNOWN_1);
+    let known = Known::open(&path).unwrap();
+    known.integrity_check().unwrap();
+    let tower = known.by_name("tower").unwrap().unwrap();
+    assert_eq!((tower.identity, tower.added), (identity(1), THEN));
+    assert_eq!(tower.addresses, ["192.0.2.1:5382", "[2001:db8::1]:5382"]);
+    assert_eq!(known.by_name("box").unwrap().unwrap().identity, identity(3));
+    assert_eq!(known.successor(&identity(2)).unwrap(), Some(identity(3)));
+    assert_eq!(known.capabilities_naming(&identity(100), THEN).unwrap(), 2);
+    assert_eq!(known.capabilities_naming(&identity(100), UnixTime(THEN.0 + 3600)).unwrap(), 1);
+    let rotations = [
+        Succession::sign(&key(100), &identity(101), THEN),
+        Succession::sign(&key(101), &identity(102), UnixTime(THEN.0 + 1)),
+    ];
+    assert_eq!(known.successions().unwrap(), rotations);
+    assert!(known.acknowledged(&identity(1), &identity(102)).unwrap());
+    assert!(!known.acknowledged(&identity(1), &identity(101)).unwrap());
+}
+
+/// A released schema is never changed in place: a new file has what the fixture has.
+#[test]
+fn the_newest_schemas_are_those_of_the_fixtures() {
+    let folder = tempfile::tempdir().unwrap();
+    let [node, known] = ["node.db", "known.db"].map(|name| folder.path().join(name));
+    drop(Store::open(&node).unwrap());
+    drop(Known::open(&known).unwrap());
+    for (fresh, sql) in [(&node, NODE_1), (&known, KNOWN_1)] {
+        let (_folder, fixture) = restore(sql);
+        assert_eq!(schema(fresh), schema(&fixture), "{}", fresh.display());
+    }
+}
+
+#[test]
+fn each_fixture_is_foreign_to_the_other_database() {
+    let (_folder, path) = restore(KNOWN_1);
+    assert!(matches!(Store::open(&path), Err(StoreError::Foreign { .. })));
+    let (_folder, path) = restore(NODE_1);
+    assert!(matches!(Known::open(&path), Err(StoreError::Foreign { .. })));
+}
+
+fn schema(path: &Path) -> Vec<String> {
+    let connection = Connection::open(path).unwrap();
+    let number = |name: &str| {
+        let sql = format!("PRAGMA {name}");
+        connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).unwrap().to_string()
+    };
+    let mut all = vec![number("application_id"), number("user_version")];
+    let mut rows = connection
+        .prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")
+        .unwrap();
+    all.extend(rows.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap));
+    all
+}

@@ -1,0 +1,257 @@
+//! What the store has acknowledged, and how that is checked against a store that was opened again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use levada_capability::{LinkId, SessionId};
+use levada_core::{Identity, SecretKey, Succession, UnixTime};
+use levada_node::store::{RedeemError, SessionState, StartError, Store};
+use zeroize::Zeroizing;
+
+pub const NOW: UnixTime = UnixTime(1_000_000);
+pub const LATER: UnixTime = UnixTime(2_000_000);
+
+/// One call of the scenario. Bytes stand for ids made of this byte; a chain is the ids of its links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    // First in the order in which steps are checked: the check of an invitation moves the time.
+    HoldTime(UnixTime),
+    Create(u8),
+    Start {
+        session: u8,
+        chain: &'static [(u8, u32)],
+    },
+    Revoke {
+        session: u8,
+        link: u8,
+    },
+    RevokeSession(u8),
+    Terminate(u8),
+    Invite(u8),
+    Redeem {
+        invitation: u8,
+        identity: u8,
+    },
+    Block(u8),
+    Rotate {
+        old: u8,
+        new: u8,
+    },
+    /// The node stops and starts: the log is written back into the database.
+    Reopen,
+}
+
+/// What was acknowledged, and the one call that was not.
+#[derive(Default)]
+pub struct Model {
+    done: BTreeSet<Step>,
+    /// How often each link was used by acknowledged starts.
+    used: BTreeMap<u8, u32>,
+    in_flight: Option<Step>,
+    complete: bool,
+}
+
+pub fn id(byte: u8) -> SessionId {
+    SessionId::from_bytes([byte; 16])
+}
+
+pub fn link(byte: u8) -> LinkId {
+    LinkId::from_bytes([byte; 32])
+}
+
+pub fn identity(byte: u8) -> Identity {
+    key(byte).identity()
+}
+
+pub fn chain_of(chain: &[(u8, u32)]) -> Vec<(LinkId, u32)> {
+    chain.iter().map(|(byte, uses)| (link(*byte), *uses)).collect()
+}
+
+pub fn succession(old: u8, new: u8) -> Succession {
+    Succession::sign(&key(old), &identity(new), NOW)
+}
+
+fn key(byte: u8) -> SecretKey {
+    SecretKey::from_seed(Zeroizing::new([byte; 32])).unwrap()
+}
+
+impl Model {
+    pub fn begin(&mut self, step: Step) {
+        self.in_flight = Some(step);
+    }
+
+    pub fn acknowledge(&mut self, step: Step) {
+        self.in_flight = None;
+        if let Step::Start { chain, .. } = step {
+            for (link, _) in chain {
+                *self.used.entry(*link).or_default() += 1;
+            }
+        }
+        self.done.insert(step);
+    }
+
+    pub fn finish(&mut self) {
+        self.complete = true;
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Asserts that everything acknowledged holds in `store`; `when` tells the runs apart.
+    pub fn check(&self, store: &Store, when: &str) {
+        store.integrity_check().unwrap_or_else(|error| panic!("{when}: {error}"));
+        for (link_, used) in &self.used {
+            let found = store.used(&link(*link_)).unwrap();
+            let most = used + u32::from(self.may_have_used(*link_));
+            assert!((*used..=most).contains(&found), "{when}: link {link_}: {found} of {used}");
+        }
+        self.check_in_flight(store, when);
+        for step in &self.done {
+            self.check_step(store, *step, when);
+        }
+        for session in self.created() {
+            self.use_up(store, session, when);
+        }
+        assert!(store.audit(u32::MAX, None).unwrap().len() >= self.done.len() - self.silent());
+    }
+
+    /// The call that was not acknowledged has happened as a whole or not at all.
+    fn check_in_flight(&self, store: &Store, when: &str) {
+        let at = format!("{when}: {:?}", self.in_flight);
+        match self.in_flight {
+            Some(Step::Start { chain, .. }) => {
+                let before = |link: &u8| self.used.get(link).copied().unwrap_or(0);
+                let more = |it: &u8| store.used(&link(*it)).unwrap() - before(it);
+                let counted: BTreeSet<u32> = chain.iter().map(|(link, _)| more(link)).collect();
+                assert!(counted.len() == 1, "{at}: counted {counted:?}");
+            }
+            Some(Step::Redeem { invitation, identity: who }) => {
+                let allowed = store.allowed(&identity(who), "echo").unwrap();
+                let used = store.redeem(&[invitation; 32], &identity(97), LATER);
+                assert_eq!(matches!(used, Err(RedeemError::Used)), allowed, "{at}");
+            }
+            Some(Step::Rotate { old, new }) if self.done.contains(&Step::Create(old)) => {
+                let dead = store.dead(&[identity(old)]).unwrap().is_some();
+                assert_eq!(store.revoked(&[link(old)]).unwrap().is_some(), dead, "{at} {new}");
+            }
+            _ => {}
+        }
+    }
+
+    fn check_step(&self, store: &Store, step: Step, when: &str) {
+        let at = format!("{when}: {step:?}");
+        let state = |session: u8| store.session(&id(session)).unwrap().expect(&at).state;
+        match step {
+            Step::Create(session) => {
+                let record = store.session(&id(session)).unwrap().expect(&at);
+                assert_eq!((*record.root, record.link_id), ([session; 32], link(session)), "{at}");
+            }
+            Step::Start { session, .. } => {
+                assert_ne!(state(session), SessionState::Requested, "{at}")
+            }
+            Step::Revoke { session, link: revoked } => {
+                assert_eq!(store.revoked(&[link(revoked)]).unwrap(), Some(link(revoked)), "{at}");
+                let chain = [(link(session), 99), (link(revoked), 99)];
+                let outcome = store.start(&id(session), &chain, &identity(1), NOW);
+                assert!(matches!(outcome, Err(StartError::Revoked(_))), "{at}: {outcome:?}");
+            }
+            Step::RevokeSession(session) => {
+                assert!(state(session).has_ended(), "{at}");
+                assert!(store.revoked(&[link(session)]).unwrap().is_some(), "{at}");
+            }
+            Step::Terminate(session) => {
+                assert_eq!(state(session), SessionState::Terminated, "{at}")
+            }
+            Step::Redeem { invitation, identity: who } => {
+                let again = store.redeem(&[invitation; 32], &identity(99), NOW);
+                assert!(matches!(again, Err(RedeemError::Used)), "{at}: {again:?}");
+                assert!(store.allowed(&self.heir(store, who), "echo").unwrap(), "{at}");
+            }
+            Step::Invite(invitation) => {
+                let outcome = store.redeem(&[invitation; 32], &identity(98), LATER);
+                assert!(!matches!(outcome, Err(RedeemError::Unknown)), "{at}");
+            }
+            Step::Block(who) => assert!(store.blocked(&identity(who)).unwrap(), "{at}"),
+            Step::Rotate { old, .. } => {
+                assert_eq!(store.dead(&[identity(old)]).unwrap(), Some(identity(old)), "{at}");
+            }
+            Step::HoldTime(time) => {
+                assert!(store.now_at_least(NOW).unwrap().time >= time, "{at}");
+            }
+            Step::Reopen => {}
+        }
+    }
+
+    /// Starts until it is refused: with those acknowledged before, never more than the uses allow, and
+    /// only one less if a start was under way.
+    fn use_up(&self, store: &Store, session: u8, when: &str) {
+        const USES: u32 = super::scenario::USES;
+        let at = format!("{when}: session {session}");
+        let mut starts = self.used.get(&session).copied().unwrap_or(0);
+        let refused = loop {
+            match store.start(&id(session), &[(link(session), USES)], &identity(1), NOW) {
+                Ok(()) => starts += 1,
+                Err(refused) => break refused,
+            }
+            assert!(starts <= USES, "{at}: started {starts} times");
+        };
+        match refused {
+            StartError::UsedUp(_) => {
+                let wasted = u32::from(self.may_have_used(session));
+                assert!(starts + wasted >= USES, "{at}: only {starts} starts");
+                assert!(!self.has_ended(session), "{at}: revived");
+            }
+            StartError::Terminated | StartError::Revoked(_) => {
+                assert!(self.has_ended(session) || self.may_have_ended(session), "{at}: {refused}");
+            }
+            other => panic!("{at}: {other}"),
+        }
+    }
+
+    fn created(&self) -> Vec<u8> {
+        let created = |step: &Step| if let Step::Create(it) = step { Some(*it) } else { None };
+        self.done.iter().filter_map(created).collect()
+    }
+
+    /// Who has the place of `who` now; the rotation may have happened without being acknowledged.
+    fn heir(&self, store: &Store, who: u8) -> Identity {
+        if store.dead(&[identity(who)]).unwrap().is_none() {
+            return identity(who);
+        }
+        let rotations = self.done.iter().chain(&self.in_flight);
+        let heir = rotations.into_iter().find_map(|step| match step {
+            Step::Rotate { old, new } if *old == who => Some(identity(*new)),
+            _ => None,
+        });
+        heir.expect("only a rotation makes a key dead")
+    }
+
+    fn has_ended(&self, session: u8) -> bool {
+        self.done.iter().any(|step| ends(*step, session))
+    }
+
+    fn may_have_ended(&self, session: u8) -> bool {
+        self.in_flight.is_some_and(|step| ends(step, session))
+    }
+
+    fn may_have_used(&self, link: u8) -> bool {
+        matches!(self.in_flight, Some(Step::Start { chain, .. })
+            if chain.iter().any(|(of_chain, _)| *of_chain == link))
+    }
+
+    /// How many of the acknowledged steps leave no entry in the audit log.
+    fn silent(&self) -> usize {
+        let silent = |step: &&Step| matches!(step, Step::HoldTime(_) | Step::Reopen);
+        self.done.iter().filter(silent).count()
+    }
+}
+
+/// The scenario gives session `n` to identity `n`.
+fn ends(step: Step, session: u8) -> bool {
+    match step {
+        Step::RevokeSession(it) | Step::Terminate(it) => it == session,
+        Step::Revoke { link, .. } => link == session,
+        Step::Rotate { old, .. } => old == session,
+        _ => false,
+    }
+}

@@ -1,0 +1,108 @@
+//! What the node does until the power is lost.
+
+use levada_core::{Framing, UnixTime};
+use levada_node::store::{NewSession, Store, StoreError};
+
+use super::model::{LATER, Model, NOW, Step, chain_of, id, identity, link, succession};
+
+/// How often the first link of every session may be used.
+pub const USES: u32 = 3;
+
+const STEPS: &[Step] = &[
+    Step::HoldTime(NOW),
+    Step::Create(1),
+    Step::Invite(1),
+    Step::Start { session: 1, chain: &[(1, USES)] },
+    Step::Create(2),
+    Step::Start { session: 1, chain: &[(1, USES), (11, 2)] },
+    Step::Redeem { invitation: 1, identity: 21 },
+    Step::Create(3),
+    Step::Terminate(3),
+    Step::Revoke { session: 2, link: 12 },
+    Step::Start { session: 1, chain: &[(1, USES), (11, 2)] },
+    Step::Reopen,
+    Step::Create(4),
+    Step::RevokeSession(4),
+    Step::Create(5),
+    Step::Start { session: 5, chain: &[(5, USES)] },
+    Step::Start { session: 2, chain: &[(2, USES), (13, 1)] },
+    Step::RevokeSession(5),
+    Step::Invite(2),
+    Step::Redeem { invitation: 2, identity: 22 },
+    Step::Block(23),
+    Step::Create(6),
+    Step::Rotate { old: 6, new: 26 },
+    Step::Rotate { old: 22, new: 27 },
+    Step::HoldTime(UnixTime(NOW.0 + 60)),
+    Step::Reopen,
+    Step::Create(7),
+    Step::Start { session: 7, chain: &[(7, USES), (17, 2), (18, 1)] },
+    Step::Start { session: 2, chain: &[(2, USES)] },
+    Step::Terminate(2),
+    Step::Create(8),
+];
+
+/// Makes the steps one after the other until one fails; what was acknowledged.
+pub fn run(open: impl Fn() -> Result<Store, StoreError>) -> Model {
+    let mut model = Model::default();
+    let Ok(mut store) = open() else {
+        return model;
+    };
+    for step in STEPS {
+        model.begin(*step);
+        if *step == Step::Reopen {
+            drop(store);
+            match open() {
+                Ok(opened) => store = opened,
+                Err(_) => return model,
+            }
+        } else if make(&store, *step).is_err() {
+            return model;
+        }
+        model.acknowledge(*step);
+    }
+    // The last close belongs to the scenario, too.
+    drop(store);
+    model.finish();
+    model
+}
+
+/// The error has no use: power was lost, which `FaultFs::is_off` tells.
+fn make(store: &Store, step: Step) -> Result<(), ()> {
+    fn done<T, E>(outcome: Result<T, E>) -> Result<(), ()> {
+        outcome.map(drop).map_err(drop)
+    }
+    let by = identity(1);
+    match step {
+        Step::Create(byte) => done(create(store, byte)),
+        Step::Start { session, chain } => {
+            done(store.start(&id(session), &chain_of(chain), &by, NOW))
+        }
+        Step::Revoke { session, link: it } => done(store.revoke(&link(it), &id(session), &by, NOW)),
+        Step::RevokeSession(session) => done(store.revoke_session(&id(session), &by, NOW)),
+        Step::Terminate(session) => done(store.terminate(&id(session), &by, NOW)),
+        Step::Invite(byte) => done(store.add_invitation(&[byte; 32], None, LATER, NOW)),
+        Step::Redeem { invitation, identity: who } => {
+            done(store.redeem(&[invitation; 32], &identity(who), NOW))
+        }
+        Step::Block(who) => done(store.block(&identity(who), NOW)),
+        Step::Rotate { old, new } => done(store.succeed(&succession(old, new), NOW)),
+        Step::HoldTime(time) => done(store.hold_time(time)),
+        Step::Reopen => Ok(()),
+    }
+}
+
+fn create(store: &Store, byte: u8) -> Result<(), StoreError> {
+    let new = NewSession {
+        id: id(byte),
+        root: &[byte; 32],
+        service: "echo",
+        framing: Framing::Auto,
+        requester: identity(byte),
+        holder: identity(byte),
+        link: &[byte; 120],
+        link_id: link(byte),
+        expires: LATER,
+    };
+    store.create_session(&new, NOW)
+}

@@ -1,0 +1,99 @@
+//! `clock`: answers the time once and ends.
+
+use std::sync::Arc;
+
+use levada_core::{Clock as Source, Params, SystemClock, UnixTime};
+use levada_session::{Class, Stream};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::service::{Running, check_none, exit, fail};
+use crate::stdio::Message;
+use crate::{Invocation, Refused, Service, ServiceError};
+
+/// The service of type `clock`.
+pub(crate) struct Clock(Arc<dyn Source>);
+
+impl Clock {
+    /// Answers the time of this machine.
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(SystemClock))
+    }
+
+    async fn answer(&self, stream: Stream) -> Result<(), ServiceError> {
+        let Some(line) = line(self.0.now()) else {
+            let error = ServiceError::Failed("the time cannot be written".to_owned());
+            return fail(stream, error).await;
+        };
+        let (mut send, receive) = stream.split();
+        send.send(&Message::Data(line.as_bytes()).to_bytes()).await?;
+        Ok(exit(send, receive, 0).await?)
+    }
+}
+
+impl Service for Clock {
+    fn category(&self) -> &'static str {
+        "information"
+    }
+
+    fn version(&self) -> &'static str {
+        "1.0.0"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
+    fn class(&self, _: &Params) -> Class {
+        Class::Interactive
+    }
+
+    fn check(&self, params: &Params, _: bool) -> Result<(), Refused> {
+        check_none(params)
+    }
+
+    fn run<'a>(&'a self, _: Invocation, stream: Stream) -> Running<'a> {
+        Box::pin(self.answer(stream))
+    }
+}
+
+/// The time as RFC 3339 in UTC and whole seconds, with a newline; `None` after the year 9999.
+fn line(time: UnixTime) -> Option<String> {
+    let seconds = i64::try_from(time.0).ok()?;
+    let text = OffsetDateTime::from_unix_timestamp(seconds).ok()?.format(&Rfc3339).ok()?;
+    Some(text + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Client, invocation};
+    use levada_core::ManualClock;
+
+    #[test]
+    fn the_time_is_rfc_3339() {
+        assert_eq!(line(UnixTime(1_700_000_000)).as_deref(), Some("2023-11-14T22:13:20Z\n"));
+        assert_eq!(line(UnixTime::NEVER), None);
+    }
+
+    #[tokio::test]
+    async fn answers_once_and_ends() {
+        let clock = Clock(Arc::new(ManualClock::new(UnixTime(0))));
+        let (mut client, stream) = Client::pair().await;
+        let (result, end) =
+            tokio::join!(clock.run(invocation(&[]), stream), client.finish_and_collect());
+        result.unwrap();
+        assert_eq!(end.output, b"1970-01-01T00:00:00Z\n");
+        assert_eq!(end.exit, Some(0));
+    }
+
+    #[tokio::test]
+    async fn a_time_that_cannot_be_written_is_a_failure() {
+        let clock = Clock(Arc::new(ManualClock::new(UnixTime::NEVER)));
+        let (mut client, stream) = Client::pair().await;
+        let (result, end) =
+            tokio::join!(clock.run(invocation(&[]), stream), client.finish_and_collect());
+        assert!(matches!(result, Err(ServiceError::Failed(_))));
+        assert_eq!((end.exit, end.failure.is_some()), (Some(120), true));
+    }
+}

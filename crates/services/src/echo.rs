@@ -1,0 +1,185 @@
+//! `echo`: streams back what comes, for trying and measuring.
+
+use levada_core::Params;
+use levada_session::{Class, ReceiveHalf, SendHalf, Stream};
+
+use crate::service::{Running, check_none, exit};
+use crate::stdio::{Message, StdioError, Tag};
+use crate::{Invocation, Refused, Service, ServiceError};
+
+/// How much is read and written back at a time, in bytes.
+const PART: usize = 64 * 1024;
+/// The longest message that is not streamed through: a window.
+const SHORT: usize = 8;
+
+/// The service of type `echo`.
+pub(crate) struct Echo;
+
+impl Service for Echo {
+    fn category(&self) -> &'static str {
+        "test"
+    }
+
+    fn version(&self) -> &'static str {
+        "1.0.0"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
+    fn class(&self, _: &Params) -> Class {
+        Class::Bulk
+    }
+
+    fn check(&self, params: &Params, _: bool) -> Result<(), Refused> {
+        check_none(params)
+    }
+
+    fn run<'a>(&'a self, _: Invocation, stream: Stream) -> Running<'a> {
+        Box::pin(async move {
+            let (mut send, mut receive) = stream.split();
+            echo(&mut send, &mut receive).await?;
+            Ok(exit(send, receive, 0).await?)
+        })
+    }
+}
+
+/// Until the client says that its input has ended.
+async fn echo(send: &mut SendHalf, receive: &mut ReceiveHalf) -> Result<(), ServiceError> {
+    let mut part = vec![0; PART];
+    loop {
+        let (mut length, mut end) = read(receive, &mut part).await?;
+        if length == 0 && end {
+            return Err(StdioError::Malformed.into());
+        }
+        if length == 0 {
+            continue;
+        }
+        if part[0] != Tag::Data as u8 {
+            if other(receive, &part[..length], end).await? {
+                return Ok(());
+            }
+            continue;
+        }
+        // A message goes back part by part: its length needs no bound.
+        loop {
+            send.write(&part[..length], end).await?;
+            if end {
+                break;
+            }
+            (length, end) = read(receive, &mut part).await?;
+        }
+    }
+}
+
+async fn read(receive: &mut ReceiveHalf, part: &mut [u8]) -> Result<(usize, bool), ServiceError> {
+    receive.read(part).await?.ok_or(ServiceError::Gone)
+}
+
+/// A message other than data, whose first part is here: true if it says that the input has ended.
+async fn other(
+    receive: &mut ReceiveHalf,
+    first: &[u8],
+    mut end: bool,
+) -> Result<bool, ServiceError> {
+    let mut message = first.to_vec();
+    while !end {
+        let mut part = [0; SHORT];
+        let (length, last) = read(receive, &mut part).await?;
+        message.extend_from_slice(&part[..length]);
+        if message.len() > SHORT {
+            return Err(StdioError::Malformed.into());
+        }
+        end = last;
+    }
+    match Message::decode(&message)? {
+        Message::End => Ok(true),
+        Message::Window(_) => Ok(false),
+        _ => Err(StdioError::Direction.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stdio::MAX_MESSAGE;
+    use crate::testing::{Client, invocation};
+
+    #[tokio::test]
+    async fn what_comes_goes_back_until_the_input_ends() {
+        let (mut client, stream) = Client::pair().await;
+        let talk = async {
+            client.send(Message::Data(b"")).await;
+            client.send(Message::Data(b"one")).await;
+            client.window(24, 80).await;
+            client.send(Message::Data(&[7; 60_000])).await;
+            client.send(Message::End).await;
+            client.collect().await
+        };
+        let (result, end) = tokio::join!(Echo.run(invocation(&[]), stream), talk);
+        result.unwrap();
+        assert_eq!(end.output[..3], *b"one");
+        assert_eq!((end.output.len(), end.exit), (60_003, Some(0)));
+    }
+
+    #[tokio::test]
+    async fn a_long_message_streams_through_in_parts() {
+        const LENGTH: usize = 3 * 1024 * 1024;
+        let (client, stream) = Client::pair().await;
+        let (mut send, mut receive) = client.split();
+        let talk = async {
+            let mut back = vec![0; PART];
+            let write = async {
+                send.write(&[Tag::Data as u8], false).await.unwrap();
+                for _ in 0..LENGTH / 1024 {
+                    send.write(&[5; 1024], false).await.unwrap();
+                }
+                send.write(b"", true).await.unwrap();
+            };
+            let read = async {
+                let mut sum = 0;
+                loop {
+                    let (length, end) = receive.read(&mut back).await.unwrap().unwrap();
+                    sum += length;
+                    if end {
+                        return sum;
+                    }
+                }
+            };
+            let ((), sum) = tokio::join!(write, read);
+            drop((send, receive));
+            sum
+        };
+        let (result, sum) = tokio::join!(Echo.run(invocation(&[]), stream), talk);
+        assert_eq!(sum, 1 + LENGTH);
+        assert!(result.is_err());
+    }
+
+    #[tokio::test]
+    async fn wrong_messages_end_the_session() {
+        let long_window = [4; MAX_MESSAGE];
+        let wrong: [&[u8]; 5] = [b"", &[3, 0], &[2, 0], &[9], &long_window];
+        for bytes in wrong {
+            let (mut client, stream) = Client::pair().await;
+            let talk = async {
+                client.send_raw(bytes).await;
+                client.collect().await
+            };
+            let (result, end) = tokio::join!(Echo.run(invocation(&[]), stream), talk);
+            assert!(
+                matches!(result, Err(ServiceError::Message(_))),
+                "{:?}",
+                &bytes[..bytes.len().min(4)]
+            );
+            assert_eq!(end.exit, None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_goes_away_is_an_error() {
+        let (client, stream) = Client::pair().await;
+        drop(client);
+        assert!(Echo.run(invocation(&[]), stream).await.is_err());
+    }
+}

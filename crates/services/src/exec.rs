@@ -1,0 +1,75 @@
+//! `exec`: runs a command that the configuration allows, and carries its standard input, output and
+//! error, its terminal and its exit code.
+
+mod config;
+mod family;
+mod process;
+mod pty;
+mod pump;
+#[cfg(test)]
+mod tests;
+
+use levada_core::Params;
+use levada_session::{Class, Stream};
+
+use crate::service::{Running, fail};
+use crate::{DefinitionError, Invocation, Refused, Service, ServiceError};
+
+pub(crate) use config::Options;
+use config::{PTY, Policy};
+
+/// The service of type `exec`.
+pub(crate) struct Exec(Policy);
+
+impl Exec {
+    /// Looks up the programs of the service called `name`.
+    pub(crate) fn new(name: &str, options: Options) -> Result<Self, DefinitionError> {
+        Policy::new(name, options).map(Self)
+    }
+
+    async fn execute(&self, params: &Params, stream: Stream) -> Result<(), ServiceError> {
+        // Checked again: the configuration may have changed since the request.
+        let plan = match self.0.plan(params) {
+            Ok(plan) => plan,
+            Err(refused) => return fail(stream, refused.into()).await,
+        };
+        match process::start(&plan) {
+            Ok(process) => pump::run(process, stream).await,
+            Err(error) => {
+                let text = format!("cannot start {:?}: {error}", plan.program);
+                fail(stream, ServiceError::Failed(text)).await
+            }
+        }
+    }
+}
+
+impl Service for Exec {
+    fn category(&self) -> &'static str {
+        "execution"
+    }
+
+    fn version(&self) -> &'static str {
+        "1.0.0"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            (Params::ARGS, "the program and its arguments"),
+            (PTY, "gives the program a terminal of this size: rows, a space, columns"),
+            ("env.NAME", "sets the environment variable NAME"),
+        ]
+    }
+
+    /// A terminal has somebody in front of it; pipes carry files.
+    fn class(&self, params: &Params) -> Class {
+        if params.value(PTY).is_some() { Class::Interactive } else { Class::Bulk }
+    }
+
+    fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {
+        self.0.check(params, complete)
+    }
+
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
+        Box::pin(async move { self.execute(&invocation.params, stream).await })
+    }
+}

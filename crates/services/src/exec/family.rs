@@ -1,0 +1,126 @@
+//! The processes that a program has started, as far as the kernel still knows them.
+//!
+//! A process group is not enough: a shell on a terminal puts each of its jobs into a group of its own.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::fd::OwnedFd;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// Who belongs to a program, besides those that descend from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Its process group.
+    Group,
+    /// Its process group and its session: it leads one, on a terminal of its own.
+    Session,
+}
+
+/// One process, which stays the same even when its number is given to another.
+pub(super) struct Member {
+    process: Process,
+    fd: OwnedFd,
+}
+
+impl Member {
+    /// Everybody outside the process group of `leader` who belongs to it, or descends from `known`.
+    /// Empty where there is no `/proc`.
+    pub(super) fn find(leader: Pid, scope: Scope, known: &[Self]) -> Vec<Self> {
+        let leader = leader.as_raw_pid();
+        let all = snapshot();
+        let still_there =
+            all.iter().filter(|process| known.iter().any(|one| one.process == **process));
+        let mut family: HashSet<i32> = still_there.map(|process| process.id).collect();
+        family.insert(leader);
+        // Children are usually younger than their parents, so that few rounds are needed.
+        loop {
+            let size = family.len();
+            for process in &all {
+                let belongs = process.group == leader
+                    || family.contains(&process.parent)
+                    || (scope == Scope::Session && process.session == leader);
+                if belongs {
+                    family.insert(process.id);
+                }
+            }
+            if family.len() == size {
+                break;
+            }
+        }
+        let outside = |process: &Process| process.group != leader && family.contains(&process.id);
+        all.into_iter().filter(outside).filter_map(Process::hold).collect()
+    }
+
+    /// Sends a signal; nothing happens if the process has ended.
+    pub(super) fn signal(&self, signal: Signal) {
+        let _ = pidfd_send_signal(&self.fd, signal);
+    }
+}
+
+/// A line of `/proc/PID/stat`, see proc_pid_stat(5).
+#[derive(Debug)]
+struct Process {
+    id: i32,
+    parent: i32,
+    group: i32,
+    session: i32,
+    /// When it started: tells it from another one that was given its number later.
+    start: u64,
+}
+
+/// Parent, group and session may change; number and start together do not.
+impl PartialEq for Process {
+    fn eq(&self, other: &Self) -> bool {
+        (self.id, self.start) == (other.id, other.start)
+    }
+}
+
+impl Process {
+    fn read(id: i32) -> Option<Self> {
+        Self::parse(id, &fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+    }
+
+    fn parse(id: i32, stat: &str) -> Option<Self> {
+        // The second field is the program's name in parentheses, and may itself contain them.
+        let (_, fields) = stat.rsplit_once(')')?;
+        let mut fields = fields.split_ascii_whitespace().skip(1);
+        let mut number = || fields.next()?.parse::<i32>().ok();
+        let (parent, group, session) = (number()?, number()?, number()?);
+        let start = fields.nth(15)?.parse().ok()?;
+        Some(Self { id, parent, group, session, start })
+    }
+
+    fn hold(self) -> Option<Member> {
+        let fd = pidfd_open(Pid::from_raw(self.id)?, PidfdFlags::empty()).ok()?;
+        (Self::read(self.id)? == self).then_some(Member { process: self, fd })
+    }
+}
+
+fn snapshot() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter_map(Process::read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_proc_is_read_whatever_the_program_is_called() {
+        let stat = "42 (a) S 1 (b) R 7 8 9 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987 1 2";
+        let process = Process::parse(42, stat).unwrap();
+        assert_eq!((process.parent, process.group, process.session, process.start), (7, 8, 9, 987));
+        for wrong in ["", "42", "42 (a", "42 (a) R", "42 (a) R 1 2 3", "42 (a) R x 2 3"] {
+            assert_eq!(Process::parse(42, wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_found() {
+        let own = std::process::id().cast_signed();
+        assert!(snapshot().iter().any(|process| process.id == own));
+        assert!(Process::read(own).unwrap().hold().is_some());
+    }
+}

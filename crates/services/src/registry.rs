@@ -1,0 +1,116 @@
+//! Finds a service by its type.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::clock::Clock;
+use crate::echo::Echo;
+use crate::exec::{Exec, Options};
+use crate::{Definition, DefinitionError, Service};
+
+/// Every type of service, in order of the alphabet.
+pub const TYPES: &[&str] = &["clock", "echo", "exec"];
+
+/// The service that `definition` defines. Programs are looked up now, once.
+///
+/// # Errors
+/// [`DefinitionError`] if there is no such type, or its options are wrong.
+pub fn build(definition: &Definition) -> Result<Arc<dyn Service>, DefinitionError> {
+    match definition.kind.as_str() {
+        "clock" => none(definition).map(|()| Arc::new(Clock::new()) as Arc<dyn Service>),
+        "echo" => none(definition).map(|()| Arc::new(Echo) as Arc<dyn Service>),
+        "exec" => Ok(Arc::new(Exec::new(&definition.name, options::<Options>(definition)?)?)),
+        _ => Err(unknown(definition)),
+    }
+}
+
+/// Reads the options of the definition's type from the text of the whole definition, for an error
+/// that knows its place in the text.
+pub(crate) fn check_text(
+    definition: &Definition,
+    text: &str,
+) -> Result<Result<(), toml::de::Error>, DefinitionError> {
+    match definition.kind.as_str() {
+        "clock" | "echo" => Ok(toml::from_str::<NoOptions>(text).map(drop)),
+        "exec" => Ok(toml::from_str::<Options>(text).map(drop)),
+        _ => Err(unknown(definition)),
+    }
+}
+
+/// The keys of every definition, for types without options of their own. A type with options has
+/// these fields too, so that its options can be read from the whole definition.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoOptions {
+    #[serde(default, rename = "name")]
+    _name: IgnoredAny,
+    #[serde(default, rename = "type")]
+    _kind: IgnoredAny,
+    #[serde(default, rename = "category")]
+    _category: IgnoredAny,
+    #[serde(default, rename = "location")]
+    _location: IgnoredAny,
+    #[serde(default, rename = "framing")]
+    _framing: IgnoredAny,
+}
+
+fn none(definition: &Definition) -> Result<(), DefinitionError> {
+    options::<NoOptions>(definition).map(drop)
+}
+
+fn options<T: for<'de> Deserialize<'de>>(definition: &Definition) -> Result<T, DefinitionError> {
+    let options = definition.options.clone().try_into();
+    options.map_err(|error| DefinitionError::option(definition, &error))
+}
+
+fn unknown(definition: &Definition) -> DefinitionError {
+    let (name, kind) = (definition.name.clone(), definition.kind.clone());
+    DefinitionError::Type { name, kind }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Description;
+    use levada_core::Framing;
+
+    const EXEC: &str = "name = 'run'\ntype = 'exec'\n[[command]]\nprogram = 'cat'\n";
+
+    #[test]
+    fn every_type_can_be_built_and_described() {
+        for kind in TYPES {
+            let definition = match *kind {
+                "exec" => Definition::from_toml(EXEC).unwrap(),
+                kind => Definition::plain("run", kind),
+            };
+            let service = build(&definition).unwrap();
+            let description = Description::new(&definition, service.as_ref());
+            assert_eq!((description.name.as_str(), description.kind.as_str()), ("run", *kind));
+            assert_eq!(description.framings, [Framing::Auto]);
+            assert_eq!(description.category, service.category());
+        }
+    }
+
+    #[test]
+    fn a_definition_may_name_another_category() {
+        let mut definition = Definition::plain("a", "echo");
+        definition.category = Some("kitchen".into());
+        let service = build(&definition).unwrap();
+        assert_eq!(Description::new(&definition, service.as_ref()).category, "kitchen");
+    }
+
+    #[test]
+    fn wrong_options_are_refused_with_their_key() {
+        let wrong = |definition: &Definition| build(definition).err().unwrap().to_string();
+        let mut definition = Definition::plain("a", "echo");
+        definition.options.insert("speed".into(), 1.into());
+        assert!(wrong(&definition).contains("`speed`"));
+        let mut definition = Definition::from_toml(EXEC).unwrap();
+        definition.options.insert("pty".into(), 1.into());
+        assert!(wrong(&definition).contains("`pty`"), "{}", wrong(&definition));
+        assert!(wrong(&Definition::plain("a", "toaster")).contains("`toaster`"));
+        assert!(wrong(&Definition::plain("a", "exec")).contains("`command`"));
+    }
+}

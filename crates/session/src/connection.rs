@@ -1,0 +1,184 @@
+//! Connections: made by the client, accepted by the server, shared by their streams.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use levada_channel::{Class, ClientConfig, Connection as Channel, Options, ServerConfig};
+use levada_core::{Framing, Identity};
+use levada_link::Link;
+
+use crate::driver::Driver;
+use crate::shared::Shared;
+use crate::{SessionError, Stream};
+
+/// An encrypted connection to one peer. Clones share it; it closes when the last clone and the last
+/// stream are gone.
+#[derive(Clone)]
+pub struct Connection {
+    handle: Arc<Handle>,
+    peer: Identity,
+    resumed: bool,
+}
+
+/// Closes the connection when nobody uses it any more.
+pub(crate) struct Handle(Arc<Shared>);
+
+impl Handle {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.channel.close(0, "");
+        state.dispatch_events();
+        state.wake_driver();
+    }
+}
+
+/// Makes a connection over `link` to the peer with the key `expected`; `None` takes any peer and is
+/// only for identities that are thrown away.
+///
+/// # Errors
+/// [`SessionError::WrongPeer`] before anything of this identity is sent; otherwise what failed.
+/// Time limits on each stage of the handshake are the channel's.
+pub async fn connect(
+    link: Box<dyn Link>,
+    config: &ClientConfig,
+    expected: Option<Identity>,
+    options: Options,
+) -> Result<Connection, SessionError> {
+    let channel = Channel::client(config, expected, options, Instant::now())?;
+    establish(link, channel).await
+}
+
+/// Accepts a connection over `link`. Any identity may finish the handshake: what it may do is for the
+/// caller to decide, on resumed connections as on full ones.
+///
+/// # Errors
+/// What failed; the peer was told if the protocol allows it.
+pub async fn accept(
+    link: Box<dyn Link>,
+    config: &ServerConfig,
+    options: Options,
+) -> Result<Connection, SessionError> {
+    let channel = Channel::server(config, options, Instant::now())?;
+    establish(link, channel).await
+}
+
+async fn establish(link: Box<dyn Link>, channel: Channel) -> Result<Connection, SessionError> {
+    let shared = Shared::new(channel);
+    let handle = Arc::new(Handle(shared.clone()));
+    tokio::spawn(Driver::new(shared.clone(), link));
+    let (peer, resumed) = poll_fn(|cx| {
+        let mut state = shared.lock();
+        if let Some(error) = &state.ended {
+            return Poll::Ready(Err(error.clone()));
+        }
+        match state.channel.peer() {
+            Some(peer) if state.connected => Poll::Ready(Ok((peer, state.channel.resumed()))),
+            _ => {
+                state.watcher_sleeps(cx.waker());
+                Poll::Pending
+            }
+        }
+    })
+    .await?;
+    Ok(Connection { handle, peer, resumed })
+}
+
+impl Connection {
+    /// The peer's identity, proved by the handshake (or by the one that was resumed).
+    pub fn peer(&self) -> Identity {
+        self.peer
+    }
+
+    /// Whether the handshake was a resumption.
+    pub fn resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// Whether it can still be used.
+    pub fn is_open(&self) -> bool {
+        self.handle.0.lock().ended.is_none()
+    }
+
+    /// How this side frames what it sends.
+    pub fn framing(&self) -> Framing {
+        self.handle.0.lock().channel.framing()
+    }
+
+    /// Keying material for `label`, equal at both ends and bound to this connection (RFC 8446 7.5).
+    ///
+    /// # Errors
+    /// [`SessionError::Channel`] if `out` is longer than the hash can give.
+    pub fn export<const N: usize>(&self, label: &str) -> Result<[u8; N], SessionError> {
+        let mut out = [0; N];
+        self.handle.0.lock().channel.export(label, b"", &mut out)?;
+        Ok(out)
+    }
+
+    /// Opens a stream; the peer learns of it with its first message.
+    ///
+    /// # Errors
+    /// What ended the connection, or that too many streams are open.
+    pub fn open(&self, class: Class) -> Result<Stream, SessionError> {
+        let mut state = self.handle.0.lock();
+        if let Some(error) = &state.ended {
+            return Err(error.clone());
+        }
+        let id = state.channel.open(class)?;
+        Ok(Stream::new(self.handle.clone(), &mut state, id))
+    }
+
+    /// The next stream that the peer opens; `None` once the connection is over.
+    pub async fn accept(&self) -> Option<Stream> {
+        let shared = self.handle.shared();
+        poll_fn(|cx| {
+            let mut state = shared.lock();
+            if let Some(id) = state.next_opened() {
+                return Poll::Ready(Some(Stream::new(self.handle.clone(), &mut state, id)));
+            }
+            if state.ended.is_some() {
+                return Poll::Ready(None);
+            }
+            state.watcher_sleeps(cx.waker());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Closes the connection: what was accepted for sending goes first, then `code` and `reason`
+    /// (one line, for a person), then TLS's close_notify.
+    pub fn close(&self, code: u64, reason: &str) {
+        let mut state = self.handle.0.lock();
+        state.channel.close(code, reason);
+        state.dispatch_events();
+        state.wake_driver();
+    }
+
+    /// Replaces this side's sending key now, and asks the peer to replace its own (RFC 8446 4.6.3).
+    pub fn update_key(&self) {
+        let mut state = self.handle.0.lock();
+        state.channel.update_key();
+        state.kick();
+    }
+
+    /// Waits for the end of the connection and says why it ended.
+    pub async fn closed(&self) -> SessionError {
+        let shared = self.handle.shared();
+        poll_fn(|cx| {
+            let mut state = shared.lock();
+            if let Some(error) = &state.ended {
+                return Poll::Ready(error.clone());
+            }
+            state.watcher_sleeps(cx.waker());
+            Poll::Pending
+        })
+        .await
+    }
+}

@@ -1,0 +1,14 @@
+//! Drives a channel over a link with tokio: the thin layer between bytes and time on one side and
+//! `async` streams on the other. One task per connection moves bytes; handles share it.
+
+mod connection;
+mod driver;
+mod error;
+mod shared;
+mod stream;
+pub mod testing;
+
+pub use connection::{Connection, accept, connect};
+pub use error::{SessionError, StreamError};
+pub use levada_channel::{Class, ClientConfig, Options, ServerConfig};
+pub use stream::{ReceiveHalf, SendHalf, Stream, StreamAborter};

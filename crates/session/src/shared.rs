@@ -1,0 +1,150 @@
+//! The state that the driver and every handle of one connection share.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+use std::time::Instant;
+
+use levada_channel::{Connection as Channel, Event, StreamId};
+
+use crate::SessionError;
+
+/// Shared state behind one lock, held only for as long as bytes are sealed, opened or copied.
+pub(crate) struct Shared(Mutex<State>);
+
+pub(crate) struct State {
+    pub(crate) channel: Channel,
+    /// Set once, when the connection is over; every operation returns it from then on.
+    pub(crate) ended: Option<SessionError>,
+    pub(crate) connected: bool,
+    /// Interactive streams with a handle.
+    pub(crate) interactive: usize,
+    readers: HashMap<StreamId, Waker>,
+    writers: HashMap<StreamId, Waker>,
+    opened: VecDeque<StreamId>,
+    /// Tasks that wait for the handshake, for a new stream or for the end.
+    watchers: Vec<Waker>,
+    driver: Option<Waker>,
+}
+
+impl Shared {
+    pub(crate) fn new(channel: Channel) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State {
+            channel,
+            ended: None,
+            connected: false,
+            interactive: 0,
+            readers: HashMap::new(),
+            writers: HashMap::new(),
+            opened: VecDeque::new(),
+            watchers: Vec::new(),
+            driver: None,
+        })))
+    }
+
+    /// A panic in another thread must not take the whole node down: the state is still consistent
+    /// enough to be closed.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Wakes the driver if the channel has something for the link.
+    pub(crate) fn kick(&mut self) {
+        if self.channel.wants_transmit() {
+            self.wake_driver();
+        }
+    }
+
+    pub(crate) fn wake_driver(&mut self) {
+        if let Some(waker) = self.driver.take() {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn driver_sleeps(&mut self, waker: &Waker) {
+        remember(&mut self.driver, waker);
+    }
+
+    pub(crate) fn reader_sleeps(&mut self, id: StreamId, waker: &Waker) {
+        self.readers.insert(id, waker.clone());
+    }
+
+    pub(crate) fn writer_sleeps(&mut self, id: StreamId, waker: &Waker) {
+        self.writers.insert(id, waker.clone());
+    }
+
+    pub(crate) fn watcher_sleeps(&mut self, waker: &Waker) {
+        if !self.watchers.iter().any(|known| known.will_wake(waker)) {
+            self.watchers.push(waker.clone());
+        }
+    }
+
+    pub(crate) fn next_opened(&mut self) -> Option<StreamId> {
+        self.opened.pop_front()
+    }
+
+    pub(crate) fn forget(&mut self, id: StreamId) {
+        self.readers.remove(&id);
+        self.writers.remove(&id);
+        self.channel.forget(id);
+        self.kick();
+    }
+
+    /// Hands the channel's events to whoever waits for them.
+    pub(crate) fn dispatch_events(&mut self) {
+        while let Some(event) = self.channel.poll_event() {
+            match event {
+                Event::Connected => {
+                    self.connected = true;
+                    self.wake_watchers();
+                }
+                Event::Opened(id) => {
+                    self.opened.push_back(id);
+                    self.wake_watchers();
+                }
+                Event::Readable(id) => wake(self.readers.remove(&id)),
+                Event::Writable(id) => wake(self.writers.remove(&id)),
+                Event::Closed(close) if close.by_peer => {
+                    let (code, reason) = (close.code, close.reason);
+                    self.end(SessionError::ClosedByPeer { code, reason });
+                }
+                Event::Closed(_) => self.end(SessionError::Closed),
+            }
+        }
+    }
+
+    /// The connection is over: everybody who waits is told. The first reason stays.
+    pub(crate) fn end(&mut self, error: SessionError) {
+        self.ended.get_or_insert(error);
+        self.wake_watchers();
+        for (_, waker) in self.readers.drain().chain(self.writers.drain()) {
+            waker.wake();
+        }
+        self.wake_driver();
+    }
+
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        self.channel.timeout()
+    }
+
+    fn wake_watchers(&mut self) {
+        for waker in self.watchers.drain(..) {
+            waker.wake();
+        }
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+fn remember(place: &mut Option<Waker>, waker: &Waker) {
+    match place {
+        Some(known) if known.will_wake(waker) => {}
+        _ => *place = Some(waker.clone()),
+    }
+}

@@ -1,0 +1,285 @@
+//! One stream of a connection: ordered messages, both ways.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use levada_channel::{Class, Read, StreamError as ChannelError, StreamId};
+
+use crate::connection::Handle;
+use crate::shared::State;
+use crate::{SessionError, StreamError};
+
+/// How much a message grows by while it is received.
+const PART: usize = 16 * 1024;
+
+/// Both directions of a stream. Dropping it before it is finished resets it.
+pub struct Stream {
+    send: SendHalf,
+    receive: ReceiveHalf,
+}
+
+/// The sending direction. Dropping it before [`SendHalf::finish`] resets the stream.
+pub struct SendHalf {
+    core: Arc<Core>,
+    finished: bool,
+}
+
+/// The receiving direction.
+pub struct ReceiveHalf {
+    core: Arc<Core>,
+}
+
+struct Core {
+    handle: Arc<Handle>,
+    id: StreamId,
+    interactive: bool,
+}
+
+/// The code of a reset that a dropped handle sends.
+const DROPPED: u64 = 0;
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        let mut state = self.handle.shared().lock();
+        state.interactive -= usize::from(self.interactive);
+        state.forget(self.id);
+    }
+}
+
+impl Core {
+    fn reset(&self, code: u64) {
+        let mut state = self.handle.shared().lock();
+        state.channel.reset(self.id, code);
+        state.dispatch_events();
+        state.kick();
+    }
+
+    /// Why the channel refused, with the reason of the connection's end if that is it.
+    fn error(state: &State, error: ChannelError) -> StreamError {
+        match (error, &state.ended) {
+            (ChannelError::Reset(code), _) => StreamError::Reset(code),
+            (_, Some(ended)) => StreamError::Connection(ended.clone()),
+            (ChannelError::Closed, None) => StreamError::Connection(SessionError::Closed),
+            _ => StreamError::Finished,
+        }
+    }
+}
+
+/// Ends a stream from outside, whoever holds it.
+pub struct StreamAborter(Arc<Core>);
+
+impl StreamAborter {
+    /// Gives the stream up in both directions; the peer sees `code`.
+    pub fn reset(&self, code: u64) {
+        self.0.reset(code);
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(handle: Arc<Handle>, state: &mut State, id: StreamId) -> Self {
+        let interactive = state.channel.class(id) == Some(Class::Interactive);
+        state.interactive += usize::from(interactive);
+        let core = Arc::new(Core { handle, id, interactive });
+        Self {
+            send: SendHalf { core: core.clone(), finished: false },
+            receive: ReceiveHalf { core },
+        }
+    }
+
+    /// See [`SendHalf::send`].
+    pub async fn send(&mut self, message: &[u8]) -> Result<(), StreamError> {
+        self.send.send(message).await
+    }
+
+    /// See [`SendHalf::write`].
+    pub async fn write(&mut self, part: &[u8], end: bool) -> Result<(), StreamError> {
+        self.send.write(part, end).await
+    }
+
+    /// See [`SendHalf::finish`].
+    pub async fn finish(&mut self) -> Result<(), StreamError> {
+        self.send.finish().await
+    }
+
+    /// See [`ReceiveHalf::receive`].
+    pub async fn receive(&mut self, max: usize) -> Result<Option<Vec<u8>>, StreamError> {
+        self.receive.receive(max).await
+    }
+
+    /// See [`ReceiveHalf::receive_into`].
+    pub async fn receive_into(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        max: usize,
+    ) -> Result<bool, StreamError> {
+        self.receive.receive_into(buffer, max).await
+    }
+
+    /// See [`ReceiveHalf::read`].
+    pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(usize, bool)>, StreamError> {
+        self.receive.read(buffer).await
+    }
+
+    /// Gives the stream up in both directions; the peer sees `code`.
+    pub fn reset(&mut self, code: u64) {
+        self.send.reset(code);
+    }
+
+    /// A handle that can end the stream while others use it.
+    pub fn aborter(&self) -> StreamAborter {
+        StreamAborter(self.send.core.clone())
+    }
+
+    /// The two directions, for two tasks.
+    pub fn split(self) -> (SendHalf, ReceiveHalf) {
+        (self.send, self.receive)
+    }
+}
+
+impl SendHalf {
+    /// Sends one whole message; waits for the peer's credit.
+    ///
+    /// # Errors
+    /// [`StreamError`] if the stream or the connection ended.
+    pub async fn send(&mut self, message: &[u8]) -> Result<(), StreamError> {
+        self.write(message, true).await
+    }
+
+    /// Sends a part of a message, and its end if `end`. A message may have any length.
+    ///
+    /// # Errors
+    /// [`StreamError`] if the stream or the connection ended.
+    pub async fn write(&mut self, part: &[u8], end: bool) -> Result<(), StreamError> {
+        let mut written = 0;
+        poll_fn(|cx| {
+            let mut state = self.core.handle.shared().lock();
+            loop {
+                let rest = &part[written..];
+                match state.channel.write(self.core.id, rest, end) {
+                    Ok(Some(length)) if length == rest.len() => {
+                        state.kick();
+                        return Poll::Ready(Ok(()));
+                    }
+                    Ok(Some(length)) => written += length,
+                    Ok(None) => {
+                        state.writer_sleeps(self.core.id, cx.waker());
+                        state.kick();
+                        return Poll::Pending;
+                    }
+                    Err(error) => return Poll::Ready(Err(Core::error(&state, error))),
+                }
+            }
+        })
+        .await
+    }
+
+    /// Ends this direction: the peer sees the end after the last message.
+    ///
+    /// # Errors
+    /// [`StreamError`] if the stream or the connection ended.
+    pub async fn finish(&mut self) -> Result<(), StreamError> {
+        if self.finished {
+            return Ok(());
+        }
+        let mut state = self.core.handle.shared().lock();
+        match state.channel.finish(self.core.id) {
+            Ok(()) => {
+                self.finished = true;
+                state.kick();
+                Ok(())
+            }
+            Err(error) => Err(Core::error(&state, error)),
+        }
+    }
+
+    /// Gives the stream up in both directions; the peer sees `code`.
+    pub fn reset(&mut self, code: u64) {
+        self.finished = true;
+        self.core.reset(code);
+    }
+}
+
+impl Drop for SendHalf {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.reset(DROPPED);
+        }
+    }
+}
+
+impl ReceiveHalf {
+    /// The next message; `None` once the peer has finished.
+    ///
+    /// # Errors
+    /// [`StreamError::TooLong`] if it has more than `max` bytes; otherwise what ended the stream.
+    pub async fn receive(&mut self, max: usize) -> Result<Option<Vec<u8>>, StreamError> {
+        let mut message = Vec::new();
+        Ok(self.receive_into(&mut message, max).await?.then_some(message))
+    }
+
+    /// Appends the next message to `buffer`; false once the peer has finished. If the future is
+    /// dropped, `buffer` keeps the part that came, and the next call goes on behind it.
+    ///
+    /// # Errors
+    /// [`StreamError::TooLong`] if `buffer` would hold more than `max` bytes; otherwise what ended the stream.
+    pub async fn receive_into(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        max: usize,
+    ) -> Result<bool, StreamError> {
+        poll_fn(|cx| {
+            let mut state = self.core.handle.shared().lock();
+            loop {
+                let start = buffer.len();
+                // One byte more than allowed, to see that a message is too long.
+                let room = PART.min((max + 1).saturating_sub(start));
+                buffer.resize(start + room, 0);
+                let read = state.channel.read(self.core.id, &mut buffer[start..]);
+                let length = if let Ok(Read::Data { len, .. }) = read { len } else { 0 };
+                buffer.truncate(start + length);
+                match read {
+                    Ok(Read::Data { .. }) if buffer.len() > max => {
+                        return Poll::Ready(Err(StreamError::TooLong(max)));
+                    }
+                    Ok(Read::Data { end: true, .. }) => {
+                        state.kick();
+                        return Poll::Ready(Ok(true));
+                    }
+                    Ok(Read::Data { .. }) => {}
+                    Ok(Read::Finished) => return Poll::Ready(Ok(false)),
+                    Ok(Read::Blocked) => return self.sleep(&mut state, cx),
+                    Err(error) => return Poll::Ready(Err(Core::error(&state, error))),
+                }
+            }
+        })
+        .await
+    }
+
+    /// Reads a part of a message into `buffer` (not empty): its length, and whether the message ends with it.
+    /// `None` once the peer has finished.
+    ///
+    /// # Errors
+    /// [`StreamError`] if the stream or the connection ended.
+    pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(usize, bool)>, StreamError> {
+        poll_fn(|cx| {
+            let mut state = self.core.handle.shared().lock();
+            match state.channel.read(self.core.id, buffer) {
+                Ok(Read::Data { len, end }) => {
+                    state.kick();
+                    Poll::Ready(Ok(Some((len, end))))
+                }
+                Ok(Read::Finished) => Poll::Ready(Ok(None)),
+                Ok(Read::Blocked) => self.sleep(&mut state, cx),
+                Err(error) => Poll::Ready(Err(Core::error(&state, error))),
+            }
+        })
+        .await
+    }
+
+    fn sleep<T>(&self, state: &mut State, cx: &std::task::Context<'_>) -> Poll<T> {
+        state.reader_sleeps(self.core.id, cx.waker());
+        state.kick();
+        Poll::Pending
+    }
+}

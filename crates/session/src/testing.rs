@@ -1,0 +1,53 @@
+//! Two connected ends in one process, with a real handshake, for the tests of crates above.
+
+use levada_core::{RandomError, SecretKey, SystemRandom};
+use thiserror::Error;
+use tokio::io::duplex;
+
+use crate::{Class, ClientConfig, Connection, Options, ServerConfig, SessionError, Stream};
+use crate::{accept, connect};
+
+/// Why the two ends did not meet.
+#[derive(Debug, Error)]
+pub enum TestingError {
+    /// No random bytes.
+    #[error(transparent)]
+    Random(#[from] RandomError),
+    /// The connection failed.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The channel's configuration failed.
+    #[error(transparent)]
+    Channel(#[from] levada_channel::Error),
+}
+
+/// A client's and a server's end of one connection over memory.
+///
+/// # Errors
+/// [`TestingError`] if the handshake fails.
+pub async fn connections(options: Options) -> Result<(Connection, Connection), TestingError> {
+    let client_key = SecretKey::generate(&SystemRandom)?;
+    let server_key = SecretKey::generate(&SystemRandom)?;
+    let client = ClientConfig::new(&client_key)?;
+    let server = ServerConfig::new(&server_key)?;
+    let (near, far) = duplex(256 * 1024);
+    let (client, server) = tokio::join!(
+        connect(Box::new(near), &client, Some(server_key.identity()), options.clone()),
+        accept(Box::new(far), &server, options),
+    );
+    Ok((client?, server?))
+}
+
+/// The two ends of one interactive stream; the connection lives as long as they do. A first message
+/// has been exchanged already.
+///
+/// # Errors
+/// [`TestingError`] if the handshake or the first message fails.
+pub async fn pair() -> Result<(Stream, Stream), TestingError> {
+    let (client, server) = connections(Options::default()).await?;
+    let mut near = client.open(Class::Interactive)?;
+    near.send(b"").await.map_err(|_| SessionError::Closed)?;
+    let mut far = server.accept().await.ok_or(SessionError::Closed)?;
+    far.receive(0).await.map_err(|_| SessionError::Closed)?;
+    Ok((near, far))
+}

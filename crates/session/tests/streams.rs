@@ -1,0 +1,175 @@
+//! Streams over a real handshake, in memory and over TCP.
+
+use std::time::Duration;
+
+use levada_core::{Framing, SecretKey, SystemRandom};
+use levada_link::connect_tcp;
+use levada_session::testing::{connections, pair};
+use levada_session::{
+    Class, ClientConfig, Options, ServerConfig, SessionError, StreamError, accept, connect,
+};
+use tokio::net::TcpListener;
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|n| (n * 31 % 251) as u8).collect()
+}
+
+#[tokio::test]
+async fn messages_keep_their_ends_whatever_their_length() {
+    for framing in [Framing::Auto, Framing::Block(64), Framing::Block(4096)] {
+        let options = Options { framing, ..Options::default() };
+        let (client, server) = connections(options).await.unwrap();
+        assert_eq!(server.framing(), framing);
+        let mut near = client.open(Class::Interactive).unwrap();
+        let lengths = [0, 1, 63, 64, 255, 4096, 16_384, 100_000, 3_000_000];
+        let sender = tokio::spawn(async move {
+            for length in lengths {
+                near.send(&pattern(length)).await.unwrap();
+            }
+            near.finish().await.unwrap();
+            near
+        });
+        let mut far = server.accept().await.unwrap();
+        for length in lengths {
+            assert_eq!(far.receive(4_000_000).await.unwrap(), Some(pattern(length)));
+        }
+        assert_eq!(far.receive(1).await.unwrap(), None);
+        drop(sender.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_message_longer_than_allowed_is_refused() {
+    let (mut near, mut far) = pair().await.unwrap();
+    near.send(&[7; 100]).await.unwrap();
+    assert_eq!(far.receive(99).await, Err(StreamError::TooLong(99)));
+}
+
+#[tokio::test]
+async fn a_dropped_stream_is_a_reset_and_not_an_end() {
+    let (mut near, far) = pair().await.unwrap();
+    drop(far);
+    assert!(matches!(near.receive(10).await, Err(StreamError::Reset(_))));
+}
+
+#[tokio::test]
+async fn many_streams_carry_much_at_once() {
+    let (client, server) = connections(Options::default()).await.unwrap();
+    let echo = tokio::spawn(async move {
+        while let Some(mut stream) = server.accept().await {
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 32 * 1024];
+                while let Some((length, end)) = stream.read(&mut buffer).await.unwrap() {
+                    stream.write(&buffer[..length], end).await.unwrap();
+                }
+                stream.finish().await.unwrap();
+            });
+        }
+    });
+    let mut tasks = Vec::new();
+    for n in 0..20 {
+        let stream = client.open(if n % 2 == 0 { Class::Bulk } else { Class::Interactive }).unwrap();
+        tasks.push(tokio::spawn(async move {
+            let (mut send, mut receive) = stream.split();
+            let sender = tokio::spawn(async move {
+                for round in 0..10 {
+                    send.send(&pattern(100_000 + n + round)).await.unwrap();
+                }
+                send.finish().await.unwrap();
+            });
+            for round in 0..10 {
+                assert_eq!(receive.receive(200_000).await.unwrap(), Some(pattern(100_000 + n + round)));
+            }
+            assert_eq!(receive.receive(1).await.unwrap(), None);
+            sender.await.unwrap();
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    client.close(7, "enough");
+    echo.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_close_says_why_and_a_cut_is_no_close() {
+    let (client, server) = connections(Options::default()).await.unwrap();
+    server.close(3, "go away");
+    let closed = client.closed().await;
+    assert_eq!(closed, SessionError::ClosedByPeer { code: 3, reason: "go away".into() });
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let keys = [(); 2].map(|()| SecretKey::generate(&SystemRandom).unwrap());
+    let client_config = ClientConfig::new(&keys[0]).unwrap();
+    let server_config = ServerConfig::new(&keys[1]).unwrap();
+    let (cut, was_cut) = tokio::sync::oneshot::channel::<()>();
+    // Something in the middle forwards until it is told to drop everything.
+    let middle = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let middle_address = middle.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut a, _) = middle.accept().await.unwrap();
+        let mut b = tokio::net::TcpStream::connect(address).await.unwrap();
+        tokio::select! {
+            _ = tokio::io::copy_bidirectional(&mut a, &mut b) => {}
+            _ = was_cut => {}
+        }
+    });
+    let accepted = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        accept(Box::new(stream), &server_config, Options::default()).await.unwrap()
+    });
+    let link = connect_tcp(&middle_address.to_string(), Duration::from_secs(5)).await.unwrap();
+    let client =
+        connect(Box::new(link), &client_config, Some(keys[1].identity()), Options::default())
+            .await
+            .unwrap();
+    let server = accepted.await.unwrap();
+    assert_eq!((client.peer(), server.peer()), (keys[1].identity(), keys[0].identity()));
+    cut.send(()).unwrap();
+    for end in [client.closed().await, server.closed().await] {
+        assert!(matches!(end, SessionError::Channel(_) | SessionError::Link(_)), "{end:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_wrong_key_is_refused_by_the_client() {
+    let keys = [(); 3].map(|()| SecretKey::generate(&SystemRandom).unwrap());
+    let client = ClientConfig::new(&keys[0]).unwrap();
+    let server = ServerConfig::new(&keys[1]).unwrap();
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let (client, server) = tokio::join!(
+        connect(Box::new(near), &client, Some(keys[2].identity()), Options::default()),
+        accept(Box::new(far), &server, Options::default()),
+    );
+    let expected = SessionError::WrongPeer {
+        expected: keys[2].identity(),
+        presented: keys[1].identity(),
+    };
+    assert_eq!(client.err(), Some(expected));
+    assert!(server.is_err());
+}
+
+#[tokio::test]
+async fn exporters_agree_and_keys_change_under_way() {
+    let (client, server) = connections(Options::default()).await.unwrap();
+    let [a, b]: [[u8; 32]; 2] = [client.export("x").unwrap(), server.export("x").unwrap()];
+    assert_eq!(a, b);
+    assert_ne!(a, client.export::<32>("y").unwrap());
+    let mut near = client.open(Class::Bulk).unwrap();
+    let sender = tokio::spawn(async move {
+        for n in 0..50 {
+            near.send(&pattern(20_000)).await.unwrap();
+            if n % 10 == 0 {
+                client.update_key();
+            }
+        }
+        near.finish().await.unwrap();
+        (near, client)
+    });
+    let mut far = server.accept().await.unwrap();
+    for _ in 0..50 {
+        assert_eq!(far.receive(20_000).await.unwrap().unwrap().len(), 20_000);
+    }
+    sender.await.unwrap();
+}
