@@ -100,7 +100,13 @@ impl Output {
     /// Takes all bytes; `out` is empty and becomes the next buffer.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
         debug_assert!(self.open.is_none(), "an open record would leave in the clear");
+        /// A connection with so little to say keeps no large buffer.
+        const LITTLE: usize = 4 << 10;
+        const LARGE: usize = 64 << 10;
         out.clear();
+        if self.buffer.len() < LITTLE && out.capacity() > LARGE {
+            *out = Vec::new();
+        }
         std::mem::swap(&mut self.buffer, out);
     }
 

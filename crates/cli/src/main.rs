@@ -16,6 +16,7 @@ mod doctor;
 mod failure;
 mod grant;
 mod id;
+mod init;
 mod inspect;
 mod invite;
 mod join;
@@ -40,6 +41,9 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if init::is_first() {
+        return init::run().unwrap_or_else(|error| failure::Failure::local(error).report());
+    }
     // Wrong usage ends here, with code 2.
     match args::Arguments::parse().run() {
         Ok(code) => code.into(),

@@ -102,15 +102,32 @@ fn write_announcement(output: &mut impl Write, node: &Announcement) -> io::Resul
     }
     writeln!(output, "services  {}", node.services.join(", "))?;
     writeln!(output)?;
-    writeln!(output, "Let somebody in, from another terminal:  levada invite")?;
+    let levada = command_to_type();
+    writeln!(output, "Let somebody in, from another terminal:")?;
+    writeln!(output, "  {levada} invite")?;
     if let Some(service) = node.services.iter().find(|name| *name == "clock") {
-        writeln!(
-            output,
-            "Try it yourself:                         levada run {}/{service}",
-            node.name
-        )?;
+        writeln!(output, "Try it yourself:")?;
+        writeln!(output, "  {levada} run {}/{service}", node.name)?;
     }
     output.flush()
+}
+
+/// How this very program is called from another terminal in the same folder: a newcomer who built it
+/// a moment ago has it on no path yet.
+fn command_to_type() -> String {
+    let home = std::env::var("LEVADA_HOME").map(|home| format!("LEVADA_HOME={home} "));
+    let home = home.unwrap_or_default();
+    let Ok(program) = std::env::current_exe() else { return format!("{home}levada") };
+    let on_path = std::env::var_os("PATH").is_some_and(|path| {
+        let found = std::env::split_paths(&path).map(|folder| folder.join("levada"));
+        found.flat_map(std::fs::canonicalize).next().is_some_and(|found| found == program)
+    });
+    if on_path {
+        return format!("{home}levada");
+    }
+    let folder = std::env::current_dir().unwrap_or_default();
+    let near = program.strip_prefix(folder).unwrap_or(&program);
+    format!("{home}{}", near.display())
 }
 
 fn name(text: &str) -> Result<String, String> {

@@ -1,12 +1,10 @@
-//! Wrong invitations are counted by source and in all, so that a secret cannot be guessed and one
-//! stranger cannot shut others out.
+//! Attempts that may be abused are counted by source and in all: a secret cannot be guessed, the disk
+//! cannot be filled, and one stranger cannot shut others out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-
-use crate::config::Limits;
 
 /// How long a source is shut out, and how long wrong attempts are remembered.
 const SHUT_OUT: Duration = Duration::from_secs(10 * 60);
@@ -36,9 +34,8 @@ struct Source {
 }
 
 impl Attempts {
-    pub(crate) fn new(limits: &Limits) -> Self {
-        let (per_source, total) =
-            (limits.invitation_attempts, limits.invitation_attempts_total);
+    /// `per_source` attempts shut a source out; after `total` of all sources answers come late.
+    pub(crate) fn new(per_source: usize, total: usize) -> Self {
         Self { per_source, total, table: Mutex::default() }
     }
 
@@ -51,8 +48,8 @@ impl Attempts {
             .filter(|left| !left.is_zero())
     }
 
-    /// Counts a wrong attempt and says how long its answer should wait.
-    pub(crate) fn wrong(&self, source: IpAddr, now: Instant) -> Duration {
+    /// Counts an attempt and says how long its answer should wait.
+    pub(crate) fn count(&self, source: IpAddr, now: Instant) -> Duration {
         let mut table = self.lock();
         table.sources.retain(|_, entry| entry.until > now);
         if table.sources.len() >= MAX_SOURCES
@@ -94,12 +91,12 @@ mod tests {
 
     #[test]
     fn three_wrong_attempts_shut_one_source_out_for_ten_minutes() {
-        let attempts = Attempts::new(&Limits::default());
+        let attempts = Attempts::new(3, 1000);
         let [bad, good]: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
         let start = Instant::now();
         for _ in 0..3 {
             assert_eq!(attempts.shut_out(bad, start), None);
-            attempts.wrong(bad, start);
+            attempts.count(bad, start);
         }
         assert_eq!(attempts.shut_out(bad, start), Some(SHUT_OUT));
         assert_eq!(attempts.shut_out(good, start), None);
@@ -108,10 +105,10 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_whoever_tries() {
-        let attempts = Attempts::new(&Limits::default());
+        let attempts = Attempts::new(3, 1000);
         let now = Instant::now();
         for n in 0..2 * MAX_SOURCES as u32 {
-            attempts.wrong(IpAddr::V4(n.into()), now);
+            attempts.count(IpAddr::V4(n.into()), now);
         }
         assert!(attempts.lock().sources.len() <= MAX_SOURCES);
     }

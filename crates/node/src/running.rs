@@ -107,7 +107,10 @@ pub struct Node {
     pub(crate) session_expires: std::time::Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) live: Live,
+    /// Wrong invitations.
     pub(crate) attempts: Attempts,
+    /// New keys that somebody told of.
+    pub(crate) successions: Attempts,
     pub(crate) half_open: HalfOpen,
     pub(crate) connections: Connections,
     pub(crate) metrics: Metrics,

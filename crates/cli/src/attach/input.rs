@@ -12,11 +12,12 @@ use super::terminal::window;
 /// Chunks on their way: one is being read to while another is sent.
 const CHUNKS: usize = 3;
 
-/// Sends standard input, then that it ended, and every new size of the terminal. Never ends by itself
-/// while the stream can be written to: the sending half must live as long as the session.
+/// Sends standard input, then that it ended, and every new size of the terminal. Never ends by itself:
+/// a sending half that is dropped ends the session, and what ended it before is for the receiving half
+/// to say.
 pub async fn pump(mut stream: SendHalf, pty: bool) {
-    // What ended the stream is for the receiving half to say.
     let _ = send_all(&mut stream, pty).await;
+    std::future::pending::<()>().await;
 }
 
 async fn send_all(stream: &mut SendHalf, pty: bool) -> Result<(), StreamError> {

@@ -100,9 +100,14 @@ async fn run(
         params: verified.params.clone(),
     };
     let service = offered.service.run(invocation, stream);
+    // The peer is told why before the service, and the stream with it, is dropped.
+    let from_outside = async {
+        let reason = (&mut ticket.ended).await.unwrap_or(Reason::Failed);
+        end_from_outside(&aborter, reason)
+    };
     tokio::select! {
         result = service => ended(asker, result),
-        reason = &mut ticket.ended => end_from_outside(&aborter, reason.unwrap_or(Reason::Failed)),
+        outcome = from_outside => outcome,
         _ = asker.connection.closed() => "the client went away",
     }
 }

@@ -52,7 +52,7 @@ impl Asker<'_> {
                 Ok(Answer::Joined(wire::Joined { name: self.node.name.clone(), services }))
             }
             Err(RedeemError::Unknown) => {
-                let wait = self.node.attempts.wrong(self.source, now);
+                let wait = self.node.attempts.count(self.source, now);
                 tokio::time::sleep(wait).await;
                 Err(denied("this invitation is unknown here"))
             }
@@ -108,6 +108,7 @@ impl Asker<'_> {
         if old == self.node.identity() {
             return Err(denied("only this node replaces its own key"));
         }
+        self.bound_successions()?;
         let now = self.now().await?;
         let done = self.node.with_store(move |store| store.succeed(&succession, now)).await;
         match done {
@@ -119,6 +120,16 @@ impl Asker<'_> {
         self.node.tls.forget_sessions();
         self.node.disconnect(&old, &format!("this key was rotated to {new}"));
         Ok(Answer::Done(wire::Done {}))
+    }
+
+    /// Anybody may tell of a new key, and each is kept: one source must not fill the disk with them.
+    fn bound_successions(&self) -> Result<(), Refusal> {
+        let now = Instant::now();
+        if self.node.successions.shut_out(self.source, now).is_some() {
+            return Err(Refusal::new(Reason::ShutOut, "too many new keys from one source"));
+        }
+        self.node.successions.count(self.source, now);
+        Ok(())
     }
 
     pub(super) fn successor(&self, question: &wire::Successor) -> Verdict {
@@ -159,7 +170,16 @@ impl Asker<'_> {
             return Err(refuse(levada_capability::Refused::Foreign));
         }
         let record = record.ok_or_else(unknown_session)?;
-        let verified = verify(&presented, &record.root, &context).map_err(refuse)?;
+        let verified = match verify(&presented, &record.root, &context) {
+            Err(expired @ levada_capability::Refused::Expired(_)) => {
+                // Once said, it stays so, whatever the clock does.
+                let now = context.now;
+                let held = self.node.with_store(move |store| store.hold_time(now)).await;
+                held.map_err(|error| failed(&error))?;
+                return Err(refuse(expired));
+            }
+            other => other.map_err(refuse)?,
+        };
         match dead {
             Some(dead) => Err(Refusal::new(
                 Reason::Revoked,

@@ -19,6 +19,9 @@ use crate::store::Store;
 
 use super::{Announcement, Node, Overrides, Policy, UpError, listen, reachable_addresses};
 
+/// New keys that one source may tell of within ten minutes.
+const SUCCESSIONS_PER_SOURCE: usize = 32;
+
 /// A node that is ready to serve, with its sockets.
 pub(super) struct Assembled {
     pub(super) node: Arc<Node>,
@@ -58,7 +61,11 @@ pub(super) fn assemble(
         session_expires: config.session_expires,
         clock,
         live: Default::default(),
-        attempts: Attempts::new(&config.limits),
+        attempts: Attempts::new(
+            config.limits.invitation_attempts,
+            config.limits.invitation_attempts_total,
+        ),
+        successions: Attempts::new(SUCCESSIONS_PER_SOURCE, usize::MAX),
         half_open: Default::default(),
         connections: Default::default(),
         metrics: Metrics::new(),

@@ -1,0 +1,74 @@
+//! Much through `exec`: unchanged, and in little memory at both ends.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use support::{Home, in_full};
+
+/// Peak resident memory in KiB, while the process lives.
+fn peak_memory(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The same bytes on every run, and no two blocks alike.
+fn block(number: u64) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(1 << 20);
+    while bytes.len() < 1 << 20 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn a_gibibyte_through_cat_comes_back_unchanged_in_little_memory() {
+    let blocks: u64 = if in_full() { 1024 } else { 64 };
+    let home = Home::new();
+    let node = home.up("--demo --name well");
+    let mut command = home.command(["run", "well/exec", "--", "cat"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = command.spawn().unwrap();
+    let mut stdin = client.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || {
+        for number in 0..blocks {
+            stdin.write_all(&block(number)).unwrap();
+        }
+    });
+    let mut stdout = client.stdout.take().unwrap();
+    let mut buffer = vec![0; 1 << 20];
+    for number in 0..blocks {
+        stdout.read_exact(&mut buffer).unwrap();
+        assert!(buffer == block(number), "block {number} has changed");
+    }
+    // Asked while both still run: the last block is read, the end is not.
+    let peaks = [peak_memory(client.id()), peak_memory(node.process())];
+    assert_eq!(stdout.read(&mut buffer).unwrap(), 0);
+    writer.join().unwrap();
+    assert!(client.wait().unwrap().success());
+    eprintln!("peak memory of client and node: {peaks:?} KiB");
+    assert!(peaks.iter().flatten().all(|peak| *peak < 64 * 1024), "{peaks:?} KiB");
+    assert!(peaks[1].is_some());
+}
+
+/// The remote program ends; the client does too, although nobody has ended its standard input.
+#[test]
+fn the_client_ends_with_the_program_while_its_own_input_stays_open() {
+    let home = Home::new();
+    let _node = home.up("--demo --name well");
+    let mut command = home.command(["run", "well/exec", "--", "uname", "-s"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut client = command.spawn().unwrap();
+    let stdin = client.stdin.take();
+    let mut output = String::new();
+    client.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    assert_eq!(output, "Linux\n");
+    assert!(client.wait().unwrap().success());
+    drop(stdin);
+}
