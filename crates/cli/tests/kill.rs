@@ -215,7 +215,7 @@ async fn killed_at_any_moment_the_node_forgets_nothing() {
             assert!(scene.act().await, "an operation failed while the node was up");
         }
         // Most early, before the answer can be there; the others anywhere around the commit.
-        let latest = if scene.below(4) == 0 { 3000 } else { 300 };
+        let latest = if scene.below(5) == 0 { 3000 } else { 150 };
         let delay = Duration::from_micros(scene.below(latest));
         let (armed, passed) = (scene.proxy.armed.clone(), scene.proxy.passed.clone());
         armed.store(true, Ordering::SeqCst);

@@ -7,6 +7,7 @@
 use data_encoding::{BASE32_NOPAD, Encoding, Specification};
 use std::sync::LazyLock;
 use thiserror::Error;
+use zeroize::Zeroizing;
 
 use crate::{label, sha256};
 
@@ -47,7 +48,7 @@ fn checksum(prefix: &str, bytes: &[u8]) -> [u8; CHECKSUM_LEN] {
 
 /// `prefix` followed by `bytes` and their checksum in base32.
 pub fn encode_text(prefix: &str, bytes: &[u8]) -> String {
-    let mut payload = bytes.to_vec();
+    let mut payload = Zeroizing::new(bytes.to_vec());
     payload.extend_from_slice(&checksum(prefix, bytes));
     let mut text = prefix.to_owned();
     BASE32.encode_append(&payload, &mut text);

@@ -37,6 +37,18 @@ pub fn encode<M: Message>(message: &M) -> Vec<u8> {
     message.encode_to_vec()
 }
 
+impl std::fmt::Debug for Granted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Granted({})", self.framing)
+    }
+}
+
+impl std::fmt::Debug for Join {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Join")
+    }
+}
+
 impl Refusal {
     /// A refusal for a person to read; `text` is cut to 512 bytes and to one line.
     pub fn new(reason: Reason, text: impl Into<String>) -> Self {

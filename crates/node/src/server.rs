@@ -11,7 +11,7 @@ use levada_channel::Options;
 use levada_core::Identity;
 use levada_core::wire::Reason;
 use levada_link::{prepare_tcp, source_of};
-use levada_session::Connection;
+use levada_session::{Close, Connection};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -77,7 +77,7 @@ async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAdd
     let peer = connection.peer();
     if let Some(text) = node.shut_out(&peer).await {
         tracing::info!(%peer, %text, "turned away");
-        connection.close(Reason::Denied as u64, &text);
+        connection.close(close_code(Reason::Denied), &text);
         return;
     }
     let place = node.connections.enter(&connection, node.limits.connections);
@@ -93,6 +93,11 @@ async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAdd
     node.connections.leave(place.number);
     node.metrics.connections.set(node.connections.count());
     tracing::debug!(%peer, "connection ended");
+}
+
+/// The code of a close for this reason: below [`Close::APPLICATION`] are the channel's own.
+pub(crate) fn close_code(reason: Reason) -> u64 {
+    Close::APPLICATION + reason as u64
 }
 
 /// Handshakes that have not finished, oldest first.
@@ -172,7 +177,7 @@ impl Connections {
             if let Some(oldest) = idle.map(|(number, _)| *number)
                 && let Some((connection, _)) = table.open.remove(&oldest)
             {
-                connection.close(Reason::Busy as u64, "the node has too many connections");
+                connection.close(close_code(Reason::Busy), "the node has too many connections");
             }
         }
         Place { number, busy }
@@ -186,7 +191,7 @@ impl Connections {
     pub(crate) fn close(&self, peer: Option<&Identity>, reason: Reason, text: &str) {
         for (connection, _) in lock(&self.0).open.values() {
             if peer.is_none_or(|peer| *peer == connection.peer()) {
-                connection.close(reason as u64, text);
+                connection.close(close_code(reason), text);
             }
         }
     }

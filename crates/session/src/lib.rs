@@ -10,5 +10,5 @@ pub mod testing;
 
 pub use connection::{Connection, accept, connect};
 pub use error::{SessionError, StreamError};
-pub use levada_channel::{Class, ClientConfig, Options, ServerConfig};
+pub use levada_channel::{Class, ClientConfig, Close, Options, ServerConfig};
 pub use stream::{ReceiveHalf, SendHalf, Stream, StreamAborter};

@@ -163,6 +163,9 @@ impl SendHalf {
                     }
                     Ok(Some(length)) => written += length,
                     Ok(None) => {
+                        if let Some(ended) = &state.ended {
+                            return Poll::Ready(Err(ended.clone().into()));
+                        }
                         state.writer_sleeps(self.core.id, cx.waker());
                         state.kick();
                         return Poll::Pending;
@@ -277,7 +280,15 @@ impl ReceiveHalf {
         .await
     }
 
-    fn sleep<T>(&self, state: &mut State, cx: &std::task::Context<'_>) -> Poll<T> {
+    /// Nothing is here to be read: waits for more, unless the connection is over and nothing can come.
+    fn sleep<T>(
+        &self,
+        state: &mut State,
+        cx: &std::task::Context<'_>,
+    ) -> Poll<Result<T, StreamError>> {
+        if let Some(ended) = &state.ended {
+            return Poll::Ready(Err(ended.clone().into()));
+        }
         state.reader_sleeps(self.core.id, cx.waker());
         state.kick();
         Poll::Pending

@@ -76,7 +76,11 @@ impl Home {
     /// A command of this home, with nothing on its standard input.
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_levada"));
-        command.args(args).env("LEVADA_HOME", self.path()).env("NO_COLOR", "1").stdin(Stdio::null());
+        command
+            .args(args)
+            .env("LEVADA_HOME", self.path())
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null());
         command
     }
 
@@ -148,7 +152,8 @@ impl Node<'_> {
         loop {
             let status = self.home.run("status --json");
             if status.code == 0 {
-                let process = serde_json::from_str::<Value>(&status.stdout).unwrap()["process"].as_u64();
+                let process =
+                    serde_json::from_str::<Value>(&status.stdout).unwrap()["process"].as_u64();
                 if process == Some(u64::from(self.child.id())) {
                     return;
                 }
@@ -184,7 +189,8 @@ impl Node<'_> {
     pub fn http(&self, path: &str) -> (u16, String) {
         let address = self.home.json("status")["http"].as_str().unwrap().to_owned();
         let mut stream = std::net::TcpStream::connect(address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .unwrap();
         let mut answer = String::new();
         std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
         let status = answer.split(' ').nth(1).unwrap().parse().unwrap();

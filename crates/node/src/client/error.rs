@@ -7,6 +7,8 @@ use levada_core::wire::{Reason, Refusal};
 use levada_session::{SessionError, StreamError};
 use thiserror::Error;
 
+use crate::server::close_code;
+
 /// Why an operation at another node did not succeed.
 #[derive(Debug, Error)]
 pub enum ClientError {
@@ -75,7 +77,7 @@ impl From<SessionError> for ClientError {
             SessionError::WrongPeer { .. } => {
                 Self::Denied(format!("{error}; nothing was sent to it"))
             }
-            SessionError::ClosedByPeer { code, reason } if code == Reason::Denied as u64 => {
+            SessionError::ClosedByPeer { code, reason } if code == close_code(Reason::Denied) => {
                 Self::Denied(reason)
             }
             SessionError::ClosedByPeer { reason, .. } if !reason.is_empty() => {
