@@ -34,7 +34,7 @@ pub async fn start(client: &Client, capability: &Capability) -> Outcome {
     client.close();
     running.connection.close(0, "");
     // A session that is given up must hear of it before this process is gone.
-    let _ = timeout(FAREWELL, running.connection.closed()).await;
+    let _ = timeout(FAREWELL, running.connection.flushed()).await;
     outcome
 }
 

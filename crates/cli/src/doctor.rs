@@ -47,9 +47,13 @@ pub async fn run(arguments: Arguments) -> Outcome {
         Ok(home) => home,
         Err(error) => return finish(arguments.json, vec![Check::wrong("home", error, "")]),
     };
-    let (node, check) = find_node(&home).await;
+    let (mut node, check) = find_node(&home).await;
     if arguments.accept_clock {
         accept_clock(&home, &node).await?;
+        if matches!(node, Node::Runs(_)) {
+            // What it said of its clock was before.
+            node = find_node(&home).await.0;
+        }
     }
     let config = Config::load(&home.config_file());
     let mut checks = vec![checks::home(&home), checks::key(&home), checks::config(&config), check];

@@ -3,6 +3,7 @@
 use crate::failure::Outcome;
 use crate::output::{self, plain};
 use clap::Args;
+use levada_core::UnixTime;
 use levada_node::config::format_duration;
 use levada_node::control::{self, Request};
 use levada_node::home::Home;
@@ -39,6 +40,7 @@ fn shown(key: &str, value: &Value) -> String {
         Value::Number(seconds) if key.ends_with("_seconds") => {
             format_duration(Duration::from_secs(seconds.as_u64().unwrap_or(0)))
         }
+        Value::Number(time) if key == "time" => output::time(UnixTime(time.as_u64().unwrap_or(0))),
         Value::Null => "none".into(),
         Value::String(text) => plain(text),
         Value::Array(items) => {

@@ -7,9 +7,10 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
-use support::{Home, Node, Ran, eventually};
+use support::{Home, Node, PATIENCE, Ran, eventually};
 
 const SHELL: &str = "name = 'sh'\ntype = 'exec'\n[[command]]\nprogram = 'sh'\nargs = '[\\s\\S]*'\n";
 
@@ -111,6 +112,14 @@ fn a_terminal_is_passed_through_and_restored() {
         .env("LEVADA_HOME", home.path())
         .spawn(inside)
         .unwrap();
+    let process = child.id();
+    let (done, watched) = std::sync::mpsc::channel::<()>();
+    // What never comes must not be awaited for ever: without the client reading fails.
+    std::thread::spawn(move || {
+        if watched.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            signal(process, "KILL");
+        }
+    });
     eventually("the terminal is raw", || !cooked(&terminal));
     terminal.write_all(b"stty size; exec 2>&1\n").unwrap();
     await_text(&mut terminal, "33 101");
@@ -119,13 +128,15 @@ fn a_terminal_is_passed_through_and_restored() {
     // The shell at the other end reports when it hears of the new size.
     terminal.write_all(b"until stty size | grep 40.120; do sleep 0.05; done\n").unwrap();
     await_text(&mut terminal, "\r\n40 120");
-    terminal.write_all(b"echo rea''dy; cat\n").unwrap();
-    await_text(&mut terminal, "ready");
+    terminal.write_all(b"cat\nping\n").unwrap();
+    // The second one is from the program: from now on Ctrl-C is for it, and not for its shell.
+    await_text(&mut terminal, "ping\r\nping");
     // Ctrl-C goes to the program there, not to the client here.
     terminal.write_all(b"\x03").unwrap();
     terminal.write_all(b"echo sta''tus $?\n").unwrap();
     await_text(&mut terminal, "status 130");
-    signal(child.id(), "TERM");
+    drop(done);
+    signal(process, "TERM");
     assert_eq!(child.wait().unwrap().code(), Some(143));
     assert!(cooked(&terminal), "the terminal is as before");
     nothing_runs(&home);

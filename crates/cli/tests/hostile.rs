@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::sync::Arc;
@@ -61,7 +61,8 @@ fn a_thousand_half_open_connections_keep_nobody_out() {
     child.wait().unwrap();
 }
 
-/// Keeps `count` connections open, each with half a ClientHello sent.
+/// Keeps `count` connections open, each with half a ClientHello sent; one that was dropped is opened
+/// again after a short while.
 fn hold_half_open(count: usize, address: &str, stop: &AtomicBool, held: &AtomicUsize) {
     let connect = || -> Option<TcpStream> {
         let mut stream = TcpStream::connect(address).ok()?;
@@ -72,15 +73,16 @@ fn hold_half_open(count: usize, address: &str, stop: &AtomicBool, held: &AtomicU
     let mut connections: Vec<Option<TcpStream>> = (0..count).map(|_| connect()).collect();
     held.fetch_add(connections.iter().flatten().count(), Ordering::SeqCst);
     while !stop.load(Ordering::SeqCst) {
+        // The pause bounds the attack's rate: this is about the node, not about two busy cores.
+        std::thread::sleep(Duration::from_millis(50));
         for connection in &mut connections {
             let alive = connection.as_mut().is_some_and(|stream| {
-                matches!(stream.read(&mut [0; 64]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+                matches!(stream.read(&mut [0; 64]), Err(error) if error.kind() == ErrorKind::WouldBlock)
             });
             if !alive {
                 *connection = connect();
             }
         }
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -115,10 +117,10 @@ fn a_flipped_bit_at_any_byte_is_noticed() {
     let identity = home.identity();
     let whole = conversation_length(&home, &identity, &address);
     assert!(whole.iter().all(|length| *length > 1000), "{whole:?}");
-    let step = if support::in_full() { 1 } else { 149 };
+    let step = if support::in_full() { 3 } else { 251 };
     let mut tried = 0;
     for direction in [0, 1] {
-        for at in (0..whole[direction]).step_by(step * 7) {
+        for at in (0..whole[direction]).step_by(step) {
             let ran = through_proxy(&home, &identity, &address, Some((direction, at))).0;
             // The last bytes are the farewell: the answer had arrived already.
             let farewell = at + 400 > whole[direction];
@@ -218,8 +220,7 @@ fn invitations_are_used_once_and_end() {
     guest.run("run well/echo").denied("may not request");
     Home::new().args(["join", &code]).denied("used");
     let short = node.invite("--expires 1s");
-    eventually("it has expired", || {
-        let late = Home::new().args(["join", &short]);
-        late.code == 121 && late.stderr.contains("expired")
-    });
+    // Whoever tried in between might be in time, and use it up.
+    std::thread::sleep(Duration::from_secs(2));
+    Home::new().args(["join", &short]).denied("expired");
 }

@@ -224,3 +224,17 @@ fn a_wrong_key_is_refused_before_anything_of_ours_is_sent() {
     assert!(metrics.contains("levada_operations_total") || !metrics.contains("operation=\""), "{metrics}");
     assert!(!node.log().contains(&scene.alice.identity()), "the node has seen who asked");
 }
+
+#[test]
+fn what_an_invitation_gave_can_be_taken_back() {
+    let scene = Scene::new();
+    let node = scene.node.up("--name well");
+    node.welcome(&scene.alice, "well");
+    let held = scene.alice.run("request well/clock --uses 2").ok();
+    let alice = scene.alice.identity();
+    scene.node.args(["revoke", &alice]).ok();
+    scene.alice.run("request well/clock").denied("may not request");
+    // What it holds was granted and stays so until it is revoked itself.
+    scene.alice.args(["connect", &held]).ok();
+    assert_eq!(scene.node.args(["revoke", &alice]).code, 1);
+}

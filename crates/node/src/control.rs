@@ -47,6 +47,11 @@ pub enum Request {
         /// The session, in hexadecimal.
         session: String,
     },
+    /// Take back what invitations gave an identity.
+    Disallow {
+        /// The identity.
+        identity: String,
+    },
     /// Write a consistent copy of the node's database to a file.
     Snapshot {
         /// Where to.

@@ -60,8 +60,14 @@ pub(crate) fn services(
 
 fn from_source(source: &ServiceSource) -> Result<Offered, ConfigError> {
     let definition = Definition::deserialize(source.table.clone())
-        .map_err(|error| source.wrong("service", one_line(error.message())))?;
-    offer(&definition).map_err(|error| source.wrong("service", error.to_string()))
+        .map_err(|error| source.wrong("service", one_line(&error.to_string())))?;
+    offer(&definition).map_err(|error| match &error {
+        DefinitionError::Type { .. } => source.wrong("type", error.to_string()),
+        DefinitionError::Program { program, .. } => {
+            source.wrong_text("program", program, error.to_string())
+        }
+        _ => source.wrong("service", error.to_string()),
+    })
 }
 
 /// Adds a built-in definition; a name that the configuration has taken stays as it is.

@@ -191,3 +191,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,19 +1,20 @@
 //! Accepts connections, keeps the number of unfinished handshakes and of connections bounded, and
 //! hands each stream to [`crate::dispatch`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::collections::btree_map::OccupiedEntry;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use levada_channel::Options;
 use levada_core::Identity;
 use levada_core::wire::Reason;
 use levada_link::{prepare_tcp, source_of};
-use levada_session::{Close, Connection};
+use levada_session::{Close, Connection, SessionError, first_record};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::dispatch;
@@ -21,6 +22,10 @@ use crate::running::Node;
 
 /// How long accepting pauses when the process has no file descriptor left.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long every handshake may keep its place, however many others wait for one: they wait in the
+/// kernel's queue meanwhile, where they cost next to nothing.
+const STAY: Duration = Duration::from_millis(50);
 
 /// Accepts until the node stops.
 pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
@@ -30,7 +35,12 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
             () = node.stopping() => return,
         };
         match accepted {
-            Ok((stream, address)) => begin(&node, stream, address),
+            Ok((stream, address)) => {
+                if node.half_open.make_room(node.limits.half_open).await {
+                    node.metrics.half_open_evicted.inc();
+                }
+                begin(&node, stream, address);
+            }
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection");
                 node.half_open.evict_oldest();
@@ -41,21 +51,24 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
 }
 
 fn begin(node: &Arc<Node>, stream: TcpStream, address: SocketAddr) {
-    let number = node.half_open.number();
-    let task = tokio::spawn(handshake(node.clone(), stream, address, number));
-    if node.half_open.enter(number, task.abort_handle(), node.limits.half_open) {
-        node.metrics.half_open_evicted.inc();
-    }
+    let (number, evicted) = node.half_open.enter();
+    tokio::spawn(handshake(node.clone(), stream, address, number, evicted));
     node.metrics.half_open.set(node.half_open.count());
 }
 
-/// One handshake; the connection goes on in a task of its own, so that this one can be ended.
-async fn handshake(node: Arc<Node>, stream: TcpStream, address: SocketAddr, number: u64) {
-    let result = match prepare_tcp(stream) {
-        Ok(stream) => {
-            levada_session::accept(Box::new(stream), &node.tls, Options::default()).await
-        }
-        Err(error) => Err(levada_session::SessionError::Link(error.to_string())),
+/// One handshake; the connection goes on in a task of its own.
+async fn handshake(
+    node: Arc<Node>,
+    stream: TcpStream,
+    address: SocketAddr,
+    number: u64,
+    evicted: oneshot::Receiver<()>,
+) {
+    let result = tokio::select! {
+        // Whoever has just finished stays, even if its place was given away at the same moment.
+        biased;
+        result = meet(&node, stream, number) => result,
+        _ = evicted => return,
     };
     node.half_open.leave(number);
     node.metrics.half_open.set(node.half_open.count());
@@ -69,6 +82,13 @@ async fn handshake(node: Arc<Node>, stream: TcpStream, address: SocketAddr, numb
             tracing::debug!(%address, %error, "handshake failed");
         }
     }
+}
+
+async fn meet(node: &Node, stream: TcpStream, number: u64) -> Result<Connection, SessionError> {
+    let stream = prepare_tcp(stream).map_err(|error| SessionError::Link(error.to_string()))?;
+    let caller = first_record(Box::new(stream)).await?;
+    node.half_open.speaks(number);
+    caller.accept(&node.tls, Options::default()).await
 }
 
 /// Serves the streams of one connection until it ends. Whoever is blocked gets no further than this,
@@ -90,6 +110,8 @@ async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAdd
             busy.fetch_sub(1, Ordering::Relaxed);
         });
     }
+    // It is gone only when the goodbye has left.
+    connection.flushed().await;
     node.connections.leave(place.number);
     node.metrics.connections.set(node.connections.count());
     tracing::debug!(%peer, "connection ended");
@@ -100,51 +122,94 @@ pub(crate) fn close_code(reason: Reason) -> u64 {
     Close::APPLICATION + reason as u64
 }
 
-/// Handshakes that have not finished, oldest first.
+/// Handshakes that have not finished.
 #[derive(Default)]
 pub(crate) struct HalfOpen(Mutex<HalfOpenTable>);
 
+/// By number, so the oldest is the first.
 #[derive(Default)]
 struct HalfOpenTable {
     next: u64,
-    tasks: VecDeque<(u64, AbortHandle)>,
+    /// Those that have not sent a whole record: they cost us little, and whoever sends them even less.
+    silent: BTreeMap<u64, HalfOpenPlace>,
+    /// Those that are further.
+    speaking: BTreeMap<u64, HalfOpenPlace>,
+}
+
+struct HalfOpenPlace {
+    since: Instant,
+    /// Dropped to end the handshake.
+    _end: oneshot::Sender<()>,
+}
+
+impl HalfOpenTable {
+    /// The oldest that has said nothing, or the oldest of all: one that has taken long is less likely
+    /// to be honest than one that has just come, and an honest one speaks at once.
+    fn oldest(&mut self) -> Option<OccupiedEntry<'_, u64, HalfOpenPlace>> {
+        self.silent.first_entry().or_else(|| self.speaking.first_entry())
+    }
+
+    fn len(&self) -> usize {
+        self.silent.len() + self.speaking.len()
+    }
+
+    /// Ends the oldest handshake if there are `limit`; true if one was ended. An error says how long
+    /// it may still keep its place.
+    fn make_room(&mut self, limit: usize) -> Result<bool, Duration> {
+        if self.len() < limit {
+            return Ok(false);
+        }
+        let Some(oldest) = self.oldest() else { return Ok(false) };
+        match STAY.checked_sub(oldest.get().since.elapsed()) {
+            Some(left) if !left.is_zero() => Err(left),
+            _ => {
+                oldest.remove();
+                Ok(true)
+            }
+        }
+    }
 }
 
 impl HalfOpen {
-    fn number(&self) -> u64 {
-        let mut table = lock(&self.0);
-        table.next += 1;
-        table.next
+    /// Waits for a place; true if another handshake had to be ended for it.
+    async fn make_room(&self, limit: usize) -> bool {
+        loop {
+            let outcome = lock(&self.0).make_room(limit);
+            match outcome {
+                Ok(ended) => return ended,
+                Err(left) => sleep(left).await,
+            }
+        }
     }
 
-    /// Enters a handshake; when there are too many, the oldest goes (true): one that has taken long is
-    /// less likely to be honest than one that has just come.
-    fn enter(&self, number: u64, task: AbortHandle, limit: usize) -> bool {
+    fn enter(&self) -> (u64, oneshot::Receiver<()>) {
+        let (end, evicted) = oneshot::channel();
         let mut table = lock(&self.0);
-        table.tasks.push_back((number, task));
-        if table.tasks.len() > limit {
-            // One that ended before it was entered could not leave by itself.
-            table.tasks.retain(|(_, task)| !task.is_finished());
+        table.next += 1;
+        let number = table.next;
+        table.silent.insert(number, HalfOpenPlace { since: Instant::now(), _end: end });
+        (number, evicted)
+    }
+
+    fn speaks(&self, number: u64) {
+        let mut table = lock(&self.0);
+        if let Some(place) = table.silent.remove(&number) {
+            table.speaking.insert(number, place);
         }
-        let full = table.tasks.len() > limit;
-        if full && let Some((_, oldest)) = table.tasks.pop_front() {
-            oldest.abort();
-        }
-        full
     }
 
     fn leave(&self, number: u64) {
-        lock(&self.0).tasks.retain(|(other, _)| *other != number);
+        let mut table = lock(&self.0);
+        table.silent.remove(&number);
+        table.speaking.remove(&number);
     }
 
     fn evict_oldest(&self) {
-        if let Some((_, oldest)) = lock(&self.0).tasks.pop_front() {
-            oldest.abort();
-        }
+        lock(&self.0).oldest().map(OccupiedEntry::remove);
     }
 
     fn count(&self) -> i64 {
-        i64::try_from(lock(&self.0).tasks.len()).unwrap_or(i64::MAX)
+        i64::try_from(lock(&self.0).len()).unwrap_or(i64::MAX)
     }
 }
 

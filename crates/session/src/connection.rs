@@ -3,15 +3,25 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use levada_channel::{Class, ClientConfig, Connection as Channel, Options, ServerConfig};
 use levada_core::{Framing, Identity};
 use levada_link::Link;
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
 
 use crate::driver::Driver;
 use crate::shared::Shared;
 use crate::{SessionError, Stream};
+
+/// How long a peer may take to its first whole record.
+const FIRST_RECORD: Duration = Duration::from_secs(5);
+/// More than the first flight of an honest client, in bytes.
+const FIRST_FLIGHT: usize = 2048;
+/// Type, version and length (RFC 8446 section 5.1), and the most bytes behind them (5.2).
+const RECORD_HEADER: usize = 5;
+const RECORD_PAYLOAD: usize = 16384 + 256;
 
 /// An encrypted connection to one peer. Clones share it; it closes when the last clone and the last
 /// stream are gone.
@@ -53,7 +63,7 @@ pub async fn connect(
     options: Options,
 ) -> Result<Connection, SessionError> {
     let channel = Channel::client(config, expected, options, Instant::now())?;
-    establish(link, channel).await
+    establish(link, channel, Vec::new()).await
 }
 
 /// Accepts a connection over `link`. Any identity may finish the handshake: what it may do is for the
@@ -66,14 +76,72 @@ pub async fn accept(
     config: &ServerConfig,
     options: Options,
 ) -> Result<Connection, SessionError> {
-    let channel = Channel::server(config, options, Instant::now())?;
-    establish(link, channel).await
+    first_record(link).await?.accept(config, options).await
 }
 
-async fn establish(link: Box<dyn Link>, channel: Channel) -> Result<Connection, SessionError> {
+/// Somebody who has connected and begun to speak; nothing was computed for it yet.
+pub struct Caller {
+    link: Box<dyn Link>,
+    bytes: Vec<u8>,
+    since: Instant,
+}
+
+/// Waits for a peer's first record, which holds the whole first flight of an honest one. Until it is
+/// there, a peer costs its socket and a small buffer, and no cryptography.
+///
+/// # Errors
+/// What failed; [`levada_channel::Error::HandshakeTimeout`] if it takes more than 5 s.
+pub async fn first_record(mut link: Box<dyn Link>) -> Result<Caller, SessionError> {
+    let since = Instant::now();
+    let read = timeout(FIRST_RECORD, read_record(link.as_mut())).await;
+    let bytes = read.map_err(|_| levada_channel::Error::HandshakeTimeout)??;
+    Ok(Caller { link, bytes, since })
+}
+
+/// Reads until one whole record is there, or something that can be none.
+async fn read_record(link: &mut dyn Link) -> Result<Vec<u8>, SessionError> {
+    let mut bytes = Vec::with_capacity(FIRST_FLIGHT);
+    let mut wanted = RECORD_HEADER;
+    while bytes.len() < wanted {
+        bytes.reserve_exact(wanted - bytes.len());
+        let read = link.read_buf(&mut bytes).await;
+        if read.map_err(|error| SessionError::Link(error.to_string()))? == 0 {
+            return Err(levada_channel::Error::Truncated.into());
+        }
+        if let Some(&[_, _, _, high, low]) = bytes.first_chunk() {
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            // A longer one is refused by its header.
+            wanted = RECORD_HEADER + if length <= RECORD_PAYLOAD { length } else { 0 };
+        }
+    }
+    Ok(bytes)
+}
+
+impl Caller {
+    /// Goes on with the handshake; see [`accept`].
+    ///
+    /// # Errors
+    /// What failed; the peer was told if the protocol allows it.
+    pub async fn accept(
+        self,
+        config: &ServerConfig,
+        options: Options,
+    ) -> Result<Connection, SessionError> {
+        // Its time runs since it connected.
+        let channel = Channel::server(config, options, self.since)?;
+        establish(self.link, channel, self.bytes).await
+    }
+}
+
+/// `received` are bytes of the link that were read before.
+async fn establish(
+    link: Box<dyn Link>,
+    channel: Channel,
+    received: Vec<u8>,
+) -> Result<Connection, SessionError> {
     let shared = Shared::new(channel);
     let handle = Arc::new(Handle(shared.clone()));
-    tokio::spawn(Driver::new(shared.clone(), link));
+    tokio::spawn(Driver::new(shared.clone(), link, received));
     let (peer, resumed) = poll_fn(|cx| {
         let mut state = shared.lock();
         if let Some(error) = &state.ended {
@@ -159,6 +227,26 @@ impl Connection {
         state.channel.close(code, reason);
         state.dispatch_events();
         state.wake_driver();
+    }
+
+    /// Waits until everything that will ever leave has been handed to the link: after [`Self::close`],
+    /// what a process waits for before it ends.
+    pub async fn flushed(&self) {
+        let shared = self.handle.shared();
+        poll_fn(|cx| {
+            let mut state = shared.lock();
+            if state.flushed {
+                return Poll::Ready(());
+            }
+            state.watcher_sleeps(cx.waker());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Streams that are in use at this end.
+    pub fn streams(&self) -> usize {
+        self.handle.0.lock().streams
     }
 
     /// Replaces this side's sending key now, and asks the peer to replace its own (RFC 8446 4.6.3).

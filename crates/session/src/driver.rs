@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use crate::SessionError;
+use crate::rate::Rate;
 use crate::shared::Shared;
 
 /// Bytes asked of the link at once, at first: more than the longest record (RFC 8446 5.2). A peer
@@ -19,15 +20,12 @@ use crate::shared::Shared;
 const FIRST_READ: usize = 18 * 1024;
 /// The most that it grows to, for peers that fill it.
 const LARGEST_READ: usize = 16 * FIRST_READ;
+/// A read that leaves so much room says that the peer is not busy.
+const SMALL_READ: usize = 4 * 1024;
 /// How long the last bytes of an ended connection may take to leave.
 const LINGER: Duration = Duration::from_secs(2);
 /// Rounds in one poll before other tasks get their turn.
 const ROUNDS: usize = 16;
-/// While an interactive stream exists, the link holds this many microseconds' worth of unsent bytes…
-const UNSENT_MICROS: u64 = 2_000;
-/// …but at least this many bytes.
-const UNSENT_FLOOR: u64 = 16 * 1024;
-
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     link: Box<dyn Link>,
@@ -40,6 +38,8 @@ pub(crate) struct Driver {
     timer: Pin<Box<Sleep>>,
     armed: Option<Instant>,
     linger_until: Option<Instant>,
+    /// The last byte has left.
+    flushed: bool,
     rate: Rate,
 }
 
@@ -52,19 +52,27 @@ enum Progress {
 }
 
 impl Driver {
-    pub(crate) fn new(shared: Arc<Shared>, link: Box<dyn Link>) -> Self {
-        Self {
+    /// `input` are bytes that were read from the link before.
+    pub(crate) fn new(shared: Arc<Shared>, link: Box<dyn Link>, mut input: Vec<u8>) -> Self {
+        let filled = input.len();
+        input.resize(FIRST_READ.max(filled), 0);
+        let mut driver = Self {
             shared,
             link,
-            input: vec![0; FIRST_READ],
-            filled: 0,
+            input,
+            filled,
             output: Vec::new(),
             sent: 0,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             armed: None,
             linger_until: None,
+            flushed: false,
             rate: Rate::new(),
+        };
+        if filled > 0 {
+            driver.deliver();
         }
+        driver
     }
 
     /// Writes what the channel has sealed until it has no more or the link is full.
@@ -93,7 +101,26 @@ impl Driver {
                 Progress::Moved
             }
             Poll::Ready(Ok(_)) => self.link_failed(&io::ErrorKind::WriteZero.into()),
-            Poll::Ready(Err(error)) => self.link_failed(&error),
+            Poll::Ready(Err(error)) => {
+                self.hear_out(cx);
+                self.link_failed(&error)
+            }
+        }
+    }
+
+    /// The peer has left. What it said before says more than a broken pipe: that it closed, and why.
+    fn hear_out(&mut self, cx: &mut Context<'_>) {
+        loop {
+            let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
+            let read = Pin::new(&mut self.link).poll_read(cx, &mut buffer);
+            let length = buffer.filled().len();
+            if !matches!(read, Poll::Ready(Ok(()))) || length == 0 {
+                return;
+            }
+            self.filled += length;
+            if self.deliver() != Progress::Moved {
+                return;
+            }
         }
     }
 
@@ -117,12 +144,13 @@ impl Driver {
         state.dispatch_events();
         match result {
             Ok(consumed) => {
+                let connected = state.connected;
                 drop(state);
-                let was_full = self.filled == self.input.len();
-                self.input.copy_within(consumed..self.filled, 0);
+                let read = self.filled;
+                self.input.copy_within(consumed..read, 0);
                 self.filled -= consumed;
-                if was_full && self.input.len() < LARGEST_READ {
-                    self.input.resize(self.input.len() * 4, 0);
+                if connected {
+                    self.fit_input(read);
                 }
                 Progress::Moved
             }
@@ -130,6 +158,17 @@ impl Driver {
                 state.end(error_of(error));
                 Progress::Over
             }
+        }
+    }
+
+    /// Grows the buffer for a peer that fills it, and gives it back when little comes.
+    fn fit_input(&mut self, read: usize) {
+        let length = self.input.len();
+        if read == length && length < LARGEST_READ {
+            self.input.resize(length * 4, 0);
+        } else if self.filled == 0 && read < SMALL_READ && length > FIRST_READ {
+            self.input.truncate(FIRST_READ);
+            self.input.shrink_to_fit();
         }
     }
 
@@ -143,8 +182,11 @@ impl Driver {
     }
 
     fn link_failed(&mut self, error: &io::Error) -> Progress {
-        self.shared.lock().end(SessionError::Link(error.to_string()));
-        // Nothing more can leave.
+        let mut state = self.shared.lock();
+        state.end(SessionError::Link(error.to_string()));
+        // The channel must know that nothing more comes; why, is said already.
+        let _ = state.channel.receive_end(Instant::now());
+        drop(state);
         self.linger_until = Some(Instant::now());
         self.sent = self.output.len();
         Progress::Over
@@ -184,30 +226,57 @@ impl Driver {
         }
     }
 
-    /// The connection is over: send what is still sealed (a close, an alert), for a bounded time.
+    /// The connection is over: send what is still sealed (a close, an alert), then read on until the
+    /// peer has ended too. A socket that is closed with unread input would throw away what was sent.
     fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // A peer that never finished its handshake is owed one try, and no socket for longer than that.
         let linger = if self.shared.lock().connected { LINGER } else { Duration::ZERO };
         let until = *self.linger_until.get_or_insert_with(|| Instant::now() + linger);
-        loop {
+        while !self.flushed {
             match self.poll_output(cx) {
-                Progress::Moved if Instant::now() < until => {}
-                Progress::Moved | Progress::Over => return Poll::Ready(()),
+                Progress::Moved if Instant::now() < until => {
+                    // Slow is not dead: whoever takes bytes gets time for the next ones.
+                    self.linger_until = Some(Instant::now() + linger);
+                }
                 Progress::Waiting if self.sent < self.output.len() => {
-                    if Instant::now() >= until {
-                        return Poll::Ready(());
-                    }
-                    self.timer.as_mut().reset(until.into());
-                    if self.timer.as_mut().poll(cx).is_pending() {
-                        return Poll::Pending;
-                    }
+                    return self.poll_until(until, cx);
                 }
                 Progress::Waiting => {
                     let _ = Pin::new(&mut self.link).poll_shutdown(cx);
-                    return Poll::Ready(());
+                    self.flushed = true;
+                    self.shared.lock().flushed();
                 }
+                Progress::Moved | Progress::Over => return Poll::Ready(()),
             }
         }
+        self.poll_discard(until, cx)
+    }
+
+    fn poll_discard(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..ROUNDS {
+            let mut buffer = ReadBuf::new(&mut self.input);
+            match Pin::new(&mut self.link).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() && Instant::now() < until => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return self.poll_until(until, cx),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn poll_until(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        self.timer.as_mut().reset(until.into());
+        self.timer.as_mut().poll(cx)
+    }
+}
+
+/// However the task ends, nobody waits for it any longer.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.end(SessionError::Closed);
+        state.flushed();
     }
 }
 
@@ -242,48 +311,5 @@ fn error_of(error: levada_channel::Error) -> SessionError {
             SessionError::WrongPeer { expected, presented }
         }
         other => SessionError::Channel(other),
-    }
-}
-
-/// How fast the link takes bytes, and the limit on unsent bytes that follows from it.
-struct Rate {
-    since: Instant,
-    bytes: u64,
-    bytes_per_second: u64,
-    limit: Option<u32>,
-}
-
-impl Rate {
-    fn new() -> Self {
-        Self { since: Instant::now(), bytes: 0, bytes_per_second: 0, limit: None }
-    }
-
-    fn sent(&mut self, length: usize) {
-        self.bytes += length as u64;
-        let elapsed = self.since.elapsed();
-        if elapsed < Duration::from_millis(50) {
-            return;
-        }
-        let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX).max(1);
-        let measured = self.bytes.saturating_mul(1_000_000) / micros;
-        self.bytes_per_second = (self.bytes_per_second * 3 + measured) / 4;
-        self.bytes = 0;
-        self.since = Instant::now();
-    }
-
-    /// Tells the link when the limit has changed by more than a quarter.
-    fn limit_unsent(&mut self, link: &dyn Link, interactive: bool) {
-        let wanted = interactive.then(|| {
-            let bytes = self.bytes_per_second.saturating_mul(UNSENT_MICROS) / 1_000_000;
-            u32::try_from(bytes.max(UNSENT_FLOOR)).unwrap_or(u32::MAX)
-        });
-        let near = match (self.limit, wanted) {
-            (Some(set), Some(wanted)) => set.abs_diff(wanted) <= set / 4,
-            (set, wanted) => set == wanted,
-        };
-        if !near {
-            link.limit_unsent(wanted);
-            self.limit = wanted;
-        }
     }
 }

@@ -4,11 +4,12 @@
 mod connection;
 mod driver;
 mod error;
+mod rate;
 mod shared;
 mod stream;
 pub mod testing;
 
-pub use connection::{Connection, accept, connect};
+pub use connection::{Caller, Connection, accept, connect, first_record};
 pub use error::{SessionError, StreamError};
 pub use levada_channel::{Class, ClientConfig, Close, Options, ServerConfig};
 pub use stream::{ReceiveHalf, SendHalf, Stream, StreamAborter};

@@ -17,7 +17,11 @@ pub(crate) struct State {
     /// Set once, when the connection is over; every operation returns it from then on.
     pub(crate) ended: Option<SessionError>,
     pub(crate) connected: bool,
-    /// Interactive streams with a handle.
+    /// The last byte that will ever leave has left.
+    pub(crate) flushed: bool,
+    /// Streams with a handle.
+    pub(crate) streams: usize,
+    /// Those of them that are interactive.
     pub(crate) interactive: usize,
     readers: HashMap<StreamId, Waker>,
     writers: HashMap<StreamId, Waker>,
@@ -33,6 +37,8 @@ impl Shared {
             channel,
             ended: None,
             connected: false,
+            flushed: false,
+            streams: 0,
             interactive: 0,
             readers: HashMap::new(),
             writers: HashMap::new(),
@@ -123,6 +129,20 @@ impl State {
             waker.wake();
         }
         self.wake_driver();
+    }
+
+    pub(crate) fn flushed(&mut self) {
+        self.flushed = true;
+        self.wake_watchers();
+    }
+
+    /// Gives a stream up in both directions and tells the tasks that wait on it.
+    pub(crate) fn reset(&mut self, id: StreamId, code: u64) {
+        self.channel.reset(id, code);
+        self.dispatch_events();
+        wake(self.readers.remove(&id));
+        wake(self.writers.remove(&id));
+        self.kick();
     }
 
     pub(crate) fn timeout(&self) -> Option<Instant> {

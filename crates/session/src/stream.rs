@@ -2,9 +2,11 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 
 use levada_channel::{Class, Read, StreamError as ChannelError, StreamId};
+
+use tokio::task::coop::poll_proceed;
 
 use crate::connection::Handle;
 use crate::shared::State;
@@ -23,11 +25,15 @@ pub struct Stream {
 pub struct SendHalf {
     core: Arc<Core>,
     finished: bool,
+    /// A part of a message was taken and its sending was given up: nothing may follow it.
+    torn: bool,
 }
 
 /// The receiving direction.
 pub struct ReceiveHalf {
     core: Arc<Core>,
+    /// What came of a message whose receiving was given up.
+    partial: Vec<u8>,
 }
 
 struct Core {
@@ -42,6 +48,7 @@ const DROPPED: u64 = 0;
 impl Drop for Core {
     fn drop(&mut self) {
         let mut state = self.handle.shared().lock();
+        state.streams -= 1;
         state.interactive -= usize::from(self.interactive);
         state.forget(self.id);
     }
@@ -49,10 +56,7 @@ impl Drop for Core {
 
 impl Core {
     fn reset(&self, code: u64) {
-        let mut state = self.handle.shared().lock();
-        state.channel.reset(self.id, code);
-        state.dispatch_events();
-        state.kick();
+        self.handle.shared().lock().reset(self.id, code);
     }
 
     /// Why the channel refused, with the reason of the connection's end if that is it.
@@ -79,11 +83,12 @@ impl StreamAborter {
 impl Stream {
     pub(crate) fn new(handle: Arc<Handle>, state: &mut State, id: StreamId) -> Self {
         let interactive = state.channel.class(id) == Some(Class::Interactive);
+        state.streams += 1;
         state.interactive += usize::from(interactive);
         let core = Arc::new(Core { handle, id, interactive });
         Self {
-            send: SendHalf { core: core.clone(), finished: false },
-            receive: ReceiveHalf { core },
+            send: SendHalf { core: core.clone(), finished: false, torn: false },
+            receive: ReceiveHalf { core, partial: Vec::new() },
         }
     }
 
@@ -146,27 +151,39 @@ impl SendHalf {
         self.write(message, true).await
     }
 
-    /// Sends a part of a message, and its end if `end`. A message may have any length.
+    /// Sends a part of a message, and its end if `end`. A message may have any length. If the future is
+    /// dropped when a piece of the part has been taken already, the stream cannot be used further.
     ///
     /// # Errors
     /// [`StreamError`] if the stream or the connection ended.
     pub async fn write(&mut self, part: &[u8], end: bool) -> Result<(), StreamError> {
+        if self.torn {
+            self.reset(DROPPED);
+            return Err(StreamError::Finished);
+        }
         let mut written = 0;
+        let (core, torn) = (&self.core, &mut self.torn);
         poll_fn(|cx| {
-            let mut state = self.core.handle.shared().lock();
+            let coop = ready!(poll_proceed(cx));
+            let mut state = core.handle.shared().lock();
             loop {
                 let rest = &part[written..];
-                match state.channel.write(self.core.id, rest, end) {
+                match state.channel.write(core.id, rest, end) {
                     Ok(Some(length)) if length == rest.len() => {
                         state.kick();
+                        *torn = false;
+                        coop.made_progress();
                         return Poll::Ready(Ok(()));
                     }
-                    Ok(Some(length)) => written += length,
+                    Ok(Some(length)) => {
+                        written += length;
+                        *torn = true;
+                    }
                     Ok(None) => {
                         if let Some(ended) = &state.ended {
                             return Poll::Ready(Err(ended.clone().into()));
                         }
-                        state.writer_sleeps(self.core.id, cx.waker());
+                        state.writer_sleeps(core.id, cx.waker());
                         state.kick();
                         return Poll::Pending;
                     }
@@ -192,7 +209,10 @@ impl SendHalf {
                 state.kick();
                 Ok(())
             }
-            Err(error) => Err(Core::error(&state, error)),
+            Err(error) => {
+                state.kick();
+                Err(Core::error(&state, error))
+            }
         }
     }
 
@@ -217,8 +237,10 @@ impl ReceiveHalf {
     /// # Errors
     /// [`StreamError::TooLong`] if it has more than `max` bytes; otherwise what ended the stream.
     pub async fn receive(&mut self, max: usize) -> Result<Option<Vec<u8>>, StreamError> {
-        let mut message = Vec::new();
-        Ok(self.receive_into(&mut message, max).await?.then_some(message))
+        if !receive_into(&self.core, &mut self.partial, max).await? {
+            return Ok(None);
+        }
+        Ok(Some(std::mem::take(&mut self.partial)))
     }
 
     /// Appends the next message to `buffer`; false once the peer has finished. If the future is
@@ -231,32 +253,7 @@ impl ReceiveHalf {
         buffer: &mut Vec<u8>,
         max: usize,
     ) -> Result<bool, StreamError> {
-        poll_fn(|cx| {
-            let mut state = self.core.handle.shared().lock();
-            loop {
-                let start = buffer.len();
-                // One byte more than allowed, to see that a message is too long.
-                let room = PART.min((max + 1).saturating_sub(start));
-                buffer.resize(start + room, 0);
-                let read = state.channel.read(self.core.id, &mut buffer[start..]);
-                let length = if let Ok(Read::Data { len, .. }) = read { len } else { 0 };
-                buffer.truncate(start + length);
-                match read {
-                    Ok(Read::Data { .. }) if buffer.len() > max => {
-                        return Poll::Ready(Err(StreamError::TooLong(max)));
-                    }
-                    Ok(Read::Data { end: true, .. }) => {
-                        state.kick();
-                        return Poll::Ready(Ok(true));
-                    }
-                    Ok(Read::Data { .. }) => {}
-                    Ok(Read::Finished) => return Poll::Ready(Ok(false)),
-                    Ok(Read::Blocked) => return self.sleep(&mut state, cx),
-                    Err(error) => return Poll::Ready(Err(Core::error(&state, error))),
-                }
-            }
-        })
-        .await
+        receive_into(&self.core, buffer, max).await
     }
 
     /// Reads a part of a message into `buffer` (not empty): its length, and whether the message ends with it.
@@ -266,31 +263,62 @@ impl ReceiveHalf {
     /// [`StreamError`] if the stream or the connection ended.
     pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(usize, bool)>, StreamError> {
         poll_fn(|cx| {
+            let coop = ready!(poll_proceed(cx));
             let mut state = self.core.handle.shared().lock();
             match state.channel.read(self.core.id, buffer) {
                 Ok(Read::Data { len, end }) => {
                     state.kick();
+                    coop.made_progress();
                     Poll::Ready(Ok(Some((len, end))))
                 }
                 Ok(Read::Finished) => Poll::Ready(Ok(None)),
-                Ok(Read::Blocked) => self.sleep(&mut state, cx),
+                Ok(Read::Blocked) => sleep(&self.core, &mut state, cx),
                 Err(error) => Poll::Ready(Err(Core::error(&state, error))),
             }
         })
         .await
     }
+}
 
-    /// Nothing is here to be read: waits for more, unless the connection is over and nothing can come.
-    fn sleep<T>(
-        &self,
-        state: &mut State,
-        cx: &std::task::Context<'_>,
-    ) -> Poll<Result<T, StreamError>> {
-        if let Some(ended) = &state.ended {
-            return Poll::Ready(Err(ended.clone().into()));
+async fn receive_into(core: &Core, buffer: &mut Vec<u8>, max: usize) -> Result<bool, StreamError> {
+    poll_fn(|cx| {
+        let coop = ready!(poll_proceed(cx));
+        let mut state = core.handle.shared().lock();
+        loop {
+            let start = buffer.len();
+            // One byte more than allowed, to see that a message is too long.
+            let room = PART.min(max.saturating_add(1).saturating_sub(start));
+            buffer.resize(start + room, 0);
+            let read = state.channel.read(core.id, &mut buffer[start..]);
+            let length = if let Ok(Read::Data { len, .. }) = read { len } else { 0 };
+            buffer.truncate(start + length);
+            match read {
+                Ok(Read::Data { .. }) if buffer.len() > max => {
+                    // Its rest must not be taken for another message.
+                    state.reset(core.id, DROPPED);
+                    return Poll::Ready(Err(StreamError::TooLong(max)));
+                }
+                Ok(Read::Data { end: true, .. }) => {
+                    state.kick();
+                    coop.made_progress();
+                    return Poll::Ready(Ok(true));
+                }
+                Ok(Read::Data { .. }) => {}
+                Ok(Read::Finished) => return Poll::Ready(Ok(false)),
+                Ok(Read::Blocked) => return sleep(core, &mut state, cx),
+                Err(error) => return Poll::Ready(Err(Core::error(&state, error))),
+            }
         }
-        state.reader_sleeps(self.core.id, cx.waker());
-        state.kick();
-        Poll::Pending
+    })
+    .await
+}
+
+/// Nothing is here to be read: waits for more, unless the connection is over and nothing can come.
+fn sleep<T>(core: &Core, state: &mut State, cx: &Context<'_>) -> Poll<Result<T, StreamError>> {
+    if let Some(ended) = &state.ended {
+        return Poll::Ready(Err(ended.clone().into()));
     }
+    state.reader_sleeps(core.id, cx.waker());
+    state.kick();
+    Poll::Pending
 }

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -118,6 +119,21 @@ impl Home {
 
     pub fn identity(&self) -> String {
         self.run("id").ok()
+    }
+
+    /// Runs `levada` with a passphrase in its environment.
+    pub fn with_passphrase(&self, passphrase: &str, line: &str) -> Ran {
+        let mut command = self.command(line.split_whitespace());
+        command.env("LEVADA_PASSPHRASE", passphrase).output().unwrap().into()
+    }
+
+    /// A home with the same files, as somebody has it who copied them.
+    pub fn copy(&self) -> Self {
+        let copy = Self::new();
+        let files = format!("{}/.", self.path().display());
+        let copied = Command::new("cp").args(["-a", &files]).arg(copy.path()).status().unwrap();
+        assert!(copied.success());
+        copy
     }
 
     /// Starts a node of this home on free ports of loopback.
@@ -238,6 +254,13 @@ impl Drop for Node<'_> {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// An address of loopback that no other test uses, so that a port stays free there between two runs.
+pub fn own_loopback() -> String {
+    static NEXT: AtomicU8 = AtomicU8::new(2);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    format!("127.{high}.{low}.{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Waits until `holds`, or says what did not come.

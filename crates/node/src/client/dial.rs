@@ -36,11 +36,35 @@ impl Client {
         {
             return Ok(connection.clone());
         }
-        let connection = self.dial_or_follow(target, framing).await?;
-        self.announce_successions(&connection).await?;
+        self.refuse_dead(&target.identity)?;
+        let connection = self.connection_of_its_own(target, framing).await?;
         if framing == Framing::Auto {
             self.connections().insert(connection.peer(), connection.clone());
         }
+        Ok(connection)
+    }
+
+    /// Whoever still has a key that was rotated away is not the node that it was.
+    fn refuse_dead(&self, identity: &Identity) -> Result<(), ClientError> {
+        match self.known.successor(identity).map_err(ClientError::local)? {
+            Some(new) => Err(ClientError::Denied(format!(
+                "the key {identity} was rotated away; {new} has taken its place"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// A new connection, by resumption where a ticket is at hand.
+    ///
+    /// # Errors
+    /// As for [`Self::connection`].
+    pub async fn connection_of_its_own(
+        &self,
+        target: &Target,
+        framing: Framing,
+    ) -> Result<Connection, ClientError> {
+        let connection = self.dial_or_follow(target, framing).await?;
+        self.announce_successions(&connection).await?;
         Ok(connection)
     }
 

@@ -73,8 +73,13 @@ impl Client {
     /// [`ClientError::Denied`] says which rule stands against it.
     pub async fn connect(&self, capability: &Capability) -> Result<Running, ClientError> {
         let framing = framing_of(capability.params())?;
-        let connection = self.connection(&self.target_of(capability)?, framing).await?;
+        let target = self.target_of(capability)?;
         let class = if capability.params().value("pty").is_some() { Class::Interactive } else { Class::Bulk };
+        let mut connection = self.connection(&target, framing).await?;
+        if class == Class::Bulk && framing == Framing::Auto && connection.streams() > 0 {
+            // Bulk does not share with what runs already: a lost packet of one would hold up the other.
+            connection = self.connection_of_its_own(&target, framing).await?;
+        }
         let mut stream = connection.open(class)?;
         let presentation = present(&connection, capability, Right::Connect)?;
         let Answer::Started(started) =

@@ -97,18 +97,22 @@ impl<'a> Section<'a> {
     }
 
     /// Every key below this table and its line: outer before inner, in the order of the file.
-    pub(super) fn places(&self) -> Vec<(String, usize)> {
+    pub(super) fn places(&self) -> Vec<Place> {
         let mut places = Vec::new();
         let mut tables = vec![self.table];
         while let Some(table) = tables.pop() {
             for (key, value) in table {
-                places.push((key.get_ref().to_string(), self.document.line(key.span().start)));
+                places.push(Place {
+                    key: key.get_ref().to_string(),
+                    line: self.document.line(key.span().start),
+                    text: value.get_ref().as_str().map(str::to_owned),
+                });
                 let items = value.get_ref().as_array().into_iter().flatten();
                 tables.extend(value.get_ref().as_table());
                 tables.extend(items.filter_map(|item| item.get_ref().as_table()));
             }
         }
-        places.sort_by_key(|(_, line)| *line);
+        places.sort_by_key(|place| place.line);
         places
     }
 
@@ -124,6 +128,17 @@ impl<'a> Section<'a> {
 
 fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// Where a key stands, for errors of those who do not see the document.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Place {
+    /// The key, without its tables.
+    pub(super) key: String,
+    /// From 1.
+    pub(super) line: usize,
+    /// Its value, if that is a text.
+    pub(super) text: Option<String>,
 }
 
 /// A value, its key and where it stands.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::reader::{self, Section, Value};
+use super::reader::{self, Place, Section, Value};
 use super::{ConfigError, read_file};
 
 const NAME: &str =
@@ -21,7 +21,7 @@ pub struct ServiceSource {
     /// The line on which the definition begins.
     pub line: usize,
     /// The line of every key, nested ones too.
-    places: Vec<(String, usize)>,
+    places: Vec<Place>,
 }
 
 impl ServiceSource {
@@ -41,17 +41,42 @@ impl ServiceSource {
         reader::parse(file, text, Self::read)
     }
 
-    /// An error about this definition, from whoever builds the service and knows no places. If the
-    /// message names a key of the definition in backticks, the error is about that key.
+    /// An error about this definition, from whoever builds the service and knows no places. If there
+    /// is no `key` but the message names one in backticks, the error is about that one.
     pub fn wrong(&self, key: &str, message: impl Into<String>) -> ConfigError {
         let message = message.into();
-        let place = |key: &str| self.places.iter().find(|(known, _)| known == key);
-        let named = message.split('`').skip(1).step_by(2).find_map(place);
-        let (key, line) = match place(key).or(named) {
-            Some((key, line)) => (key.clone(), *line),
-            None => (key.to_owned(), self.line),
+        let known = self.line_of(key).map(|line| (key, line));
+        let named = || {
+            let named = message.split('`').skip(1).step_by(2);
+            named.filter_map(|name| Some((name, self.line_of(name)?))).next()
         };
-        ConfigError::Wrong { file: self.file.clone(), line, key, message }
+        let (key, line) = known.or_else(named).unwrap_or((key, self.line));
+        ConfigError::Wrong { file: self.file.clone(), line, key: key.to_owned(), message }
+    }
+
+    /// As [`Self::wrong`], about the `key` whose value is `text`.
+    pub fn wrong_text(&self, key: &str, text: &str, message: impl Into<String>) -> ConfigError {
+        let is_it = |place: &&Place| place.key == key && place.text.as_deref() == Some(text);
+        match self.places.iter().find(is_it) {
+            Some(place) => ConfigError::Wrong {
+                file: self.file.clone(),
+                line: place.line,
+                key: key.to_owned(),
+                message: message.into(),
+            },
+            None => self.wrong(key, message),
+        }
+    }
+
+    /// The line of a key, with its tables in front or not; that of its first table if several tables
+    /// have such a key.
+    fn line_of(&self, key: &str) -> Option<usize> {
+        let last = key.rsplit('.').next()?;
+        let mut found = self.places.iter().filter(|place| place.key == last);
+        match (found.next(), found.next()) {
+            (Some(_), Some(_)) if last != key => self.line_of(key.split('.').next()?),
+            (first, _) => first.map(|place| place.line),
+        }
     }
 
     pub(super) fn read(section: &Section<'_>) -> Result<Self, ConfigError> {

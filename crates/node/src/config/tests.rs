@@ -109,7 +109,7 @@ fn broken_toml_and_repeated_services_are_refused() {
     let two = "[[service]]\nname = \"a\"\ntype = \"echo\"\n";
     refused(
         &two.repeat(2),
-        "config.toml:4: key `service[1].name`: the service `a` is already on line 1",
+        "config.toml:5: key `service[1].name`: the service `a` is already on line 1",
     );
 }
 
@@ -123,6 +123,9 @@ fn a_service_file_has_the_same_reader() {
     let wrong = |key, message: &str| service.wrong(key, message).to_string();
     assert_eq!(wrong("service", "no `cat`"), "exec.toml:1: key `service`: no `cat`");
     assert_eq!(wrong("service", "bad `program`"), "exec.toml:5: key `program`: bad `program`");
+    assert_eq!(wrong("service", "in `command.program`").split(": key").next(), Some("exec.toml:5"));
+    let text = service.wrong_text("program", "uname", "none").to_string();
+    assert_eq!(text, "exec.toml:5: key `program`: none");
     assert_eq!(wrong("name", "twice"), "exec.toml:1: key `name`: twice");
     let error = ServiceSource::parse(file, "name = \"a/b\"\ntype = \"x\"").unwrap_err().to_string();
     assert!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use levada_capability::{Invitation, SessionId};
 use levada_core::wire::Reason;
-use levada_core::SystemRandom;
+use levada_core::{Identity, SystemRandom};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -98,13 +98,14 @@ async fn act(node: &Arc<Node>, request: Request) -> Acted {
         _ => None,
     };
     let result = match request {
-        Request::Status => Ok(status(node)),
+        Request::Status => status(node).await,
         Request::Stop => Ok(json!({ "process": std::process::id() })),
         Request::Restore { .. } => Ok(json!({})),
         Request::Sessions { limit } => sessions(node, limit).await,
         Request::Log { limit } => log(node, limit).await,
         Request::Invite { service, expires_secs } => invite(node, service, expires_secs).await,
         Request::RevokeSession { session } => revoke(node, &session).await,
+        Request::Disallow { identity } => disallow(node, &identity).await,
         Request::Snapshot { to } => {
             on_store(node, move |store| store.snapshot(&to).map(|()| json!({}))).await
         }
@@ -121,8 +122,11 @@ async fn act(node: &Arc<Node>, request: Request) -> Acted {
     (result, ending)
 }
 
-fn status(node: &Node) -> Value {
-    json!({
+async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
+    let clock = node.clock.now();
+    let now = node.with_store(move |store| store.now_at_least(clock)).await;
+    let now = now.map_err(|error| refused(120, &error))?;
+    Ok(json!({
         "name": node.name,
         "identity": node.identity().to_string(),
         "process": std::process::id(),
@@ -134,7 +138,9 @@ fn status(node: &Node) -> Value {
         "services": node.services.keys().collect::<Vec<_>>(),
         "running_sessions": node.live.count(),
         "connections": node.connections.count(),
-    })
+        "time": now.time.0,
+        "clock_jumped": now.jumped,
+    }))
 }
 
 async fn sessions(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
@@ -224,6 +230,18 @@ async fn revoke(node: &Arc<Node>, session: &str) -> Result<Value, Reply> {
         }
         Err(EndError::Store(error)) => Err(refused(120, &error)),
     }
+}
+
+async fn disallow(node: &Arc<Node>, identity: &str) -> Result<Value, Reply> {
+    let identity: Identity = identity.parse().map_err(|error| refused(2, &error))?;
+    let now = node.clock.now();
+    // Tickets of before the change must not carry anything over it.
+    node.tls.forget_sessions();
+    on_store(node, move |store| {
+        let was_allowed = store.disallow(&identity, now)?;
+        Ok(json!({ "was_allowed": was_allowed }))
+    })
+    .await
 }
 
 async fn rotate_key(node: &Arc<Node>) -> Result<Value, Reply> {

@@ -106,8 +106,10 @@ async fn run(
         end_from_outside(&aborter, reason)
     };
     tokio::select! {
-        result = service => ended(asker, result),
+        // A node that stops ends sessions and connections at almost the same moment: the cause counts.
+        biased;
         outcome = from_outside => outcome,
+        result = service => ended(asker, result),
         _ = asker.connection.closed() => "the client went away",
     }
 }

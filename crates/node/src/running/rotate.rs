@@ -40,6 +40,8 @@ fn complete(
     let succession = Succession::sign(old, &new.identity(), now);
     let known = Known::open(&home.known_db()).map_err(UpError::of)?;
     known.add_succession(&succession).map_err(UpError::of)?;
+    // A node is pinned in its own home, too.
+    known.follow(&succession).map_err(UpError::of)?;
     store.succeed(&succession, now).map_err(UpError::of)?;
     store.invalidate_sessions("the node's key was rotated", now).map_err(UpError::of)?;
     home.adopt_staged_key().map_err(UpError::of)

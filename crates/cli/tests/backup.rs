@@ -1,0 +1,216 @@
+//! Backup and restore with real processes, while the node runs and while it does not.
+
+#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::{Home, Node, Ran, eventually, own_loopback};
+
+const CONFIG: &str = "name = \"well\"\nsession_expires = \"2h\"\n";
+
+/// A node with something of everything that a backup holds, and a guest.
+struct Scene {
+    home: Home,
+    alice: Home,
+    /// A node that the home has pinned.
+    other: Home,
+    folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let home = Home::new();
+        std::fs::write(home.path().join("config.toml"), CONFIG).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        Self { home, alice: Home::new(), other: Home::new(), folder }
+    }
+
+    fn file(&self) -> String {
+        self.folder.path().join("home.age").display().to_string()
+    }
+
+    fn backup(&self) -> Ran {
+        self.home.with_passphrase("open sesame", &format!("backup {}", self.file()))
+    }
+
+    fn restore(&self, passphrase: &str) -> Ran {
+        self.home.with_passphrase(passphrase, &format!("restore {}", self.file()))
+    }
+
+    /// Fills the home, and gives what the backup must not revive: a capability and an invitation.
+    fn fill(&self, node: &Node<'_>, other: &Node<'_>) -> (String, String) {
+        node.welcome(&self.alice, "well");
+        other.welcome(&self.home, "other");
+        let capability = self.alice.run("request well/echo --uses 9").ok();
+        echoes(&self.alice, &capability);
+        (capability, node.invite(""))
+    }
+
+    /// Everything is back, and nothing that could be used twice is.
+    fn is_restored(&self, log: &[Value], capability: &str, invitation: &str) {
+        let text = std::fs::read_to_string(self.home.path().join("config.toml")).unwrap();
+        assert_eq!(text, CONFIG);
+        assert_eq!(self.home.run("run other/clock").code, 0, "the pin is back");
+        let now = log_of(&self.home);
+        assert!(log.iter().all(|entry| now.contains(entry)), "the log is back: {now:?}");
+        assert!(now.len() > log.len(), "the restore is in it: {now:?}");
+        self.alice.args(["connect", capability]).denied("terminated");
+        Home::new().args(["join", invitation]).denied("used");
+        // Who was let in still is.
+        self.alice.run("run well/clock").ok();
+        let states = self.home.json("sessions")["sessions"].clone();
+        let held = self.alice.args(["inspect", "--json", capability]).ok();
+        let held: Value = serde_json::from_str(&held).unwrap();
+        let row = states.as_array().unwrap().iter().find(|row| row["session"] == held["session"]);
+        assert_eq!(row.unwrap()["state"], "terminated", "{states}");
+    }
+}
+
+fn echoes(home: &Home, capability: &str) {
+    assert_eq!(home.with_input(&format!("connect {capability}"), b"hello").ok(), "hello");
+}
+
+fn log_of(home: &Home) -> Vec<Value> {
+    home.json("sessions --log --limit 10000")["log"].as_array().unwrap().clone()
+}
+
+/// The content of every file of a home that a restore replaces.
+fn content(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let read = |name: &str| (name.to_owned(), std::fs::read(folder.join(name)).unwrap());
+    ["identity.key", "config.toml", "node.db", "known.db"].map(read).into()
+}
+
+fn left_behind(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = names.map(|name| name.into_string().unwrap());
+    names.filter(|name| name.contains("restore") || name.contains("backup")).collect()
+}
+
+#[test]
+fn offline_everything_comes_back_and_nothing_is_revived() {
+    let scene = Scene::new();
+    let other = scene.other.up("--name other");
+    let up = format!("up --http 127.0.0.1:0 --listen {}:0", own_loopback());
+    let node = scene.home.up_with(&up);
+    let up = format!("up --http 127.0.0.1:0 --listen {}", node.address());
+    let (capability, invitation) = scene.fill(&node, &other);
+    let (identity, log) = (scene.home.identity(), log_of(&scene.home));
+    scene.home.run("stop").ok();
+    scene.backup().ok();
+
+    // What happens after the backup is unknown to it.
+    let node = scene.home.up_with(&up);
+    Home::new().args(["join", &invitation]).ok();
+    scene.alice.args(["revoke", &capability]).ok();
+    scene.home.run("stop").ok();
+    drop(node);
+    std::fs::write(scene.home.path().join("config.toml"), "name = \"changed\"\n").unwrap();
+
+    let before = content(scene.home.path());
+    scene.restore("open sesam").fails(120, "passphrase");
+    assert!(content(scene.home.path()) == before, "a wrong passphrase changes nothing");
+    scene.restore("open sesame").ok();
+    assert_eq!(scene.home.identity(), identity);
+    assert!(left_behind(scene.home.path()).is_empty());
+
+    let _node = scene.home.up_with(&up);
+    scene.is_restored(&log, &capability, &invitation);
+}
+
+#[test]
+fn online_the_node_goes_on_serving_and_starts_again_restored() {
+    let scene = Scene::new();
+    let other = scene.other.up("--name other");
+    let node = scene.home.up("");
+    let (capability, invitation) = scene.fill(&node, &other);
+    let (identity, log) = (scene.home.identity(), log_of(&scene.home));
+    scene.backup().ok();
+    scene.backup().fails(120, "--force");
+
+    Home::new().args(["join", &invitation]).ok();
+    echoes(&scene.alice, &capability);
+    std::fs::write(scene.home.path().join("config.toml"), "name = \"changed\"\n").unwrap();
+    let mut command = scene.alice.command(["connect", &capability]);
+    let mut running = command.stdin(Stdio::piped()).spawn().unwrap();
+    // Waiting for a child closes its input, which would end the session.
+    let _input = running.stdin.take();
+    eventually("the session runs", || scene.home.json("status")["running_sessions"] == 1);
+
+    let (key, config) = ("identity.key", "config.toml");
+    let read = |name| std::fs::read(scene.home.path().join(name)).unwrap();
+    let before = (read(key), read(config), log_of(&scene.home));
+    scene.restore("open sesam").fails(120, "passphrase");
+    assert!((read(key), read(config), log_of(&scene.home)) == before, "nothing has changed");
+    assert!(running.try_wait().unwrap().is_none(), "the session goes on");
+
+    scene.restore("open sesame").ok();
+    assert_ne!(running.wait().unwrap().code(), Some(0), "the running session has ended");
+    let status = scene.home.json("status");
+    assert_eq!(status["identity"], identity);
+    assert_eq!(status["process"], node.process());
+    assert_eq!(status["name"], "well");
+    scene.is_restored(&log, &capability, &invitation);
+    assert!(left_behind(scene.home.path()).is_empty());
+}
+
+#[test]
+fn a_running_node_becomes_another_identity_only_by_force() {
+    let scene = Scene::new();
+    let identity = scene.home.identity();
+    scene.backup().ok();
+    let other = scene.other.up("--name other");
+    let before = scene.other.identity();
+    let line = format!("restore {}", scene.file());
+    scene.other.with_passphrase("open sesame", &line).fails(120, "--force");
+    assert_eq!(scene.other.json("status")["identity"], before);
+    scene.other.with_passphrase("open sesame", &format!("{line} --force")).ok();
+    assert_eq!(scene.other.json("status")["identity"], identity);
+    assert_eq!(scene.other.json("status")["process"], other.process());
+    scene.other.run("run other/clock").ok();
+}
+
+/// Decrypts with the standard tool, which wants its passphrase typed.
+fn age(file: &str, to: &Path) {
+    let (mut terminal, inside) = pty_process::blocking::open().unwrap();
+    let mut child = pty_process::blocking::Command::new("age")
+        .args(["--decrypt", "--output"])
+        .args([to.as_os_str(), file.as_ref()])
+        .spawn(inside)
+        .unwrap();
+    let (mut seen, mut buffer) = (String::new(), [0; 256]);
+    while !seen.contains("assphrase") {
+        let length = terminal.read(&mut buffer).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
+    }
+    terminal.write_all(b"open sesame\n").unwrap();
+    assert!(child.wait().unwrap().success(), "{seen}");
+}
+
+#[test]
+fn the_standard_tools_open_a_backup() {
+    let scene = Scene::new();
+    scene.home.identity();
+    let node = scene.home.up("");
+    scene.backup().ok();
+    let tar = scene.folder.path().join("home.tar");
+    age(&scene.file(), &tar);
+    let unpack = |arguments: &[&str]| {
+        let mut command = Command::new("tar");
+        command.args(arguments).arg(&tar).current_dir(scene.folder.path());
+        Ran::from(command.output().unwrap()).ok()
+    };
+    let names = unpack(&["-tf"]);
+    for name in ["identity.key", "config.toml", "node.db", "known.db"] {
+        assert!(names.lines().any(|line| line.trim_start_matches("./") == name), "{names}");
+    }
+    unpack(&["-xf"]);
+    let key = std::fs::read(scene.folder.path().join("identity.key")).unwrap();
+    assert_eq!(key, std::fs::read(scene.home.path().join("identity.key")).unwrap());
+    drop(node);
+}

@@ -1,0 +1,130 @@
+//! As the first process of a container, and as a user without privileges. The first needs root.
+
+#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use support::{Home, Ran, eventually};
+
+const UP: [&str; 7] = ["up", "--name", "well", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+/// `nobody`.
+const USER: u32 = 65_534;
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+/// The children of a process: number, name and state.
+fn children(parent: u32) -> Vec<(u32, String, char)> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let found = numbers.filter_map(|number| {
+        let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+        let (before, after) = stat.rsplit_once(") ")?;
+        let name = before.split_once('(')?.1.to_owned();
+        let mut fields = after.split(' ');
+        let state = fields.next()?.chars().next()?;
+        (fields.next()?.parse() == Ok(parent)).then_some((number, name, state))
+    });
+    found.collect()
+}
+
+fn signal(process: u32, name: &str) {
+    let process = process.to_string();
+    assert!(Command::new("kill").args(["-s", name, &process]).status().unwrap().success());
+}
+
+#[test]
+fn as_the_first_process_it_reaps_orphans_and_ends_on_sigterm() {
+    if !is_root() {
+        eprintln!("left out: it needs root");
+        return;
+    }
+    let home = Home::new();
+    let mut command = Command::new("unshare");
+    command.args(["--fork", "--pid", "--mount-proc", env!("CARGO_BIN_EXE_levada")]).args(UP);
+    command.env("LEVADA_HOME", home.path()).stdin(Stdio::null());
+    let log = fs::File::create(home.path().join("up.log")).unwrap();
+    command.stdout(log.try_clone().unwrap()).stderr(log);
+    let mut unshare = command.spawn().unwrap();
+    eventually("the node answers", || home.run("status").code == 0);
+    let first = children(unshare.id())[0].0;
+    assert_eq!(children(first).len(), 1, "one node below the first process");
+    home.run("run well/clock").ok();
+
+    // A process whose parent ends at once becomes a child of the first one.
+    let inside = ["--pid", "--mount", "sh", "-c", "sleep 1000 & exit 0"];
+    let target = first.to_string();
+    let status = Command::new("nsenter").args(["--target", &target]).args(inside).status();
+    assert!(status.unwrap().success());
+    let orphan = || children(first).into_iter().find(|(_, name, _)| name == "sleep");
+    eventually("the orphan was taken in", || orphan().is_some());
+    let (orphan, ..) = orphan().unwrap();
+    signal(orphan, "KILL");
+    eventually("the orphan was reaped", || !Path::new(&format!("/proc/{orphan}")).exists());
+
+    home.run("run well/clock").ok();
+    signal(first, "HUP");
+    eventually("the signal was passed on", || {
+        fs::read_to_string(home.path().join("up.log")).unwrap().contains("policy read again")
+    });
+    signal(first, "TERM");
+    assert_eq!(unshare.wait().unwrap().code(), Some(0));
+    home.run("status").fails(120, "levada up");
+}
+
+/// A home of `nobody`, with the program in it: the folder of the build may be closed to others.
+struct Unprivileged {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Unprivileged {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("levada");
+        fs::copy(env!("CARGO_BIN_EXE_levada"), &program).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let home = folder.path().join("home");
+        fs::create_dir(&home).unwrap();
+        for path in [folder.path(), &home] {
+            chown(path, Some(USER), Some(USER)).unwrap();
+        }
+        Self { folder, program }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("setpriv");
+        let (user, group) = (format!("--reuid={USER}"), format!("--regid={USER}"));
+        command.args([&user, &group, "--clear-groups", "--no-new-privs", "--bounding-set=-all"]);
+        command.arg(&self.program).args(words).stdin(Stdio::null()).current_dir("/");
+        command.env("LEVADA_HOME", self.folder.path().join("home"));
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        self.command(words).output().unwrap().into()
+    }
+}
+
+#[test]
+fn it_runs_without_any_privilege() {
+    if !is_root() {
+        eprintln!("left out: everything else has just shown it");
+        return;
+    }
+    let user = Unprivileged::new();
+    let mut node = user.command(&[&UP[..], &["--demo"]].concat());
+    let mut node = node.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("the node answers", || user.run(&["status"]).code == 0);
+    assert_eq!(user.run(&["run", "well/exec", "--", "uname", "-s"]).ok(), "Linux");
+    assert_eq!(user.run(&["run", "well/exec", "--pty", "--", "uname", "-s"]).ok(), "Linux\r");
+    user.run(&["doctor"]).ok();
+    user.run(&["stop"]).ok();
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}

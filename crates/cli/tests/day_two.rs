@@ -1,0 +1,277 @@
+//! A running node as its keeper meets it: signals, readiness, locks, ports, and what doctor says.
+
+#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
+
+mod support;
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+
+use levada_core::{Clock, SystemClock};
+use levada_node::store::Store;
+use serde_json::Value;
+use support::{Home, Node, PATIENCE, Ran, eventually};
+
+const UP: &str = "up --name well --listen 127.0.0.1:0 --http 127.0.0.1:0";
+
+/// A session that runs until somebody ends it.
+fn running(home: &Home, words: &[&str]) -> Child {
+    let mut command = home.command(words);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn sessions_run(home: &Home, count: u64) {
+    eventually("sessions run", || home.json("status")["running_sessions"] == count);
+}
+
+/// Lets the node read its configuration again, and waits until it has.
+fn reload(node: &Node<'_>, config: &str, says: &str) {
+    let before = node.log().matches(says).count();
+    fs::write(node.home.path().join("config.toml"), config).unwrap();
+    node.signal("HUP");
+    eventually(says, || node.log().matches(says).count() > before);
+}
+
+#[test]
+fn sigterm_ends_gracefully_and_tells_the_running_session() {
+    let (home, alice) = (Home::new(), Home::new());
+    let node = home.up("--demo --name well");
+    node.welcome(&alice, "well");
+    let mut client = running(&alice, &["run", "well/exec", "--", "cat"]);
+    // Waiting for a child closes its input, which would end `cat`.
+    let _input = client.stdin.take();
+    sessions_run(&home, 1);
+    node.signal("TERM");
+    Ran::from(client.wait_with_output().unwrap()).fails(122, "the node is stopping");
+    assert_eq!(node.wait(), 0);
+    home.run("status").fails(120, "levada up");
+    alice.run("run well/clock").fails(122, "unreachable");
+    // It starts again as if nothing had been.
+    let node = home.up_with(UP);
+    let ends = home.json("sessions --log")["log"].clone();
+    let ended = ends.as_array().unwrap().iter().any(|entry| entry["outcome"] == "ended by the node");
+    assert!(ended, "{ends}");
+    drop(node);
+}
+
+#[test]
+fn a_session_that_ends_in_time_is_not_cut_off_by_sigterm() {
+    let home = Home::new();
+    let node = home.up("--demo --name well");
+    let address = node.address();
+    let mut client = running(&home, &["run", "well/exec", "--", "cat"]);
+    sessions_run(&home, 1);
+    node.signal("TERM");
+    eventually("the node takes nobody new", || std::net::TcpStream::connect(&address).is_err());
+    std::io::Write::write_all(client.stdin.as_mut().unwrap(), b"last words").unwrap();
+    drop(client.stdin.take());
+    let output = client.wait_with_output().unwrap();
+    assert_eq!((output.stdout.as_slice(), output.status.code()), (&b"last words"[..], Some(0)));
+    assert_eq!(node.wait(), 0);
+}
+
+#[test]
+fn sighup_cuts_off_whoever_is_blocked_now() {
+    let (home, alice) = (Home::new(), Home::new());
+    let node = home.up("--demo --name well");
+    node.welcome(&alice, "well");
+    let capability = alice.run("request well/clock --uses 9").ok();
+    alice.args(["connect", &capability]).ok();
+    let mut client = running(&alice, &["run", "well/exec", "--", "cat"]);
+    // Waiting for a child closes its input, which would end `cat`.
+    let _input = client.stdin.take();
+    let own = running(&home, &["run", "well/exec", "--", "cat"]);
+    sessions_run(&home, 2);
+    let block = format!("block = [\"{}\"]\n", alice.identity());
+    reload(&node, &block, "policy read again");
+    Ran::from(client.wait_with_output().unwrap()).denied("");
+    sessions_run(&home, 1);
+    alice.run("query well").denied("blocked");
+    alice.run("run well/clock").denied("blocked");
+    alice.args(["connect", &capability]).denied("blocked");
+    let invitation = node.invite("");
+    alice.args(["join", &invitation]).denied("blocked");
+
+    // A configuration that cannot be read changes nothing.
+    reload(&node, "block = []\nnome = 1\n", "config.toml:2: key `nome`");
+    alice.args(["connect", &capability]).denied("blocked");
+    reload(&node, "block = []\n", "policy read again");
+    alice.args(["connect", &capability]).ok();
+    alice.run("run well/clock").ok();
+    sessions_run(&home, 1);
+    drop(own);
+}
+
+#[test]
+fn sighup_takes_the_right_to_request_and_not_what_was_granted() {
+    let (home, alice) = (Home::new(), Home::new());
+    let allow = format!("allow = [\"{}\"]\n", alice.identity());
+    fs::write(home.path().join("config.toml"), &allow).unwrap();
+    let node = home.up("--name well");
+    let clock = format!("{}/clock", node.at());
+    alice.args(["run", &clock]).ok();
+    let capability = alice.args(["request", &clock, "--uses", "2"]).ok();
+    alice.args(["connect", &capability]).ok();
+    reload(&node, "allow = []\n", "policy read again");
+    alice.args(["run", &clock]).denied("may not request");
+    alice.args(["request", &clock]).denied("may not request");
+    alice.args(["connect", &capability]).ok();
+    alice.args(["connect", &capability]).denied("used up");
+    let only = format!("allow = [{{ identity = \"{}\", services = [\"echo\"] }}]", alice.identity());
+    reload(&node, &only, "policy read again");
+    alice.args(["request", &clock]).denied("may not request");
+    alice.args(["request", &format!("{}/echo", node.at())]).ok();
+}
+
+#[test]
+fn the_service_manager_hears_of_readiness_and_of_the_end() {
+    let home = Home::new();
+    let path = home.path().join("notify.sock");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let hears = |word: &str| {
+        let mut buffer = [0; 1024];
+        let mut heard = String::new();
+        while !heard.lines().any(|line| line == word) {
+            let length = socket.recv(&mut buffer).unwrap();
+            heard = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            assert!(word == "STOPPING=1" || !heard.contains("STOPPING"), "{heard}");
+        }
+    };
+    let mut command = home.command(UP.split_whitespace());
+    command.env("NOTIFY_SOCKET", &path).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut node = command.spawn().unwrap();
+    hears("READY=1");
+    // Ready means ready: it answers at once.
+    home.run("status").ok();
+    home.run("stop").ok();
+    hears("STOPPING=1");
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn the_http_port_tells_health_and_counts() {
+    let home = Home::new();
+    let node = home.up("--name well");
+    assert_eq!(node.http("/healthz"), (200, "ok\n".into()));
+    assert_eq!(node.http("/readyz"), (200, "ready\n".into()));
+    assert_eq!(node.http("/else").0, 404);
+    home.run("run well/clock").ok();
+    let (status, text) = node.http("/metrics");
+    assert_eq!(status, 200);
+    for line in [
+        "levada_operations_total{operation=\"request\",outcome=\"done\"} 1",
+        "levada_operations_total{operation=\"connect\",outcome=\"done\"} 1",
+        "# TYPE levada_sessions gauge",
+        "# EOF",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in: {text}");
+    }
+}
+
+#[test]
+fn a_second_node_on_one_home_is_refused_and_says_who_is_there() {
+    let home = Home::new();
+    let node = home.up("--name well");
+    home.run(UP).fails(120, &format!("process {}", node.process()));
+    home.run("run well/clock").ok();
+    assert_eq!(home.json("status")["process"], node.process());
+}
+
+#[test]
+fn what_a_killed_node_left_behind_is_replaced() {
+    let home = Home::new();
+    home.up("--name well").kill();
+    assert!(home.path().join("run/control.sock").exists(), "it was left behind");
+    home.run("status").fails(120, "levada up");
+    let report = home.run("doctor");
+    assert!(report.stdout.contains("left its socket behind"), "{}", report.stdout);
+    assert_eq!(report.code, 0);
+    let node = home.up_with(UP);
+    home.run("run well/clock").ok();
+    drop(node);
+}
+
+#[test]
+fn taken_default_ports_are_replaced_by_free_ones_that_are_announced() {
+    // It may be another test's or another program's already.
+    let _taken = TcpListener::bind("127.0.0.1:5383");
+    let home = Home::new();
+    let node = home.up_with("up --name well --listen 127.0.0.1:0");
+    assert!(node.log().contains("port 5383 is taken"), "{}", node.log());
+    assert_eq!(node.http("/healthz").0, 200);
+    let http = home.json("status")["http"].as_str().unwrap().to_owned();
+    assert!(node.log().contains(&format!("http://{http}/metrics")), "{}", node.log());
+
+    // A port that somebody asked for is another matter.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let line = format!("up --http 127.0.0.1:0 --listen {address}");
+    Home::new().run(&line).fails(120, &format!("cannot listen on {address}"));
+}
+
+/// In a network of their own, because the default is every address of the machine.
+#[test]
+fn of_two_nodes_on_one_machine_one_gets_the_default_port() {
+    let alone = |command: &mut Command| command.status().is_ok_and(|status| status.success());
+    let as_root = ["--net"];
+    let as_user = ["--net", "--user", "--map-root-user"];
+    let options = [&as_root[..], &as_user[..]];
+    let unshare = |options: &[&str]| alone(Command::new("unshare").args(options).arg("true"));
+    let Some(options) = options.into_iter().find(|options| unshare(options)) else {
+        eprintln!("left out: this machine gives no network namespace");
+        return;
+    };
+    let (first, second) = (Home::new(), Home::new());
+    let mut shell = Command::new("unshare");
+    shell.args(options).args(["sh", "-c"]).arg(
+        "LEVADA_HOME=$1 $0 up >$1/log 2>&1 & LEVADA_HOME=$2 $0 up >$2/log 2>&1 & wait",
+    );
+    shell.arg(env!("CARGO_BIN_EXE_levada")).arg(first.path()).arg(second.path());
+    let mut shell = shell.spawn().unwrap();
+    let ports = [&first, &second].map(|home| {
+        eventually("the node answers", || home.run("status").code == 0);
+        let address = home.json("status")["listening"][0].as_str().unwrap().to_owned();
+        address.rsplit_once(':').unwrap().1.to_owned()
+    });
+    assert_eq!(ports.iter().filter(|port| *port == "5382").count(), 1, "{ports:?}");
+    let logs = [&first, &second].map(|home| fs::read_to_string(home.path().join("log")).unwrap());
+    for (log, port) in logs.iter().zip(&ports) {
+        assert_eq!(log.contains("port 5382 is taken"), port != "5382", "{log}");
+    }
+    first.run("stop").ok();
+    second.run("stop").ok();
+    shell.wait().unwrap();
+}
+
+#[test]
+fn doctor_finds_a_clock_that_was_ahead_and_accepts_the_right_one() {
+    let home = Home::new();
+    let node = home.up("--name well");
+    home.run("doctor").ok();
+    assert_eq!(home.json("doctor")["healthy"], true);
+    home.run("stop").ok();
+    drop(node);
+    let later = SystemClock.now().after(std::time::Duration::from_secs(10 * 86_400));
+    Store::open(&home.path().join("node.db")).unwrap().hold_time(later).unwrap();
+    let report = home.run("doctor");
+    assert_eq!(report.code, 1, "{}", report.stdout);
+    assert!(report.stdout.contains("doctor --accept-clock"), "{}", report.stdout);
+    home.run("doctor --accept-clock").ok();
+    home.run("doctor").ok();
+
+    // While the node runs, too.
+    Store::open(&home.path().join("node.db")).unwrap().hold_time(later).unwrap();
+    let node = home.up_with(UP);
+    let report = home.run("doctor --json");
+    assert_eq!(report.code, 1, "{}", report.stdout);
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    assert_eq!(report["healthy"], false);
+    home.run("doctor --accept-clock").ok();
+    home.run("doctor").ok();
+    home.run("run well/clock").ok();
+    drop(node);
+}

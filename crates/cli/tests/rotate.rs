@@ -1,0 +1,128 @@
+//! `levada id rotate`: peers follow once, what names the old key ends, and the old key is dead.
+
+#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
+
+mod support;
+
+use std::process::Stdio;
+
+use support::{Home, Ran, eventually, own_loopback};
+
+/// The words that start a node on an address of its own.
+fn up_at(address: &str) -> String {
+    format!("up --demo --name well --http 127.0.0.1:0 --listen {address}")
+}
+
+#[test]
+fn a_node_rotated_offline_is_followed_once_and_its_old_key_is_dead() {
+    let (home, alice) = (Home::new(), Home::new());
+    let node = home.up_with(&up_at(&format!("{}:0", own_loopback())));
+    let up = up_at(&node.address());
+    node.welcome(&alice, "well");
+    let capability = alice.run("request well/clock --uses 9").ok();
+    let invitation = node.invite("");
+    alice.args(["connect", &capability]).ok();
+    home.run("stop").ok();
+    drop(node);
+    let (stolen, old) = (home.copy(), home.identity());
+
+    let rotated = home.run("id rotate --yes");
+    assert!(rotated.stderr.contains("names the key") || rotated.stderr.contains("name the key"));
+    let new = rotated.ok();
+    assert_ne!(new, old);
+    assert_eq!(home.identity(), new);
+
+    let node = home.up_with(&up);
+    alice.args(["connect", &capability]).denied("");
+    alice.run("run well/clock").ok();
+    alice.args(["connect", &capability]).denied("");
+    assert_eq!(alice.json("query well")["node"], new);
+    // The invitation names the old key.
+    Home::new().args(["join", &invitation]).denied("");
+    home.run("stop").ok();
+    drop(node);
+
+    // Whoever has the old key is not the node any more.
+    let thief = stolen.up_with(&up);
+    assert_eq!(thief.home.json("status")["identity"], old);
+    alice.run("run well/clock").denied("nothing was sent");
+    alice.args(["connect", &capability]).denied("rotated away");
+}
+
+#[test]
+fn a_node_rotated_online_goes_on_and_is_followed() {
+    let (home, alice) = (Home::new(), Home::new());
+    let node = home.up("--demo --name well");
+    node.welcome(&alice, "well");
+    let own = home.run("request well/clock --uses 9").ok();
+    let mut command = alice.command(["run", "well/exec", "--", "cat"]);
+    let mut running = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Waiting for a child closes its input, which would end `cat`.
+    let _input = running.stdin.take();
+    eventually("the session runs", || home.json("status")["running_sessions"] == 1);
+
+    let rotated = home.run("id rotate");
+    assert!(rotated.stderr.contains("1 capability that this home knows of"), "{}", rotated.stderr);
+    let new = rotated.ok();
+    assert_ne!(running.wait_with_output().unwrap().status.code(), Some(0));
+    let status = home.json("status");
+    assert_eq!((&status["identity"], &status["process"]), (&new.into(), &node.process().into()));
+    home.args(["connect", &own]).denied("rotated away");
+    assert!(!node.log().contains("does not work on this machine"), "{}", node.log());
+    home.run("run well/clock").ok();
+    alice.run("run well/clock").ok();
+    alice.run("run well/clock").ok();
+}
+
+#[test]
+fn two_rotations_are_followed_by_who_saw_neither() {
+    let (home, alice) = (Home::new(), Home::new());
+    let node = home.up("--name well");
+    node.welcome(&alice, "well");
+    let first = home.identity();
+    let second = home.run("id rotate").ok();
+    let third = home.run("id rotate").ok();
+    assert!(first != second && second != third);
+    alice.run("run well/clock").ok();
+    assert_eq!(alice.json("query well")["node"], third);
+
+    // The same for a guest whose key changed twice since the node last saw it.
+    alice.run("id rotate").ok();
+    alice.run("id rotate").ok();
+    alice.run("run well/clock").ok();
+}
+
+#[test]
+fn a_holder_who_rotated_is_still_let_in_and_the_old_key_is_not() {
+    let (home, alice, bob) = (Home::new(), Home::new(), Home::new());
+    let node = home.up("--demo --name well");
+    node.welcome(&alice, "well");
+    let held = alice.run("request well/clock --uses 9").ok();
+    let passed_on = ["grant", &held, "--to", &bob.identity(), "--rights", "x"];
+    let passed_on = alice.args(passed_on).ok();
+    bob.args(["connect", &passed_on]).ok();
+    let stolen = alice.copy();
+    let mut command = stolen.command(["run", "well/exec", "--", "cat"]);
+    let mut running = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Waiting for a child closes its input, which would end `cat`.
+    let _input = running.stdin.take();
+    eventually("the session runs", || home.json("status")["running_sessions"] == 1);
+
+    let rotated = alice.run("id rotate");
+    assert!(rotated.stderr.contains("1 capability that this home knows of"), "{}", rotated.stderr);
+    rotated.ok();
+    // The node hears of it with the first word.
+    alice.run("run well/clock").ok();
+    alice.args(["connect", &held]).denied("bound to another identity");
+    bob.args(["connect", &passed_on]).denied("revoked");
+
+    // What still ran under the old key is cut off, and it gets nothing new.
+    Ran::from(running.wait_with_output().unwrap()).denied("");
+    stolen.run("run well/clock").denied("rotated");
+    stolen.run("request well/clock").denied("rotated");
+    stolen.args(["connect", &held]).denied("rotated");
+    // Nor can whoever has it name another successor.
+    stolen.run("id rotate").ok();
+    stolen.run("run well/clock").denied("may not request");
+    alice.run("run well/clock").ok();
+}

@@ -1,0 +1,311 @@
+//! Peers that finish the handshake and then behave badly, against a real node: each is told so or cut
+//! off, and the node neither panics nor grows nor keeps anything of them, and serves on.
+
+mod peer;
+mod proxy;
+#[path = "../support/mod.rs"]
+mod support;
+
+use levada_capability::{Capability, Operation as Right};
+use levada_core::{SecretKey, SystemRandom, wire};
+use peer::*;
+use support::{Home, Node, eventually};
+
+/// More than the node may ever take, in KiB.
+const MOST_MEMORY: u64 = 96 * 1024;
+
+/// A node that is watched while it is attacked.
+struct Victim<'a> {
+    node: Node<'a>,
+    address: String,
+    at: String,
+    open_files: usize,
+    /// An identity that nobody knows.
+    stranger: SecretKey,
+}
+
+impl<'a> Victim<'a> {
+    fn up(home: &'a Home) -> Self {
+        let node = home.up("--name well");
+        home.run("run well/clock").ok();
+        let (address, at) = (node.address(), node.at());
+        let stranger = SecretKey::generate(&SystemRandom).unwrap();
+        let mut victim = Self { node, address, at, open_files: 0, stranger };
+        // A node that has been used, and is at rest.
+        Peer::polite(&victim.address, &victim.stranger).stops();
+        eventually("it is at rest", || victim.connections() == 0);
+        victim.open_files = victim.files();
+        victim
+    }
+
+    fn polite(&self) -> Peer {
+        Peer::polite(&self.address, &self.stranger)
+    }
+
+    fn files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.node.process())).unwrap().count()
+    }
+
+    fn connections(&self) -> u64 {
+        let (_, metrics) = self.node.http("/metrics");
+        let line = metrics.lines().find(|line| line.starts_with("levada_connections "));
+        line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
+    }
+
+    fn peak_memory(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.node.process());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// After an attack that is over.
+    #[track_caller]
+    fn is_well(&self, after: &str) {
+        eventually(after, || self.connections() == 0 && self.files() <= self.open_files);
+        assert!(!self.node.log().contains("panicked"), "{after}: {}", self.node.log());
+        assert!(self.peak_memory() < MOST_MEMORY, "{after}: {} KiB", self.peak_memory());
+        self.node.home.args(["run", &format!("{}/clock", self.at)]).ok();
+    }
+}
+
+/// One thing that no honest peer sends, and the words it gets for it.
+#[test]
+fn what_breaks_the_protocol_is_named_and_ends_the_connection() {
+    let home = Home::new();
+    let victim = Victim::up(&home);
+    let opened = data(1, 0, b"");
+    let cases: &[(&str, Vec<u8>, &str)] = &[
+        ("an unknown frame", vec![0x0f, 1, 2, 3], "unknown"),
+        ("an unknown flag", vec![0x81, 1, 0], "unknown"),
+        ("no frame at all", vec![0; 100], "unknown"),
+        ("an oversized frame", [opened.clone(), data_of_length(1, 1 << 40)].concat(), "cut off"),
+        ("a long farewell", close(&[b'x'; 1000]), "broke the protocol"),
+        ("a farewell that is no text", close(&[0xff; 10]), "broke the protocol"),
+        ("a stream out of order", data(5, 0, b""), "not open"),
+        ("a stream of the node's", data(2, 0, b""), "not open"),
+        ("stream 0", data(0, 0, b""), "not open"),
+        ("a stream that begins with data", data(1, END, b"x"), "not open"),
+        ("data with nothing in it", [opened.clone(), opened.clone()].concat(), "nothing in it"),
+        ("data behind the end", [opened.clone(), data(1, FIN, b""), data(1, END, b"x")].concat(), "behind the end"),
+        ("an end within a message", [opened.clone(), data(1, 0, b"x"), data(1, FIN, b"")].concat(), "within a message"),
+        ("a window of no stream", window(9, 1), "not open"),
+        ("a reset of no stream", reset(9), "not open"),
+        ("a PONG for nothing", [&[5][..], &[7; 8]].concat(), "PONG"),
+        ("a second HELLO", HELLO.to_vec(), "second HELLO"),
+    ];
+    for (name, frames, words) in cases {
+        let mut peer = victim.polite();
+        // The node may have cut the connection before all of it was sent.
+        let sent = peer.send(frames);
+        assert!(peer.hears(words.as_bytes()), "{name}: {sent:?}");
+        peer.ends();
+        victim.is_well(name);
+    }
+    for (name, first) in [("no HELLO", ping(1)), ("another version", vec![6, 9, 9, 0]), ("a block of 1", vec![6, 1, 1, 1])] {
+        let mut peer = Peer::connected(&victim.address, &victim.stranger);
+        peer.send(&first).unwrap();
+        peer.ends();
+        victim.is_well(name);
+    }
+}
+
+/// Records that are none, behind a good handshake.
+#[test]
+fn broken_records_end_the_connection() {
+    let home = Home::new();
+    let victim = Victim::up(&home);
+    let record = |kind: u8, length: u16, bytes: usize| {
+        [&[kind, 3, 3][..], &length.to_be_bytes(), &vec![5; bytes]].concat()
+    };
+    for (name, bytes) in [
+        ("a forged record", record(23, 100, 100)),
+        ("an oversized record", record(23, 16384 + 257, 0)),
+        ("an empty record", record(23, 0, 0)),
+        ("a record of an unknown type", record(99, 10, 10)),
+        ("an alert in the clear", record(21, 2, 2)),
+        ("a handshake message in the clear", record(22, 4, 4)),
+    ] {
+        let mut peer = victim.polite();
+        assert!(peer.is_served());
+        peer.raw(&bytes).unwrap();
+        peer.ends();
+        victim.is_well(name);
+    }
+    // Cut off in the middle of a record, of a message, of an operation.
+    for (name, frames, raw) in [
+        ("half a record", vec![], record(23, 1000, 500)),
+        ("half a message", [data(1, 0, b""), data(1, 0, &[1; 5000])].concat(), vec![]),
+        ("a stream without an operation", data(1, 0, b""), vec![]),
+    ] {
+        let mut peer = victim.polite();
+        peer.send(&frames).unwrap();
+        assert!(peer.is_served());
+        peer.raw(&raw).unwrap();
+        peer.stops();
+        victim.is_well(name);
+    }
+}
+
+/// What is wrong with an operation ends its stream, and nothing else.
+#[test]
+fn what_is_no_operation_is_answered() {
+    let home = Home::new();
+    let victim = Victim::up(&home);
+    let mut peer = victim.polite();
+    let many: Vec<u8> = (0..16_000_u32).map(|n| (n * n >> 5) as u8).collect();
+    for (n, garbage) in [&b""[..], b"\xff", b"GET / HTTP/1.1\r\n\r\n", &many].into_iter().enumerate() {
+        let mut peer = victim.polite();
+        peer.send(&operation(1, garbage)).unwrap();
+        assert!(peer.hears(b"no operation that I know"), "garbage {n}");
+        assert!(peer.is_served());
+    }
+    // A mebibyte is more than any operation has: the stream is reset before it is all there.
+    peer.send(&data(1, 0, b"")).unwrap();
+    for _ in 0..70 {
+        let _ = peer.send(&data(1, 0, &[0; 15_000]));
+    }
+    assert!(peer.hears(&[3, 1]), "it is reset");
+    drop(peer);
+    victim.is_well("no operations");
+}
+
+/// Floods of what is allowed once. Each peer is served to the end of it, or cut off.
+#[test]
+fn floods_neither_fill_nor_stop_the_node() {
+    let home = Home::new();
+    let victim = Victim::up(&home);
+    let query = wire::Query { service: String::new() };
+    let query = wire::encode(&wire::Operation::from(wire::operation::Operation::Query(query)));
+    let stream = |n: u64| 2 * n + 1;
+    let opened = data(1, 0, b"");
+    let count = if support::in_full() { 1_000_000 } else { 100_000 };
+    let floods: [(&str, Box<dyn Fn(u64) -> Vec<u8>>); 10] = [
+        ("PING", Box::new(ping)),
+        ("empty messages", Box::new(|_| data(1, END, b""))),
+        ("one byte at a time", Box::new(|_| data(1, 0, b"x"))),
+        ("WINDOW of the connection", Box::new(|n| window(0, n))),
+        ("WINDOW of a stream", Box::new(|n| window(1, 1 << (n % 62)))),
+        ("RESET of one stream", Box::new(|_| reset(1))),
+        ("streams", Box::new(move |n| data(stream(n + 1), 0, b""))),
+        ("streams opened and reset", Box::new(move |n| [data(stream(n + 1), 0, b""), reset(stream(n + 1))].concat())),
+        ("streams ended at once", Box::new(move |n| [data(stream(n + 1), 0, b""), data(stream(n + 1), FIN, b"")].concat())),
+        ("operations", Box::new(move |n| operation(stream(n + 1), &query))),
+    ];
+    for (name, frames) in floods {
+        let mut peer = victim.polite();
+        peer.send(&opened).unwrap();
+        for chunk in 0..count / 200 {
+            let frames: Vec<u8> = (0..200).flat_map(|n| frames(chunk * 200 + n)).collect();
+            if peer.send(&frames).is_err() {
+                break;
+            }
+        }
+        let served = peer.is_served();
+        let cut = ["streams", "operations"].contains(&name);
+        assert!(!(cut && served), "{name} are let pass");
+        drop(peer);
+        victim.is_well(name);
+    }
+}
+
+/// Records, each with one tiny frame or with nothing: as many as there are, they must not pile up.
+#[test]
+fn a_flood_of_tiny_records_is_cut_off_or_borne() {
+    let home = Home::new();
+    let victim = Victim::up(&home);
+    let mut peer = victim.polite();
+    let pings: Vec<_> = (0..20_000).map(ping).collect();
+    peer.send_each(&pings).unwrap();
+    assert!(peer.is_served());
+    drop(peer);
+    victim.is_well("tiny records");
+}
+
+/// Thousands of operations, one after the other, of one who waits for each answer: all are served.
+#[test]
+fn thousands_of_operations_are_served() {
+    let home = Home::new();
+    let victim = Victim::up(&home);
+    let mut peer = victim.polite();
+    peer.send(&window(0, 1 << 40)).unwrap();
+    for n in 0..3000 {
+        let stream = 2 * n + 1;
+        let frames = [
+            data(stream, 0, b""),
+            data(stream, END, &[0xff; 7]),
+            data(stream, FIN, b""),
+            ping(n),
+        ];
+        peer.send(&frames.concat()).unwrap();
+        assert!(peer.hears(&[&[5][..], &n.to_be_bytes()].concat()), "{n}");
+    }
+    assert!(peer.is_served());
+    drop(peer);
+    victim.is_well("thousands of operations");
+}
+
+/// Who starts `echo` and never reads what comes back may send no more than its credit.
+#[test]
+fn who_never_reads_is_held_back_by_its_credit() {
+    let home = Home::new();
+    let victim = Victim::up(&home);
+    // The node's own identity may start what it likes.
+    let key = levada_node::home::Home::at(home.path()).unwrap().key().unwrap();
+    let capability = home.run("request well/echo").ok();
+    let capability = Capability::from_text(&capability).unwrap();
+    let mut peer = Peer::polite(&victim.address, &key);
+    let presentation = capability.present(&peer.exporter(), Right::Connect);
+    let start = wire::operation::Operation::Connect(presentation);
+    peer.send(&operation(1, &wire::encode(&wire::Operation::from(start)))).unwrap();
+    assert!(peer.hears(capability.session().as_bytes()), "it has started");
+
+    peer.send(&window(0, 1 << 50)).unwrap();
+    peer.send(&window(1, 1 << 50)).unwrap();
+    let mut sent = 0;
+    // Tag 0: data, all of it one message.
+    while peer.send(&data(1, 0, &[0; 16_000])).is_ok() {
+        sent += 16_000_u64;
+        assert!(sent < 1 << 30, "nothing holds it back");
+    }
+    assert!(!peer.is_served());
+    drop(peer);
+    victim.is_well("one that never reads");
+
+    // Many that ask much and take nothing, and then leave.
+    let query = wire::Query { service: String::new() };
+    let query = wire::encode(&wire::Operation::from(wire::operation::Operation::Query(query)));
+    let peers: Vec<Peer> = (0..20)
+        .map(|_| {
+            let mut peer = victim.polite();
+            let queries = (0..200).flat_map(|n| operation(2 * n + 1, &query));
+            peer.send(&queries.collect::<Vec<_>>()).unwrap();
+            peer
+        })
+        .collect();
+    eventually("all are connected", || victim.connections() == 20);
+    home.args(["run", &format!("{}/clock", victim.at)]).ok();
+    drop(peers);
+    victim.is_well("many that never read");
+}
+
+/// Who stops within the handshake, wherever it is, is cut off after a while.
+#[test]
+fn who_stops_in_the_handshake_is_cut_off() {
+    let home = Home::new();
+    let victim = Victim::up(&home);
+    let silent = Peer::silent(&victim.address, &victim.stranger);
+    let mut peers = vec![silent];
+    for part in [1, 5, 500, usize::MAX] {
+        let mut peer = Peer::silent(&victim.address, &victim.stranger);
+        let flight = peer.flight();
+        peer.raw(&flight[..part.min(flight.len())]).unwrap();
+        peers.push(peer);
+    }
+    // After the handshake and before HELLO.
+    peers.push(Peer::connected(&victim.address, &victim.stranger));
+    home.args(["run", &format!("{}/clock", victim.at)]).ok();
+    // All of them wait at the same time.
+    peers.into_iter().for_each(Peer::ends);
+    victim.is_well("stopped handshakes");
+}

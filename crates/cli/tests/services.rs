@@ -1,0 +1,175 @@
+//! `exec` between real processes: what a program gets, and that nothing of it outlives its client.
+
+#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+
+use support::{Home, Node, eventually};
+
+const SHELL: &str = r#"
+name = "sh"
+type = "exec"
+directory = "/usr"
+client_environment = ["COLOUR"]
+inherit_environment = ["PATH"]
+environment = { FIXED = "by the node" }
+[[command]]
+program = "sh"
+args = '[\s\S]*'
+"#;
+
+fn node_with<'a>(home: &'a Home, service: &str) -> Node<'a> {
+    let file = home.path().join("service.toml");
+    fs::write(&file, service).unwrap();
+    home.up(&format!("--name well --service {}", file.display()))
+}
+
+fn in_shell<'a>(options: &[&'a str], text: &'a str) -> Vec<&'a str> {
+    [&["run", "well/sh"], options, &["--", "sh", "-c", text]].concat()
+}
+
+/// A client whose program has printed its first line, which is returned too.
+fn started(home: &Home, options: &[&str], text: &str) -> (Child, BufReader<ChildStdout>, String) {
+    let mut command = home.command(in_shell(options, text));
+    let mut client = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(client.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    (client, output, line)
+}
+
+/// Waits until none of these processes is there, not even unreaped.
+fn gone(processes: &str) {
+    for process in processes.split_whitespace() {
+        eventually("the process is gone", || !Path::new("/proc").join(process).exists());
+    }
+}
+
+#[test]
+fn outputs_stay_apart_and_codes_and_signals_are_carried_over() {
+    let home = Home::new();
+    let _node = node_with(&home, SHELL);
+    for (text, code) in [("exit 0", 0), ("exit 3", 3), ("exit 255", 255)] {
+        assert_eq!(home.args(in_shell(&[], text)).code, code, "{text}");
+    }
+    for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139)] {
+        let text = format!("kill -s {signal} $$");
+        assert_eq!(home.args(in_shell(&[], &text)).code, code, "{signal}");
+    }
+    let text = "for i in 1 2 3; do echo out $i; echo err $i >&2; done; exit 9";
+    let ran = home.args(in_shell(&[], text));
+    assert_eq!(ran.stdout, "out 1\nout 2\nout 3\n");
+    assert_eq!(ran.stderr, "err 1\nerr 2\nerr 3\n");
+    assert_eq!(ran.code, 9);
+}
+
+#[test]
+fn environment_and_directory_are_the_nodes_to_give() {
+    let home = Home::new();
+    let _node = node_with(&home, SHELL);
+    let ran = home.args(in_shell(&[], "pwd; echo $FIXED,$COLOUR,$LEVADA_HOME,$NO_COLOR"));
+    assert_eq!(ran.ok(), "/usr\nby the node,,,");
+    let ran = home.args(in_shell(&["--env", "COLOUR=deep blue"], "echo $COLOUR"));
+    assert_eq!(ran.ok(), "deep blue");
+    for variable in ["FIXED=mine", "PATH=/tmp", "LD_PRELOAD=x", "TERM=xterm"] {
+        let (name, _) = variable.split_once('=').unwrap();
+        home.args(in_shell(&["--env", variable], "true")).denied(name);
+    }
+    // Refused at the request already: there is no capability for what would not run.
+    let ran = home.run("request well/sh --env PATH=/tmp -- sh");
+    assert_eq!(ran.stdout, "");
+    ran.denied("PATH");
+}
+
+#[test]
+fn without_a_terminal_here_the_program_still_gets_one_there() {
+    let home = Home::new();
+    let node = node_with(&home, SHELL);
+    let text = "tty -s && stty size && echo err >&2; exit 5";
+    let ran = home.args(in_shell(&["--pty"], text));
+    assert_eq!((ran.stdout.as_str(), ran.code), ("24 80\r\nerr\r\n", 5));
+    assert_eq!(home.args(in_shell(&[], "tty -s")).code, 1);
+    drop(node);
+    let _node = node_with(&home, &format!("pty = false\n{SHELL}"));
+    home.args(in_shell(&["--pty"], "true")).denied("terminal");
+}
+
+#[test]
+fn a_client_that_is_killed_leaves_no_process_behind() {
+    let home = Home::new();
+    let _node = node_with(&home, SHELL);
+    let texts = [
+        // A group, all of whose processes ignore the hang-up.
+        "trap '' HUP; sleep 1000 & echo $$ $!; wait; sleep 1000",
+        // Half of it in a session of its own.
+        "setsid sleep 1000 & echo $$ $!; wait",
+        // Stopped: it could not act upon a signal that it might handle.
+        "sleep 1000 & echo $$ $!; kill -s STOP $$",
+    ];
+    for options in [&[][..], &["--pty"]] {
+        for text in texts {
+            let (mut client, _output, line) = started(&home, options, text);
+            assert_eq!(line.split_whitespace().count(), 2, "{line}");
+            client.kill().unwrap();
+            client.wait().unwrap();
+            gone(&line);
+            eventually("no session runs", || home.json("status")["running_sessions"] == 0);
+        }
+    }
+}
+
+#[test]
+fn a_program_that_has_ended_leaves_no_process_behind() {
+    let home = Home::new();
+    let _node = node_with(&home, SHELL);
+    // The one left behind keeps the output open; the client does not wait for it.
+    let ran = home.args(in_shell(&[], "sleep 1000 & echo $!; exit 4"));
+    assert_eq!(ran.code, 4);
+    gone(&ran.stdout);
+}
+
+#[test]
+fn what_goes_in_is_whole_at_every_size_and_may_go_unread() {
+    let home = Home::new();
+    let _node = node_with(&home, SHELL);
+    for size in [0, 1, 65_535, 65_536, 65_537, 1_000_000] {
+        let input: Vec<u8> = (0..size).map(|at| u8::try_from(at % 127).unwrap()).collect();
+        let mut command = home.command(in_shell(&[], "cat; echo end >&2"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut client = command.spawn().unwrap();
+        let mut stdin = client.stdin.take().unwrap();
+        let sent = input.clone();
+        let writer = std::thread::spawn(move || stdin.write_all(&sent).unwrap());
+        let output = client.wait_with_output().unwrap();
+        writer.join().unwrap();
+        assert!(output.stdout == input && output.stderr == b"end\n", "{size}");
+    }
+    let quoted = "run well/sh -- sh -c exec${IFS}<&-;exit${IFS}6";
+    assert_eq!(home.with_input(quoted, &vec![0; 1_000_000]).code, 6);
+}
+
+#[test]
+fn a_definition_that_is_wrong_stops_the_node_and_names_its_place() {
+    let home = Home::new();
+    let file = home.path().join("service.toml");
+    let line = format!("up --listen 127.0.0.1:0 --http 127.0.0.1:0 --service {}", file.display());
+    for (text, place) in [
+        ("name = 'sh'\ntype = 'exec'\n", "service.toml:1: key `service`"),
+        ("name = 'sh'\ntype = 'shell'\n", "service.toml:2: key `type`"),
+        ("name = 's h'\ntype = 'echo'\n", "service.toml:1: key `name`"),
+        ("name = 'e'\ntype = 'echo'\nframing = 'block:1'\n", "service.toml:3: key `framing`"),
+        ("name = 'e'\ntype = 'echo'\ncolour = 1\n", "service.toml:3: key `colour`"),
+        ("name = 'sh'\ntype = 'exec'\n[[command]]\nprogram = 'sh'\nargs = '('\n", "service.toml:5"),
+        ("name = 'sh'\ntype = 'exec'\n[[command]]\nprogram = 'no-such'\n", "service.toml:4"),
+        ("name = 'sh'\n\ntype = exec\n", "service.toml:3"),
+    ] {
+        fs::write(&file, text).unwrap();
+        home.run(&line).fails(120, place);
+    }
+    home.run("up --service nowhere.toml").fails(120, "nowhere.toml");
+}

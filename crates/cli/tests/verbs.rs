@@ -1,0 +1,138 @@
+//! What holds for every verb: exit codes, `--json`, and databases of a newer version.
+
+#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
+
+mod support;
+
+use std::fs::{self, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+use support::{Home, Ran};
+
+const UP: &str = "up --name well --listen 127.0.0.1:0 --http 127.0.0.1:0";
+
+#[test]
+fn every_verb_that_reads_prints_one_object_with_its_schema() {
+    let home = Home::new();
+    let _node = home.up("--name well");
+    let capability = home.run("request well/clock").ok();
+    let inspect = format!("inspect {capability}");
+    for line in
+        ["id", "query well", "query well/clock", "status", "sessions", "sessions --log", "doctor", &inspect]
+    {
+        let printed = home.run(&format!("{line} --json")).ok();
+        assert_eq!(printed.lines().count(), 1, "{line}: {printed}");
+        let object: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(object["schema"], 1, "{line}");
+        assert!(object.as_object().unwrap().len() > 1, "{line}: {printed}");
+    }
+    assert_eq!(home.json("id")["identity"], home.identity());
+}
+
+#[test]
+fn results_are_all_that_is_on_standard_output() {
+    let home = Home::new();
+    let _node = home.up("--name well");
+    let capability = home.run("request well/clock --uses 2").ok();
+    let granted = home.args(["grant", &capability, "--to", &home.identity(), "--rights", "x"]).ok();
+    for text in [&capability, &granted] {
+        assert!(text.starts_with("lvcap1") && !text.contains(['\n', ' ']), "{text}");
+    }
+    let invitation = home.run("invite").ok();
+    assert!(invitation.starts_with("levada join lvinv1") && !invitation.contains('\n'));
+}
+
+#[test]
+fn exit_codes_tell_what_kind_of_failure_it_was() {
+    let home = Home::new();
+    let _node = home.up("--name well");
+    home.run("query well/nothing").fails(1, "offers no service `nothing`");
+    for wrong in ["", "fly", "run", "run well", "grant x", "up --listen here", "sessions --limit 0"] {
+        home.run(wrong).fails(2, "");
+    }
+    home.run("inspect @/nowhere").fails(120, "/nowhere");
+    home.run("query nobody").denied("nobody");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let place = format!("{}@{free}", Home::new().identity());
+    for line in [format!("query {place}"), format!("run {place}/clock"), format!("request {place}/clock")] {
+        home.run(&line).fails(122, "unreachable");
+    }
+}
+
+#[test]
+fn a_wrong_configuration_stops_the_node_and_names_file_line_and_key() {
+    let home = Home::new();
+    let file = home.path().join("config.toml");
+    for (text, place) in [
+        ("nome = 'a'\n", "config.toml:1: key `nome`: it is unknown; did you mean `name`?"),
+        ("\n\nallow = ['lvx']\n", "config.toml:3: key `allow[0]`"),
+        ("[limits]\nhalf_open = -1\n", "config.toml:2: key `limits.half_open`"),
+        ("session_expires = 5\n", "config.toml:1: key `session_expires`"),
+        ("[[service]]\nname = 'e'\ntype = 'ech'\n", "config.toml:3: key `type`"),
+        ("name = \n", "config.toml:1:"),
+    ] {
+        fs::write(&file, text).unwrap();
+        home.run(UP).fails(120, place);
+    }
+}
+
+/// The schema version that SQLite keeps for us, at a fixed place of the file's header.
+fn set_version(database: &Path, version: u32) {
+    const USER_VERSION: u64 = 60; // https://sqlite.org/fileformat2.html section 1.3
+    let mut file = OpenOptions::new().write(true).open(database).unwrap();
+    file.seek(SeekFrom::Start(USER_VERSION)).unwrap();
+    file.write_all(&version.to_be_bytes()).unwrap();
+}
+
+#[test]
+fn databases_of_a_newer_version_are_refused_and_stay_as_they_are() {
+    let home = Home::new();
+    drop(home.up("--name well"));
+    let node = home.up("--name well");
+    home.run("stop").ok();
+    assert_eq!(node.wait(), 0);
+    let (node_db, known_db) = (home.path().join("node.db"), home.path().join("known.db"));
+    set_version(&node_db, 99);
+    let before = fs::read(&node_db).unwrap();
+    home.run(UP).fails(120, "node.db");
+    home.run(UP).fails(120, "99");
+    assert_eq!(home.run("doctor").code, 1);
+    home.with_passphrase("p", "backup home.age").fails(120, "99");
+    assert!(fs::read(&node_db).unwrap() == before);
+    set_version(&node_db, 1);
+    drop(home.up_with(UP));
+    set_version(&known_db, 99);
+    home.run("query well").fails(120, "known.db");
+    home.run(UP).fails(120, "known.db");
+}
+
+#[test]
+fn a_reader_that_has_left_is_no_error() {
+    let home = Home::new();
+    let _node = home.up("--name well");
+    for line in ["id", "id --json", "status", "sessions", "query well", "completions bash", "man", "--help"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = home.command(line.split_whitespace());
+        let child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        drop(command);
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{line}");
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_are_printed() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(home.run(&format!("completions {shell}")).ok().contains("levada"), "{shell}");
+    }
+    assert!(home.run("man").ok().contains(".TH levada"));
+    for verb in ["up", "run", "grant", "restore"] {
+        assert!(home.run(&format!("man {verb}")).ok().contains(verb), "{verb}");
+    }
+    home.run("completions tcsh").fails(2, "");
+}
