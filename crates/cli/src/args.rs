@@ -91,8 +91,9 @@ fn wait(verb: impl Future<Output = Outcome>) -> Outcome {
         .build()
         .map_err(|error| Failure::local(format!("cannot start: {error}")))?;
     let outcome = runtime.block_on(verb);
-    // A thread that still waits for a disk or a name server must not hold up the exit.
-    runtime.shutdown_background();
+    // What was dropped may still be ending programs; a thread that waits for a disk or a name server
+    // must not hold up the exit for longer.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(500));
     outcome
 }
 

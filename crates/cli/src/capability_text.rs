@@ -24,11 +24,11 @@ pub fn read(argument: &str) -> Result<Capability, Failure> {
 }
 
 fn from_file(path: &Path) -> Result<Zeroizing<String>, Failure> {
-    let mut text = Zeroizing::new(String::new());
+    let mut bytes = Zeroizing::new(Vec::new());
     File::open(path)
-        .and_then(|file| file.take(MAX_TEXT as u64).read_to_string(&mut text))
+        .and_then(|file| file.take(MAX_TEXT as u64).read_to_end(&mut bytes))
         .map_err(Failure::file("read the capability from", path))?;
-    Ok(text)
+    text(&bytes)
 }
 
 /// Reads one line and not a byte more: the rest of standard input belongs to the session.
@@ -50,7 +50,12 @@ fn from_line(input: &mut impl Read) -> Result<Zeroizing<String>, Failure> {
     if line.is_empty() {
         return Err(fail("it is empty"));
     }
-    let text = std::str::from_utf8(&line).map_err(|_| fail("it is no text"))?;
+    text(&line)
+}
+
+fn text(bytes: &[u8]) -> Result<Zeroizing<String>, Failure> {
+    let text = std::str::from_utf8(bytes);
+    let text = text.map_err(|_| Failure::denied("not a capability: it is no text"))?;
     Ok(Zeroizing::new(text.to_owned()))
 }
 

@@ -59,7 +59,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
 
 async fn rotate(home: &Home, yes: bool) -> Outcome {
     let old = home.key()?.identity();
-    warn(home, &old)?;
+    warn(home, &old).await?;
     if !yes && output::ask("Rotate the key?") == Some(false) {
         return Ok(NO);
     }
@@ -78,15 +78,30 @@ async fn rotate(home: &Home, yes: bool) -> Outcome {
 }
 
 /// Says what will end.
-fn warn(home: &Home, old: &Identity) -> Result<(), Failure> {
+async fn warn(home: &Home, old: &Identity) -> Result<(), Failure> {
     let known = Known::open(&home.known_db())?;
-    let count = known.capabilities_naming(old, SystemClock.now())?;
+    let granted = granted_here(home).await?;
+    let count = known.capabilities_naming(old, SystemClock.now())? + granted;
     output::note(match count {
         0 => "No capability that this home knows of names the key.".to_owned(),
         1 => "1 capability that this home knows of names the key, and will end.".to_owned(),
         _ => format!("{count} capabilities that this home knows of name the key, and will end."),
     });
     Ok(())
+}
+
+/// Sessions of this home's node that have not ended: each has a capability that names the node.
+async fn granted_here(home: &Home) -> Result<u64, Failure> {
+    let answer = match control::call(home, &Request::Status).await {
+        Ok(status) => status["open_sessions"].as_u64().unwrap_or_default(),
+        Err(ControlError::NotRunning) if home.node_db().exists() => {
+            let _lock = home.lock()?;
+            Store::open(&home.node_db())?.open_sessions()?
+        }
+        Err(ControlError::NotRunning) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(answer)
 }
 
 fn rotate_alone(home: &Home) -> Result<Identity, Failure> {

@@ -52,7 +52,8 @@ fn sigterm_ends_gracefully_and_tells_the_running_session() {
     // It starts again as if nothing had been.
     let node = home.up_with(UP);
     let ends = home.json("sessions --log")["log"].clone();
-    let ended = ends.as_array().unwrap().iter().any(|entry| entry["outcome"] == "ended by the node");
+    let ended =
+        ends.as_array().unwrap().iter().any(|entry| entry["outcome"] == "ended by the node");
     assert!(ended, "{ends}");
     drop(node);
 }
@@ -120,7 +121,8 @@ fn sighup_takes_the_right_to_request_and_not_what_was_granted() {
     alice.args(["request", &clock]).denied("may not request");
     alice.args(["connect", &capability]).ok();
     alice.args(["connect", &capability]).denied("used up");
-    let only = format!("allow = [{{ identity = \"{}\", services = [\"echo\"] }}]", alice.identity());
+    let only =
+        format!("allow = [{{ identity = \"{}\", services = [\"echo\"] }}]", alice.identity());
     reload(&node, &only, "policy read again");
     alice.args(["request", &clock]).denied("may not request");
     alice.args(["request", &format!("{}/echo", node.at())]).ok();
@@ -227,9 +229,10 @@ fn of_two_nodes_on_one_machine_one_gets_the_default_port() {
     };
     let (first, second) = (Home::new(), Home::new());
     let mut shell = Command::new("unshare");
-    shell.args(options).args(["sh", "-c"]).arg(
-        "LEVADA_HOME=$1 $0 up >$1/log 2>&1 & LEVADA_HOME=$2 $0 up >$2/log 2>&1 & wait",
-    );
+    shell
+        .args(options)
+        .args(["sh", "-c"])
+        .arg("LEVADA_HOME=$1 $0 up >$1/log 2>&1 & LEVADA_HOME=$2 $0 up >$2/log 2>&1 & wait");
     shell.arg(env!("CARGO_BIN_EXE_levada")).arg(first.path()).arg(second.path());
     let mut shell = shell.spawn().unwrap();
     let ports = [&first, &second].map(|home| {

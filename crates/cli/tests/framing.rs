@@ -79,7 +79,9 @@ fn pass_on(client: TcpStream, node: TcpStream, seen: Arc<Mutex<Seen>>) {
     let (client_again, node_again) = (client.try_clone().unwrap(), node.try_clone().unwrap());
     let seen_again = seen.clone();
     std::thread::spawn(move || copy(client, node, &seen, |seen| &mut seen.from_client));
-    std::thread::spawn(move || copy(node_again, client_again, &seen_again, |seen| &mut seen.from_node));
+    std::thread::spawn(move || {
+        copy(node_again, client_again, &seen_again, |seen| &mut seen.from_node)
+    });
 }
 
 fn copy(

@@ -34,7 +34,11 @@ impl Guest<'_> {
     }
 
     /// Connects anew; whether it was resumed, and what is permitted then.
-    async fn ask(&self, client: &Client, capability: &levada_capability::Capability) -> (bool, Verdicts) {
+    async fn ask(
+        &self,
+        client: &Client,
+        capability: &levada_capability::Capability,
+    ) -> (bool, Verdicts) {
         client.close();
         let resumed = client.connection(&self.target, Framing::Auto).await.unwrap().resumed();
         let spec = RequestSpec { service: "clock".into(), ..RequestSpec::default() };

@@ -20,9 +20,16 @@ fn every_verb_that_reads_prints_one_object_with_its_schema() {
     let _node = home.up("--name well");
     let capability = home.run("request well/clock").ok();
     let inspect = format!("inspect {capability}");
-    for line in
-        ["id", "query well", "query well/clock", "status", "sessions", "sessions --log", "doctor", &inspect]
-    {
+    for line in [
+        "id",
+        "query well",
+        "query well/clock",
+        "status",
+        "sessions",
+        "sessions --log",
+        "doctor",
+        &inspect,
+    ] {
         let printed = home.run(&format!("{line} --json")).ok();
         assert_eq!(printed.lines().count(), 1, "{line}: {printed}");
         let object: Value = serde_json::from_str(&printed).unwrap();
@@ -50,14 +57,17 @@ fn exit_codes_tell_what_kind_of_failure_it_was() {
     let home = Home::new();
     let _node = home.up("--name well");
     home.run("query well/nothing").fails(1, "offers no service `nothing`");
-    for wrong in ["", "fly", "run", "run well", "grant x", "up --listen here", "sessions --limit 0"] {
+    for wrong in ["", "fly", "run", "run well", "grant x", "up --listen here", "sessions --limit 0"]
+    {
         home.run(wrong).fails(2, "");
     }
     home.run("inspect @/nowhere").fails(120, "/nowhere");
     home.run("query nobody").denied("nobody");
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let place = format!("{}@{free}", Home::new().identity());
-    for line in [format!("query {place}"), format!("run {place}/clock"), format!("request {place}/clock")] {
+    for line in
+        [format!("query {place}"), format!("run {place}/clock"), format!("request {place}/clock")]
+    {
         home.run(&line).fails(122, "unreachable");
     }
 }
@@ -113,7 +123,9 @@ fn databases_of_a_newer_version_are_refused_and_stay_as_they_are() {
 fn a_reader_that_has_left_is_no_error() {
     let home = Home::new();
     let _node = home.up("--name well");
-    for line in ["id", "id --json", "status", "sessions", "query well", "completions bash", "man", "--help"] {
+    for line in
+        ["id", "id --json", "status", "sessions", "query well", "completions bash", "man", "--help"]
+    {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = home.command(line.split_whitespace());

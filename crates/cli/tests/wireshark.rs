@@ -103,8 +103,7 @@ impl Drop for Capture {
 }
 
 fn unhex(line: &str) -> Vec<u8> {
-    let digits: Vec<u8> =
-        line.chars().map(|digit| digit.to_digit(16).unwrap() as u8).collect();
+    let digits: Vec<u8> = line.chars().map(|digit| digit.to_digit(16).unwrap() as u8).collect();
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
@@ -117,8 +116,15 @@ struct Logging(Child);
 
 impl Logging {
     fn up(home: &Home, keys: &Path) -> (Self, String) {
-        let mut command =
-            home.command(["up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--name", "well"]);
+        let mut command = home.command([
+            "up",
+            "--listen",
+            "127.0.0.1:0",
+            "--http",
+            "127.0.0.1:0",
+            "--name",
+            "well",
+        ]);
         command.env("SSLKEYLOGFILE", keys).stdout(Stdio::null()).stderr(Stdio::null());
         let node = Self(command.spawn().unwrap());
         eventually("the node is up", || home.run("status --json").code == 0);
@@ -148,7 +154,9 @@ fn the_command_line_and_its_node_are_readable() {
     assert_eq!(support::Ran::from(command.output().unwrap()).ok(), "water from the well");
 
     for keys in [&node_keys, &client_keys] {
-        eventually("tshark reads it", || capture.connection_with(keys, "water from the well").is_some());
+        eventually("tshark reads it", || {
+            capture.connection_with(keys, "water from the well").is_some()
+        });
     }
     // Without the keys there is nothing to read.
     let nothing = home.path().join("nothing.keys");
@@ -162,8 +170,7 @@ async fn key_updates_and_resumption_are_readable() {
     let keys = home.path().join("node.keys");
     let (_node, address) = Logging::up(&home, &keys);
     let capture = Capture::start(home.path(), &address);
-    let client =
-        Client::new(&levada_node::home::Home::at(home.path()).unwrap()).unwrap();
+    let client = Client::new(&levada_node::home::Home::at(home.path()).unwrap()).unwrap();
     let target = Target { identity: client.identity(), addresses: vec![address] };
 
     for (n, words) in

@@ -67,6 +67,11 @@ pub fn finish_interrupted(home: &Home) -> Result<(), AdoptError> {
     move_database(&pending.join(NODE_DB), &home.node_db())?;
     move_database(&pending.join(KNOWN_DB), &home.known_db())?;
     fs::create_dir_all(home.config_folder()).map_err(at(home.config_folder()))?;
+    if pending.join(KEY).exists() {
+        // Neither a configuration nor a half-done rotation of before belongs to what comes back.
+        remove(&home.config_file())?;
+        remove(&home.staged_key_file())?;
+    }
     move_config(&pending.join(CONFIG), &home.config_file())?;
     move_file(&pending.join(KEY), &home.key_file())?;
     sync(home.config_folder())?;
@@ -97,12 +102,7 @@ fn move_database(from: &Path, to: &Path) -> Result<(), AdoptError> {
     for end in ["-wal", "-shm", "-journal"] {
         let mut log = to.as_os_str().to_owned();
         log.push(end);
-        match fs::remove_file(&log) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(at(Path::new(&log))(error));
-            }
-            _ => {}
-        }
+        remove(Path::new(&log))?;
     }
     move_file(from, to)
 }
@@ -122,6 +122,13 @@ fn move_config(from: &Path, to: &Path) -> Result<(), AdoptError> {
 fn move_file(from: &Path, to: &Path) -> Result<(), AdoptError> {
     match fs::rename(from, to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(to)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn remove(path: &Path) -> Result<(), AdoptError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
         _ => Ok(()),
     }
 }

@@ -64,6 +64,13 @@ impl Attempts {
         table.delay(now, self.total)
     }
 
+    /// Takes back one attempt that was not wrong.
+    pub(crate) fn forgive(&self, source: IpAddr) {
+        if let Some(entry) = self.lock().sources.get_mut(&source) {
+            entry.wrong = entry.wrong.saturating_sub(1);
+        }
+    }
+
     /// A right attempt forgets the wrong ones before it.
     pub(crate) fn right(&self, source: IpAddr) {
         self.lock().sources.remove(&source);

@@ -5,7 +5,6 @@ mod connect;
 mod grant;
 mod operations;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +12,9 @@ use levada_core::wire::{self, Answer, Reason, Refusal, operation::Operation};
 use levada_core::{Identity, UnixTime};
 use levada_session::{Connection, Stream};
 use tokio::time::timeout;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
+use crate::connections::Place;
 use crate::running::Node;
 
 /// How long a peer may take to send its operation once it has opened the stream.
@@ -28,17 +28,19 @@ struct Asker<'a> {
     node: &'a Arc<Node>,
     connection: &'a Connection,
     peer: Identity,
-    source: IpAddr,
+    place: &'a Place,
 }
 
 /// Serves one stream to its end.
 pub(crate) async fn serve_stream(
     node: &Arc<Node>,
     connection: &Connection,
-    source: IpAddr,
+    place: &Place,
     mut stream: Stream,
 ) {
-    let asker = Asker { node, connection, peer: connection.peer(), source };
+    let asker = Asker { node, connection, peer: connection.peer(), place };
+    // What is not decided yet takes memory that nobody has a right to: only so much at once.
+    let Ok(undecided) = place.undecided.acquire().await else { return };
     let received = timeout(OPERATION, stream.receive(wire::MAX_MESSAGE)).await;
     let operation = match received {
         Ok(Ok(Some(bytes))) => {
@@ -55,7 +57,13 @@ pub(crate) async fn serve_stream(
         let refusal = Refusal::new(Reason::Malformed, "this is no operation that I know");
         return answer(&mut stream, refusal.into()).await;
     };
+    drop(undecided);
     let name = name_of(&operation);
+    // A policy that has changed since the handshake holds at once.
+    if let Some(text) = node.shut_out(&asker.peer).await {
+        asker.count(name, &Err(denied(&text)));
+        return answer(&mut stream, denied(&text).into()).await;
+    }
     let verdict = match operation {
         Operation::Connect(presentation) => {
             return connect::serve(&asker, presentation, stream).await;
@@ -115,8 +123,11 @@ fn name_of(operation: &Operation) -> &'static str {
 
 /// Sends an answer and waits until the peer has ended its side: dropping the stream before would
 /// reset it, and could overtake the answer.
-async fn answer(stream: &mut Stream, answer: Answer) {
+async fn answer(stream: &mut Stream, mut answer: Answer) {
     let bytes = Zeroizing::new(wire::encode(&answer));
+    if let Some(wire::answer::Answer::Granted(granted)) = &mut answer.answer {
+        granted.secret.zeroize();
+    }
     let sent = async {
         stream.send(&bytes).await?;
         stream.finish().await?;

@@ -233,7 +233,7 @@ impl Home {
         lock::acquire(&self.lock_file(), &self.control_socket())
     }
 
-    fn staged_key_file(&self) -> PathBuf {
+    pub(crate) fn staged_key_file(&self) -> PathBuf {
         self.state.join("identity.key.next")
     }
 

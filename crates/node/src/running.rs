@@ -20,11 +20,13 @@ use tokio::sync::watch;
 
 use crate::attempts::Attempts;
 use crate::config::{Config, Limits};
+use crate::connections::Connections;
+use crate::half_open::HalfOpen;
 use crate::home::Home;
 use crate::known::Known;
 use crate::live::Live;
 use crate::metrics::Metrics;
-use crate::server::{Connections, HalfOpen};
+
 use crate::store::Store;
 
 pub use listen::reachable_addresses;

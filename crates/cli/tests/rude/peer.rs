@@ -19,7 +19,6 @@ use crate::support::PATIENCE;
 /// Flags of a DATA frame.
 pub const END: u8 = 0x10;
 pub const FIN: u8 = 0x20;
-pub const BULK: u8 = 0x40;
 
 /// HELLO of a peer that speaks version 1 and wants no blocks.
 pub const HELLO: &[u8] = &[6, 1, 1, 0];
@@ -162,7 +161,9 @@ impl Peer {
             match self.hear() {
                 Ok(1..) => {}
                 Ok(0) => return false,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => panic!("the node keeps silent"),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    panic!("the node keeps silent")
+                }
                 Err(_) => return false,
             }
         }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Home, Ran};
 use crate::Victim;
+use crate::support::{Home, Ran};
 
 /// What is done to one encrypted record.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,10 +63,7 @@ fn through(
     let forwarder = thread::spawn(move || {
         let (client, _) = listener.accept().unwrap();
         let node = TcpStream::connect(address).unwrap();
-        let ways = [
-            (client.try_clone().unwrap(), node.try_clone().unwrap()),
-            (node, client),
-        ];
+        let ways = [(client.try_clone().unwrap(), node.try_clone().unwrap()), (node, client)];
         let threads = ways.into_iter().enumerate().map(|(way, (from, to))| {
             let (counters, occasion) = (counters.clone(), occasion.clone());
             let at = (place.0 == way && trick != Trick::Nothing).then_some(place.1);

@@ -146,6 +146,7 @@ async fn dial_one(
 /// Of two failures the one that says more: somebody who answered wrongly over nobody.
 fn graver(known: Option<SessionError>, new: SessionError) -> SessionError {
     match (known, new) {
+        (Some(known @ SessionError::WrongPeer { .. }), _) => known,
         (Some(known), SessionError::Link(_)) => known,
         (_, new) => new,
     }

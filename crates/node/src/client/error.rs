@@ -7,7 +7,7 @@ use levada_core::wire::{Reason, Refusal};
 use levada_session::{SessionError, StreamError};
 use thiserror::Error;
 
-use crate::server::close_code;
+use crate::connections::close_code;
 
 /// Why an operation at another node did not succeed.
 #[derive(Debug, Error)]
@@ -15,6 +15,9 @@ pub enum ClientError {
     /// The answer is no: there is no such service.
     #[error("{0}")]
     No(String),
+    /// An argument that has no meaning.
+    #[error("{0}")]
+    Usage(String),
     /// This machine: a file, a key, an argument.
     #[error("{0}")]
     Local(String),
@@ -30,10 +33,11 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The exit code of the command line: 1 no, 120 local, 121 denied, 122 unreachable, 123 protocol.
+    /// The exit code of the command line: 1 no, 2 usage, 120 local, 121 denied, 122 unreachable, 123 protocol.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::No(_) => 1,
+            Self::Usage(_) => 2,
             Self::Local(_) => 120,
             Self::Denied(_) => 121,
             Self::Unreachable(_) => 122,
@@ -44,6 +48,11 @@ impl ClientError {
     /// An error of this machine.
     pub fn local(error: impl Display) -> Self {
         Self::Local(error.to_string())
+    }
+
+    /// A wrong argument.
+    pub fn usage(error: impl Display) -> Self {
+        Self::Usage(error.to_string())
     }
 
     /// What a stream that was reset with `code` means: the node gives the reason as its code.
@@ -61,6 +70,8 @@ impl ClientError {
 
 impl From<Refusal> for ClientError {
     fn from(refusal: Refusal) -> Self {
+        // What another machine says is shown on a terminal: one short line without control characters.
+        let refusal = Refusal::new(refusal.reason(), refusal.text);
         match refusal.reason() {
             Reason::Unknown => Self::No(refusal.text),
             Reason::Busy => Self::Unreachable(refusal.text),
@@ -72,6 +83,13 @@ impl From<Refusal> for ClientError {
 
 impl From<SessionError> for ClientError {
     fn from(error: SessionError) -> Self {
+        let error = match error {
+            SessionError::ClosedByPeer { code, reason } => {
+                let reason = Refusal::new(Reason::Unspecified, reason).text;
+                SessionError::ClosedByPeer { code, reason }
+            }
+            other => other,
+        };
         match error {
             SessionError::Link(_) => Self::Unreachable(error.to_string()),
             SessionError::WrongPeer { .. } => {

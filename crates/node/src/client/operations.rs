@@ -11,6 +11,7 @@ use levada_session::{Class, Connection, Stream};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
+use crate::config::check_name;
 use crate::known::SeenCapability;
 
 use super::{Client, ClientError, Joined, RequestSpec, Running, Target};
@@ -73,6 +74,7 @@ impl Client {
     /// [`ClientError::Denied`] says which rule stands against it.
     pub async fn connect(&self, capability: &Capability) -> Result<Running, ClientError> {
         let framing = framing_of(capability.params())?;
+        self.remember(capability);
         let target = self.target_of(capability)?;
         let class = if capability.params().value("pty").is_some() { Class::Interactive } else { Class::Bulk };
         let mut connection = self.connection(&target, framing).await?;
@@ -125,7 +127,7 @@ impl Client {
         let Answer::Joined(joined) = ask(&connection, Operation::Join(join)).await? else {
             return Err(unexpected());
         };
-        let name = self.pin_as(name.unwrap_or(&joined.name), invitation)?;
+        let name = self.pin_as(name, &joined.name, invitation)?;
         Ok(Joined { name, identity: invitation.node(), services: joined.services })
     }
 
@@ -153,21 +155,35 @@ impl Client {
         }
     }
 
-    /// Pins the node under a free name: the wished one, or with the first letters of its key behind it.
-    fn pin_as(&self, wished: &str, invitation: &Invitation) -> Result<String, ClientError> {
-        let node = invitation.node();
-        if let Some(pin) = self.known.by_identity(&node).map_err(ClientError::local)? {
-            let known = self.known.update_addresses(&pin.name, invitation.addresses());
-            known.map_err(ClientError::local)?;
-            return Ok(pin.name);
-        }
-        let mut name: String =
-            wished.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).collect();
-        name.truncate(63);
-        if name.is_empty() || self.name_is_free(&name, node).is_err() {
-            name = format!("{name}-{}", &node.short()[2..]);
-        }
-        self.known.pin(&name, &node, invitation.addresses(), self.now()).map_err(ClientError::local)?;
+    /// Pins the node under `asked`, which is free, or else under the name that it gives itself, if that
+    /// is a name and free; otherwise under one made from its key.
+    fn pin_as(
+        &self,
+        asked: Option<&str>,
+        own: &str,
+        invitation: &Invitation,
+    ) -> Result<String, ClientError> {
+        let (node, known) = (invitation.node(), &self.known);
+        let pinned = known.by_identity(&node).map_err(ClientError::local)?;
+        let usable = |name: &str| {
+            check_name(name).is_ok()
+                && name.parse::<Identity>().is_err()
+                && self.name_is_free(name, node).is_ok()
+        };
+        let own = if usable(own) { own.to_owned() } else { format!("node-{}", &node.short()[2..]) };
+        let name = match (asked, pinned) {
+            (Some(asked), Some(pin)) if pin.name != asked => {
+                known.rename(&pin.name, asked).map_err(ClientError::local)?;
+                asked.to_owned()
+            }
+            (_, Some(pin)) => pin.name,
+            (asked, None) => {
+                let name = asked.map_or(own, str::to_owned);
+                known.pin(&name, &node, invitation.addresses(), self.now()).map_err(ClientError::local)?;
+                name
+            }
+        };
+        known.update_addresses(&name, invitation.addresses()).map_err(ClientError::local)?;
         Ok(name)
     }
 

@@ -26,21 +26,22 @@ impl Client {
         let Some((identity, address)) = node.split_once('@') else {
             return self.resolve_name(node);
         };
-        let identity: Identity = identity.parse().map_err(ClientError::local)?;
+        let identity: Identity = identity.parse().map_err(ClientError::usage)?;
         if address.is_empty() {
-            return Err(ClientError::Local(format!("`{node}` has no address behind the @")));
+            return Err(ClientError::Usage(format!("`{node}` has no address behind the @")));
         }
         Ok(Target { identity, addresses: vec![with_port(address)] })
     }
 
     fn resolve_name(&self, name: &str) -> Result<Target, ClientError> {
-        if let Some(pin) = self.known.by_name(name).map_err(ClientError::local)? {
-            return Ok(Target { identity: pin.identity, addresses: pin.addresses });
-        }
+        // An identity stands for itself, whatever somebody may have been named.
         if let Ok(identity) = name.parse::<Identity>() {
             let pin = self.known.by_identity(&identity).map_err(ClientError::local)?;
             let addresses = pin.map(|pin| pin.addresses).unwrap_or_default();
             return Ok(Target { identity, addresses });
+        }
+        if let Some(pin) = self.known.by_name(name).map_err(ClientError::local)? {
+            return Ok(Target { identity: pin.identity, addresses: pin.addresses });
         }
         Err(ClientError::Denied(format!(
             "no node is known here as `{name}`: join it with its invitation, or write IDENTITY@host:port"

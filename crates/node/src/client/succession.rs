@@ -21,20 +21,39 @@ impl Client {
         connection: &Connection,
     ) -> Result<(), ClientError> {
         let node = connection.peer();
-        for succession in self.known.successions().map_err(ClientError::local)? {
+        for succession in self.own_successions()? {
             let new = succession.new_identity();
             if self.known.acknowledged(&node, &new).map_err(ClientError::local)? {
                 continue;
             }
             let operation = Operation::Succession(succession.to_wire());
-            // A node that refuses has heard it all the same; what it permits is decided per operation.
+            // A refusal may be for the moment only: the node is told again the next time.
             match ask(connection, operation).await {
-                Ok(_) | Err(ClientError::Denied(_)) => {}
+                Ok(_) => {}
+                Err(ClientError::Denied(text)) => {
+                    tracing::debug!(%node, %text, "the node did not follow our new key");
+                    continue;
+                }
                 Err(error) => return Err(error),
             }
             self.known.acknowledge(&node, &new).map_err(ClientError::local)?;
         }
         Ok(())
+    }
+
+    /// The statements that lead to our present key, oldest first.
+    fn own_successions(&self) -> Result<Vec<Succession>, ClientError> {
+        let all = self.known.successions().map_err(ClientError::local)?;
+        let mut chain = Vec::new();
+        let mut current = self.identity();
+        while let Some(found) = all.iter().find(|one| one.new_identity() == current)
+            && chain.len() < MAX_CHAIN
+        {
+            current = found.old();
+            chain.push(found.clone());
+        }
+        chain.reverse();
+        Ok(chain)
     }
 
     /// Asks whoever answers at `target` for the proof that the key `presented` follows the pinned
@@ -50,12 +69,16 @@ impl Client {
         }
         let throwaway = SecretKey::generate(&SystemRandom).map_err(ClientError::local)?;
         let tls = Arc::new(ClientConfig::new(&throwaway).map_err(ClientError::local)?);
-        let connection = dial(&tls, target, Some(presented), Framing::Auto).await?;
+        // Whatever fails from here on: the key that answered is not the one that was expected.
+        let dialled = dial(&tls, target, Some(presented), Framing::Auto).await;
+        let Ok(connection) = dialled else { return Ok(None) };
         let chain = successors(&connection, target.identity, presented).await;
         connection.close(0, "");
         let Some(chain) = chain else { return Ok(None) };
         for succession in &chain {
-            self.known.follow(succession).map_err(ClientError::local)?;
+            if self.known.follow(succession).is_err() {
+                return Ok(None);
+            }
         }
         tracing::warn!(old = %target.identity, new = %presented, "the node's key was rotated; its proof holds");
         Ok(Some(Target { identity: presented, addresses: target.addresses.clone() }))

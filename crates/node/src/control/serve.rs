@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::home::Home;
 use crate::running::{Ending, Node, UpError, reachable_addresses, rotate};
-use crate::store::{AuditEntry, EndError, SessionFilter, SessionSummary};
+use crate::store::{AuditEntry, EndError, SessionFilter, SessionSummary, StoreError};
 
 use super::{Reply, Request};
 
@@ -124,8 +124,10 @@ async fn act(node: &Arc<Node>, request: Request) -> Acted {
 
 async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
     let clock = node.clock.now();
-    let now = node.with_store(move |store| store.now_at_least(clock)).await;
-    let now = now.map_err(|error| refused(120, &error))?;
+    let asked = node.with_store(move |store| {
+        Ok::<_, StoreError>((store.now_at_least(clock)?, store.open_sessions()?))
+    });
+    let (now, open_sessions) = asked.await.map_err(|error| refused(120, &error))?;
     Ok(json!({
         "name": node.name,
         "identity": node.identity().to_string(),
@@ -136,6 +138,7 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "addresses": reachable_addresses(&node.listening),
         "http": node.http.map(|address| address.to_string()),
         "services": node.services.keys().collect::<Vec<_>>(),
+        "open_sessions": open_sessions,
         "running_sessions": node.live.count(),
         "connections": node.connections.count(),
         "time": now.time.0,
@@ -253,7 +256,7 @@ async fn rotate_key(node: &Arc<Node>) -> Result<Value, Reply> {
 
 async fn on_store(
     node: &Arc<Node>,
-    work: impl FnOnce(&crate::store::Store) -> Result<Value, crate::store::StoreError> + Send + 'static,
+    work: impl FnOnce(&crate::store::Store) -> Result<Value, StoreError> + Send + 'static,
 ) -> Result<Value, Reply> {
     node.with_store(work).await.map_err(|error| refused(120, &error))
 }

@@ -33,6 +33,7 @@ pub(super) async fn serve(
             return refuse(asker, &mut stream, refusal).await;
         }
     };
+    let _busy = asker.place.busy();
     let started = wire::Started { session: verified.session.as_bytes().to_vec() };
     let message = wire::answer::Answer::Started(started);
     asker.count("connect", &Verdict::Ok(message.clone()));

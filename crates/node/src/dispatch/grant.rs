@@ -15,9 +15,6 @@ use super::{Asker, Verdict, denied, failed};
 
 impl Asker<'_> {
     pub(super) async fn request(&self, request: wire::Request) -> Verdict {
-        if let Some(text) = self.node.shut_out(&self.peer).await {
-            return Err(denied(&text));
-        }
         if !self.node.may_request(&self.peer, &request.service).await {
             return Err(denied(&format!(
                 "this identity may not request `{}` here; an invitation would let it in",

@@ -32,11 +32,13 @@ impl Asker<'_> {
 
     pub(super) async fn join(&self, join: wire::Join) -> Verdict {
         let now = Instant::now();
-        if let Some(left) = self.node.attempts.shut_out(self.source, now) {
+        if let Some(left) = self.node.attempts.shut_out(self.place.source, now) {
             let minutes = left.as_secs().div_ceil(60);
             let text = format!("too many wrong invitations; try again in {minutes} minutes");
             return Err(Refusal::new(Reason::ShutOut, text));
         }
+        // Counted before it is judged, so that guesses sent at once do not slip through together.
+        let wait = self.node.attempts.count(self.place.source, now);
         let secret = Zeroizing::new(join.secret);
         let secret: Zeroizing<[u8; 16]> = Zeroizing::new(
             secret.as_slice().try_into().map_err(|_| denied("this is no invitation"))?,
@@ -46,21 +48,26 @@ impl Asker<'_> {
         let redeemed = self.node.with_store(move |store| store.redeem(&hash, &peer, time)).await;
         match redeemed {
             Ok(redeemed) => {
-                self.node.attempts.right(self.source);
+                self.node.attempts.right(self.place.source);
                 let all = || self.node.services.keys().cloned().collect();
                 let services = redeemed.service.map_or_else(all, |service| vec![service]);
                 Ok(Answer::Joined(wire::Joined { name: self.node.name.clone(), services }))
             }
             Err(RedeemError::Unknown) => {
-                let wait = self.node.attempts.count(self.source, now);
                 tokio::time::sleep(wait).await;
                 Err(denied("this invitation is unknown here"))
             }
-            Err(RedeemError::Used) => Err(denied("this invitation was used already")),
-            Err(RedeemError::Expired) => {
-                Err(Refusal::new(Reason::Expired, "this invitation has expired"))
+            Err(known) => {
+                // Whoever names a secret that was once right has not guessed.
+                self.node.attempts.forgive(self.place.source);
+                Err(match known {
+                    RedeemError::Expired => {
+                        Refusal::new(Reason::Expired, "this invitation has expired")
+                    }
+                    RedeemError::Store(error) => failed(&error),
+                    _ => denied("this invitation was used already"),
+                })
             }
-            Err(RedeemError::Store(error)) => Err(failed(&error)),
         }
     }
 
@@ -89,7 +96,15 @@ impl Asker<'_> {
         let (verified, _) = self.verify(presentation, Right::Revoke).await?;
         let (session, by, now) = (verified.session, self.peer, self.now().await?);
         let Some(link) = verified.ids.last().copied() else { return Err(unknown_session()) };
-        let done = self.node.with_store(move |store| store.revoke(&link, &session, &by, now)).await;
+        let ids = verified.ids;
+        let done = self.node.with_store(move |store| {
+            // What is dead already needs no row of its own.
+            if store.revoked(&ids)?.is_some() {
+                return Ok(false);
+            }
+            store.revoke(&link, &session, &by, now)
+        });
+        let done = done.await;
         match done {
             Ok(_) => {}
             Err(EndError::UnknownSession) => return Err(unknown_session()),
@@ -108,6 +123,9 @@ impl Asker<'_> {
         if old == self.node.identity() {
             return Err(denied("only this node replaces its own key"));
         }
+        if self.node.policy.blocks(&old) {
+            return Err(denied("this identity is blocked, and so is what follows it"));
+        }
         self.bound_successions()?;
         let now = self.now().await?;
         let done = self.node.with_store(move |store| store.succeed(&succession, now)).await;
@@ -125,10 +143,10 @@ impl Asker<'_> {
     /// Anybody may tell of a new key, and each is kept: one source must not fill the disk with them.
     fn bound_successions(&self) -> Result<(), Refusal> {
         let now = Instant::now();
-        if self.node.successions.shut_out(self.source, now).is_some() {
+        if self.node.successions.shut_out(self.place.source, now).is_some() {
             return Err(Refusal::new(Reason::ShutOut, "too many new keys from one source"));
         }
-        self.node.successions.count(self.source, now);
+        self.node.successions.count(self.place.source, now);
         Ok(())
     }
 

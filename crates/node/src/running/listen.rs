@@ -66,8 +66,10 @@ fn default_port(notes: &mut Vec<String>) -> Result<Vec<TcpListener>, UpError> {
         let any6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         let any4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         match bind_one(any6).or_else(|error| {
-            // A host without IPv6; a taken port fails for both.
-            bind_one(any4).map_err(|_| error)
+            // A host without IPv6. A taken port fails for both, and is the error to tell of.
+            bind_one(any4).map_err(|other| {
+                if other.kind() == io::ErrorKind::AddrInUse { other } else { error }
+            })
         }) {
             Ok(listener) => return Ok(vec![listener]),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && port != 0 => {

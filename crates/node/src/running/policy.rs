@@ -32,7 +32,7 @@ impl Policy {
         })
     }
 
-    fn blocks(&self, identity: &Identity) -> bool {
+    pub(crate) fn blocks(&self, identity: &Identity) -> bool {
         self.0.load().block.contains(identity)
     }
 }

@@ -16,6 +16,11 @@ use super::UpError;
 /// [`UpError`] if a file could not be written; the old key still holds then.
 pub fn rotate(home: &Home, store: &Store) -> Result<(Identity, Identity), UpError> {
     let old = home.key().map_err(UpError::of)?;
+    if let Some(new) = home.staged_key().map_err(UpError::of)? {
+        // One that was cut short: its key may be announced already, and another must not replace it.
+        complete(home, store, &old, &new)?;
+        return Ok((old.identity(), new.identity()));
+    }
     let new = SecretKey::generate(&SystemRandom).map_err(UpError::of)?;
     home.stage_key(&new).map_err(UpError::of)?;
     complete(home, store, &old, &new)?;
@@ -30,12 +35,7 @@ pub(super) fn finish_interrupted(home: &Home) -> Result<(), UpError> {
     complete(home, &store, &old, &new)
 }
 
-fn complete(
-    home: &Home,
-    store: &Store,
-    old: &SecretKey,
-    new: &SecretKey,
-) -> Result<(), UpError> {
+fn complete(home: &Home, store: &Store, old: &SecretKey, new: &SecretKey) -> Result<(), UpError> {
     let now = SystemClock.now();
     let succession = Succession::sign(old, &new.identity(), now);
     let known = Known::open(&home.known_db()).map_err(UpError::of)?;

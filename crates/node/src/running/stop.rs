@@ -1,6 +1,5 @@
 //! Serving until the end: signals, readiness, and a stop that leaves nothing behind.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +19,8 @@ use super::{Announcement, Ending, Node, Overrides, UpError};
 const GRACE: Duration = Duration::from_secs(3);
 /// How long their ends and the connections' farewells may take.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// How long the database may stay in use when the node starts again in the same process.
+const RELEASE: Duration = Duration::from_secs(15);
 /// How often sessions that nobody started are swept out.
 const SWEEP: Duration = Duration::from_secs(30);
 
@@ -43,14 +44,19 @@ pub(super) async fn serve(
     announce(&announcement);
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
     wait(&node, &mut signals, &overrides).await;
-    notify(&[NotifyState::Stopping]);
+    if node.ending() == Ending::Stop {
+        // Said before a new start, systemd would wait for an end that never comes.
+        notify(&[NotifyState::Stopping]);
+    }
+    node.half_open.end_all();
     tokio::select! {
         () = wind_down(&node) => {}
         () = signals.again() => tracing::warn!("stopping at once"),
     }
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}
-    released(&node).await;
+    let _ = std::fs::remove_file(node.home.control_socket());
+    released(&node).await?;
     Ok(node.ending())
 }
 
@@ -84,9 +90,16 @@ async fn wind_down(node: &Node) {
     until(FAREWELL, || node.connections.count() == 0).await;
 }
 
-/// Waits until nobody else holds the node, so that its database is closed before it is opened again.
-async fn released(node: &Arc<Node>) {
-    until(FAREWELL, || Arc::strong_count(node) == 1 && Arc::strong_count(&node.store) == 1).await;
+/// Waits until nobody else holds the node, so that its database is closed before it is opened again:
+/// files must not be replaced under an open one.
+async fn released(node: &Arc<Node>) -> Result<(), UpError> {
+    let alone = || Arc::strong_count(node) == 1 && Arc::strong_count(&node.store) == 1;
+    let stopping = node.ending() == Ending::Stop;
+    until(if stopping { FAREWELL } else { RELEASE }, alone).await;
+    if stopping || alone() {
+        return Ok(());
+    }
+    Err(UpError("the node could not let go of its database; start it again with `levada up`".into()))
 }
 
 async fn until(limit: Duration, holds: impl Fn() -> bool) {
@@ -142,13 +155,11 @@ impl Signals {
         })
     }
 
-    fn next(&mut self) -> impl Future<Output = Wish> {
-        async {
-            tokio::select! {
-                _ = self.terminate.recv() => Wish::Stop,
-                _ = self.interrupt.recv() => Wish::Stop,
-                _ = self.reload.recv() => Wish::Reload,
-            }
+    async fn next(&mut self) -> Wish {
+        tokio::select! {
+            _ = self.terminate.recv() => Wish::Stop,
+            _ = self.interrupt.recv() => Wish::Stop,
+            _ = self.reload.recv() => Wish::Reload,
         }
     }
 

@@ -205,6 +205,20 @@ impl Store {
         })
     }
 
+    /// How many sessions have not ended.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be counted.
+    pub fn open_sessions(&self) -> Result<u64, StoreError> {
+        self.database.read(|connection| {
+            connection.query_row(
+                "SELECT count(*) FROM session WHERE state IN ('requested', 'started')",
+                [],
+                |row| row.get::<_, u32>(0).map(u64::from),
+            )
+        })
+    }
+
     /// The first of these links that is revoked, if any.
     ///
     /// # Errors

@@ -1,0 +1,119 @@
+//! Connections that have finished their handshake: a bounded number, of which no source can take all.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use levada_core::Identity;
+use levada_core::wire::Reason;
+use levada_session::{Close, Connection};
+use tokio::sync::Semaphore;
+
+/// Operations of one connection that are not decided yet: each may hold a whole message in memory.
+const UNDECIDED: usize = 8;
+
+/// The code of a close for this reason: below [`Close::APPLICATION`] are the channel's own.
+pub(crate) fn close_code(reason: Reason) -> u64 {
+    Close::APPLICATION + reason as u64
+}
+
+/// The open connections.
+#[derive(Default)]
+pub(crate) struct Connections(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    open: BTreeMap<u64, Entry>,
+}
+
+struct Entry {
+    connection: Connection,
+    source: IpAddr,
+    sessions: Arc<AtomicUsize>,
+}
+
+/// A connection's place, shared by its streams.
+#[derive(Clone)]
+pub(crate) struct Place {
+    number: u64,
+    pub(crate) source: IpAddr,
+    /// Sessions that run on the connection: while there is one, it keeps its place.
+    sessions: Arc<AtomicUsize>,
+    pub(crate) undecided: Arc<Semaphore>,
+}
+
+/// A session that runs; dropping it ends the count.
+pub(crate) struct Busy(Arc<AtomicUsize>);
+
+impl Place {
+    /// Counts a session that has been started.
+    pub(crate) fn busy(&self) -> Busy {
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+        Busy(self.sessions.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Connections {
+    /// Enters a connection; when there are too many, another one without a session is closed.
+    pub(crate) fn enter(&self, connection: &Connection, source: IpAddr, limit: usize) -> Place {
+        let mut table = self.lock();
+        if table.open.len() >= limit
+            && let Some(number) = table.dispensable()
+            && let Some(entry) = table.open.remove(&number)
+        {
+            let text = "the node has too many connections";
+            entry.connection.close(close_code(Reason::Busy), text);
+        }
+        table.next += 1;
+        let number = table.next;
+        let sessions = Arc::new(AtomicUsize::new(0));
+        let entry = Entry { connection: connection.clone(), source, sessions: sessions.clone() };
+        table.open.insert(number, entry);
+        Place { number, source, sessions, undecided: Arc::new(Semaphore::new(UNDECIDED)) }
+    }
+
+    pub(crate) fn leave(&self, place: &Place) {
+        self.lock().open.remove(&place.number);
+    }
+
+    /// Closes the connections of `peer`, or all.
+    pub(crate) fn close(&self, peer: Option<&Identity>, reason: Reason, text: &str) {
+        for Entry { connection, .. } in self.lock().open.values() {
+            if peer.is_none_or(|peer| *peer == connection.peer()) {
+                connection.close(close_code(reason), text);
+            }
+        }
+    }
+
+    pub(crate) fn count(&self) -> i64 {
+        i64::try_from(self.lock().open.len()).unwrap_or(i64::MAX)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// The oldest connection without a session, of the source that has the most of them.
+    fn dispensable(&self) -> Option<u64> {
+        let idle = || {
+            let entries = self.open.iter();
+            entries.filter(|(_, entry)| entry.sessions.load(Ordering::Relaxed) == 0)
+        };
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for (_, entry) in idle() {
+            *counts.entry(entry.source).or_default() += 1;
+        }
+        let (greediest, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        idle().find(|(_, entry)| entry.source == greediest).map(|(number, _)| *number)
+    }
+}
