@@ -142,8 +142,8 @@ pub struct Options {
     pub framing: Framing,
     /// How many streams the peer may have open at a time; the same is assumed of the peer.
     pub max_streams: u32,
-    /// The most bytes held for readers that do not read, of all streams together; the credit of
-    /// the connection and of each stream grows up to it. At least 1 MiB.
+    /// The most bytes held for readers that do not read, of all streams together; at least 1 MiB.
+    /// The credit of the connection is as much, that of one stream grows up to half of it.
     pub connection_window: u64,
     /// The credit that a stream of the peer starts with, in bytes; at least 256 KiB.
     pub stream_window: u64,

@@ -96,6 +96,7 @@ impl Connection {
 
     fn new(client: bool, mut tls: Tls, options: &Options, now: Instant) -> Self {
         tls.set_framing(options.framing);
+        tls.set_silent(!client);
         tls.set_records_per_key(options.records_per_key);
         Self {
             client,
@@ -292,6 +293,19 @@ impl Connection {
         self.mux.read(id, buf)
     }
 
+    /// As [`Self::read`], but appends the bytes to `buf`, at most `max` of them.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_to(
+        &mut self,
+        id: StreamId,
+        buf: &mut Vec<u8>,
+        max: usize,
+    ) -> Result<Read, StreamError> {
+        self.mux.read_to(id, buf, max)
+    }
+
     /// The owner of a stream is done with it: resets it with code 0 if either direction is still
     /// open, and frees its state.
     pub fn forget(&mut self, id: StreamId) {
@@ -398,6 +412,7 @@ impl Connection {
                 .ok_or(Error::Protocol("a block length out of bounds"))?,
         };
         self.peer_framing = Some(framing);
+        self.tls.set_silent(false);
         if !self.client && self.tls.framing() == Framing::Auto {
             self.tls.set_framing(framing);
         }

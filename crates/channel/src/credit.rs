@@ -49,34 +49,35 @@ pub(crate) struct Pace {
     pub(crate) rtt: Option<Duration>,
 }
 
-/// The receiver's side: grants what it is ready to hold, and more when the reader is fast.
+/// The receiver's side: how much it is ready to hold, and what of that the sender was told.
 pub(crate) struct Window {
     size: u64,
-    max: u64,
     /// The total granted.
     limit: u64,
     received: u64,
     consumed: u64,
-    /// When the limit was last moved, and how much had been consumed then.
-    moved: (Instant, u64),
+    /// When the limit was last moved.
+    moved: Instant,
 }
 
 impl Window {
-    /// A window that starts with `size` and grows up to `max` bytes.
-    pub(crate) fn new(size: u64, max: u64, now: Instant) -> Self {
-        let max = max.max(size);
-        Self { size, max, limit: size, received: 0, consumed: 0, moved: (now, 0) }
+    /// A window of `size` bytes, which the sender knows of.
+    pub(crate) fn new(size: u64, now: Instant) -> Self {
+        Self { size, limit: size, received: 0, consumed: 0, moved: now }
     }
 
-    /// Starts with `size` instead.
-    pub(crate) fn widen(&mut self, size: u64) {
-        self.size = size.min(self.max);
-        self.limit = self.consumed + self.size;
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
 
     /// The total granted so far.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
+    }
+
+    /// What was received and not yet consumed.
+    pub(crate) fn held(&self) -> u64 {
+        self.received - self.consumed
     }
 
     /// The peer has used `cost` of its credit.
@@ -89,27 +90,25 @@ impl Window {
         }
     }
 
-    /// `cost` is free again. The limit moves when half a window has been consumed; if that took less
-    /// than two round trips, the window and not the reader was the brake, and it doubles. True if
-    /// there is a new limit to tell the sender.
-    pub(crate) fn release(&mut self, cost: u64, pace: Pace) -> bool {
+    /// `cost` is free again; by how much the limit could move now.
+    pub(crate) fn release(&mut self, cost: u64) -> u64 {
         self.consumed += cost;
-        let (at, mark) = self.moved;
-        if self.consumed - mark < self.size / 2 {
-            return false;
-        }
-        let fast = pace.rtt.is_some_and(|rtt| pace.now.saturating_duration_since(at) < 2 * rtt);
-        if fast {
-            self.size = (2 * self.size).min(self.max);
-        }
-        self.moved = (pace.now, self.consumed);
-        self.limit = (self.consumed + self.size).min(varint::MAX);
-        true
+        (self.consumed + self.size).saturating_sub(self.limit)
     }
 
-    /// What was received and not yet consumed.
-    pub(crate) fn held(&self) -> u64 {
-        self.received - self.consumed
+    /// Moves the limit, which never goes back, as far as it can. True if the last time was less than
+    /// two round trips ago: then the window and not the reader is the brake.
+    pub(crate) fn advance(&mut self, pace: Pace) -> bool {
+        self.limit = self.limit.max((self.consumed + self.size).min(varint::MAX));
+        let since = pace.now.saturating_duration_since(self.moved);
+        self.moved = pace.now;
+        pace.rtt.is_some_and(|rtt| since < 2 * rtt)
+    }
+
+    /// Makes the window, and so the limit, larger.
+    pub(crate) fn grow(&mut self, by: u64) {
+        self.size += by;
+        self.limit = (self.limit + by).min(varint::MAX);
     }
 }
 
@@ -118,25 +117,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_moves_at_half_and_grows_for_a_fast_reader_only() {
+    fn a_window_moves_with_what_was_consumed() {
         let start = Instant::now();
         let pace = |ms| Pace {
             now: start + Duration::from_millis(ms),
             rtt: Some(Duration::from_millis(10)),
         };
-        let mut window = Window::new(1000, 3000, start);
+        let mut window = Window::new(1000, start);
         window.charge(1000).unwrap();
-        assert_eq!(window.held(), 1000);
-        assert!(!window.release(499, pace(1)));
-        assert!(window.release(1, pace(5)));
-        assert_eq!(window.limit(), 2500);
-        assert!(!window.release(500, pace(6)));
+        assert_eq!((window.held(), window.limit()), (1000, 1000));
+        assert_eq!(window.release(400), 400);
+        assert_eq!(window.release(100), 500);
+        assert!(window.advance(pace(19)));
+        assert_eq!((window.held(), window.limit()), (500, 1500));
+        assert!(!window.advance(pace(39)));
+        window.grow(1000);
+        assert_eq!((window.size(), window.limit()), (2000, 2500));
         window.charge(1500).unwrap();
-        assert!(window.release(500, pace(26)));
-        assert_eq!(window.limit(), 3500);
-        assert!(window.release(1000, pace(27)));
-        assert_eq!(window.limit(), 5500);
-        window.charge(3000).unwrap();
         assert!(window.charge(1).is_err());
     }
 

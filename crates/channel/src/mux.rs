@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use crate::credit::{Credit, FRAME_COST, INITIAL_CONNECTION, INITIAL_STREAM, Pace};
 use crate::frame::{self, Frame, put_data_header};
-use crate::stream::{Direction, Stream, Wait};
+use crate::stream::{Direction, Inbox, Stream, Wait};
 use crate::tls::Tls;
 use crate::{Error, Event, Options, StreamError, varint};
 use grants::Grants;
@@ -46,7 +46,7 @@ pub enum Class {
 pub enum Read {
     /// Bytes of one message were written to the buffer.
     Data {
-        /// How many; 0 only if `end`, or if the buffer has no room.
+        /// How many; 0 only if `end`, or if none were asked for.
         len: usize,
         /// Whether the message ends with them.
         end: bool,
@@ -155,7 +155,7 @@ impl Mux {
         }
         let done = put_message(tls, id, stream, &mut self.credit, (data, end), quota);
         stream.partial = !(end && done == data.len());
-        stream.turn.1 += done;
+        stream.turn.1 += FRAME_COST as usize + done;
         Ok(Some(done))
     }
 
@@ -192,16 +192,30 @@ impl Mux {
     }
 
     /// See [`crate::Connection::read`].
-    pub(crate) fn read(
+    pub(crate) fn read(&mut self, id: StreamId, buf: &mut [u8]) -> Result<Read, StreamError> {
+        self.read_by(id, |inbox| inbox.read(buf))
+    }
+
+    /// See [`crate::Connection::read_to`].
+    pub(crate) fn read_to(
+        &mut self,
+        id: StreamId,
+        buf: &mut Vec<u8>,
+        max: usize,
+    ) -> Result<Read, StreamError> {
+        self.read_by(id, |inbox| inbox.read_to(buf, max))
+    }
+
+    fn read_by(
         &mut self,
         StreamId(id): StreamId,
-        buf: &mut [u8],
+        read: impl FnOnce(&mut Inbox) -> Option<(usize, bool)>,
     ) -> Result<Read, StreamError> {
         let stream = self.streams.get_mut(&id).ok_or(StreamError::Unknown)?;
         if let Direction::Reset(code) = stream.receiving {
             return Err(StreamError::Reset(code));
         }
-        if let Some((len, end)) = stream.inbox.read(buf) {
+        if let Some((len, end)) = read(&mut stream.inbox) {
             let cost = len as u64 + if end { FRAME_COST } else { 0 };
             self.grants.release(id, stream, cost);
             return Ok(Read::Data { len, end });

@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use crate::Class;
 use crate::credit::{Credit, Window};
 
-/// An inbox that ran empty gives back more memory than this.
-const KEPT: usize = 256 << 10;
+/// An inbox that ran empty gives back more memory than this: some deliveries of a busy link, so that
+/// a reader that keeps up never makes the inbox move. Only a stream whose window grew can have more
+/// than 256 KiB, and all windows together grow by a bounded amount.
+const KEPT: usize = 1 << 20;
 
 /// Messages received and not yet read.
 #[derive(Default)]
@@ -32,16 +34,33 @@ impl Inbox {
     /// Moves bytes of the first message to `buf`: how many, and whether the message ends with them.
     /// None if there is nothing.
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> Option<(usize, bool)> {
+        self.take(buf.len(), |first, second| {
+            let (front, back) = buf.split_at_mut(first.len());
+            front.copy_from_slice(first);
+            back[..second.len()].copy_from_slice(second);
+        })
+    }
+
+    /// As [`Self::read`], but appends at most `max` bytes to `buf`.
+    pub(crate) fn read_to(&mut self, buf: &mut Vec<u8>, max: usize) -> Option<(usize, bool)> {
+        self.take(max, |first, second| {
+            buf.reserve(first.len() + second.len());
+            buf.extend_from_slice(first);
+            buf.extend_from_slice(second);
+        })
+    }
+
+    /// Hands at most `max` bytes of the first message to `sink`, in two pieces.
+    fn take(&mut self, max: usize, sink: impl FnOnce(&[u8], &[u8])) -> Option<(usize, bool)> {
         let end = self.ends.front().map(|end| (end - self.read) as usize);
         let ready = end.unwrap_or(self.bytes.len());
         if ready == 0 && end.is_none() {
             return None;
         }
-        let len = ready.min(buf.len());
+        let len = ready.min(max);
         let (first, second) = self.bytes.as_slices();
         let split = len.min(first.len());
-        buf[..split].copy_from_slice(&first[..split]);
-        buf[split..len].copy_from_slice(&second[..len - split]);
+        sink(&first[..split], &second[..len - split]);
         self.bytes.drain(..len);
         self.read += len as u64;
         let ended = end == Some(len);
@@ -106,7 +125,8 @@ pub(crate) struct Stream {
     pub(crate) readable: bool,
     /// Whether a WINDOW frame is due.
     pub(crate) window_due: bool,
-    /// The round of transmission in which it last wrote, and how much.
+    /// The round of transmission in which it last wanted to write, and what it wrote: bytes, and the
+    /// cost of frames.
     pub(crate) turn: (u64, usize),
 }
 
@@ -162,8 +182,38 @@ mod tests {
         });
     }
 
+    /// The most that a driver hands over between two turns of a reader.
+    const DELIVERY: usize = 288 << 10;
+
+    #[test]
+    fn a_steady_inbox_stays_where_it_is_and_an_empty_one_is_small() {
+        let mut inbox = Inbox::default();
+        let mut buf = vec![0; 64 << 10];
+        let mut cycle = |inbox: &mut Inbox, len: usize| {
+            (0..len / 16_000).for_each(|_| inbox.push(&[0; 16_000], true));
+            let full = inbox.bytes.capacity();
+            drain(inbox, &mut buf, &mut vec![vec![]]);
+            (full, inbox.bytes.capacity())
+        };
+        cycle(&mut inbox, 2 * DELIVERY);
+        let steady = cycle(&mut inbox, DELIVERY);
+        assert_eq!(steady.0, steady.1);
+        for deliveries in [1, 2, 1, 1, 2] {
+            assert_eq!(cycle(&mut inbox, deliveries * DELIVERY), steady);
+        }
+        assert!(cycle(&mut inbox, 8 << 20).1 <= KEPT);
+    }
+
     fn drain(inbox: &mut Inbox, buf: &mut [u8], got: &mut Vec<Vec<u8>>) {
-        while let Some((len, end)) = inbox.read(buf) {
+        loop {
+            let last = got.last_mut().unwrap();
+            let before = last.len();
+            let Some((len, end)) = inbox.read_to(last, buf.len()) else { return };
+            assert_eq!(last.len() - before, len);
+            if end {
+                got.push(vec![]);
+            }
+            let Some((len, end)) = inbox.read(buf) else { return };
             got.last_mut().unwrap().extend(&buf[..len]);
             if end {
                 got.push(vec![]);

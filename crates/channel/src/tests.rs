@@ -7,3 +7,4 @@ mod lifecycle;
 mod pair;
 mod raw;
 mod records;
+mod shares;

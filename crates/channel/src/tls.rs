@@ -28,6 +28,8 @@ pub(crate) struct Tls {
     records_per_key: u64,
     /// The peer asked for a key update; due before the next record (RFC 8446 section 4.6.3).
     update_owed: bool,
+    /// Nothing may be sealed yet, because it is not known how to pad.
+    silent: bool,
     /// The last record of this side is pending or sent: nothing may follow it.
     ended: bool,
 }
@@ -79,6 +81,7 @@ impl Tls {
             output,
             records_per_key: 1 << 23,
             update_owed: false,
+            silent: false,
             ended: false,
         }
     }
@@ -92,6 +95,12 @@ impl Tls {
     /// See [`Output::set_framing`].
     pub(crate) fn set_framing(&mut self, framing: Framing) {
         self.output.set_framing(framing);
+    }
+
+    /// Whether to keep back alerts and key updates too. An alert that would have been sent meanwhile
+    /// is dropped, a key update stays owed.
+    pub(crate) fn set_silent(&mut self, silent: bool) {
+        self.silent = silent;
     }
 
     pub(crate) fn framing(&self) -> Framing {
@@ -228,7 +237,9 @@ impl Tls {
 
     fn end(&mut self, alert: &[u8]) {
         if self.is_established() && !self.ended {
-            self.put_record(ALERT, alert);
+            if !self.silent {
+                self.put_record(ALERT, alert);
+            }
             (self.ended, self.update_owed) = (true, false);
         }
     }
@@ -240,16 +251,20 @@ impl Tls {
 
     /// Whether there is anything to take.
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.update_owed || self.pending() > 0
+        self.owes_update() || self.pending() > 0
     }
 
     /// Seals what is open and takes all bytes; `out` becomes the next buffer.
     pub(crate) fn transmit(&mut self, out: &mut Vec<u8>) {
         self.output.seal(DATA);
-        if self.update_owed {
+        if self.owes_update() {
             self.update_key(false);
         }
         self.output.take(out);
+    }
+
+    fn owes_update(&self) -> bool {
+        self.update_owed && !self.silent
     }
 }
 

@@ -81,7 +81,7 @@ async fn rotate(home: &Home, yes: bool) -> Outcome {
 async fn warn(home: &Home, old: &Identity) -> Result<(), Failure> {
     let known = Known::open(&home.known_db())?;
     let granted = granted_here(home).await?;
-    let count = known.capabilities_naming(old, SystemClock.now())? + granted;
+    let count = known.capabilities_held_elsewhere(old, SystemClock.now())? + granted;
     output::note(match count {
         0 => "No capability that this home knows of names the key.".to_owned(),
         1 => "1 capability that this home knows of names the key, and will end.".to_owned(),

@@ -1,5 +1,7 @@
 //! Peers that behave badly, against a real node: it says no, forgets nothing, and serves on.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::io::{ErrorKind, Read, Write};

@@ -1,6 +1,8 @@
 //! `kill -9` at any moment: no acknowledged grant is lost, and nothing that was revoked or used up
 //! comes back. A proxy between client and node tells exactly when a request's first byte has passed.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::net::SocketAddr;
@@ -109,7 +111,8 @@ impl Scene {
 
     /// One operation; true if it was acknowledged.
     async fn act(&mut self) -> bool {
-        let open: Vec<usize> = (0..self.entries.len()).filter(|at| !self.entries[*at].revoked).collect();
+        let open: Vec<usize> =
+            (0..self.entries.len()).filter(|at| !self.entries[*at].revoked).collect();
         match self.below(4) {
             0 | 1 if !open.is_empty() => {
                 let at = open[self.below(open.len() as u64) as usize];
@@ -180,7 +183,9 @@ impl Scene {
             return;
         }
         match self.client.connect(&self.entries[at].capability).await {
-            Err(ClientError::Denied(text)) if revoked => assert!(text.contains("revoked"), "{text}"),
+            Err(ClientError::Denied(text)) if revoked => {
+                assert!(text.contains("revoked"), "{text}")
+            }
             Err(ClientError::Denied(text)) => {
                 assert!(text.contains("used up") || text.contains("revoked"), "{text}");
             }

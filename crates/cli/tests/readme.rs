@@ -2,6 +2,8 @@
 //! that terminal; what it prints must be what stands below it, where `…` stands for anything and a
 //! line that is only `…` for any lines.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::collections::HashMap;
@@ -86,8 +88,9 @@ fn start_node(folder: &Path, exports: &[String], step: &Step) -> Child {
         fits(&step.expected, &output.lines().collect::<Vec<_>>())
     });
     let log = std::fs::read_to_string(&log).unwrap();
-    let addresses = log.lines().filter_map(|line| line.strip_prefix("address   "));
-    let address = addresses.filter(|address| address.starts_with("127.0.0.1:")).next_back().unwrap();
+    let mut addresses = log.lines().filter_map(|line| line.strip_prefix("address   "));
+    let address =
+        addresses.filter(|address| address.starts_with("127.0.0.1:")).next_back().unwrap();
     std::fs::write(folder.join("address"), address).unwrap();
     child
 }
@@ -111,7 +114,8 @@ fn the_transcript_of_the_readme_is_true() {
             continue;
         }
         // One stream, in the order in which a terminal shows it.
-        let output = shell(folder.path(), exports, &format!("exec 2>&1\n{}", step.command)).output();
+        let output =
+            shell(folder.path(), exports, &format!("exec 2>&1\n{}", step.command)).output();
         let output = String::from_utf8(output.unwrap().stdout).unwrap();
         let lines: Vec<&str> = output.lines().collect();
         assert!(

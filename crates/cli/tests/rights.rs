@@ -1,5 +1,7 @@
 //! Three identities, real processes: who may do what with a capability, and who may not.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use support::{Home, eventually};
@@ -31,7 +33,8 @@ fn join_run_request_grant_connect_revoke() {
     let capability = scene.alice.run("request well/exec --uses 3 -- cat").ok();
     let bob = scene.bob.identity();
     scene.bob.args(["connect", &capability]).denied("bound to another identity");
-    let granted = scene.alice.args(["grant", &capability, "--to", &bob, "--rights", "x", "--uses", "2"]).ok();
+    let granted =
+        scene.alice.args(["grant", &capability, "--to", &bob, "--rights", "x", "--uses", "2"]).ok();
     let echoed = scene.bob.with_input(&format!("connect {granted}"), b"water");
     assert_eq!(echoed.ok(), "water");
 
@@ -60,9 +63,17 @@ fn each_right_alone_and_each_pair() {
         let may = |right: char| rights.contains(right);
 
         let connect = scene.bob.args(["connect", &granted]);
-        if may('x') { drop(connect.ok()) } else { connect.denied("execute") }
+        if may('x') {
+            drop(connect.ok())
+        } else {
+            connect.denied("execute")
+        }
         let grant = scene.bob.args(["grant", &granted, "--to", &alice, "--rights", &rights[..1]]);
-        if may('d') { drop(grant.ok()) } else { grant.denied("") }
+        if may('d') {
+            drop(grant.ok())
+        } else {
+            grant.denied("")
+        }
         // Last, because it ends the session.
         let terminate = scene.bob.args(["terminate", &granted]);
         if may('t') {
@@ -90,7 +101,10 @@ fn a_granted_right_never_grows() {
     back(&["xt"]).denied("widened");
     back(&["x", "--uses", "3"]).denied("widened");
     back(&["x", "--expires", "20m"]).denied("widened");
-    scene.alice.args(["grant", &narrow, "--to", &alice, "--rights", "x"]).denied("bound to another identity");
+    scene
+        .alice
+        .args(["grant", &narrow, "--to", &alice, "--rights", "x"])
+        .denied("bound to another identity");
     // A link may fix what is not fixed yet, and nobody can change that.
     let fixed = back(&["x", "--", "uname", "-s"]).ok();
     assert_eq!(scene.alice.args(["connect", &fixed]).ok(), "Linux");
@@ -127,18 +141,15 @@ fn revoking_ends_what_runs_within_a_second() {
         let mut command = scene.bob.command(["connect", &granted]);
         command.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         let child = command.spawn().unwrap();
-        eventually("the session runs", || {
-            scene.node.json("status")["running_sessions"] == 1
-        });
+        eventually("the session runs", || scene.node.json("status")["running_sessions"] == 1);
         if by_node {
-            let session = scene.node.json("sessions")["sessions"][0]["session"].as_str().unwrap().to_owned();
+            let session =
+                scene.node.json("sessions")["sessions"][0]["session"].as_str().unwrap().to_owned();
             scene.node.args(["revoke", &session]).ok();
         } else {
             scene.alice.args(["revoke", &root]).ok();
         }
-        eventually("the session has ended", || {
-            scene.node.json("status")["running_sessions"] == 0
-        });
+        eventually("the session has ended", || scene.node.json("status")["running_sessions"] == 0);
         support::Ran::from(child.wait_with_output().unwrap()).denied("revoked");
         scene.bob.args(["connect", &granted]).denied("revoked");
     }
@@ -221,7 +232,10 @@ fn a_wrong_key_is_refused_before_anything_of_ours_is_sent() {
     let at = format!("{stranger}@{}/clock", node.address());
     scene.alice.args(["run", &at]).denied("nothing was sent");
     let (_, metrics) = node.http("/metrics");
-    assert!(metrics.contains("levada_operations_total") || !metrics.contains("operation=\""), "{metrics}");
+    assert!(
+        metrics.contains("levada_operations_total") || !metrics.contains("operation=\""),
+        "{metrics}"
+    );
     assert!(!node.log().contains(&scene.alice.identity()), "the node has seen who asked");
 }
 

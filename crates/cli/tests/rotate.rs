@@ -62,7 +62,11 @@ fn a_node_rotated_online_goes_on_and_is_followed() {
     eventually("the session runs", || home.json("status")["running_sessions"] == 1);
 
     let rotated = home.run("id rotate");
-    assert!(rotated.stderr.contains("1 capability that this home knows of"), "{}", rotated.stderr);
+    assert!(
+        rotated.stderr.contains("2 capabilities that this home knows of"),
+        "{}",
+        rotated.stderr
+    );
     let new = rotated.ok();
     assert_ne!(running.wait_with_output().unwrap().status.code(), Some(0));
     let status = home.json("status");

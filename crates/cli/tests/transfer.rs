@@ -1,5 +1,7 @@
 //! Much through `exec`: unchanged, and in little memory at both ends.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::io::{Read, Write};

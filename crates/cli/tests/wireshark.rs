@@ -3,6 +3,8 @@
 //!
 //! Capturing needs root or the capability CAP_NET_RAW.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::collections::BTreeSet;

@@ -28,7 +28,11 @@ impl Framing {
     /// # Errors
     /// [`FramingError`] if `length` is outside [`Self::BLOCK_LENGTHS`].
     pub fn block(length: u16) -> Result<Self, FramingError> {
-        if Self::BLOCK_LENGTHS.contains(&length) { Ok(Self::Block(length)) } else { Err(FramingError) }
+        if Self::BLOCK_LENGTHS.contains(&length) {
+            Ok(Self::Block(length))
+        } else {
+            Err(FramingError)
+        }
     }
 }
 
@@ -49,7 +53,10 @@ impl FromStr for Framing {
             return Ok(Self::Auto);
         }
         let digits = text.strip_prefix("block:").ok_or(FramingError)?;
-        if digits.is_empty() || digits.starts_with('0') || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        if digits.is_empty()
+            || digits.starts_with('0')
+            || !digits.bytes().all(|b| b.is_ascii_digit())
+        {
             return Err(FramingError);
         }
         Self::block(digits.parse().map_err(|_| FramingError)?)
@@ -65,7 +72,16 @@ mod tests {
         for text in ["auto", "block:64", "block:512", "block:4096"] {
             assert_eq!(text.parse::<Framing>().unwrap().to_string(), text);
         }
-        for text in ["", "Auto", "block:", "block:63", "block:4097", "block:064", "block:+64", "block:65600"] {
+        for text in [
+            "",
+            "Auto",
+            "block:",
+            "block:63",
+            "block:4097",
+            "block:064",
+            "block:+64",
+            "block:65600",
+        ] {
             assert!(text.parse::<Framing>().is_err(), "{text}");
         }
     }

@@ -31,8 +31,7 @@ fn message(old: &Identity, new: &Identity, time: UnixTime) -> Vec<u8> {
 impl Succession {
     /// `old` names `new` as what takes its place.
     pub fn sign(old: &SecretKey, new: &Identity, time: UnixTime) -> Self {
-        let signature =
-            old.sign(label::SUCCESSION, &message(&old.identity(), new, time));
+        let signature = old.sign(label::SUCCESSION, &message(&old.identity(), new, time));
         Self { old: old.identity(), new: *new, time, signature }
     }
 

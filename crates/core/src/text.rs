@@ -41,8 +41,7 @@ pub enum TextError {
 }
 
 fn checksum(prefix: &str, bytes: &[u8]) -> [u8; CHECKSUM_LEN] {
-    let digest =
-        sha256(&[label::CHECKSUM.as_bytes(), &[0], prefix.as_bytes(), &[0], bytes]);
+    let digest = sha256(&[label::CHECKSUM.as_bytes(), &[0], prefix.as_bytes(), &[0], bytes]);
     [digest[0], digest[1], digest[2], digest[3]]
 }
 

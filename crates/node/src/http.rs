@@ -31,7 +31,8 @@ async fn ready(State(node): State<Arc<Node>>) -> impl IntoResponse {
     if node.is_stopping() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
     }
-    let sound = node.with_store(|store| store.blocked(&levada_core::Identity::from_bytes([0; 32]))).await;
+    let sound =
+        node.with_store(|store| store.blocked(&levada_core::Identity::from_bytes([0; 32]))).await;
     match sound {
         Ok(_) => (StatusCode::OK, "ready\n"),
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n"),

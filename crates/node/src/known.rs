@@ -84,11 +84,12 @@ impl Known {
         })
     }
 
-    /// How many capabilities that have not expired name `identity`, as node or as holder.
+    /// How many capabilities of other nodes that have not expired are bound to `identity`. Those of its
+    /// own node are sessions of `node.db`.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.
-    pub fn capabilities_naming(
+    pub fn capabilities_held_elsewhere(
         &self,
         identity: &Identity,
         now: UnixTime,
@@ -96,7 +97,7 @@ impl Known {
         self.database.read(|connection| {
             connection.query_row(
                 "SELECT count(*) FROM capability
-                 WHERE (node = ?1 OR holder = ?1) AND expires > ?2",
+                 WHERE holder = ?1 AND node <> ?1 AND expires > ?2",
                 (identity.as_bytes(), row::from_time(now)),
                 |row| row.get::<_, i64>(0).map(i64::unsigned_abs),
             )

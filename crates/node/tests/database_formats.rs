@@ -110,8 +110,11 @@ fn known_1_is_read() {
     assert_eq!(tower.addresses, ["192.0.2.1:5382", "[2001:db8::1]:5382"]);
     assert_eq!(known.by_name("box").unwrap().unwrap().identity, identity(3));
     assert_eq!(known.successor(&identity(2)).unwrap(), Some(identity(3)));
-    assert_eq!(known.capabilities_naming(&identity(100), THEN).unwrap(), 2);
-    assert_eq!(known.capabilities_naming(&identity(100), UnixTime(THEN.0 + 3600)).unwrap(), 1);
+    assert_eq!(known.capabilities_held_elsewhere(&identity(100), THEN).unwrap(), 2);
+    assert_eq!(
+        known.capabilities_held_elsewhere(&identity(100), UnixTime(THEN.0 + 3600)).unwrap(),
+        1
+    );
     let rotations = [
         Succession::sign(&key(100), &identity(101), THEN),
         Succession::sign(&key(101), &identity(102), UnixTime(THEN.0 + 1)),

@@ -12,9 +12,6 @@ use crate::connection::Handle;
 use crate::shared::State;
 use crate::{SessionError, StreamError};
 
-/// How much a message grows by while it is received.
-const PART: usize = 16 * 1024;
-
 /// Both directions of a stream. Dropping it before it is finished resets it.
 pub struct Stream {
     send: SendHalf,
@@ -285,14 +282,9 @@ async fn receive_into(core: &Core, buffer: &mut Vec<u8>, max: usize) -> Result<b
         let coop = ready!(poll_proceed(cx));
         let mut state = core.handle.shared().lock();
         loop {
-            let start = buffer.len();
             // One byte more than allowed, to see that a message is too long.
-            let room = PART.min(max.saturating_add(1).saturating_sub(start));
-            buffer.resize(start + room, 0);
-            let read = state.channel.read(core.id, &mut buffer[start..]);
-            let length = if let Ok(Read::Data { len, .. }) = read { len } else { 0 };
-            buffer.truncate(start + length);
-            match read {
+            let room = max.saturating_add(1).saturating_sub(buffer.len());
+            match state.channel.read_to(core.id, buffer, room) {
                 Ok(Read::Data { .. }) if buffer.len() > max => {
                     // Its rest must not be taken for another message.
                     state.reset(core.id, DROPPED);

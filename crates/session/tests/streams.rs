@@ -1,5 +1,7 @@
 //! Streams over a real handshake, in memory and over TCP.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::time::Duration;
 
 use levada_core::{Framing, SecretKey, SystemRandom};
@@ -68,7 +70,8 @@ async fn many_streams_carry_much_at_once() {
     });
     let mut tasks = Vec::new();
     for n in 0..20 {
-        let stream = client.open(if n % 2 == 0 { Class::Bulk } else { Class::Interactive }).unwrap();
+        let stream =
+            client.open(if n % 2 == 0 { Class::Bulk } else { Class::Interactive }).unwrap();
         tasks.push(tokio::spawn(async move {
             let (mut send, mut receive) = stream.split();
             let sender = tokio::spawn(async move {
@@ -78,7 +81,10 @@ async fn many_streams_carry_much_at_once() {
                 send.finish().await.unwrap();
             });
             for round in 0..10 {
-                assert_eq!(receive.receive(200_000).await.unwrap(), Some(pattern(100_000 + n + round)));
+                assert_eq!(
+                    receive.receive(200_000).await.unwrap(),
+                    Some(pattern(100_000 + n + round))
+                );
             }
             assert_eq!(receive.receive(1).await.unwrap(), None);
             sender.await.unwrap();
@@ -142,10 +148,8 @@ async fn the_wrong_key_is_refused_by_the_client() {
         connect(Box::new(near), &client, Some(keys[2].identity()), Options::default()),
         accept(Box::new(far), &server, Options::default()),
     );
-    let expected = SessionError::WrongPeer {
-        expected: keys[2].identity(),
-        presented: keys[1].identity(),
-    };
+    let expected =
+        SessionError::WrongPeer { expected: keys[2].identity(), presented: keys[1].identity() };
     assert_eq!(client.err(), Some(expected));
     assert!(server.is_err());
 }

@@ -7,15 +7,22 @@ use crate::Options;
 use crate::credit::{INITIAL_CONNECTION, INITIAL_STREAM, Pace, Window};
 use crate::frame::Frame;
 use crate::stream::{Direction, Stream};
+use crate::varint;
 
 /// The windows of the connection and of its streams.
+///
+/// Readers that stop hold what they were sent, and the connection can hold only so much. So the
+/// windows of streams grow out of one store, which leaves a quarter of the connection's window to
+/// those that never grew, and no stream gets more than half.
 pub(crate) struct Grants {
     /// The window of the connection.
     pub(crate) connection: Window,
     pub(crate) pace: Pace,
-    /// What a new stream starts with, and how far any window grows.
-    stream: u64,
+    /// What a new stream starts with, and how large the window of a stream gets at most.
+    first: u64,
     most: u64,
+    /// By how much windows of streams may still grow, all together.
+    store: u64,
     /// Whether the new limit of the connection, and of which streams, is to be told.
     connection_due: bool,
     streams_due: Vec<u64>,
@@ -25,13 +32,17 @@ pub(crate) struct Grants {
 
 impl Grants {
     pub(crate) fn new(options: &Options, now: Instant) -> Self {
-        let most = options.connection_window.max(INITIAL_CONNECTION);
+        let whole = options.connection_window.clamp(INITIAL_CONNECTION, varint::MAX);
+        let mut connection = Window::new(INITIAL_CONNECTION, now);
+        // What it can hold is what it grants: a connection slows down for its streams' sake only.
+        connection.grow(whole - INITIAL_CONNECTION);
         Self {
-            connection: Window::new(INITIAL_CONNECTION, most, now),
+            connection,
             pace: Pace { now, rtt: None },
-            stream: options.stream_window.clamp(INITIAL_STREAM, most),
-            most,
-            connection_due: false,
+            first: options.stream_window.max(INITIAL_STREAM),
+            most: whole / 2,
+            store: whole / 4 * 3,
+            connection_due: whole > INITIAL_CONNECTION,
             streams_due: Vec::new(),
             measure: false,
         }
@@ -39,38 +50,57 @@ impl Grants {
 
     /// The window of a new stream.
     pub(crate) fn window(&self) -> Window {
-        Window::new(INITIAL_STREAM, self.most, self.pace.now)
+        Window::new(INITIAL_STREAM, self.pace.now)
     }
 
     /// Gives a new stream the credit that it starts with, if it is more than the protocol's.
     pub(crate) fn widen(&mut self, id: u64, stream: &mut Stream) {
-        if self.stream > INITIAL_STREAM {
-            stream.window.widen(self.stream);
+        if self.grow(&mut stream.window, self.first - INITIAL_STREAM) {
             self.tell(id, stream);
         }
     }
 
-    /// The peer's credit that was used on a stream is free again, there and on the connection.
+    /// Makes the window of a stream larger by as much of `by` as can be; false if by nothing.
+    fn grow(&mut self, window: &mut Window, by: u64) -> bool {
+        let by = by.min(self.most - window.size()).min(self.store);
+        self.store -= by;
+        window.grow(by);
+        by > 0
+    }
+
+    /// The peer's credit that was used on a stream is free again, there and on the connection. The
+    /// limit of the stream moves when half its window can be granted anew, and the window doubles
+    /// for a fast reader.
     pub(crate) fn release(&mut self, id: u64, stream: &mut Stream, cost: u64) {
-        if stream.window.release(cost, self.pace) {
+        let window = &mut stream.window;
+        if window.release(cost) >= window.size() / 2 && stream.receiving == Direction::Open {
+            if window.advance(self.pace) {
+                self.grow(window, window.size());
+            }
             self.measure = true;
             self.tell(id, stream);
         }
         self.release_connection(cost);
     }
 
-    /// As [`Self::release`], for a stream that is gone.
+    /// As [`Self::release`], for a stream that is gone. What is held for readers that have stopped
+    /// may be nearly all, so the limit moves when half of the rest can be granted anew.
     pub(crate) fn release_connection(&mut self, cost: u64) {
-        if self.connection.release(cost, self.pace) {
-            self.measure = true;
+        let gain = self.connection.release(cost);
+        let free = self.connection.size() - self.connection.held();
+        if gain > 0 && gain >= free / 2 {
+            self.connection.advance(self.pace);
             self.connection_due = true;
         }
     }
 
-    /// Throws away what a stream has received, and releases its credit.
+    /// Throws away what a stream has received, and releases its credit and its window: no more
+    /// comes that would have to be held.
     pub(crate) fn discard(&mut self, id: u64, stream: &mut Stream) {
         stream.inbox.clear();
         self.release(id, stream, stream.window.held());
+        self.store += stream.window.size() - INITIAL_STREAM;
+        stream.window = self.window();
     }
 
     fn tell(&mut self, id: u64, stream: &mut Stream) {

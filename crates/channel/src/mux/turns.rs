@@ -26,6 +26,8 @@ pub(crate) struct Turns {
     /// How many interactive streams are open.
     interactive: usize,
     waiting_interactive: VecDeque<u64>,
+    /// Bulk streams that found no room in this round, and those that had their turn.
+    starved: VecDeque<u64>,
     waiting_bulk: VecDeque<u64>,
 }
 
@@ -37,6 +39,7 @@ impl Turns {
             contenders: 0,
             interactive: 0,
             waiting_interactive: VecDeque::new(),
+            starved: VecDeque::new(),
             waiting_bulk: VecDeque::new(),
         }
     }
@@ -71,14 +74,15 @@ impl Turns {
         stream.wait = Wait::Turn;
         match stream.class {
             Class::Interactive => self.waiting_interactive.push_back(id),
+            Class::Bulk if stream.turn == (self.round, 0) => self.starved.push_back(id),
             Class::Bulk => self.waiting_bulk.push_back(id),
         }
     }
 
     /// All who wait, in order.
     pub(crate) fn wake(&mut self) -> impl Iterator<Item = u64> {
-        let first = std::mem::take(&mut self.waiting_interactive);
-        first.into_iter().chain(std::mem::take(&mut self.waiting_bulk))
+        let queues = [&mut self.waiting_interactive, &mut self.starved, &mut self.waiting_bulk];
+        queues.map(std::mem::take).into_iter().flatten()
     }
 
     pub(crate) fn next_round(&mut self) {

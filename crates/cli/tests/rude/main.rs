@@ -1,6 +1,8 @@
 //! Peers that finish the handshake and then behave badly, against a real node: each is told so or cut
 //! off, and the node neither panics nor grows nor keeps anything of them, and serves on.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod peer;
 mod proxy;
 #[path = "../support/mod.rs"]

@@ -132,9 +132,9 @@ async fn dial_one(
             .await
             .map_err(|error| SessionError::Link(format!("{address}: {error}")))?;
         match connect(Box::new(link), tls, expected, Client::options(framing)).await {
-            Err(SessionError::Channel(levada_channel::Error::Truncated) | SessionError::Link(_))
-                if cut < CUTS =>
-            {
+            Err(
+                SessionError::Channel(levada_channel::Error::Truncated) | SessionError::Link(_),
+            ) if cut < CUTS => {
                 cut += 1;
                 sleep(PAUSE).await;
             }

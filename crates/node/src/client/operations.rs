@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use levada_capability::{
-    Capability, Invitation, Operation as Right, SessionId,
-};
+use levada_capability::{Capability, Invitation, Operation as Right, SessionId};
 use levada_core::wire::{self, answer::Answer, operation::Operation};
 use levada_core::{Framing, Identity, Params, label};
 use levada_session::{Class, Connection, Stream};
@@ -62,7 +60,9 @@ impl Client {
         let capability = Capability::from_granted(granted, spec.service, addresses)?;
         let holder = spec.holder.unwrap_or_else(|| self.identity());
         if capability.node() != connection.peer() || capability.holder() != holder {
-            return Err(ClientError::Protocol("the node answered with another's capability".into()));
+            return Err(ClientError::Protocol(
+                "the node answered with another's capability".into(),
+            ));
         }
         self.remember(&capability);
         Ok(capability)
@@ -76,7 +76,11 @@ impl Client {
         let framing = framing_of(capability.params())?;
         self.remember(capability);
         let target = self.target_of(capability)?;
-        let class = if capability.params().value("pty").is_some() { Class::Interactive } else { Class::Bulk };
+        let class = if capability.params().value("pty").is_some() {
+            Class::Interactive
+        } else {
+            Class::Bulk
+        };
         let mut connection = self.connection(&target, framing).await?;
         if class == Class::Bulk && framing == Framing::Auto && connection.streams() > 0 {
             // Bulk does not share with what runs already: a lost packet of one would hold up the other.
@@ -179,7 +183,9 @@ impl Client {
             (_, Some(pin)) => pin.name,
             (asked, None) => {
                 let name = asked.map_or(own, str::to_owned);
-                known.pin(&name, &node, invitation.addresses(), self.now()).map_err(ClientError::local)?;
+                known
+                    .pin(&name, &node, invitation.addresses(), self.now())
+                    .map_err(ClientError::local)?;
                 name
             }
         };

@@ -201,11 +201,11 @@ async fn invite(
         let text = format!("this node offers no service `{name}`, only {}", offered.join(", "));
         return Err(Reply::Error { exit_code: 1, text });
     }
-    let secret = Invitation::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
+    let secret =
+        Invitation::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
     let hash = Invitation::hash(&secret);
-    let invitation =
-        Invitation::new(node.identity(), secret, reachable_addresses(&node.listening))
-            .map_err(|error| refused(120, &error))?;
+    let invitation = Invitation::new(node.identity(), secret, reachable_addresses(&node.listening))
+        .map_err(|error| refused(120, &error))?;
     let clock = node.clock.now();
     on_store(node, move |store| {
         let now = store.now_at_least(clock)?.time;

@@ -14,11 +14,7 @@ use super::operations::{revoked, unknown_service};
 use super::{Asker, Verdict, failed};
 
 /// Serves one start of a session to its end.
-pub(super) async fn serve(
-    asker: &Asker<'_>,
-    presentation: wire::Presentation,
-    mut stream: Stream,
-) {
+pub(super) async fn serve(asker: &Asker<'_>, presentation: wire::Presentation, mut stream: Stream) {
     let (verified, record) = match asker.verify(presentation, Right::Connect).await {
         Ok(found) => found,
         Err(refusal) => return refuse(asker, &mut stream, refusal).await,
@@ -166,4 +162,3 @@ async fn refuse(asker: &Asker<'_>, stream: &mut Stream, refusal: Refusal) {
     let message = verdict.map_or_else(Answer::from, Answer::from);
     super::answer(stream, message).await;
 }
-

@@ -2,9 +2,7 @@
 
 use levada_capability::{LinkBody, LinkId, Rights, SessionId, mint};
 use levada_core::wire::{self, Reason, Refusal, answer::Answer};
-use levada_core::{
-    Framing, Identity, Params, Random, SystemRandom, UnixTime, label, sha256,
-};
+use levada_core::{Framing, Identity, Params, Random, SystemRandom, UnixTime, label, sha256};
 use zeroize::Zeroizing;
 
 use crate::running::Offered;
@@ -114,9 +112,8 @@ fn framing(offered: &Offered, asked: &str) -> Result<Framing, Refusal> {
 /// link can change it.
 fn params(request: &wire::Request, framing: Framing) -> Result<Params, Refusal> {
     let mut params = Params::new();
-    let refuse = |error: levada_core::ParamsError| {
-        Refusal::new(Reason::Parameters, error.to_string())
-    };
+    let refuse =
+        |error: levada_core::ParamsError| Refusal::new(Reason::Parameters, error.to_string());
     params.add(Params::FRAMING, framing.to_string().into_bytes()).map_err(refuse)?;
     for pair in &request.parameters {
         params.add(&pair.key, pair.value.clone()).map_err(refuse)?;

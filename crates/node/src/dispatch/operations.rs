@@ -188,6 +188,12 @@ impl Asker<'_> {
             return Err(refuse(levada_capability::Refused::Foreign));
         }
         let record = record.ok_or_else(unknown_session)?;
+        for identity in presented.chain().identities() {
+            // What somebody passed on ends with him.
+            if self.node.is_blocked(&identity).await {
+                return Err(denied("the capability was passed on by an identity that is blocked"));
+            }
+        }
         let verified = match verify(&presented, &record.root, &context) {
             Err(expired @ levada_capability::Refused::Expired(_)) => {
                 // Once said, it stays so, whatever the clock does.

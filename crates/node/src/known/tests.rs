@@ -125,9 +125,9 @@ fn capabilities_are_counted_by_node_and_by_holder() {
     ] {
         known.remember_capability(&capability, NOW).unwrap();
     }
-    assert_eq!(known.capabilities_naming(&identity(1), NOW).unwrap(), 2);
-    assert_eq!(known.capabilities_naming(&identity(1), UnixTime(NOW.0 + 10)).unwrap(), 1);
-    assert_eq!(known.capabilities_naming(&identity(9), NOW).unwrap(), 0);
+    assert_eq!(known.capabilities_held_elsewhere(&identity(1), NOW).unwrap(), 1);
+    assert_eq!(known.capabilities_held_elsewhere(&identity(1), UnixTime(NOW.0 + 10)).unwrap(), 0);
+    assert_eq!(known.capabilities_held_elsewhere(&identity(9), NOW).unwrap(), 0);
 }
 
 #[test]

@@ -103,7 +103,9 @@ fn try_pin_self(node: &Node) -> Result<(), String> {
             known.rename(&pin.name, &node.name).map_err(|error| text(&error))?;
         }
         Some(_) => {}
-        None => known.pin(&node.name, &identity, &addresses, node.clock.now()).map_err(|error| text(&error))?,
+        None => known
+            .pin(&node.name, &identity, &addresses, node.clock.now())
+            .map_err(|error| text(&error))?,
     }
     known.update_addresses(&node.name, &addresses).map_err(|error| text(&error))?;
     Ok(())

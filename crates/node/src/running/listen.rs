@@ -97,7 +97,9 @@ fn failed<T: std::fmt::Display + ?Sized>(address: &T) -> impl FnOnce(io::Error) 
     let address = address.to_string();
     move |error| {
         let hint = match error.kind() {
-            io::ErrorKind::AddrInUse => "; another program listens there, choose a port with --listen",
+            io::ErrorKind::AddrInUse => {
+                "; another program listens there, choose a port with --listen"
+            }
             io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
             _ => "",
         };

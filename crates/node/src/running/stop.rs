@@ -99,7 +99,9 @@ async fn released(node: &Arc<Node>) -> Result<(), UpError> {
     if stopping || alone() {
         return Ok(());
     }
-    Err(UpError("the node could not let go of its database; start it again with `levada up`".into()))
+    Err(UpError(
+        "the node could not let go of its database; start it again with `levada up`".into(),
+    ))
 }
 
 async fn until(limit: Duration, holds: impl Fn() -> bool) {
