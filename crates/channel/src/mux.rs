@@ -185,8 +185,12 @@ impl Mux {
             self.unpaid += usize::from(stream.by_peer);
             put_control(tls, &Frame::Reset { stream: id.0, code });
         }
-        stream.sending = Direction::Reset(code);
-        stream.receiving = Direction::Reset(code);
+        // What the peer gave as its reason stays: it says more than that we gave up afterwards.
+        for direction in [&mut stream.sending, &mut stream.receiving] {
+            if !matches!(direction, Direction::Reset(_)) {
+                *direction = Direction::Reset(code);
+            }
+        }
         self.grants.discard(id.0, stream);
         self.settle(id.0);
     }

@@ -88,9 +88,11 @@ fn start_node(folder: &Path, exports: &[String], step: &Step) -> Child {
         fits(&step.expected, &output.lines().collect::<Vec<_>>())
     });
     let log = std::fs::read_to_string(&log).unwrap();
-    let mut addresses = log.lines().filter_map(|line| line.strip_prefix("address   "));
-    let address =
-        addresses.filter(|address| address.starts_with("127.0.0.1:")).next_back().unwrap();
+    let address = log
+        .lines()
+        .filter_map(|line| line.strip_prefix("address   "))
+        .find(|address| address.starts_with("127.0.0.1:"))
+        .unwrap();
     std::fs::write(folder.join("address"), address).unwrap();
     child
 }
