@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::config::ALPN;
 use crate::exporter::{Capture, Exporter};
+use crate::record::{CHANGE_CIPHER_SPEC, HEADER};
 use crate::verifier::{WrongKey, identity};
 use crate::{ClientConfig, Error, ServerConfig};
 
@@ -89,6 +90,18 @@ impl Handshake {
     /// Takes one whole record and appends the answer to `out`; true if the handshake is complete.
     /// One record at a time, so that rustls never sees a record that is ours to open.
     pub(crate) fn receive(&mut self, record: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
+        // "legacy_record_version MUST be set to 0x0303 for all records … other than an initial
+        // ClientHello" (RFC 8446 section 5.1), where it is 0x0301. Nothing authenticates these bytes;
+        // whoever changes one is told so all the same.
+        let initial = self.received == 0 && matches!(self.side, Side::Server(_));
+        if record.get(2) != Some(if initial { &1 } else { &3 }) {
+            return Err(Error::Record("of another version"));
+        }
+        // "… the single byte value 0x01 … any other change_cipher_spec value … MUST abort the handshake"
+        // (section 5).
+        if record[0] == CHANGE_CIPHER_SPEC && record[HEADER..] != [1] {
+            return Err(Error::Record("a change of cipher spec with another value"));
+        }
         self.received += record.len();
         if self.received > MAX_INPUT {
             return Err(Error::Flood("a handshake of more than 64 KiB"));

@@ -20,16 +20,18 @@ pub(crate) const MAX_CONTENT: usize = 1 << 14;
 const MAX_SEALED: usize = MAX_CONTENT + 256;
 
 /// Content types (RFC 8446 section 5.1).
+pub(crate) const CHANGE_CIPHER_SPEC: u8 = 20;
+/// See [`CHANGE_CIPHER_SPEC`].
 pub(crate) const ALERT: u8 = 21;
-/// See [`ALERT`].
+/// See [`CHANGE_CIPHER_SPEC`].
 pub(crate) const HANDSHAKE: u8 = 22;
-/// See [`ALERT`].
+/// See [`CHANGE_CIPHER_SPEC`].
 pub(crate) const DATA: u8 = 23;
 
 /// The length of the first record in `input`, header included; None if it has not come in full.
 pub(crate) fn length(input: &[u8]) -> Result<Option<usize>, Error> {
     let Some(&[kind, major, _, high, low]) = input.first_chunk::<HEADER>() else { return Ok(None) };
-    if !(20..=DATA).contains(&kind) || major != 3 {
+    if !(CHANGE_CIPHER_SPEC..=DATA).contains(&kind) || major != 3 {
         return Err(Error::Record("not a TLS record"));
     }
     let body = usize::from(u16::from_be_bytes([high, low]));

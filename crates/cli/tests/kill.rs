@@ -33,10 +33,12 @@ struct Entry {
     revoking: bool,
 }
 
-/// Forwards to the node and says when the next byte towards it has passed.
+/// Forwards to the node and says when the next byte towards it has passed. While it holds, what the
+/// node answers does not reach the client, and never will.
 struct Proxy {
     address: SocketAddr,
     armed: Arc<AtomicBool>,
+    hold: Arc<AtomicBool>,
     passed: Arc<Notify>,
 }
 
@@ -45,7 +47,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (armed, passed) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
-        let (arm, pass) = (armed.clone(), passed.clone());
+        let hold = Arc::new(AtomicBool::new(false));
+        let (arm, pass, holds) = (armed.clone(), passed.clone(), hold.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(node) = TcpStream::connect(node).await else { continue };
@@ -53,8 +56,20 @@ impl Proxy {
                 node.set_nodelay(true).unwrap();
                 let (mut from_client, mut to_client) = client.into_split();
                 let (mut from_node, mut to_node) = node.into_split();
+                let holds = holds.clone();
                 tokio::spawn(async move {
-                    let _ = tokio::io::copy(&mut from_node, &mut to_client).await;
+                    let mut buffer = vec![0; 64 * 1024];
+                    while let Ok(length @ 1..) = from_node.read(&mut buffer).await {
+                        if holds.load(Ordering::SeqCst) {
+                            while holds.load(Ordering::SeqCst) {
+                                sleep(Duration::from_micros(100)).await;
+                            }
+                            return;
+                        }
+                        if to_client.write_all(&buffer[..length]).await.is_err() {
+                            return;
+                        }
+                    }
                 });
                 let (arm, pass) = (arm.clone(), pass.clone());
                 tokio::spawn(async move {
@@ -70,7 +85,7 @@ impl Proxy {
                 });
             }
         });
-        Self { address, armed, passed }
+        Self { address, armed, hold, passed }
     }
 }
 
@@ -219,10 +234,13 @@ async fn killed_at_any_moment_the_node_forgets_nothing() {
         for _ in 0..scene.below(4) {
             assert!(scene.act().await, "an operation failed while the node was up");
         }
-        // Most early, before the answer can be there; the others anywhere around the commit.
-        let latest = if scene.below(5) == 0 { 3000 } else { 150 };
-        let delay = Duration::from_micros(scene.below(latest));
+        // Anywhere around the commit. Mostly the answer is held back, so that the kill comes before
+        // it whatever the node had done by then; else it may have been given.
+        let delay = Duration::from_micros(scene.below(3000));
+        let held = scene.below(4) > 0;
         let (armed, passed) = (scene.proxy.armed.clone(), scene.proxy.passed.clone());
+        let hold = scene.proxy.hold.clone();
+        hold.store(held, Ordering::SeqCst);
         armed.store(true, Ordering::SeqCst);
         let killer = tokio::spawn(async move {
             // Without a byte on its way there would be nothing to interrupt.
@@ -230,6 +248,7 @@ async fn killed_at_any_moment_the_node_forgets_nothing() {
             sleep(delay).await;
             node.kill().unwrap();
             node.wait().unwrap();
+            hold.store(false, Ordering::SeqCst);
         });
         let acknowledged = timeout(Duration::from_secs(20), scene.act()).await.unwrap();
         // A request that went unanswered was in flight: its first byte had passed before the kill.
