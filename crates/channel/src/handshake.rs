@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::config::ALPN;
 use crate::exporter::{Capture, Exporter};
-use crate::record::{CHANGE_CIPHER_SPEC, HEADER};
+use crate::record::{CHANGE_CIPHER_SPEC, DATA, HANDSHAKE, HEADER};
 use crate::verifier::{WrongKey, identity};
 use crate::{ClientConfig, Error, ServerConfig};
 
@@ -25,6 +25,8 @@ pub(crate) struct Handshake {
     /// Records not yet consumed by rustls, which decrypts them in place and keeps fragments here.
     input: Vec<u8>,
     received: usize,
+    /// From here on a handshake message in the clear was put there by somebody on the way.
+    clear_is_over: bool,
     flight_seen: bool,
 }
 
@@ -79,7 +81,15 @@ impl Handshake {
     }
 
     fn new(side: Side, capture: Arc<Capture>, expected: Option<Identity>) -> Self {
-        Self { side, capture, expected, input: Vec::new(), received: 0, flight_seen: false }
+        Self {
+            side,
+            capture,
+            expected,
+            input: Vec::new(),
+            received: 0,
+            clear_is_over: false,
+            flight_seen: false,
+        }
     }
 
     /// Whether the peer's first flight has come in full.
@@ -97,6 +107,16 @@ impl Handshake {
         if record.get(2) != Some(if initial { &1 } else { &3 }) {
             return Err(Error::Record("of another version"));
         }
+        // The first message alone is in the clear (section 2), in one record or more; the outer type of
+        // what follows is authenticated by nothing but this.
+        self.clear_is_over |= match self.side {
+            Side::Client(_) => record[0] != HANDSHAKE,
+            // A client that was asked to try again sends a second one, behind a change of cipher spec.
+            Side::Server(_) => record[0] == DATA,
+        };
+        if self.clear_is_over && record[0] == HANDSHAKE {
+            return Err(Error::Record("a handshake message in the clear"));
+        }
         // "… the single byte value 0x01 … any other change_cipher_spec value … MUST abort the handshake"
         // (section 5).
         if record[0] == CHANGE_CIPHER_SPEC && record[HEADER..] != [1] {
@@ -109,6 +129,7 @@ impl Handshake {
         self.input.extend_from_slice(record);
         let before = out.len();
         let complete = self.advance(out)?;
+        self.clear_is_over |= any_sealed(&out[before..]);
         self.flight_seen |= complete || out.len() > before;
         Ok(complete)
     }
@@ -256,4 +277,16 @@ fn translate(error: rustls::Error) -> Error {
         }
         _ => Error::Handshake(error.to_string()),
     }
+}
+
+/// Whether one of these whole records, which rustls has just made, is encrypted.
+fn any_sealed(mut records: &[u8]) -> bool {
+    while let Some(&[kind, _, _, high, low]) = records.first_chunk::<HEADER>() {
+        if kind == DATA {
+            return true;
+        }
+        let length = HEADER + usize::from(u16::from_be_bytes([high, low]));
+        records = records.get(length..).unwrap_or_default();
+    }
+    false
 }
