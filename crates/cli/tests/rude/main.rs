@@ -71,6 +71,9 @@ impl<'a> Victim<'a> {
     }
 }
 
+/// Makes the n-th frame of a flood.
+type Frames = Box<dyn Fn(u64) -> Vec<u8>>;
+
 /// One thing that no honest peer sends, and the words it gets for it.
 #[test]
 fn what_breaks_the_protocol_is_named_and_ends_the_connection() {
@@ -167,7 +170,7 @@ fn what_is_no_operation_is_answered() {
     let home = Home::new();
     let victim = Victim::up(&home);
     let mut peer = victim.polite();
-    let many: Vec<u8> = (0..16_000_u32).map(|n| (n * n >> 5) as u8).collect();
+    let many: Vec<u8> = (0..16_000_u32).map(|n| ((n * n) >> 5) as u8).collect();
     for (n, garbage) in
         [&b""[..], b"\xff", b"GET / HTTP/1.1\r\n\r\n", &many].into_iter().enumerate()
     {
@@ -197,7 +200,7 @@ fn floods_neither_fill_nor_stop_the_node() {
     let stream = |n: u64| 2 * n + 1;
     let opened = data(1, 0, b"");
     let count = if support::in_full() { 1_000_000 } else { 100_000 };
-    let floods: [(&str, Box<dyn Fn(u64) -> Vec<u8>>); 10] = [
+    let floods: [(&str, Frames); 10] = [
         ("PING", Box::new(ping)),
         ("empty messages", Box::new(|_| data(1, END, b""))),
         ("one byte at a time", Box::new(|_| data(1, 0, b"x"))),
