@@ -1,8 +1,6 @@
 //! Connections: made by the client, accepted by the server, shared by their streams.
 
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use levada_channel::{Class, ClientConfig, Connection as Channel, Options, ServerConfig};
@@ -142,20 +140,12 @@ async fn establish(
     let shared = Shared::new(channel);
     let handle = Arc::new(Handle(shared.clone()));
     tokio::spawn(Driver::new(shared.clone(), link, received));
-    let (peer, resumed) = poll_fn(|cx| {
-        let mut state = shared.lock();
-        if let Some(error) = &state.ended {
-            return Poll::Ready(Err(error.clone()));
-        }
-        match state.channel.peer() {
-            Some(peer) if state.connected => Poll::Ready(Ok((peer, state.channel.resumed()))),
-            _ => {
-                state.watcher_sleeps(cx.waker());
-                Poll::Pending
-            }
-        }
-    })
-    .await?;
+    let met = shared.watch(|state| match (&state.ended, state.channel.peer()) {
+        (Some(error), _) => Some(Err(error.clone())),
+        (None, Some(peer)) if state.connected => Some(Ok((peer, state.channel.resumed()))),
+        _ => None,
+    });
+    let (peer, resumed) = met.await?;
     Ok(Connection { handle, peer, resumed })
 }
 
@@ -205,19 +195,11 @@ impl Connection {
 
     /// The next stream that the peer opens; `None` once the connection is over.
     pub async fn accept(&self) -> Option<Stream> {
-        let shared = self.handle.shared();
-        poll_fn(|cx| {
-            let mut state = shared.lock();
-            if let Some(id) = state.next_opened() {
-                return Poll::Ready(Some(Stream::new(self.handle.clone(), &mut state, id)));
-            }
-            if state.ended.is_some() {
-                return Poll::Ready(None);
-            }
-            state.watcher_sleeps(cx.waker());
-            Poll::Pending
-        })
-        .await
+        let opened = self.handle.0.watch(|state| match state.next_opened() {
+            Some(id) => Some(Some(Stream::new(self.handle.clone(), state, id))),
+            None => state.ended.is_some().then_some(None),
+        });
+        opened.await
     }
 
     /// Closes the connection: what was accepted for sending goes first, then `code` and `reason`
@@ -232,16 +214,7 @@ impl Connection {
     /// Waits until everything that will ever leave has been handed to the link: after [`Self::close`],
     /// what a process waits for before it ends.
     pub async fn flushed(&self) {
-        let shared = self.handle.shared();
-        poll_fn(|cx| {
-            let mut state = shared.lock();
-            if state.flushed {
-                return Poll::Ready(());
-            }
-            state.watcher_sleeps(cx.waker());
-            Poll::Pending
-        })
-        .await;
+        self.handle.0.watch(|state| state.flushed.then_some(())).await;
     }
 
     /// Streams that are in use at this end.
@@ -258,15 +231,6 @@ impl Connection {
 
     /// Waits for the end of the connection and says why it ended.
     pub async fn closed(&self) -> SessionError {
-        let shared = self.handle.shared();
-        poll_fn(|cx| {
-            let mut state = shared.lock();
-            if let Some(error) = &state.ended {
-                return Poll::Ready(error.clone());
-            }
-            state.watcher_sleeps(cx.waker());
-            Poll::Pending
-        })
-        .await
+        self.handle.0.watch(|state| state.ended.clone()).await
     }
 }

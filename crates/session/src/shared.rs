@@ -1,8 +1,9 @@
 //! The state that the driver and every handle of one connection share.
 
 use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use levada_channel::{Connection as Channel, Event, StreamId};
@@ -48,6 +49,20 @@ impl Shared {
         })))
     }
 
+    /// Waits until `look` finds what it looks for. It looks again whenever the handshake, a new stream,
+    /// or the end may have changed that.
+    pub(crate) async fn watch<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
+        poll_fn(|cx| {
+            let mut state = self.lock();
+            if let Some(found) = look(&mut state) {
+                return Poll::Ready(found);
+            }
+            state.watcher_sleeps(cx.waker());
+            Poll::Pending
+        })
+        .await
+    }
+
     /// A panic in another thread must not take the whole node down: the state is still consistent
     /// enough to be closed.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -81,7 +96,7 @@ impl State {
         self.writers.insert(id, waker.clone());
     }
 
-    pub(crate) fn watcher_sleeps(&mut self, waker: &Waker) {
+    fn watcher_sleeps(&mut self, waker: &Waker) {
         if !self.watchers.iter().any(|known| known.will_wake(waker)) {
             self.watchers.push(waker.clone());
         }

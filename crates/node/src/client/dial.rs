@@ -36,7 +36,6 @@ impl Client {
         {
             return Ok(connection.clone());
         }
-        self.refuse_dead(&target.identity)?;
         let connection = self.connection_of_its_own(target, framing).await?;
         if framing == Framing::Auto {
             self.connections().insert(connection.peer(), connection.clone());
@@ -63,6 +62,7 @@ impl Client {
         target: &Target,
         framing: Framing,
     ) -> Result<Connection, ClientError> {
+        self.refuse_dead(&target.identity)?;
         let connection = self.dial_or_follow(target, framing).await?;
         self.announce_successions(&connection).await?;
         Ok(connection)
