@@ -173,10 +173,15 @@ impl Asker<'_> {
         let exporter = self.connection.export::<32>(label::EXPORTER);
         let exporter = Zeroizing::new(exporter.map_err(|error| failed(&error))?);
         let (session, identities) = (presented.session(), presented.chain().identities());
+        let mut blocked = identities.iter().any(|identity| self.node.policy.blocks(identity));
         let found = self.node.with_store(move |store| {
-            Ok::<_, crate::store::StoreError>((store.session(&session)?, store.dead(&identities)?))
+            for identity in &identities {
+                blocked |= store.blocked(identity)?;
+            }
+            let (record, dead) = (store.session(&session)?, store.dead(&identities)?);
+            Ok::<_, crate::store::StoreError>((record, dead, blocked))
         });
-        let (record, dead) = found.await.map_err(|error| failed(&error))?;
+        let (record, dead, blocked) = found.await.map_err(|error| failed(&error))?;
         let context = Context {
             node: self.node.identity(),
             peer: self.peer,
@@ -188,11 +193,9 @@ impl Asker<'_> {
             return Err(refuse(levada_capability::Refused::Foreign));
         }
         let record = record.ok_or_else(unknown_session)?;
-        for identity in presented.chain().identities() {
+        if blocked {
             // What somebody passed on ends with him.
-            if self.node.is_blocked(&identity).await {
-                return Err(denied("the capability was passed on by an identity that is blocked"));
-            }
+            return Err(denied("the capability was passed on by an identity that is blocked"));
         }
         let verified = match verify(&presented, &record.root, &context) {
             Err(expired @ levada_capability::Refused::Expired(_)) => {

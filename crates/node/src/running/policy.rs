@@ -69,19 +69,6 @@ impl Node {
         }
     }
 
-    /// Whether `identity` is blocked, by the configuration or the store.
-    pub(crate) async fn is_blocked(&self, identity: &Identity) -> bool {
-        if self.policy.blocks(identity) {
-            return true;
-        }
-        let identity = *identity;
-        let blocked = self.with_store(move |store| store.blocked(&identity)).await;
-        blocked.unwrap_or_else(|error| {
-            tracing::error!(%error, "could not look an identity up");
-            true
-        })
-    }
-
     /// Whether `identity` may request `service`.
     pub(crate) async fn may_request(&self, identity: &Identity, service: &str) -> bool {
         if *identity == self.identity() || self.policy.allows(identity, service) {
