@@ -1,0 +1,133 @@
+//! The channel as `session` drives it: multiplexer, tokio and TCP included.
+
+use std::net::TcpStream;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use levada_core::{Framing, Identity, SecretKey, SystemRandom};
+use levada_link::Link;
+use levada_session::{Class, ClientConfig, Options, ServerConfig, accept, connect};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::ends::{Meter, block_on};
+
+/// How much an application reads at once: what a busy driver is handed by the kernel.
+pub const PART: usize = 256 * 1024;
+/// How long the farewell may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Who the two ends are.
+pub struct Keys {
+    /// The connecting end.
+    pub client: ClientConfig,
+    /// The accepting end.
+    pub server: ServerConfig,
+    /// Its identity.
+    pub identity: Identity,
+}
+
+impl Keys {
+    /// Two new identities.
+    pub fn new() -> anyhow::Result<Self> {
+        let client = SecretKey::generate(&SystemRandom)?;
+        let server = SecretKey::generate(&SystemRandom)?;
+        Ok(Self {
+            client: ClientConfig::new(&client)?,
+            server: ServerConfig::new(&server)?,
+            identity: server.identity(),
+        })
+    }
+}
+
+/// Sends messages until it is stopped. With `unbatched`, each leaves in a write of its own.
+pub fn send(
+    keys: &Keys,
+    socket: TcpStream,
+    framing: Framing,
+    unbatched: bool,
+    message: &[u8],
+    meter: &Meter,
+) -> anyhow::Result<()> {
+    block_on(async {
+        let written = Arc::new(Notify::new());
+        let socket = tokio::net::TcpStream::from_std(socket)?;
+        let link: Box<dyn Link> = if unbatched {
+            Box::new(Noticed { socket, written: written.clone() })
+        } else {
+            Box::new(socket)
+        };
+        let options = Options { framing, ..Options::default() };
+        let connection = connect(link, &keys.client, Some(keys.identity), options).await?;
+        let mut stream = connection.open(Class::Bulk)?;
+        meter.start();
+        while !meter.stopped() {
+            stream.send(message).await?;
+            if unbatched {
+                written.notified().await;
+            }
+        }
+        connection.close(0, "");
+        let _ = timeout(FAREWELL, connection.flushed()).await;
+        Ok(())
+    })
+}
+
+/// Receives whatever comes, message by message.
+pub fn receive(keys: &Keys, socket: TcpStream, meter: &Meter) -> anyhow::Result<()> {
+    block_on(async {
+        let link = Box::new(tokio::net::TcpStream::from_std(socket)?);
+        let connection = accept(link, &keys.server, Options::default()).await?;
+        let mut stream = connection.accept().await.context("no stream")?;
+        let mut part = vec![0; PART];
+        meter.start();
+        while let Some((length, _end)) = stream.read(&mut part).await? {
+            meter.count(length);
+        }
+        Ok(())
+    })
+}
+
+/// A socket that says when something was written.
+struct Noticed {
+    socket: tokio::net::TcpStream,
+    written: Arc<Notify>,
+}
+
+impl Link for Noticed {}
+
+impl AsyncRead for Noticed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Noticed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.socket).poll_write(cx, bytes));
+        if matches!(written, Ok(length) if length == bytes.len()) {
+            self.written.notify_one();
+        }
+        Poll::Ready(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,36 @@
+//! The experiments on secure channels: how much they carry, how soon they are there, how late input gets.
+
+mod ends;
+mod levada;
+mod node;
+mod place;
+mod subject;
+mod tcp;
+mod throughput;
+mod tls;
+
+use clap::{Args, Subcommand};
+use levada_harness::Options;
+
+/// Which experiment.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    experiment: Experiment,
+}
+
+#[derive(Subcommand)]
+enum Experiment {
+    /// How many bytes a second, and per second of CPU, by message length and framing
+    Throughput(throughput::Arguments),
+}
+
+/// Runs it.
+pub fn run(arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.experiment {
+        Experiment::Throughput(arguments) => throughput::run(&arguments),
+    }
+}
+
+/// The options that all of them share.
+type Shared = Options;

@@ -1,0 +1,113 @@
+//! The path through a real node: its `echo` service, used by right.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::Context;
+use levada_core::Params;
+use levada_node::client::{Client, RequestSpec, Target};
+use levada_node::home::Home;
+use levada_node::running::{self, Announcement, Overrides};
+use levada_services::stdio::Tag;
+use levada_session::{ReceiveHalf, SendHalf};
+use tokio::sync::oneshot;
+
+use super::ends::{Meter, block_on};
+use super::levada::PART;
+
+/// How long the node may take to start.
+const START: Duration = Duration::from_secs(10);
+
+/// What the near end needs of the far one: the home they share, and word that the node is up.
+pub struct Near {
+    home: Home,
+    up: mpsc::Receiver<Announcement>,
+    /// Dropped when the near end has ended.
+    _done: oneshot::Sender<()>,
+}
+
+/// What the far end needs of the near one: word that it has ended. The home is thrown away then.
+pub struct Far {
+    folder: tempfile::TempDir,
+    home: Home,
+    up: mpsc::SyncSender<Announcement>,
+    done: oneshot::Receiver<()>,
+}
+
+/// The two parts.
+pub fn meeting() -> anyhow::Result<(Near, Far)> {
+    let folder = tempfile::tempdir()?;
+    let home = Home::at(folder.path())?;
+    let (announce, up) = mpsc::sync_channel(1);
+    let (end, done) = oneshot::channel();
+    let near = Near { home: home.clone(), up, _done: end };
+    Ok((near, Far { folder, home, up: announce, done }))
+}
+
+/// Sends messages to `echo` and takes them back until it is stopped. What comes back has been received twice: there
+/// and here.
+pub fn send(near: Near, message: &[u8], meter: &Meter) -> anyhow::Result<()> {
+    let announced = near.up.recv_timeout(START).context("the node did not start")?;
+    block_on(async {
+        let client = Client::new(&near.home)?;
+        let target = Target { identity: announced.identity, addresses: announced.addresses };
+        let spec = RequestSpec {
+            service: "echo".into(),
+            params: Params::default(),
+            uses: 1,
+            ..RequestSpec::default()
+        };
+        let capability = client.request(&target, spec).await?;
+        let running = client.connect(&capability).await?;
+        let (mut send, mut receive) = running.stream.split();
+        meter.start();
+        let ended = tokio::select! {
+            ended = talk(&mut send, message, meter) => ended,
+            ended = listen(&mut receive, meter) => ended,
+        };
+        client.close();
+        ended
+    })
+}
+
+async fn talk(send: &mut SendHalf, message: &[u8], meter: &Meter) -> anyhow::Result<()> {
+    let tagged = [&[Tag::Data as u8], message].concat();
+    while !meter.stopped() {
+        send.send(&tagged).await?;
+    }
+    Ok(())
+}
+
+async fn listen(receive: &mut ReceiveHalf, meter: &Meter) -> anyhow::Result<()> {
+    let mut part = vec![0; PART];
+    let mut first = true;
+    while let Some((length, end)) = receive.read(&mut part).await? {
+        meter.count(2 * (length - usize::from(first)));
+        first = end;
+    }
+    Ok(())
+}
+
+/// Runs the node on `address` until the near end has ended.
+pub fn serve(far: Far, address: SocketAddr, meter: &Meter) -> anyhow::Result<()> {
+    block_on(async {
+        let overrides = Overrides {
+            name: Some("echo".into()),
+            listen: vec![SocketAddr::new(address.ip(), 0)],
+            http: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            ..Overrides::default()
+        };
+        let announce = |announced: &Announcement| {
+            meter.start();
+            // The near end may have failed already.
+            let _ = far.up.send(announced.clone());
+        };
+        tokio::select! {
+            ended = running::up(&far.home, &overrides, announce) => ended?,
+            _ = far.done => {}
+        }
+        Ok(())
+    })?;
+    far.folder.close().context("the node's home")
+}

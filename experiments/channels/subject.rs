@@ -1,0 +1,122 @@
+//! What is compared, by name.
+
+use std::fmt;
+
+use anyhow::anyhow;
+use levada_core::Framing;
+use levada_harness::Window;
+
+use super::ends::{Timing, measure};
+use super::place::Place;
+use super::{levada, node, tcp, tls};
+
+/// The block lengths of reference 1, in bytes.
+pub const BLOCKS: [u16; 8] = [64, 128, 256, 512, 1024, 1500, 2048, 4096];
+/// Those that a quick run tries where there is a round trip.
+pub const FEW_BLOCKS: [u16; 3] = [64, 512, 4096];
+
+/// One way to carry messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The channel as `session` drives it.
+    Levada(Framing),
+    /// The same, with a write for each message.
+    Unbatched(Framing),
+    /// Through a real node's `echo`.
+    Node,
+    /// TCP with message lengths, in writes as large as the channel's.
+    TcpFramed,
+    /// TCP with a write for each message.
+    TcpPlain,
+    /// rustls with a write for each message.
+    TlsPerMessage,
+    /// rustls in batches as large as the channel's.
+    TlsBatched,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Levada(framing) => write!(f, "levada/{framing}"),
+            Self::Unbatched(framing) => write!(f, "levada/{framing}/unbatched"),
+            Self::Node => f.write_str("levada/node"),
+            Self::TcpFramed => f.write_str("tcp/plain-framed"),
+            Self::TcpPlain => f.write_str("tcp/plain"),
+            Self::TlsPerMessage => f.write_str("rustls/per-message"),
+            Self::TlsBatched => f.write_str("rustls/batched"),
+        }
+    }
+}
+
+impl Subject {
+    /// The channel in blocks of one of these lengths.
+    pub fn blocks(lengths: &[u16]) -> anyhow::Result<Vec<Self>> {
+        lengths.iter().map(|&length| Ok(Self::Levada(Framing::block(length)?))).collect()
+    }
+
+    /// All of them.
+    pub fn all(blocks: &[u16]) -> anyhow::Result<Vec<Self>> {
+        let unbatched = Self::Unbatched(Framing::block(512)?);
+        let mut all = vec![Self::Levada(Framing::Auto)];
+        all.extend(Self::blocks(blocks)?);
+        all.extend([unbatched, Self::Node, Self::TcpFramed, Self::TcpPlain]);
+        all.extend([Self::TlsPerMessage, Self::TlsBatched]);
+        Ok(all)
+    }
+
+    /// One that was named, as in a row.
+    pub fn named(name: &str) -> anyhow::Result<Self> {
+        let all = Self::all(&BLOCKS)?;
+        all.into_iter()
+            .find(|subject| subject.to_string() == name)
+            .ok_or_else(|| anyhow!("there is no subject `{name}`"))
+    }
+
+    /// Sends messages of `bytes` bytes from the near to the far end for a while.
+    pub fn throughput(self, place: &Place, bytes: usize, timing: Timing) -> anyhow::Result<Window> {
+        let message = &vec![7; bytes][..];
+        if self == Self::Node {
+            let (near, far) = node::meeting()?;
+            let address = std::net::SocketAddr::new(place.far_address(), 0);
+            return measure(
+                place,
+                timing,
+                |meter| node::send(near, message, meter),
+                |meter| node::serve(far, address, meter),
+            );
+        }
+        let (near, far) = place.connected()?;
+        match self {
+            Self::Levada(framing) | Self::Unbatched(framing) => {
+                let (keys, unbatched) = (&levada::Keys::new()?, matches!(self, Self::Unbatched(_)));
+                measure(
+                    place,
+                    timing,
+                    |meter| levada::send(keys, near, framing, unbatched, message, meter),
+                    |meter| levada::receive(keys, far, meter),
+                )
+            }
+            Self::TcpFramed => measure(
+                place,
+                timing,
+                |meter| tcp::send_batched(near, message, meter),
+                |meter| tcp::receive_batched(far, meter),
+            ),
+            Self::TlsPerMessage | Self::TlsBatched => {
+                let (keys, batched) = (&tls::Keys::new()?, self == Self::TlsBatched);
+                measure(
+                    place,
+                    timing,
+                    |meter| tls::send(keys, near, batched, message, meter),
+                    |meter| tls::receive(keys, far, meter),
+                )
+            }
+            Self::TcpPlain | Self::Node => measure(
+                place,
+                timing,
+                |meter| tcp::send_each(near, message, meter),
+                |meter| tcp::receive_each(far, meter),
+            ),
+        }
+    }
+}

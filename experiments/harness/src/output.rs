@@ -1,0 +1,111 @@
+//! Where rows go: a file to be kept, and standard output, as lines of JSON or as a table.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use crate::row::read_rows;
+use crate::{HarnessError, Machine, Options, Params, Row};
+
+/// Takes the rows of one experiment.
+pub(crate) struct Output {
+    json: bool,
+    file: Option<(PathBuf, File)>,
+    rows: Vec<Row>,
+}
+
+impl Output {
+    pub(crate) fn new(name: &str, options: &Options) -> Result<Self, HarnessError> {
+        let mut output = Self { json: options.json, file: None, rows: Vec::new() };
+        let Some(folder) = options.folder() else { return Ok(output) };
+        fs::create_dir_all(folder).map_err(HarnessError::file(folder))?;
+        let short = name.rsplit('/').next().unwrap_or(name);
+        let path = folder.join(format!("{short}.jsonl"));
+        let rows = read_rows(&path)?;
+        if options.resume.is_none() && !rows.is_empty() {
+            return Err(HarnessError::RowsThere(path));
+        }
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        output.file = Some((path.clone(), file.map_err(HarnessError::file(&path))?));
+        Machine::here().append(&folder.join("machine.jsonl"), name)?;
+        output.show(&rows)?;
+        output.rows = rows;
+        Ok(output)
+    }
+
+    /// Whether there are rows of `subject` under these conditions.
+    pub(crate) fn has(&self, subject: &str, params: &Params) -> bool {
+        self.rows.iter().any(|row| row.subject == subject && row.params == *params)
+    }
+
+    pub(crate) fn add(&mut self, rows: &[Row]) -> Result<(), HarnessError> {
+        if let Some((path, file)) = &mut self.file {
+            let lines: String = rows.iter().map(line).collect();
+            file.write_all(lines.as_bytes()).map_err(HarnessError::file(path))?;
+        }
+        self.show(rows)?;
+        self.rows.extend_from_slice(rows);
+        Ok(())
+    }
+
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    pub(crate) fn into_rows(self) -> Vec<Row> {
+        self.rows
+    }
+
+    fn show(&self, rows: &[Row]) -> Result<(), HarnessError> {
+        let text: String = if self.json { rows.iter().map(line).collect() } else { table(rows) };
+        let written = io::stdout().lock().write_all(text.as_bytes());
+        match written {
+            // Whoever reads has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other.map_err(HarnessError::Output),
+        }
+    }
+}
+
+fn line(row: &Row) -> String {
+    // A row has nothing that JSON could not hold.
+    serde_json::to_string(row).map(|line| line + "\n").unwrap_or_default()
+}
+
+/// One line a row, the conditions above them where they change.
+fn table(rows: &[Row]) -> String {
+    let mut text = String::new();
+    let mut above = None;
+    let width = rows.iter().map(|row| row.subject.chars().count()).max().unwrap_or(0);
+    for row in rows {
+        let heading = (&row.experiment, &row.params);
+        if above != Some(heading) {
+            above = Some(heading);
+            let pairs = row.params.iter().map(|(name, value)| format!("  {name} {value}"));
+            text += &format!("\n{}{}\n", row.experiment, pairs.collect::<String>());
+        }
+        let pad = width - row.subject.chars().count();
+        text += &format!(
+            "  {}{:pad$}  {:<18} {:>10} {:<9} {} … {}{}\n",
+            row.subject,
+            "",
+            row.metric,
+            short(row.median),
+            row.unit,
+            short(row.min),
+            short(row.max),
+            if row.flags.is_empty() { "" } else { "  flagged" },
+        );
+    }
+    text
+}
+
+/// Three significant digits, or all digits before the point.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 || size == 0.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}

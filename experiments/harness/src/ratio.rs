@@ -1,0 +1,100 @@
+//! Comparisons, from pairs of runs that were made side by side.
+
+use crate::row::{Params, Row, find};
+
+/// The median of `a`'s value over `b`'s, run by run.
+pub fn ratio(a: &Row, b: &Row) -> Option<f64> {
+    ratio_row(a, b).map(|row| row.median)
+}
+
+/// As [`ratio`], as a row with every pair's ratio; None if the rows have no pairs.
+pub fn ratio_row(a: &Row, b: &Row) -> Option<Row> {
+    let pairs = a.values.iter().zip(&b.values).filter(|(_, b)| **b > 0.0);
+    let values: Vec<f64> = pairs.map(|(a, b)| a / b).collect();
+    let flags = [&a.flags[..], &b.flags[..]].concat();
+    let subject = format!("{} ÷ {}", a.subject, b.subject);
+    (!values.is_empty()).then(|| Row {
+        experiment: a.experiment.clone(),
+        subject,
+        params: a.params.clone(),
+        metric: format!("{} ratio", a.metric),
+        unit: "1".to_owned(),
+        median: quantile(&values, 0.5),
+        min: quantile(&values, 0.0),
+        max: quantile(&values, 1.0),
+        p50: quantile(&values, 0.5),
+        p99: quantile(&values, 0.99),
+        p999: None,
+        samples: None,
+        runs: values.len(),
+        values,
+        flags,
+    })
+}
+
+/// Of the subjects whose names begin with `prefix`, the row with the highest median.
+pub fn best<'a>(rows: &'a [Row], prefix: &str, metric: &str, params: &Params) -> Option<&'a Row> {
+    let of = |row: &&Row| {
+        find(std::slice::from_ref(*row), &row.subject, metric, params).is_some()
+            && row.subject.starts_with(prefix)
+            && !row.subject.contains(" ÷ ")
+    };
+    rows.iter().filter(of).max_by(|a, b| a.median.total_cmp(&b.median))
+}
+
+/// The value below which a share `q` of `values` lies; the middle of the two nearest at the median of an even
+/// number. 0 of none.
+pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let place = q * last as f64;
+    let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    low + (high - low) * place.fract()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(subject: &str, values: &[f64]) -> Row {
+        Row {
+            experiment: "e".into(),
+            subject: subject.into(),
+            params: Params::new(),
+            metric: "m".into(),
+            unit: "u".into(),
+            median: quantile(values, 0.5),
+            min: 0.0,
+            max: 0.0,
+            p50: 0.0,
+            p99: 0.0,
+            p999: None,
+            samples: None,
+            runs: values.len(),
+            values: values.to_vec(),
+            flags: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_ratio_is_the_median_of_pairs() {
+        // The machine was three times as fast in the second run: pairs see through that.
+        let (a, b) = (row("a", &[2.0, 6.0, 2.0]), row("b", &[1.0, 3.0, 4.0]));
+        assert_eq!(ratio(&a, &b), Some(2.0));
+        assert_eq!(ratio(&a, &row("none", &[])), None);
+    }
+
+    #[test]
+    fn the_best_is_the_one_with_the_highest_median() {
+        let rows = [row("x/1", &[1.0]), row("x/2", &[3.0]), row("y", &[9.0])];
+        assert_eq!(best(&rows, "x/", "m", &Params::new()).unwrap().subject, "x/2");
+    }
+
+    #[test]
+    fn quantiles_lie_between_neighbours() {
+        assert_eq!(quantile(&[4.0, 1.0, 3.0, 2.0], 0.5), 2.5);
+        assert_eq!(quantile(&[1.0], 0.99), 1.0);
+        assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+}

@@ -1,0 +1,305 @@
+//! Runs groups of subjects in turns.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::group::{Group, Measured, Samples, Witness};
+use crate::output::Output;
+use crate::ratio::quantile;
+use crate::{Case, HarnessError, Options, Params, Row};
+
+/// How often a run that its witness speaks against is made, at most.
+const TRIES: usize = 3;
+/// The experiment of the rows of witnesses.
+const ATTESTATION: &str = "lab/attestation";
+
+/// Measures the groups of one experiment, one after the other.
+pub struct Runner {
+    options: Options,
+    output: Output,
+    bar: ProgressBar,
+    started: Instant,
+    /// Groups that were left for another call.
+    left: usize,
+}
+
+/// All runs of one subject so far.
+struct Collected {
+    subject: String,
+    metrics: Vec<Metric>,
+    flags: Vec<String>,
+}
+
+struct Metric {
+    name: &'static str,
+    unit: &'static str,
+    values: Vec<f64>,
+    samples: Option<Samples>,
+}
+
+impl Runner {
+    /// For the experiment `name` (`reference/experiment`), with `groups` groups to come.
+    ///
+    /// # Errors
+    /// [`HarnessError`] if the folder cannot be used.
+    pub fn new(name: &str, options: &Options, groups: usize) -> Result<Self, HarnessError> {
+        let output = Output::new(name, options)?;
+        // It hides itself where standard error is no terminal.
+        let bar = ProgressBar::new(groups as u64);
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Ok(Self { options: options.clone(), output, bar, started: Instant::now(), left: 0 })
+    }
+
+    /// Whether a group with these conditions and subjects still has to be measured. Preparing what a group needs
+    /// can be spared otherwise.
+    pub fn wants<'a>(
+        &mut self,
+        params: &Params,
+        subjects: impl IntoIterator<Item = &'a str>,
+    ) -> bool {
+        let there = subjects.into_iter().all(|subject| self.output.has(subject, params));
+        let minutes = self.options.limit.map(|minutes| Duration::from_secs(60 * minutes));
+        let late = minutes.is_some_and(|limit| self.started.elapsed() > limit);
+        if there || late {
+            self.bar.inc(1);
+        }
+        self.left += usize::from(late && !there);
+        !there && !late
+    }
+
+    /// Measures a group: a run of each subject that does not count, then every subject once a run, the order turned
+    /// round each time.
+    ///
+    /// # Errors
+    /// The first failure of a subject, or of writing rows.
+    pub fn measure(&mut self, mut group: Group<'_>) -> Result<(), HarnessError> {
+        let runs = self.options.runs();
+        let mut witness = group.witness.take();
+        let mut collected: Vec<Collected> = group.cases.iter().map(Collected::new).collect();
+        let mut attested: Vec<Collected> = group.cases.iter().map(Collected::new).collect();
+        for run in 0..=runs {
+            let count = group.cases.len();
+            for place in 0..count {
+                let index = if run % 2 == 0 { place } else { count - 1 - place };
+                let case = &mut group.cases[index];
+                self.bar.set_message(format!("{} {}", describe(&group.params), case.subject));
+                if run == 0 {
+                    run_case(case)?;
+                    continue;
+                }
+                let into = (&mut collected[index], &mut attested[index]);
+                self.run_attested(case, witness.as_deref_mut(), into)?;
+            }
+        }
+        let mut rows = Vec::new();
+        for (experiment, all) in [(group.experiment, collected), (ATTESTATION, attested)] {
+            rows.extend(all.into_iter().flat_map(|one| one.rows(experiment, &group.params)));
+        }
+        self.bar.inc(1);
+        self.bar.suspend(|| self.output.add(&rows))
+    }
+
+    fn run_attested(
+        &self,
+        case: &mut Case<'_>,
+        mut witness: Option<&mut (dyn Witness + '_)>,
+        (collected, attested): (&mut Collected, &mut Collected),
+    ) -> Result<(), HarnessError> {
+        let tries = if self.options.quick { 1 } else { TRIES };
+        for again in 1..=tries {
+            if let Some(witness) = &mut witness {
+                witness.begin();
+            }
+            let measured = run_case(case)?;
+            let seen = witness.as_mut().map(|witness| witness.end()).unwrap_or_default();
+            if seen.flag.is_some() && again < tries {
+                continue;
+            }
+            collected.flags.extend(seen.flag);
+            collected.add(measured);
+            attested.add(seen.measured);
+            break;
+        }
+        Ok(())
+    }
+
+    /// Adds rows that follow from others.
+    ///
+    /// # Errors
+    /// [`HarnessError`] if they cannot be written.
+    pub fn add(&mut self, rows: &[Row]) -> Result<(), HarnessError> {
+        self.bar.suspend(|| self.output.add(rows))
+    }
+
+    /// Every row of this experiment, those of earlier calls included; and how many groups are left for another call.
+    pub fn finish(self) -> (Vec<Row>, usize) {
+        self.bar.finish_and_clear();
+        (self.output.into_rows(), self.left)
+    }
+
+    /// All rows so far.
+    pub fn rows(&self) -> &[Row] {
+        self.output.rows()
+    }
+}
+
+fn run_case(case: &mut Case<'_>) -> Result<Vec<Measured>, HarnessError> {
+    (case.run)().map_err(|error| HarnessError::Subject {
+        subject: case.subject.clone(),
+        reason: error.to_string(),
+    })
+}
+
+fn describe(params: &Params) -> String {
+    let pairs: Vec<_> = params.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    pairs.join(" ")
+}
+
+impl Collected {
+    fn new(case: &Case<'_>) -> Self {
+        Self { subject: case.subject.clone(), metrics: Vec::new(), flags: Vec::new() }
+    }
+
+    fn add(&mut self, measured: Vec<Measured>) {
+        for Measured { metric, unit, value, samples } in measured {
+            let Some(known) = self.metrics.iter_mut().find(|known| known.name == metric) else {
+                self.metrics.push(Metric { name: metric, unit, values: vec![value], samples });
+                continue;
+            };
+            known.values.push(value);
+            if let (Some(all), Some(more)) = (&mut known.samples, samples) {
+                // Both grow by themselves, so that nothing is lost.
+                let _ = all.histogram.add(more.histogram);
+            }
+        }
+    }
+
+    fn rows(self, experiment: &str, params: &Params) -> impl Iterator<Item = Row> {
+        let (experiment, params) = (experiment.to_owned(), params.clone());
+        let (subject, flags) = (self.subject, self.flags);
+        self.metrics.into_iter().map(move |metric| Row {
+            experiment: experiment.clone(),
+            subject: subject.clone(),
+            params: params.clone(),
+            flags: flags.clone(),
+            ..metric.row()
+        })
+    }
+}
+
+impl Metric {
+    fn row(self) -> Row {
+        let of_runs = |q| quantile(&self.values, q);
+        let of_samples =
+            |samples: &Samples, q| samples.histogram.value_at_quantile(q) as f64 * samples.scale;
+        let samples = self.samples.as_ref();
+        let count = |samples: &Samples| Histogram::len(&samples.histogram);
+        Row {
+            experiment: String::new(),
+            subject: String::new(),
+            params: Params::new(),
+            metric: self.name.to_owned(),
+            unit: self.unit.to_owned(),
+            median: of_runs(0.5),
+            min: of_runs(0.0),
+            max: of_runs(1.0),
+            p50: samples.map_or_else(|| of_runs(0.5), |samples| of_samples(samples, 0.5)),
+            p99: samples.map_or_else(|| of_runs(0.99), |samples| of_samples(samples, 0.99)),
+            p999: samples.map(|samples| of_samples(samples, 0.999)),
+            samples: samples.map(count),
+            runs: self.values.len(),
+            flags: Vec::new(),
+            values: self.values,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Attested;
+    use std::cell::RefCell;
+
+    struct Doubts(usize);
+
+    impl Witness for Doubts {
+        fn begin(&mut self) {}
+
+        fn end(&mut self) -> Attested {
+            self.0 = self.0.saturating_sub(1);
+            let flag = (self.0 > 0).then(|| "late".to_owned());
+            Attested { measured: vec![Measured::new("lateness", "ms", 1.0)], flag }
+        }
+    }
+
+    fn group<'a>(calls: &'a RefCell<String>, witness: Option<Box<dyn Witness + 'a>>) -> Group<'a> {
+        let case = |name: &'static str| {
+            let mut value = 0.0;
+            Case::new(name, move || {
+                calls.borrow_mut().push_str(name);
+                value += 1.0;
+                Ok(vec![Measured::new("m", "u", value)])
+            })
+        };
+        let cases = vec![case("a"), case("b")];
+        Group { experiment: "t/e", params: Params::new(), cases, witness }
+    }
+
+    fn options(quick: bool) -> Options {
+        Options { json: true, quick, ..Options::default() }
+    }
+
+    #[test]
+    fn subjects_take_turns_and_the_first_round_does_not_count() {
+        let calls = RefCell::default();
+        let mut runner = Runner::new("t/e", &options(true), 1).unwrap();
+        runner.measure(group(&calls, None)).unwrap();
+        assert_eq!(*calls.borrow(), "abbaabba");
+        let (rows, left) = runner.finish();
+        assert_eq!((rows.len(), left), (2, 0));
+        assert_eq!((rows[0].subject.as_str(), &rows[0].values), ("a", &vec![2.0, 3.0, 4.0]));
+    }
+
+    #[test]
+    fn a_doubted_run_is_repeated_then_kept_and_marked() {
+        let calls = RefCell::default();
+        let mut runner = Runner::new("t/e", &options(false), 1).unwrap();
+        runner.measure(group(&calls, Some(Box::new(Doubts(5))))).unwrap();
+        let (rows, _) = runner.finish();
+        let of = |experiment: &str| rows.iter().filter(|row| row.experiment == experiment).count();
+        assert_eq!((of("t/e"), of(ATTESTATION)), (2, 2));
+        // b comes first in the first round that counts: it is doubted three times and kept; then a is, once.
+        let b = rows.iter().find(|row| row.subject == "b").unwrap();
+        assert_eq!((b.runs, b.flags.len()), (5, 1));
+        assert_eq!(calls.borrow().matches('a').count(), 1 + 5 + 1);
+        assert_eq!(calls.borrow().matches('b').count(), 1 + 5 + 2);
+    }
+
+    #[test]
+    fn a_quick_run_is_never_repeated() {
+        let calls = RefCell::default();
+        let mut runner = Runner::new("t/e", &options(true), 1).unwrap();
+        runner.measure(group(&calls, Some(Box::new(Doubts(99))))).unwrap();
+        assert_eq!(calls.borrow().len(), 8);
+    }
+
+    #[test]
+    fn only_resuming_keeps_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let calls = RefCell::default();
+        let out = Options { out: Some(folder.path().into()), ..options(true) };
+        let mut runner = Runner::new("t/e", &out, 1).unwrap();
+        runner.measure(group(&calls, None)).unwrap();
+        drop(runner);
+        assert!(matches!(Runner::new("t/e", &out, 1), Err(HarnessError::RowsThere(_))));
+        let resume = Options { resume: Some(folder.path().into()), ..options(true) };
+        let mut runner = Runner::new("t/e", &resume, 1).unwrap();
+        assert!(!runner.wants(&Params::new(), ["a", "b"]));
+        assert!(runner.wants(&Params::new(), ["a", "c"]));
+        assert_eq!(runner.finish().0.len(), 2);
+    }
+}

@@ -1,0 +1,34 @@
+//! `cargo xp`: the measurements of the five references, run again on this machine beside their rivals.
+
+mod channels;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The experiments of Levada: measured here, on this machine, beside what you would use instead
+#[derive(Parser)]
+#[command(name = "cargo xp", bin_name = "cargo xp")]
+struct Arguments {
+    #[command(subcommand)]
+    reference: Reference,
+}
+
+#[derive(Subcommand)]
+enum Reference {
+    /// Secure channels: throughput, connection establishment, input latency
+    Channels(channels::Arguments),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().reference {
+        Reference::Channels(arguments) => channels::run(arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cargo xp: {error:#}");
+            ExitCode::from(120)
+        }
+    }
+}
