@@ -18,6 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("cli", &["core", "capability", "channel", "link", "session", "services", "node"]),
     // Tests only: nothing may import it but as a dev-dependency.
     ("faultfs", &[]),
+    ("lab", &[]),
 ];
 
 /// Crates that do no I/O, and what they must therefore not import.
@@ -75,7 +76,8 @@ fn every_member_takes_the_shared_lints_which_forbid_unsafe() {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert!(manifest.contains("unsafe_code = \"forbid\""));
     for (member, _) in MAY_IMPORT.iter().filter(|(member, _)| *member != "faultfs") {
-        let path = root().join("crates").join(member).join("Cargo.toml");
+        let folder = if *member == "lab" { "experiments" } else { "crates" };
+        let path = root().join(folder).join(member).join("Cargo.toml");
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("[lints]\nworkspace = true"), "{}", path.display());
     }
