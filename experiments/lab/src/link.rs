@@ -158,6 +158,17 @@ impl Link {
         self.reverse.as_deref().unwrap_or(self)
     }
 
+    /// The link after a change of both directions.
+    pub(crate) fn changed(&self, change: &Change) -> Self {
+        let mut link = self.clone();
+        link.delay = change.delay.unwrap_or(link.delay);
+        link.jitter = change.jitter.unwrap_or(link.jitter);
+        link.rate = change.rate.or(link.rate).filter(|_| self.rate.is_some());
+        link.loss = change.loss.unwrap_or(link.loss);
+        link.reverse = self.reverse.as_ref().map(|back| Box::new(back.changed(change)));
+        link
+    }
+
     pub(crate) fn mtu_or_default(&self) -> u32 {
         self.mtu.unwrap_or(1500)
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// What emulates a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
     /// The kernel's network emulator on a veth pair.
     Netem,

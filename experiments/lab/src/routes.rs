@@ -19,6 +19,8 @@ pub(crate) struct Routes {
 #[derive(Clone, Debug)]
 struct Step {
     link: usize,
+    /// From the link's first end to its second.
+    there: bool,
     to: usize,
     gateway: Ipv4Addr,
     device: String,
@@ -26,10 +28,16 @@ struct Step {
 
 impl Routes {
     /// A new link between two nodes, with the addresses of its ends.
-    pub(crate) fn join(&mut self, a: &Node, b: &Node, device: &str, ends: (Ipv4Addr, Ipv4Addr)) {
-        let link = self.steps.values().map(Vec::len).sum::<usize>() / 2;
-        for (from, to, gateway) in [(a, b, ends.1), (b, a, ends.0)] {
-            let step = Step { link, to: to.index(), gateway, device: device.to_owned() };
+    pub(crate) fn join(
+        &mut self,
+        a: &Node,
+        b: &Node,
+        link: usize,
+        device: &str,
+        ends: (Ipv4Addr, Ipv4Addr),
+    ) {
+        for (from, to, gateway, there) in [(a, b, ends.1, true), (b, a, ends.0, false)] {
+            let step = Step { link, there, to: to.index(), gateway, device: device.to_owned() };
             self.steps.entry(from.index()).or_default().push(step);
         }
     }
@@ -54,14 +62,14 @@ impl Routes {
         Ok(())
     }
 
-    /// The links from one node to another, in order; each with whether it is walked from its first end. `None` if there is no way.
-    pub(crate) fn path(&self, from: &Node, to: &Node) -> Option<Vec<usize>> {
+    /// The links from one node to another, in order, each with whether it is walked from its first end to its second. `None` if there is no way.
+    pub(crate) fn path(&self, from: &Node, to: &Node) -> Option<Vec<(usize, bool)>> {
         let mut path = Vec::new();
         let mut here = from.index();
         while here != to.index() {
             let link = *self.written.get(&(here, to.index()))?;
             let step = self.steps.get(&here)?.iter().find(|step| step.link == link)?;
-            path.push(link);
+            path.push((link, step.there));
             here = step.to;
         }
         Some(path)
