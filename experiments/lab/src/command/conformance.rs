@@ -1,0 +1,111 @@
+//! The lab's own figures: how far it is from what was asked of it.
+
+use std::io::Write;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::{Attestation, Backend, Lab, LabError, Link, Options, throughput};
+
+const RUNS: usize = 5;
+const MS: fn(u64) -> Duration = Duration::from_millis;
+/// Of an IP packet of 1500 bytes TCP carries 1448: headers of 20 and 20 bytes, and a time stamp of 12.
+const PAYLOAD: f64 = 1448.0 / 1500.0;
+
+/// Prints a row for each figure.
+pub(super) fn run() -> Result<(), LabError> {
+    for rtt in [0, 4, 40, 160] {
+        ping(rtt)?;
+    }
+    for backend in [Backend::User, Backend::Tbf] {
+        for mbit in [8, 100, 1000] {
+            rate(backend, mbit)?;
+        }
+    }
+    for delay in [0, 2, 20] {
+        unlimited(delay)?;
+    }
+    hops()
+}
+
+/// How much longer a round trip takes than configured.
+fn ping(rtt: u64) -> Result<(), LabError> {
+    let link = Link::new().delay(MS(rtt) / 2);
+    let mut errors = Vec::new();
+    let mut last = None;
+    for _ in 0..RUNS {
+        let mut lab = lab(Backend::User)?;
+        let nodes = lab.chain(1, &link)?;
+        lab.attest(&nodes[0], &nodes[1])?;
+        let found = lab.attest(&nodes[0], &nodes[1])?;
+        errors.push(found.error_ms);
+        last = Some(found);
+    }
+    print("ping error", Backend::User, json!({ "rtt_ms": rtt }), "ms", errors, last)
+}
+
+/// How far the payload of TCP is from what the rate allows.
+fn rate(backend: Backend, mbit: u64) -> Result<(), LabError> {
+    let link = Link::new().rate(mbit * 1_000_000);
+    let link = if backend == Backend::User { link.delay(MS(1)) } else { link };
+    let allowed = mbit as f64 * 1e6 * PAYLOAD;
+    let (rates, last) = rates(backend, 1, &link)?;
+    let errors = rates.into_iter().map(|rate| (rate / allowed - 1.0) * 100.0).collect();
+    print("rate error", backend, json!({ "mbit": mbit }), "%", errors, last)
+}
+
+/// What TCP carries where no rate is given.
+fn unlimited(delay: u64) -> Result<(), LabError> {
+    let (rates, last) = rates(Backend::User, 1, &Link::new().delay(MS(delay)))?;
+    let rates = rates.into_iter().map(|rate| rate / 1e9).collect();
+    print("throughput", Backend::User, json!({ "delay_ms": delay }), "Gbit/s", rates, last)
+}
+
+/// What share of 100 Mbit/s arrives behind 16 hops.
+fn hops() -> Result<(), LabError> {
+    let link = Link::new().rate(100_000_000).delay(MS(1));
+    let (rates, last) = rates(Backend::User, 16, &link)?;
+    let shares = rates.into_iter().map(|rate| rate / (1e8 * PAYLOAD) * 100.0).collect();
+    print("share of rate", Backend::User, json!({ "mbit": 100, "hops": 16 }), "%", shares, last)
+}
+
+/// Payload of TCP over a chain in bits per second, once per run, each in a lab of its own.
+fn rates(
+    backend: Backend,
+    hops: usize,
+    link: &Link,
+) -> Result<(Vec<f64>, Option<Attestation>), LabError> {
+    let mut rates = Vec::new();
+    let mut last = None;
+    for _ in 0..RUNS {
+        let mut lab = lab(backend)?;
+        let nodes = lab.chain(hops, link)?;
+        lab.reset_measures()?;
+        rates.push(throughput(&nodes[0], &nodes[hops], MS(1000), MS(2000))?);
+        last = Some(lab.attest(&nodes[0], &nodes[hops])?);
+    }
+    Ok((rates, last))
+}
+
+fn lab(backend: Backend) -> Result<Lab, LabError> {
+    Lab::new(Options { backend: Some(backend), ..Options::default() })
+}
+
+fn print(
+    metric: &str,
+    backend: Backend,
+    params: Value,
+    unit: &str,
+    mut figures: Vec<f64>,
+    last: Option<Attestation>,
+) -> Result<(), LabError> {
+    figures.sort_by(f64::total_cmp);
+    let runs = figures.len();
+    let (min, median, max) = (figures.first(), figures.get(runs / 2), figures.last());
+    let row = json!({
+        "experiment": "lab/conformance", "subject": backend.to_string(), "params": params,
+        "metric": metric, "unit": unit, "median": median, "min": min, "max": max, "p50": median,
+        "p99": max, "runs": runs, "attestation": last,
+    });
+    writeln!(std::io::stdout(), "{row}").map_err(LabError::system("write to standard output"))
+}
