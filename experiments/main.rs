@@ -18,14 +18,16 @@ struct Arguments {
 enum Reference {
     /// Secure channels: throughput, connection establishment, input latency
     Channels(channels::Arguments),
+    Lab(levada_lab::command::LabCommand),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().reference {
-        Reference::Channels(arguments) => channels::run(arguments),
+        Reference::Channels(arguments) => channels::run(arguments).map(|()| ExitCode::SUCCESS),
+        Reference::Lab(command) => command.run().map_err(Into::into),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("cargo xp: {error:#}");
             ExitCode::from(120)

@@ -63,8 +63,8 @@ pub fn measure<N, F>(
     let meter = Meter { stop: AtomicBool::new(false), received: AtomicU64::new(0), started };
     let meter = &meter;
     thread::scope(|scope| {
-        let near = scope.spawn(|| place.near(|| end(0, meter, near)));
-        let far = scope.spawn(|| place.far(|| end(1, meter, far)));
+        let near = scope.spawn(|| place.near(|| end(0, meter, near))?);
+        let far = scope.spawn(|| place.far(|| end(1, meter, far))?);
         let window = watch(meter, &clocks, timing);
         meter.stop.store(true, Ordering::Relaxed);
         let ends = [("the near end", near.join()), ("the far end", far.join())];

@@ -1,53 +1,149 @@
-//! Where the two ends are: on this host, or in the lab with a link between them.
+//! Where the two ends are: both on this host, or in the lab with a link between them.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use levada_harness::{Attested, Measured, Witness};
+use levada_lab::{Attestation, Lab, LabError, Link, Node, Options};
+
+/// A run is doubted if the link's rate was to be the limit and the processors were idle for less than this share.
+const IDLE_LEAST: f64 = 0.1;
 
 /// Two hosts.
 pub enum Place {
     /// Both are this one.
     Loopback,
+    /// Two namespaces and a link.
+    Lab(Box<Pair>),
+}
+
+/// Two nodes of a lab.
+pub struct Pair {
+    lab: Mutex<Lab>,
+    near: Node,
+    far: Node,
+    rate_is_the_limit: bool,
 }
 
 impl Place {
+    /// Two ends with this round trip; without one, both are on this host, as in reference 1.
+    pub fn with_rtt(rtt_ms: u64) -> anyhow::Result<Self> {
+        if rtt_ms == 0 {
+            return Ok(Self::Loopback);
+        }
+        let link = Link::new().delay(Duration::from_micros(rtt_ms * 500));
+        Self::lab(Options::default(), &link, false)
+    }
+
+    /// Two nodes with `link` between them.
+    pub fn lab(options: Options, link: &Link, rate_is_the_limit: bool) -> anyhow::Result<Self> {
+        let mut lab = Lab::new(options)?;
+        let (near, far) = (lab.node("near")?, lab.node("far")?);
+        lab.link(&near, &far, link)?;
+        Ok(Self::Lab(Box::new(Pair { lab: Mutex::new(lab), near, far, rate_is_the_limit })))
+    }
+
     /// Where the far end is reached.
     pub fn far_address(&self) -> IpAddr {
         match self {
             Self::Loopback => Ipv4Addr::LOCALHOST.into(),
+            Self::Lab(pair) => pair.far.address(),
         }
     }
 
-    /// Runs `work` at the near end, on a thread that may be pinned.
-    pub fn near<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    /// Runs `work` at the near end, on a thread that it may pin.
+    pub fn near<T: Send>(&self, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
         match self {
-            Self::Loopback => work(),
+            Self::Loopback => Ok(work()),
+            Self::Lab(pair) => Ok(pair.near.run(work)?),
         }
     }
 
-    /// Runs `work` at the far end.
-    pub fn far<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    /// Runs `work` at the far end, on a thread that it may pin.
+    pub fn far<T: Send>(&self, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
         match self {
-            Self::Loopback => work(),
+            Self::Loopback => Ok(work()),
+            Self::Lab(pair) => Ok(pair.far.run(work)?),
         }
     }
 
     /// A listener at the far end, and its address.
-    pub fn listen(&self) -> io::Result<(TcpListener, SocketAddr)> {
+    pub fn listen(&self) -> anyhow::Result<(TcpListener, SocketAddr)> {
         let address = SocketAddr::new(self.far_address(), 0);
-        let listener = self.far(|| TcpListener::bind(address))?;
+        let listener = self.far(|| TcpListener::bind(address))??;
         let address = listener.local_addr()?;
         Ok((listener, address))
     }
 
     /// Two ends of one TCP connection, ready for tokio.
-    pub fn connected(&self) -> io::Result<(TcpStream, TcpStream)> {
+    pub fn connected(&self) -> anyhow::Result<(TcpStream, TcpStream)> {
         let (listener, address) = self.listen()?;
-        let near = self.near(|| TcpStream::connect(address))?;
+        let near = self.near(|| TcpStream::connect(address))??;
         let (far, _) = listener.accept()?;
         for socket in [&near, &far] {
             socket.set_nodelay(true)?;
             socket.set_nonblocking(true)?;
         }
         Ok((near, far))
+    }
+
+    /// Says of each run whether the lab kept its word.
+    pub fn witness(&self) -> Option<Box<dyn Witness + '_>> {
+        match self {
+            Self::Loopback => None,
+            Self::Lab(pair) => Some(Box::new(LabWitness(pair))),
+        }
+    }
+
+    /// What the lab pinned, for the record.
+    pub fn settings(&self) -> Vec<(String, String)> {
+        match self {
+            Self::Loopback => Vec::new(),
+            Self::Lab(pair) => pair.lab().settings().to_vec(),
+        }
+    }
+}
+
+impl Pair {
+    fn lab(&self) -> MutexGuard<'_, Lab> {
+        self.lab.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn attest(&self) -> Result<Attestation, LabError> {
+        self.lab().attest(&self.near, &self.far)
+    }
+}
+
+struct LabWitness<'a>(&'a Pair);
+
+impl Witness for LabWitness<'_> {
+    fn begin(&mut self) {
+        // What cannot be begun anew shows as a doubt at the end.
+        let _ = self.0.lab().reset_measures();
+    }
+
+    fn end(&mut self) -> Attested {
+        let seen = match self.0.attest() {
+            Ok(seen) => seen,
+            Err(error) => {
+                return Attested { measured: Vec::new(), flag: Some(error.to_string()) };
+            }
+        };
+        let late = |microseconds: u64| microseconds as f64 / 1e3;
+        let measured = vec![
+            Measured::new("ping error", "ms", seen.error_ms),
+            Measured::new("lateness p50", "ms", late(seen.lateness.p50_us)),
+            Measured::new("lateness p99", "ms", late(seen.lateness.p99_us)),
+            Measured::new("lateness max", "ms", late(seen.lateness.max_us)),
+            Measured::new("CPU idle", "1", seen.idle),
+        ];
+        let busy = self.0.rate_is_the_limit && seen.idle < IDLE_LEAST;
+        let flag = if seen.flagged {
+            Some(format!("lateness p99 {:.1} ms", late(seen.lateness.p99_us)))
+        } else {
+            busy.then(|| format!("CPU idle {:.0} %", seen.idle * 100.0))
+        };
+        Attested { measured, flag }
     }
 }

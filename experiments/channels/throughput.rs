@@ -8,12 +8,15 @@ use levada_harness::{Case, Group, Measured, Params, Runner, Window, params};
 use super::Shared;
 use super::ends::Timing;
 use super::place::Place;
-use super::subject::{BLOCKS, Subject};
+use super::subject::{BLOCKS, FEW_BLOCKS, Subject};
 
 /// Its name in rows.
 pub const NAME: &str = "channels/throughput";
 /// The message lengths of reference 1, in bytes.
 pub const MESSAGES: [usize; 4] = [256, 1024, 102_400, 10_240_000];
+
+/// The round trips of reference 1, in ms: twice its latencies.
+pub const RTTS: [u64; 3] = [0, 4, 40];
 
 /// What to measure.
 #[derive(Args)]
@@ -25,6 +28,10 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
     message: Vec<usize>,
 
+    /// Only these round trips, in ms
+    #[arg(long, value_name = "MS", value_delimiter = ',')]
+    rtt: Vec<u64>,
+
     /// Only these subjects, by their names in rows
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     subject: Vec<String>,
@@ -33,33 +40,50 @@ pub struct Arguments {
 /// Measures it.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let messages = if arguments.message.is_empty() { &MESSAGES[..] } else { &arguments.message };
-    let mut runner = Runner::new(NAME, &arguments.shared, messages.len())?;
-    let place = Place::Loopback;
-    for &bytes in messages {
-        let named: anyhow::Result<Vec<_>> =
-            arguments.subject.iter().map(|name| Subject::named(name)).collect();
-        let subjects = match named? {
-            none if none.is_empty() => Subject::all(&BLOCKS)?,
-            some => some,
-        };
-        let params = params([("message_bytes", bytes.into()), ("rtt_ms", 0.into())]);
+    let rtts = if arguments.rtt.is_empty() { &RTTS[..] } else { &arguments.rtt };
+    let mut runner = Runner::new(NAME, &arguments.shared, messages.len() * rtts.len())?;
+    for &rtt_ms in rtts {
+        let subjects = subjects(arguments, rtt_ms)?;
         let names: Vec<String> = subjects.iter().map(ToString::to_string).collect();
-        if runner.wants(&params, names.iter().map(String::as_str)) {
-            runner.measure(group(&place, params, bytes, &subjects))?;
+        let names = || names.iter().map(String::as_str);
+        for &bytes in messages {
+            let params = params([("message_bytes", bytes.into()), ("rtt_ms", rtt_ms.into())]);
+            if runner.wants(&params, names()) {
+                let place = Place::with_rtt(rtt_ms)?;
+                runner.measure(group(&place, params, (bytes, rtt_ms), &subjects))?;
+            }
         }
     }
     Ok(())
 }
 
-fn group<'a>(place: &'a Place, params: Params, bytes: usize, subjects: &[Subject]) -> Group<'a> {
-    let timing = Timing { warm_up: Duration::from_millis(250), length: Duration::from_millis(800) };
+fn subjects(arguments: &Arguments, rtt_ms: u64) -> anyhow::Result<Vec<Subject>> {
+    if !arguments.subject.is_empty() {
+        return arguments.subject.iter().map(|name| Subject::named(name)).collect();
+    }
+    let few = arguments.shared.quick && rtt_ms > 0;
+    Subject::all(if few { &FEW_BLOCKS } else { &BLOCKS })
+}
+
+fn group<'a>(
+    place: &'a Place,
+    params: Params,
+    (bytes, rtt_ms): (usize, u64),
+    subjects: &[Subject],
+) -> Group<'a> {
+    // Long enough for TCP and for credit windows to have grown to what the link takes.
+    let timing = Timing {
+        warm_up: Duration::from_millis(250 + 40 * rtt_ms),
+        length: Duration::from_millis(800 + 10 * rtt_ms),
+    };
     let case = |&subject: &Subject| {
         Case::new(subject.to_string(), move || {
             let window = subject.throughput(place, bytes, timing)?;
             Ok(measured(&window))
         })
     };
-    Group { experiment: NAME, params, cases: subjects.iter().map(case).collect(), witness: None }
+    let cases = subjects.iter().map(case).collect();
+    Group { experiment: NAME, params, cases, witness: place.witness() }
 }
 
 fn measured(window: &Window) -> Vec<Measured> {
