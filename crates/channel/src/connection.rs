@@ -8,7 +8,9 @@ use crate::frame::{Frame, MAX_REASON};
 use crate::liveness::{Liveness, Stage};
 use crate::mux::{Mux, put_control};
 use crate::tls::{Incoming, Tls};
-use crate::{Class, ClientConfig, Error, Options, Read, ServerConfig, StreamError, StreamId};
+use crate::{
+    Class, ClientConfig, Error, Inbox, Options, Read, ServerConfig, StreamError, StreamId, Taken,
+};
 use crate::{record, varint};
 
 /// What happened on a connection.
@@ -304,6 +306,21 @@ impl Connection {
         max: usize,
     ) -> Result<Read, StreamError> {
         self.mux.read_to(id, buf, max)
+    }
+
+    /// Moves all that has come on a stream to `inbox`, if that is empty: to be read without this
+    /// connection. What was read from it is to be told with [`Self::release`].
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn take(&mut self, id: StreamId, inbox: &mut Inbox) -> Result<Taken, StreamError> {
+        self.mux.take(id, inbox)
+    }
+
+    /// So much of what was taken from a stream was read (see [`Inbox::take_freed`]), so that the peer
+    /// may send as much again. Unknown streams are ignored.
+    pub fn release(&mut self, id: StreamId, freed: u64) {
+        self.mux.release(id, freed);
     }
 
     /// The owner of a stream is done with it: resets it with code 0 if either direction is still

@@ -45,11 +45,21 @@ pub(crate) enum Frame<'a> {
     Close { code: u64, reason: &'a str },
 }
 
-/// Appends what goes in front of `length` bytes of data.
-pub(crate) fn put_data_header(buffer: &mut Vec<u8>, stream: u64, flags: u8, length: usize) {
-    buffer.push(DATA | flags);
-    varint::put(buffer, stream);
-    varint::put(buffer, length as u64);
+/// Appends `data` as one DATA frame.
+pub(crate) fn put_data(buffer: &mut Vec<u8>, stream: u64, flags: u8, data: &[u8]) {
+    // Type, two numbers: written at once, because small messages come by the million.
+    let mut header = [0; 1 + 8 + 8];
+    header[0] = DATA | flags;
+    let mut length = 1;
+    for number in [stream, data.len() as u64] {
+        let mut bytes = [0; 8];
+        let more = varint::write(&mut bytes, number);
+        header[length..length + 8].copy_from_slice(&bytes);
+        length += more;
+    }
+    buffer.reserve(length + data.len());
+    buffer.extend_from_slice(&header[..length]);
+    buffer.extend_from_slice(data);
 }
 
 impl<'a> Frame<'a> {
@@ -102,8 +112,7 @@ impl<'a> Frame<'a> {
                 buffer.extend_from_slice(&token);
             }
             Self::Data { stream, flags, bytes } => {
-                put_data_header(buffer, stream, flags, bytes.len());
-                buffer.extend_from_slice(bytes);
+                put_data(buffer, stream, flags, bytes);
             }
             Self::Close { code, reason } => {
                 control(CLOSE, &[code, reason.len() as u64]);

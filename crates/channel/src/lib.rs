@@ -19,6 +19,7 @@ mod error;
 mod exporter;
 mod frame;
 mod handshake;
+mod inbox;
 #[cfg(feature = "keylog")]
 mod keylog;
 mod liveness;
@@ -36,4 +37,5 @@ mod tests;
 pub use config::{ClientConfig, Options, ServerConfig};
 pub use connection::{Close, Connection, Event};
 pub use error::{Error, StreamError};
-pub use mux::{Class, Read, StreamId};
+pub use inbox::Inbox;
+pub use mux::{Class, Read, StreamId, Taken};

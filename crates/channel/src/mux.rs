@@ -14,8 +14,9 @@ use std::fmt;
 use std::time::Instant;
 
 use crate::credit::{Credit, FRAME_COST, INITIAL_CONNECTION, INITIAL_STREAM, Pace};
-use crate::frame::{self, Frame, put_data_header};
-use crate::stream::{Direction, Inbox, Stream, Wait};
+use crate::frame::{self, Frame};
+use crate::inbox::Inbox;
+use crate::stream::{Direction, Stream, Wait};
 use crate::tls::Tls;
 use crate::{Error, Event, Options, StreamError, varint};
 use grants::Grants;
@@ -54,6 +55,17 @@ pub enum Read {
     /// Nothing there now; [`crate::Event::Readable`] follows.
     Blocked,
     /// The peer has no more messages, and all were read.
+    Finished,
+}
+
+/// What [`crate::Connection::take`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// There is something to read in the inbox.
+    Messages,
+    /// Nothing has come; [`crate::Event::Readable`] follows.
+    Blocked,
+    /// The peer has no more messages, and all were taken.
     Finished,
 }
 
@@ -215,19 +227,41 @@ impl Mux {
         StreamId(id): StreamId,
         read: impl FnOnce(&mut Inbox) -> Option<(usize, bool)>,
     ) -> Result<Read, StreamError> {
-        let stream = self.streams.get_mut(&id).ok_or(StreamError::Unknown)?;
-        if let Direction::Reset(code) = stream.receiving {
-            return Err(StreamError::Reset(code));
-        }
+        let stream = receiver(&mut self.streams, id)?;
         if let Some((len, end)) = read(&mut stream.inbox) {
-            let cost = len as u64 + if end { FRAME_COST } else { 0 };
-            self.grants.release(id, stream, cost);
+            let freed = stream.inbox.take_freed();
+            self.grants.release(id, stream, freed);
             return Ok(Read::Data { len, end });
         }
-        match stream.receiving {
-            Direction::Finished => Ok(Read::Finished),
-            _ if self.closed => Err(StreamError::Closed),
-            _ => Ok(Read::Blocked),
+        match nothing_to_read(stream, self.closed)? {
+            true => Ok(Read::Finished),
+            false => Ok(Read::Blocked),
+        }
+    }
+
+    /// See [`crate::Connection::take`].
+    pub(crate) fn take(&mut self, id: StreamId, inbox: &mut Inbox) -> Result<Taken, StreamError> {
+        let stream = receiver(&mut self.streams, id.0)?;
+        if !inbox.is_empty() {
+            return Ok(Taken::Messages);
+        }
+        if !stream.inbox.is_empty() {
+            std::mem::swap(&mut stream.inbox, inbox);
+            return Ok(Taken::Messages);
+        }
+        match nothing_to_read(stream, self.closed)? {
+            true => Ok(Taken::Finished),
+            false => Ok(Taken::Blocked),
+        }
+    }
+
+    /// See [`crate::Connection::release`].
+    pub(crate) fn release(&mut self, StreamId(id): StreamId, freed: u64) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        // A stream that was reset since has released all that it held.
+        let freed = freed.min(stream.window.held());
+        if freed > 0 {
+            self.grants.release(id, stream, freed);
         }
     }
 
@@ -313,6 +347,27 @@ impl Mux {
     }
 }
 
+/// The stream `id`, unless what had come for it was thrown away.
+fn receiver(
+    streams: &mut HashMap<u64, Stream, ids::BuildHasher>,
+    id: u64,
+) -> Result<&mut Stream, StreamError> {
+    let stream = streams.get_mut(&id).ok_or(StreamError::Unknown)?;
+    match stream.receiving {
+        Direction::Reset(code) => Err(StreamError::Reset(code)),
+        _ => Ok(stream),
+    }
+}
+
+/// All that has come was read: whether that is the end.
+fn nothing_to_read(stream: &Stream, closed: bool) -> Result<bool, StreamError> {
+    match stream.receiving {
+        Direction::Finished => Ok(true),
+        _ if closed => Err(StreamError::Closed),
+        _ => Ok(false),
+    }
+}
+
 fn check_sending(stream: &Stream, closed: bool) -> Result<(), StreamError> {
     match stream.sending {
         Direction::Reset(code) => Err(StreamError::Reset(code)),
@@ -342,7 +397,8 @@ fn put_message(
         let part = &data[done..done + fit(tls, id, want)];
         done += part.len();
         let last = done == data.len();
-        put_data(tls, id, if last && end { frame::END } else { 0 }, part);
+        let flags = if last && end { frame::END } else { 0 };
+        frame::put_data(tls.content(), id, flags, part);
         stream.credit.spend(FRAME_COST + part.len() as u64);
         connection.spend(FRAME_COST + part.len() as u64);
         if last {
@@ -358,12 +414,6 @@ fn fit(tls: &mut Tls, id: u64, want: usize) -> usize {
     let fixed = 1 + varint::len(id);
     let room = tls.room(fixed + 2 + want.min(WORTHWHILE)) - fixed;
     if want.min(room - 1) < 64 { want.min(room - 1) } else { want.min(room - 2) }
-}
-
-fn put_data(tls: &mut Tls, id: u64, flags: u8, data: &[u8]) {
-    let content = tls.content();
-    put_data_header(content, id, flags, data.len());
-    content.extend_from_slice(data);
 }
 
 /// Writes a short frame.

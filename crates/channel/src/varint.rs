@@ -16,25 +16,38 @@ pub(crate) fn len(value: u64) -> usize {
 
 /// Appends `value`, which is at most [`MAX`].
 pub(crate) fn put(buffer: &mut Vec<u8>, value: u64) {
-    debug_assert!(value <= MAX);
-    match value {
-        0..=0x3f => buffer.push(value as u8),
-        0x40..=0x3fff => buffer.extend_from_slice(&(value as u16 | 0x4000).to_be_bytes()),
-        0x4000..=0x3fff_ffff => {
-            buffer.extend_from_slice(&(value as u32 | 0x8000_0000).to_be_bytes())
-        }
-        _ => buffer.extend_from_slice(&(value | 0xc000_0000_0000_0000).to_be_bytes()),
-    }
+    let mut bytes = [0; 8];
+    let length = write(&mut bytes, value);
+    buffer.extend_from_slice(&bytes[..length]);
 }
 
 /// Takes a number from the front of `rest`; None if it is cut off.
 pub(crate) fn take(rest: &mut &[u8]) -> Option<u64> {
-    let first = *rest.first()?;
-    let (bytes, tail) = rest.split_at_checked(1 << (first >> 6))?;
-    *rest = tail;
-    let value =
-        bytes[1..].iter().fold(u64::from(first & 0x3f), |value, &b| value << 8 | u64::from(b));
+    let value = match *rest {
+        [first @ 0..=0x3f, tail @ ..] => {
+            *rest = tail;
+            return Some(u64::from(*first));
+        }
+        [0x40..=0x7f, ..] => u64::from(u16::from_be_bytes(front(rest)?) & 0x3fff),
+        [0x80..=0xbf, ..] => u64::from(u32::from_be_bytes(front(rest)?) & 0x3fff_ffff),
+        _ => u64::from_be_bytes(front(rest)?) & MAX,
+    };
     Some(value)
+}
+
+fn front<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (bytes, tail) = rest.split_first_chunk()?;
+    *rest = tail;
+    Some(*bytes)
+}
+
+/// Writes `value`, which is at most [`MAX`], to the front of `bytes`: how many it takes.
+pub(crate) fn write(bytes: &mut [u8; 8], value: u64) -> usize {
+    debug_assert!(value <= MAX);
+    let length = len(value);
+    let tag = (length.trailing_zeros() as u64) << 62;
+    *bytes = ((value << (64 - 8 * length as u32)) | tag).to_be_bytes();
+    length
 }
 
 #[cfg(test)]

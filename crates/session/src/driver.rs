@@ -24,14 +24,23 @@ const LARGEST_READ: usize = 16 * FIRST_READ;
 const SMALL_READ: usize = 4 * 1024;
 /// How long the last bytes of an ended connection may take to leave.
 const LINGER: Duration = Duration::from_secs(2);
+/// After so many reads in a row that were small the buffer is small again: a busy peer has lulls.
+const SMALL_READS: u8 = 64;
 /// Rounds in one poll before other tasks get their turn.
 const ROUNDS: usize = 16;
+/// Bytes read in one poll before they do: those who read streams take them while they are in the
+/// processor's cache, and nothing piles up.
+const TURN: usize = 256 * 1024;
+
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     link: Box<dyn Link>,
     input: Vec<u8>,
     /// `input[..filled]` came from the link and is not consumed yet.
     filled: usize,
+    small_reads: u8,
+    /// Bytes that were read in this poll.
+    read: usize,
     output: Vec<u8>,
     /// `output[..sent]` has left.
     sent: usize,
@@ -61,6 +70,8 @@ impl Driver {
             link,
             input,
             filled,
+            small_reads: 0,
+            read: 0,
             output: Vec::new(),
             sent: 0,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
@@ -131,6 +142,7 @@ impl Driver {
             Poll::Ready(Ok(())) => {
                 let length = buffer.filled().len();
                 self.filled += length;
+                self.read += length;
                 if length == 0 { self.link_ended() } else { self.deliver() }
             }
             Poll::Ready(Err(error)) => self.link_failed(&error),
@@ -161,14 +173,21 @@ impl Driver {
         }
     }
 
-    /// Grows the buffer for a peer that fills it, and gives it back when little comes.
+    /// Grows the buffer for a peer that fills it, and gives it back when only little comes.
     fn fit_input(&mut self, read: usize) {
         let length = self.input.len();
+        if read >= SMALL_READ {
+            self.small_reads = 0;
+        }
         if read == length && length < LARGEST_READ {
             self.input.resize(length * 4, 0);
         } else if self.filled == 0 && read < SMALL_READ && length > FIRST_READ {
-            self.input.truncate(FIRST_READ);
-            self.input.shrink_to_fit();
+            self.small_reads += 1;
+            if self.small_reads == SMALL_READS {
+                self.small_reads = 0;
+                self.input.truncate(FIRST_READ);
+                self.input.shrink_to_fit();
+            }
         }
     }
 
@@ -285,7 +304,11 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
+        this.read = 0;
         for _ in 0..ROUNDS {
+            if this.read >= TURN {
+                break;
+            }
             let ended = {
                 let mut state = this.shared.lock();
                 state.driver_sleeps(cx.waker());

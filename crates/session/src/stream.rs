@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use levada_channel::{Class, Read, StreamError as ChannelError, StreamId};
+use levada_channel::{Class, Inbox, StreamError as ChannelError, StreamId, Taken};
 
 use tokio::task::coop::poll_proceed;
 
@@ -24,11 +24,15 @@ pub struct SendHalf {
     finished: bool,
     /// A part of a message was taken and its sending was given up: nothing may follow it.
     torn: bool,
+    /// Bytes written since other tasks last had their turn.
+    since_turn: usize,
 }
 
 /// The receiving direction.
 pub struct ReceiveHalf {
     core: Arc<Core>,
+    /// What has come, taken from the channel in one go and read without its lock.
+    inbox: Inbox,
     /// What came of a message whose receiving was given up.
     partial: Vec<u8>,
 }
@@ -41,6 +45,12 @@ struct Core {
 
 /// The code of a reset that a dropped handle sends.
 const DROPPED: u64 = 0;
+/// After so many bytes a task that is never refused lets others have their turn.
+const TURN: usize = 64 << 10;
+/// What a message counts beside its bytes.
+const MESSAGE_COST: usize = 64;
+/// The peer is told of credit when this much was read: seldom, and long before it lacks any.
+const TELL: u64 = 32 << 10;
 
 impl Drop for Core {
     fn drop(&mut self) {
@@ -84,8 +94,8 @@ impl Stream {
         state.interactive += usize::from(interactive);
         let core = Arc::new(Core { handle, id, interactive });
         Self {
-            send: SendHalf { core: core.clone(), finished: false, torn: false },
-            receive: ReceiveHalf { core, partial: Vec::new() },
+            send: SendHalf { core: core.clone(), finished: false, torn: false, since_turn: 0 },
+            receive: ReceiveHalf { core, inbox: Inbox::default(), partial: Vec::new() },
         }
     }
 
@@ -158,10 +168,14 @@ impl SendHalf {
             self.reset(DROPPED);
             return Err(StreamError::Finished);
         }
+        if self.since_turn >= TURN {
+            poll_fn(|cx| poll_proceed(cx).map(|turn| turn.made_progress())).await;
+            self.since_turn = 0;
+        }
+        self.since_turn += MESSAGE_COST + part.len();
         let mut written = 0;
         let (core, torn) = (&self.core, &mut self.torn);
         poll_fn(|cx| {
-            let coop = ready!(poll_proceed(cx));
             let mut state = core.handle.shared().lock();
             loop {
                 let rest = &part[written..];
@@ -169,7 +183,6 @@ impl SendHalf {
                     Ok(Some(length)) if length == rest.len() => {
                         state.kick();
                         *torn = false;
-                        coop.made_progress();
                         return Poll::Ready(Ok(()));
                     }
                     Ok(Some(length)) => {
@@ -234,7 +247,7 @@ impl ReceiveHalf {
     /// # Errors
     /// [`StreamError::TooLong`] if it has more than `max` bytes; otherwise what ended the stream.
     pub async fn receive(&mut self, max: usize) -> Result<Option<Vec<u8>>, StreamError> {
-        if !receive_into(&self.core, &mut self.partial, max).await? {
+        if !receive_into(&self.core, &mut self.inbox, &mut self.partial, max).await? {
             return Ok(None);
         }
         Ok(Some(std::mem::take(&mut self.partial)))
@@ -250,7 +263,7 @@ impl ReceiveHalf {
         buffer: &mut Vec<u8>,
         max: usize,
     ) -> Result<bool, StreamError> {
-        receive_into(&self.core, buffer, max).await
+        receive_into(&self.core, &mut self.inbox, buffer, max).await
     }
 
     /// Reads a part of a message into `buffer` (not empty): its length, and whether the message ends with it.
@@ -259,48 +272,69 @@ impl ReceiveHalf {
     /// # Errors
     /// [`StreamError`] if the stream or the connection ended.
     pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(usize, bool)>, StreamError> {
-        poll_fn(|cx| {
-            let coop = ready!(poll_proceed(cx));
-            let mut state = self.core.handle.shared().lock();
-            match state.channel.read(self.core.id, buffer) {
-                Ok(Read::Data { len, end }) => {
-                    state.kick();
-                    coop.made_progress();
-                    Poll::Ready(Ok(Some((len, end))))
-                }
-                Ok(Read::Finished) => Poll::Ready(Ok(None)),
-                Ok(Read::Blocked) => sleep(&self.core, &mut state, cx),
-                Err(error) => Poll::Ready(Err(Core::error(&state, error))),
+        loop {
+            if let Some(part) = self.inbox.read(buffer) {
+                tell(&self.core, &mut self.inbox);
+                return Ok(Some(part));
             }
-        })
-        .await
+            if !fill(&self.core, &mut self.inbox).await? {
+                return Ok(None);
+            }
+        }
     }
 }
 
-async fn receive_into(core: &Core, buffer: &mut Vec<u8>, max: usize) -> Result<bool, StreamError> {
+async fn receive_into(
+    core: &Core,
+    inbox: &mut Inbox,
+    buffer: &mut Vec<u8>,
+    max: usize,
+) -> Result<bool, StreamError> {
+    loop {
+        // One byte more than allowed, to see that a message is too long.
+        let room = max.saturating_add(1).saturating_sub(buffer.len());
+        let part = inbox.read_to(buffer, room);
+        if part.is_some() {
+            tell(core, inbox);
+        }
+        match part {
+            Some(_) if buffer.len() > max => {
+                // Its rest must not be taken for another message.
+                core.reset(DROPPED);
+                return Err(StreamError::TooLong(max));
+            }
+            Some((_, true)) => return Ok(true),
+            Some(_) => {}
+            None if !fill(core, inbox).await? => return Ok(false),
+            None => {}
+        }
+    }
+}
+
+/// Tells the channel what was read, if that is much.
+fn tell(core: &Core, inbox: &mut Inbox) {
+    if inbox.freed() >= TELL {
+        let mut state = core.handle.shared().lock();
+        state.channel.release(core.id, inbox.take_freed());
+        state.kick();
+    }
+}
+
+/// Takes what has come, once there is something; false once the peer has finished.
+async fn fill(core: &Core, inbox: &mut Inbox) -> Result<bool, StreamError> {
     poll_fn(|cx| {
         let coop = ready!(poll_proceed(cx));
         let mut state = core.handle.shared().lock();
-        loop {
-            // One byte more than allowed, to see that a message is too long.
-            let room = max.saturating_add(1).saturating_sub(buffer.len());
-            match state.channel.read_to(core.id, buffer, room) {
-                Ok(Read::Data { .. }) if buffer.len() > max => {
-                    // Its rest must not be taken for another message.
-                    state.reset(core.id, DROPPED);
-                    return Poll::Ready(Err(StreamError::TooLong(max)));
-                }
-                Ok(Read::Data { end: true, .. }) => {
-                    state.kick();
-                    coop.made_progress();
-                    return Poll::Ready(Ok(true));
-                }
-                Ok(Read::Data { .. }) => {}
-                Ok(Read::Finished) => return Poll::Ready(Ok(false)),
-                Ok(Read::Blocked) => return sleep(core, &mut state, cx),
-                Err(error) => return Poll::Ready(Err(Core::error(&state, error))),
-            }
-        }
+        state.channel.release(core.id, inbox.take_freed());
+        let taken = match state.channel.take(core.id, inbox) {
+            Ok(Taken::Blocked) => return sleep(core, &mut state, cx),
+            Ok(Taken::Messages) => Ok(true),
+            Ok(Taken::Finished) => Ok(false),
+            Err(error) => Err(Core::error(&state, error)),
+        };
+        state.kick();
+        coop.made_progress();
+        Poll::Ready(taken)
     })
     .await
 }

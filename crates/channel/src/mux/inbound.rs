@@ -35,8 +35,9 @@ impl Mux {
         self.grants.connection.charge(cost)?;
         stream.window.charge(cost)?;
         stream.inbox.push(bytes, end);
+        stream.receiving_partial = !end && (stream.receiving_partial || !bytes.is_empty());
         if flags & FIN != 0 {
-            if stream.inbox.is_partial() {
+            if stream.receiving_partial {
                 return Err(Error::Protocol("a stream that ends within a message"));
             }
             stream.receiving = Direction::Finished;
