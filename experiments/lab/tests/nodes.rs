@@ -1,4 +1,4 @@
-//! Two nodes and a link.
+//! Nodes, links and programs, nothing emulated.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
