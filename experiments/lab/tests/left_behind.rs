@@ -88,6 +88,8 @@ fn start(role: &str) -> (Child, Vec<String>) {
     let own = std::fs::read_link("/proc/self/ns/net").unwrap();
     let mut spaces = spaces_of(child.id());
     spaces.retain(|space| *space != own.to_string_lossy());
+    assert_eq!(spaces.len(), 3);
+    assert!(programs(child.id()).len() >= 2);
     (child, spaces)
 }
 

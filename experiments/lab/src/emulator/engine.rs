@@ -21,8 +21,9 @@ use super::{NewLink, Order};
 use crate::LabError;
 use crate::measures::{Late, Measures};
 
-/// Packets that are read from one device before others have their turn, and those that are due.
+/// Packets and bytes that are read from one device before others have their turn, and those that are due.
 const BATCH: usize = 32;
+const BATCH_BYTES: usize = 128 * 1024;
 /// Bytes of memory that may be under way in one direction; more is dropped. Enough for 6 Gbit/s at 300 ms.
 const MOST_UNDER_WAY: usize = 256 * 1024 * 1024;
 /// What the events of bell and timer carry, where those of devices carry the device's number.
@@ -144,11 +145,15 @@ impl Engine {
 
     /// Takes in what came at one end.
     fn read(&mut self, from: usize) {
-        for _ in 0..BATCH {
+        let (mut packets, mut read) = (0, 0);
+        while packets < BATCH && read < BATCH_BYTES {
             let Some(end) = self.ends.get(from) else { return };
             let mut bytes = self.pool.take(end.longest);
             match rustix::io::read(&end.device, spare_capacity(&mut bytes)) {
-                Ok(length) if length > 0 => self.accept(from, bytes),
+                Ok(length) if length > 0 => {
+                    (packets, read) = (packets + 1, read + length);
+                    self.accept(from, bytes);
+                }
                 result => {
                     self.pool.give(bytes);
                     // Whatever it is, it would come back at once for ever: the device is gone, or was set down.
