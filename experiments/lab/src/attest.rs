@@ -1,5 +1,6 @@
 //! How well a lab keeps its word.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -20,11 +21,14 @@ pub struct Attestation {
     pub ping_ms: f64,
     /// The difference of the two: positive if too slow.
     pub error_ms: f64,
-    /// Of all links of the backend `user`, since the last reset and before this attestation.
+    /// Of all links of the backend `user`, since the last reset, this attestation's packets included.
     pub lateness: Lateness,
-    /// The share of all processors' time in which they were idle, since the last reset.
+    /// The share of all processors' time in which they were idle, since the last reset and before this attestation.
     pub idle: f64,
-    /// The emulator was late: p99 above 1 ms.
+    /// Packets that the emulator did not come to read before their device's queue was full, since the last reset: losses that nobody
+    /// asked for.
+    pub overflowed: u64,
+    /// Not to be trusted: p99 of lateness is above 1 ms, or something overflowed.
     pub flagged: bool,
 }
 
@@ -35,6 +39,7 @@ impl Attestation {
         measured: Duration,
         lateness: Lateness,
         idle: f64,
+        overflowed: u64,
     ) -> Self {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         Self {
@@ -44,9 +49,43 @@ impl Attestation {
             error_ms: ms(measured) - ms(configured),
             lateness,
             idle,
-            flagged: lateness.p99_us > LATE_US,
+            overflowed,
+            flagged: lateness.p99_us > LATE_US || overflowed > 0,
         }
     }
+}
+
+impl fmt::Display for Attestation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { configured_ms, ping_ms, error_ms, lateness, idle, overflowed, .. } = self;
+        write!(
+            f,
+            "round trip {ping_ms:.3} ms, configured {configured_ms:.3} ms, error {error_ms:+.3} ms; \
+             lateness p50 {} µs, p99 {} µs, most {} µs; processors {:.0} % idle; {overflowed} overflowed{}",
+            lateness.p50_us,
+            lateness.p99_us,
+            lateness.max_us,
+            idle * 100.0,
+            if self.flagged { "; NOT TO BE TRUSTED" } else { "" },
+        )
+    }
+}
+
+/// The packets that the devices of links in this namespace could not take.
+pub(crate) fn overflowed() -> Result<u64, LabError> {
+    let path = "/proc/thread-self/net/dev";
+    let text = std::fs::read_to_string(path).map_err(LabError::system(format!("read {path}")))?;
+    Ok(overflowed_in(&text))
+}
+
+/// Lines are `name: ` and 16 numbers; the twelfth is what was dropped on the way out. Devices of links are called `l` and a number.
+fn overflowed_in(text: &str) -> u64 {
+    let dropped = |line: &str| {
+        let (name, numbers) = line.trim_start().split_once(':')?;
+        name.strip_prefix('l')?.parse::<usize>().ok()?;
+        numbers.split_whitespace().nth(11)?.parse::<u64>().ok()
+    };
+    text.lines().filter_map(dropped).sum()
 }
 
 /// What the processors had done at a moment, in ticks since the machine started.
@@ -92,5 +131,14 @@ mod tests {
         assert_eq!(now.idle_since(&then), 0.3);
         assert_eq!(then.idle_since(&then), 1.0);
         assert_eq!(Processors::parse("intr 5\n"), None);
+    }
+
+    #[test]
+    fn only_links_overflow() {
+        let text = "Inter-|   Receive | Transmit\n face |bytes packets\n    \
+            lo: 1 2 3 4 5 6 7 8 9 10 11 1000 13 14 15 16\n    \
+            l0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n\
+            l12: 1 2 3 4 5 6 7 8 9 10 11 30 13 14 15 16\n";
+        assert_eq!(overflowed_in(text), 42);
     }
 }

@@ -129,15 +129,22 @@ fn netem(link: &Link, mtu: u32) -> String {
         }
     }
     if let Some(rate) = link.rate {
-        text += &format!(" rate {rate}bit");
+        text += &format!(" rate {}bit", with_ethernet(rate, mtu));
     }
     text
 }
 
 fn tbf(link: &Link, rate: u64, mtu: u32) -> String {
-    // What the rate sends in a millisecond: less costs precision where the clock is coarse.
-    let burst = (rate / 8000).max(2 * u64::from(mtu));
-    format!("tbf rate {rate}bit burst {burst} limit {}", link.queue_or_default(rate).max(burst))
+    // What the rate sends in two milliseconds: what a busy machine is late by is lost if it does not fit.
+    let burst = (rate / 4000).max(2 * u64::from(mtu));
+    let limit = link.queue_or_default(rate).max(burst);
+    format!("tbf rate {}bit burst {burst} limit {limit}", with_ethernet(rate, mtu))
+}
+
+/// The kernel counts the 14 bytes of Ethernet too; full packets shall get the rate that was asked for.
+fn with_ethernet(rate: u64, mtu: u32) -> u64 {
+    let mtu = u128::from(mtu);
+    u64::try_from(u128::from(rate) * (mtu + 14) / mtu).unwrap_or(rate)
 }
 
 fn percent(chance: f64) -> String {

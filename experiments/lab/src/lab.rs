@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use crate::attest::{Attestation, Processors};
+use crate::attest::{Attestation, Processors, overflowed};
 use crate::backend::Backends;
 use crate::emulator::{Emulator, Order};
 use crate::joint::{Emulated, Joint};
@@ -27,7 +27,14 @@ pub struct Lab {
     joints: Vec<Joint>,
     routes: Routes,
     /// When the measures were last reset.
-    since: Processors,
+    since: Since,
+}
+
+/// What had happened when the measures were last reset.
+#[derive(Debug)]
+struct Since {
+    processors: Processors,
+    overflowed: u64,
 }
 
 impl Lab {
@@ -48,7 +55,7 @@ impl Lab {
             nodes: Vec::new(),
             joints: Vec::new(),
             routes: Routes::default(),
-            since: Processors::now()?,
+            since: Since { processors: Processors::now()?, overflowed: 0 },
         })
     }
 
@@ -109,7 +116,7 @@ impl Lab {
     /// # Errors
     /// [`LabError::System`].
     pub fn reset_measures(&mut self) -> Result<(), LabError> {
-        self.since = Processors::now()?;
+        self.since = Since { processors: Processors::now()?, overflowed: self.overflowed()? };
         self.emulator.as_ref().map_or(Ok(()), |emulator| emulator.orders().send(Order::Reset))
     }
 
@@ -128,11 +135,18 @@ impl Lab {
     /// # Errors
     /// [`LabError::NoPath`], [`LabError::NoEcho`] if no packet came back, [`LabError::System`].
     pub fn attest(&self, a: &Node, b: &Node) -> Result<Attestation, LabError> {
-        let idle = Processors::now()?.idle_since(&self.since);
-        let lateness = self.measures()?.lateness;
+        let idle = Processors::now()?.idle_since(&self.since.processors);
         let configured = self.one_way(a, b)? + self.one_way(b, a)?;
         let measured = ping::median(a, b, configured)?;
-        Ok(Attestation::new((a.name(), b.name()), configured, measured, lateness, idle))
+        let lateness = self.measures()?.lateness;
+        let overflowed = self.overflowed()?.saturating_sub(self.since.overflowed);
+        Ok(Attestation::new((a.name(), b.name()), configured, measured, lateness, idle, overflowed))
+    }
+
+    /// Packets that overflowed in all nodes since the lab began.
+    fn overflowed(&self) -> Result<u64, LabError> {
+        let nodes = self.nodes.iter();
+        nodes.map(|node| node.run(overflowed)?).sum()
     }
 
     /// How long a small packet is under way by what was configured.

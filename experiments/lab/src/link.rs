@@ -87,7 +87,8 @@ impl Link {
         self
     }
 
-    /// Bits per second, counted over IP packets (headers of IP included, no others).
+    /// Bits per second, counted over IP packets (headers of IP included, no others; `netem` and `tbf` count exactly that only of packets
+    /// as long as the MTU, and give shorter ones a little less).
     #[must_use]
     pub fn rate(mut self, rate: u64) -> Self {
         self.rate = Some(rate);

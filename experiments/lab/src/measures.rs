@@ -83,7 +83,8 @@ impl Late {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        // `clear` would keep the maximum.
+        self.0.reset();
     }
 
     pub(crate) fn lateness(&self) -> Lateness {

@@ -79,7 +79,7 @@ impl Node {
     }
 
     /// Starts a program in the namespace; `configure` gives it arguments, environment and standard streams. It is killed with the
-    /// lab, and with it all that it started: they have a process namespace of their own. The [`Child`] stands for all of them:
+    /// lab, and with it all that it started: they have a process namespace of their own (though `/proc` stays the host's). The [`Child`] stands for all of them:
     /// killing it kills them, and so does the end of the program itself. Its exit code is the program's, 127 if there is no such
     /// program, and 128 + N if signal N ended it.
     ///
@@ -179,8 +179,10 @@ fn enter_new_namespace() -> Result<File, LabError> {
 }
 
 fn batch(program: &str, lines: &str) -> Result<(), LabError> {
-    let failed =
-        |reason: String| LabError::Tool { command: format!("{program} -batch: {lines}"), reason };
+    let failed = |reason: String| LabError::Tool {
+        command: format!("{program} -batch: {}", lines.trim()),
+        reason,
+    };
     let mut child = Command::new(program)
         .args(["-batch", "-"])
         .stdin(Stdio::piped())

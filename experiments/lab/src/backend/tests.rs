@@ -15,7 +15,7 @@ fn netem_is_told_everything() {
         .reorder(0.25);
     assert_eq!(
         netem(&link, 1500),
-        "netem limit 24 delay 20000us 1500us loss random 1% duplicate 2% reorder 25% rate 8000000bit"
+        "netem limit 24 delay 20000us 1500us loss random 1% duplicate 2% reorder 25% rate 8074666bit"
     );
     let bursts =
         Loss::GilbertElliott { to_bad: 0.01, to_good: 0.25, loss_good: 0.0, loss_bad: 0.5 };
@@ -27,8 +27,8 @@ fn netem_is_told_everything() {
 fn tbf_is_told_rate_and_queue() {
     let link = Link::new().rate(100_000_000).queue(64_000);
     let told = |link: &Link| discipline(Backend::Tbf, link, 1500).unwrap();
-    assert_eq!(told(&link), "tbf rate 100000000bit burst 12500 limit 64000");
-    assert_eq!(told(&link.rate(1_000_000)), "tbf rate 1000000bit burst 3000 limit 64000");
+    assert_eq!(told(&link), "tbf rate 100933333bit burst 25000 limit 64000");
+    assert_eq!(told(&link.rate(1_000_000)), "tbf rate 1009333bit burst 3000 limit 64000");
     assert_eq!(discipline(Backend::Tbf, &Link::new(), 1500), None);
 }
 

@@ -88,7 +88,10 @@ fn rates(
 }
 
 fn lab(backend: Backend) -> Result<Lab, LabError> {
-    Lab::new(Options { backend: Some(backend), ..Options::default() })
+    // Buffers of the usual size would hold 20 ms of less than a gigabit per second.
+    let sizes = Some([4096, 1 << 20, 128 << 20]);
+    let (tcp_wmem, tcp_rmem) = (sizes, sizes);
+    Lab::new(Options { backend: Some(backend), tcp_wmem, tcp_rmem, ..Options::default() })
 }
 
 fn print(

@@ -1,11 +1,11 @@
-//! Two nodes and a link.
+//! Nodes, links and programs, nothing emulated.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use levada_lab::{Backend, Lab, LabError, Link, Options};
+use levada_lab::{Backend, Change, Lab, LabError, Link, Options};
 
 #[test]
 fn nodes_reach_each_other_and_nothing_else() {
@@ -63,4 +63,50 @@ fn programs_run_in_the_namespace_and_end_with_the_lab() {
     std::thread::sleep(std::time::Duration::from_millis(100));
     drop(lab);
     assert!(!child.wait().unwrap().success());
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let mut lab = Lab::new(Options::default()).unwrap();
+    let mut other = Lab::new(Options::default()).unwrap();
+    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    let stranger = other.node("stranger").unwrap();
+    for (from, to) in [(&a, &a), (&a, &stranger)] {
+        let error = lab.link(from, to, &Link::new()).unwrap_err();
+        assert!(matches!(error, LabError::Invalid(_)), "{error}");
+    }
+    assert!(matches!(lab.attest(&a, &b), Err(LabError::NoPath(..))));
+    let joint = lab.link(&a, &b, &Link::new()).unwrap();
+    assert!(matches!(joint.measures(), Err(LabError::Backend { .. })));
+    assert!(matches!(joint.change(&Change::default()), Err(LabError::Backend { .. })));
+    let unknown = Options { congestion: Some("none such".into()), ..Options::default() };
+    assert!(Lab::new(unknown).unwrap().node("a").is_err());
+}
+
+#[test]
+fn settings_hold_in_every_node_and_measures_begin_anew() {
+    let options = Options {
+        backend: Some(Backend::User),
+        congestion: Some("reno".into()),
+        tcp_wmem: Some([4096, 20_000, 300_000]),
+        ..Options::default()
+    };
+    let mut lab = Lab::new(options).unwrap();
+    let nodes = lab.chain(2, &Link::new().mtu(1400)).unwrap();
+    for node in &nodes {
+        for (name, value) in lab.settings().iter().filter(|(name, _)| name != "emulator") {
+            let read = || std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap();
+            let found = node.run(read).unwrap();
+            assert_eq!(found.split_whitespace().collect::<Vec<_>>().join(" "), *value, "{name}");
+        }
+    }
+    assert!(lab.settings().iter().any(|(name, _)| name == "emulator"));
+    let found = lab.attest(&nodes[0], &nodes[2]).unwrap();
+    assert_eq!(found.nodes, ("n0".to_owned(), "n2".to_owned()));
+    let there = lab.measures().unwrap().there;
+    assert!(there.delivered >= 2 * 31, "each packet over two links: {there:?}");
+    assert_eq!(lab.joints().len(), 2);
+    assert!(lab.joints()[1].measures().unwrap().lateness.packets >= 2 * 31);
+    lab.reset_measures().unwrap();
+    assert_eq!(lab.measures().unwrap(), levada_lab::Measures::default());
 }
