@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use crate::row::read_rows;
+use crate::runner::ATTESTATION;
 use crate::{HarnessError, Machine, Options, Params, Row};
 
 /// Takes the rows of one experiment.
@@ -72,8 +73,9 @@ fn line(row: &Row) -> String {
     serde_json::to_string(row).map(|line| line + "\n").unwrap_or_default()
 }
 
-/// One line a row, the conditions above them where they change.
+/// One line a row, the conditions above them where they change. What witnesses saw is for the record.
 fn table(rows: &[Row]) -> String {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.experiment != ATTESTATION).collect();
     let mut text = String::new();
     let mut above = None;
     let width = rows.iter().map(|row| row.subject.chars().count()).max().unwrap_or(0);

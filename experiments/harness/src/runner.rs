@@ -13,7 +13,7 @@ use crate::{Case, HarnessError, Options, Params, Row};
 /// How often a run that its witness speaks against is made, at most.
 const TRIES: usize = 3;
 /// The experiment of the rows of witnesses.
-const ATTESTATION: &str = "lab/attestation";
+pub(crate) const ATTESTATION: &str = "lab/attestation";
 
 /// Measures the groups of one experiment, one after the other.
 pub struct Runner {
