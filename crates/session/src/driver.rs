@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use levada_link::Link;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::yield_now;
 use tokio::time::Sleep;
 
 use crate::SessionError;
@@ -19,7 +20,7 @@ use crate::shared::Shared;
 /// that has not finished its handshake costs no more than this.
 const FIRST_READ: usize = 18 * 1024;
 /// The most that it grows to, for peers that fill it.
-const LARGEST_READ: usize = 16 * FIRST_READ;
+const LARGEST_READ: usize = 8 * FIRST_READ;
 /// A read that leaves so much room says that the peer is not busy.
 const SMALL_READ: usize = 4 * 1024;
 /// How long the last bytes of an ended connection may take to leave.
@@ -30,7 +31,7 @@ const SMALL_READS: u8 = 64;
 const ROUNDS: usize = 16;
 /// Bytes read in one poll before they do: those who read streams take them while they are in the
 /// processor's cache, and nothing piles up.
-const TURN: usize = 256 * 1024;
+const TURN: usize = 128 * 1024;
 
 pub(crate) struct Driver {
     shared: Arc<Shared>,
@@ -180,7 +181,7 @@ impl Driver {
             self.small_reads = 0;
         }
         if read == length && length < LARGEST_READ {
-            self.input.resize(length * 4, 0);
+            self.input.resize(LARGEST_READ.min(length * 4), 0);
         } else if self.filled == 0 && read < SMALL_READ && length > FIRST_READ {
             self.small_reads += 1;
             if self.small_reads == SMALL_READS {
@@ -323,7 +324,8 @@ impl Future for Driver {
                 return Poll::Pending;
             }
         }
-        cx.waker().wake_by_ref();
+        // Not by waking itself at once: a runtime may then run nothing else for a long while.
+        let _ = pin!(yield_now()).poll(cx);
         Poll::Pending
     }
 }

@@ -100,13 +100,20 @@ impl Stream {
     }
 
     /// See [`SendHalf::send`].
-    pub async fn send(&mut self, message: &[u8]) -> Result<(), StreamError> {
-        self.send.send(message).await
+    pub fn send<'a>(
+        &'a mut self,
+        message: &'a [u8],
+    ) -> impl Future<Output = Result<(), StreamError>> + 'a {
+        self.send.send(message)
     }
 
     /// See [`SendHalf::write`].
-    pub async fn write(&mut self, part: &[u8], end: bool) -> Result<(), StreamError> {
-        self.send.write(part, end).await
+    pub fn write<'a>(
+        &'a mut self,
+        part: &'a [u8],
+        end: bool,
+    ) -> impl Future<Output = Result<(), StreamError>> + 'a {
+        self.send.write(part, end)
     }
 
     /// See [`SendHalf::finish`].
@@ -154,8 +161,11 @@ impl SendHalf {
     ///
     /// # Errors
     /// [`StreamError`] if the stream or the connection ended.
-    pub async fn send(&mut self, message: &[u8]) -> Result<(), StreamError> {
-        self.write(message, true).await
+    pub fn send<'a>(
+        &'a mut self,
+        message: &'a [u8],
+    ) -> impl Future<Output = Result<(), StreamError>> + 'a {
+        self.write(message, true)
     }
 
     /// Sends a part of a message, and its end if `end`. A message may have any length. If the future is
@@ -163,45 +173,57 @@ impl SendHalf {
     ///
     /// # Errors
     /// [`StreamError`] if the stream or the connection ended.
-    pub async fn write(&mut self, part: &[u8], end: bool) -> Result<(), StreamError> {
-        if self.torn {
+    // No layers of `async`: what a small message costs is mostly what stands around its bytes.
+    pub fn write<'a>(
+        &'a mut self,
+        part: &'a [u8],
+        end: bool,
+    ) -> impl Future<Output = Result<(), StreamError>> + 'a {
+        let mut written = 0;
+        poll_fn(move |cx| self.poll_write(cx, part, end, &mut written))
+    }
+
+    /// `part[..written]` was taken by earlier calls.
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        part: &[u8],
+        end: bool,
+        written: &mut usize,
+    ) -> Poll<Result<(), StreamError>> {
+        if self.torn && *written == 0 {
             self.reset(DROPPED);
-            return Err(StreamError::Finished);
+            return Poll::Ready(Err(StreamError::Finished));
         }
         if self.since_turn >= TURN {
-            poll_fn(|cx| poll_proceed(cx).map(|turn| turn.made_progress())).await;
+            ready!(poll_proceed(cx)).made_progress();
             self.since_turn = 0;
         }
-        self.since_turn += MESSAGE_COST + part.len();
-        let mut written = 0;
-        let (core, torn) = (&self.core, &mut self.torn);
-        poll_fn(|cx| {
-            let mut state = core.handle.shared().lock();
-            loop {
-                let rest = &part[written..];
-                match state.channel.write(core.id, rest, end) {
-                    Ok(Some(length)) if length == rest.len() => {
-                        state.kick();
-                        *torn = false;
-                        return Poll::Ready(Ok(()));
-                    }
-                    Ok(Some(length)) => {
-                        written += length;
-                        *torn = true;
-                    }
-                    Ok(None) => {
-                        if let Some(ended) = &state.ended {
-                            return Poll::Ready(Err(ended.clone().into()));
-                        }
-                        state.writer_sleeps(core.id, cx.waker());
-                        state.kick();
-                        return Poll::Pending;
-                    }
-                    Err(error) => return Poll::Ready(Err(Core::error(&state, error))),
+        let core = &*self.core;
+        let mut state = core.handle.shared().lock();
+        loop {
+            match state.channel.write(core.id, &part[*written..], end) {
+                Ok(Some(length)) if *written + length == part.len() => {
+                    state.kick();
+                    self.torn = false;
+                    self.since_turn += MESSAGE_COST + part.len();
+                    return Poll::Ready(Ok(()));
                 }
+                Ok(Some(length)) => {
+                    *written += length;
+                    self.torn = true;
+                }
+                Ok(None) => {
+                    if let Some(ended) = &state.ended {
+                        return Poll::Ready(Err(ended.clone().into()));
+                    }
+                    state.writer_sleeps(core.id, cx.waker());
+                    state.kick();
+                    return Poll::Pending;
+                }
+                Err(error) => return Poll::Ready(Err(Core::error(&state, error))),
             }
-        })
-        .await
+        }
     }
 
     /// Ends this direction: the peer sees the end after the last message.
