@@ -15,7 +15,7 @@ mod ratio;
 mod row;
 mod runner;
 
-pub use ends::{Clock, Ends, Window, on_threads, pin};
+pub use ends::{Clock, Ends, Window, on_threads, own_cpu_time, pin};
 pub use error::HarnessError;
 pub use figure::{Figure, Panel, Series, Stroke};
 pub use group::{Attested, Case, Group, Measured, Witness};
