@@ -2,6 +2,7 @@
 
 mod connect;
 mod ends;
+mod input;
 mod levada;
 mod node;
 mod place;
@@ -26,6 +27,8 @@ enum Experiment {
     Throughput(throughput::Arguments),
     /// The time from connecting to the first byte of a reply, and the CPU time of both sides
     Connect(connect::Arguments),
+    /// How late input events arrive, on an idle link and beside bulk that fills it
+    Input(input::Arguments),
 }
 
 /// Runs it.
@@ -33,6 +36,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.experiment {
         Experiment::Throughput(arguments) => throughput::run(&arguments),
         Experiment::Connect(arguments) => connect::run(&arguments).map(|_| ()),
+        Experiment::Input(arguments) => input::run(&arguments).map(|_| ()),
     }
 }
 
