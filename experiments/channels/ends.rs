@@ -75,6 +75,23 @@ pub fn measure<N, F>(
     })
 }
 
+/// Runs two ends, each on a pinned thread at its place, until both have ended by themselves.
+pub fn both<N: Send, F: Send>(
+    place: &Place,
+    near: impl FnOnce() -> anyhow::Result<N> + Send,
+    far: impl FnOnce() -> anyhow::Result<F> + Send,
+) -> anyhow::Result<(N, F)> {
+    thread::scope(|scope| {
+        let near =
+            scope.spawn(|| place.near(|| pin(0).map_err(Into::into).and_then(|()| near()))?);
+        let far = scope.spawn(|| place.far(|| pin(1).map_err(Into::into).and_then(|()| far()))?);
+        let (near, far) = (near.join(), far.join());
+        let near = near.map_err(|_| anyhow!("the near end panicked"))?.context("the near end");
+        let far = far.map_err(|_| anyhow!("the far end panicked"))?.context("the far end");
+        Ok((near?, far?))
+    })
+}
+
 fn watch(meter: &Meter, clocks: &mpsc::Receiver<Clock>, timing: Timing) -> anyhow::Result<Window> {
     let next = || clocks.recv_timeout(SETUP).context("an end was not ready in time");
     let ends = Ends { near: next()?, far: next()? };

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Pins the calling thread to one core, counted from 0; a machine with fewer cores wraps round.
 ///
@@ -38,6 +39,13 @@ impl Clock {
         let nanoseconds = first.ok_or(io::ErrorKind::InvalidData)?;
         Ok(nanoseconds as f64 * 1e-9)
     }
+}
+
+/// CPU time of the calling thread so far: to the nanosecond, which [`Clock`] is not while the thread runs.
+pub fn own_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let part = |number: i64| u64::try_from(number).unwrap_or(0);
+    Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
 }
 
 /// The threads of the two ends of something that is being measured.
@@ -106,6 +114,18 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
+
+    #[test]
+    fn sleeping_costs_a_thread_less_than_working() {
+        let before = own_cpu_time();
+        thread::sleep(Duration::from_millis(20));
+        let slept = own_cpu_time() - before;
+        let until = Instant::now() + Duration::from_millis(100);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        assert!(own_cpu_time() - before - slept > slept);
+    }
 
     #[test]
     fn a_busy_thread_costs_and_an_idle_one_does_not() {

@@ -14,8 +14,9 @@ mod output;
 mod ratio;
 mod row;
 mod runner;
+mod ticks;
 
-pub use ends::{Clock, Ends, Window, on_threads, pin};
+pub use ends::{Clock, Ends, Window, on_threads, own_cpu_time, pin};
 pub use error::HarnessError;
 pub use figure::{Figure, Panel, Series, Stroke};
 pub use group::{Attested, Case, Group, Measured, Witness};
@@ -24,3 +25,4 @@ pub use options::Options;
 pub use ratio::{best, ratio, ratio_row};
 pub use row::{Params, Row, find, params, read_rows};
 pub use runner::Runner;
+pub use ticks::Ticks;

@@ -1,0 +1,75 @@
+//! The channel as `session` drives it.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, ensure};
+use levada_core::{Framing, Identity, SecretKey, SystemRandom};
+use levada_session::{
+    Class, ClientConfig, Connection, Options, ServerConfig, Stream, accept, connect,
+};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::dial::{Dial, FAREWELL, MESSAGE, check_kind, prepared};
+
+/// Both ends.
+pub struct Levada {
+    framing: Framing,
+    server: ServerConfig,
+    identity: Identity,
+    /// One that keeps its tickets; or one for each connection, of which none has a ticket.
+    clients: Vec<ClientConfig>,
+    resumed: bool,
+}
+
+impl Levada {
+    /// For `count` connections; made before anything is measured.
+    pub fn new(framing: Framing, count: usize, resumed: bool) -> anyhow::Result<Self> {
+        let client = SecretKey::generate(&SystemRandom)?;
+        let server = SecretKey::generate(&SystemRandom)?;
+        let clients = (0..if resumed { 1 } else { count }).map(|_| ClientConfig::new(&client));
+        Ok(Self {
+            framing,
+            server: ServerConfig::new(&server)?,
+            identity: server.identity(),
+            clients: clients.collect::<Result<_, _>>()?,
+            resumed,
+        })
+    }
+}
+
+impl Dial for Levada {
+    type Open = (Connection, Stream);
+
+    async fn dial(&self, number: usize, address: SocketAddr) -> anyhow::Result<Self::Open> {
+        let socket = prepared(TcpStream::connect(address).await?)?;
+        let client = &self.clients[if self.resumed { 0 } else { number }];
+        let options = Options { framing: self.framing, ..Options::default() };
+        let connection = connect(Box::new(socket), client, Some(self.identity), options).await?;
+        let mut stream = connection.open(Class::Interactive)?;
+        stream.send(&MESSAGE).await?;
+        stream.read(&mut [0]).await?.context("no reply")?;
+        check_kind(number, self.resumed, connection.resumed())?;
+        Ok((connection, stream))
+    }
+
+    async fn hang_up(&self, (connection, _stream): Self::Open) -> anyhow::Result<()> {
+        connection.close(0, "");
+        timeout(FAREWELL, connection.flushed()).await.context("the farewell did not leave")?;
+        if self.resumed {
+            ensure!(self.clients[0].has_ticket(&self.identity), "the server gave no ticket");
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, socket: TcpStream) -> anyhow::Result<()> {
+        let connection = accept(Box::new(socket), &self.server, Options::default()).await?;
+        let mut stream = connection.accept().await.context("no stream")?;
+        let message = stream.receive(MESSAGE.len()).await?.context("no message")?;
+        stream.send(&message).await?;
+        // However it closes, it has answered.
+        let _ = connection.closed().await;
+        let _ = timeout(FAREWELL, connection.flushed()).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! How late input arrives, on an idle link and beside bulk that fills it (reference 1, "Input latency").
+
+mod events;
+mod levada;
+mod tcp;
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use levada_harness::{Case, Group, Measured, Params, Row, Runner, params};
+use levada_lab::{Link, Options};
+use socket2::SockRef;
+
+use super::Shared;
+use super::ends::measure;
+use super::place::Place;
+use super::throughput::RTTS;
+use events::{Events, Plan};
+
+/// Its name in rows.
+pub const NAME: &str = "channels/input";
+/// Events per second.
+pub const RATES: [u32; 3] = [125, 500, 1000];
+/// Congestion control.
+pub const CONGESTION: [&str; 2] = ["bbr", "cubic"];
+
+/// Bits per second of the link.
+const LINK_RATE: u64 = 100_000_000;
+/// A link's queue holds at least this many bytes.
+const QUEUE_LEAST: u64 = 64 * 1024;
+/// Bytes of a message of bulk.
+const BULK_MESSAGE: usize = 102_400;
+/// The channel, events and bulk on one connection.
+const LEVADA: &str = "levada/auto";
+/// TCP, events and bulk on a connection each.
+const TCP: &str = "tcp/plain";
+
+/// What to measure.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// Only these round trips, in ms
+    #[arg(long, value_name = "MS", value_delimiter = ',')]
+    rtt: Vec<u64>,
+
+    /// Only these rates of events, in Hz
+    #[arg(long, value_name = "HZ", value_delimiter = ',')]
+    rate: Vec<u32>,
+
+    /// Only this congestion control
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    congestion: Vec<String>,
+}
+
+/// The conditions of a group.
+#[derive(Clone, Copy)]
+struct Conditions<'a> {
+    rtt_ms: u64,
+    rate_hz: u32,
+    bulk: bool,
+    congestion: &'a str,
+}
+
+/// Measures it.
+pub fn run(arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
+    let all = arguments.conditions();
+    let mut runner = Runner::new(NAME, &arguments.shared, all.len())?;
+    for conditions in all {
+        let params = conditions.params();
+        if runner.wants(&params, [LEVADA, TCP]) {
+            let place = conditions.place()?;
+            runner.measure(group(&place, params, conditions, arguments.shared.quick))?;
+        }
+    }
+    Ok(runner.finish().0)
+}
+
+impl Arguments {
+    fn conditions(&self) -> Vec<Conditions<'_>> {
+        let quick = self.shared.quick;
+        let rtts = if quick { vec![0, 40] } else { RTTS.to_vec() };
+        let rtts = if self.rtt.is_empty() { rtts } else { self.rtt.clone() };
+        let rates = if quick { vec![500] } else { RATES.to_vec() };
+        let rates = if self.rate.is_empty() { rates } else { self.rate.clone() };
+        let mut congestion: Vec<&str> = self.congestion.iter().map(String::as_str).collect();
+        if congestion.is_empty() {
+            congestion = CONGESTION.to_vec();
+        }
+        let mut all = Vec::new();
+        for rtt_ms in rtts {
+            for &congestion in &congestion {
+                for bulk in [false, true] {
+                    let one = |&rate_hz: &u32| Conditions { rtt_ms, rate_hz, bulk, congestion };
+                    all.extend(rates.iter().map(one));
+                }
+            }
+        }
+        all
+    }
+}
+
+impl Conditions<'_> {
+    fn params(self) -> Params {
+        params([
+            ("rtt_ms", self.rtt_ms.into()),
+            ("rate_hz", self.rate_hz.into()),
+            ("load", if self.bulk { "bulk" } else { "idle" }.into()),
+            ("congestion", self.congestion.into()),
+        ])
+    }
+
+    /// The queue holds what the link carries in a round trip.
+    fn place(self) -> anyhow::Result<Place> {
+        let queue = (LINK_RATE / 8 * self.rtt_ms / 1000).max(QUEUE_LEAST);
+        let delay = Duration::from_micros(self.rtt_ms * 500);
+        let link = Link::new().delay(delay).rate(LINK_RATE).queue(queue);
+        Place::lab(Options::default(), &link, self.bulk)
+    }
+
+    /// One TCP connection. Its sockets are told the congestion control, because a namespace may only have such a
+    /// default as the host allows everybody.
+    fn connected(self, place: &Place) -> anyhow::Result<(TcpStream, TcpStream)> {
+        let (near, far) = place.connected()?;
+        for socket in [&near, &far] {
+            let set = SockRef::from(socket).set_tcp_congestion(self.congestion.as_bytes());
+            set.with_context(|| format!("choose the congestion control {}", self.congestion))?;
+        }
+        Ok((near, far))
+    }
+
+    /// Until bulk has reached its rate; then 2000 events, so that five runs have the 10,000 that p99.9 wants.
+    fn plan(self, quick: bool) -> Plan {
+        let warm_up_ms = if self.bulk { 300 + 30 * self.rtt_ms } else { 200 + 2 * self.rtt_ms };
+        let before = self.rate_hz * u32::try_from(warm_up_ms).unwrap_or(u32::MAX) / 1000;
+        Plan { rate_hz: self.rate_hz, before, count: if quick { 2 * self.rate_hz } else { 2000 } }
+    }
+}
+
+fn group<'a>(
+    place: &'a Place,
+    params: Params,
+    conditions: Conditions<'a>,
+    quick: bool,
+) -> Group<'a> {
+    let plan = conditions.plan(quick);
+    let case = |subject: &'static str| {
+        // The first run does not count, and need not last.
+        let mut next = Plan { count: plan.rate_hz / 4, ..plan };
+        Case::new(subject, move || {
+            let current = std::mem::replace(&mut next, plan);
+            Ok(measured(subject, place, conditions, current)?)
+        })
+    };
+    let cases = [LEVADA, TCP].map(case).into();
+    Group { experiment: NAME, params, cases, witness: place.witness() }
+}
+
+fn measured(
+    subject: &str,
+    place: &Place,
+    conditions: Conditions<'_>,
+    plan: Plan,
+) -> anyhow::Result<Vec<Measured>> {
+    let (events, bulk) = (&Events::new(plan)?, conditions.bulk);
+    let (near, far) = conditions.connected(place)?;
+    let window = match subject {
+        LEVADA => {
+            let keys = &super::levada::Keys::new()?;
+            measure(
+                place,
+                plan.timing(),
+                |meter| levada::send(keys, near, bulk, events, meter),
+                |meter| levada::receive(keys, far, events, meter),
+            )?
+        }
+        TCP => {
+            let second = bulk.then(|| conditions.connected(place)).transpose()?;
+            let (near_bulk, far_bulk) = second.unzip();
+            measure(
+                place,
+                plan.timing(),
+                |meter| tcp::send(near, near_bulk, events, meter),
+                |meter| tcp::receive(far, far_bulk, events, meter),
+            )?
+        }
+        other => bail!("there is no subject `{other}`"),
+    };
+    let mut measured = events.measured()?;
+    if bulk {
+        let rate = window.counted as f64 / 1e6 / window.seconds;
+        measured.push(Measured::new("bulk MB/s", "MB/s", rate));
+    }
+    Ok(measured)
+}
