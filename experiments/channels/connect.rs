@@ -11,12 +11,13 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::Args;
 use levada_core::Framing;
-use levada_harness::{Case, Group, Measured, Params, Row, Runner, params};
+use levada_harness::{Case, Group, Measured, Params, params};
 
 use super::Shared;
+use super::measuring::{Measuring, Outcome};
 use super::place::Place;
 use super::subject::{BLOCKS, FEW_BLOCKS};
-use super::throughput::RTTS;
+use super::throughput::rtts;
 use dial::Plan;
 
 /// Its name in rows.
@@ -25,8 +26,9 @@ pub const NAME: &str = "channels/connect";
 /// What to measure.
 #[derive(Args)]
 pub struct Arguments {
+    /// Shared by all experiments.
     #[command(flatten)]
-    shared: Shared,
+    pub shared: Shared,
 
     /// Only these round trips, in ms
     #[arg(long, value_name = "MS", value_delimiter = ',')]
@@ -55,24 +57,31 @@ impl fmt::Display for Subject {
     }
 }
 
+impl Arguments {
+    /// Everything.
+    pub fn all(shared: Shared) -> Self {
+        Self { shared, rtt: Vec::new(), subject: Vec::new() }
+    }
+}
+
 /// Measures it.
-pub fn run(arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
-    let rtts = if arguments.rtt.is_empty() { &RTTS[..] } else { &arguments.rtt };
-    let mut runner = Runner::new(NAME, &arguments.shared, 2 * rtts.len())?;
-    for &rtt_ms in rtts {
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let rtts = rtts(&arguments.rtt, &arguments.shared);
+    let mut measuring = Measuring::new(NAME, &arguments.shared, 2 * rtts.len())?;
+    for rtt_ms in rtts {
         let subjects = subjects(arguments, rtt_ms)?;
         let names: Vec<String> = subjects.iter().map(ToString::to_string).collect();
         for resumed in [false, true] {
             let handshake = if resumed { "resumed" } else { "full" };
             let params = params([("rtt_ms", rtt_ms.into()), ("handshake", handshake.into())]);
-            if runner.wants(&params, names.iter().map(String::as_str)) {
-                let place = Place::with_rtt(rtt_ms)?;
+            let place = || Place::with_rtt(rtt_ms);
+            if let Some(place) = measuring.place(&params, &names, place)? {
                 let plan = plan(rtt_ms, arguments.shared.quick);
-                runner.measure(group(&place, params, (plan, resumed), &subjects))?;
+                measuring.group(group(&place, params, (plan, resumed), &subjects))?;
             }
         }
     }
-    Ok(runner.finish().0)
+    Ok(measuring.finish())
 }
 
 fn subjects(arguments: &Arguments, rtt_ms: u64) -> anyhow::Result<Vec<Subject>> {

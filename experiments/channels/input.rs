@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use levada_harness::{Case, Group, Measured, Params, Row, Runner, params};
-use levada_lab::{Link, Options};
+use levada_harness::{Case, Group, Measured, Params, params};
+use levada_lab::{LabError, Link, Options};
 use socket2::SockRef;
 
 use super::Shared;
 use super::ends::measure;
+use super::measuring::{Measuring, Outcome};
 use super::place::Place;
-use super::throughput::RTTS;
+use super::throughput::rtts;
 use events::{Events, Plan};
 
 /// Its name in rows.
@@ -33,15 +34,16 @@ const QUEUE_LEAST: u64 = 64 * 1024;
 /// Bytes of a message of bulk.
 const BULK_MESSAGE: usize = 102_400;
 /// The channel, events and bulk on one connection.
-const LEVADA: &str = "levada/auto";
+pub const LEVADA: &str = "levada/auto";
 /// TCP, events and bulk on a connection each.
-const TCP: &str = "tcp/plain";
+pub const TCP: &str = "tcp/plain";
 
 /// What to measure.
 #[derive(Args)]
 pub struct Arguments {
+    /// Shared by all experiments.
     #[command(flatten)]
-    shared: Shared,
+    pub shared: Shared,
 
     /// Only these round trips, in ms
     #[arg(long, value_name = "MS", value_delimiter = ',')]
@@ -66,32 +68,34 @@ struct Conditions<'a> {
 }
 
 /// Measures it.
-pub fn run(arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let all = arguments.conditions();
-    let mut runner = Runner::new(NAME, &arguments.shared, all.len())?;
+    let mut measuring = Measuring::new(NAME, &arguments.shared, all.len())?;
+    let names = [LEVADA, TCP].map(str::to_owned);
     for conditions in all {
         let params = conditions.params();
-        if runner.wants(&params, [LEVADA, TCP]) {
-            let place = conditions.place()?;
-            runner.measure(group(&place, params, conditions, arguments.shared.quick))?;
+        if let Some(place) = measuring.place(&params, &names, || conditions.place())? {
+            measuring.group(group(&place, params, conditions, arguments.shared.quick))?;
         }
     }
-    Ok(runner.finish().0)
+    Ok(measuring.finish())
 }
 
 impl Arguments {
+    /// Everything.
+    pub fn all(shared: Shared) -> Self {
+        Self { shared, rtt: Vec::new(), rate: Vec::new(), congestion: Vec::new() }
+    }
+
     fn conditions(&self) -> Vec<Conditions<'_>> {
-        let quick = self.shared.quick;
-        let rtts = if quick { vec![0, 40] } else { RTTS.to_vec() };
-        let rtts = if self.rtt.is_empty() { rtts } else { self.rtt.clone() };
-        let rates = if quick { vec![500] } else { RATES.to_vec() };
+        let rates = if self.shared.quick { vec![500] } else { RATES.to_vec() };
         let rates = if self.rate.is_empty() { rates } else { self.rate.clone() };
         let mut congestion: Vec<&str> = self.congestion.iter().map(String::as_str).collect();
         if congestion.is_empty() {
             congestion = CONGESTION.to_vec();
         }
         let mut all = Vec::new();
-        for rtt_ms in rtts {
+        for rtt_ms in rtts(&self.rtt, &self.shared) {
             for &congestion in &congestion {
                 for bulk in [false, true] {
                     let one = |&rate_hz: &u32| Conditions { rtt_ms, rate_hz, bulk, congestion };
@@ -114,7 +118,7 @@ impl Conditions<'_> {
     }
 
     /// The queue holds what the link carries in a round trip.
-    fn place(self) -> anyhow::Result<Place> {
+    fn place(self) -> Result<Place, LabError> {
         let queue = (LINK_RATE / 8 * self.rtt_ms / 1000).max(QUEUE_LEAST);
         let delay = Duration::from_micros(self.rtt_ms * 500);
         let link = Link::new().delay(delay).rate(LINK_RATE).queue(queue);
@@ -136,7 +140,11 @@ impl Conditions<'_> {
     fn plan(self, quick: bool) -> Plan {
         let warm_up_ms = if self.bulk { 300 + 30 * self.rtt_ms } else { 200 + 2 * self.rtt_ms };
         let before = self.rate_hz * u32::try_from(warm_up_ms).unwrap_or(u32::MAX) / 1000;
-        Plan { rate_hz: self.rate_hz, before, count: if quick { 2 * self.rate_hz } else { 2000 } }
+        Plan {
+            rate_hz: self.rate_hz,
+            before,
+            count: if quick { self.rate_hz * 3 / 2 } else { 2000 },
+        }
     }
 }
 

@@ -2,17 +2,27 @@
 
 mod connect;
 mod ends;
+mod figures;
 mod input;
 mod levada;
+mod measuring;
 mod node;
 mod place;
+mod report;
 mod subject;
+mod table;
+mod targets;
 mod tcp;
 mod throughput;
 mod tls;
 
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::bail;
 use clap::{Args, Subcommand};
-use levada_harness::Options;
+use levada_harness::{HarnessError, Options, read_rows};
+use measuring::Outcome;
 
 /// Which experiment.
 #[derive(Args)]
@@ -29,16 +39,77 @@ enum Experiment {
     Connect(connect::Arguments),
     /// How late input events arrive, on an idle link and beside bulk that fills it
     Input(input::Arguments),
+    /// The three, one after the other
+    All(Shared),
+    /// Draw the figures anew from the rows in a folder
+    Figures {
+        /// Where rows were kept
+        dir: PathBuf,
+    },
+    /// Print the rows in a folder as tables in Markdown
+    Report {
+        /// Where rows were kept
+        dir: PathBuf,
+    },
 }
 
 /// Runs it.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.experiment {
-        Experiment::Throughput(arguments) => throughput::run(&arguments),
-        Experiment::Connect(arguments) => connect::run(&arguments).map(|_| ()),
-        Experiment::Input(arguments) => input::run(&arguments).map(|_| ()),
+        Experiment::Throughput(arguments) => {
+            conclude(&arguments.shared, throughput::run(&arguments)?)
+        }
+        Experiment::Connect(arguments) => conclude(&arguments.shared, connect::run(&arguments)?),
+        Experiment::Input(arguments) => conclude(&arguments.shared, input::run(&arguments)?),
+        Experiment::All(shared) => conclude(&shared, all(&shared)?),
+        Experiment::Figures { dir } => figures::draw(&dir),
+        Experiment::Report { dir } => report::print(&dir),
     }
 }
 
 /// The options that all of them share.
 type Shared = Options;
+
+fn all(shared: &Shared) -> anyhow::Result<Outcome> {
+    if let Some(folder) = &shared.out {
+        // Better now than when the first experiment has been measured.
+        for path in [connect::NAME, input::NAME].map(|name| file(folder, name)) {
+            if !read_rows(&path)?.is_empty() {
+                return Err(HarnessError::RowsThere(path).into());
+            }
+        }
+    }
+    let start = Instant::now();
+    let rest = || {
+        let spent = start.elapsed().as_secs() / 60;
+        Shared { limit: shared.limit.map(|limit| limit.saturating_sub(spent)), ..shared.clone() }
+    };
+    let outcome = throughput::run(&throughput::Arguments::all(rest()))?;
+    let outcome = outcome.and(connect::run(&connect::Arguments::all(rest()))?);
+    Ok(outcome.and(input::run(&input::Arguments::all(rest()))?))
+}
+
+/// Where the rows of an experiment are kept.
+fn file(folder: &Path, name: &str) -> PathBuf {
+    folder.join(name.rsplit('/').next().unwrap_or(name)).with_extension("jsonl")
+}
+
+/// Draws, compares, and says what is missing.
+fn conclude(shared: &Shared, outcome: Outcome) -> anyhow::Result<()> {
+    if let Some(folder) = shared.folder() {
+        figures::draw(folder)?;
+    }
+    let table = targets::table(&outcome.rows);
+    match (table.lines.is_empty(), shared.json) {
+        (true, _) => {}
+        (false, true) => eprint!("{table}"),
+        (false, false) => print!("{table}"),
+    }
+    if outcome.left > 0 {
+        eprintln!("{} groups are left for another call: give --resume DIR", outcome.left);
+    }
+    match outcome.no_lab {
+        Some(reason) => bail!("what needs a link of the lab was left out: {reason}"),
+        None => Ok(()),
+    }
+}

@@ -28,7 +28,7 @@ pub struct Pair {
 
 impl Place {
     /// Two ends with this round trip; without one, both are on this host, as in reference 1.
-    pub fn with_rtt(rtt_ms: u64) -> anyhow::Result<Self> {
+    pub fn with_rtt(rtt_ms: u64) -> Result<Self, LabError> {
         if rtt_ms == 0 {
             return Ok(Self::Loopback);
         }
@@ -37,7 +37,7 @@ impl Place {
     }
 
     /// Two nodes with `link` between them.
-    pub fn lab(options: Options, link: &Link, rate_is_the_limit: bool) -> anyhow::Result<Self> {
+    pub fn lab(options: Options, link: &Link, rate_is_the_limit: bool) -> Result<Self, LabError> {
         let mut lab = Lab::new(options)?;
         let (near, far) = (lab.node("near")?, lab.node("far")?);
         lab.link(&near, &far, link)?;
@@ -96,12 +96,13 @@ impl Place {
         }
     }
 
-    /// What the lab pinned, for the record.
+    /// What the lab pinned and what emulates its link, for the record.
     pub fn settings(&self) -> Vec<(String, String)> {
-        match self {
-            Self::Loopback => Vec::new(),
-            Self::Lab(pair) => pair.lab().settings().to_vec(),
-        }
+        let Self::Lab(pair) = self else { return Vec::new() };
+        let lab = pair.lab();
+        let backends = lab.joints().iter().map(|joint| joint.backend());
+        let backends = backends.map(|backend| ("backend".to_owned(), backend.to_string()));
+        lab.settings().iter().cloned().chain(backends).collect()
     }
 }
 

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
-use levada_harness::{Case, Group, Measured, Params, Runner, Window, params};
+use levada_harness::{Case, Group, Measured, Params, Window, params};
 
 use super::Shared;
 use super::ends::Timing;
+use super::measuring::{Measuring, Outcome};
 use super::place::Place;
 use super::subject::{BLOCKS, FEW_BLOCKS, Subject};
 
@@ -17,12 +18,15 @@ pub const MESSAGES: [usize; 4] = [256, 1024, 102_400, 10_240_000];
 
 /// The round trips of reference 1, in ms: twice its latencies.
 pub const RTTS: [u64; 3] = [0, 4, 40];
+/// Those of a quick run.
+const FEW_RTTS: [u64; 2] = [0, 40];
 
 /// What to measure.
 #[derive(Args)]
 pub struct Arguments {
+    /// Shared by all experiments.
     #[command(flatten)]
-    shared: Shared,
+    pub shared: Shared,
 
     /// Only these message lengths, in bytes
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
@@ -37,24 +41,50 @@ pub struct Arguments {
     subject: Vec<String>,
 }
 
+impl Arguments {
+    /// Everything.
+    pub fn all(shared: Shared) -> Self {
+        Self { shared, message: Vec::new(), rtt: Vec::new(), subject: Vec::new() }
+    }
+}
+
 /// Measures it.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let messages = if arguments.message.is_empty() { &MESSAGES[..] } else { &arguments.message };
-    let rtts = if arguments.rtt.is_empty() { &RTTS[..] } else { &arguments.rtt };
-    let mut runner = Runner::new(NAME, &arguments.shared, messages.len() * rtts.len())?;
-    for &rtt_ms in rtts {
+    let rtts = rtts(&arguments.rtt, &arguments.shared);
+    let mut measuring = Measuring::new(NAME, &arguments.shared, messages.len() * rtts.len())?;
+    for rtt_ms in rtts {
         let subjects = subjects(arguments, rtt_ms)?;
         let names: Vec<String> = subjects.iter().map(ToString::to_string).collect();
-        let names = || names.iter().map(String::as_str);
         for &bytes in messages {
             let params = params([("message_bytes", bytes.into()), ("rtt_ms", rtt_ms.into())]);
-            if runner.wants(&params, names()) {
-                let place = Place::with_rtt(rtt_ms)?;
-                runner.measure(group(&place, params, (bytes, rtt_ms), &subjects))?;
+            let place = || Place::with_rtt(rtt_ms);
+            if let Some(place) = measuring.place(&params, &names, place)? {
+                let timing = timing(rtt_ms, arguments.shared.quick);
+                measuring.group(group(&place, params, (bytes, timing), &subjects))?;
             }
         }
     }
-    Ok(())
+    Ok(measuring.finish())
+}
+
+/// Those that were asked for, or the usual ones.
+pub fn rtts(asked: &[u64], options: &Shared) -> Vec<u64> {
+    match asked {
+        [] if options.quick => FEW_RTTS.to_vec(),
+        [] => RTTS.to_vec(),
+        asked => asked.to_vec(),
+    }
+}
+
+/// Long enough for TCP and for credit windows to have grown to what the link takes.
+fn timing(rtt_ms: u64, quick: bool) -> Timing {
+    let (warm_up, length) = if quick {
+        (60 + 16 * rtt_ms, 160 + 6 * rtt_ms)
+    } else {
+        (250 + 40 * rtt_ms, 800 + 10 * rtt_ms)
+    };
+    Timing { warm_up: Duration::from_millis(warm_up), length: Duration::from_millis(length) }
 }
 
 fn subjects(arguments: &Arguments, rtt_ms: u64) -> anyhow::Result<Vec<Subject>> {
@@ -68,14 +98,9 @@ fn subjects(arguments: &Arguments, rtt_ms: u64) -> anyhow::Result<Vec<Subject>> 
 fn group<'a>(
     place: &'a Place,
     params: Params,
-    (bytes, rtt_ms): (usize, u64),
+    (bytes, timing): (usize, Timing),
     subjects: &[Subject],
 ) -> Group<'a> {
-    // Long enough for TCP and for credit windows to have grown to what the link takes.
-    let timing = Timing {
-        warm_up: Duration::from_millis(250 + 40 * rtt_ms),
-        length: Duration::from_millis(800 + 10 * rtt_ms),
-    };
     let case = |&subject: &Subject| {
         Case::new(subject.to_string(), move || {
             let window = subject.throughput(place, bytes, timing)?;

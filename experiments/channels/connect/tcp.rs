@@ -29,7 +29,8 @@ impl Dial for Tcp {
         let mut message = MESSAGE;
         socket.read_exact(&mut message).await?;
         socket.write_all(&message).await?;
-        socket.read(&mut message).await?;
+        // The client has closed when nothing comes any more.
+        tokio::io::copy(&mut socket, &mut tokio::io::sink()).await?;
         Ok(())
     }
 }

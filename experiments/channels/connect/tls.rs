@@ -62,7 +62,8 @@ impl Dial for Tls {
         stream.read_exact(&mut message).await?;
         stream.write_all(&message).await?;
         stream.flush().await?;
-        stream.read(&mut message).await?;
+        // The client has closed when nothing comes any more.
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
         stream.shutdown().await?;
         Ok(())
     }

@@ -5,12 +5,13 @@
 //! kept as "sender lateness", so that a subject that keeps its own thread busy does not gain by it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use hdrhistogram::Histogram;
-use levada_harness::{Measured, Ticks};
-use tokio::io::unix::AsyncFd;
+use levada_harness::Measured;
+use tokio::sync::mpsc;
 
 use crate::channels::ends::{Meter, Timing};
 
@@ -62,18 +63,12 @@ impl Events {
         meter: &Meter,
         mut send: impl AsyncFnMut(&[u8]) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let interval = Duration::from_secs(1) / self.plan.rate_hz;
-        let ticks = AsyncFd::new(Ticks::every(interval)?)?;
-        let start = Instant::now();
+        let mut ticks = ticks(Duration::from_secs(1) / self.plan.rate_hz)?;
         let mut number = 0;
         while number < self.plan.before + self.plan.count || !meter.stopped() {
-            let mut ready = ticks.readable().await?;
-            let Ok(due) = ready.try_io(|ticks| ticks.get_ref().take()) else { continue };
-            for _ in 0..due? {
-                number += 1;
-                let event = self.event(number, start + interval * number)?;
-                send(&event).await?;
-            }
+            let due = ticks.recv().await.context("no more ticks")?;
+            number += 1;
+            send(&self.event(number, due)?).await?;
         }
         Ok(())
     }
@@ -121,4 +116,22 @@ impl Events {
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Even points of time, each told when it has come, by a thread that does nothing but sleep until then: a runtime's
+/// own timers are good to a millisecond only. It ends when nobody listens.
+fn ticks(interval: Duration) -> anyhow::Result<mpsc::UnboundedReceiver<Instant>> {
+    let (tick, ticks) = mpsc::unbounded_channel();
+    let run = move || {
+        let mut due = Instant::now() + interval;
+        loop {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if tick.send(due).is_err() {
+                return;
+            }
+            due += interval;
+        }
+    };
+    thread::Builder::new().name("ticks".into()).spawn(run).context("start a thread")?;
+    Ok(ticks)
 }

@@ -14,15 +14,13 @@ mod output;
 mod ratio;
 mod row;
 mod runner;
-mod ticks;
 
 pub use ends::{Clock, Ends, Window, on_threads, own_cpu_time, pin};
 pub use error::HarnessError;
-pub use figure::{Figure, Panel, Series, Stroke};
+pub use figure::{Axis, Figure, Panel, Scale, Series, Stroke};
 pub use group::{Attested, Case, Group, Measured, Witness};
 pub use machine::Machine;
 pub use options::Options;
 pub use ratio::{best, ratio, ratio_row};
 pub use row::{Params, Row, find, params, read_rows};
 pub use runner::Runner;
-pub use ticks::Ticks;

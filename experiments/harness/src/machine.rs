@@ -66,11 +66,16 @@ impl Machine {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         let command = format!("cargo xp {}", arguments.join(" "));
         let entry = Entry { experiment, command, machine: self };
-        let line = serde_json::to_string(&entry).unwrap_or_default() + "\n";
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        let mut file = file.map_err(HarnessError::file(path))?;
-        file.write_all(line.as_bytes()).map_err(HarnessError::file(path))
+        append(path, &entry)
     }
+}
+
+/// Adds one line of JSON to a file.
+pub(crate) fn append(path: &Path, entry: &impl Serialize) -> Result<(), HarnessError> {
+    let line = serde_json::to_string(entry).unwrap_or_default() + "\n";
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    let mut file = file.map_err(HarnessError::file(path))?;
+    file.write_all(line.as_bytes()).map_err(HarnessError::file(path))
 }
 
 fn read(path: &str) -> String {

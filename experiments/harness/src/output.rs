@@ -1,23 +1,39 @@
 //! Where rows go: a file to be kept, and standard output, as lines of JSON or as a table.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use serde::Serialize;
+
+use crate::machine::append;
 use crate::row::read_rows;
 use crate::runner::ATTESTATION;
 use crate::{HarnessError, Machine, Options, Params, Row};
 
+/// Says how the rows beside it came about.
+const MACHINE: &str = "machine.jsonl";
+
 /// Takes the rows of one experiment.
 pub(crate) struct Output {
+    name: String,
     json: bool,
+    /// What was said of surroundings so far.
+    noted: Vec<BTreeMap<String, String>>,
     file: Option<(PathBuf, File)>,
     rows: Vec<Row>,
 }
 
 impl Output {
     pub(crate) fn new(name: &str, options: &Options) -> Result<Self, HarnessError> {
-        let mut output = Self { json: options.json, file: None, rows: Vec::new() };
+        let mut output = Self {
+            name: name.to_owned(),
+            json: options.json,
+            noted: Vec::new(),
+            file: None,
+            rows: Vec::new(),
+        };
         let Some(folder) = options.folder() else { return Ok(output) };
         fs::create_dir_all(folder).map_err(HarnessError::file(folder))?;
         let short = name.rsplit('/').next().unwrap_or(name);
@@ -28,7 +44,7 @@ impl Output {
         }
         let file = OpenOptions::new().create(true).append(true).open(&path);
         output.file = Some((path.clone(), file.map_err(HarnessError::file(&path))?));
-        Machine::here().append(&folder.join("machine.jsonl"), name)?;
+        Machine::here().append(&folder.join(MACHINE), name)?;
         output.show(&rows)?;
         output.rows = rows;
         Ok(output)
@@ -49,6 +65,25 @@ impl Output {
         Ok(())
     }
 
+    /// Records settings that something was measured with, once: beside the rows, or else on standard error.
+    pub(crate) fn note(&mut self, settings: &[(String, String)]) -> Result<(), HarnessError> {
+        let lab: BTreeMap<String, String> = settings.iter().cloned().collect();
+        if lab.is_empty() || self.noted.contains(&lab) {
+            return Ok(());
+        }
+        if let Some((path, _)) = &self.file {
+            append(
+                &path.with_file_name(MACHINE),
+                &Surroundings { experiment: &self.name, lab: &lab },
+            )?;
+        } else {
+            let pairs = lab.iter().map(|(name, value)| format!("{name} = {value}"));
+            eprintln!("lab: {}", pairs.collect::<Vec<_>>().join(", "));
+        }
+        self.noted.push(lab);
+        Ok(())
+    }
+
     pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
     }
@@ -66,6 +101,12 @@ impl Output {
             other => other.map_err(HarnessError::Output),
         }
     }
+}
+
+#[derive(Serialize)]
+struct Surroundings<'a> {
+    experiment: &'a str,
+    lab: &'a BTreeMap<String, String>,
 }
 
 fn line(row: &Row) -> String {

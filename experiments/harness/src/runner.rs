@@ -127,6 +127,14 @@ impl Runner {
         Ok(())
     }
 
+    /// Says with which settings of its surroundings the next group is measured: recorded once.
+    ///
+    /// # Errors
+    /// [`HarnessError`] if they cannot be written.
+    pub fn note(&mut self, settings: &[(String, String)]) -> Result<(), HarnessError> {
+        self.bar.suspend(|| self.output.note(settings))
+    }
+
     /// Adds rows that follow from others.
     ///
     /// # Errors

@@ -1,0 +1,150 @@
+//! The numbers as tables, computed from rows alone.
+
+use std::path::Path;
+
+use anyhow::ensure;
+use levada_harness::{Params, Row, find, params, read_rows};
+
+use super::subject::{BLOCKS, Subject};
+use super::table::{Table, short};
+use super::throughput::{MESSAGES, RTTS};
+use super::{connect, input, targets, throughput};
+
+/// A block length caps throughput if no longer one carries this much more.
+const CAP: f64 = 1.05;
+
+/// Prints every table that the rows in `folder` allow.
+pub fn print(folder: &Path) -> anyhow::Result<()> {
+    let rows = rows(folder)?;
+    ensure!(!rows.is_empty(), "{} has no rows of channels", folder.display());
+    let mut tables: Vec<Table> =
+        MESSAGES.into_iter().map(|bytes| throughput_table(&rows, bytes)).collect();
+    tables.push(caps_table(&rows));
+    tables.extend(["full", "resumed"].map(|handshake| connect_table(&rows, handshake)));
+    tables.push(input_table(&rows));
+    tables.push(targets::table(&rows));
+    for table in tables.iter().filter(|table| !table.lines.is_empty()) {
+        print!("{table}");
+    }
+    Ok(())
+}
+
+/// The rows of all experiments in a folder.
+pub fn rows(folder: &Path) -> anyhow::Result<Vec<Row>> {
+    let mut all = Vec::new();
+    for name in [throughput::NAME, connect::NAME, input::NAME] {
+        all.extend(read_rows(&super::file(folder, name))?);
+    }
+    Ok(all)
+}
+
+/// One cell, empty if there is no such row; marked if something speaks against its runs.
+fn cell(rows: &[Row], subject: &str, metric: &str, at: &Params) -> String {
+    let text = |row: &Row| short(row.median) + if row.flags.is_empty() { "" } else { " !" };
+    find(rows, subject, metric, at).map(text).unwrap_or_default()
+}
+
+/// Subjects downwards, `columns` of metrics and conditions across. Subjects without any row are left out.
+fn fill(table: &mut Table, rows: &[Row], subjects: &[String], columns: &[(&str, Params)]) {
+    for subject in subjects {
+        let cells = columns.iter().map(|(metric, at)| cell(rows, subject, metric, at));
+        let line: Vec<String> = [format!("`{subject}`")].into_iter().chain(cells).collect();
+        if line[1..].iter().any(|cell| !cell.is_empty()) {
+            table.lines.push(line);
+        }
+    }
+}
+
+fn throughput_table(rows: &[Row], bytes: usize) -> Table {
+    let (mut head, mut columns) = (vec!["subject".to_owned()], Vec::new());
+    for rtt in RTTS {
+        let at = params([("message_bytes", bytes.into()), ("rtt_ms", rtt.into())]);
+        for metric in ["MB/s", "MB/cpu-s"] {
+            head.push(format!("{rtt} ms: {metric}"));
+            columns.push((metric, at.clone()));
+        }
+    }
+    let mut table = Table::new(&format!("Messages of {bytes} bytes, by round trip"), head);
+    let subjects = Subject::all(&BLOCKS).unwrap_or_default();
+    let subjects: Vec<String> = subjects.iter().map(ToString::to_string).collect();
+    fill(&mut table, rows, &subjects, &columns);
+    table
+}
+
+/// From which block length on throughput no longer grows.
+fn caps_table(rows: &[Row]) -> Table {
+    let heads = RTTS.map(|rtt| format!("{rtt} ms RTT"));
+    let head = ["message, bytes".to_owned()].into_iter().chain(heads);
+    let mut table =
+        Table::new("The shortest block length that no longer one beats by 5 %, and its MB/s", head);
+    for bytes in MESSAGES {
+        let caps = RTTS.map(|rtt| {
+            let at = params([("message_bytes", bytes.into()), ("rtt_ms", rtt.into())]);
+            cap(rows, &at).map(|(block, value)| format!("{block}: {}", short(value)))
+        });
+        if caps.iter().any(Option::is_some) {
+            let cells = caps.into_iter().map(Option::unwrap_or_default);
+            table.lines.push([bytes.to_string()].into_iter().chain(cells).collect());
+        }
+    }
+    table
+}
+
+fn cap(rows: &[Row], at: &Params) -> Option<(u16, f64)> {
+    let value = |block: u16| {
+        let row = find(rows, &format!("levada/block:{block}"), "MB/s", at)?;
+        Some((block, row.median))
+    };
+    let known: Vec<(u16, f64)> = BLOCKS.into_iter().filter_map(value).collect();
+    let last =
+        |index: &usize| known[index + 1..].iter().all(|(_, more)| *more < known[*index].1 * CAP);
+    (0..known.len()).find(last).map(|index| known[index])
+}
+
+fn connect_table(rows: &[Row], handshake: &str) -> Table {
+    let (mut head, mut columns) = (vec!["subject".to_owned()], Vec::new());
+    for rtt in RTTS {
+        let at = params([("rtt_ms", rtt.into()), ("handshake", handshake.into())]);
+        for (metric, text) in
+            [("time", "ms"), ("client CPU", "client µs"), ("server CPU", "server µs")]
+        {
+            head.push(format!("{rtt} ms: {text}"));
+            columns.push((metric, at.clone()));
+        }
+    }
+    let title =
+        format!("To the first reply, handshake {handshake}, by round trip; CPU per connection");
+    let mut table = Table::new(&title, head);
+    let mut subjects: Vec<String> = vec!["levada/auto".into()];
+    subjects.extend(BLOCKS.map(|block| format!("levada/block:{block}")));
+    subjects.extend(["rustls".into(), "tcp/plain".into()]);
+    fill(&mut table, rows, &subjects, &columns);
+    table
+}
+
+fn input_table(rows: &[Row]) -> Table {
+    let texts = ["p50", "p99", "p99.9", "bulk MB/s"];
+    let of = |name: &str| texts.map(|text| format!("{name} {text}"));
+    let head = ["RTT, load, congestion, rate".to_owned()].into_iter();
+    let head = head.chain(of("Levada")).chain(of("TCP"));
+    let mut table = Table::new("Latency of input events in ms, of all runs together", head);
+    let of_input =
+        rows.iter().filter(|row| row.metric == "latency" && row.subject == input::LEVADA);
+    for row in of_input {
+        let word = |name: &str| row.params.get(name).map(ToString::to_string).unwrap_or_default();
+        let [rtt, load, congestion, rate] = ["rtt_ms", "load", "congestion", "rate_hz"].map(word);
+        let condition = format!("{rtt} ms, {load}, {congestion}, {rate} Hz").replace('"', "");
+        let cells =
+            [input::LEVADA, input::TCP].map(|subject| input_cells(rows, subject, &row.params));
+        table.lines.push([condition].into_iter().chain(cells.into_iter().flatten()).collect());
+    }
+    table
+}
+
+fn input_cells(rows: &[Row], subject: &str, at: &Params) -> [String; 4] {
+    let Some(row) = find(rows, subject, "latency", at) else { return Default::default() };
+    let mark = if row.flags.is_empty() { "" } else { " !" };
+    let [p50, p99] = [row.p50, row.p99].map(short);
+    let p999 = row.p999.map(short).unwrap_or_default() + mark;
+    [p50, p99, p999, cell(rows, subject, "bulk MB/s", at)]
+}

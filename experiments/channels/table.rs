@@ -1,0 +1,68 @@
+//! Tables in Markdown, aligned so that a terminal shows them well too.
+
+use std::fmt;
+
+/// A table with its title.
+pub struct Table {
+    /// Above it.
+    pub title: String,
+    /// The first line.
+    pub head: Vec<String>,
+    /// The others, as long as the first.
+    pub lines: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// With no lines yet.
+    pub fn new<T: Into<String>>(title: &str, head: impl IntoIterator<Item = T>) -> Self {
+        let head = head.into_iter().map(Into::into).collect();
+        Self { title: title.to_owned(), head, lines: Vec::new() }
+    }
+
+    fn width(&self, column: usize) -> usize {
+        let lines = [&self.head].into_iter().chain(&self.lines);
+        let cells = lines.filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(3)
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths: Vec<usize> = (0..self.head.len()).map(|column| self.width(column)).collect();
+        let line = |f: &mut fmt::Formatter<'_>, cells: &[String]| {
+            for (cell, width) in cells.iter().zip(&widths) {
+                write!(f, "| {cell:<width$} ")?;
+            }
+            writeln!(f, "|")
+        };
+        writeln!(f, "\n**{}**\n", self.title)?;
+        line(f, &self.head)?;
+        let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+        line(f, &rule)?;
+        self.lines.iter().try_for_each(|cells| line(f, cells))
+    }
+}
+
+/// Three significant digits, or all before the point.
+pub fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new("T", ["what", "ours"]);
+        table.lines.push(vec!["a long one".into(), short(1.5)]);
+        let expected =
+            "\n**T**\n\n| what       | ours |\n| ---------- | ---- |\n| a long one | 1.50 |\n";
+        assert_eq!(table.to_string(), expected);
+    }
+}

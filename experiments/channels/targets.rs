@@ -1,0 +1,178 @@
+//! What the channel has to reach beside its rivals, and whether it does: computed from rows alone. Ratios are medians
+//! of pairs of runs that were made side by side.
+
+use std::collections::BTreeSet;
+
+use levada_harness::{Params, Row, best, find, params, ratio};
+
+use super::table::{Table, short};
+use super::{input, throughput};
+
+/// What a figure may be.
+#[derive(Clone, Copy)]
+enum Limit {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+use Limit::{AtLeast, AtMost};
+
+impl Limit {
+    fn text(self) -> String {
+        match self {
+            AtLeast(limit) => format!("≥ {limit}"),
+            AtMost(limit) => format!("≤ {limit}"),
+        }
+    }
+
+    fn judge(self, value: f64) -> String {
+        let met = match self {
+            AtLeast(limit) => value >= limit,
+            AtMost(limit) => value <= limit,
+        };
+        format!("{} {}", short(value), if met { "✓" } else { "✗" })
+    }
+}
+
+/// The rows, and at which round trips they were measured.
+struct Targets<'a> {
+    rows: &'a [Row],
+    rtts: Vec<u64>,
+    table: Table,
+}
+
+/// Every comparison that the rows allow.
+pub fn table(rows: &[Row]) -> Table {
+    let rtts: BTreeSet<u64> =
+        rows.iter().filter_map(|row| row.params.get("rtt_ms")?.as_u64()).collect();
+    let rtts: Vec<u64> = rtts.into_iter().collect();
+    let heads = rtts.iter().map(|rtt| format!("{rtt} ms RTT"));
+    let head = ["what".to_owned(), "wanted".to_owned()].into_iter().chain(heads);
+    let table = Table::new("Beside the rivals", head);
+    let mut targets = Targets { rows, rtts, table };
+    for bytes in throughput::MESSAGES {
+        targets.throughput(bytes);
+    }
+    targets.connect();
+    targets.input();
+    targets.table
+}
+
+impl Targets<'_> {
+    /// A line, unless the rows say nothing of it. Where a figure is not wanted, `value` has none.
+    fn line(&mut self, what: String, limit: Limit, value: impl Fn(u64) -> Option<f64>) {
+        self.line_by_rtt(what, &limit.text(), |rtt| Some((value(rtt)?, limit)));
+    }
+
+    fn line_by_rtt(
+        &mut self,
+        what: String,
+        wanted: &str,
+        value: impl Fn(u64) -> Option<(f64, Limit)>,
+    ) {
+        let judged = |&rtt: &u64| value(rtt).map(|(value, limit)| limit.judge(value));
+        let cells: Vec<Option<String>> = self.rtts.iter().map(judged).collect();
+        if cells.iter().any(Option::is_some) {
+            let mut line = vec![what, wanted.to_owned()];
+            line.extend(cells.into_iter().map(Option::unwrap_or_default));
+            self.table.lines.push(line);
+        }
+    }
+
+    fn throughput(&mut self, bytes: usize) {
+        let rows = self.rows;
+        let at = |rtt: u64| params([("message_bytes", bytes.into()), ("rtt_ms", rtt.into())]);
+        let over = |rtt, metric: &str, a: &str, b: &str| pair(rows, metric, (a, b), &at(rtt));
+        let over_best = |rtt: u64| {
+            let best = best(rows, "levada/block:", "MB/s", &at(rtt))?;
+            let limit = AtLeast(if rtt == 0 { 1.0 } else { 0.97 });
+            Some((over(rtt, "MB/s", "levada/auto", &best.subject)?, limit))
+        };
+        let what = |metric: &str, a: &str, b: &str| format!("{metric}, {bytes} B: `{a}` ÷ {b}");
+        let name = what("MB/s", "levada/auto", "the best `levada/block:N`");
+        self.line_by_rtt(name, "≥ 1 (0 ms), 0.97", over_best);
+        if bytes == 256 {
+            for (rival, least) in [("levada/block:512", 1.4), ("levada/block:512/unbatched", 15.0)]
+            {
+                let name = what("MB/s", "levada/auto", &format!("`{rival}`"));
+                let value = |rtt| over(rtt, "MB/s", "levada/auto", rival).filter(|_| rtt == 0);
+                self.line(name, AtLeast(least), value);
+            }
+        }
+        let framed = if bytes <= 1024 { 0.78 } else { 0.66 };
+        for (rival, least) in [("tcp/plain-framed", framed), ("rustls/batched", 1.2)] {
+            let name = what("MB/cpu-s", "levada/auto", &format!("`{rival}`"));
+            self.line(name, AtLeast(least), |rtt| over(rtt, "MB/cpu-s", "levada/auto", rival));
+        }
+        if bytes > 1024 {
+            let name = what("MB/s", "levada/node", "`levada/auto`");
+            let value = |rtt| over(rtt, "MB/s", "levada/node", "levada/auto");
+            self.line(name, AtLeast(0.85), value);
+        }
+    }
+
+    fn connect(&mut self) {
+        let rows = self.rows;
+        let at = |rtt: u64, handshake: &str| {
+            params([("rtt_ms", rtt.into()), ("handshake", handshake.into())])
+        };
+        self.line("connect, full, time: `levada/auto` ÷ `rustls`".into(), AtMost(1.05), |rtt| {
+            pair(rows, "time", ("levada/auto", "rustls"), &at(rtt, "full"))
+        });
+        self.line("connect, full, CPU: `levada/auto` ÷ `rustls`".into(), AtMost(1.05), |rtt| {
+            let of = |subject| both_sides(rows, subject, &at(rtt, "full"));
+            ratio(&of("levada/auto")?, &of("rustls")?)
+        });
+        for subject in ["levada/auto", "rustls"] {
+            let name = format!("connect, CPU: `{subject}` resumed ÷ full");
+            self.line(name, AtMost(0.75), |rtt| {
+                let of = |handshake| both_sides(rows, subject, &at(rtt, handshake));
+                ratio(&of("resumed")?, &of("full")?)
+            });
+        }
+    }
+
+    fn input(&mut self) {
+        let rows = self.rows;
+        for congestion in input::CONGESTION {
+            for rate in input::RATES {
+                let at = |rtt: u64, load: &str| {
+                    let link = [("rtt_ms", rtt.into()), ("congestion", congestion.into())];
+                    let [rtt, congestion] = link;
+                    params([rtt, congestion, ("rate_hz", rate.into()), ("load", load.into())])
+                };
+                let name = format!("input p50, idle, {rate} Hz, {congestion}: ÷ `tcp/plain`");
+                self.line(name, AtMost(1.15), |rtt| {
+                    pair(rows, "latency", ("levada/auto", "tcp/plain"), &at(rtt, "idle"))
+                });
+                let name = format!("input p99, {rate} Hz, {congestion}: bulk − idle, ms");
+                self.line(name, AtMost(12.0), |rtt| {
+                    let of = |load| find(rows, "levada/auto", "latency p99", &at(rtt, load));
+                    // Elsewhere the queue, which holds 64 KiB or more than a round trip of cubic, decides.
+                    let decides = rtt == 40 && congestion == "bbr";
+                    difference(of("bulk")?, of("idle")?).filter(|_| decides)
+                });
+            }
+        }
+    }
+}
+
+/// The median over pairs of the difference of two values.
+fn difference(a: &Row, b: &Row) -> Option<f64> {
+    let ones = Row { values: vec![1.0; a.values.len()], ..a.clone() };
+    let values = a.values.iter().zip(&b.values).map(|(a, b)| a - b).collect();
+    ratio(&Row { values, ..a.clone() }, &ones)
+}
+
+/// The median over pairs of one subject's value over another's.
+fn pair(rows: &[Row], metric: &str, (a, b): (&str, &str), at: &Params) -> Option<f64> {
+    ratio(find(rows, a, metric, at)?, find(rows, b, metric, at)?)
+}
+
+/// What a connection costs client and server together.
+fn both_sides(rows: &[Row], subject: &str, at: &Params) -> Option<Row> {
+    let client = find(rows, subject, "client CPU", at)?;
+    let server = find(rows, subject, "server CPU", at)?;
+    let values = client.values.iter().zip(&server.values).map(|(a, b)| a + b).collect();
+    Some(Row { values, ..client.clone() })
+}
