@@ -16,6 +16,7 @@ fn pump(
 ) -> Result<(), Box<dyn Error>> {
     buffer.clear();
     from.transmit(Instant::now(), buffer);
+    from.written();
     let taken = to.receive(Instant::now(), buffer)?;
     assert_eq!(taken, buffer.len(), "whole records only");
     Ok(())

@@ -2,7 +2,7 @@
 
 use levada_core::{Framing, Identity, WIRE_VERSIONS};
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::frame::{Frame, MAX_REASON};
 use crate::liveness::{Liveness, Stage};
@@ -155,6 +155,12 @@ impl Connection {
         self.mux.transmitted();
     }
 
+    /// The link has accepted all that [`Self::transmit`] gave. Beside an interactive stream, bulk is only written then:
+    /// what has not been chosen cannot stand before something urgent.
+    pub fn written(&mut self) {
+        self.mux.written();
+    }
+
     /// Whether [`Self::transmit`] has bytes to give.
     pub fn wants_transmit(&self) -> bool {
         self.tls.wants_transmit()
@@ -195,6 +201,11 @@ impl Connection {
     /// Whether the handshake resumed an earlier one: then no policy has looked at the peer yet.
     pub fn resumed(&self) -> bool {
         self.tls.resumed()
+    }
+
+    /// The smoothed round-trip time; None before the first answer to a PING.
+    pub fn rtt(&self) -> Option<Duration> {
+        self.liveness.rtt()
     }
 
     /// How this side's messages become records; a server adopts the client's wish with its HELLO.

@@ -311,6 +311,13 @@ impl Mux {
         self.wake();
     }
 
+    /// See [`crate::Connection::written`].
+    pub(crate) fn written(&mut self) {
+        if self.turns.written() {
+            self.wake();
+        }
+    }
+
     /// Calls all who wait for their turn, unless the connection itself lacks credit.
     fn wake(&mut self) {
         if self.credit.left() <= FRAME_COST || self.closed {

@@ -51,6 +51,9 @@ pub(crate) struct Driver {
     /// The last byte has left.
     flushed: bool,
     rate: Rate,
+    /// An interactive stream is open: little may stand before what it says next.
+    urgent: bool,
+    rtt: Option<Duration>,
 }
 
 /// What one direction of the link has to say in one round.
@@ -80,6 +83,8 @@ impl Driver {
             linger_until: None,
             flushed: false,
             rate: Rate::new(),
+            urgent: false,
+            rtt: None,
         };
         if filled > 0 {
             driver.deliver();
@@ -93,23 +98,32 @@ impl Driver {
             self.output.clear();
             self.sent = 0;
             let mut state = self.shared.lock();
+            state.channel.written();
+            state.dispatch_events();
             if !state.channel.wants_transmit() {
                 return Progress::Waiting;
             }
             state.channel.transmit(Instant::now(), &mut self.output);
             state.dispatch_events();
-            let interactive = state.interactive > 0;
+            self.urgent = state.interactive > 0;
+            self.rtt = state.channel.rtt();
             drop(state);
-            self.rate.limit_unsent(self.link.as_ref(), interactive);
+            self.rate.limit_unsent(self.link.as_ref(), self.urgent);
             if self.output.is_empty() {
                 return Progress::Waiting;
             }
         }
-        match Pin::new(&mut self.link).poll_write(cx, &self.output[self.sent..]) {
-            Poll::Pending => Progress::Waiting,
+        let (link, bytes) = (Pin::new(&mut *self.link), &self.output[self.sent..]);
+        let written =
+            if self.urgent { link.poll_write_apart(cx, bytes) } else { link.poll_write(cx, bytes) };
+        match written {
+            Poll::Pending => {
+                self.rate.refused();
+                Progress::Waiting
+            }
             Poll::Ready(Ok(length)) if length > 0 => {
                 self.sent += length;
-                self.rate.sent(length);
+                self.rate.sent(length, self.rtt);
                 Progress::Moved
             }
             Poll::Ready(Ok(_)) => self.link_failed(&io::ErrorKind::WriteZero.into()),

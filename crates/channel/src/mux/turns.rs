@@ -10,9 +10,9 @@ use crate::stream::{Stream, Wait};
 const BUDGET: usize = 256 << 10;
 /// Interactive streams may write so much more, so that bulk never shuts them out.
 const RESERVE: usize = 64 << 10;
-/// What bulk may have pending while an interactive stream is open: it stands before whatever the
-/// interactive stream writes next.
-const BESIDE_INTERACTIVE: usize = 32 << 10;
+/// What bulk may have pending while an interactive stream is open: one record, because it stands before
+/// whatever the interactive stream writes next.
+const BESIDE_INTERACTIVE: usize = 16 << 10;
 /// The least that a turn is worth.
 const SLICE: usize = 16 << 10;
 
@@ -25,6 +25,8 @@ pub(crate) struct Turns {
     contenders: usize,
     /// How many interactive streams are open.
     interactive: usize,
+    /// Bytes were taken that the link has not accepted in full.
+    unwritten: bool,
     waiting_interactive: VecDeque<u64>,
     /// Bulk streams that found no room in this round, and those that had their turn.
     starved: VecDeque<u64>,
@@ -38,6 +40,7 @@ impl Turns {
             active: 0,
             contenders: 0,
             interactive: 0,
+            unwritten: false,
             waiting_interactive: VecDeque::new(),
             starved: VecDeque::new(),
             waiting_bulk: VecDeque::new(),
@@ -52,6 +55,7 @@ impl Turns {
         }
         let budget = match stream.class {
             Class::Interactive => BUDGET + RESERVE,
+            Class::Bulk if self.bulk_waits() => return 0,
             Class::Bulk if self.interactive > 0 => BESIDE_INTERACTIVE,
             Class::Bulk => BUDGET,
         };
@@ -79,14 +83,30 @@ impl Turns {
         }
     }
 
-    /// All who wait, in order.
+    /// All who wait and may write now, in order.
     pub(crate) fn wake(&mut self) -> impl Iterator<Item = u64> {
-        let queues = [&mut self.waiting_interactive, &mut self.starved, &mut self.waiting_bulk];
-        queues.map(std::mem::take).into_iter().flatten()
+        let waiting = std::mem::take(&mut self.waiting_interactive);
+        let bulk = if self.bulk_waits() {
+            [VecDeque::new(), VecDeque::new()]
+        } else {
+            [&mut self.starved, &mut self.waiting_bulk].map(std::mem::take)
+        };
+        waiting.into_iter().chain(bulk.into_iter().flatten())
+    }
+
+    /// Beside an interactive stream, bulk is not chosen before the link has taken what went before.
+    fn bulk_waits(&self) -> bool {
+        self.unwritten && self.interactive > 0
+    }
+
+    /// The link has taken all bytes; whether somebody may have waited for that.
+    pub(crate) fn written(&mut self) -> bool {
+        std::mem::take(&mut self.unwritten)
     }
 
     pub(crate) fn next_round(&mut self) {
         self.round += 1;
+        self.unwritten = true;
         if self.active > 0 {
             self.contenders = std::mem::take(&mut self.active);
         }

@@ -50,6 +50,7 @@ impl End {
         let mut bytes = Vec::new();
         if self.connection.wants_transmit() {
             self.connection.transmit(now, &mut bytes);
+            self.connection.written();
             self.note(Ok(()));
             self.sent += bytes.len();
             self.records.extend(record_lengths(&bytes));
@@ -218,6 +219,7 @@ impl Pair {
     pub(super) fn intercept(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.client.connection.transmit(self.now, &mut bytes);
+        self.client.connection.written();
         bytes
     }
 

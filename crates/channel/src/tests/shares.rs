@@ -46,7 +46,7 @@ fn writers_that_wait_for_their_events_get_equal_shares() {
     pair.open(Class::Interactive);
     let ids: Vec<_> = (0..5).map(|_| pair.open(Class::Bulk)).collect();
     let mut sent: Vec<_> = ids.iter().map(|(ours, _)| write_all(&mut pair, *ours)).collect();
-    for _ in 0..60 {
+    for _ in 0..100 {
         pair.send();
         while let Some(Event::Writable(id)) = pair.client.take(|e| matches!(e, Event::Writable(_)))
         {
