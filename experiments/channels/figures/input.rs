@@ -36,7 +36,9 @@ fn panel(rows: &[Row], rtt: u64) -> Panel {
             for (subject, name, side) in [(0, LEVADA, -0.5), (1, TCP, 0.5)] {
                 let Some(row) = find(rows, name, "latency", &at) else { continue };
                 subjects[subject].add(x + side * APART, row);
-                ticks.push((x, format!("{rate} Hz")));
+                if name == LEVADA {
+                    ticks.push((x, format!("{rate} Hz")));
+                }
             }
         }
     }
