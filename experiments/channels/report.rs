@@ -23,8 +23,8 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
     tables.extend(["full", "resumed"].map(|handshake| connect_table(&rows, handshake)));
     tables.push(input_table(&rows));
     tables.push(targets::table(&rows));
-    for table in tables.iter().filter(|table| !table.lines.is_empty()) {
-        print!("{table}");
+    for table in tables.into_iter().filter(|table| !table.lines.is_empty()) {
+        print!("{}", table.compact());
     }
     Ok(())
 }

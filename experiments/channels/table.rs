@@ -19,6 +19,17 @@ impl Table {
         Self { title: title.to_owned(), head, lines: Vec::new() }
     }
 
+    /// Without the columns in which no line has anything.
+    pub fn compact(mut self) -> Self {
+        let used = |column: usize| self.lines.iter().any(|line| !line[column].is_empty());
+        let used: Vec<bool> = (0..self.head.len()).map(used).collect();
+        for line in [&mut self.head].into_iter().chain(&mut self.lines) {
+            let mut column = used.iter();
+            line.retain(|_| column.next() == Some(&true));
+        }
+        self
+    }
+
     fn width(&self, column: usize) -> usize {
         let lines = [&self.head].into_iter().chain(&self.lines);
         let cells = lines.filter_map(|line| line.get(column));
@@ -64,5 +75,16 @@ mod tests {
         let expected =
             "\n**T**\n\n| what       | ours |\n| ---------- | ---- |\n| a long one | 1.50 |\n";
         assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn empty_columns_can_be_left_out() {
+        let mut table = Table::new("T", ["a", "b", "c"]);
+        table.lines.push(vec!["1".into(), String::new(), "3".into()]);
+        let table = table.compact();
+        assert_eq!(
+            (table.head, table.lines),
+            (vec!["a".into(), "c".into()], vec![vec!["1".into(), "3".into()]])
+        );
     }
 }

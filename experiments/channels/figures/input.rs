@@ -30,13 +30,14 @@ fn panel(rows: &[Row], rtt: u64) -> Panel {
         groups.push((group as f64, format!("{words}, {congestion}")));
         for (number, rate) in RATES.into_iter().enumerate() {
             let x = group as f64 + (number as f64 - 1.0) * STEP * 0.8;
-            ticks.push((x, format!("{rate} Hz")));
             let link = [("rtt_ms", rtt.into()), ("congestion", congestion.into())];
             let [rtt, congestion] = link;
             let at = params([rtt, congestion, ("rate_hz", rate.into()), ("load", load.into())]);
             for (subject, name, side) in [(0, LEVADA, -0.5), (1, TCP, 0.5)] {
-                if let Some(row) = find(rows, name, "latency", &at) {
-                    subjects[subject].add(x + side * APART, row);
+                let Some(row) = find(rows, name, "latency", &at) else { continue };
+                subjects[subject].add(x + side * APART, row);
+                if name == LEVADA {
+                    ticks.push((x, format!("{rate} Hz")));
                 }
             }
         }

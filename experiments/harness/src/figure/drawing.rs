@@ -100,7 +100,7 @@ impl Panel {
         let x = self.x.measure(points().map(|point| point.0));
         let y = self.y.measure(points().map(|point| point.1));
         let floor = y.start;
-        let below = if self.groups.is_empty() { 42 } else { 64 };
+        let below = if self.groups.is_empty() { 42 } else { 52 };
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, (FONT, 15))
             .margin(10)
@@ -129,7 +129,7 @@ impl Panel {
         let style = (FONT, 13).into_text_style(area).pos(middle);
         for (place, text) in &self.groups {
             let (column, row) = pixel(*place, floor);
-            area.draw(&Text::new(text.as_str(), (column, row + 22), style.clone()))?;
+            area.draw(&Text::new(text.as_str(), (column, row + 28), style.clone()))?;
         }
         Ok(())
     }
