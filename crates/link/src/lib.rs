@@ -3,10 +3,6 @@
 mod source;
 mod tcp;
 
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::UnixStream;
 
@@ -19,19 +15,6 @@ pub trait Link: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// is urgent never waits behind them; `None` lifts the limit. A link without such a queue ignores it.
     fn limit_unsent(&self, bytes: Option<u32>) {
         let _ = bytes;
-    }
-
-    /// As [`AsyncWrite::poll_write`], but what is written later does not join these bytes in the link's
-    /// queue, so that [`Self::limit_unsent`] holds to within one write.
-    ///
-    /// # Errors
-    /// As [`AsyncWrite::poll_write`].
-    fn poll_write_apart(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_write(cx, bytes)
     }
 }
 

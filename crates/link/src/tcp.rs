@@ -1,13 +1,9 @@
 //! TCP as a link.
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustix::net::{SendFlags, send};
 use socket2::SockRef;
-use tokio::io::Interest;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
@@ -17,23 +13,6 @@ impl Link for TcpStream {
     fn limit_unsent(&self, bytes: Option<u32>) {
         // A hint: where the kernel lacks the option, urgent data waits longer and nothing else changes.
         let _ = SockRef::from(self).set_tcp_notsent_lowat(bytes.unwrap_or(u32::MAX));
-    }
-
-    fn poll_write_apart(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        // The kernel asks for room only when it begins a packet buffer, and goes on filling one to 64 KiB.
-        // The end of a record closes it.
-        let flags = SendFlags::EOR | SendFlags::NOSIGNAL;
-        loop {
-            ready!(self.poll_write_ready(cx))?;
-            match self.try_io(Interest::WRITABLE, || Ok(send(&*self, bytes, flags)?)) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
-            }
-        }
     }
 }
 

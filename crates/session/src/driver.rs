@@ -51,8 +51,6 @@ pub(crate) struct Driver {
     /// The last byte has left.
     flushed: bool,
     rate: Rate,
-    /// An interactive stream is open: little may stand before what it says next.
-    urgent: bool,
     rtt: Option<Duration>,
 }
 
@@ -83,7 +81,6 @@ impl Driver {
             linger_until: None,
             flushed: false,
             rate: Rate::new(),
-            urgent: false,
             rtt: None,
         };
         if filled > 0 {
@@ -105,18 +102,15 @@ impl Driver {
             }
             state.channel.transmit(Instant::now(), &mut self.output);
             state.dispatch_events();
-            self.urgent = state.interactive > 0;
+            let interactive = state.interactive > 0;
             self.rtt = state.channel.rtt();
             drop(state);
-            self.rate.limit_unsent(self.link.as_ref(), self.urgent);
+            self.rate.limit_unsent(self.link.as_ref(), interactive);
             if self.output.is_empty() {
                 return Progress::Waiting;
             }
         }
-        let (link, bytes) = (Pin::new(&mut *self.link), &self.output[self.sent..]);
-        let written =
-            if self.urgent { link.poll_write_apart(cx, bytes) } else { link.poll_write(cx, bytes) };
-        match written {
+        match Pin::new(&mut self.link).poll_write(cx, &self.output[self.sent..]) {
             Poll::Pending => {
                 self.rate.refused();
                 Progress::Waiting
