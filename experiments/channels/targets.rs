@@ -1,9 +1,10 @@
 //! What the channel has to reach beside its rivals, and whether it does: computed from rows alone. Ratios are medians
-//! of pairs of runs that were made side by side.
+//! of pairs of runs that were made side by side; beside each stand the least and the greatest pair, because a verdict
+//! between them is the machine's rather than the channel's.
 
 use std::collections::BTreeSet;
 
-use levada_harness::{Params, Row, best, find, params, ratio};
+use levada_harness::{Params, Row, best, find, params, ratio_row};
 
 use super::table::{Table, short};
 use super::{input, throughput};
@@ -28,13 +29,15 @@ impl Limit {
         }
     }
 
-    fn judge(self, value: f64) -> String {
-        let met = match self {
-            AtLeast(limit) => value >= limit,
-            AtMost(limit) => value <= limit,
-            Any => return short(value),
+    fn judge(self, ratio: &Row) -> String {
+        let value = ratio.median;
+        let mark = match self {
+            AtLeast(limit) if value >= limit => " ✓",
+            AtMost(limit) if value <= limit => " ✓",
+            AtLeast(_) | AtMost(_) => " ✗",
+            Any => "",
         };
-        format!("{} {}", short(value), if met { "✓" } else { "✗" })
+        format!("{}{mark} ({} … {})", short(value), short(ratio.min), short(ratio.max))
     }
 }
 
@@ -64,7 +67,7 @@ pub fn table(rows: &[Row]) -> Table {
 
 impl Targets<'_> {
     /// A line, unless the rows say nothing of it. Where a figure is not wanted, `value` has none.
-    fn line(&mut self, what: String, limit: Limit, value: impl Fn(u64) -> Option<f64>) {
+    fn line(&mut self, what: String, limit: Limit, value: impl Fn(u64) -> Option<Row>) {
         self.line_by_rtt(what, &limit.text(), |rtt| Some((value(rtt)?, limit)));
     }
 
@@ -72,9 +75,9 @@ impl Targets<'_> {
         &mut self,
         what: String,
         wanted: &str,
-        value: impl Fn(u64) -> Option<(f64, Limit)>,
+        value: impl Fn(u64) -> Option<(Row, Limit)>,
     ) {
-        let judged = |&rtt: &u64| value(rtt).map(|(value, limit)| limit.judge(value));
+        let judged = |&rtt: &u64| value(rtt).map(|(ratio, limit)| limit.judge(&ratio));
         let cells: Vec<Option<String>> = self.rtts.iter().map(judged).collect();
         if cells.iter().any(Option::is_some) {
             let mut line = vec![what, wanted.to_owned()];
@@ -125,13 +128,13 @@ impl Targets<'_> {
         });
         self.line("connect, full, CPU: `levada/auto` ÷ `rustls`".into(), AtMost(1.05), |rtt| {
             let of = |subject| both_sides(rows, subject, &at(rtt, "full"));
-            ratio(&of("levada/auto")?, &of("rustls")?)
+            ratio_row(&of("levada/auto")?, &of("rustls")?)
         });
         for (subject, limit) in [("levada/auto", AtMost(0.75)), ("rustls", Any)] {
             let name = format!("connect, CPU: `{subject}` resumed ÷ full");
             self.line(name, limit, |rtt| {
                 let of = |handshake| both_sides(rows, subject, &at(rtt, handshake));
-                ratio(&of("resumed")?, &of("full")?)
+                ratio_row(&of("resumed")?, &of("full")?)
             });
         }
     }
@@ -161,16 +164,16 @@ impl Targets<'_> {
     }
 }
 
-/// The median over pairs of the difference of two values.
-fn difference(a: &Row, b: &Row) -> Option<f64> {
+/// The differences of pairs of two values.
+fn difference(a: &Row, b: &Row) -> Option<Row> {
     let ones = Row { values: vec![1.0; a.values.len()], ..a.clone() };
     let values = a.values.iter().zip(&b.values).map(|(a, b)| a - b).collect();
-    ratio(&Row { values, ..a.clone() }, &ones)
+    ratio_row(&Row { values, ..a.clone() }, &ones)
 }
 
-/// The median over pairs of one subject's value over another's.
-fn pair(rows: &[Row], metric: &str, (a, b): (&str, &str), at: &Params) -> Option<f64> {
-    ratio(find(rows, a, metric, at)?, find(rows, b, metric, at)?)
+/// One subject's value over another's, pair by pair.
+fn pair(rows: &[Row], metric: &str, (a, b): (&str, &str), at: &Params) -> Option<Row> {
+    ratio_row(find(rows, a, metric, at)?, find(rows, b, metric, at)?)
 }
 
 /// What a connection costs client and server together.
@@ -209,7 +212,10 @@ mod tests {
             rows.push(row("levada/block:64", "MB/s", &at, [10.0, 10.0, 10.0]));
             rows.push(row("levada/block:4096", "MB/s", &at, [90.0, 100.0, 100.0]));
         }
-        assert_eq!(cells(&rows, "MB/s, 256 B"), ["0.980 ✗", "0.980 ✓"]);
+        assert_eq!(
+            cells(&rows, "MB/s, 256 B"),
+            ["0.980 ✗ (0.980 … 1.09)", "0.980 ✓ (0.980 … 1.09)"]
+        );
     }
 
     #[test]
@@ -220,7 +226,7 @@ mod tests {
             rows.push(row("rustls", "client CPU", &of(handshake), [client; 3]));
             rows.push(row("rustls", "server CPU", &of(handshake), [100.0; 3]));
         }
-        assert_eq!(cells(&rows, "connect, CPU: `rustls`"), ["0.500"]);
+        assert_eq!(cells(&rows, "connect, CPU: `rustls`"), ["0.500 (0.500 … 0.500)"]);
     }
 
     #[test]
