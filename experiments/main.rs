@@ -1,4 +1,4 @@
-//! `cargo xp`: the measurements of the five references, run again on this machine beside their rivals.
+//! `cargo xp`: the measurements of the papers that Levada is built from, run again on this machine beside rivals.
 
 mod channels;
 

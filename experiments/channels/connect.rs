@@ -1,4 +1,4 @@
-//! From connecting to the first byte of the first reply (reference 1, "Connection latency"), and what it costs.
+//! From connecting to the first byte of the first reply (Capone, "Connection latency"), and what it costs.
 
 mod dial;
 mod levada;

@@ -1,4 +1,4 @@
-//! The figures of reference 1, drawn from rows alone.
+//! The figures of Capone, drawn from rows alone.
 
 mod input;
 
@@ -11,7 +11,7 @@ use levada_harness::{
 use super::throughput::{MESSAGES, RTTS};
 use super::{connect, throughput};
 
-/// What reference 1 aims at, in MB/s: Ethernet and the internet.
+/// What Capone aims at, in MB/s: Ethernet and the internet.
 const AIMS: [f64; 2] = [120.0, 10.0];
 /// The shortest and the longest block.
 const ENDS: (u32, u32) = (64, 4096);

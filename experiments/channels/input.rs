@@ -1,4 +1,4 @@
-//! How late input arrives, on an idle link and beside bulk that fills it (reference 1, "Input latency").
+//! How late input arrives, on an idle link and beside bulk that fills it (Capone, "Input latency").
 
 mod events;
 mod levada;

@@ -27,7 +27,7 @@ pub struct Pair {
 }
 
 impl Place {
-    /// Two ends with this round trip; without one, both are on this host, as in reference 1.
+    /// Two ends with this round trip; without one, both are on this host, as in Capone's.
     pub fn with_rtt(rtt_ms: u64) -> Result<Self, LabError> {
         if rtt_ms == 0 {
             return Ok(Self::Loopback);

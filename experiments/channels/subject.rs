@@ -10,7 +10,7 @@ use super::ends::{Timing, measure};
 use super::place::Place;
 use super::{levada, node, tcp, tls};
 
-/// The block lengths of reference 1, in bytes.
+/// The block lengths of Capone, in bytes.
 pub const BLOCKS: [u16; 8] = [64, 128, 256, 512, 1024, 1500, 2048, 4096];
 /// Those that a quick run tries where there is a round trip.
 pub const FEW_BLOCKS: [u16; 3] = [64, 512, 4096];

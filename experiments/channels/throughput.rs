@@ -1,4 +1,4 @@
-//! How many bytes a second, and per second of CPU, by message length and framing (reference 1, "Throughput").
+//! How many bytes a second, and per second of CPU, by message length and framing (Capone, "Throughput").
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::subject::{BLOCKS, FEW_BLOCKS, Subject};
 
 /// Its name in rows.
 pub const NAME: &str = "channels/throughput";
-/// The message lengths of reference 1, in bytes.
+/// The message lengths of Capone, in bytes.
 pub const MESSAGES: [usize; 4] = [256, 1024, 102_400, 10_240_000];
 
-/// The round trips of reference 1, in ms: twice its latencies.
+/// The round trips of Capone, in ms: twice its latencies.
 pub const RTTS: [u64; 3] = [0, 4, 40];
 /// Those of a quick run.
 const FEW_RTTS: [u64; 2] = [0, 40];

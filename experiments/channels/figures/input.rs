@@ -1,4 +1,4 @@
-//! The figure that reference 1 announces and lacks: how late input arrives.
+//! The figure that Capone announces and lacks: how late input arrives.
 
 use levada_harness::{Axis, Figure, Panel, Row, Scale, Series, Stroke, find, params};
 
