@@ -13,11 +13,17 @@ pub(crate) struct OperationLabels {
     pub(crate) outcome: &'static str,
 }
 
+/// Handshakes by whether they resumed an earlier one.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct HandshakeLabels {
+    kind: &'static str,
+}
+
 /// The node's counters.
 pub(crate) struct Metrics {
     registry: Registry,
     pub(crate) operations: Family<OperationLabels, Counter>,
-    pub(crate) handshakes: Counter,
+    handshakes: Family<HandshakeLabels, Counter>,
     pub(crate) handshakes_failed: Counter,
     pub(crate) half_open: Gauge,
     pub(crate) half_open_evicted: Counter,
@@ -30,7 +36,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix("levada");
         let operations = Family::<OperationLabels, Counter>::default();
         registry.register("operations", "Operations by outcome", operations.clone());
-        let handshakes = Counter::default();
+        let handshakes = Family::<HandshakeLabels, Counter>::default();
         registry.register("handshakes", "Handshakes that succeeded", handshakes.clone());
         let handshakes_failed = Counter::default();
         let help = "Handshakes that failed or timed out";
@@ -58,6 +64,12 @@ impl Metrics {
 
     pub(crate) fn operation(&self, operation: &'static str, outcome: &'static str) {
         self.operations.get_or_create(&OperationLabels { operation, outcome }).inc();
+    }
+
+    /// Handshakes that succeeded, in full or by resuming an earlier one.
+    pub(crate) fn handshakes(&self, resumed: bool) -> Counter {
+        let kind = if resumed { "resumed" } else { "full" };
+        self.handshakes.get_or_create(&HandshakeLabels { kind }).clone()
     }
 
     /// All counters as OpenMetrics text.

@@ -67,7 +67,7 @@ async fn handshake(
     node.metrics.half_open.set(node.half_open.count());
     match result {
         Ok(connection) => {
-            node.metrics.handshakes.inc();
+            node.metrics.handshakes(connection.resumed()).inc();
             tokio::spawn(serve_connection(node, connection, source_of(address.ip())));
         }
         Err(error) => {

@@ -1,7 +1,7 @@
 //! A node in this process, whose policy changes without its tickets being made void: judging a peer
 //! does not rely on that.
 
-use levada_core::{Framing, SystemClock};
+use levada_core::SystemClock;
 
 use super::*;
 use crate::client::{Client, ClientError, RequestSpec, Target};
@@ -32,12 +32,15 @@ impl Scene {
         Self { _folder: folder, node, guest, target }
     }
 
-    /// Whether a new connection was resumed, and what a request got on it.
+    /// Whether a new connection was resumed, and what a request got on it. It is the node that is
+    /// asked: one who is turned away may learn of it before its connection counts as made.
     async fn request(&self) -> (bool, Result<(), ClientError>) {
         self.guest.close();
-        let connection = self.guest.connection(&self.target, Framing::Auto).await.unwrap();
+        let resumed = self.node.metrics.handshakes(true);
+        let before = resumed.get();
         let spec = RequestSpec { service: "clock".into(), ..RequestSpec::default() };
-        (connection.resumed(), self.guest.request(&self.target, spec).await.map(drop))
+        let verdict = self.guest.request(&self.target, spec).await.map(drop);
+        (resumed.get() > before, verdict)
     }
 }
 
