@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use levada_core::{Framing, Identity, SecretKey, SystemRandom};
-use levada_link::Link;
+use levada_link::{Link, Tcp};
 use levada_session::{Class, ClientConfig, Options, ServerConfig, accept, connect};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
@@ -55,7 +55,7 @@ pub fn send(
 ) -> anyhow::Result<()> {
     block_on(async {
         let written = Arc::new(Notify::new());
-        let socket = tokio::net::TcpStream::from_std(socket)?;
+        let socket = Tcp::new(tokio::net::TcpStream::from_std(socket)?)?;
         let link: Box<dyn Link> = if unbatched {
             Box::new(Noticed { socket, written: written.clone() })
         } else {
@@ -80,7 +80,7 @@ pub fn send(
 /// Receives whatever comes, message by message.
 pub fn receive(keys: &Keys, socket: TcpStream, meter: &Meter) -> anyhow::Result<()> {
     block_on(async {
-        let link = Box::new(tokio::net::TcpStream::from_std(socket)?);
+        let link = Box::new(Tcp::new(tokio::net::TcpStream::from_std(socket)?)?);
         let connection = accept(link, &keys.server, Options::default()).await?;
         let mut stream = connection.accept().await.context("no stream")?;
         let mut part = vec![0; PART];
@@ -94,7 +94,7 @@ pub fn receive(keys: &Keys, socket: TcpStream, meter: &Meter) -> anyhow::Result<
 
 /// A socket that says when something was written.
 struct Noticed {
-    socket: tokio::net::TcpStream,
+    socket: Tcp,
     written: Arc<Notify>,
 }
 

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::UnixStream;
 
 pub use source::source_of;
-pub use tcp::{connect_tcp, prepare_tcp};
+pub use tcp::{Tcp, connect_tcp};
 
 /// An ordered, reliable stream of bytes, both ways.
 pub trait Link: AsyncRead + AsyncWrite + Send + Unpin + 'static {

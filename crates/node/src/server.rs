@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use levada_channel::Options;
 use levada_core::wire::Reason;
-use levada_link::{prepare_tcp, source_of};
+use levada_link::{Tcp, source_of};
 use levada_session::{Connection, SessionError, first_record};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -78,7 +78,7 @@ async fn handshake(
 }
 
 async fn meet(node: &Node, stream: TcpStream, number: u64) -> Result<Connection, SessionError> {
-    let stream = prepare_tcp(stream).map_err(|error| SessionError::Link(error.to_string()))?;
+    let stream = Tcp::new(stream).map_err(|error| SessionError::Link(error.to_string()))?;
     let caller = first_record(Box::new(stream)).await?;
     node.half_open.speaks(number);
     caller.accept(&node.tls, Options::default()).await

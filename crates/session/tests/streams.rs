@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use levada_core::{Framing, SecretKey, SystemRandom};
-use levada_link::connect_tcp;
+use levada_link::{Tcp, connect_tcp};
 use levada_session::testing::{connections, pair};
 use levada_session::{
     Class, ClientConfig, Options, ServerConfig, SessionError, StreamError, accept, connect,
@@ -123,7 +123,9 @@ async fn a_close_says_why_and_a_cut_is_no_close() {
     });
     let accepted = tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
-        accept(Box::new(stream), &server_config, Options::default()).await.unwrap()
+        accept(Box::new(Tcp::new(stream).unwrap()), &server_config, Options::default())
+            .await
+            .unwrap()
     });
     let link = connect_tcp(&middle_address.to_string(), Duration::from_secs(5)).await.unwrap();
     let client =

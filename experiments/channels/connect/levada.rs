@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, ensure};
 use levada_core::{Framing, Identity, SecretKey, SystemRandom};
+use levada_link::Tcp;
 use levada_session::{
     Class, ClientConfig, Connection, Options, ServerConfig, Stream, accept, connect,
 };
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::dial::{Dial, FAREWELL, MESSAGE, check_kind, prepared};
+use super::dial::{Dial, FAREWELL, MESSAGE, check_kind};
 
 /// Both ends.
 pub struct Levada {
@@ -42,7 +43,7 @@ impl Dial for Levada {
     type Open = (Connection, Stream);
 
     async fn dial(&self, number: usize, address: SocketAddr) -> anyhow::Result<Self::Open> {
-        let socket = prepared(TcpStream::connect(address).await?)?;
+        let socket = Tcp::new(TcpStream::connect(address).await?)?;
         let client = &self.clients[if self.resumed { 0 } else { number }];
         let options = Options { framing: self.framing, ..Options::default() };
         let connection = connect(Box::new(socket), client, Some(self.identity), options).await?;
@@ -63,7 +64,8 @@ impl Dial for Levada {
     }
 
     async fn answer(&self, socket: TcpStream) -> anyhow::Result<()> {
-        let connection = accept(Box::new(socket), &self.server, Options::default()).await?;
+        let link = Box::new(Tcp::new(socket)?);
+        let connection = accept(link, &self.server, Options::default()).await?;
         let mut stream = connection.accept().await.context("no stream")?;
         let message = stream.receive(MESSAGE.len()).await?.context("no message")?;
         stream.send(&message).await?;

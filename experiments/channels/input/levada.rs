@@ -4,6 +4,7 @@ use std::future::pending;
 use std::net::TcpStream;
 
 use anyhow::Context;
+use levada_link::Tcp;
 use levada_session::{Class, Connection, Options, Stream, accept, connect};
 
 use super::BULK_MESSAGE;
@@ -20,7 +21,7 @@ pub fn send(
     meter: &Meter,
 ) -> anyhow::Result<()> {
     block_on(async {
-        let link = Box::new(tokio::net::TcpStream::from_std(socket)?);
+        let link = Box::new(Tcp::new(tokio::net::TcpStream::from_std(socket)?)?);
         let connection =
             connect(link, &keys.client, Some(keys.identity), Options::default()).await?;
         let mut stream = connection.open(Class::Interactive)?;
@@ -55,7 +56,7 @@ pub fn receive(
     meter: &Meter,
 ) -> anyhow::Result<()> {
     block_on(async {
-        let link = Box::new(tokio::net::TcpStream::from_std(socket)?);
+        let link = Box::new(Tcp::new(tokio::net::TcpStream::from_std(socket)?)?);
         let connection = accept(link, &keys.server, Options::default()).await?;
         let mut stream = connection.accept().await.context("no stream")?;
         meter.start();
