@@ -117,6 +117,13 @@ impl Home {
         serde_json::from_str(&self.run(&format!("{line} --json")).ok()).unwrap()
     }
 
+    /// What `levada ls` says of a key: `null` if it does not show it.
+    pub fn sees(&self, identity: &str) -> Value {
+        let nodes = self.json("ls")["nodes"].take();
+        let mut nodes = nodes.as_array().unwrap().clone().into_iter();
+        nodes.find(|node| node["identity"] == identity).unwrap_or(Value::Null)
+    }
+
     pub fn identity(&self) -> String {
         self.run("id").ok()
     }
@@ -261,6 +268,11 @@ pub fn own_loopback() -> String {
     static NEXT: AtomicU8 = AtomicU8::new(2);
     let [.., high, low] = std::process::id().to_be_bytes();
     format!("127.{high}.{low}.{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A name that no other test gives to a node: all of them announce themselves on the same loopback.
+pub fn own_name(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
 }
 
 /// Waits until `holds`, or says what did not come.
