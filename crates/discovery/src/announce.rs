@@ -230,12 +230,9 @@ fn service(
     }
     let instance = instance(name, &suffix);
     let entries = txt::encode(name, identity);
-    let (auto, addresses) = if bound.is_open_ended() {
-        (true, &[][..])
-    } else {
-        (false, bound.addresses.as_slice())
-    };
-    let service = ServiceInfo::new(SERVICE, &instance, &host, addresses, port, &entries[..])?;
+    let auto = bound.is_open_ended();
+    let fixed: &[IpAddr] = if auto { &[] } else { &bound.addresses };
+    let service = ServiceInfo::new(SERVICE, &instance, &host, fixed, port, &entries[..])?;
     if !auto {
         return Ok(service);
     }
