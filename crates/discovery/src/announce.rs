@@ -145,7 +145,7 @@ impl Responder {
     async fn goodbye(&self) {
         for instance in &self.instances {
             if let Ok(said) = self.daemon.unregister(instance) {
-                let _ = said.recv_async().await;
+                let _ = timeout(FAREWELL, said.recv_async()).await;
             }
         }
         sleep(TWICE).await;
