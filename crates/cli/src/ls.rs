@@ -61,7 +61,9 @@ fn keep_type(listing: &mut Listing, kind: &str) -> usize {
     for services in listing.nodes.iter_mut().filter_map(|node| node.services.as_mut()) {
         services.retain(|service| service.r#type == kind);
     }
-    listing.nodes.retain(|node| node.services.as_ref().is_some_and(|services| !services.is_empty()));
+    listing
+        .nodes
+        .retain(|node| node.services.as_ref().is_some_and(|services| !services.is_empty()));
     unasked
 }
 

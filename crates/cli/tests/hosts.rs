@@ -65,15 +65,26 @@ impl Host {
     }
 
     /// Starts a node on every address of this host.
-    fn up(&self, options: &str) -> Child {
-        let words: Vec<&str> = "up --http 127.0.0.1:0".split(' ').chain(options.split(' ')).collect();
-        let child = self.spawn(env!("CARGO_BIN_EXE_levada"), &words, Stdio::null);
+    fn up(&self, options: &str) -> Up {
+        let words: Vec<&str> =
+            "up --http 127.0.0.1:0".split(' ').chain(options.split(' ')).collect();
+        let up = Up(self.spawn(env!("CARGO_BIN_EXE_levada"), &words, Stdio::null));
         eventually("the node runs", || self.home.run("status").code == 0);
-        child
+        up
     }
 
     fn identity(&self) -> String {
         self.home.identity()
+    }
+}
+
+/// A running node, which ends with the test.
+struct Up(Child);
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -108,7 +119,8 @@ fn three_hosts_find_request_grant_connect() {
     let [well, alice, bob] = scene.hosts.as_slice() else { panic!("three") };
     let service = well.home.path().join("files.toml");
     std::fs::write(&service, LIST).unwrap();
-    let options = format!("--name well --service {} --allow {}", service.display(), alice.identity());
+    let options =
+        format!("--name well --service {} --allow {}", service.display(), alice.identity());
     let _node = well.up(&options);
 
     // Found by multicast, at its address on this Ethernet.
@@ -143,7 +155,8 @@ fn three_hosts_find_request_grant_connect() {
     let granted =
         alice.args(&["grant", &capability, "--to", &bob.identity(), "--rights", "x"]).ok();
     assert_eq!(bob.args(&["connect", &granted]).ok(), local);
-    bob.args(&["run", "well/files", "--accept-new", "--", "ls", "-l", folder]).denied("may not request");
+    bob.args(&["run", "well/files", "--accept-new", "--", "ls", "-l", folder])
+        .denied("may not request");
     alice.args(&["revoke", &capability]).ok();
     bob.args(&["connect", &granted]).denied("revoked");
 
@@ -257,7 +270,10 @@ fn a_hostile_neighbour_neither_holds_up_nor_is_asked() {
         nodes.as_array().unwrap().iter().filter(|node| node["name"] == name).cloned().collect()
     };
     let wells = named("well");
-    assert_eq!((&wells[0]["identity"], &wells[0]["state"]), (&well.identity().into(), &"pinned".into()));
+    assert_eq!(
+        (&wells[0]["identity"], &wells[0]["state"]),
+        (&well.identity().into(), &"pinned".into())
+    );
     assert!(!wells[0]["services"].is_null(), "the true one answered: {}", wells[0]);
     assert!(wells.len() > 1 && wells[1..].iter().all(|node| node["state"] == "conflicting"));
     for trap in ["loop", "none", "group"] {
@@ -272,7 +288,7 @@ fn a_hostile_neighbour_neither_holds_up_nor_is_asked() {
     // The node has taken no harm, and ends as ever.
     eventually("alice sees it again", || alice.sees(&well.identity())["away"] == false);
     well.home.run("stop").ok();
-    assert!(node.wait().unwrap().success());
+    assert!(node.0.wait().unwrap().success());
 }
 
 /// What makes avahi run beside whatever this machine runs: a `/run` of its own.

@@ -104,8 +104,7 @@ mod tests {
                 .collect();
         addresses.sort_by_key(order);
         let sorted: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        let expected =
-            ["192.0.2.1:1", "[2001:db8::1]:1", "127.0.0.1:1", "[::1]:1", "[fe80::1]:1"];
+        let expected = ["192.0.2.1:1", "[2001:db8::1]:1", "127.0.0.1:1", "[::1]:1", "[fe80::1]:1"];
         assert_eq!(sorted, expected);
     }
 }

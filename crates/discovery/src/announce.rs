@@ -191,7 +191,9 @@ fn ports(listening: &[SocketAddr]) -> BTreeMap<u16, Bound> {
         match address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => bound.every_v4 = true,
             // A node that listens on every address of IPv6 does so on those of IPv4.
-            IpAddr::V6(ip) if ip.is_unspecified() => (bound.every_v4, bound.every_v6) = (true, true),
+            IpAddr::V6(ip) if ip.is_unspecified() => {
+                (bound.every_v4, bound.every_v6) = (true, true)
+            }
             ip => bound.addresses.push(ip),
         }
     }

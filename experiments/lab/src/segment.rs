@@ -41,7 +41,8 @@ impl Lab {
         let number = u8::try_from(number).unwrap_or(u8::MAX);
         for (place, node) in nodes.iter().enumerate() {
             self.check(node, &bridge)?;
-            let (device, port, there) = (format!("e{number}"), format!("p{place}"), bridge.thread());
+            let (device, port, there) =
+                (format!("e{number}"), format!("p{place}"), bridge.thread());
             let own = numbered(number, place);
             let pair = format!("link add {device} type veth peer name {port} netns {there}");
             let up = format!("address add {own}/24 brd + dev {device}\nlink set {device} up");

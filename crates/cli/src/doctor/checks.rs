@@ -119,7 +119,11 @@ pub async fn multicast(config: &Config, node: &Node) -> Check {
     }
     if usable.iter().all(|interface| interface.is_loopback) {
         let remedy = "join nodes of other machines by invitation, or write IDENTITY@host:port";
-        return Check::note(name, format!("names are found on this machine only ({names})"), remedy);
+        return Check::note(
+            name,
+            format!("names are found on this machine only ({names})"),
+            remedy,
+        );
     }
     Check::fine(name, format!("names are announced and found on {names}"))
 }

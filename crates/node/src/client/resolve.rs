@@ -92,7 +92,8 @@ impl Client {
         judge: impl FnOnce(&Stranger) -> Verdict,
     ) -> Result<Target, ClientError> {
         let usage = "a NODE is a nickname, the name of a node on this network, IDENTITY, or IDENTITY@host:port";
-        check_name(name).map_err(|_| ClientError::Usage(format!("`{name}` is no NODE: {usage}")))?;
+        check_name(name)
+            .map_err(|_| ClientError::Usage(format!("`{name}` is no NODE: {usage}")))?;
         let stranger = self.stranger(name).await?;
         match judge(&stranger) {
             Verdict::Accept => {}
@@ -116,9 +117,9 @@ impl Client {
     /// The one node that announces itself under this name.
     async fn stranger(&self, name: &str) -> Result<Stranger, ClientError> {
         let wanted = Wanted { names: BTreeSet::from([name.to_owned()]), ..Wanted::default() };
-        let mut seen = look(wanted)
-            .await
-            .map_err(|error| ClientError::Denied(unknown(name, &format!("cannot be looked for: {error}"))))?;
+        let mut seen = look(wanted).await.map_err(|error| {
+            ClientError::Denied(unknown(name, &format!("cannot be looked for: {error}")))
+        })?;
         seen.neighbours.retain(|neighbour| neighbour.name == name);
         let neighbour = match <[Neighbour; 1]>::try_from(seen.neighbours) {
             Ok([neighbour]) => neighbour,
@@ -127,7 +128,9 @@ impl Client {
             }
             Err(several) => return Err(ClientError::Denied(conflict(name, &several))),
         };
-        if let Some(pin) = self.known.by_identity(&neighbour.identity).map_err(ClientError::local)? {
+        if let Some(pin) =
+            self.known.by_identity(&neighbour.identity).map_err(ClientError::local)?
+        {
             return Err(ClientError::Denied(format!(
                 "`{name}` is what {} calls itself, which is known here as `{}`: write that",
                 pin.identity, pin.name
@@ -254,7 +257,8 @@ mod tests {
 
     #[test]
     fn newly_found_addresses_come_first_and_old_ones_stay() {
-        let texts = |numbers: std::ops::Range<u8>| numbers.map(|n| n.to_string()).collect::<Vec<_>>();
+        let texts =
+            |numbers: std::ops::Range<u8>| numbers.map(|n| n.to_string()).collect::<Vec<_>>();
         assert_eq!(merged(&["b".into()], &["a".into(), "b".into()]), ["b", "a"]);
         assert_eq!(merged(&texts(0..6), &texts(3..20)), texts(0..8));
     }
@@ -268,7 +272,10 @@ mod tests {
         };
         let text = conflict("well", &[neighbour(1), neighbour(2)]);
         for byte in [1, 2] {
-            assert!(text.contains(&format!("{} at 192.0.2.1:7", neighbour(byte).identity)), "{text}");
+            assert!(
+                text.contains(&format!("{} at 192.0.2.1:7", neighbour(byte).identity)),
+                "{text}"
+            );
         }
         let many: Vec<Neighbour> = (0..200).map(neighbour).collect();
         let text = conflict("well", &many);
