@@ -215,7 +215,8 @@ fn interfaces(ports: &BTreeMap<u16, Bound>) -> Option<Vec<IfKind>> {
 }
 
 /// The announcement of one port; `place` is its place among the ports. Host and announcement are called by
-/// the key, so neither is like another's on this machine or elsewhere.
+/// the key, so neither is like another's on this machine or elsewhere; and each port has a host of its own,
+/// because an address may belong to one port alone.
 fn service(
     announcement: &Announcement,
     place: usize,
@@ -225,12 +226,9 @@ fn service(
     let Announcement { name, identity, .. } = announcement;
     let key = identity.to_string();
     let key = key.strip_prefix("lv").unwrap_or(&key);
-    let host = format!("levada-{}.local.", &key[..KEY_IN_HOST.min(key.len())]);
-    let mut suffix = format!("-{}", &key[..KEY_IN_INSTANCE.min(key.len())]);
-    if place > 0 {
-        suffix += &format!("-{port}");
-    }
-    let instance = instance(name, &suffix);
+    let nth = if place > 0 { format!("-{port}") } else { String::new() };
+    let host = format!("levada-{}{nth}.local.", &key[..KEY_IN_HOST.min(key.len())]);
+    let instance = instance(name, &format!("-{}{nth}", &key[..KEY_IN_INSTANCE.min(key.len())]));
     let entries = txt::encode(name, identity);
     let auto = bound.is_open_ended();
     let fixed: &[IpAddr] = if auto { &[] } else { &bound.addresses };
@@ -280,6 +278,7 @@ mod tests {
         assert_eq!(names[0], format!("{first}.{SERVICE}"));
         assert_eq!(names[1], format!("{first}-9.{SERVICE}"));
         assert_eq!(services[0].get_hostname(), format!("levada-{}.local.", &key[2..18]));
+        assert_eq!(services[1].get_hostname(), format!("levada-{}-9.local.", &key[2..18]));
         let long = instance(&"a".repeat(63), "-abcdefgh-65535");
         assert_eq!(long.len(), 63);
         assert!(long.ends_with("a-abcdefgh-65535"));

@@ -114,7 +114,8 @@ pub async fn multicast(config: &Config, node: &Node) -> Check {
     let names = names.join(", ");
     if config.announce && is_deaf(node).await {
         let text = format!("the node does not hear its own announcement on {names}");
-        let remedy = "wait if it has just started; else look for --no-announce, or for a firewall                       that drops UDP port 5353";
+        let remedy = "wait if it has just started; else look for --no-announce, or for a \
+                      firewall that drops UDP port 5353";
         return Check::note(name, text, remedy);
     }
     if usable.iter().all(|interface| interface.is_loopback) {
