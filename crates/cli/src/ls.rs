@@ -151,9 +151,14 @@ fn conflicts(nodes: &[Listed]) -> Vec<String> {
                 "conflict: `{name}` stands for {} here; nothing was sent to {keys}, which announce it, too",
                 pin.identity
             ),
+            None if claims.len() > 1 => format!(
+                "conflict: `{name}` is announced under {} different keys; nothing was sent to {keys}. \
+                 Write IDENTITY@host:port for the one you mean",
+                claims.len()
+            ),
             None => format!(
-                "conflict: `{name}` is announced under a key that is not its only or its present one; \
-                 nothing was sent to {keys}. Write IDENTITY@host:port for the one you mean"
+                "conflict: nothing was sent to {keys}, which announces `{name}`: a node with another key \
+                 has that name, too, or its own key was rotated away"
             ),
         }
     };
@@ -227,7 +232,9 @@ mod tests {
         let key = |byte| Identity::from_bytes([byte; 32]).to_string();
         assert!(well.contains(&format!("stands for {} here", key(1))), "{well}");
         assert!(well.contains(&format!("{} at 192.0.2.1:7", key(2))), "{well}");
-        assert!(twins.contains(&key(4)) && twins.contains("92 more"), "{twins}");
-        assert!(twins.len() < 1000, "{twins}");
+        assert!(twins.contains("96 different keys") && twins.contains("92 more"), "{twins}");
+        assert!(twins.contains(&key(4)) && twins.len() < 1000, "{twins}");
+        let lines = conflicts(&[listed("old", 5, Standing::Conflicting)]);
+        assert!(lines[0].contains("rotated away") && lines[0].contains(&key(5)), "{lines:?}");
     }
 }

@@ -5,19 +5,19 @@
 
 mod support;
 
-use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::io::{ErrorKind, Read};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use levada_core::{SecretKey, SystemRandom};
+use levada_core::{Identity, SecretKey, SystemRandom};
 use levada_discovery::testing::{Claim, Voice};
 use levada_lab::{Lab, Node, Options};
 use serde_json::Value;
-use support::{Home, Ran, eventually};
+use support::{Home, Ran, eventually, heard};
 
 /// What every host's `levada` may hold of memory, in KiB: of address space, which is more than it uses.
 const MEMORY: u32 = 2 * 1024 * 1024;
@@ -124,15 +124,18 @@ fn three_hosts_find_request_grant_connect() {
     let _node = well.up(&options);
 
     // Found by multicast, at its address on this Ethernet.
-    eventually("alice sees it", || !alice.sees(&well.identity()).is_null());
-    let entry = alice.sees(&well.identity());
+    let mut entry = Value::Null;
+    eventually("alice sees it", || {
+        entry = alice.sees(&well.identity());
+        !entry.is_null()
+    });
     assert_eq!((&entry["name"], &entry["state"]), (&"well".into(), &"new".into()));
     let addresses: Vec<&str> =
         entry["addresses"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
     assert!(addresses.iter().all(|one| !one.starts_with("127.")), "{addresses:?}");
     let expected = format!("{}:", well.address);
     assert!(addresses.iter().any(|one| one.starts_with(&expected)), "{addresses:?}");
-    alice.run("run well/files -- ls").denied("--accept-new");
+    heard(|| alice.run("run well/files -- ls")).denied("--accept-new");
 
     // What it lists is what is there.
     let folder = well.home.path().join("folder");
@@ -141,7 +144,8 @@ fn three_hosts_find_request_grant_connect() {
         std::fs::write(folder.join(format!("file {number}")), "x".repeat(number * 100)).unwrap();
     }
     let folder = folder.to_str().unwrap();
-    let there = alice.args(&["run", "well/files", "--accept-new", "--", "ls", "-l", folder]).ok();
+    let list = ["run", "well/files", "--accept-new", "--", "ls", "-l", folder];
+    let there = heard(|| alice.args(&list)).ok();
     let mut ls = Command::new("ls");
     let local = ls.args(["-l", folder]).env("LC_ALL", "C").env("TZ", "UTC").output().unwrap();
     let local = Ran::from(local).ok();
@@ -155,8 +159,7 @@ fn three_hosts_find_request_grant_connect() {
     let granted =
         alice.args(&["grant", &capability, "--to", &bob.identity(), "--rights", "x"]).ok();
     assert_eq!(bob.args(&["connect", &granted]).ok(), local);
-    bob.args(&["run", "well/files", "--accept-new", "--", "ls", "-l", folder])
-        .denied("may not request");
+    heard(|| bob.args(&list)).denied("may not request");
     alice.args(&["revoke", &capability]).ok();
     bob.args(&["connect", &granted]).denied("revoked");
 
@@ -165,50 +168,82 @@ fn three_hosts_find_request_grant_connect() {
     eventually("it is away", || alice.sees(&well.identity())["away"] == true);
 }
 
-/// A host that sends what it likes, and counts who connects to it.
+/// A host that sends what it likes. It has a port at which nobody may ever call, and one to which whoever looks
+/// for a pinned key may be lured.
 struct Hostile {
     stop: Arc<AtomicBool>,
-    connections: Arc<AtomicUsize>,
+    /// How often somebody has called at the first.
+    calls: Arc<AtomicUsize>,
+    /// What callers said first at the second.
+    told: Arc<Mutex<Vec<Vec<u8>>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Hostile {
-    /// Sends the packets over and over; `listener` is where they lure to.
-    fn start(host: &Host, listener: TcpListener, packets: Vec<Vec<u8>>) -> Self {
-        let (stop, connections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    /// Sends the packets that `packets` makes of the two ports, over and over.
+    fn start(host: &Host, packets: impl FnOnce(u16, u16) -> Vec<Vec<u8>>) -> Self {
+        let [never, lure] = [(); 2].map(|()| {
+            let bind = || TcpListener::bind((host.address, 0));
+            host.node.run(bind).unwrap().unwrap()
+        });
+        let [first, second] = [&never, &lure].map(|one| one.local_addr().unwrap().port());
+        let packets = packets(first, second);
         let voice = host.node.run(|| Voice::new(host.address)).unwrap().unwrap();
-        let (stopped, counted) = (stop.clone(), connections.clone());
-        listener.set_nonblocking(true).unwrap();
-        let count = move || {
-            while !stopped.load(Ordering::Relaxed) {
-                match listener.accept() {
-                    Ok(_) => drop(counted.fetch_add(1, Ordering::Relaxed)),
-                    Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
+        let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (called, heard) = (calls.clone(), told.clone());
+        let called = move |_| drop(called.fetch_add(1, Ordering::Relaxed));
+        let heard = move |mut caller: TcpStream| {
+            let mut first = vec![0; 16 * 1024];
+            caller.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+            let length = caller.read(&mut first).unwrap_or(0);
+            first.truncate(length);
+            heard.lock().unwrap().push(first);
         };
-        let stopped = stop.clone();
-        let shout = move || {
-            while !stopped.load(Ordering::Relaxed) {
-                for packet in &packets {
-                    // A full buffer is part of the noise.
-                    let _ = voice.say(packet);
-                }
-                std::thread::sleep(Duration::from_millis(10));
+        let say = move || {
+            for packet in &packets {
+                // A full buffer is part of the noise.
+                let _ = voice.say(packet);
             }
+            std::thread::sleep(Duration::from_millis(10));
         };
-        let threads = vec![std::thread::spawn(count), std::thread::spawn(shout)];
-        Self { stop, connections, threads }
+        let threads = vec![
+            until(&stop, accepting(never, called)),
+            until(&stop, accepting(lure, heard)),
+            until(&stop, say),
+        ];
+        Self { stop, calls, told, threads }
     }
 
-    /// How often somebody has connected.
-    fn end(self) -> usize {
+    /// How often somebody called where nobody may, and what those said who were lured.
+    fn end(self) -> (usize, Vec<Vec<u8>>) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().unwrap();
         }
-        self.connections.load(Ordering::Relaxed)
+        (self.calls.load(Ordering::Relaxed), self.told.lock().unwrap().clone())
+    }
+}
+
+/// Does something over and over until it is stopped.
+fn until(stop: &Arc<AtomicBool>, mut something: impl FnMut() + Send + 'static) -> JoinHandle<()> {
+    let stop = stop.clone();
+    std::thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            something();
+        }
+    })
+}
+
+/// Hands over who calls, if anybody does.
+fn accepting(listener: TcpListener, mut serve: impl FnMut(TcpStream)) -> impl FnMut() {
+    listener.set_nonblocking(true).unwrap();
+    move || match listener.accept() {
+        Ok((caller, _)) => serve(caller),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::WouldBlock);
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -217,16 +252,18 @@ fn someone() -> String {
 }
 
 /// Garbage; a known name under another key, a known key at another address, addresses that lead nowhere or to
-/// ourselves; and again and again among thousands of names.
-fn hostile_packets(host: &Host, port: u16, victim: &str) -> Vec<Vec<u8>> {
+/// ourselves; and again and again among thousands of names. What may lead to the known key has the port `lure`.
+fn hostile_packets(host: &Host, port: u16, lure: u16, victim: &str) -> Vec<Vec<u8>> {
     let here = host.address;
     let claim = |instance: &str, name: &str, key: &str, address| {
         Claim::new(instance, name, key, address, port).packet()
     };
+    // Under the very name of the true announcement: some hear the key of one and the port of the other.
+    let same = format!("well-{}", &victim[2..10]);
     let claims = [
         claim("well", "well", &someone(), here),
-        claim(&format!("well-{}", &victim[2..10]), "well", &someone(), here),
-        claim("far", "well", victim, here),
+        Claim::new(&same, "well", &someone(), here, lure).packet(),
+        Claim::new("far", "well", victim, here, lure).packet(),
         claim("stranger", "stranger", &someone(), here),
         claim("steering", "\u{1b}[2J", &someone(), here),
         claim("loop", "loop", &someone(), Ipv4Addr::LOCALHOST),
@@ -246,49 +283,57 @@ fn hostile_packets(host: &Host, port: u16, victim: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_hostile_neighbour_neither_holds_up_nor_is_asked() {
+fn a_hostile_neighbour_neither_holds_up_nor_learns_who_calls() {
     let scene = Scene::new(&["well", "alice", "evil"]);
     let [well, alice, evil] = scene.hosts.as_slice() else { panic!("three") };
     let mut node = well.up(&format!("--name well --allow {}", alice.identity()));
-    eventually("alice sees it", || !alice.sees(&well.identity()).is_null());
-    alice.run("run well/clock --accept-new").ok();
+    heard(|| alice.run("run well/clock --accept-new")).ok();
 
-    let at = (evil.address, 0);
-    let listener = evil.node.run(|| TcpListener::bind(at)).unwrap().unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let packets = hostile_packets(evil, port, &well.identity());
-    let hostile = Hostile::start(evil, listener, packets);
-    eventually("the noise is heard", || alice.ls()["nodes"].as_array().unwrap().len() > 100);
-
-    let ran = alice.run("ls");
-    assert!(ran.stderr.contains("conflict: `well`"), "{}", ran.stderr);
-    assert!(!ran.stdout.contains('\u{1b}') && !ran.stderr.contains('\u{1b}'));
-    let rows = ran.ok();
-    assert!(rows.lines().count() < 2500, "{}", rows.lines().count());
-    let nodes = alice.ls()["nodes"].take();
-    let named = |name: &str| -> Vec<Value> {
-        nodes.as_array().unwrap().iter().filter(|node| node["name"] == name).cloned().collect()
-    };
-    let wells = named("well");
+    let victim = well.identity();
+    let hostile = Hostile::start(evil, |port, lure| hostile_packets(evil, port, lure, &victim));
+    let mut nodes = Vec::new();
+    eventually("ls shows the crowd, and the true one among it", || {
+        let ls = alice.ls()["nodes"].take();
+        nodes = ls.as_array().unwrap().clone();
+        let wells: Vec<&Value> = nodes.iter().filter(|node| node["name"] == "well").collect();
+        let has_answered = wells.first().is_some_and(|well| !well["services"].is_null());
+        nodes.len() > 100 && wells.len() > 1 && has_answered
+    });
+    assert!(nodes.len() < 2500, "{}", nodes.len());
+    let wells: Vec<&Value> = nodes.iter().filter(|node| node["name"] == "well").collect();
     assert_eq!(
         (&wells[0]["identity"], &wells[0]["state"]),
-        (&well.identity().into(), &"pinned".into())
+        (&victim.as_str().into(), &"pinned".into())
     );
-    assert!(!wells[0]["services"].is_null(), "the true one answered: {}", wells[0]);
-    assert!(wells.len() > 1 && wells[1..].iter().all(|node| node["state"] == "conflicting"));
-    for trap in ["loop", "none", "group"] {
-        assert_eq!(named(trap), Vec::<Value>::new());
-    }
+    assert!(wells[1..].iter().all(|node| node["state"] == "conflicting"), "{wells:?}");
+    let traps = ["loop", "none", "group"];
+    assert!(nodes.iter().all(|node| traps.iter().all(|trap| node["name"] != *trap)));
+    eventually("ls explains", || {
+        let ran = alice.run("ls");
+        assert!(!ran.stdout.contains('\u{1b}') && !ran.stderr.contains('\u{1b}'));
+        ran.code == 0 && ran.stderr.contains("conflict: `well` stands for")
+    });
 
-    // The pinned node is used as if nothing were the matter, and nobody was called who is not pinned.
+    // The pinned node is used as if nothing were the matter. It has taken no harm, and ends as ever.
     alice.run("run well/clock").ok();
-    alice.run("query stranger").denied("");
-    assert_eq!(hostile.end(), 0, "nobody connected to the hostile host");
-
-    // The node has taken no harm, and ends as ever.
-    eventually("alice sees it again", || alice.sees(&well.identity())["away"] == false);
+    heard(|| alice.run("query stranger")).denied("--accept-new");
     well.home.run("stop").ok();
     assert!(node.0.wait().unwrap().success());
+
+    // Who looks for it now is lured to whoever announces its key, and does not say who he is.
+    eventually("alice is lured", || {
+        alice.run("query well").fails(122, "unreachable");
+        hostile.told.lock().unwrap().iter().any(|first| !first.is_empty())
+    });
+    let (calls, told) = hostile.end();
+    assert_eq!(calls, 0, "nobody called who announces no pinned key");
+    let alice: Identity = alice.identity().parse().unwrap();
+    for first in told.iter().filter(|first| first.len() > 5) {
+        // A handshake record that begins with a ClientHello (RFC 8446 sections 5.1 and 4), and nothing behind it.
+        assert_eq!((first[0], first[5]), (22, 1));
+        assert!(first.len() - 5 <= usize::from(u16::from_be_bytes([first[3], first[4]])));
+        assert!(!first.windows(32).any(|bytes| bytes == alice.as_bytes()));
+    }
 }
 
 /// What makes avahi run beside whatever this machine runs: a `/run` of its own.

@@ -1,32 +1,33 @@
 //! Announcing a node.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use levada_core::{Identity, MAX_NAME, check_name};
-use mdns_sd::{IfKind, Metrics, ServiceDaemon, ServiceInfo};
+use levada_core::{Identity, check_name};
+use mdns_sd::{IfKind, Metrics, ServiceDaemon};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::{DiscoveryError, SERVICE, multicast, txt};
+use crate::records::{interfaces, ports, service};
+use crate::{DiscoveryError, multicast};
 
 /// How often interfaces that come and go are looked for, in seconds.
 const INTERFACES: u32 = 1;
 /// How often the thread that announces is looked after.
-const WATCH: Duration = Duration::from_secs(10);
-/// How long it may take to answer. One that takes longer is busy, not dead.
+const WATCH: Duration = Duration::from_secs(2);
+/// How long it may take to answer. One that takes longer is busy, not dead: it reads whatever comes before it
+/// listens to us.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Records of others that it may have gathered. It asks for none, so they are somebody's mischief.
-const MOST_RECORDS: i64 = 4096;
+/// Records of others, and times to look at them again, that it may have gathered. It asks for no records, but
+/// mdns-sd keeps those of packets in which no PTR record says whom they are for.
+const MOST_GATHERED: i64 = 4096;
+/// How long one thread announces: not all that it may gather can be counted.
+const FRESH: Duration = Duration::from_secs(600);
 /// A goodbye is said twice, this long apart, in case the first is lost.
 const TWICE: Duration = Duration::from_millis(150);
 /// How long all goodbyes may take.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Characters of the key in the name of an announcement, and in that of its host.
-const KEY_IN_INSTANCE: usize = 8;
-const KEY_IN_HOST: usize = 16;
 
 /// What a node announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,49 +68,48 @@ impl Announcer {
     }
 }
 
-/// Announces until it is told to stop; a thread that died or was made to swell is replaced.
+/// Announces until it is told to stop; a thread that has ended, was made to swell or is old is replaced.
 async fn keep(
     announcement: Announcement,
     responder: Responder,
     mut stopped: oneshot::Receiver<()>,
 ) {
-    let mut responder = Some(responder);
+    let (mut responder, mut replaced) = (responder, None::<Responder>);
     loop {
         let watch = async {
             sleep(WATCH).await;
-            match &responder {
-                Some(responder) => responder.is_well().await,
-                None => false,
-            }
+            responder.is_well().await
         };
-        tokio::select! {
+        let is_well = tokio::select! {
             _ = &mut stopped => break,
-            is_well = watch => if is_well {
-                continue;
-            },
+            is_well = watch => is_well,
+        };
+        // Only now, when its successor has been heard: nobody is to miss the node.
+        if let Some(replaced) = replaced.take() {
+            replaced.fall_silent();
         }
-        // The old one goes first: its goodbye must not be heard after the new one's announcement.
-        responder = None;
+        if is_well {
+            continue;
+        }
         match Responder::start(&announcement) {
-            Ok(new) => responder = Some(new),
-            Err(error) => tracing::warn!(%error, "this node is not announced for the moment"),
+            Ok(new) => replaced = Some(std::mem::replace(&mut responder, new)),
+            Err(error) => tracing::warn!(%error, "this node may not be announced for the moment"),
         }
     }
-    if let Some(responder) = responder {
-        responder.goodbye().await;
-    }
+    responder.goodbye().await;
 }
 
 /// The thread that answers questions about the node.
 struct Responder {
     daemon: ServiceDaemon,
     instances: Vec<String>,
+    since: Instant,
 }
 
 impl Responder {
     fn start(announcement: &Announcement) -> Result<Self, DiscoveryError> {
         let daemon = ServiceDaemon::new()?;
-        let mut responder = Self { daemon, instances: Vec::new() };
+        let mut responder = Self { daemon, instances: Vec::new(), since: Instant::now() };
         let daemon = &responder.daemon;
         daemon.set_ip_check_interval(INTERFACES)?;
         let ports = ports(&announcement.listening);
@@ -128,18 +128,31 @@ impl Responder {
         Ok(responder)
     }
 
-    /// Whether the thread lives, and has not gathered what it does not need.
+    /// Whether the thread lives, is not old, and has not gathered what it does not need.
     async fn is_well(&self) -> bool {
+        if self.since.elapsed() > FRESH {
+            return false;
+        }
         let answer = match self.daemon.get_metrics() {
             Ok(answer) => answer,
             Err(mdns_sd::Error::Again) => return true,
             Err(_) => return false,
         };
         match timeout(PATIENCE, answer.recv_async()).await {
-            Ok(Ok(metrics)) => gathered(&metrics) <= MOST_RECORDS,
+            Ok(Ok(metrics)) => gathered(&metrics) <= MOST_GATHERED,
             Ok(Err(_)) => false,
-            Err(_) => true,
+            Err(_) => {
+                tracing::warn!(
+                    "multicast DNS is flooded: this node may not be found, and may need more memory"
+                );
+                true
+            }
         }
+    }
+
+    /// Ends without a goodbye: on no interface, there is nobody to say it to.
+    fn fall_silent(self) {
+        let _ = self.daemon.disable_interface(IfKind::All);
     }
 
     async fn goodbye(&self) {
@@ -160,160 +173,44 @@ impl Drop for Responder {
 }
 
 fn gathered(metrics: &Metrics) -> i64 {
-    metrics.iter().filter(|(name, _)| name.starts_with("cached-")).map(|(_, count)| count).sum()
-}
-
-/// Where a node listens with one port.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Bound {
-    every_v4: bool,
-    every_v6: bool,
-    addresses: Vec<IpAddr>,
-}
-
-impl Bound {
-    fn is_open_ended(&self) -> bool {
-        self.every_v4 || self.every_v6
-    }
-
-    /// The interfaces, or single addresses of them, that an open-ended announcement takes addresses from.
-    fn sources(&self) -> Vec<IfKind> {
-        let every = [(self.every_v4, IfKind::IPv4), (self.every_v6, IfKind::IPv6)];
-        let every = every.into_iter().filter_map(|(is_so, kind)| is_so.then_some(kind));
-        every.chain(self.addresses.iter().map(|address| IfKind::Addr(*address))).collect()
-    }
-}
-
-fn ports(listening: &[SocketAddr]) -> BTreeMap<u16, Bound> {
-    let mut ports: BTreeMap<u16, Bound> = BTreeMap::new();
-    for address in listening {
-        let bound = ports.entry(address.port()).or_default();
-        match address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => bound.every_v4 = true,
-            // A node that listens on every address of IPv6 does so on those of IPv4.
-            IpAddr::V6(ip) if ip.is_unspecified() => {
-                (bound.every_v4, bound.every_v6) = (true, true)
-            }
-            ip => bound.addresses.push(ip),
-        }
-    }
-    ports
-}
-
-/// The interfaces that are needed at all; `None` for all. What is bound to loopback is told to nobody else.
-fn interfaces(ports: &BTreeMap<u16, Bound>) -> Option<Vec<IfKind>> {
-    if ports.values().any(Bound::is_open_ended) {
-        return None;
-    }
-    let addresses = ports.values().flat_map(|bound| &bound.addresses);
-    let kinds = addresses.map(|address| match address {
-        IpAddr::V4(ip) if ip.is_loopback() => IfKind::LoopbackV4,
-        IpAddr::V6(ip) if ip.is_loopback() => IfKind::LoopbackV6,
-        ip => IfKind::Addr(*ip),
-    });
-    Some(kinds.collect())
-}
-
-/// The announcement of one port; `place` is its place among the ports. Host and announcement are called by
-/// the key, so neither is like another's on this machine or elsewhere; and each port has a host of its own,
-/// because an address may belong to one port alone.
-fn service(
-    announcement: &Announcement,
-    place: usize,
-    port: u16,
-    bound: &Bound,
-) -> Result<ServiceInfo, DiscoveryError> {
-    let Announcement { name, identity, .. } = announcement;
-    let key = identity.to_string();
-    let key = key.strip_prefix("lv").unwrap_or(&key);
-    let nth = if place > 0 { format!("-{port}") } else { String::new() };
-    let host = format!("levada-{}{nth}.local.", &key[..KEY_IN_HOST.min(key.len())]);
-    let instance = instance(name, &format!("-{}{nth}", &key[..KEY_IN_INSTANCE.min(key.len())]));
-    let entries = txt::encode(name, identity);
-    let auto = bound.is_open_ended();
-    let fixed: &[IpAddr] = if auto { &[] } else { &bound.addresses };
-    let service = ServiceInfo::new(SERVICE, &instance, &host, fixed, port, &entries[..])?;
-    if !auto {
-        return Ok(service);
-    }
-    let mut service = service.enable_addr_auto();
-    service.set_interfaces(bound.sources());
-    Ok(service)
-}
-
-/// The node's name, shortened where the label (63 bytes, RFC 1035 section 2.3.4) would be too long, and the
-/// suffix. Dots would have to be escaped, and the plain name stands in the TXT record.
-fn instance(name: &str, suffix: &str) -> String {
-    let room = MAX_NAME.saturating_sub(suffix.len());
-    let plain = name.chars().map(|c| if c == '.' { '-' } else { c });
-    plain.take(room).collect::<String>() + suffix
+    let counted = |name: &str| name.starts_with("cached-") || name == "timer";
+    metrics.iter().filter(|(name, _)| counted(name)).map(|(_, count)| count).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
+    use std::net::Ipv4Addr;
 
-    fn announcement(listening: &[&str]) -> Announcement {
+    fn announcement(name: &str) -> Announcement {
         Announcement {
-            name: "well.home".into(),
+            name: name.into(),
             identity: Identity::from_bytes([7; 32]),
-            listening: listening.iter().map(|text| text.parse().unwrap()).collect(),
+            listening: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 7))],
         }
     }
 
-    fn services(listening: &[&str]) -> Vec<ServiceInfo> {
-        let announcement = announcement(listening);
-        let ports = ports(&announcement.listening);
-        let each = ports.iter().enumerate();
-        each.map(|(place, (port, bound))| service(&announcement, place, *port, bound).unwrap())
-            .collect()
-    }
-
-    #[test]
-    fn name_and_beginning_of_the_key_make_the_instance() {
-        let key = Identity::from_bytes([7; 32]).to_string();
-        let services = services(&["127.0.0.1:7", "127.0.0.1:9"]);
-        let names: Vec<&str> = services.iter().map(ServiceInfo::get_fullname).collect();
-        let first = format!("well-home-{}", &key[2..10]);
-        assert_eq!(names[0], format!("{first}.{SERVICE}"));
-        assert_eq!(names[1], format!("{first}-9.{SERVICE}"));
-        assert_eq!(services[0].get_hostname(), format!("levada-{}.local.", &key[2..18]));
-        assert_eq!(services[1].get_hostname(), format!("levada-{}-9.local.", &key[2..18]));
-        let long = instance(&"a".repeat(63), "-abcdefgh-65535");
-        assert_eq!(long.len(), 63);
-        assert!(long.ends_with("a-abcdefgh-65535"));
-    }
-
-    #[test]
-    fn only_addresses_that_are_listened_on_are_announced() {
-        let fixed = &services(&["127.0.0.1:7", "192.0.2.1:7"])[0];
-        assert!(!fixed.is_addr_auto());
-        let mut addresses: Vec<String> =
-            fixed.get_addresses().iter().map(ToString::to_string).collect();
-        addresses.sort();
-        assert_eq!(addresses, ["127.0.0.1", "192.0.2.1"]);
-        for every in ["0.0.0.0:7", "[::]:7"] {
-            let service = &services(&[every])[0];
-            assert!(service.is_addr_auto() && service.get_addresses().is_empty(), "{every}");
-        }
-        let bound = ports(&announcement(&["0.0.0.0:7"]).listening);
-        assert_eq!((bound[&7].every_v4, bound[&7].every_v6), (true, false));
-        let bound = ports(&announcement(&["[::]:7"]).listening);
-        assert_eq!((bound[&7].every_v4, bound[&7].every_v6), (true, true));
-    }
-
-    #[test]
-    fn what_is_bound_to_loopback_is_told_to_nobody_else() {
-        let few = |listening: &[&str]| interfaces(&ports(&announcement(listening).listening));
-        assert!(matches!(few(&["127.0.0.1:7"]).unwrap()[..], [IfKind::LoopbackV4]));
-        assert!(matches!(few(&["[::1]:7"]).unwrap()[..], [IfKind::LoopbackV6]));
-        assert!(matches!(few(&["192.0.2.1:7"]).unwrap()[..], [IfKind::Addr(_)]));
-        assert!(few(&["127.0.0.1:7", "0.0.0.0:9"]).is_none());
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_was_made_to_swell_is_replaced() {
+        let responder = Responder::start(&announcement("well")).unwrap();
+        let voice = testing::Voice::new(Ipv4Addr::LOCALHOST).unwrap();
+        let swell = async {
+            let mut number = 0;
+            while responder.is_well().await {
+                for _ in 0..500 {
+                    voice.say(&testing::stray(number)).unwrap();
+                    number += 1;
+                }
+            }
+        };
+        timeout(Duration::from_secs(60), swell).await.unwrap();
+        assert!(Responder::start(&announcement("well")).unwrap().is_well().await);
     }
 
     #[tokio::test]
     async fn what_is_no_name_is_not_announced() {
-        let wrong = Announcement { name: "a b".into(), ..announcement(&["127.0.0.1:7"]) };
-        assert!(matches!(Announcer::start(wrong), Err(DiscoveryError::Name(_))));
+        let wrong = Announcer::start(announcement("a b"));
+        assert!(matches!(wrong, Err(DiscoveryError::Name(_))));
     }
 }

@@ -10,6 +10,7 @@ mod browse;
 mod error;
 mod multicast;
 mod neighbour;
+mod records;
 pub mod testing;
 mod txt;
 

@@ -51,6 +51,14 @@ impl Claim {
     }
 }
 
+/// A response that nobody asked for, with the address of a host that nobody knows: a different one for each number.
+pub fn stray(number: u32) -> Vec<u8> {
+    let host = name([format!("stray-{number}").as_bytes(), b"local"]);
+    let mut packet = vec![0, 0, 0x84, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    packet.extend(record(&host, 1, OWN, vec![192, 0, 2, 1]));
+    packet
+}
+
 /// The Internet's class, and the same with the bit that says that others are to forget what they knew.
 const SHARED: u16 = 1;
 const OWN: u16 = 0x8001;

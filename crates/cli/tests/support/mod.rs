@@ -284,3 +284,17 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// Runs a command until it did not miss who was announced: on a machine under load, an answer may come after
+/// the question was given up.
+#[track_caller]
+pub fn heard(mut run: impl FnMut() -> Ran) -> Ran {
+    let mut last = None;
+    eventually("the announcement is heard", || {
+        let ran = run();
+        let missed = ran.stderr.contains("is not announced on this network");
+        last = Some(ran);
+        !missed
+    });
+    last.unwrap()
+}
