@@ -96,6 +96,7 @@ pub fn serve(far: Far, address: SocketAddr, meter: &Meter) -> anyhow::Result<()>
             name: Some("echo".into()),
             listen: vec![SocketAddr::new(address.ip(), 0)],
             http: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            no_announce: true,
             ..Overrides::default()
         };
         let announce = |announced: &Announcement| {

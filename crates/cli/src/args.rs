@@ -2,8 +2,8 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::{
-    backup, completions, connect, doctor, grant, id, inspect, invite, join, man, query, request,
-    restore, revoke, run, sessions, status, stop, terminate, up,
+    backup, completions, connect, doctor, grant, id, inspect, invite, join, ls, man, peers, query,
+    request, restore, revoke, run, sessions, status, stop, terminate, up,
 };
 use clap::builder::Styles;
 use clap::{Parser, Subcommand};
@@ -21,6 +21,7 @@ use std::future::Future;
     after_help = "Examples:
   levada up                         run a node that offers services
   levada invite                     let somebody in: prints what they type
+  levada ls                         see who is on this network
   levada run alpha/clock            use a service of the node known here as `alpha`
 
 Exit codes: 0 done, 1 the answer is no, 2 usage, 120 local error, 121 denied, 122 unreachable,
@@ -36,6 +37,8 @@ pub struct Arguments {
 enum Verb {
     Id(id::Arguments),
     Up(up::Arguments),
+    Ls(ls::Arguments),
+    Peers(peers::Arguments),
     Query(query::Arguments),
     Request(request::Arguments),
     Grant(grant::Arguments),
@@ -62,6 +65,8 @@ impl Arguments {
         match self.verb {
             Verb::Id(arguments) => wait(id::run(arguments)),
             Verb::Up(arguments) => wait(up::run(arguments)),
+            Verb::Ls(arguments) => wait(ls::run(arguments)),
+            Verb::Peers(arguments) => peers::run(arguments),
             Verb::Query(arguments) => wait(query::run(arguments)),
             Verb::Request(arguments) => wait(request::run(arguments)),
             Verb::Grant(arguments) => grant::run(arguments),
@@ -113,5 +118,20 @@ mod tests {
             assert!(help.contains("Example"), "{name}: {help}");
             assert!(help.contains(&format!("levada {name}")), "{name}: {help}");
         }
+    }
+
+    #[test]
+    fn every_verb_that_names_a_node_can_accept_a_new_one() {
+        let command = Arguments::command();
+        let mut count = 0;
+        for verb in command.get_subcommands() {
+            let mut names = verb.get_arguments().flat_map(|one| one.get_value_names()).flatten();
+            if names.any(|name| name.starts_with("NODE")) {
+                let accepts = verb.get_arguments().any(|one| one.get_id() == "accept_new");
+                assert!(accepts, "{}", verb.get_name());
+                count += 1;
+            }
+        }
+        assert!(count >= 3);
     }
 }

@@ -59,6 +59,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let mut checks = vec![checks::home(&home), checks::key(&home), checks::config(&config), check];
     let config = config.unwrap_or_default();
     checks.extend(checks::ports(&config, &node));
+    checks.push(checks::multicast(&config, &node).await);
     checks.push(checks::open_files());
     checks.push(checks::clock(&home, &node));
     checks.push(checks::node_database(&home, &node).await);

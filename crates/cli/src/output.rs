@@ -91,9 +91,14 @@ pub fn time(time: UnixTime) -> String {
         .unwrap_or_else(|| format!("{} seconds after 1970", time.0))
 }
 
+/// Whether somebody is there to answer a question.
+pub fn is_attended() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
 /// Asks a yes-or-no question; `None` if nobody is there to answer.
 pub fn ask(question: &str) -> Option<bool> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !is_attended() {
         return None;
     }
     let _ = write!(io::stderr().lock(), "{question} [y/N] ");

@@ -1,6 +1,7 @@
 //! `levada query`: what a node offers.
 
 use crate::failure::{Failure, Outcome};
+use crate::names::Names;
 use crate::output::{self, plain};
 use crate::place::NodeOrPlace;
 use clap::Args;
@@ -15,9 +16,13 @@ use serde_json::{Value, json};
   levada query alpha/exec
   levada query alpha --json")]
 pub struct Arguments {
-    /// NODE is a nickname, or IDENTITY@host:port; without /SERVICE, all of its services
+    /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port; without /SERVICE,
+    /// all of its services
     #[arg(value_name = "NODE/SERVICE")]
     place: NodeOrPlace,
+
+    #[command(flatten)]
+    names: Names,
 
     /// Print one JSON object
     #[arg(long)]
@@ -26,7 +31,7 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let client = Client::new(&Home::open()?)?;
-    let target = client.resolve(&arguments.place.node)?;
+    let target = arguments.names.resolve(&client, &arguments.place.node).await?;
     let services = client.query(&target, arguments.place.service.as_deref()).await?;
     client.close();
     if arguments.json {
@@ -43,7 +48,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
     Ok(0)
 }
 
-fn describe(service: &Service) -> Value {
+/// A service as `--json` shows it.
+pub fn describe(service: &Service) -> Value {
     let parameters = service.parameters.iter();
     let parameters = parameters.map(|one| json!({ "key": one.key, "meaning": one.meaning }));
     json!({

@@ -1,6 +1,7 @@
 //! `levada request`: ask for a session, and get a capability for it.
 
 use crate::failure::Outcome;
+use crate::names::Names;
 use crate::output;
 use crate::parameters::Parameters;
 use crate::place::Place;
@@ -18,7 +19,7 @@ use std::time::Duration;
   levada request alpha/exec --for lv… --expires 7d --uses 10 -- date -u
   levada request alpha/exec -- cat > cat.cap; levada connect @cat.cap")]
 pub struct Arguments {
-    /// NODE is a nickname, or IDENTITY@host:port
+    /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
     #[arg(value_name = "NODE/SERVICE")]
     place: Place,
 
@@ -39,6 +40,9 @@ pub struct Arguments {
     framing: Option<Framing>,
 
     #[command(flatten)]
+    names: Names,
+
+    #[command(flatten)]
     parameters: Parameters,
 }
 
@@ -52,7 +56,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
         framing: arguments.framing,
     };
     let client = Client::new(&Home::open()?)?;
-    let target = client.resolve(&arguments.place.node)?;
+    let target = arguments.names.resolve(&client, &arguments.place.node).await?;
     let capability = client.request(&target, spec).await?;
     client.close();
     output::data(capability.to_text().as_str())?;

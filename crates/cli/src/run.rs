@@ -2,6 +2,7 @@
 
 use crate::attach;
 use crate::failure::Outcome;
+use crate::names::Names;
 use crate::parameters::Parameters;
 use crate::place::Place;
 use clap::Args;
@@ -18,13 +19,16 @@ use levada_node::home::Home;
   levada run alpha/exec -- uname -a
   levada run alpha/exec --pty -- top")]
 pub struct Arguments {
-    /// NODE is a nickname, or IDENTITY@host:port
+    /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
     #[arg(value_name = "NODE/SERVICE")]
     place: Place,
 
     /// How messages become records: auto, or block:N with N from 64 to 4096
     #[arg(long)]
     framing: Option<Framing>,
+
+    #[command(flatten)]
+    names: Names,
 
     #[command(flatten)]
     parameters: Parameters,
@@ -39,7 +43,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
         ..RequestSpec::default()
     };
     let client = Client::new(&Home::open()?)?;
-    let target = client.resolve(&arguments.place.node)?;
+    let target = arguments.names.resolve(&client, &arguments.place.node).await?;
     let capability = client.request(&target, spec).await?;
     attach::start(&client, &capability).await
 }

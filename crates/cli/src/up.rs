@@ -44,6 +44,10 @@ pub struct Arguments {
     /// Also offer `exec` of uname, date and cat
     #[arg(long)]
     demo: bool,
+
+    /// Do not tell neighbours of this node: they need IDENTITY@host:port then
+    #[arg(long)]
+    no_announce: bool,
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
@@ -57,6 +61,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
         allow: arguments.allow,
         services: absolute(arguments.service)?,
         demo: arguments.demo,
+        no_announce: arguments.no_announce,
     };
     running::up(&home, &overrides, announce).await?;
     Ok(0)

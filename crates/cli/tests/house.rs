@@ -13,9 +13,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("channel", &["core"]),
     ("link", &["core"]),
     ("session", &["core", "channel", "link"]),
+    ("discovery", &["core"]),
     ("services", &["core", "capability", "session"]),
-    ("node", &["core", "capability", "channel", "link", "session", "services"]),
-    ("cli", &["core", "capability", "channel", "link", "session", "services", "node"]),
+    ("node", &["core", "capability", "channel", "link", "session", "discovery", "services"]),
+    ("cli", &["core", "capability", "channel", "link", "session", "discovery", "services", "node"]),
     // Tests only: nothing may import it but as a dev-dependency.
     ("faultfs", &[]),
     // Experiments may import anything; nothing imports them.

@@ -24,6 +24,8 @@ fn every_verb_that_reads_prints_one_object_with_its_schema() {
         "id",
         "query well",
         "query well/clock",
+        "ls",
+        "peers ls",
         "status",
         "sessions",
         "sessions --log",
@@ -123,9 +125,17 @@ fn databases_of_a_newer_version_are_refused_and_stay_as_they_are() {
 fn a_reader_that_has_left_is_no_error() {
     let home = Home::new();
     let _node = home.up("--name well");
-    for line in
-        ["id", "id --json", "status", "sessions", "query well", "completions bash", "man", "--help"]
-    {
+    for line in [
+        "id",
+        "id --json",
+        "status",
+        "sessions",
+        "query well",
+        "peers ls",
+        "completions bash",
+        "man",
+        "--help",
+    ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = home.command(line.split_whitespace());

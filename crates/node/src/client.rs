@@ -3,7 +3,9 @@
 
 mod dial;
 mod error;
+mod list;
 mod operations;
+mod reach;
 mod resolve;
 mod succession;
 
@@ -19,7 +21,8 @@ use crate::known::Known;
 use levada_capability::SessionId;
 
 pub use error::ClientError;
-pub use resolve::{DEFAULT_PORT, Target};
+pub use list::{Listed, Listing, Standing};
+pub use resolve::{DEFAULT_PORT, Stranger, Target, Verdict};
 
 /// The client side of this home: its key, its pins, and one shared connection to each node.
 pub struct Client {

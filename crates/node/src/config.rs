@@ -16,7 +16,8 @@ use thiserror::Error;
 use reader::{Section, Value};
 
 pub use duration::{DurationError, format_duration, parse_duration};
-pub use service::{ServiceSource, check_name};
+pub use levada_core::check_name;
+pub use service::ServiceSource;
 
 /// The longest configuration or service file, in bytes.
 pub const MAX_FILE: u64 = 1024 * 1024;
@@ -122,6 +123,8 @@ pub struct Config {
     pub listen: Option<Vec<SocketAddr>>,
     /// Where the HTTP port is.
     pub http: Http,
+    /// Whether neighbours learn of the node by multicast DNS.
+    pub announce: bool,
     /// Who may request.
     pub allow: Vec<Allow>,
     /// Who may not even finish the handshake.
@@ -144,6 +147,7 @@ impl Default for Config {
             name: None,
             listen: None,
             http: Http::default(),
+            announce: true,
             allow: Vec::new(),
             block: Vec::new(),
             limits: Limits::default(),
@@ -193,6 +197,9 @@ impl Config {
             "name" => self.name = Some(service::name(value)?),
             "listen" => self.listen = Some(listen(value)?),
             "http" => self.http = http(value)?,
+            "announce" => {
+                self.announce = value.as_bool().ok_or_else(|| value.not("true or false"))?
+            }
             "allow" => self.allow = value.each(allow)?,
             "block" => self.block = value.each(identity)?,
             "limits" => self.limits = limits(&value.section()?)?,
@@ -210,10 +217,11 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "name",
     "listen",
     "http",
+    "announce",
     "allow",
     "block",
     "limits",

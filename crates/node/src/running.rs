@@ -1,5 +1,6 @@
 //! A running node: put together from a home and its configuration, serving until it is stopped.
 
+mod announcer;
 mod assemble;
 mod listen;
 mod policy;
@@ -48,6 +49,8 @@ pub struct Overrides {
     pub services: Vec<PathBuf>,
     /// Also offer `exec` of a few harmless commands.
     pub demo: bool,
+    /// Do not announce the node, whatever the configuration says.
+    pub no_announce: bool,
 }
 
 /// What a node says of itself once it is ready.

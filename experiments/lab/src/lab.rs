@@ -25,6 +25,8 @@ pub struct Lab {
     settings: Vec<(String, String)>,
     nodes: Vec<Node>,
     joints: Vec<Joint>,
+    /// How many segments there are.
+    pub(crate) segments: usize,
     routes: Routes,
     /// When the measures were last reset.
     since: Since,
@@ -54,6 +56,7 @@ impl Lab {
             settings,
             nodes: Vec::new(),
             joints: Vec::new(),
+            segments: 0,
             routes: Routes::default(),
             since: Since { processors: Processors::now()?, overflowed: 0 },
         })
@@ -198,7 +201,7 @@ impl Lab {
         Ok(Emulated { number, orders: emulator.orders().clone() })
     }
 
-    fn check(&self, a: &Node, b: &Node) -> Result<(), LabError> {
+    pub(crate) fn check(&self, a: &Node, b: &Node) -> Result<(), LabError> {
         if let Some(other) =
             [a, b].into_iter().find(|node| self.nodes.get(node.index()) != Some(*node))
         {

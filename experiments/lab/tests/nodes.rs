@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
 
 use levada_lab::{Backend, Change, Lab, LabError, Link, Options};
 
@@ -40,6 +41,38 @@ fn every_node_of_a_chain_reaches_every_other() {
             assert_eq!(listener.accept().unwrap().1.ip(), from.address());
         }
     }
+}
+
+#[test]
+fn what_is_sent_to_all_of_a_segment_reaches_all() {
+    const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
+    let mut lab = Lab::new(Options::default()).unwrap();
+    let nodes = ["a", "b", "c"].map(|name| lab.node(name).unwrap());
+    let outsider = lab.node("d").unwrap();
+    let segment = lab.segment(&nodes.each_ref()).unwrap();
+    assert_eq!(segment.address(&outsider), None);
+    let addresses = nodes.each_ref().map(|node| segment.address(node).unwrap());
+    let sockets = nodes.each_ref().map(|node| {
+        let std::net::IpAddr::V4(own) = segment.address(node).unwrap() else { panic!() };
+        let socket = node.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 4747))).unwrap().unwrap();
+        node.run(|| socket.join_multicast_v4(&GROUP, &own)).unwrap().unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket
+    });
+    let speaker = nodes[0].run(|| UdpSocket::bind((addresses[0], 0))).unwrap().unwrap();
+    speaker.send_to(b"all", (GROUP, 4747)).unwrap();
+    for socket in &sockets[1..] {
+        let mut packet = [0; 8];
+        let (length, from) = socket.recv_from(&mut packet).unwrap();
+        assert_eq!((&packet[..length], from.ip()), (&b"all"[..], addresses[0]));
+    }
+    let listener = nodes[2].run(|| TcpListener::bind((addresses[2], 0))).unwrap().unwrap();
+    let at = listener.local_addr().unwrap();
+    nodes[1].run(|| TcpStream::connect(at)).unwrap().unwrap();
+    assert_eq!(listener.accept().unwrap().1.ip(), addresses[1]);
+    assert!(outsider.run(|| TcpStream::connect(at)).unwrap().is_err());
+    let stranger = Lab::new(Options::default()).unwrap().node("stranger").unwrap();
+    assert!(matches!(lab.segment(&[&stranger]), Err(LabError::Invalid(_))));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::Node;
 use super::report::Check;
 use crate::output;
-use levada_core::{Clock, SystemClock, UnixTime};
+use levada_core::{Clock, Identity, SystemClock, UnixTime};
 use levada_node::config::{Config, ConfigError, Http};
 use levada_node::control::{self, Request};
 use levada_node::home::Home;
@@ -97,6 +97,45 @@ fn port(address: SocketAddr, configured: bool) -> Check {
             Check::wrong("ports", text, remedy)
         }
         _ => Check::wrong("ports", text, "give an address of this machine, and a port you may use"),
+    }
+}
+
+/// Nodes can be found by name here, and so is ours.
+pub async fn multicast(config: &Config, node: &Node) -> Check {
+    let name = "multicast";
+    let usable = match levada_discovery::usable() {
+        Ok(usable) => usable,
+        Err(error) => {
+            let remedy = "none is needed by those who write IDENTITY@host:port";
+            return Check::note(name, error, remedy);
+        }
+    };
+    let names: Vec<&str> = usable.iter().map(|interface| interface.name.as_str()).collect();
+    let names = names.join(", ");
+    if config.announce && is_deaf(node).await {
+        let text = format!("the node does not hear its own announcement on {names}");
+        let remedy = "wait if it has just started; else look for --no-announce, or for a \
+                      firewall that drops UDP port 5353";
+        return Check::note(name, text, remedy);
+    }
+    if usable.iter().all(|interface| interface.is_loopback) {
+        let remedy = "join nodes of other machines by invitation, or write IDENTITY@host:port";
+        return Check::note(
+            name,
+            format!("names are found on this machine only ({names})"),
+            remedy,
+        );
+    }
+    Check::fine(name, format!("names are announced and found on {names}"))
+}
+
+/// Whether our node runs and cannot be found.
+async fn is_deaf(node: &Node) -> bool {
+    let Node::Runs(status) = node else { return false };
+    let identity = status["identity"].as_str().and_then(|text| text.parse::<Identity>().ok());
+    match identity {
+        Some(identity) => !matches!(levada_discovery::find(&identity).await, Ok(Some(_))),
+        None => false,
     }
 }
 

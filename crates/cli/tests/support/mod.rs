@@ -117,6 +117,13 @@ impl Home {
         serde_json::from_str(&self.run(&format!("{line} --json")).ok()).unwrap()
     }
 
+    /// What `levada ls` says of a key: `null` if it does not show it.
+    pub fn sees(&self, identity: &str) -> Value {
+        let nodes = self.json("ls")["nodes"].take();
+        let mut nodes = nodes.as_array().unwrap().clone().into_iter();
+        nodes.find(|node| node["identity"] == identity).unwrap_or(Value::Null)
+    }
+
     pub fn identity(&self) -> String {
         self.run("id").ok()
     }
@@ -263,6 +270,11 @@ pub fn own_loopback() -> String {
     format!("127.{high}.{low}.{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// A name that no other test gives to a node: all of them announce themselves on the same loopback.
+pub fn own_name(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
 /// Waits until `holds`, or says what did not come.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
@@ -271,4 +283,18 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "did not come: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Runs a command until it did not miss who was announced: on a machine under load, an answer may come after
+/// the question was given up.
+#[track_caller]
+pub fn heard(mut run: impl FnMut() -> Ran) -> Ran {
+    let mut last = None;
+    eventually("the announcement is heard", || {
+        let ran = run();
+        let missed = ran.stderr.contains("is not announced on this network");
+        last = Some(ran);
+        !missed
+    });
+    last.unwrap()
 }

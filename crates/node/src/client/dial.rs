@@ -24,7 +24,7 @@ impl Client {
     /// A connection to `target` with `framing`: the shared one if it is `auto` and alive, a new one otherwise.
     ///
     /// # Errors
-    /// [`ClientError::Unreachable`] if no address answers; [`ClientError::Denied`] if only another key does.
+    /// [`ClientError::Unreachable`] if no address answers; [`ClientError::OtherKey`] if only another key does.
     pub async fn connection(
         &self,
         target: &Target,

@@ -24,6 +24,9 @@ pub enum ClientError {
     /// Not permitted, by the node or by ourselves.
     #[error("denied: {0}")]
     Denied(String),
+    /// Somebody else answered: another key than the expected one. Nothing of ours was sent.
+    #[error("denied: {0}")]
+    OtherKey(String),
     /// Nobody answered.
     #[error("unreachable: {0}")]
     Unreachable(String),
@@ -39,10 +42,15 @@ impl ClientError {
             Self::No(_) => 1,
             Self::Usage(_) => 2,
             Self::Local(_) => 120,
-            Self::Denied(_) => 121,
+            Self::Denied(_) | Self::OtherKey(_) => 121,
             Self::Unreachable(_) => 122,
             Self::Protocol(_) => 123,
         }
+    }
+
+    /// Whether whom we want may be somewhere else: it was somebody else who answered, or nobody.
+    pub(super) fn may_have_moved(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::OtherKey(_) | Self::Protocol(_))
     }
 
     /// An error of this machine.
@@ -93,7 +101,7 @@ impl From<SessionError> for ClientError {
         match error {
             SessionError::Link(_) => Self::Unreachable(error.to_string()),
             SessionError::WrongPeer { .. } => {
-                Self::Denied(format!("{error}; nothing was sent to it"))
+                Self::OtherKey(format!("{error}; nothing was sent to it"))
             }
             SessionError::ClosedByPeer { code, reason } if code == close_code(Reason::Denied) => {
                 Self::Denied(reason)

@@ -56,7 +56,9 @@ impl Client {
         let Answer::Granted(granted) = ask(&connection, Operation::Request(request)).await? else {
             return Err(unexpected());
         };
-        let addresses = target.addresses.clone();
+        // An address with a scope means something on this machine only.
+        let hints = target.addresses.iter().filter(|address| !address.contains('%'));
+        let addresses = hints.cloned().collect();
         let capability = Capability::from_granted(granted, spec.service, addresses)?;
         let holder = spec.holder.unwrap_or_else(|| self.identity());
         if capability.node() != connection.peer() || capability.holder() != holder {
@@ -75,13 +77,12 @@ impl Client {
     pub async fn connect(&self, capability: &Capability) -> Result<Running, ClientError> {
         let framing = framing_of(capability.params())?;
         self.remember(capability);
-        let target = self.target_of(capability)?;
         let class = if capability.params().value("pty").is_some() {
             Class::Interactive
         } else {
             Class::Bulk
         };
-        let mut connection = self.connection(&target, framing).await?;
+        let (mut connection, target) = self.reach(&self.target_of(capability)?, framing).await?;
         if class == Class::Bulk && framing == Framing::Auto && connection.streams() > 0 {
             // Bulk does not share with what runs already: a lost packet of one would hold up the other.
             connection = self.connection_of_its_own(&target, framing).await?;
@@ -141,7 +142,8 @@ impl Client {
         right: Right,
         operation: fn(wire::Presentation) -> Operation,
     ) -> Result<(), ClientError> {
-        let connection = self.connection(&self.target_of(capability)?, Framing::Auto).await?;
+        let target = self.target_of(capability)?;
+        let (connection, _) = self.reach(&target, Framing::Auto).await?;
         let presentation = present(&connection, capability, right)?;
         match ask(&connection, operation(presentation)).await? {
             Answer::Done(_) => Ok(()),

@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use levada_core::{NAME_RULE, check_name};
+
 use super::reader::{self, Place, Section, Value};
 use super::{ConfigError, read_file};
-
-const NAME: &str =
-    "a name of 1 to 63 letters, digits, `-`, `_` and `.`, which begins with none of `-` and `.`";
-const MAX_NAME: usize = 63;
 
 /// A service as it was written down, with the place for errors about it.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +78,7 @@ impl ServiceSource {
     }
 
     pub(super) fn read(section: &Section<'_>) -> Result<Self, ConfigError> {
-        let name = name(&section.required("name", NAME)?)?;
+        let name = name(&section.required("name", NAME_RULE)?)?;
         let kind = "the type of the service, such as \"exec\"";
         section.required("type", kind)?.text(kind)?;
         Ok(Self {
@@ -93,21 +91,9 @@ impl ServiceSource {
     }
 }
 
-/// Whether `text` can be the name of a node or service.
-///
-/// # Errors
-/// A text that says what a name is.
-pub fn check_name(text: &str) -> Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let fits = (1..=MAX_NAME).contains(&text.len())
-        && !text.starts_with(['-', '.'])
-        && text.chars().all(plain);
-    if fits { Ok(()) } else { Err(format!("it is not {NAME}")) }
-}
-
 pub(super) fn name(value: &Value<'_>) -> Result<String, ConfigError> {
-    let text = value.text(NAME)?;
-    check_name(text).map_err(|_| value.not(NAME))?;
+    let text = value.text(NAME_RULE)?;
+    check_name(text).map_err(|_| value.not(NAME_RULE))?;
     Ok(text.to_owned())
 }
 

@@ -21,6 +21,7 @@ fn a_full_configuration_is_read() {
 name = "alpha"
 listen = ["0.0.0.0:5382", "[::1]:9"]
 http = false
+announce = false
 allow = ["{0}", {{ identity = "{0}", services = ["echo"] }}]
 block = ["{0}"]
 session_expires = "10m"
@@ -48,6 +49,7 @@ type = "echo"
     assert_eq!(config.name.as_deref(), Some("alpha"));
     assert_eq!(config.listen.unwrap().len(), 2);
     assert_eq!(config.http, Http::Off);
+    assert!(!config.announce && Config::default().announce);
     assert_eq!(config.allow[0], Allow { identity: someone(), services: None });
     assert_eq!(config.allow[1].services, Some(vec!["echo".into()]));
     assert_eq!(config.block, [someone()]);
@@ -55,9 +57,9 @@ type = "echo"
     assert_eq!((config.limits.half_open, config.limits.sessions), (10, 5));
     assert_eq!(config.limits.connections, Limits::default().connections);
     assert_eq!(config.log_format, LogFormat::Json);
-    assert_eq!((config.services[0].name.as_str(), config.services[0].line), ("exec", 15));
+    assert_eq!((config.services[0].name.as_str(), config.services[0].line), ("exec", 16));
     assert_eq!(config.services[0].table["command"][0]["program"].as_str(), Some("uname"));
-    assert_eq!(config.services[1].line, 22);
+    assert_eq!(config.services[1].line, 23);
 }
 
 #[test]
@@ -72,6 +74,7 @@ fn errors_name_file_line_and_key_and_what_is_allowed() {
         "config.toml:1: key `http`: it is 80; allowed is an address and port such as \
          \"127.0.0.1:5383\", or false for no HTTP port",
     );
+    refused("announce = 1", "config.toml:1: key `announce`: it is 1; allowed is true or false");
     refused(
         "\n[limits]\nhalf_open = 0",
         "config.toml:3: key `limits.half_open`: it is 0; allowed is a whole number from 1 to 1000000",

@@ -29,6 +29,8 @@ pub(super) struct Assembled {
     pub(super) http: Option<TcpListener>,
     pub(super) overrides: Overrides,
     pub(super) announcement: Announcement,
+    /// Whether neighbours are to learn of the node.
+    pub(super) announced: bool,
 }
 
 pub(super) fn assemble(
@@ -83,6 +85,7 @@ pub(super) fn assemble(
         http,
         overrides: overrides.clone(),
         announcement,
+        announced: config.announce && !overrides.no_announce,
     })
 }
 

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::{control, http, server};
 
 use super::assemble::Assembled;
-use super::{Announcement, Ending, Node, Overrides, UpError};
+use super::{Announcement, Ending, Node, Overrides, UpError, announcer};
 
 /// How long running sessions may go on after a stop was asked for.
 const GRACE: Duration = Duration::from_secs(3);
@@ -29,7 +29,8 @@ pub(super) async fn serve(
     assembled: Assembled,
     announce: impl Fn(&Announcement),
 ) -> Result<Ending, UpError> {
-    let Assembled { node, listeners, http: http_listener, overrides, announcement } = assembled;
+    let Assembled { node, listeners, http: http_listener, overrides, mut announcement, announced } =
+        assembled;
     let mut signals = Signals::new()?;
     let control = control::bind(&node.home)?;
     let mut tasks = JoinSet::new();
@@ -41,6 +42,7 @@ pub(super) async fn serve(
     }
     tasks.spawn(control::serve(node.clone(), control));
     tasks.spawn(sweep(node.clone()));
+    let announcer = if announced { announcer::start(&node, &mut announcement.notes) } else { None };
     announce(&announcement);
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
     wait(&node, &mut signals, &overrides).await;
@@ -48,6 +50,8 @@ pub(super) async fn serve(
         // Said before a new start, systemd would wait for an end that never comes.
         notify(&[NotifyState::Stopping]);
     }
+    // From here on nobody new is let in, so nobody is to be sent here.
+    let goodbye = announcer.map(|announcer| tokio::spawn(announcer.goodbye()));
     node.half_open.end_all();
     tokio::select! {
         () = wind_down(&node) => {}
@@ -56,6 +60,9 @@ pub(super) async fn serve(
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}
     let _ = std::fs::remove_file(node.home.control_socket());
+    if let Some(goodbye) = goodbye {
+        let _ = goodbye.await;
+    }
     released(&node).await?;
     Ok(node.ending())
 }

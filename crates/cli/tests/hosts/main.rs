@@ -1,0 +1,165 @@
+//! Three hosts on one Ethernet, each in a network namespace, with no server anywhere; and a fourth that is
+//! hostile.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod hostile;
+mod scene;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::process::{Command, Stdio};
+
+use hostile::{Hostile, hostile_packets};
+use levada_core::Identity;
+use scene::Scene;
+use serde_json::Value;
+use support::{Ran, eventually, heard};
+
+/// A service that lists folders.
+const LIST: &str = "name = 'files'\ntype = 'exec'\nenvironment = { LC_ALL = 'C', TZ = 'UTC' }\n\
+    [[command]]\nprogram = 'ls'\nargs = '[^-].*|-l'\n";
+
+#[test]
+fn three_hosts_find_request_grant_connect() {
+    let scene = Scene::new(&["well", "alice", "bob"]);
+    let [well, alice, bob] = scene.hosts.as_slice() else { panic!("three") };
+    let service = well.home.path().join("files.toml");
+    std::fs::write(&service, LIST).unwrap();
+    let options =
+        format!("--name well --service {} --allow {}", service.display(), alice.identity());
+    let _node = well.up(&options);
+
+    // Found by multicast, at its address on this Ethernet.
+    let mut entry = Value::Null;
+    eventually("alice sees it", || {
+        entry = alice.sees(&well.identity());
+        !entry.is_null()
+    });
+    assert_eq!((&entry["name"], &entry["state"]), (&"well".into(), &"new".into()));
+    let addresses: Vec<&str> =
+        entry["addresses"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    assert!(addresses.iter().all(|one| !one.starts_with("127.")), "{addresses:?}");
+    let expected = format!("{}:", well.address);
+    assert!(addresses.iter().any(|one| one.starts_with(&expected)), "{addresses:?}");
+    heard(|| alice.run("run well/files -- ls")).denied("--accept-new");
+
+    // What it lists is what is there.
+    let folder = well.home.path().join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    for number in 0..20 {
+        std::fs::write(folder.join(format!("file {number}")), "x".repeat(number * 100)).unwrap();
+    }
+    let folder = folder.to_str().unwrap();
+    let list = ["run", "well/files", "--accept-new", "--", "ls", "-l", folder];
+    let there = heard(|| alice.args(&list)).ok();
+    let mut ls = Command::new("ls");
+    let local = ls.args(["-l", folder]).env("LC_ALL", "C").env("TZ", "UTC").output().unwrap();
+    let local = Ran::from(local).ok();
+    assert_eq!(there, local);
+    assert!(local.lines().count() > 20, "{local}");
+    assert_eq!(alice.sees(&well.identity())["state"], "pinned");
+
+    // A third, whom the node does not know, uses what alice passes on.
+    let capability =
+        alice.args(&["request", "well/files", "--uses", "3", "--", "ls", "-l", folder]).ok();
+    let granted =
+        alice.args(&["grant", &capability, "--to", &bob.identity(), "--rights", "x"]).ok();
+    assert_eq!(bob.args(&["connect", &granted]).ok(), local);
+    heard(|| bob.args(&list)).denied("may not request");
+    alice.args(&["revoke", &capability]).ok();
+    bob.args(&["connect", &granted]).denied("revoked");
+
+    // A goodbye is heard on every host.
+    well.home.run("stop").ok();
+    eventually("it is away", || alice.sees(&well.identity())["away"] == true);
+}
+
+#[test]
+fn a_hostile_neighbour_neither_holds_up_nor_learns_who_calls() {
+    let scene = Scene::new(&["well", "alice", "evil"]);
+    let [well, alice, evil] = scene.hosts.as_slice() else { panic!("three") };
+    let mut node = well.up(&format!("--name well --allow {}", alice.identity()));
+    heard(|| alice.run("run well/clock --accept-new")).ok();
+
+    let victim = well.identity();
+    let hostile = Hostile::start(evil, |port, lure| hostile_packets(evil, port, lure, &victim));
+    let mut nodes = Vec::new();
+    eventually("ls shows the crowd, and the true one among it", || {
+        let ls = alice.ls()["nodes"].take();
+        nodes = ls.as_array().unwrap().clone();
+        let wells: Vec<&Value> = nodes.iter().filter(|node| node["name"] == "well").collect();
+        let has_answered = wells.first().is_some_and(|well| !well["services"].is_null());
+        nodes.len() > 100 && wells.len() > 1 && has_answered
+    });
+    assert!(nodes.len() < 2500, "{}", nodes.len());
+    let wells: Vec<&Value> = nodes.iter().filter(|node| node["name"] == "well").collect();
+    assert_eq!(
+        (&wells[0]["identity"], &wells[0]["state"]),
+        (&victim.as_str().into(), &"pinned".into())
+    );
+    assert!(wells[1..].iter().all(|node| node["state"] == "conflicting"), "{wells:?}");
+    let traps = ["loop", "none", "group"];
+    assert!(nodes.iter().all(|node| traps.iter().all(|trap| node["name"] != *trap)));
+    eventually("ls explains", || {
+        let ran = alice.run("ls");
+        assert!(!ran.stdout.contains('\u{1b}') && !ran.stderr.contains('\u{1b}'));
+        ran.code == 0 && ran.stderr.contains("conflict: `well` stands for")
+    });
+
+    // The pinned node is used as if nothing were the matter. It has taken no harm, and ends as ever.
+    alice.run("run well/clock").ok();
+    heard(|| alice.run("query stranger")).denied("--accept-new");
+    well.home.run("stop").ok();
+    assert!(node.0.wait().unwrap().success());
+
+    // Who looks for it now is lured to whoever announces its key, and does not say who he is.
+    eventually("alice is lured", || {
+        alice.run("query well").fails(122, "unreachable");
+        hostile.told.lock().unwrap().iter().any(|first| !first.is_empty())
+    });
+    let (calls, told) = hostile.end();
+    assert_eq!(calls, 0, "nobody called who announces no pinned key");
+    let alice: Identity = alice.identity().parse().unwrap();
+    for first in told.iter().filter(|first| first.len() > 5) {
+        // A handshake record that begins with a ClientHello (RFC 8446 sections 5.1 and 4), and nothing behind it.
+        assert_eq!((first[0], first[5]), (22, 1));
+        assert!(first.len() - 5 <= usize::from(u16::from_be_bytes([first[3], first[4]])));
+        assert!(!first.windows(32).any(|bytes| bytes == alice.as_bytes()));
+    }
+}
+
+/// What makes avahi run beside whatever this machine runs: a `/run` of its own.
+const AVAHI: &str = r#"
+mount -t tmpfs none /run && mkdir -p /run/dbus /run/avahi-daemon || exit 1
+dbus-daemon --system --nofork --nopidfile &
+printf '[server]\nuse-ipv6=no\n[publish]\ndisable-publishing=yes\n' > /run/avahi.conf
+for try in $(seq 100); do [ -S /run/dbus/system_bus_socket ] && break; sleep 0.1; done
+avahi-daemon -f /run/avahi.conf --no-drop-root --no-chroot --no-rlimits &
+for try in $(seq 30); do
+    sleep 0.5
+    avahi-browse -rpt _levada._tcp | grep '^=' && exit 0
+done
+exit 1
+"#;
+
+#[test]
+fn avahi_sees_a_node() {
+    let scene = Scene::new(&["well", "alice"]);
+    let [well, alice] = scene.hosts.as_slice() else { panic!("two") };
+    let _node = well.up("--name well.home --listen 0.0.0.0:4711");
+    let script = ["--mount", "timeout", "60", "sh", "-c", AVAHI];
+    let child = alice.spawn("unshare", &script, Stdio::piped);
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    let errors = ran.stderr.clone();
+    let line = ran.ok();
+    // =;interface;protocol;instance;type;domain;host;address;port;entries
+    let fields: Vec<&str> = line.lines().next().unwrap().split(';').collect();
+    let key = well.identity();
+    assert_eq!(fields[3], format!("well-home-{}", &key[2..10]), "{line}{errors}");
+    assert_eq!((fields[4], fields[5]), ("_levada._tcp", "local"));
+    assert_eq!((fields[7], fields[8]), (well.address.to_string().as_str(), "4711"));
+    for entry in ["\"name=well.home\"".to_owned(), format!("\"key={key}\""), "\"v=1\"".to_owned()] {
+        assert!(fields[9].contains(&entry), "{entry} is not in: {line}");
+    }
+}

@@ -1,0 +1,85 @@
+//! Nodes that have moved. Where a node was known is tried first; where its key is announced, next. Whoever
+//! answers must prove the key, so it does not matter who announced it.
+
+use std::time::Duration;
+
+use levada_core::{Framing, Identity};
+use levada_session::Connection;
+use tokio::time::timeout;
+
+use super::resolve::{merged, texts};
+use super::{Client, ClientError, Target};
+
+/// What the known addresses have before the network is asked.
+const HEAD_START: Duration = Duration::from_millis(600);
+
+impl Client {
+    /// A connection to `target`, and the target as it was found: elsewhere, perhaps, or with a new key that
+    /// the old one signed.
+    ///
+    /// # Errors
+    /// As for [`Self::connection`], of the known addresses.
+    pub(super) async fn reach(
+        &self,
+        target: &Target,
+        framing: Framing,
+    ) -> Result<(Connection, Target), ClientError> {
+        let known = self.connection(target, framing);
+        let elsewhere = self.elsewhere(target, framing);
+        tokio::pin!(known, elsewhere);
+        let there = |connection| found_at(connection, &target.addresses);
+        let tried = match timeout(HEAD_START, &mut known).await {
+            Ok(tried) => tried,
+            Err(_) => tokio::select! {
+                tried = &mut known => tried,
+                found = &mut elsewhere => match found {
+                    Some(found) => return Ok(found),
+                    None => return known.await.map(there),
+                },
+            },
+        };
+        match tried {
+            Err(error) if error.may_have_moved() => elsewhere.await.ok_or(error),
+            tried => tried.map(there),
+        }
+    }
+
+    /// Looks for the target's key on this network, and connects where that is announced.
+    async fn elsewhere(&self, target: &Target, framing: Framing) -> Option<(Connection, Target)> {
+        let neighbour = match levada_discovery::find(&target.identity).await {
+            Ok(found) => found?,
+            Err(error) => {
+                tracing::debug!(%error, "a node that does not answer cannot be looked for");
+                return None;
+            }
+        };
+        let mut addresses = texts(&neighbour);
+        addresses.retain(|address| !target.addresses.contains(address));
+        if addresses.is_empty() {
+            return None;
+        }
+        let moved = Target { identity: target.identity, addresses };
+        let connection = self.connection(&moved, framing).await.ok()?;
+        self.note_addresses(&connection.peer(), &moved.addresses);
+        Some(found_at(connection, &moved.addresses))
+    }
+
+    /// Corrects the pin of a node that was found at `addresses`; the old ones stay, behind them. Failing to is
+    /// no reason to lose the connection.
+    pub(super) fn note_addresses(&self, identity: &Identity, addresses: &[String]) {
+        let Ok(Some(pin)) = self.known.by_identity(identity) else { return };
+        let addresses = merged(addresses, &pin.addresses);
+        if addresses == pin.addresses {
+            return;
+        }
+        if let Err(error) = self.known.update_addresses(&pin.name, &addresses) {
+            tracing::warn!(%error, "could not note in known.db where a node was found");
+        }
+    }
+}
+
+/// What was reached: the key that was proven may follow the one that was asked for.
+fn found_at(connection: Connection, addresses: &[String]) -> (Connection, Target) {
+    let target = Target { identity: connection.peer(), addresses: addresses.to_vec() };
+    (connection, target)
+}

@@ -1,0 +1,23 @@
+//! The node's announcement on the networks that it listens on.
+
+use levada_discovery::{Announcement, Announcer};
+
+use super::Node;
+
+/// Announces the node; a network without multicast is no reason not to run.
+pub(super) fn start(node: &Node, notes: &mut Vec<String>) -> Option<Announcer> {
+    let announcement = Announcement {
+        name: node.name.clone(),
+        identity: node.identity(),
+        listening: node.listening.clone(),
+    };
+    match Announcer::start(announcement) {
+        Ok(announcer) => Some(announcer),
+        Err(error) => {
+            notes.push(format!(
+                "this node is not announced, and is found by IDENTITY@host:port only: {error}"
+            ));
+            None
+        }
+    }
+}
