@@ -5,8 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod approve;
 mod archive;
 mod args;
+mod ask;
 mod attach;
 mod backup;
 mod capability_text;
@@ -19,8 +21,10 @@ mod id;
 mod init;
 mod inspect;
 mod invite;
+mod invoke;
 mod join;
 mod man;
+mod mediated;
 mod output;
 mod parameters;
 mod passphrase;

@@ -1,11 +1,13 @@
 //! What a program does at other nodes, with the identity of this home: query, request, connect,
 //! terminate, revoke, join. Works with no node running here.
 
+mod calls;
 mod dial;
 mod error;
 mod operations;
 mod resolve;
 mod succession;
+mod who;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -18,6 +20,7 @@ use crate::home::Home;
 use crate::known::Known;
 use levada_capability::SessionId;
 
+pub(crate) use calls::Calls;
 pub use error::ClientError;
 pub use resolve::{DEFAULT_PORT, Target};
 

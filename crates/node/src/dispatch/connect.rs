@@ -15,10 +15,15 @@ use super::{Asker, Verdict, failed};
 
 /// Serves one start of a session to its end.
 pub(super) async fn serve(asker: &Asker<'_>, presentation: wire::Presentation, mut stream: Stream) {
+    let named = presentation.service.clone();
     let (verified, record) = match asker.verify(presentation, Right::Connect).await {
         Ok(found) => found,
         Err(refusal) => return refuse(asker, &mut stream, refusal).await,
     };
+    if !named.is_empty() && named != record.service {
+        let refusal = Refusal::new(Reason::Foreign, "the session is not one of that service");
+        return refuse(asker, &mut stream, refusal).await;
+    }
     let node = asker.node;
     let mut ticket =
         node.live.enter(verified.session, verified.ids.clone(), verified.identities.clone());
