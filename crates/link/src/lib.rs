@@ -16,6 +16,12 @@ pub trait Link: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     fn limit_unsent(&self, bytes: Option<u32>) {
         let _ = bytes;
     }
+
+    /// Asks the link to send no faster than this; `None` lifts the limit. A link that has no such
+    /// limit ignores it.
+    fn limit_rate(&self, bytes_per_second: Option<u64>) {
+        let _ = bytes_per_second;
+    }
 }
 
 impl Link for UnixStream {}

@@ -71,10 +71,35 @@ impl Tcp {
     }
 }
 
+/// Sets the highest rate at which TCP paces what it sends (`SO_MAX_PACING_RATE`, socket(7)). A hint, as above.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn pace(stream: &TcpStream, bytes_per_second: u64) {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the descriptor is open as long as `stream` is borrowed, and the kernel reads exactly the eight bytes
+    // of `bytes_per_second`, which outlive the call.
+    unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const bytes_per_second).cast(),
+            size_of::<u64>() as libc::socklen_t,
+        );
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pace(_stream: &TcpStream, _bytes_per_second: u64) {}
+
 impl Link for Tcp {
     fn limit_unsent(&self, bytes: Option<u32>) {
         // A hint: where the kernel lacks the option, urgent data waits longer and nothing else changes.
         let _ = SockRef::from(&self.stream).set_tcp_notsent_lowat(bytes.unwrap_or(u32::MAX));
+    }
+
+    fn limit_rate(&self, bytes_per_second: Option<u64>) {
+        pace(&self.stream, bytes_per_second.unwrap_or(u64::MAX));
     }
 }
 
