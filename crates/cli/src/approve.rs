@@ -104,11 +104,12 @@ impl Entity {
         loop {
             select! {
                 part = mediated::next(&mut receive) => self.take(part?).await?,
-                Some(decided) = self.decisions.join_next() => match decided {
-                    Ok((number, reply)) => self.answer(number, reply).await?,
-                    // Withdrawn.
-                    Err(_) => {}
-                },
+                Some(decided) = self.decisions.join_next() => {
+                    // What was withdrawn is an error, and of no interest.
+                    if let Ok((number, reply)) = decided {
+                        self.answer(number, reply).await?;
+                    }
+                }
             }
         }
     }

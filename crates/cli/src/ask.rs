@@ -15,10 +15,10 @@ use levada_session::{ReceiveHalf, SendHalf};
 use tokio::time::timeout;
 
 use crate::failure::{Failure, NO, Outcome, UNREACHABLE, USAGE};
+use crate::mediated;
 use crate::output::{self, plain};
 use crate::parameters::Parameters;
 use crate::place::Place;
-use crate::mediated;
 
 /// The longest wait: longer no service keeps a question.
 const LONGEST: Duration = Duration::from_secs(3600);

@@ -31,7 +31,8 @@ struct Scene<'a> {
 
 const SERVICE: &str = "name = 'capability'\ntype = 'capability'\n";
 /// Everybody may have `uname -s`, once.
-const UNAME: &str = "[[rule]]\nrequesters = ['*']\nservices = ['well/exec']\nargs = ['uname', '-s']\n";
+const UNAME: &str =
+    "[[rule]]\nrequesters = ['*']\nservices = ['well/exec']\nargs = ['uname', '-s']\n";
 
 impl Homes {
     fn new() -> Self {
@@ -200,9 +201,7 @@ fn an_entity_that_is_not_there_is_unreachable() {
     let approver = Approver::start(&homes.eve, &scene.desk, UNAME);
     scene.ask(&[], &["uname", "-s"]).ok();
     drop(approver);
-    eventually("it is registered no more", || {
-        homes.hub.json("status")["running_sessions"] == 0
-    });
+    eventually("it is registered no more", || homes.hub.json("status")["running_sessions"] == 0);
     scene.ask(&[], &["uname", "-s"]).fails(122, "the entity is not registered here");
     // Somebody whom Alice does not know, and a service that is none.
     let words = ["ask", &scene.desk, "--entity", "nobody", "--service", &scene.exec];

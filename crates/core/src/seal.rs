@@ -71,11 +71,7 @@ impl OpeningKey {
     ///
     /// # Errors
     /// [`SealError`] for anything else.
-    pub fn open(
-        &self,
-        context: &Digest,
-        sealed: &Sealed,
-    ) -> Result<Zeroizing<Vec<u8>>, SealError> {
+    pub fn open(&self, context: &Digest, sealed: &Sealed) -> Result<Zeroizing<Vec<u8>>, SealError> {
         let encapsulation = &sealed.encapsulation;
         if encapsulation.len() != Self::ENCAPSULATION_LEN {
             return Err(SealError::Malformed);
@@ -104,8 +100,7 @@ pub fn seal(public: &[u8], context: &Digest, message: &[u8]) -> Result<Sealed, S
         return Err(SealError::Malformed);
     }
     let (ml_kem, point) = public.split_at(ML_KEM_KEY);
-    let ml_kem =
-        EncapsulationKey::new(&ML_KEM_768, ml_kem).map_err(|_| SealError::Malformed)?;
+    let ml_kem = EncapsulationKey::new(&ML_KEM_768, ml_kem).map_err(|_| SealError::Malformed)?;
     let (ciphertext, first) = ml_kem.encapsulate().map_err(malformed)?;
     let x25519 = PrivateKey::generate(&X25519).map_err(malformed)?;
     let own = x25519.compute_public_key().map_err(malformed)?;

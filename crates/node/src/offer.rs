@@ -72,11 +72,7 @@ fn from_source(source: &ServiceSource, context: &Context) -> Result<Offered, Con
 }
 
 /// Adds a built-in definition; a name that the configuration has taken stays as it is.
-fn add_missing(
-    offered: &mut BTreeMap<String, Offered>,
-    definition: Definition,
-    context: &Context,
-) {
+fn add_missing(offered: &mut BTreeMap<String, Offered>, definition: Definition, context: &Context) {
     if offered.contains_key(&definition.name) {
         return;
     }

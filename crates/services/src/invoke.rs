@@ -21,9 +21,7 @@ use zeroize::Zeroizing;
 
 use crate::service::{LINGER, Running, exit};
 use crate::stdio::{Message, Window};
-use crate::{
-    CallError, Client, Context, Invocation, PlacePattern, Refused, Service, ServiceError,
-};
+use crate::{CallError, Client, Context, Invocation, PlacePattern, Refused, Service, ServiceError};
 
 /// The parameter with the identity of the node whose session is started.
 const NODE: &str = "node";
@@ -119,7 +117,6 @@ impl Invoke {
     async fn invoke(&self, params: &Params, stream: Stream) -> Result<(), ServiceError> {
         // Checked again: the configuration may have changed since the request.
         let target = self.target(params)?.ok_or(Refused::Missing(LINK))?;
-        let aborter = stream.aborter();
         let (mut send, mut receive) = stream.split();
         let started = match self.take(&target, &mut receive).await? {
             Ok(capability) => select! {
@@ -132,12 +129,12 @@ impl Invoke {
             Ok(far) => far,
             Err(error) => return fail(send, receive, &target, error).await,
         };
-        match carry(send, receive, far).await {
+        match carry(&mut send, &mut receive, far).await {
             Ok(()) => Ok(()),
             Err(Broken::Near(error)) => Err(error.into()),
             Err(Broken::Far(error)) => {
                 // The client hears what this node heard.
-                aborter.reset(match &error {
+                send.reset(match &error {
                     StreamError::Reset(code) => *code,
                     _ => 0,
                 });
@@ -168,7 +165,9 @@ impl Invoke {
             && capability.service() == target.service
             && capability.chain().last_id() == target.link;
         if !is_it {
-            return refuse("the capability is not the one that this session was requested for".into());
+            return refuse(
+                "the capability is not the one that this session was requested for".into(),
+            );
         }
         if capability.holder() != self.node {
             return refuse("the capability is not bound to this node, which is to start it".into());
@@ -190,7 +189,10 @@ impl Service for Invoke {
         &[
             (NODE, "the identity of the node whose session is started"),
             (SERVICE, "the name of the service there"),
-            (LINK, "the id of the last link of the capability, which is sent when the session starts"),
+            (
+                LINK,
+                "the id of the last link of the capability, which is sent when the session starts",
+            ),
             (PTY, "the size of the terminal, if the session has one: rows, a space, columns"),
         ]
     }
@@ -233,13 +235,13 @@ enum Broken {
 /// Carries messages both ways until both sides have ended theirs. Only the client is waited for when
 /// the service has ended, and not for long.
 async fn carry(
-    mut near_send: SendHalf,
-    mut near_receive: ReceiveHalf,
+    near_send: &mut SendHalf,
+    near_receive: &mut ReceiveHalf,
     far: Stream,
 ) -> Result<(), Broken> {
     let (mut far_send, mut far_receive) = far.split();
-    let to_service = pipe(&mut near_receive, Broken::Near, &mut far_send, Broken::Far);
-    let to_client = pipe(&mut far_receive, Broken::Far, &mut near_send, Broken::Near);
+    let to_service = pipe(near_receive, Broken::Near, &mut far_send, Broken::Far);
+    let to_client = pipe(&mut far_receive, Broken::Far, near_send, Broken::Near);
     tokio::pin!(to_service, to_client);
     select! {
         // What the service has said goes before the news that it takes no more.

@@ -204,10 +204,7 @@ pub(crate) async fn exit(
 }
 
 /// Ends this side behind the last message, and waits until the client has ended its own.
-pub(crate) async fn close(
-    mut send: SendHalf,
-    mut receive: ReceiveHalf,
-) -> Result<(), StreamError> {
+pub(crate) async fn close(mut send: SendHalf, mut receive: ReceiveHalf) -> Result<(), StreamError> {
     send.finish().await?;
     let rest = async {
         let mut buffer = [0; 16 * 1024];

@@ -4,8 +4,8 @@ use levada_capability::SessionId;
 use levada_core::{Identity, Params};
 use levada_session::{ReceiveHalf, SendHalf, Stream, testing};
 
-use crate::{Context, Invocation};
 use crate::stdio::{Inbox, Message, Window};
+use crate::{Context, Invocation};
 
 /// The client's end of a session.
 pub(crate) struct Client {

@@ -31,7 +31,8 @@ impl Decider {
     /// The reply to a question that was heard.
     pub async fn decide(&self, question: &Question) -> Reply {
         let now = SystemClock.now();
-        let whose = || format!("{} for {}", self.what(&question.wish), self.who(&question.requester));
+        let whose =
+            || format!("{} for {}", self.what(&question.wish), self.who(&question.requester));
         if question.is_late(now) {
             output::note(format_args!("Too late: {}.", whose()));
             let text = "the question came too late, or our clocks differ by more than five minutes";

@@ -179,7 +179,8 @@ impl Terms {
         let args = text.args.as_ref();
         let args = args.map(|args| args.iter().map(|arg| pattern(arg)).collect());
         let parameters = text.parameters.iter().flatten();
-        let parameters = parameters.map(|(key, value)| Ok::<_, String>((key.clone(), pattern(value)?)));
+        let parameters =
+            parameters.map(|(key, value)| Ok::<_, String>((key.clone(), pattern(value)?)));
         let expires = text.expires.as_deref().map(parse_duration);
         Ok(Some(Self {
             args: args.transpose()?,
@@ -190,9 +191,8 @@ impl Terms {
     }
 
     fn allow(&self, wish: &Wish, now: UnixTime) -> bool {
-        let lasts = |most: Duration| {
-            wish.expires.is_none_or(|asked| asked <= now.after(most).after(SLACK))
-        };
+        let lasts =
+            |most: Duration| wish.expires.is_none_or(|asked| asked <= now.after(most).after(SLACK));
         wish.uses <= self.uses && self.expires.is_none_or(lasts) && self.fit(&wish.params)
     }
 

@@ -75,10 +75,8 @@ async fn ask_all(mut queue: Receiver<Prompt>, mut lines: Receiver<String>) {
 /// the next must not allow what he has not read.
 async fn hear(prompt: &mut Prompt, number: u64, lines: &mut Receiver<String>) -> bool {
     loop {
-        let _ = write!(
-            io::stderr().lock(),
-            "Type `yes {number}` to allow it; anything else refuses: "
-        );
+        let _ =
+            write!(io::stderr().lock(), "Type `yes {number}` to allow it; anything else refuses: ");
         select! {
             line = lines.recv() => match judge(line.as_deref().unwrap_or_default(), number) {
                 Answer::Yes => return true,

@@ -11,8 +11,7 @@ use std::process::{Child, Stdio};
 
 use levada_capability::Capability;
 use levada_core::wire::{
-    Answered, Asked, Cause, Ended, Found, Registered, SealedReply, SignedQuestion,
-    mediation::Part,
+    Answered, Asked, Cause, Ended, Found, Registered, SealedReply, SignedQuestion, mediation::Part,
 };
 use levada_services::mediation::{ENTITY, REQUESTER};
 use node::{Middle, Session};
@@ -153,7 +152,10 @@ async fn what_is_carried_faithfully_arrives_and_is_of_no_use_to_the_middle() {
     let words = ["grant", &capability, "--to", &bob, "--rights", "x"];
     homes.mallory.args(words).denied("bound to another identity");
     homes.mallory.args(["terminate", &capability]).denied("bound to another identity");
-    assert_eq!(Capability::from_text(&capability).unwrap().holder().to_string(), homes.alice.identity());
+    assert_eq!(
+        Capability::from_text(&capability).unwrap().holder().to_string(),
+        homes.alice.identity()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

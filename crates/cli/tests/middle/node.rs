@@ -8,9 +8,7 @@ use levada_core::wire::{self, Answer, Operation, mediation::Part, operation};
 use levada_core::{Framing, Identity, Params, SecretKey, UnixTime};
 use levada_link::Tcp;
 use levada_services::mediation::{self, ROLE};
-use levada_session::{
-    Connection, Options, ReceiveHalf, SendHalf, ServerConfig, Stream, accept,
-};
+use levada_session::{Connection, Options, ReceiveHalf, SendHalf, ServerConfig, Stream, accept};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;

@@ -78,9 +78,7 @@ impl Desk {
         // Room for every question and for its end: an entity that reads misses nothing.
         let (orders, receiver) = channel(2 * self.limits.questions);
         let mut table = self.lock();
-        if !table.entities.contains_key(&entity)
-            && table.entities.len() >= self.limits.entities
-        {
+        if !table.entities.contains_key(&entity) && table.entities.len() >= self.limits.entities {
             return Err(Ended::new(Cause::Busy, "as many entities are registered as may be"));
         }
         let registration = table.number();

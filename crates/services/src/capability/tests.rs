@@ -176,10 +176,7 @@ async fn an_entity_that_dies_leaves_nobody_waiting() {
     let (mut end, _) = scene.requester(&alice, one.identity()).await;
     entity.question(&mut hearing).await;
     drop((entity.send, entity.receive));
-    assert_eq!(
-        end.ends().await,
-        (Cause::Away, "the entity went away before it replied".into())
-    );
+    assert_eq!(end.ends().await, (Cause::Away, "the entity went away before it replied".into()));
     assert!(entity.service.await.unwrap().is_err());
 }
 

@@ -109,7 +109,10 @@ async fn what_is_said_is_carried_both_ways_with_the_exit_code() {
     }
     far_send.finish().await.unwrap();
     let end = near.collect().await;
-    assert_eq!((end.output.as_slice(), end.error.as_slice(), end.exit), (&b"out"[..], &b"err"[..], Some(7)));
+    assert_eq!(
+        (end.output.as_slice(), end.error.as_slice(), end.exit),
+        (&b"out"[..], &b"err"[..], Some(7))
+    );
     task.await.unwrap().unwrap();
     assert_eq!(far_receive.receive(100).await, Ok(None));
 }
@@ -234,12 +237,8 @@ fn a_session_names_what_it_starts_and_nothing_else() {
     let scene = Scene::new();
     let service = scene.service("'*/*'", None);
     let node = scene.node.to_string();
-    let whole: [(&str, &[u8]); 4] = [
-        (NODE, node.as_bytes()),
-        (SERVICE, b"echo"),
-        (LINK, &[b'a'; 64]),
-        (PTY, b"24 80"),
-    ];
+    let whole: [(&str, &[u8]); 4] =
+        [(NODE, node.as_bytes()), (SERVICE, b"echo"), (LINK, &[b'a'; 64]), (PTY, b"24 80")];
     assert_eq!(service.check(&params(&whole), true), Ok(()));
     assert_eq!(service.class(&params(&whole)), Class::Interactive);
     for missing in 0..3 {
