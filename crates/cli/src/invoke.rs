@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_capability::{Capability, Narrowing, Rights};
-use levada_core::{Clock, Framing, Identity, SystemClock};
+use levada_core::{Clock, Framing, Identity, Params, Random, SystemClock, SystemRandom};
 use levada_node::client::{Client, ClientError, RequestSpec};
 use levada_node::home::Home;
 use levada_services::invoke;
@@ -64,10 +64,16 @@ fn narrow(client: &Client, capability: &Capability, to: Identity) -> Result<Capa
         let end = output::time(capability.expires());
         return Err(Failure::denied(format!("the capability has expired ({end})")));
     }
+    // Two invocations within one second would otherwise be one link, with one use.
+    let mut nonce = vec![0; 16];
+    SystemRandom.fill(&mut nonce).map_err(Failure::local)?;
+    let mut params = Params::new();
+    params.add(Params::NONCE, nonce)?;
     let narrowing = Narrowing {
+        rights: Rights::EXECUTE,
         expires: Some(capability.expires().min(now.after(EXPIRES))),
         uses: Some(1),
-        ..Narrowing::to_rights(Rights::EXECUTE)
+        params,
     };
     Ok(capability.grant(client.key(), to, narrowing)?)
 }
