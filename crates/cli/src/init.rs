@@ -22,6 +22,7 @@ async fn supervise() -> io::Result<ExitCode> {
     let mut children = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut quit = signal(SignalKind::quit())?;
     let mut reload = signal(SignalKind::hangup())?;
     let verb = Command::new(std::env::current_exe()?).args(std::env::args_os().skip(1)).spawn()?;
     let verb = i32::try_from(verb.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::Other)?;
@@ -30,6 +31,7 @@ async fn supervise() -> io::Result<ExitCode> {
             _ = children.recv() => None,
             _ = terminate.recv() => Some(Signal::TERM),
             _ = interrupt.recv() => Some(Signal::INT),
+            _ = quit.recv() => Some(Signal::QUIT),
             _ = reload.recv() => Some(Signal::HUP),
         };
         if let Some(signal) = passed_on {

@@ -81,7 +81,7 @@ impl Rate {
         }
     }
 
-    fn limit_rate(&mut self, link: &dyn Link, interactive: bool) {
+    fn limit_rate(&mut self, link: &mut dyn Link, interactive: bool) {
         if !interactive {
             self.pacer = Pacer::default();
         }
@@ -92,7 +92,7 @@ impl Rate {
     }
 
     /// Tells the link when the limit has changed by more than a quarter.
-    pub(crate) fn limit_unsent(&mut self, link: &dyn Link, interactive: bool) {
+    pub(crate) fn limit_unsent(&mut self, link: &mut dyn Link, interactive: bool) {
         let wanted = interactive.then(|| {
             let bytes = self.bytes_per_second.saturating_mul(UNSENT_MICROS) / 1_000_000;
             let times = if self.level < LEVEL_SAMPLES { AT_FIRST } else { 1 };

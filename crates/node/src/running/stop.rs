@@ -141,9 +141,12 @@ enum Wish {
     Reload,
 }
 
+/// A node that was started in the background of a script inherits that SIGINT and SIGQUIT are ignored, and so would
+/// the programs that it runs: what is handled here has its default effect there (execve(2)).
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    quit: Signal,
     reload: Signal,
 }
 
@@ -153,6 +156,7 @@ impl Signals {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
+            quit: listen(SignalKind::quit())?,
             reload: listen(SignalKind::hangup())?,
         })
     }
@@ -161,6 +165,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => Wish::Stop,
             _ = self.interrupt.recv() => Wish::Stop,
+            _ = self.quit.recv() => Wish::Stop,
             _ = self.reload.recv() => Wish::Reload,
         }
     }

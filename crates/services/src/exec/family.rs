@@ -21,11 +21,13 @@ pub(super) enum Scope {
 pub(super) struct Member {
     process: Process,
     fd: OwnedFd,
+    /// When it was found it was not in the program's process group: signals to that do not reach it.
+    outside: bool,
 }
 
 impl Member {
-    /// Everybody outside the process group of `leader` who belongs to it, or descends from `known`.
-    /// Empty where there is no `/proc`.
+    /// Everybody but `leader` who belongs to it, or descends from `known`: its process group, too, because who is
+    /// in that today may leave it, and its parent die, before the next look. Empty where there is no `/proc`.
     pub(super) fn find(leader: Pid, scope: Scope, known: &[Self]) -> Vec<Self> {
         let leader = leader.as_raw_pid();
         let all = snapshot();
@@ -48,13 +50,16 @@ impl Member {
                 break;
             }
         }
-        let outside = |process: &Process| process.group != leader && family.contains(&process.id);
-        all.into_iter().filter(outside).filter_map(Process::hold).collect()
+        let found = |process: &Process| process.id != leader && family.contains(&process.id);
+        let hold = |process: Process| process.hold(leader);
+        all.into_iter().filter(found).filter_map(hold).collect()
     }
 
-    /// Sends a signal; nothing happens if the process has ended.
+    /// Sends a signal to one who is outside the group; nothing happens if the process has ended.
     pub(super) fn signal(&self, signal: Signal) {
-        let _ = pidfd_send_signal(&self.fd, signal);
+        if self.outside {
+            let _ = pidfd_send_signal(&self.fd, signal);
+        }
     }
 }
 
@@ -91,9 +96,10 @@ impl Process {
         Some(Self { id, parent, group, session, start })
     }
 
-    fn hold(self) -> Option<Member> {
+    fn hold(self, leader: i32) -> Option<Member> {
         let fd = pidfd_open(Pid::from_raw(self.id)?, PidfdFlags::empty()).ok()?;
-        (Self::read(self.id)? == self).then_some(Member { process: self, fd })
+        let outside = self.group != leader;
+        (Self::read(self.id)? == self).then_some(Member { process: self, fd, outside })
     }
 }
 
@@ -121,6 +127,6 @@ mod tests {
     fn this_process_is_found() {
         let own = std::process::id().cast_signed();
         assert!(snapshot().iter().any(|process| process.id == own));
-        assert!(Process::read(own).unwrap().hold().is_some());
+        assert!(Process::read(own).unwrap().hold(own).is_some());
     }
 }

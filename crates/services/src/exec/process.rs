@@ -176,7 +176,8 @@ struct Ender {
 
 impl Ender {
     fn hang_up(&mut self) {
-        self.family = Member::find(self.id, self.scope, &[]);
+        // Who is stopped can neither leave the group nor start another: everybody is known and is told.
+        self.freeze();
         // A stopped program could not act upon the hang-up.
         for signal in [Signal::HUP, Signal::CONT] {
             self.signal(signal);
@@ -194,7 +195,7 @@ impl Ender {
 
     fn kill(&mut self) {
         let ended_by_itself = self.family.is_empty() && !matches!(exit_code(self.id), Ok(None));
-        // The rule: there is no family, and looking for one would cost more than the program did.
+        // The rule: there was no family, and looking for one would cost more than the program did.
         if self.scope == Scope::Session || !ended_by_itself {
             self.freeze();
         }

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use levada_core::encode_list;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use super::*;
@@ -400,6 +401,8 @@ async fn a_terminal_changes_its_size() {
 
 #[tokio::test]
 async fn a_terminal_takes_control_characters_and_the_end_of_input() {
+    // Where tests run in the background of a script SIGINT is ignored, unless it is handled (execve(2)).
+    let _handled = signal(SignalKind::interrupt()).unwrap();
     let size: &[(&str, &[u8])] = &[("pty", b"24 80"), ("env.TERM", b"vt100")];
     let (result, end) = run(&["sh", "-c", "echo $TERM; exec sleep 1000"], size, async |client| {
         client.collect_until(|end| end.output == b"vt100\r\n").await;
