@@ -1,9 +1,14 @@
-//! Compiles `proto/levada.proto` in pure Rust, so that no protoc is needed.
+//! Compiles the files of `proto/` in pure Rust, so that no protoc is needed.
+
+const FILES: [&str; 2] = ["levada.proto", "capability.proto"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed=../../proto/levada.proto");
-    let descriptors = protox::compile(["levada.proto"], ["../../proto"])?;
+    for file in FILES {
+        println!("cargo:rerun-if-changed=../../proto/{file}");
+    }
+    let descriptors = protox::compile(FILES, ["../../proto"])?;
     // Messages with secrets must not be printable by accident; `wire` says what stands in their place.
-    prost_build::Config::new().skip_debug(["Granted", "Join"]).compile_fds(descriptors)?;
+    let secret = ["Granted", "Join", "Reply"];
+    prost_build::Config::new().skip_debug(secret).compile_fds(descriptors)?;
     Ok(())
 }

@@ -69,6 +69,7 @@ impl Capability {
             links: self.chain.link_bytes().map(<[u8]>::to_vec).collect(),
             signatures: self.chain.signatures().map(|signature| signature.to_vec()).collect(),
             proof: proof.to_vec(),
+            service: String::new(),
         }
     }
 

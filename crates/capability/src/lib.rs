@@ -4,7 +4,8 @@
 //! "Capability Service"). A node [`mint`]s the first link under a root secret of the session,
 //! which it keeps. Each holder may [`Capability::grant`] a narrower link to another identity,
 //! with no node at hand. The last holder [`Capability::present`]s the chain with a proof of its
-//! secret, and the node checks it by [`verify`].
+//! secret, and the node checks it by [`verify`]. By an [`exchange`] one asks another for a
+//! capability through a service that neither trusts.
 //!
 //! `docs/protocol.md` gives the bytes.
 
@@ -13,6 +14,7 @@
 mod capability;
 mod chain;
 mod error;
+pub mod exchange;
 mod grant;
 mod id;
 mod invitation;

@@ -2,8 +2,8 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::{
-    backup, completions, connect, doctor, grant, id, inspect, invite, join, ls, man, peers, query,
-    request, restore, revoke, run, sessions, status, stop, terminate, up,
+    approve, ask, backup, completions, connect, doctor, grant, id, inspect, invite, invoke, join, ls,
+    man, peers, query, request, restore, revoke, run, sessions, status, stop, terminate, up,
 };
 use clap::builder::Styles;
 use clap::{Parser, Subcommand};
@@ -45,8 +45,11 @@ enum Verb {
     Inspect(inspect::Arguments),
     Connect(connect::Arguments),
     Terminate(terminate::Arguments),
+    Invoke(invoke::Arguments),
     Revoke(revoke::Arguments),
     Run(run::Arguments),
+    Ask(ask::Arguments),
+    Approve(approve::Arguments),
     Invite(invite::Arguments),
     Join(join::Arguments),
     Status(status::Arguments),
@@ -73,8 +76,11 @@ impl Arguments {
             Verb::Inspect(arguments) => inspect::run(arguments),
             Verb::Connect(arguments) => wait(connect::run(arguments)),
             Verb::Terminate(arguments) => wait(terminate::run(arguments)),
+            Verb::Invoke(arguments) => wait(invoke::run(arguments)),
             Verb::Revoke(arguments) => wait(revoke::run(arguments)),
             Verb::Run(arguments) => wait(run::run(arguments)),
+            Verb::Ask(arguments) => wait(ask::run(arguments)),
+            Verb::Approve(arguments) => wait(approve::run(arguments)),
             Verb::Invite(arguments) => wait(invite::run(arguments)),
             Verb::Join(arguments) => wait(join::run(arguments)),
             Verb::Status(arguments) => wait(status::run(arguments)),

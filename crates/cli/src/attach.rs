@@ -12,7 +12,7 @@ mod terminal;
 use std::time::Duration;
 
 use levada_capability::Capability;
-use levada_node::client::{Client, ClientError};
+use levada_node::client::{Client, ClientError, Running};
 use levada_services::stdio::{MAX_MESSAGE, Message, StdioError};
 use levada_session::{ReceiveHalf, Stream, StreamError};
 use tokio::time::timeout;
@@ -30,7 +30,17 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Starts the session of `capability` and stays with it until it ends; gives the program's exit code.
 pub async fn start(client: &Client, capability: &Capability) -> Outcome {
     let running = client.connect(capability).await?;
-    let outcome = attach(running.stream, capability.params().value("pty").is_some()).await;
+    stay(client, running, has_terminal(capability)).await
+}
+
+/// Whether the program of this session has a terminal.
+pub fn has_terminal(capability: &Capability) -> bool {
+    capability.params().value("pty").is_some()
+}
+
+/// Stays with a session that has been started until it ends; gives the program's exit code.
+pub async fn stay(client: &Client, running: Running, pty: bool) -> Outcome {
+    let outcome = attach(running.stream, pty).await;
     client.close();
     running.connection.close(0, "");
     // A session that is given up must hear of it before this process is gone.

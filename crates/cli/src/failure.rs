@@ -23,6 +23,8 @@ pub const USAGE: u8 = 2;
 pub const LOCAL: u8 = 120;
 /// Not permitted.
 pub const DENIED: u8 = 121;
+/// Nobody answered.
+pub const UNREACHABLE: u8 = 122;
 /// The peer broke the protocol.
 pub const PROTOCOL: u8 = 123;
 

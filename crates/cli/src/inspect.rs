@@ -68,7 +68,7 @@ fn pairs(params: &Params) -> Value {
 }
 
 /// A list for `args`, a text where the value is one, else its bytes as numbers.
-fn shown(key: &str, value: &[u8]) -> Value {
+pub fn shown(key: &str, value: &[u8]) -> Value {
     if key == Params::ARGS
         && let Ok(list) = decode_list(value)
     {

@@ -5,8 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod approve;
 mod archive;
 mod args;
+mod ask;
 mod attach;
 mod backup;
 mod capability_text;
@@ -19,9 +21,11 @@ mod id;
 mod init;
 mod inspect;
 mod invite;
+mod invoke;
 mod join;
 mod ls;
 mod man;
+mod mediated;
 mod names;
 mod output;
 mod parameters;

@@ -19,6 +19,27 @@ pub const INVITATION: &str = "levada/1 invitation";
 /// Signature of an old key over the new one.
 pub const SUCCESSION: &str = "succession";
 
+/// Signature of a requester's question to an entity.
+pub const QUESTION: &str = "question";
+/// Signature of an entity's reply to a question.
+pub const REPLY: &str = "reply";
+/// Hashed with what a seal is bound to.
+pub const SEAL: &str = "levada/1 seal";
+/// Purpose of the key of a seal (HKDF).
+pub const SEAL_KEY: &str = "levada/1 key of seal";
+
 /// All of the above, for the test that compares them with the documentation.
-pub const ALL: &[&str] =
-    &[LINK, LINK_ID, LINK_SIGNATURE, PROOF, EXPORTER, CHECKSUM, INVITATION, SUCCESSION];
+pub const ALL: &[&str] = &[
+    LINK,
+    LINK_ID,
+    LINK_SIGNATURE,
+    PROOF,
+    EXPORTER,
+    CHECKSUM,
+    INVITATION,
+    SUCCESSION,
+    QUESTION,
+    REPLY,
+    SEAL,
+    SEAL_KEY,
+];

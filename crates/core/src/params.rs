@@ -28,6 +28,8 @@ impl Params {
     pub const ARGS: &'static str = "args";
     /// The key of the session's framing, a [`crate::Framing`] as text.
     pub const FRAMING: &'static str = "framing";
+    /// The key of random bytes that make two links differ which say the same. Services never see it.
+    pub const NONCE: &'static str = "nonce";
 
     /// No parameters.
     pub fn new() -> Self {
@@ -61,6 +63,13 @@ impl Params {
         }
         self.0.extend(other.0.clone());
         Ok(())
+    }
+
+    /// These parameters without the one under `key`, if it is set.
+    #[must_use]
+    pub fn without(mut self, key: &str) -> Self {
+        self.0.remove(key);
+        self
     }
 
     /// The pairs in order.
@@ -185,5 +194,7 @@ mod tests {
         other.add("b", vec![2]).unwrap();
         assert_eq!(params.merge(&other), Err(ParamsError::AlreadySet("b".into())));
         assert!(params.value("c").is_none());
+        assert!(params.clone().without("a").value("a").is_none());
+        assert_eq!(params.clone().without("c"), params);
     }
 }

@@ -1,4 +1,4 @@
-//! The messages inside a channel, compiled from `proto/levada.proto`, and how they are read safely.
+//! The messages inside a channel, compiled from the files of `proto/`, and how they are read safely.
 
 #![allow(missing_docs)] // Generated; the documentation stands in the .proto file.
 
@@ -9,6 +9,9 @@ include!(concat!(env!("OUT_DIR"), "/levada.v1.rs"));
 
 /// The longest [`Operation`] or [`Answer`], in bytes; a longer one is refused before it is read.
 pub const MAX_MESSAGE: usize = 256 * 1024;
+
+/// The longest [`Mediation`], in bytes: a question or a reply with the longest parameters of one link.
+pub const MAX_MEDIATION: usize = 128 * 1024;
 
 /// A message that could not be read.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
@@ -49,15 +52,37 @@ impl std::fmt::Debug for Join {
     }
 }
 
+impl std::fmt::Debug for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reply")
+    }
+}
+
 impl Refusal {
     /// A refusal for a person to read; `text` is cut to 512 bytes and to one line.
     pub fn new(reason: Reason, text: impl Into<String>) -> Self {
-        let mut text: String = text.into();
-        text.retain(|c| !c.is_control());
-        while text.len() > 512 {
-            text.pop();
-        }
-        Self { reason: reason.into(), text }
+        Self { reason: reason.into(), text: one_line(text.into()) }
+    }
+}
+
+impl Ended {
+    /// Why a session of type `capability` ends; `text` is cut to 512 bytes and to one line.
+    pub fn new(cause: Cause, text: impl Into<String>) -> Self {
+        Self { cause: cause.into(), text: one_line(text.into()) }
+    }
+}
+
+fn one_line(mut text: String) -> String {
+    text.retain(|c| !c.is_control());
+    while text.len() > 512 {
+        text.pop();
+    }
+    text
+}
+
+impl From<mediation::Part> for Mediation {
+    fn from(part: mediation::Part) -> Self {
+        Self { part: Some(part) }
     }
 }
 
@@ -88,6 +113,9 @@ mod tests {
         bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
             let _ = decode::<Operation>(bytes);
             let _ = decode::<Answer>(bytes);
+            let _ = decode::<Mediation>(bytes);
+            let _ = decode::<Question>(bytes);
+            let _ = decode::<Reply>(bytes);
         });
     }
 

@@ -1,6 +1,7 @@
 //! What a program does at other nodes, with the identity of this home: query, request, connect,
 //! terminate, revoke, join. Works with no node running here.
 
+mod calls;
 mod dial;
 mod error;
 mod list;
@@ -8,6 +9,7 @@ mod operations;
 mod reach;
 mod resolve;
 mod succession;
+mod who;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -20,6 +22,7 @@ use crate::home::Home;
 use crate::known::Known;
 use levada_capability::SessionId;
 
+pub(crate) use calls::Calls;
 pub use error::ClientError;
 pub use list::{Listed, Listing, Standing};
 pub use resolve::{DEFAULT_PORT, Stranger, Target, Verdict};

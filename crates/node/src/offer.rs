@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use levada_core::wire;
-use levada_services::{Definition, DefinitionError, Description, build};
+use levada_services::{Context, Definition, DefinitionError, Description, build};
 use serde::Deserialize;
 
 use crate::config::{Config, ConfigError, ServiceSource};
@@ -33,6 +33,7 @@ program = "cat"
 pub(crate) fn services(
     config: &Config,
     overrides: &Overrides,
+    context: &Context,
 ) -> Result<BTreeMap<String, Offered>, ConfigError> {
     let mut offered = BTreeMap::new();
     let mut files = Vec::new();
@@ -43,25 +44,25 @@ pub(crate) fn services(
         if offered.contains_key(&source.name) {
             return Err(source.wrong("name", format!("`{}` is offered twice", source.name)));
         }
-        offered.insert(source.name.clone(), from_source(source)?);
+        offered.insert(source.name.clone(), from_source(source, context)?);
     }
     if config.services.is_empty() {
         for kind in ["clock", "echo"] {
-            add_missing(&mut offered, Definition::plain(kind, kind));
+            add_missing(&mut offered, Definition::plain(kind, kind), context);
         }
     }
     if overrides.demo
         && let Ok(definition) = Definition::from_toml(DEMO)
     {
-        add_missing(&mut offered, definition);
+        add_missing(&mut offered, definition, context);
     }
     Ok(offered)
 }
 
-fn from_source(source: &ServiceSource) -> Result<Offered, ConfigError> {
+fn from_source(source: &ServiceSource, context: &Context) -> Result<Offered, ConfigError> {
     let definition = Definition::deserialize(source.table.clone())
         .map_err(|error| source.wrong("service", one_line(&error.to_string())))?;
-    offer(&definition).map_err(|error| match &error {
+    offer(&definition, context).map_err(|error| match &error {
         DefinitionError::Type { .. } => source.wrong("type", error.to_string()),
         DefinitionError::Program { program, .. } => {
             source.wrong_text("program", program, error.to_string())
@@ -71,11 +72,11 @@ fn from_source(source: &ServiceSource) -> Result<Offered, ConfigError> {
 }
 
 /// Adds a built-in definition; a name that the configuration has taken stays as it is.
-fn add_missing(offered: &mut BTreeMap<String, Offered>, definition: Definition) {
+fn add_missing(offered: &mut BTreeMap<String, Offered>, definition: Definition, context: &Context) {
     if offered.contains_key(&definition.name) {
         return;
     }
-    match offer(&definition) {
+    match offer(&definition, context) {
         Ok(service) => {
             offered.insert(definition.name, service);
         }
@@ -83,8 +84,8 @@ fn add_missing(offered: &mut BTreeMap<String, Offered>, definition: Definition) 
     }
 }
 
-fn offer(definition: &Definition) -> Result<Offered, DefinitionError> {
-    let service = build(definition)?;
+fn offer(definition: &Definition, context: &Context) -> Result<Offered, DefinitionError> {
+    let service = build(definition, context)?;
     Ok(Offered { description: Description::new(definition, service.as_ref()), service })
 }
 
@@ -112,13 +113,14 @@ pub(crate) fn describe(description: &Description) -> wire::Service {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levada_core::{Params, encode_list};
+    use levada_core::{Identity, Params, encode_list};
 
     fn demo_takes(args: &[&str]) -> bool {
         let definition = Definition::from_toml(DEMO).unwrap();
         let mut params = Params::new();
         params.add(Params::ARGS, encode_list(args)).unwrap();
-        build(&definition).unwrap().check(&params, true).is_ok()
+        let context = Context::without_client(Identity::from_bytes([1; 32]));
+        build(&definition, &context).unwrap().check(&params, true).is_ok()
     }
 
     #[test]

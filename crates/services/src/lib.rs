@@ -3,16 +3,23 @@
 
 #![forbid(unsafe_code)]
 
+mod capability;
+mod client;
 mod clock;
 mod definition;
 mod echo;
 mod exec;
+pub mod invoke;
+pub mod mediation;
+mod place;
 mod registry;
 mod service;
 pub mod stdio;
 #[cfg(test)]
 mod testing;
 
+pub use client::{CallError, Calling, Client, Context};
 pub use definition::{Definition, DefinitionError};
+pub use place::{PlaceError, PlacePattern};
 pub use registry::{TYPES, build};
 pub use service::{Description, Invocation, Refused, Running, Service, ServiceError};

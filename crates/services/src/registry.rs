@@ -5,23 +5,30 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::capability::{self, Mediator};
 use crate::clock::Clock;
 use crate::echo::Echo;
 use crate::exec::{Exec, Options};
-use crate::{Definition, DefinitionError, Service};
+use crate::invoke::{self, Invoke};
+use crate::{Context, Definition, DefinitionError, Service};
 
 /// Every type of service, in order of the alphabet.
-pub const TYPES: &[&str] = &["clock", "echo", "exec"];
+pub const TYPES: &[&str] = &["capability", "clock", "echo", "exec", "invoke"];
 
-/// The service that `definition` defines. Programs are looked up now, once.
+/// The service that `definition` defines, for the node of `context`. Programs are looked up now, once.
 ///
 /// # Errors
 /// [`DefinitionError`] if there is no such type, or its options are wrong.
-pub fn build(definition: &Definition) -> Result<Arc<dyn Service>, DefinitionError> {
+pub fn build(
+    definition: &Definition,
+    context: &Context,
+) -> Result<Arc<dyn Service>, DefinitionError> {
     match definition.kind.as_str() {
+        "capability" => Ok(Arc::new(Mediator::new(context, &options(definition)?))),
         "clock" => none(definition).map(|()| Arc::new(Clock::new()) as Arc<dyn Service>),
         "echo" => none(definition).map(|()| Arc::new(Echo) as Arc<dyn Service>),
         "exec" => Ok(Arc::new(Exec::new(&definition.name, options::<Options>(definition)?)?)),
+        "invoke" => Ok(Arc::new(Invoke::new(context, options(definition)?))),
         _ => Err(unknown(definition)),
     }
 }
@@ -33,8 +40,10 @@ pub(crate) fn check_text(
     text: &str,
 ) -> Result<Result<(), toml::de::Error>, DefinitionError> {
     match definition.kind.as_str() {
+        "capability" => Ok(toml::from_str::<capability::Options>(text).map(drop)),
         "clock" | "echo" => Ok(toml::from_str::<NoOptions>(text).map(drop)),
         "exec" => Ok(toml::from_str::<Options>(text).map(drop)),
+        "invoke" => Ok(toml::from_str::<invoke::Options>(text).map(drop)),
         _ => Err(unknown(definition)),
     }
 }
@@ -74,15 +83,21 @@ fn unknown(definition: &Definition) -> DefinitionError {
 mod tests {
     use super::*;
     use crate::Description;
-    use levada_core::Framing;
+    use levada_core::{Framing, Identity};
 
     const EXEC: &str = "name = 'run'\ntype = 'exec'\n[[command]]\nprogram = 'cat'\n";
+    const INVOKE: &str = "name = 'run'\ntype = 'invoke'\nstart = ['*/*']\n";
+
+    fn build(definition: &Definition) -> Result<Arc<dyn Service>, DefinitionError> {
+        super::build(definition, &Context::without_client(Identity::from_bytes([1; 32])))
+    }
 
     #[test]
     fn every_type_can_be_built_and_described() {
         for kind in TYPES {
             let definition = match *kind {
                 "exec" => Definition::from_toml(EXEC).unwrap(),
+                "invoke" => Definition::from_toml(INVOKE).unwrap(),
                 kind => Definition::plain("run", kind),
             };
             let service = build(&definition).unwrap();
@@ -112,5 +127,9 @@ mod tests {
         assert!(wrong(&definition).contains("`pty`"), "{}", wrong(&definition));
         assert!(wrong(&Definition::plain("a", "toaster")).contains("`toaster`"));
         assert!(wrong(&Definition::plain("a", "exec")).contains("`command`"));
+        assert!(wrong(&Definition::plain("a", "invoke")).contains("`start`"));
+        let mut definition = Definition::plain("a", "capability");
+        definition.options.insert("entities".into(), 0.into());
+        assert!(wrong(&definition).contains("at least 1"), "{}", wrong(&definition));
     }
 }

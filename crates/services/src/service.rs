@@ -10,6 +10,7 @@ use levada_session::{Class, ReceiveHalf, SendHalf, Stream, StreamError};
 use thiserror::Error;
 
 use crate::Definition;
+use crate::mediation::MediationError;
 use crate::stdio::{FAILURE_EXIT, Message, ReceiveError, StdioError};
 
 /// A running service, as a boxed future. Dropping it ends everything that it started.
@@ -128,6 +129,17 @@ pub enum Refused {
     /// An environment variable that clients may not set.
     #[error("the environment variable {0:?} may not be set")]
     Environment(String),
+    /// A parameter that must be there.
+    #[error("the parameter {0:?} is missing")]
+    Missing(&'static str),
+    /// A session that this service may not start for others: a service of a node.
+    #[error("this node may not start {service:?} at {node} for others")]
+    Place {
+        /// The node.
+        node: Identity,
+        /// The service's name there.
+        service: String,
+    },
     /// Terminals are not allowed.
     #[error("this service gives no terminal")]
     Pty,
@@ -159,6 +171,15 @@ pub enum ServiceError {
     Failed(String),
 }
 
+impl From<MediationError> for ServiceError {
+    fn from(error: MediationError) -> Self {
+        match error {
+            MediationError::Stream(error) => error.into(),
+            MediationError::Malformed => StdioError::Malformed.into(),
+        }
+    }
+}
+
 impl From<ReceiveError> for ServiceError {
     fn from(error: ReceiveError) -> Self {
         match error {
@@ -169,16 +190,21 @@ impl From<ReceiveError> for ServiceError {
 }
 
 /// How long a client may take to end its side after the last message, before it is cut off.
-const LINGER: Duration = Duration::from_secs(5);
+pub(crate) const LINGER: Duration = Duration::from_secs(5);
 
 /// Sends the last message and waits until the client has ended its side: dropping the stream before
 /// would reset it, and could overtake what was sent.
 pub(crate) async fn exit(
     mut send: SendHalf,
-    mut receive: ReceiveHalf,
+    receive: ReceiveHalf,
     code: u8,
 ) -> Result<(), StreamError> {
     send.send(&Message::Exit(code).to_bytes()).await?;
+    close(send, receive).await
+}
+
+/// Ends this side behind the last message, and waits until the client has ended its own.
+pub(crate) async fn close(mut send: SendHalf, mut receive: ReceiveHalf) -> Result<(), StreamError> {
     send.finish().await?;
     let rest = async {
         let mut buffer = [0; 16 * 1024];

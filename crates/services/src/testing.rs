@@ -4,8 +4,8 @@ use levada_capability::SessionId;
 use levada_core::{Identity, Params};
 use levada_session::{ReceiveHalf, SendHalf, Stream, testing};
 
-use crate::Invocation;
 use crate::stdio::{Inbox, Message, Window};
+use crate::{Context, Invocation};
 
 /// The client's end of a session.
 pub(crate) struct Client {
@@ -57,6 +57,11 @@ pub(crate) fn invocation(pairs: &[(&str, &[u8])]) -> Invocation {
         holder: Identity::from_bytes([2; 32]),
         params: params(pairs),
     }
+}
+
+/// A node that calls nobody.
+pub(crate) fn context() -> Context {
+    Context::without_client(Identity::from_bytes([3; 32]))
 }
 
 /// These parameters.

@@ -144,7 +144,8 @@ impl Forger {
         let id = sha256(&[b"levada/1 link id", &self.links.concat()]);
         let parts: [&[u8]; 4] = [b"levada/1 proof", &EXPORTER, operation.as_bytes(), &id];
         let proof = hmac_sha256(&self.secret, &parts).to_vec();
-        wire::Presentation { links: self.links.clone(), signatures: self.signatures.clone(), proof }
+        let (links, signatures) = (self.links.clone(), self.signatures.clone());
+        wire::Presentation { links, signatures, proof, service: String::new() }
     }
 
     /// What the node says when `peer` presents this to start the session.

@@ -58,6 +58,7 @@ fn the_presentation_of_the_first_release_holds() {
         links: [1, 2, 3].map(|i| from_hex(fixture[format!("link{i}").as_str()])).to_vec(),
         signatures: [2, 3].map(|i| from_hex(fixture[format!("signature{i}").as_str()])).to_vec(),
         proof: from_hex(fixture["proof"]),
+        service: String::new(),
     };
     assert!(check(message, &context(CAROL, Operation::Connect)).is_ok());
 }

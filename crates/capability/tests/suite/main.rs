@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Helpers of tests, as in tests.
 
 mod common;
+mod exchange;
 mod fixture;
 mod narrowing;
 mod text;

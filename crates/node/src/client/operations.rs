@@ -77,25 +77,29 @@ impl Client {
     pub async fn connect(&self, capability: &Capability) -> Result<Running, ClientError> {
         let framing = framing_of(capability.params())?;
         self.remember(capability);
-        let class = if capability.params().value("pty").is_some() {
-            Class::Interactive
-        } else {
-            Class::Bulk
-        };
+        let class = class_of(capability);
         let (mut connection, target) = self.reach(&self.target_of(capability)?, framing).await?;
         if class == Class::Bulk && framing == Framing::Auto && connection.streams() > 0 {
             // Bulk does not share with what runs already: a lost packet of one would hold up the other.
             connection = self.connection_of_its_own(&target, framing).await?;
         }
-        let mut stream = connection.open(class)?;
-        let presentation = present(&connection, capability, Right::Connect)?;
-        let Answer::Started(started) =
-            exchange(&mut stream, Operation::Connect(presentation)).await?
-        else {
-            return Err(unexpected());
-        };
-        let session: [u8; 16] = started.session.as_slice().try_into().map_err(|_| unexpected())?;
-        Ok(Running { session: SessionId::from_bytes(session), stream, connection })
+        start(connection, capability, class, "").await
+    }
+
+    /// Starts the session that `capability` permits, if it is one of the service called `service`, on a
+    /// connection that nothing else uses and that ends with the session.
+    ///
+    /// # Errors
+    /// As for [`Self::connect`].
+    pub(super) async fn connect_apart(
+        &self,
+        capability: &Capability,
+        service: &str,
+    ) -> Result<Running, ClientError> {
+        let framing = framing_of(capability.params())?;
+        let target = self.target_of(capability)?;
+        let connection = self.connection_of_its_own(&target, framing).await?;
+        start(connection, capability, class_of(capability), service).await
     }
 
     /// Ends the session for good.
@@ -211,6 +215,29 @@ impl Client {
             tracing::warn!(%error, "could not note the capability in known.db");
         }
     }
+}
+
+/// Starts a session on `connection`; one of the service called `service`, unless that is empty.
+async fn start(
+    connection: Connection,
+    capability: &Capability,
+    class: Class,
+    service: &str,
+) -> Result<Running, ClientError> {
+    let mut stream = connection.open(class)?;
+    let mut presentation = present(&connection, capability, Right::Connect)?;
+    presentation.service = service.to_owned();
+    let Answer::Started(started) = exchange(&mut stream, Operation::Connect(presentation)).await?
+    else {
+        return Err(unexpected());
+    };
+    let session: [u8; 16] = started.session.as_slice().try_into().map_err(|_| unexpected())?;
+    Ok(Running { session: SessionId::from_bytes(session), stream, connection })
+}
+
+/// A terminal has somebody in front of it; pipes carry files.
+fn class_of(capability: &Capability) -> Class {
+    if capability.params().value("pty").is_some() { Class::Interactive } else { Class::Bulk }
 }
 
 /// Sends one operation on a stream of its own and waits for the answer.

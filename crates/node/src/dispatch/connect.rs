@@ -2,6 +2,7 @@
 //! service runs; whoever revokes or terminates the session ends it here.
 
 use levada_capability::{Operation as Right, Verified};
+use levada_core::Params;
 use levada_core::wire::{self, Answer, Reason, Refusal};
 use levada_services::{Invocation, ServiceError};
 use levada_session::{Stream, StreamAborter};
@@ -15,10 +16,16 @@ use super::{Asker, Verdict, failed};
 
 /// Serves one start of a session to its end.
 pub(super) async fn serve(asker: &Asker<'_>, presentation: wire::Presentation, mut stream: Stream) {
-    let (verified, record) = match asker.verify(presentation, Right::Connect).await {
+    let named = presentation.service.clone();
+    let (mut verified, record) = match asker.verify(presentation, Right::Connect).await {
         Ok(found) => found,
         Err(refusal) => return refuse(asker, &mut stream, refusal).await,
     };
+    if !named.is_empty() && named != record.service {
+        let refusal = Refusal::new(Reason::Foreign, "the session is not one of that service");
+        return refuse(asker, &mut stream, refusal).await;
+    }
+    verified.params = verified.params.without(Params::NONCE);
     let node = asker.node;
     let mut ticket =
         node.live.enter(verified.session, verified.ids.clone(), verified.identities.clone());

@@ -172,3 +172,16 @@ fn the_databases_are_not_taken_for_each_other() {
     let error = crate::store::Store::open(&path).err().unwrap();
     assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
 }
+
+#[test]
+fn a_new_database_may_be_opened_by_many_at_once() {
+    for _ in 0..40 {
+        let (_folder, path) = home();
+        thread::scope(|scope| {
+            let opened: Vec<_> = (0..8).map(|_| scope.spawn(|| Known::open(&path))).collect();
+            for known in opened {
+                known.join().unwrap().unwrap();
+            }
+        });
+    }
+}

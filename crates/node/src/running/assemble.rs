@@ -6,10 +6,12 @@ use std::time::Instant;
 
 use levada_channel::ServerConfig;
 use levada_core::{Clock, SystemClock};
+use levada_services::Context;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::attempts::Attempts;
+use crate::client::{Calls, Client};
 use crate::config::Config;
 use crate::home::Home;
 use crate::known::Known;
@@ -43,7 +45,9 @@ pub(super) fn assemble(
     let key = home.key().map_err(UpError::of)?;
     let store = Store::open(&home.node_db()).map_err(UpError::of)?;
     let known = Known::open(&home.known_db()).map_err(UpError::of)?;
-    let services = offer::services(config, overrides).map_err(UpError::of)?;
+    let calls = Calls::new(Client::new(home).map_err(UpError::of)?);
+    let context = Context { node: key.identity(), client: Arc::new(calls) };
+    let services = offer::services(config, overrides, &context).map_err(UpError::of)?;
     let listeners = listen::bind(config, overrides, again, &mut notes)?;
     let http = listen::bind_http(config, overrides, &mut notes)?;
     let listening = listeners.iter().flat_map(TcpListener::local_addr).collect::<Vec<_>>();

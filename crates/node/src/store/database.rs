@@ -57,7 +57,7 @@ impl Database {
         let mut connection = connection.map_err(|error| StoreError::sql(path, error))?;
         configure(&connection, kind).map_err(|error| StoreError::sql(path, error))?;
         // Before anything is written: a file that is not ours must stay as it is.
-        let found = version(&connection, path, kind).map_err(at)?;
+        let found = version_at_once(&connection, path, kind).map_err(at)?;
         enter_wal(&connection, kind).map_err(|error| StoreError::sql(path, error))?;
         if found < kind.newest() {
             migrate(&mut connection, path, kind).map_err(at)?;
@@ -166,6 +166,16 @@ fn enter_wal(connection: &Connection, kind: &Kind) -> rusqlite::Result<()> {
 
 fn is_busy(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
+}
+
+/// As [`version`], in one transaction: what another process is just creating must not be seen half.
+fn version_at_once(
+    connection: &Connection,
+    path: &Path,
+    kind: &Kind,
+) -> Result<u32, Fault<StoreError>> {
+    let reading = connection.unchecked_transaction()?;
+    version(&reading, path, kind)
 }
 
 /// The schema version of the file, 0 if it is empty.

@@ -449,7 +449,8 @@ fn a_runtime_that_ends_takes_its_programs_along() {
 fn definitions_of_the_documentation_are_accepted() {
     let text = "name = 'exec'\ntype = 'exec'\n[[command]]\nprogram = 'uname'\nargs = '.*'\n\
                 [[command]]\nprogram = 'date'\nargs = '-u|\\+.*'\n[[command]]\nprogram = 'cat'";
-    let service = crate::build(&Definition::from_toml(text).unwrap()).unwrap();
+    let definition = Definition::from_toml(text).unwrap();
+    let service = crate::build(&definition, &crate::testing::context()).unwrap();
     let check = |args: &[&str]| {
         service.check(&crate::testing::params(&[("args", &encode_list(args))]), true)
     };

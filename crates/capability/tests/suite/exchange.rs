@@ -1,0 +1,272 @@
+//! Asking through a service in the middle that alters, swaps, keeps and repeats what it carries.
+
+use levada_capability::exchange::{
+    Asking, Hearing, Question, QuestionError, Reply, ReplyError, Route, Wish,
+};
+use levada_capability::{Capability, LinkBody, Narrowing, Rights};
+use levada_core::wire::{self, Reason, Refusal};
+use levada_core::{Params, SystemRandom, UnixTime, encode_list};
+
+use crate::common::{
+    ALICE, BOB, CAROL, EXPIRES, MALLORY, NODE, NOW, ROOT, SESSION, identity, key, minted_from,
+    params,
+};
+
+/// Alice and Carol ask, Bob replies, and Mallory runs the service that carries it.
+const ENTITY: u8 = BOB;
+
+fn wish() -> Wish {
+    Wish {
+        node: identity(NODE),
+        addresses: vec!["127.0.0.1:5382".into()],
+        service: "echo".into(),
+        params: params(&[(Params::ARGS, &encode_list(&["date", "-u"]))]),
+        expires: Some(EXPIRES),
+        uses: 2,
+    }
+}
+
+fn hearing() -> Hearing {
+    Hearing::new(identity(ENTITY), identity(MALLORY), &SystemRandom).unwrap()
+}
+
+fn route(hearing: &Hearing) -> Route {
+    Route {
+        via: identity(MALLORY),
+        entity: identity(ENTITY),
+        challenge: *hearing.challenge(),
+        until: NOW,
+    }
+}
+
+fn ask(requester: u8, hearing: &Hearing) -> (Asking, wire::SignedQuestion) {
+    Asking::new(&key(requester), &route(hearing), wish(), &SystemRandom).unwrap()
+}
+
+/// What the node gives for `wish`, as the entity asks it, with its framing.
+fn capability_for(wish: &Wish, holder: u8) -> Capability {
+    let mut fixed = wish.params.clone();
+    fixed.add(Params::FRAMING, b"auto".to_vec()).unwrap();
+    let body = LinkBody {
+        identity: identity(holder),
+        rights: Rights::ALL,
+        expires: wish.expires.unwrap(),
+        uses: wish.uses,
+        params: fixed,
+    };
+    minted_from(&ROOT, SESSION, &body)
+}
+
+fn granted(question: &Question, holder: u8) -> wire::SealedReply {
+    let reply = Reply::Granted(Box::new(capability_for(&question.wish, holder)));
+    question.reply(&key(ENTITY), &reply).unwrap()
+}
+
+#[test]
+fn a_question_is_heard_and_its_reply_read() {
+    let mut hearing = hearing();
+    let (asking, signed) = ask(ALICE, &hearing);
+    let question = hearing.hear(&signed).unwrap();
+    assert_eq!((question.requester, &question.wish), (identity(ALICE), &wish()));
+    assert_eq!(question.route, route(&hearing));
+    let Ok(Reply::Granted(capability)) = asking.read(&granted(&question, ALICE)) else { panic!() };
+    assert_eq!(capability.holder(), identity(ALICE));
+    assert_eq!(capability.to_text(), capability_for(&wish(), ALICE).to_text());
+}
+
+#[test]
+fn a_no_and_a_failure_are_read_as_what_they_are() {
+    let mut hearing = hearing();
+    let refusal = Refusal::new(Reason::Denied, "not today");
+    let (asking, signed) = ask(ALICE, &hearing);
+    let question = hearing.hear(&signed).unwrap();
+    let no = question.reply(&key(ENTITY), &Reply::No(refusal.clone())).unwrap();
+    assert!(matches!(asking.read(&no), Ok(Reply::No(read)) if read == refusal));
+    let failed = question.reply(&key(ENTITY), &Reply::Failed(refusal.clone())).unwrap();
+    assert!(matches!(asking.read(&failed), Ok(Reply::Failed(read)) if read == refusal));
+}
+
+#[test]
+fn any_byte_that_the_middle_alters_is_noticed() {
+    let mut hearing = hearing();
+    let (asking, signed) = ask(ALICE, &hearing);
+    // The question: altered before it is heard.
+    bolero::check!().with_type::<(bool, usize, u8)>().for_each(|(body, at, change)| {
+        let mut altered = signed.clone();
+        let part = if *body { &mut altered.body } else { &mut altered.signature };
+        let at = at % part.len();
+        part[at] ^= change;
+        assert_eq!(Question::verify(&altered).is_ok(), *change == 0);
+    });
+    let question = hearing.hear(&signed).unwrap();
+    let reply = granted(&question, ALICE);
+    bolero::check!().with_type::<(u8, usize, u8)>().for_each(|(part, at, change)| {
+        let mut altered = reply.clone();
+        let part = match part % 3 {
+            0 => &mut altered.encapsulation,
+            1 => &mut altered.sealed,
+            _ => &mut altered.signature,
+        };
+        let at = at % part.len();
+        part[at] ^= change;
+        assert_eq!(asking.read(&altered).is_ok(), *change == 0);
+    });
+}
+
+#[test]
+fn replies_that_the_middle_swaps_are_refused() {
+    let mut hearing = hearing();
+    let (alices, from_alice) = ask(ALICE, &hearing);
+    let (carols, from_carol) = ask(CAROL, &hearing);
+    let to_alice = granted(&hearing.hear(&from_alice).unwrap(), ALICE);
+    let to_carol = granted(&hearing.hear(&from_carol).unwrap(), CAROL);
+    assert_eq!(alices.read(&to_carol).err(), Some(ReplyError::Signature));
+    assert_eq!(carols.read(&to_alice).err(), Some(ReplyError::Signature));
+    // Also two of the same requester: an old reply for a new question.
+    let (again, _) = ask(ALICE, &hearing);
+    assert_eq!(again.read(&to_alice).err(), Some(ReplyError::Signature));
+    assert!(alices.read(&to_alice).is_ok() && carols.read(&to_carol).is_ok());
+}
+
+#[test]
+fn a_question_is_heard_once_and_only_where_it_belongs() {
+    let mut hearing = hearing();
+    let (_, signed) = ask(ALICE, &hearing);
+    hearing.hear(&signed).unwrap();
+    assert_eq!(hearing.hear(&signed), Err(QuestionError::Repeated));
+    let unheard = ask(ALICE, &hearing).1;
+    hearing.renew(&SystemRandom).unwrap();
+    assert_eq!(hearing.hear(&signed), Err(QuestionError::Stale));
+    assert_eq!(hearing.hear(&unheard), Err(QuestionError::Stale));
+    // By another service, and to another entity, with the challenge that holds.
+    let mut astray = route(&hearing);
+    astray.via = identity(CAROL);
+    let (_, signed) = Asking::new(&key(ALICE), &astray, wish(), &SystemRandom).unwrap();
+    assert_eq!(hearing.hear(&signed), Err(QuestionError::Astray));
+    let mut astray = route(&hearing);
+    astray.entity = identity(CAROL);
+    let (_, signed) = Asking::new(&key(ALICE), &astray, wish(), &SystemRandom).unwrap();
+    assert_eq!(hearing.hear(&signed), Err(QuestionError::Astray));
+}
+
+#[test]
+fn the_middle_can_neither_ask_in_anothers_name_nor_answer() {
+    let mut hearing = hearing();
+    let (asking, signed) = ask(ALICE, &hearing);
+    // Mallory signs what Alice asks, or asks for himself with Alice's words.
+    let mut forged = signed.clone();
+    forged.signature = key(MALLORY).sign("question", &forged.body).to_vec();
+    assert_eq!(hearing.hear(&forged), Err(QuestionError::Signature));
+    // A signature for another purpose is worth nothing.
+    forged.signature = key(ALICE).sign("reply", &forged.body).to_vec();
+    assert_eq!(hearing.hear(&forged), Err(QuestionError::Signature));
+    // Mallory knows the question, so he can seal a reply; only the entity can sign it.
+    let question = hearing.hear(&signed).unwrap();
+    let refusal = Refusal::new(Reason::Denied, "");
+    for reply in
+        [Reply::No(refusal), Reply::Granted(Box::new(capability_for(&question.wish, ALICE)))]
+    {
+        let forged = question.reply(&key(MALLORY), &reply).unwrap();
+        assert_eq!(asking.read(&forged).err(), Some(ReplyError::Signature));
+    }
+}
+
+#[test]
+fn the_middle_that_keeps_a_reply_cannot_read_it() {
+    let mut hearing = hearing();
+    let (_, signed) = ask(ALICE, &hearing);
+    let question = hearing.hear(&signed).unwrap();
+    let capability = capability_for(&question.wish, ALICE);
+    let kept = granted(&question, ALICE);
+    let secret = crate::common::secret_of(&capability);
+    let text = capability.to_text();
+    for part in [&kept.encapsulation, &kept.sealed, &kept.signature] {
+        assert!(!part.windows(secret.len()).any(|window| window == secret));
+        assert!(!part.windows(32).any(|window| window == &text.as_bytes()[..32]));
+    }
+    // He has the entity reply to a question of his own: it is bound to him, and not to what Alice asked.
+    let (mallorys, own) = ask(MALLORY, &hearing);
+    let question = hearing.hear(&own).unwrap();
+    assert_eq!(question.requester, identity(MALLORY));
+    assert!(mallorys.read(&kept).is_err());
+}
+
+#[test]
+fn an_entity_that_gives_something_else_is_refused() {
+    let mut hearing = hearing();
+    let (asking, signed) = ask(ALICE, &hearing);
+    let question = hearing.hear(&signed).unwrap();
+    let refused = |capability: Capability| {
+        let reply = Reply::Granted(Box::new(capability));
+        let reply = question.reply(&key(ENTITY), &reply).unwrap();
+        asking.read(&reply).err()
+    };
+    let wished = |change: fn(&mut Wish)| {
+        let mut wish = wish();
+        change(&mut wish);
+        capability_for(&wish, ALICE)
+    };
+    assert_eq!(
+        refused(capability_for(&wish(), MALLORY)),
+        Some(ReplyError::Other("bound to another identity"))
+    );
+    let other = wished(|wish| wish.params = Params::new());
+    assert_eq!(refused(other), Some(ReplyError::Other("for other parameters")));
+    let other = wished(|wish| wish.params.add("pty", b"24 80".to_vec()).unwrap());
+    assert_eq!(refused(other), Some(ReplyError::Other("for other parameters")));
+    let other = wished(|wish| wish.uses = 3);
+    assert_eq!(refused(other), Some(ReplyError::Other("for another number of uses")));
+    let other = wished(|wish| wish.expires = Some(UnixTime(EXPIRES.0 + 1)));
+    assert_eq!(refused(other), Some(ReplyError::Other("for another time")));
+    let whole = capability_for(&wish(), ALICE);
+    let narrowed = Narrowing::to_rights(Rights::TERMINATE);
+    let other = whole.grant(&key(ALICE), identity(ALICE), narrowed).unwrap();
+    assert_eq!(refused(other), Some(ReplyError::Other("without the right to execute")));
+    assert_eq!(refused(whole), None);
+}
+
+#[test]
+fn a_question_grows_late_with_room_for_clocks_that_differ() {
+    let mut hearing = hearing();
+    let (_, signed) = ask(ALICE, &hearing);
+    let question = hearing.hear(&signed).unwrap();
+    assert!(!question.is_late(NOW) && !question.is_late(UnixTime(NOW.0 + 300)));
+    assert!(question.is_late(UnixTime(NOW.0 + 301)));
+}
+
+#[test]
+fn what_is_outside_its_bounds_is_not_asked() {
+    let hearing = hearing();
+    let ask =
+        |wish| Asking::new(&key(ALICE), &route(&hearing), wish, &SystemRandom).map(|(_, one)| one);
+    for service in ["", "a\nb", &"a".repeat(256)] {
+        let wish = Wish { service: service.into(), ..wish() };
+        assert_eq!(ask(wish), Err(QuestionError::Malformed), "{service:?}");
+    }
+    let framing = params(&[(Params::FRAMING, b"auto")]);
+    assert_eq!(ask(Wish { params: framing, ..wish() }), Err(QuestionError::Malformed));
+    let long = params(&[("a", &[0; Params::MAX_LEN])]);
+    assert_eq!(ask(Wish { params: long, ..wish() }), Err(QuestionError::Malformed));
+    // Addresses are hints: what cannot be one is left out.
+    let addresses = (0..20).map(|at| format!("host{at}\u{7}:1")).chain(["host:1".to_owned()]);
+    let signed = ask(Wish { addresses: addresses.collect(), ..wish() }).unwrap();
+    assert_eq!(Question::verify(&signed).unwrap().wish.addresses, ["host:1"]);
+}
+
+#[test]
+fn so_many_questions_are_heard_and_no_more() {
+    let mut hearing = hearing();
+    let (_, signed) = ask(ALICE, &hearing);
+    let body = |nonce: usize| {
+        let mut question: wire::Question = wire::decode(&signed.body).unwrap();
+        question.nonce[..8].copy_from_slice(&nonce.to_be_bytes());
+        let body = wire::encode(&question);
+        let signature = key(ALICE).sign("question", &body).to_vec();
+        wire::SignedQuestion { body, signature }
+    };
+    for nonce in 0..Hearing::MAX_HEARD {
+        hearing.hear(&body(nonce)).unwrap();
+    }
+    assert!(hearing.is_full());
+    assert_eq!(hearing.hear(&body(Hearing::MAX_HEARD)), Err(QuestionError::TooMany));
+}

@@ -1,0 +1,120 @@
+//! A node that grants every session, and lets a test speak in it: what a service in the middle could
+//! do if it wanted to.
+
+use std::sync::Arc;
+
+use levada_capability::{LinkBody, Presented, Rights, SessionId, mint};
+use levada_core::wire::{self, Answer, Operation, mediation::Part, operation};
+use levada_core::{Framing, Identity, Params, SecretKey, UnixTime};
+use levada_link::Tcp;
+use levada_services::mediation::{self, ROLE};
+use levada_session::{Connection, Options, ReceiveHalf, SendHalf, ServerConfig, Stream, accept};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
+
+use crate::support::{Home, PATIENCE};
+
+/// The node of a home, played by the test.
+pub struct Middle {
+    /// NODE/SERVICE, as one types it.
+    pub place: String,
+    sessions: UnboundedReceiver<Session>,
+}
+
+/// A session that was started here.
+pub struct Session {
+    role: String,
+    send: SendHalf,
+    receive: ReceiveHalf,
+}
+
+impl Middle {
+    /// Listens with the key of `home`.
+    pub async fn new(home: &Home) -> Self {
+        let key = levada_node::home::Home::at(home.path()).unwrap().key().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let place = format!("{}@{address}/capability", key.identity());
+        let (sender, sessions) = unbounded_channel();
+        tokio::spawn(listen(listener, Arc::new(key), sender));
+        Self { place, sessions }
+    }
+
+    /// The next session, whose client must have this role.
+    pub async fn session(&mut self, role: &str) -> Session {
+        let session = timeout(PATIENCE, self.sessions.recv()).await.unwrap().unwrap();
+        assert_eq!(session.role, role);
+        session
+    }
+}
+
+impl Session {
+    pub async fn say(&mut self, part: Part) {
+        mediation::send(&mut self.send, part).await.unwrap();
+    }
+
+    pub async fn hear(&mut self) -> Part {
+        let part = timeout(PATIENCE, mediation::receive(&mut self.receive)).await;
+        part.unwrap().unwrap().unwrap()
+    }
+}
+
+async fn listen(listener: TcpListener, key: Arc<SecretKey>, sessions: UnboundedSender<Session>) {
+    let config = ServerConfig::new(&key).unwrap();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let link = Box::new(Tcp::new(stream).unwrap());
+        let connection = accept(link, &config, Options::default()).await.unwrap();
+        let (key, sessions) = (key.clone(), sessions.clone());
+        tokio::spawn(async move {
+            while let Some(stream) = connection.accept().await {
+                let (connection, key) = (connection.clone(), key.clone());
+                tokio::spawn(serve(connection, key.identity(), stream, sessions.clone()));
+            }
+        });
+    }
+}
+
+/// One operation.
+async fn serve(
+    connection: Connection,
+    node: Identity,
+    mut stream: Stream,
+    sessions: UnboundedSender<Session>,
+) {
+    let bytes = stream.receive(wire::MAX_MESSAGE).await.unwrap().unwrap();
+    let operation = wire::decode::<Operation>(&bytes).unwrap().operation.unwrap();
+    match operation {
+        operation::Operation::Request(request) => {
+            let granted = grant(request, node, connection.peer());
+            let answer = Answer::from(wire::answer::Answer::Granted(granted));
+            stream.send(&wire::encode(&answer)).await.unwrap();
+            stream.finish().await.unwrap();
+            let _ = stream.receive(0).await;
+        }
+        operation::Operation::Connect(presentation) => {
+            let presented = Presented::decode(presentation).unwrap();
+            let session = presented.session().as_bytes().to_vec();
+            let started = wire::answer::Answer::Started(wire::Started { session });
+            stream.send(&wire::encode(&Answer::from(started))).await.unwrap();
+            let role = presented.chain().last_link().params.value(ROLE).unwrap().to_vec();
+            let (send, receive) = stream.split();
+            let role = String::from_utf8(role).unwrap();
+            sessions.send(Session { role, send, receive }).unwrap();
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn grant(request: wire::Request, node: Identity, holder: Identity) -> wire::Granted {
+    let mut params = Params::new();
+    params.add(Params::FRAMING, Framing::Auto.to_string().into_bytes()).unwrap();
+    for pair in request.parameters {
+        params.add(&pair.key, pair.value).unwrap();
+    }
+    let (rights, expires, uses) = (Rights::ALL, UnixTime::NEVER, 1);
+    let body = LinkBody { identity: holder, rights, expires, uses, params };
+    let (link, secret) = mint(&[1; 32], &body, node, SessionId::from_bytes([1; 16])).unwrap();
+    wire::Granted { link, secret: secret.to_vec(), framing: Framing::Auto.to_string() }
+}

@@ -1,0 +1,37 @@
+//! What services of a running node do at other nodes: the node's side of [`levada_services::Client`].
+
+use levada_capability::Capability;
+use levada_services::{CallError, Calling, Client as ServiceClient};
+use levada_session::Stream;
+
+use super::{Client, ClientError};
+
+/// Calls other nodes with the identity of this one.
+pub(crate) struct Calls(Client);
+
+impl Calls {
+    pub(crate) fn new(client: Client) -> Self {
+        Self(client)
+    }
+}
+
+impl ServiceClient for Calls {
+    fn start<'a>(&'a self, capability: &'a Capability, service: &'a str) -> Calling<'a, Stream> {
+        Box::pin(async move {
+            // Apart: whoever may name nodes here must not make connections that stay.
+            let running = self.0.connect_apart(capability, service).await?;
+            // The stream keeps its connection.
+            Ok(running.stream)
+        })
+    }
+
+    fn terminate<'a>(&'a self, capability: &'a Capability) -> Calling<'a, ()> {
+        Box::pin(async move { Ok(self.0.terminate(capability).await?) })
+    }
+}
+
+impl From<ClientError> for CallError {
+    fn from(error: ClientError) -> Self {
+        Self { code: error.exit_code(), text: error.to_string() }
+    }
+}

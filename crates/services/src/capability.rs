@@ -1,0 +1,197 @@
+//! `capability`: carries questions for capabilities to the entities that have registered, and their
+//! replies back: Capone (secure channels and capabilities), figure "Capability Request".
+//!
+//! It trusts nobody and need not be trusted: questions are signed, replies sealed
+//! ([`levada_capability::exchange`]). What it can do is hold them back.
+
+mod desk;
+mod entity;
+mod requester;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use levada_core::wire::{Cause, Ended, mediation::Part};
+use levada_core::{Identity, Params};
+use levada_session::{Class, ReceiveHalf, SendHalf, Stream};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, IgnoredAny};
+use tokio::time::timeout;
+
+use crate::mediation::{self, ENTITY, REQUESTER, ROLE};
+use crate::service::{Running, close};
+use crate::stdio::StdioError;
+use crate::{Context, Invocation, Refused, Service, ServiceError};
+use desk::Desk;
+
+/// How long whoever has begun a session may take to say what for.
+const FIRST_WORDS: Duration = Duration::from_secs(10);
+/// How long somebody may take to accept one message.
+const DELIVERY: Duration = Duration::from_secs(30);
+/// How long a question may wait for its reply, whatever the requester says.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// The most that a limit may be set to.
+const MAX_LIMIT: usize = 10_000;
+
+/// The options of a definition of type `capability`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Options {
+    #[serde(default = "entities", deserialize_with = "limit")]
+    entities: usize,
+    #[serde(default = "questions", deserialize_with = "limit")]
+    questions: usize,
+    #[serde(default = "questions_per_requester", deserialize_with = "limit")]
+    questions_per_requester: usize,
+
+    // The keys of every definition, see `registry::NoOptions`.
+    #[serde(default, rename = "name")]
+    _name: IgnoredAny,
+    #[serde(default, rename = "type")]
+    _kind: IgnoredAny,
+    #[serde(default, rename = "category")]
+    _category: IgnoredAny,
+    #[serde(default, rename = "location")]
+    _location: IgnoredAny,
+    #[serde(default, rename = "framing")]
+    _framing: IgnoredAny,
+}
+
+/// How much the service takes on.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Entities that are registered at once.
+    entities: usize,
+    /// Questions that wait for their reply.
+    questions: usize,
+    /// Those of one requester.
+    questions_per_requester: usize,
+}
+
+/// The service of type `capability`.
+pub(crate) struct Mediator {
+    node: Identity,
+    desk: Desk,
+}
+
+/// Who speaks in a session.
+enum Role {
+    Entity,
+    Requester,
+}
+
+impl Mediator {
+    /// A service with nobody registered.
+    pub(crate) fn new(context: &Context, options: &Options) -> Self {
+        let limits = Limits {
+            entities: options.entities,
+            questions: options.questions,
+            questions_per_requester: options.questions_per_requester,
+        };
+        Self { node: context.node, desk: Desk::new(limits) }
+    }
+
+    async fn serve(&self, invocation: Invocation, stream: Stream) -> Result<(), ServiceError> {
+        let (send, receive) = stream.split();
+        match role(&invocation.params)?.ok_or(Refused::Missing(ROLE))? {
+            Role::Entity => entity::serve(&self.desk, invocation.holder, send, receive).await,
+            Role::Requester => {
+                requester::serve(&self.desk, self.node, invocation.holder, send, receive).await
+            }
+        }
+    }
+}
+
+impl Service for Mediator {
+    fn category(&self) -> &'static str {
+        "mediation"
+    }
+
+    fn version(&self) -> &'static str {
+        "1.0.0"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, &'static str)] {
+        &[(ROLE, "`entity` registers and decides, `requester` asks")]
+    }
+
+    fn class(&self, _: &Params) -> Class {
+        Class::Interactive
+    }
+
+    fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {
+        for (key, _) in params.iter() {
+            match key {
+                Params::FRAMING | ROLE => {}
+                Params::ARGS => return Err(Refused::Arguments),
+                _ => return Err(Refused::Unknown(key.to_owned())),
+            }
+        }
+        match role(params)? {
+            None if complete => Err(Refused::Missing(ROLE)),
+            _ => Ok(()),
+        }
+    }
+
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
+        Box::pin(self.serve(invocation, stream))
+    }
+}
+
+fn role(params: &Params) -> Result<Option<Role>, Refused> {
+    match params.value(ROLE) {
+        None => Ok(None),
+        Some(role) if role == ENTITY.as_bytes() => Ok(Some(Role::Entity)),
+        Some(role) if role == REQUESTER.as_bytes() => Ok(Some(Role::Requester)),
+        Some(_) => Err(Refused::Malformed(ROLE.to_owned())),
+    }
+}
+
+/// The first message of somebody who has a session, or the next one that must come at once.
+async fn expect(receive: &mut ReceiveHalf) -> Result<Part, ServiceError> {
+    let part = timeout(FIRST_WORDS, mediation::receive(receive)).await;
+    part.map_err(|_| ServiceError::Gone)??.ok_or(ServiceError::Gone)
+}
+
+/// Somebody who takes nothing has gone.
+async fn deliver(send: &mut SendHalf, part: Part) -> Result<(), ServiceError> {
+    timeout(DELIVERY, mediation::send(send, part)).await.map_err(|_| ServiceError::Gone)??;
+    Ok(())
+}
+
+/// Says the last words, and ends the session.
+async fn finish(mut send: SendHalf, receive: ReceiveHalf, part: Part) -> Result<(), ServiceError> {
+    deliver(&mut send, part).await?;
+    Ok(close(send, receive).await?)
+}
+
+fn entities() -> usize {
+    64
+}
+
+fn questions() -> usize {
+    64
+}
+
+fn questions_per_requester() -> usize {
+    4
+}
+
+fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    let limit = usize::deserialize(deserializer)?;
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        let text = format_args!("a limit is at least 1 and at most {MAX_LIMIT}");
+        return Err(D::Error::custom(text));
+    }
+    Ok(limit)
+}
+
+fn malformed() -> ServiceError {
+    StdioError::Malformed.into()
+}
+
+fn away(text: &str) -> Ended {
+    Ended::new(Cause::Away, text)
+}

@@ -1,0 +1,74 @@
+//! The session of an entity: it registers, hears questions, and replies.
+
+use levada_core::Identity;
+use levada_core::wire::{
+    Answered, Asked, Cause, Ended, Register, Registered, Withdrawn, mediation::Part,
+};
+use levada_session::{ReceiveHalf, SendHalf};
+use tokio::select;
+
+use super::desk::{Desk, Order, Registration};
+use super::{deliver, expect, finish, malformed};
+use crate::ServiceError;
+use crate::mediation;
+
+/// Serves an entity until it leaves. When this is dropped, it is registered no more.
+pub(super) async fn serve(
+    desk: &Desk,
+    entity: Identity,
+    mut send: SendHalf,
+    mut receive: ReceiveHalf,
+) -> Result<(), ServiceError> {
+    let Part::Register(register) = expect(&mut receive).await? else { return Err(malformed()) };
+    let registered = desk.register(entity, challenge(&register)?);
+    let (registration, mut orders) = match registered {
+        Ok(registered) => registered,
+        Err(ended) => return finish(send, receive, Part::Ended(ended)).await,
+    };
+    deliver(&mut send, Part::Registered(Registered {})).await?;
+    loop {
+        select! {
+            order = orders.recv() => match order {
+                Some(order) => if let Some(part) = told(&registration, order) {
+                    deliver(&mut send, part).await?;
+                },
+                None => {
+                    let text = "this identity has registered again, which ends this registration";
+                    let ended = Part::Ended(Ended::new(Cause::Replaced, text));
+                    return finish(send, receive, ended).await;
+                }
+            },
+            part = mediation::receive(&mut receive) => match part? {
+                Some(part) => take(&registration, part)?,
+                None => return Ok(send.finish().await?),
+            },
+        }
+    }
+}
+
+/// Takes what an entity says once it is registered.
+fn take(registration: &Registration<'_>, part: Part) -> Result<(), ServiceError> {
+    match part {
+        Part::Answered(Answered { number, reply: Some(reply) }) => {
+            registration.answer(number, reply);
+        }
+        Part::Register(register) => registration.renew(challenge(&register)?),
+        _ => return Err(malformed()),
+    }
+    Ok(())
+}
+
+fn challenge(register: &Register) -> Result<[u8; 32], ServiceError> {
+    register.challenge.as_slice().try_into().map_err(|_| malformed())
+}
+
+/// What the entity hears of an order; nothing of a question that was withdrawn before it left.
+fn told(registration: &Registration<'_>, order: Order) -> Option<Part> {
+    match order {
+        Order::Ask(number) => {
+            let question = Some(registration.question(number)?);
+            Some(Part::Asked(Asked { number, question }))
+        }
+        Order::Withdraw(number) => Some(Part::Withdrawn(Withdrawn { number })),
+    }
+}
