@@ -10,9 +10,11 @@ mod exec;
 mod registry;
 mod service;
 pub mod stdio;
+pub mod streams;
 #[cfg(test)]
 mod testing;
 
 pub use definition::{Definition, DefinitionError};
 pub use registry::{TYPES, build};
 pub use service::{Description, Invocation, Refused, Running, Service, ServiceError};
+pub use streams::Streams;

@@ -9,7 +9,7 @@ use levada_core::{Framing, Identity, Params, ParamsError};
 use levada_session::{Class, ReceiveHalf, SendHalf, Stream, StreamError};
 use thiserror::Error;
 
-use crate::Definition;
+use crate::{Definition, Streams};
 use crate::stdio::{FAILURE_EXIT, Message, ReceiveError, StdioError};
 
 /// A running service, as a boxed future. Dropping it ends everything that it started.
@@ -45,7 +45,6 @@ pub trait Service: Send + Sync {
 }
 
 /// One start of a session: who, and with which parameters.
-#[derive(Clone, Debug)]
 pub struct Invocation {
     /// The session.
     pub session: SessionId,
@@ -53,6 +52,8 @@ pub struct Invocation {
     pub holder: Identity,
     /// The parameters of all links together; [`Service::check`] has accepted them as complete.
     pub params: Params,
+    /// Further streams of this start, which either side may open. A service that drops this has none.
+    pub streams: Streams,
 }
 
 /// What a node answers when it is asked about a service.

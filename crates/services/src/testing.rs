@@ -4,7 +4,7 @@ use levada_capability::SessionId;
 use levada_core::{Identity, Params};
 use levada_session::{ReceiveHalf, SendHalf, Stream, testing};
 
-use crate::Invocation;
+use crate::{Invocation, Streams};
 use crate::stdio::{Inbox, Message, Window};
 
 /// The client's end of a session.
@@ -56,6 +56,7 @@ pub(crate) fn invocation(pairs: &[(&str, &[u8])]) -> Invocation {
         session: SessionId::from_bytes([1; 16]),
         holder: Identity::from_bytes([2; 32]),
         params: params(pairs),
+        streams: Streams::none(),
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use levada_capability::{Capability, Invitation, Operation as Right, SessionId};
 use levada_core::wire::{self, answer::Answer, operation::Operation};
 use levada_core::{Framing, Identity, Params, label};
+use levada_services::Streams;
+use levada_services::streams::DEFAULT_STREAMS;
 use levada_session::{Class, Connection, Stream};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
@@ -86,15 +88,36 @@ impl Client {
             // Bulk does not share with what runs already: a lost packet of one would hold up the other.
             connection = self.connection_of_its_own(&target, framing).await?;
         }
-        let mut stream = connection.open(class)?;
-        let presentation = present(&connection, capability, Right::Connect)?;
-        let Answer::Started(started) =
-            exchange(&mut stream, Operation::Connect(presentation)).await?
-        else {
-            return Err(unexpected());
+        Ok(start(connection, class, capability).await?.0)
+    }
+
+    /// Starts the session that `capability` permits, on a connection of its own: both sides may open further
+    /// streams of it, at most [`DEFAULT_STREAMS`] at a time.
+    ///
+    /// # Errors
+    /// As for [`Self::connect`]; [`ClientError::Local`] if the node knows no further streams.
+    pub async fn connect_with_streams(
+        &self,
+        capability: &Capability,
+    ) -> Result<(Running, Streams), ClientError> {
+        let framing = framing_of(capability.params())?;
+        self.remember(capability);
+        let target = self.target_of(capability)?;
+        let unused = match framing {
+            Framing::Auto => self.unused_connection(&target.identity),
+            Framing::Block(_) => None,
         };
-        let session: [u8; 16] = started.session.as_slice().try_into().map_err(|_| unexpected())?;
-        Ok(Running { session: SessionId::from_bytes(session), stream, connection })
+        let connection = match unused {
+            Some(connection) => connection,
+            None => self.connection_of_its_own(&target, framing).await?,
+        };
+        let (running, run) = start(connection, Class::Bulk, capability).await?;
+        if run == 0 {
+            let text = "the node speaks an older version, without sessions of several streams";
+            return Err(ClientError::Local(text.into()));
+        }
+        let streams = Streams::receiving(running.connection.clone(), run, DEFAULT_STREAMS);
+        Ok((running, streams))
     }
 
     /// Ends the session for good.
@@ -209,6 +232,21 @@ impl Client {
             tracing::warn!(%error, "could not note the capability in known.db");
         }
     }
+}
+
+/// Starts a session: also gives the number of the start, which names it to further streams.
+async fn start(
+    connection: Connection,
+    class: Class,
+    capability: &Capability,
+) -> Result<(Running, u64), ClientError> {
+    let mut stream = connection.open(class)?;
+    let presentation = present(&connection, capability, Right::Connect)?;
+    let answer = exchange(&mut stream, Operation::Connect(presentation)).await?;
+    let Answer::Started(started) = answer else { return Err(unexpected()) };
+    let session: [u8; 16] = started.session.as_slice().try_into().map_err(|_| unexpected())?;
+    let session = SessionId::from_bytes(session);
+    Ok((Running { session, stream, connection }, started.run))
 }
 
 /// Sends one operation on a stream of its own and waits for the answer.
