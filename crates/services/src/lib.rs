@@ -7,6 +7,7 @@ mod clock;
 mod definition;
 mod echo;
 mod exec;
+pub mod forward;
 mod registry;
 mod service;
 pub mod stdio;

@@ -8,10 +8,11 @@ use serde::de::IgnoredAny;
 use crate::clock::Clock;
 use crate::echo::Echo;
 use crate::exec::{Exec, Options};
+use crate::forward::{self, Forward};
 use crate::{Definition, DefinitionError, Service};
 
 /// Every type of service, in order of the alphabet.
-pub const TYPES: &[&str] = &["clock", "echo", "exec"];
+pub const TYPES: &[&str] = &["clock", "echo", "exec", "forward"];
 
 /// The service that `definition` defines. Programs are looked up now, once.
 ///
@@ -22,6 +23,7 @@ pub fn build(definition: &Definition) -> Result<Arc<dyn Service>, DefinitionErro
         "clock" => none(definition).map(|()| Arc::new(Clock::new()) as Arc<dyn Service>),
         "echo" => none(definition).map(|()| Arc::new(Echo) as Arc<dyn Service>),
         "exec" => Ok(Arc::new(Exec::new(&definition.name, options::<Options>(definition)?)?)),
+        "forward" => Ok(Arc::new(Forward::new(options::<forward::Options>(definition)?))),
         _ => Err(unknown(definition)),
     }
 }
@@ -35,6 +37,7 @@ pub(crate) fn check_text(
     match definition.kind.as_str() {
         "clock" | "echo" => Ok(toml::from_str::<NoOptions>(text).map(drop)),
         "exec" => Ok(toml::from_str::<Options>(text).map(drop)),
+        "forward" => Ok(toml::from_str::<forward::Options>(text).map(drop)),
         _ => Err(unknown(definition)),
     }
 }
@@ -76,6 +79,7 @@ mod tests {
     use crate::Description;
     use levada_core::Framing;
 
+    const FORWARD: &str = "name = 'run'\ntype = 'forward'\nallow = ['127.0.0.1:80']\n";
     const EXEC: &str = "name = 'run'\ntype = 'exec'\n[[command]]\nprogram = 'cat'\n";
 
     #[test]
@@ -83,6 +87,7 @@ mod tests {
         for kind in TYPES {
             let definition = match *kind {
                 "exec" => Definition::from_toml(EXEC).unwrap(),
+                "forward" => Definition::from_toml(FORWARD).unwrap(),
                 kind => Definition::plain("run", kind),
             };
             let service = build(&definition).unwrap();
@@ -112,5 +117,6 @@ mod tests {
         assert!(wrong(&definition).contains("`pty`"), "{}", wrong(&definition));
         assert!(wrong(&Definition::plain("a", "toaster")).contains("`toaster`"));
         assert!(wrong(&Definition::plain("a", "exec")).contains("`command`"));
+        assert!(wrong(&Definition::plain("a", "forward")).contains("`allow`"));
     }
 }

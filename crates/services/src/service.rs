@@ -132,6 +132,15 @@ pub enum Refused {
     /// Terminals are not allowed.
     #[error("this service gives no terminal")]
     Pty,
+    /// The session names an empty list of addresses.
+    #[error("no address is named")]
+    NoAddress,
+    /// Neither an address nor a pattern of some.
+    #[error("{0:?} is no address: expected HOST:PORT, udp:HOST:PORT, unix:/PATH or listen:ADDRESS:PORT")]
+    NotAddress(String),
+    /// An address that is not allowed.
+    #[error("the address {0:?} is not allowed")]
+    Address(String),
 }
 
 impl From<ParamsError> for Refused {
