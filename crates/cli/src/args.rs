@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::{
-    backup, completions, connect, doctor, grant, id, inspect, invite, join, man, query, request,
+    backup, completions, connect, doctor, forward, grant, id, inspect, invite, join, man, query, request,
     restore, revoke, run, sessions, status, stop, terminate, up,
 };
 use clap::builder::Styles;
@@ -44,6 +44,7 @@ enum Verb {
     Terminate(terminate::Arguments),
     Revoke(revoke::Arguments),
     Run(run::Arguments),
+    Forward(forward::Arguments),
     Invite(invite::Arguments),
     Join(join::Arguments),
     Status(status::Arguments),
@@ -70,6 +71,7 @@ impl Arguments {
             Verb::Terminate(arguments) => wait(terminate::run(arguments)),
             Verb::Revoke(arguments) => wait(revoke::run(arguments)),
             Verb::Run(arguments) => wait(run::run(arguments)),
+            Verb::Forward(arguments) => wait(forward::run(arguments)),
             Verb::Invite(arguments) => wait(invite::run(arguments)),
             Verb::Join(arguments) => wait(join::run(arguments)),
             Verb::Status(arguments) => wait(status::run(arguments)),

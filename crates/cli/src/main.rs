@@ -14,6 +14,7 @@ mod completions;
 mod connect;
 mod doctor;
 mod failure;
+mod forward;
 mod grant;
 mod id;
 mod init;

@@ -133,6 +133,14 @@ impl Host {
     }
 }
 
+impl FromStr for Host {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        Self::parse(text).ok_or_else(|| AddressError(text.chars().take(MAX_ADDRESS).collect()))
+    }
+}
+
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

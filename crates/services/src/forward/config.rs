@@ -94,7 +94,7 @@ impl Policy {
     /// An address or pattern of the parameters, of which something must be allowed.
     fn named(&self, text: &str) -> Result<Pattern, Refused> {
         let pattern: Pattern = text.parse().map_err(|_| Refused::NotAddress(text.to_owned()))?;
-        if self.allow.iter().any(|allowed| allowed.overlaps(&pattern)) {
+        if self.allow.iter().any(|allowed| allowed.overlaps(&pattern, By::Node)) {
             return Ok(pattern);
         }
         Err(Refused::Address(text.to_owned()))
@@ -102,6 +102,13 @@ impl Policy {
 }
 
 impl Rules {
+    /// Whether a connection to `address` may be allowed, if its name has the right address.
+    pub(super) fn may_permit(&self, address: &Address) -> bool {
+        let Ok(one) = address.to_string().parse::<Pattern>() else { return false };
+        self.session.iter().any(|named| named.overlaps(&one, By::Session))
+            && self.node.iter().any(|allowed| allowed.overlaps(&one, By::Node))
+    }
+
     /// Whether a connection to `address` is allowed; of a place, `resolved` is the address of its host.
     pub(super) fn permit(&self, address: &Address, resolved: Option<IpAddr>) -> bool {
         let any = |patterns: &[Pattern], by| {

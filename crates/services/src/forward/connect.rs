@@ -1,6 +1,8 @@
 //! Connects to an address that somebody else has named: only where the rules allow it, and to what its name is now.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,13 +67,13 @@ impl Connector {
         let mut last = Failure::new(Cause::UnknownName, format_args!("{address}: no address"));
         for place in resolved.unwrap_or_else(|_| Err(timed_out(address)))? {
             let any: SocketAddr = match place {
-                SocketAddr::V4(_) => ([0; 4], 0).into(),
+                SocketAddr::V4(_) => ([0_u8; 4], 0).into(),
                 SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
             };
             let connected = async {
                 let socket = UdpSocket::bind(any).await?;
                 socket.connect(place).await?;
-                Ok(socket)
+                Ok::<_, io::Error>(socket)
             };
             match connected.await {
                 Ok(socket) => return Ok(socket),
@@ -99,6 +101,10 @@ impl Connector {
     /// The addresses of a place that are allowed. They are looked up now, and what is found is what is connected to:
     /// a name that means another address a moment later leads nowhere else.
     async fn resolve(&self, address: &Address, place: &Place) -> Result<Vec<SocketAddr>, Failure> {
+        // Nobody is asked for names that lead nowhere.
+        if !self.rules.may_permit(address) {
+            return Err(not_allowed(format_args!("{address} is")));
+        }
         let found = match &place.host {
             Host::Address(host) => vec![SocketAddr::new(*host, place.port)],
             Host::Name(name) => self.look_up(address, name.clone(), place.port).await?,
@@ -113,19 +119,18 @@ impl Connector {
     fn permitted(
         &self,
         address: &Address,
-        resolved: &[Option<std::net::IpAddr>],
+        resolved: &[Option<IpAddr>],
     ) -> Result<(), Failure> {
         if resolved.iter().any(|resolved| self.rules.permit(address, *resolved)) {
             return Ok(());
         }
         let is_name = matches!(address.place(), Some(Place { host: Host::Name(_), .. }));
-        let text = match resolved.first() {
+        match resolved.first() {
             Some(Some(found)) if is_name => {
-                format!("{address} is {found} here, which is not allowed")
+                Err(not_allowed(format_args!("{address} is {found} here, which is")))
             }
-            _ => format!("{address} is not allowed"),
-        };
-        Err(Failure::new(Cause::NotAllowed, text))
+            _ => Err(not_allowed(format_args!("{address} is"))),
+        }
     }
 
     async fn look_up(
@@ -150,6 +155,10 @@ impl Connector {
             _ => Err(Failure::new(Cause::UnknownName, format_args!("{address}: no address"))),
         }
     }
+}
+
+fn not_allowed(what: fmt::Arguments<'_>) -> Failure {
+    Failure::new(Cause::NotAllowed, format_args!("{what} not allowed"))
 }
 
 fn timed_out(address: &Address) -> Failure {

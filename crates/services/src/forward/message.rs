@@ -8,7 +8,7 @@
 use std::fmt;
 use std::io;
 
-use levada_session::{ReceiveHalf, StreamError};
+use levada_session::{ReceiveHalf, Stream, StreamError};
 
 /// The longest text of an answer, in bytes.
 const MAX_TEXT: usize = 512;
@@ -56,7 +56,7 @@ impl Failure {
     }
 
     /// What an error of connecting to `address` means.
-    pub(super) fn of(address: impl fmt::Display, error: &io::Error) -> Self {
+    pub fn of(address: impl fmt::Display, error: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         let cause = match error.kind() {
             // A Unix socket that is not there is one that nobody listens at.
@@ -110,9 +110,19 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Result<(), Failure>> {
 ///
 /// # Errors
 /// What ended the stream; [`StreamError::Finished`] if there is no answer in good order.
-pub async fn answer(receive: &mut ReceiveHalf) -> Result<Result<(), Failure>, StreamError> {
-    let bytes = receive.receive(MAX_ANSWER).await?;
-    bytes.as_deref().and_then(decode).ok_or(StreamError::Finished)
+pub async fn answer(stream: &mut Stream) -> Result<Result<(), Failure>, StreamError> {
+    read(stream.receive(MAX_ANSWER).await?.as_deref())
+}
+
+/// As [`answer`], where the directions are apart.
+pub(super) async fn answer_to(
+    receive: &mut ReceiveHalf,
+) -> Result<Result<(), Failure>, StreamError> {
+    read(receive.receive(MAX_ANSWER).await?.as_deref())
+}
+
+fn read(bytes: Option<&[u8]>) -> Result<Result<(), Failure>, StreamError> {
+    bytes.and_then(decode).ok_or(StreamError::Finished)
 }
 
 #[cfg(test)]

@@ -81,9 +81,15 @@ impl Pattern {
         *udp == over_udp && port && hosts.permit(&place.host, resolved, by)
     }
 
+    /// Whether `address` may be one of these, of a session's parameters, as far as can be said before its name is resolved.
+    pub fn may_be(&self, address: &Address) -> bool {
+        let one = address.to_string().parse();
+        one.is_ok_and(|one| self.overlaps(&one, By::Session))
+    }
+
     /// Whether something of `other` may be among these, as far as can be said before names are resolved.
     /// A single address is not among names, whatever they may be resolved to.
-    pub fn overlaps(&self, other: &Self) -> bool {
+    pub(super) fn overlaps(&self, other: &Self, by: By) -> bool {
         if self.listen != other.listen {
             return false;
         }
@@ -94,7 +100,7 @@ impl Pattern {
                 What::Place { udp: other_udp, hosts: other_hosts, ports: other_ports },
             ) => {
                 let meet = ports.start() <= other_ports.end() && other_ports.start() <= ports.end();
-                udp == other_udp && meet && hosts.overlap(other_hosts)
+                udp == other_udp && meet && hosts.overlap(other_hosts, by)
             }
             _ => false,
         }
@@ -133,10 +139,11 @@ impl Hosts {
         }
     }
 
-    /// `other` stands in the parameters of a session, `self` in the configuration.
-    fn overlap(&self, other: &Self) -> bool {
+    fn overlap(&self, other: &Self, by: By) -> bool {
         match (self, other) {
-            (Self::Any, Self::Net(net)) => !net.is_single() || !is_special(net.address),
+            (Self::Any, Self::Net(net)) if by == By::Node && net.is_single() => {
+                !is_special(net.address)
+            }
             (Self::Any, _) | (_, Self::Any) => true,
             (Self::Net(a), Self::Net(b)) => a.meets(*b),
             // One address is not a name, though a name may have it.
@@ -437,8 +444,13 @@ mod tests {
             ("listen:127.0.0.1:*", "127.0.0.1:1", false),
             ("127.0.0.1:*", "listen:127.0.0.1:1", false),
         ] {
-            assert_eq!(pattern(node).overlaps(&pattern(session)), overlap, "{node} {session}");
+            let found = pattern(node).overlaps(&pattern(session), By::Node);
+            assert_eq!(found, overlap, "{node} {session}");
         }
+        let may_be = |named: &str, address: &str| pattern(named).may_be(&address.parse().unwrap());
+        assert!(may_be("*:*", "127.0.0.1:80") && may_be("192.0.2.0/24:80", "www.example:80"));
+        assert!(!may_be("192.0.2.1:80", "192.0.2.2:80") && !may_be("a.example:80", "192.0.2.1:80"));
+        assert!(!may_be("listen:127.0.0.1:80", "127.0.0.1:80"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::message::{CONNECTED, Failure, RESET, answer};
+use super::message::{CONNECTED, Failure, RESET, answer_to};
 use super::socket::{Connected, Socket};
 
 /// Bytes asked of a socket at once, at first…
@@ -140,7 +140,7 @@ async fn both(
     };
     let back = async {
         if asked {
-            answer(receive).await?.map_err(Cut::Refused)?;
+            answer_to(receive).await?.map_err(Cut::Refused)?;
         }
         match copy_back(receive, &mut write).await? {
             Ok(()) => watch(receive, &shared).await,

@@ -62,7 +62,7 @@ pub(super) async fn connect(
 pub(super) async fn listen(
     shared: &Shared,
     address: &Address,
-    streams: Streams,
+    mut streams: Streams,
     stream: Stream,
 ) -> Result<(), ServiceError> {
     let listener = match Listener::bind(address).await {
@@ -86,6 +86,8 @@ pub(super) async fn listen(
                     carried.spawn(bring(streams.opener(), socket, peer, place));
                 }
             }
+            // The client has nothing to ask for here.
+            stream = streams.accept() => drop(stream),
             Some(_) = carried.join_next() => {}
         }
     }
