@@ -217,7 +217,7 @@ fn programs_say_by_socks_where_to_within_what_is_allowed() {
     let curl = |forward: &Forward, address: &str| {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--max-time", "30", "--socks5-hostname"]);
-        Ran::from(curl.args([&forward.addresses[0], address]).output().unwrap())
+        Ran::from(curl.args([forward.addresses[0].as_str(), address]).output().unwrap())
     };
     let forward = home.forward(&["well/forward", "--socks"]);
     assert_eq!(curl(&forward, &a).ok(), "water");

@@ -11,7 +11,7 @@ use std::sync::{Arc, Barrier};
 
 use levada_core::sha256;
 use support::forward::*;
-use support::{Home, eventually};
+use support::{Home, PATIENCE, eventually};
 
 const CONNECTIONS: u64 = 100;
 const LENGTH: usize = 1 << 20;
@@ -76,7 +76,8 @@ fn a_hundred_at_a_time_and_one_that_is_cut_harms_no_other() {
         assert!(program.join().unwrap() == expected, "what came back of {number} has changed");
     }
     let mut whole = 0;
-    for (number, digest, ended) in seen_by_target.iter().take(CONNECTIONS as usize) {
+    for _ in 0..CONNECTIONS {
+        let (number, digest, ended) = seen_by_target.recv_timeout(PATIENCE).unwrap();
         let expected = digest == sha256(&[&noise(number, LENGTH)]);
         assert_eq!((expected, ended), (number != CUT, number != CUT), "{number}");
         whole += u64::from(ended);

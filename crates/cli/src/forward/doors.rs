@@ -1,5 +1,6 @@
 //! Where connections come in at this side. They stay open while the connection to the node is lost.
 
+use std::io;
 use std::sync::Arc;
 
 use levada_services::forward::{Address, Listener, Socket, resolve};
@@ -33,7 +34,7 @@ impl Doors {
         let mut doors =
             Self { addresses: Vec::new(), sockets: Vec::new(), accepted, listeners: JoinSet::new() };
         for address in addresses {
-            let refuse = |error| Failure::local(format_args!("cannot listen at {address}: {error}"));
+            let refuse = |error: io::Error| Failure::local(format_args!("cannot listen at {address}: {error}"));
             if udp {
                 let places = resolve(address).await.map_err(refuse)?;
                 let socket = UdpSocket::bind(places.as_slice()).await.map_err(refuse)?;

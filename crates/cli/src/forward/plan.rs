@@ -284,8 +284,8 @@ mod tests {
         assert_eq!(within(&[], &[], &["udp:192.0.2.1:53"]).unwrap(), dns);
         let reverse = within(&["reverse"], &["a:1"], &["listen:127.0.0.1:80"]);
         assert_eq!(reverse.unwrap(), Mode::Reverse(address("a:1")));
-        for (options, target, args) in [
-            (&[][..], &["db.example:2"][..], &["db.example:1"][..]),
+        let others: [(&[&str], &[&str], &[&str]); 10] = [
+            (&[], &["db.example:2"], &["db.example:1"]),
             (&[], &["192.0.2.1:1"], &["db.example:1"]),
             (&["udp"], &[], &["db.example:1"]),
             (&["udp"], &["db.example:1"], &["db.example:1"]),
@@ -295,7 +295,8 @@ mod tests {
             (&["socks"], &[], &["listen:127.0.0.1:80"]),
             (&[], &[], &[]),
             (&[], &[], &["cat"]),
-        ] {
+        ];
+        for (options, target, args) in others {
             assert_eq!(code(within(options, target, args)), 121, "{options:?} {target:?} {args:?}");
         }
         assert_eq!(code(within(&[], &[], &["*.example:*"])), 2);

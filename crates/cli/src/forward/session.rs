@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use levada_node::client::{ClientError, Running};
 use levada_services::Streams;
-use levada_services::stdio::{Inbox, Message};
+use levada_services::stdio::{Inbox, Message, ReceiveError};
 use levada_session::{Connection, ReceiveHalf, SendHalf};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -75,10 +75,10 @@ impl Session {
     pub async fn serve(&mut self, mode: &Mode, doors: &mut Doors, signals: &mut Signals) -> Ended {
         // Dropped, it ends all that it holds: what was carried is reset.
         let mut carried = JoinSet::new();
-        let opener = || self.streams.opener();
         if let Mode::Udp(target) = mode {
             for socket in &doors.sockets {
-                carried.spawn(udp::carry(socket.clone(), opener(), target.clone()));
+                let opener = self.streams.opener();
+                carried.spawn(udp::carry(socket.clone(), opener, target.clone()));
             }
         }
         loop {
@@ -131,7 +131,7 @@ impl Control {
             let message = match self.inbox.next(&mut self.receive).await {
                 Ok(Some(message)) => message,
                 Ok(None) => return broken("the session ended without an exit code"),
-                Err(levada_services::stdio::ReceiveError::Stream(error)) => {
+                Err(ReceiveError::Stream(error)) => {
                     return Said::Ended(Ended::Lost(error.into()));
                 }
                 Err(error) => return broken(&format!("the service sent {error}")),

@@ -165,12 +165,11 @@ impl Hosts {
             return Some(Self::Suffix(format!(".{}", name(suffix)?)));
         }
         let inner = text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
-        let (address, bits) = match inner.unwrap_or(text).split_once('/') {
-            Some((address, bits)) => (address, Some(u8::try_from(number(bits)?).ok()?)),
-            None => match Host::parse(text)? {
-                Host::Name(name) => return Some(Self::Name(name)),
-                Host::Address(address) => return Some(Self::Net(Net::single(address))),
-            },
+        let Some((address, bits)) = inner.unwrap_or(text).split_once('/') else {
+            return Some(match Host::parse(text)? {
+                Host::Name(name) => Self::Name(name),
+                Host::Address(address) => Self::Net(Net::single(address)),
+            });
         };
         let address: IpAddr = match inner {
             Some(_) => IpAddr::V6(address.parse().ok()?),
@@ -180,7 +179,7 @@ impl Hosts {
         if address.to_canonical() != address {
             return None;
         }
-        Net::new(address, bits?).map(Self::Net)
+        Net::new(address, u8::try_from(number(bits)?).ok()?).map(Self::Net)
     }
 }
 
