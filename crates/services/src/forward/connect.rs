@@ -85,8 +85,10 @@ impl Connector {
 
     async fn connect_tcp(&self, address: &Address, place: &Place) -> Result<Socket, Failure> {
         let mut last = Failure::new(Cause::UnknownName, format_args!("{address}: no address"));
-        for place in self.resolve(address, place).await? {
-            last = match timeout(CONNECT_ONE, TcpStream::connect(place)).await {
+        let places = self.resolve(address, place).await?;
+        let limit = if places.len() == 1 { CONNECT } else { CONNECT_ONE };
+        for place in places {
+            last = match timeout(limit, TcpStream::connect(place)).await {
                 Ok(Ok(stream)) => match Socket::tcp(stream) {
                     Ok(socket) => return Ok(socket),
                     Err(error) => Failure::of(address, &error),

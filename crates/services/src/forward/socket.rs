@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, chmod};
 use rustix::net::sockopt::{
-    set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
+    set_socket_keepalive, set_socket_linger, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -31,11 +31,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How long a name may take to be resolved.
 const RESOLVE: Duration = Duration::from_secs(5);
 
-/// A connection. One that is dropped before [`Self::end`] is reset, so that nobody takes what was cut for an end; a
-/// Unix socket knows no reset, and ends.
+/// A connection. One that is closed before [`Self::end`], be it because this process was killed, is reset, so that nobody
+/// takes what was cut for an end; a Unix socket knows no reset, and ends.
 pub struct Socket {
     pub(super) stream: Connected,
-    ended: bool,
 }
 
 /// What a connection is made of.
@@ -51,16 +50,18 @@ impl Socket {
     /// The operating system's, if the socket is not connected any more.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
+        // Whoever closes it now sends a reset; its data can be ended all the same.
+        stream.set_zero_linger()?;
         set_socket_keepalive(&stream, true)?;
         set_tcp_keepidle(&stream, KEEP_ALIVE)?;
         set_tcp_keepintvl(&stream, KEEP_ALIVE_AGAIN)?;
         set_tcp_keepcnt(&stream, KEEP_ALIVE_COUNT)?;
-        Ok(Self { stream: Connected::Tcp(stream), ended: false })
+        Ok(Self { stream: Connected::Tcp(stream) })
     }
 
     /// A Unix socket.
     pub fn unix(stream: UnixStream) -> Self {
-        Self { stream: Connected::Unix(stream), ended: false }
+        Self { stream: Connected::Unix(stream) }
     }
 
     /// Connects to `address`, which this side has chosen itself; each address of a name is tried for `limit`.
@@ -87,9 +88,12 @@ impl Socket {
         }
     }
 
-    /// Both directions have ended: the connection is closed in good order.
-    pub fn end(mut self) {
-        self.ended = true;
+    /// Both directions have ended: the connection is closed in good order, and the system still sends what is left.
+    pub fn end(self) {
+        if let Connected::Tcp(stream) = &self.stream {
+            // If that cannot be said, it is reset, which is the lesser evil.
+            let _ = set_socket_linger(stream, None);
+        }
     }
 }
 
@@ -127,15 +131,6 @@ impl AsyncWrite for Socket {
         match &mut self.stream {
             Connected::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Connected::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if let (Connected::Tcp(stream), false) = (&self.stream, self.ended) {
-            // If that cannot be said, the connection ends all the same.
-            let _ = stream.set_zero_linger();
         }
     }
 }
