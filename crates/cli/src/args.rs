@@ -2,8 +2,8 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::{
-    backup, completions, connect, doctor, forward, grant, id, inspect, invite, join, man, query, request,
-    restore, revoke, run, sessions, status, stop, terminate, up,
+    backup, completions, connect, doctor, forward, grant, id, inspect, invite, join, man, query,
+    request, restore, revoke, run, sessions, status, stop, terminate, up,
 };
 use clap::builder::Styles;
 use clap::{Parser, Subcommand};

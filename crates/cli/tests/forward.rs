@@ -25,7 +25,8 @@ fn bytes_go_both_ways_and_each_direction_ends_by_itself() {
     for program_first in [true, false] {
         let program = forward.connect();
         let served = accept(&listener);
-        let (mut one, mut other) = if program_first { (program, served) } else { (served, program) };
+        let (mut one, mut other) =
+            if program_first { (program, served) } else { (served, program) };
         one.write_all(b"question").unwrap();
         one.shutdown(Shutdown::Write).unwrap();
         assert_eq!(read_all(&mut other), b"question");
@@ -201,7 +202,10 @@ fn web() -> String {
             request.push(byte[0]);
         }
         let body = "water";
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
         stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
     });
     address
@@ -259,9 +263,12 @@ fn what_the_configuration_or_the_capability_does_not_name_is_denied() {
     // A capability for one address is for no other, and whoever gets it cannot set another.
     let capability = guest.args(["request", "well/forward", "--uses", "9", "--", &target]).ok();
     guest.args(["forward", &capability, "--", &elsewhere]).denied("the capability is for");
-    guest.args(["forward", &capability, "--reverse", "--", &target]).denied("the capability is for");
+    guest
+        .args(["forward", &capability, "--reverse", "--", &target])
+        .denied("the capability is for");
     let id = guest.identity();
-    let widened = guest.args(["grant", &capability, "--to", &id, "--rights", "x", "--", &elsewhere]);
+    let widened =
+        guest.args(["grant", &capability, "--to", &id, "--rights", "x", "--", &elsewhere]);
     widened.denied("args");
     let forward = guest.forward(&[&capability]);
     let mut program = forward.connect();
@@ -276,7 +283,8 @@ fn what_the_configuration_or_the_capability_does_not_name_is_denied() {
     let forward = guest.forward(&[&narrowed]);
     let _program = forward.connect();
     accept(&listener);
-    let wrong = guest.args(["grant", &open, "--to", &id, "--rights", "x", "--", "127.0.0.1:1"]).ok();
+    let wrong =
+        guest.args(["grant", &open, "--to", &id, "--rights", "x", "--", "127.0.0.1:1"]).ok();
     guest.args(["forward", &wrong]).denied("not allowed");
 }
 
@@ -296,8 +304,7 @@ async fn the_node_holds_every_connection_to_what_the_capability_names() {
     let mut params = levada_core::Params::new();
     let args = levada_core::encode_list(&[&target]);
     params.add(levada_core::Params::ARGS, args).unwrap();
-    let spec =
-        RequestSpec { service: "forward".into(), params, uses: 1, ..RequestSpec::default() };
+    let spec = RequestSpec { service: "forward".into(), params, uses: 1, ..RequestSpec::default() };
     let capability = client.request(&node, spec).await.unwrap();
     let (running, streams) = client.connect_with_streams(&capability).await.unwrap();
     for (address, allowed) in [(&elsewhere, false), (&target, true)] {
@@ -364,7 +371,8 @@ fn a_node_that_comes_back_is_found_again() {
     let (listener, target) = listener();
     // A port that stays free while the node is away.
     let service = home.forward_service(&[&target]);
-    let up = format!("up --name well --http 127.0.0.1:0 --listen {}:5382 {service}", own_loopback());
+    let up =
+        format!("up --name well --http 127.0.0.1:0 --listen {}:5382 {service}", own_loopback());
     let node = home.up_with(&up);
     // Once by a request for each start, once by a capability with a single use.
     let capability = home.args(["request", "well/forward", "--", &target]).ok();

@@ -35,12 +35,27 @@ impl Postgres {
         let bin = newest_version();
         let data = folder.path().join("data");
         let mut initdb = unprivileged(&bin.join("initdb"));
-        initdb.args(["--auth=trust", "--username=water", "--no-sync", "--no-locale", "--encoding=UTF8", "-D"]);
+        initdb.args([
+            "--auth=trust",
+            "--username=water",
+            "--no-sync",
+            "--no-locale",
+            "--encoding=UTF8",
+            "-D",
+        ]);
         let made = initdb.arg(&data).stdout(Stdio::null()).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut postgres = unprivileged(&bin.join("postgres"));
-        postgres.args(["-c", "fsync=off", "-c", "listen_addresses=127.0.0.1", "-p", &port.to_string(), "-k"]);
+        postgres.args([
+            "-c",
+            "fsync=off",
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-p",
+            &port.to_string(),
+            "-k",
+        ]);
         postgres.arg(folder.path()).arg("-D").arg(&data);
         let log = fs::File::create(folder.path().join("log")).unwrap();
         let server = postgres.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
@@ -56,7 +71,19 @@ impl Postgres {
     /// What psql says, connected to this host and port.
     fn psql(&self, host: &OsStr, port: &str, sql: &str) -> std::process::Output {
         let mut psql = Command::new(self.bin.join("psql"));
-        psql.args(["--no-psqlrc", "-q", "-A", "-t", "-U", "water", "-d", "postgres", "-p", port, "-h"]);
+        psql.args([
+            "--no-psqlrc",
+            "-q",
+            "-A",
+            "-t",
+            "-U",
+            "water",
+            "-d",
+            "postgres",
+            "-p",
+            port,
+            "-h",
+        ]);
         psql.arg(host).args(["-v", "ON_ERROR_STOP=1", "-c", sql]);
         psql.env("PGCONNECT_TIMEOUT", "20").stdin(Stdio::null()).output().unwrap()
     }

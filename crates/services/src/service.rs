@@ -9,8 +9,8 @@ use levada_core::{Framing, Identity, Params, ParamsError};
 use levada_session::{Class, ReceiveHalf, SendHalf, Stream, StreamError};
 use thiserror::Error;
 
-use crate::{Definition, Streams};
 use crate::stdio::{FAILURE_EXIT, Message, ReceiveError, StdioError};
+use crate::{Definition, Streams};
 
 /// A running service, as a boxed future. Dropping it ends everything that it started.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send + 'a>>;
@@ -136,7 +136,9 @@ pub enum Refused {
     #[error("no address is named")]
     NoAddress,
     /// Neither an address nor a pattern of some.
-    #[error("{0:?} is no address: expected HOST:PORT, udp:HOST:PORT, unix:/PATH or listen:ADDRESS:PORT")]
+    #[error(
+        "{0:?} is no address: expected HOST:PORT, udp:HOST:PORT, unix:/PATH or listen:ADDRESS:PORT"
+    )]
     NotAddress(String),
     /// An address that is not allowed.
     #[error("the address {0:?} is not allowed")]

@@ -84,7 +84,8 @@ impl Streams {
     /// other streams. They are taken until this is dropped.
     pub fn receiving(connection: Connection, run: u64, limit: usize) -> Self {
         let (mut streams, entrance) = Self::new(connection.clone(), run, limit);
-        streams.receiver = Some(tokio::spawn(receive_all(connection, run, entrance)).abort_handle());
+        streams.receiver =
+            Some(tokio::spawn(receive_all(connection, run, entrance)).abort_handle());
         streams
     }
 

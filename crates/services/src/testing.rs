@@ -4,8 +4,8 @@ use levada_capability::SessionId;
 use levada_core::{Identity, Params};
 use levada_session::{ReceiveHalf, SendHalf, Stream, testing};
 
-use crate::{Invocation, Streams};
 use crate::stdio::{Inbox, Message, Window};
+use crate::{Invocation, Streams};
 
 /// The client's end of a session.
 pub(crate) struct Client {

@@ -75,7 +75,9 @@ fn said(peer: &str, carried: &Result<(), Cut>) {
             note(format_args!("levada: {peer}: {}", plain(&failure.text)));
         }
         Err(Cut::Lost(StreamError::Reset(code))) if *code == Reason::Busy as u64 => {
-            note(format_args!("levada: {peer}: the session has as many streams as the node allows"));
+            note(format_args!(
+                "levada: {peer}: the session has as many streams as the node allows"
+            ));
         }
         _ => {}
     }

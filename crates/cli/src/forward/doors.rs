@@ -31,10 +31,16 @@ impl Doors {
     /// [`Failure`] 120 names the one where that is not possible.
     pub async fn open(addresses: &[Address], udp: bool) -> Result<Self, Failure> {
         let (sender, accepted) = channel(WAITING);
-        let mut doors =
-            Self { addresses: Vec::new(), sockets: Vec::new(), accepted, listeners: JoinSet::new() };
+        let mut doors = Self {
+            addresses: Vec::new(),
+            sockets: Vec::new(),
+            accepted,
+            listeners: JoinSet::new(),
+        };
         for address in addresses {
-            let refuse = |error: io::Error| Failure::local(format_args!("cannot listen at {address}: {error}"));
+            let refuse = |error: io::Error| {
+                Failure::local(format_args!("cannot listen at {address}: {error}"))
+            };
             if udp {
                 let places = resolve(address).await.map_err(refuse)?;
                 let socket = UdpSocket::bind(places.as_slice()).await.map_err(refuse)?;
@@ -46,9 +52,9 @@ impl Doors {
             let listener = Listener::bind(address).await.map_err(refuse)?;
             doors.addresses.push(listener.address());
             let sender = sender.clone();
-            doors.listeners.spawn(async move {
-                while sender.send(listener.accept().await).await.is_ok() {}
-            });
+            doors
+                .listeners
+                .spawn(async move { while sender.send(listener.accept().await).await.is_ok() {} });
         }
         Ok(doors)
     }

@@ -55,7 +55,8 @@ impl Plan {
             args.iter().try_for_each(|text| text.parse::<Pattern>().map(drop)).map_err(usage)?;
             return Ok(Self { mode: Mode::Socks, args, listen: or_free_port(words.listen) });
         }
-        let target = target(&words)?.ok_or_else(|| usage("say where connections go: -- HOST:PORT"))?;
+        let target =
+            target(&words)?.ok_or_else(|| usage("say where connections go: -- HOST:PORT"))?;
         if words.reverse {
             return Self::reverse(or_free_port(words.listen), target);
         }
@@ -70,7 +71,9 @@ impl Plan {
     pub fn within(words: Words, params: &Params) -> Result<Self, Failure> {
         let args = params.args().map_err(Failure::denied)?.unwrap_or_default();
         let named = args.iter().map(|text| text.parse::<Pattern>()).collect::<Result<Vec<_>, _>>();
-        let named = named.map_err(|error| Failure::denied(format_args!("the capability is not for this: {error}")))?;
+        let named = named.map_err(|error| {
+            Failure::denied(format_args!("the capability is not for this: {error}"))
+        })?;
         let mode = if words.reverse {
             reverse_within(&words, &args)?
         } else if args.iter().any(|text| text.starts_with(LISTEN)) {
@@ -92,7 +95,9 @@ impl Plan {
 
     fn reverse(listen: Vec<Address>, target: Address) -> Result<Self, Failure> {
         let [listen] = listen.as_slice() else {
-            return Err(usage("with --reverse the node listens at one address: give --listen once"));
+            return Err(usage(
+                "with --reverse the node listens at one address: give --listen once",
+            ));
         };
         if matches!(listen.place(), Some(Place { host: Host::Name(_), .. })) {
             return Err(usage(format_args!("{listen} is a name; with --reverse give an address")));
@@ -150,7 +155,9 @@ fn target_within(words: &Words, args: &[String], named: &[Pattern]) -> Result<Ad
     match named {
         [one] => {
             let single = one.single().ok_or_else(|| {
-                usage(format_args!("the capability is for {one}: say where connections go: -- HOST:PORT"))
+                usage(format_args!(
+                    "the capability is for {one}: say where connections go: -- HOST:PORT"
+                ))
             })?;
             match &single {
                 Address::Udp(_) => Ok(single),
@@ -230,10 +237,16 @@ mod tests {
     fn the_words_say_what_the_session_is_for() {
         let plan = |options: &[&str], target: &[&str]| Plan::new(words(options, target)).unwrap();
         let to = plan(&[], &["db.example:5432"]);
-        assert_eq!((to.mode, to.args), (Mode::To(address("db.example:5432")), vec!["db.example:5432".into()]));
+        assert_eq!(
+            (to.mode, to.args),
+            (Mode::To(address("db.example:5432")), vec!["db.example:5432".into()])
+        );
         assert_eq!(to.listen, [address("127.0.0.1:0")]);
         let udp = plan(&["udp", "listen=53"], &["192.0.2.1:53"]);
-        assert_eq!((udp.mode, udp.args), (Mode::Udp(address("udp:192.0.2.1:53")), vec!["udp:192.0.2.1:53".into()]));
+        assert_eq!(
+            (udp.mode, udp.args),
+            (Mode::Udp(address("udp:192.0.2.1:53")), vec!["udp:192.0.2.1:53".into()])
+        );
         assert_eq!(udp.listen, [address("127.0.0.1:53")]);
         let unix = plan(&["listen=unix:/a", "listen=localhost:1"], &["unix:/b"]);
         assert_eq!(unix.mode, Mode::To(address("unix:/b")));
@@ -243,7 +256,10 @@ mod tests {
         assert_eq!(plan(&["socks"], &["*.example:443", "192.0.2.0/24:80"]).args.len(), 2);
         let reverse = plan(&["reverse", "listen=8080"], &["127.0.0.1:80"]);
         assert_eq!(reverse.args, ["listen:127.0.0.1:8080"]);
-        assert_eq!((reverse.mode, reverse.listen), (Mode::Reverse(address("127.0.0.1:80")), vec![]));
+        assert_eq!(
+            (reverse.mode, reverse.listen),
+            (Mode::Reverse(address("127.0.0.1:80")), vec![])
+        );
         assert_eq!(plan(&["reverse"], &["unix:/a"]).args, ["listen:127.0.0.1:0"]);
     }
 

@@ -143,7 +143,7 @@ pub fn reset(stream: TcpStream) {
 #[track_caller]
 pub fn read_until_reset(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let error = stream.read_to_end(&mut bytes).expect_err("it has ended in good order");
+    let Err(error) = stream.read_to_end(&mut bytes) else { panic!("it has ended in good order") };
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
     bytes
 }

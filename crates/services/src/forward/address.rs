@@ -170,8 +170,7 @@ pub(super) fn number(text: &str) -> Option<u16> {
 pub(super) fn name(text: &str) -> Option<String> {
     let text = text.strip_suffix('.').unwrap_or(text);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    let label =
-        |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(plain);
+    let label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(plain);
     let last = text.rsplit('.').next()?;
     let hexadecimal = last.starts_with("0x") || last.starts_with("0X");
     let named = last.bytes().any(|byte| byte.is_ascii_alphabetic()) && !hexadecimal;
@@ -224,11 +223,37 @@ mod tests {
     fn what_is_no_address_is_refused() {
         let long = format!("{}:80", "a.".repeat(127) + "a");
         for text in [
-            "", "host", "host:", ":80", "host:80x", "host:+80", "host:65536", "2001:db8::1:22",
-            "[2001:db8::1]22", "[192.0.2.1]:80", "[::1%eth0]:80", "192.0.2:80", "127.1:80", "0x7f.1:80",
-            "2130706433:80", "host.0x7f:80", "ho st:80", "höst:80", "a..b:80", "unix:", "unix:run/a", "unix:/",
-            "unix:/run/../a", "unix:/run//a", "unix:/run/a/", "unix:/run/\n", "udp:unix:/a", "udp:host", "*:80",
-            "host:*", &long,
+            "",
+            "host",
+            "host:",
+            ":80",
+            "host:80x",
+            "host:+80",
+            "host:65536",
+            "2001:db8::1:22",
+            "[2001:db8::1]22",
+            "[192.0.2.1]:80",
+            "[::1%eth0]:80",
+            "192.0.2:80",
+            "127.1:80",
+            "0x7f.1:80",
+            "2130706433:80",
+            "host.0x7f:80",
+            "ho st:80",
+            "höst:80",
+            "a..b:80",
+            "unix:",
+            "unix:run/a",
+            "unix:/",
+            "unix:/run/../a",
+            "unix:/run//a",
+            "unix:/run/a/",
+            "unix:/run/\n",
+            "udp:unix:/a",
+            "udp:host",
+            "*:80",
+            "host:*",
+            &long,
         ] {
             assert!(text.parse::<Address>().is_err(), "{text:?}");
         }

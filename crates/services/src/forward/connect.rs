@@ -118,11 +118,7 @@ impl Connector {
     }
 
     /// Fails if none of these addresses is allowed.
-    fn permitted(
-        &self,
-        address: &Address,
-        resolved: &[Option<IpAddr>],
-    ) -> Result<(), Failure> {
+    fn permitted(&self, address: &Address, resolved: &[Option<IpAddr>]) -> Result<(), Failure> {
         if resolved.iter().any(|resolved| self.rules.permit(address, *resolved)) {
             return Ok(());
         }

@@ -107,7 +107,7 @@ impl Pattern {
     }
 
     /// The one address that this is; `None` if it may be several.
-    pub(super) fn single(&self) -> Option<Address> {
+    pub fn single(&self) -> Option<Address> {
         let (udp, hosts, ports) = match &self.what {
             What::Unix(path) => return Some(Address::Unix(path.clone())),
             What::Place { udp, hosts, ports } => (*udp, hosts, ports),
@@ -201,8 +201,7 @@ impl Net {
 
     fn contains(self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.address.is_ipv4() == address.is_ipv4()
-            && self.head(address) == self.head(self.address)
+        self.address.is_ipv4() == address.is_ipv4() && self.head(address) == self.head(self.address)
     }
 
     fn meets(self, other: Self) -> bool {
@@ -237,7 +236,10 @@ pub(super) fn is_special(address: IpAddr) -> bool {
                 || v4.octets()[0] == 0
         }
         IpAddr::V6(v6) => {
-            v6.is_loopback() || v6.is_unicast_link_local() || v6.is_multicast() || v6.is_unspecified()
+            v6.is_loopback()
+                || v6.is_unicast_link_local()
+                || v6.is_multicast()
+                || v6.is_unspecified()
         }
     }
 }
@@ -467,10 +469,32 @@ mod tests {
     #[test]
     fn what_is_no_pattern_is_refused() {
         for text in [
-            "", "*", "*:", "80", "**.example:1", "*example:1", "a.*.b:1", "192.0.2.0/33:1", "192.0.2.1/24:1",
-            "192.0.2.0/:1", "2001:db8::/32:1", "[2001:db8::/129]:1", "[192.0.2.0/24]:1", "[::ffff:0:0/96]:1",
-            "host/8:1", "host:2-1", "host:1-", "host:0", "host:1,2", "unix:a", "listen:host:1", "listen:*:1",
-            "listen:udp:127.0.0.1:1", "udp:listen:127.0.0.1:1", "listen:", "listen:listen:127.0.0.1:1",
+            "",
+            "*",
+            "*:",
+            "80",
+            "**.example:1",
+            "*example:1",
+            "a.*.b:1",
+            "192.0.2.0/33:1",
+            "192.0.2.1/24:1",
+            "192.0.2.0/:1",
+            "2001:db8::/32:1",
+            "[2001:db8::/129]:1",
+            "[192.0.2.0/24]:1",
+            "[::ffff:0:0/96]:1",
+            "host/8:1",
+            "host:2-1",
+            "host:1-",
+            "host:0",
+            "host:1,2",
+            "unix:a",
+            "listen:host:1",
+            "listen:*:1",
+            "listen:udp:127.0.0.1:1",
+            "udp:listen:127.0.0.1:1",
+            "listen:",
+            "listen:listen:127.0.0.1:1",
         ] {
             assert!(text.parse::<Pattern>().is_err(), "{text:?}");
         }

@@ -12,7 +12,9 @@ use rustix::fs::{Mode, chmod};
 use rustix::net::sockopt::{
     set_socket_keepalive, set_socket_linger, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
 };
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, lookup_host};
 use tokio::time::{sleep, timeout};
@@ -203,13 +205,13 @@ impl Listener {
     pub async fn accept(&self) -> (Socket, String) {
         loop {
             let accepted = match self {
-                Self::Tcp(listener) => listener.accept().await.and_then(|(stream, peer)| {
-                    Ok((Socket::tcp(stream)?, peer.to_string()))
-                }),
-                Self::Unix(listener, file) => listener
+                Self::Tcp(listener) => listener
                     .accept()
                     .await
-                    .map(|(stream, _)| (Socket::unix(stream), Address::Unix(file.0.clone()).to_string())),
+                    .and_then(|(stream, peer)| Ok((Socket::tcp(stream)?, peer.to_string()))),
+                Self::Unix(listener, file) => listener.accept().await.map(|(stream, _)| {
+                    (Socket::unix(stream), Address::Unix(file.0.clone()).to_string())
+                }),
             };
             match accepted {
                 Ok(accepted) => return accepted,

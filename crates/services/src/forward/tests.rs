@@ -344,7 +344,7 @@ async fn datagrams_keep_their_ends_and_an_idle_flow_ends() {
     drop(target);
     let mut flow = session.ask(&address).await;
     answer(&mut flow).await.unwrap().unwrap();
-    let (mut send, mut receive) = flow.split();
+    let (mut send, _receive) = flow.split();
     send.send(b"lost").await.unwrap();
     send.send(b"lost").await.unwrap();
     let target = UdpSocket::bind(address.strip_prefix("udp:").unwrap()).await.unwrap();
@@ -415,9 +415,8 @@ fn a_request_may_leave_the_addresses_to_a_later_link_and_a_start_may_not() {
     assert_eq!(service.check(&params(&[]), false), Ok(()));
     assert_eq!(service.check(&params(&[]), true), Err(Refused::NoAddress));
     for complete in [false, true] {
-        let check = |args: &[&str]| {
-            service.check(&params(&[(Params::ARGS, &encode_list(args))]), complete)
-        };
+        let check =
+            |args: &[&str]| service.check(&params(&[(Params::ARGS, &encode_list(args))]), complete);
         assert_eq!(check(&["127.0.0.1:1"]), Ok(()));
         assert_eq!(check(&[]), Err(Refused::NoAddress));
         assert_eq!(check(&["127.0.0.1:2"]), Err(Refused::Address("127.0.0.1:2".into())));
