@@ -206,11 +206,11 @@ async fn what_neither_configuration_nor_parameters_allow_is_not_connected_to() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let allowed = format!("127.0.0.1:{port}");
-    let options = format!("allow = ['{allowed}', '*:{port}', '127.0.0.2:*']");
+    let options = format!("allow = ['{allowed}', '*:{port}', '127.0.0.2:81']");
     let session = Session::start(service(&options), &[&allowed, "*.example:*"]).await;
     for address in [
         // Allowed by the configuration alone.
-        "127.0.0.2:80",
+        "127.0.0.2:81",
         "192.0.2.1:80",
         // By the parameters alone.
         "www.example:80",
@@ -222,8 +222,8 @@ async fn what_neither_configuration_nor_parameters_allow_is_not_connected_to() {
     ] {
         assert_eq!(session.refused(address).await.cause, Cause::NotAllowed, "{address}");
     }
-    let failure = session.refused("127.0.0.2:80").await;
-    assert_eq!(failure, Failure::new(Cause::NotAllowed, "127.0.0.2:80 is not allowed"));
+    let failure = session.refused("127.0.0.2:81").await;
+    assert_eq!(failure, Failure::new(Cause::NotAllowed, "127.0.0.2:81 is not allowed"));
     let mut stream = session.ask(&"x".repeat(MAX_ADDRESS + 1)).await;
     assert!(matches!(answer(&mut stream).await, Err(StreamError::Reset(_))));
     // What is allowed is served all the same.
