@@ -138,7 +138,7 @@ impl Conditions<'_> {
 
     /// Until bulk has reached its rate; then 2000 events, so that five runs have the 10,000 that p99.9 wants.
     fn plan(self, quick: bool) -> Plan {
-        let warm_up_ms = if self.bulk { 1000 + 60 * self.rtt_ms } else { 200 + 2 * self.rtt_ms };
+        let warm_up_ms = if self.bulk { 3000 + 10 * self.rtt_ms } else { 200 + 2 * self.rtt_ms };
         let before = self.rate_hz * u32::try_from(warm_up_ms).unwrap_or(u32::MAX) / 1000;
         Plan {
             rate_hz: self.rate_hz,

@@ -13,8 +13,14 @@ pub use tcp::{Tcp, connect_tcp};
 pub trait Link: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// Asks the link to accept no more than about `bytes` that are not yet on their way, so that what
     /// is urgent never waits behind them; `None` lifts the limit. A link without such a queue ignores it.
-    fn limit_unsent(&self, bytes: Option<u32>) {
+    fn limit_unsent(&mut self, bytes: Option<u32>) {
         let _ = bytes;
+    }
+
+    /// Asks the link to send no faster than this; `None` lifts the limit. A link that has no such
+    /// limit ignores it.
+    fn limit_rate(&mut self, bytes_per_second: Option<u64>) {
+        let _ = bytes_per_second;
     }
 }
 

@@ -6,10 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
@@ -27,6 +26,19 @@ pub struct Tcp {
     /// The timer runs: the last write was refused.
     armed: bool,
     pause: Duration,
+    /// While unsent bytes are limited: the bytes of a full packet, and how many of one were written last.
+    packets: Option<Packets>,
+}
+
+/// How writes are cut while unsent bytes are limited.
+///
+/// Linux looks at the limit only where it needs a new buffer, and fills the last one, to 64 KiB, before that. So each
+/// write asks for a buffer of its own (`MSG_EOR`). Writes end where a packet is full: short packets would take
+/// their share of the link, and bbr, which counts packets, would believe in a higher rate than there is.
+#[derive(Clone, Copy)]
+struct Packets {
+    full: usize,
+    begun: usize,
 }
 
 /// A sender that was refused waits at least so long…
@@ -44,7 +56,36 @@ impl Tcp {
     pub fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let retry = Box::pin(sleep(Duration::ZERO));
-        Ok(Self { stream, retry, armed: false, pause: SHORTEST_PAUSE })
+        Ok(Self { stream, retry, armed: false, pause: SHORTEST_PAUSE, packets: None })
+    }
+
+    /// Writes what fits without waiting.
+    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(packets) = &mut self.packets else {
+            return Ok(send(&self.stream, bytes, SendFlags::NOSIGNAL)?);
+        };
+        let part = packets.whole(bytes.len());
+        let (part, flags) = match part {
+            0 => (bytes.len(), SendFlags::NOSIGNAL),
+            part => (part, SendFlags::NOSIGNAL | SendFlags::EOR),
+        };
+        let written = send(&self.stream, &bytes[..part], flags)?;
+        packets.begun = (packets.begun + written) % packets.full;
+        Ok(written)
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream.poll_write_ready(cx))?;
+            // `try_io` notes that the socket is full.
+            let full = || Err(io::ErrorKind::WouldBlock.into());
+            match self.send(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let _ = self.stream.try_io::<()>(Interest::WRITABLE, full);
+                }
+                written => return Poll::Ready(written),
+            }
+        }
     }
 
     /// Tries at the end of each pause to write, though the socket was not called writable.
@@ -56,7 +97,7 @@ impl Tcp {
             }
             ready!(self.retry.as_mut().poll(cx));
             self.armed = false;
-            let written = send(&self.stream, bytes, SendFlags::NOSIGNAL);
+            let written = self.send(bytes);
             let length = written.as_ref().map_or(0, |length| *length);
             self.pause = if length < WORTHWHILE.min(bytes.len()) {
                 LONGEST_PAUSE.min(self.pause * 2)
@@ -64,17 +105,53 @@ impl Tcp {
                 SHORTEST_PAUSE
             };
             match written {
-                Err(Errno::AGAIN) => {}
-                other => return Poll::Ready(other.map_err(io::Error::from)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => return Poll::Ready(other),
             }
         }
     }
 }
 
+impl Packets {
+    /// As many of `length` bytes as end with a full packet.
+    fn whole(self, length: usize) -> usize {
+        ((self.begun + length) / self.full * self.full).saturating_sub(self.begun)
+    }
+}
+
+/// Sets the highest rate at which TCP paces what it sends (`SO_MAX_PACING_RATE`, socket(7)). A hint, as above.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn pace(stream: &TcpStream, bytes_per_second: u64) {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the descriptor is open as long as `stream` is borrowed, and the kernel reads exactly the eight bytes
+    // of `bytes_per_second`, which outlive the call.
+    unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const bytes_per_second).cast(),
+            size_of::<u64>() as libc::socklen_t,
+        );
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pace(_stream: &TcpStream, _bytes_per_second: u64) {}
+
 impl Link for Tcp {
-    fn limit_unsent(&self, bytes: Option<u32>) {
+    fn limit_unsent(&mut self, bytes: Option<u32>) {
         // A hint: where the kernel lacks the option, urgent data waits longer and nothing else changes.
         let _ = SockRef::from(&self.stream).set_tcp_notsent_lowat(bytes.unwrap_or(u32::MAX));
+        let full = SockRef::from(&self.stream).tcp_mss().ok().filter(|full| *full > 0);
+        let begun = self.packets.map_or(0, |packets| packets.begun);
+        let packets = full.map(|full| Packets { full: full as usize, begun });
+        self.packets = packets.filter(|_| bytes.is_some());
+    }
+
+    fn limit_rate(&mut self, bytes_per_second: Option<u64>) {
+        pace(&self.stream, bytes_per_second.unwrap_or(u64::MAX));
     }
 }
 
@@ -94,7 +171,7 @@ impl AsyncWrite for Tcp {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.stream).poll_write(cx, bytes) {
+        match self.poll_send(cx, bytes) {
             Poll::Pending => self.poll_retry(cx, bytes),
             written => {
                 self.armed = false;
@@ -135,6 +212,17 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn writes_end_with_a_full_packet() {
+        let packets = |begun| Packets { full: 1448, begun };
+        assert_eq!(packets(0).whole(16_400), 11 * 1448);
+        assert_eq!(packets(472).whole(16_400), 11 * 1448 - 472);
+        assert_eq!(packets(472).whole(976), 976);
+        // Nothing ends here: the rest of a packet is still to come.
+        assert_eq!(packets(472).whole(975), 0);
+        assert_eq!(packets(1500).whole(100), 0);
+    }
 
     /// What a writer puts into a socket until it is refused for so long that it has given up.
     async fn fill(writer: &mut (impl AsyncWrite + Unpin)) -> usize {

@@ -105,7 +105,7 @@ impl Driver {
             let interactive = state.interactive > 0;
             self.rtt = state.channel.rtt();
             drop(state);
-            self.rate.limit_unsent(self.link.as_ref(), interactive);
+            self.rate.limit_unsent(self.link.as_mut(), interactive);
             if self.output.is_empty() {
                 return Progress::Waiting;
             }

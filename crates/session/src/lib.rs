@@ -4,6 +4,7 @@
 mod connection;
 mod driver;
 mod error;
+mod pace;
 mod rate;
 mod shared;
 mod stream;

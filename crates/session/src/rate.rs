@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use levada_link::Link;
 
+use crate::pace::Pacer;
+
 /// While an interactive stream exists, the link holds this many microseconds' worth of unsent bytes…
 const UNSENT_MICROS: u64 = 2_000;
 /// …but at least this many bytes.
@@ -28,6 +30,8 @@ pub(crate) struct Rate {
     /// Samples in a row that were not better than the best.
     level: u8,
     limit: Option<u32>,
+    pacer: Pacer,
+    pace: Option<u64>,
 }
 
 impl Rate {
@@ -40,6 +44,8 @@ impl Rate {
             best: 0,
             level: 0,
             limit: None,
+            pacer: Pacer::default(),
+            pace: None,
         }
     }
 
@@ -59,6 +65,9 @@ impl Rate {
         self.bytes_per_second = (self.bytes_per_second * 3 + measured) / 4;
         if self.full {
             self.judge(measured);
+            if self.level >= LEVEL_SAMPLES {
+                self.pacer.sample(self.bytes, micros, Instant::now());
+            }
         }
         (self.bytes, self.full) = (0, false);
         self.since = Instant::now();
@@ -72,8 +81,18 @@ impl Rate {
         }
     }
 
+    fn limit_rate(&mut self, link: &mut dyn Link, interactive: bool) {
+        if !interactive {
+            self.pacer = Pacer::default();
+        }
+        if self.pacer.pace() != self.pace {
+            self.pace = self.pacer.pace();
+            link.limit_rate(self.pace);
+        }
+    }
+
     /// Tells the link when the limit has changed by more than a quarter.
-    pub(crate) fn limit_unsent(&mut self, link: &dyn Link, interactive: bool) {
+    pub(crate) fn limit_unsent(&mut self, link: &mut dyn Link, interactive: bool) {
         let wanted = interactive.then(|| {
             let bytes = self.bytes_per_second.saturating_mul(UNSENT_MICROS) / 1_000_000;
             let times = if self.level < LEVEL_SAMPLES { AT_FIRST } else { 1 };
@@ -87,6 +106,7 @@ impl Rate {
             link.limit_unsent(wanted);
             self.limit = wanted;
         }
+        self.limit_rate(link, interactive);
     }
 }
 

@@ -15,6 +15,10 @@ pub struct Options {
     #[arg(long)]
     pub quick: bool,
 
+    /// How often each subject is run; more tell more on a machine whose neighbours come and go
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub runs: Option<u16>,
+
     /// Keep rows and figures in this folder, which has no rows of this experiment yet
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -31,7 +35,8 @@ pub struct Options {
 impl Options {
     /// How often each subject is run, after one run that does not count.
     pub fn runs(&self) -> usize {
-        if self.quick { 3 } else { 5 }
+        let usual = if self.quick { 3 } else { 5 };
+        self.runs.map_or(usual, usize::from)
     }
 
     /// Where rows are kept.
