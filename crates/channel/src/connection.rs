@@ -65,6 +65,8 @@ pub struct Connection {
     liveness: Liveness,
     /// The framing of the peer; None before its HELLO.
     peer_framing: Option<Framing>,
+    /// The version that both sides speak; the lowest of this side before the peer's HELLO.
+    version: u32,
     pong: Option<[u8; 8]>,
     failed: Option<Error>,
     /// CLOSE was sent or received: frames are neither written nor read.
@@ -106,6 +108,7 @@ impl Connection {
             mux: Mux::new(client, options, now),
             liveness: Liveness::new(options, now),
             peer_framing: None,
+            version: *WIRE_VERSIONS.start(),
             pong: None,
             failed: None,
             closed: false,
@@ -218,6 +221,18 @@ impl Connection {
         self.peer_framing
     }
 
+    /// The highest version of the protocol that both sides speak; the lowest of this side before the
+    /// peer's HELLO has come.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// From now on holds at least `bytes` for readers that do not read, in all; see
+    /// [`Options::connection_window`]. Less than before changes nothing.
+    pub fn hold(&mut self, bytes: u64) {
+        self.mux.hold(bytes);
+    }
+
     /// Keying material that only the two ends of this connection know (RFC 8446 section 7.5): the
     /// same at both for the same `label`, `context` and length.
     ///
@@ -295,6 +310,12 @@ impl Connection {
     /// Aborts both directions of a stream and drops what had arrived. Unknown streams are ignored.
     pub fn reset(&mut self, id: StreamId, code: u64) {
         self.mux.reset(&mut self.tls, id, code);
+    }
+
+    /// The code with which a direction of a stream was aborted, by either side; None if neither was, or the
+    /// stream is unknown.
+    pub fn reset_code(&self, id: StreamId) -> Option<u64> {
+        self.mux.reset_code(id)
     }
 
     /// Reads bytes of one message into `buf`, never beyond its end.
@@ -449,6 +470,7 @@ impl Connection {
         if min > max || max < lowest || min > highest {
             return Err(Error::Version { min, max });
         }
+        self.version = u32::try_from(max.min(highest)).unwrap_or(*WIRE_VERSIONS.start());
         if !self.client {
             self.greet();
         }

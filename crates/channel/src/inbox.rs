@@ -39,6 +39,36 @@ impl Inbox {
         self.with_part(max, |part| buf.extend_from_slice(part))
     }
 
+    /// What has come of the first message and can be read at once, and whether the message ends with it.
+    /// None if there is nothing.
+    pub fn peek(&self) -> Option<(&[u8], bool)> {
+        let unread = &self.bytes[self.at..];
+        let end = self.ends.front().map(|end| (end - self.read) as usize);
+        let ready = end.unwrap_or(unread.len());
+        (ready > 0 || end.is_some()).then(|| (&unread[..ready], end.is_some()))
+    }
+
+    /// Counts the first `len` bytes of what [`Self::peek`] gives as read; more than it gives is as much as it
+    /// gives. A message that ends with them is over.
+    pub fn consume(&mut self, len: usize) {
+        let Some((part, ends)) = self.peek() else { return };
+        let (ready, len) = (part.len(), len.min(part.len()));
+        self.at += len;
+        self.read += len as u64;
+        self.freed += len as u64;
+        if ends && len == ready {
+            self.ends.pop_front();
+            self.freed += FRAME_COST;
+        }
+        if self.at == self.bytes.len() {
+            self.at = 0;
+            self.bytes.clear();
+            if self.bytes.capacity() > KEPT {
+                self.bytes.shrink_to(KEPT);
+            }
+        }
+    }
+
     /// What reading has set free since the last call, in credit: for [`crate::Connection::release`].
     pub fn take_freed(&mut self) -> u64 {
         std::mem::take(&mut self.freed)
@@ -73,30 +103,11 @@ impl Inbox {
 
     /// Hands at most `max` bytes of the first message to `sink`.
     fn with_part(&mut self, max: usize, sink: impl FnOnce(&[u8])) -> Option<(usize, bool)> {
-        let unread = &self.bytes[self.at..];
-        let end = self.ends.front().map(|end| (end - self.read) as usize);
-        let ready = end.unwrap_or(unread.len());
-        if ready == 0 && end.is_none() {
-            return None;
-        }
-        let len = ready.min(max);
-        sink(&unread[..len]);
-        self.at += len;
-        self.read += len as u64;
-        self.freed += len as u64;
-        let ended = end == Some(len);
-        if ended {
-            self.ends.pop_front();
-            self.freed += FRAME_COST;
-        }
-        if self.at == self.bytes.len() {
-            self.at = 0;
-            self.bytes.clear();
-            if self.bytes.capacity() > KEPT {
-                self.bytes.shrink_to(KEPT);
-            }
-        }
-        Some((len, ended))
+        let (part, ends) = self.peek()?;
+        let (ready, len) = (part.len(), part.len().min(max));
+        sink(&part[..len]);
+        self.consume(len);
+        Some((len, ends && len == ready))
     }
 }
 
@@ -131,6 +142,25 @@ mod tests {
             drain(&mut inbox, &mut buf, &mut got);
             assert_eq!(sent, got);
         });
+    }
+
+    #[test]
+    fn what_is_looked_at_stays_until_it_is_consumed() {
+        let mut inbox = Inbox::default();
+        assert_eq!(inbox.peek(), None);
+        inbox.push(b"ab", false);
+        assert_eq!(inbox.peek(), Some((&b"ab"[..], false)));
+        inbox.push(b"c", true);
+        inbox.push(b"", true);
+        inbox.consume(2);
+        inbox.consume(0);
+        assert_eq!((inbox.peek(), inbox.freed()), (Some((&b"c"[..], true)), 2));
+        inbox.consume(usize::MAX);
+        assert_eq!(inbox.take_freed(), 3 + FRAME_COST);
+        assert_eq!(inbox.peek(), Some((&b""[..], true)));
+        inbox.consume(0);
+        assert_eq!((inbox.take_freed(), inbox.peek()), (FRAME_COST, None));
+        assert!(inbox.is_empty());
     }
 
     /// The most that a driver hands over between two turns of a reader.

@@ -280,6 +280,20 @@ impl Mux {
         self.closed = true;
     }
 
+    /// See [`Grants::hold`].
+    pub(crate) fn hold(&mut self, bytes: u64) {
+        self.grants.hold(bytes);
+    }
+
+    /// See [`crate::Connection::reset_code`].
+    pub(crate) fn reset_code(&self, id: StreamId) -> Option<u64> {
+        let stream = self.streams.get(&id.0)?;
+        [stream.sending, stream.receiving].into_iter().find_map(|direction| match direction {
+            Direction::Reset(code) => Some(code),
+            _ => None,
+        })
+    }
+
     /// See [`Grants::take_measure`].
     pub(crate) fn take_measure(&mut self) -> bool {
         self.grants.take_measure()

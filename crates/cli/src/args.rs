@@ -2,8 +2,8 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::{
-    approve, ask, backup, completions, connect, doctor, grant, id, inspect, invite, invoke, join, ls,
-    man, peers, query, request, restore, revoke, run, sessions, status, stop, terminate, up,
+    approve, ask, backup, completions, connect, doctor, forward, grant, id, inspect, invite, invoke,
+    join, ls, man, peers, query, request, restore, revoke, run, sessions, status, stop, terminate, up,
 };
 use clap::builder::Styles;
 use clap::{Parser, Subcommand};
@@ -50,6 +50,7 @@ enum Verb {
     Run(run::Arguments),
     Ask(ask::Arguments),
     Approve(approve::Arguments),
+    Forward(forward::Arguments),
     Invite(invite::Arguments),
     Join(join::Arguments),
     Status(status::Arguments),
@@ -81,6 +82,7 @@ impl Arguments {
             Verb::Run(arguments) => wait(run::run(arguments)),
             Verb::Ask(arguments) => wait(ask::run(arguments)),
             Verb::Approve(arguments) => wait(approve::run(arguments)),
+            Verb::Forward(arguments) => wait(forward::run(arguments)),
             Verb::Invite(arguments) => wait(invite::run(arguments)),
             Verb::Join(arguments) => wait(join::run(arguments)),
             Verb::Status(arguments) => wait(status::run(arguments)),

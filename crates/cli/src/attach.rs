@@ -6,7 +6,7 @@
 
 mod input;
 mod output;
-mod signals;
+pub mod signals;
 mod terminal;
 
 use std::time::Duration;

@@ -16,6 +16,7 @@ mod completions;
 mod connect;
 mod doctor;
 mod failure;
+mod forward;
 mod grant;
 mod id;
 mod init;

@@ -28,4 +28,5 @@ pub use succession::{Succession, SuccessionError};
 pub use text::{TextError, decode_text, encode_text};
 
 /// The lowest and the highest version of the protocol inside a channel that this build speaks.
-pub const WIRE_VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
+/// Version 2 adds further streams of a session, which either side may open.
+pub const WIRE_VERSIONS: std::ops::RangeInclusive<u32> = 1..=2;

@@ -6,6 +6,7 @@ mod reader;
 mod service;
 
 use levada_core::Identity;
+use levada_services::streams::DEFAULT_STREAMS;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -85,6 +86,8 @@ pub struct Limits {
     pub connections: usize,
     /// Sessions that run.
     pub sessions: usize,
+    /// Streams that one of them may have open beside its first.
+    pub streams: usize,
     /// Wrong invitations from one source before it is shut out for ten minutes.
     pub invitation_attempts: usize,
     /// Wrong invitations from all sources within ten minutes.
@@ -92,12 +95,14 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Together these stay below 1024 open files, even if every session runs a program.
+    /// Together these stay below 1024 open files, even if every session runs a program. Connections that
+    /// `forward` carries are counted by that service.
     fn default() -> Self {
         Self {
             half_open: 256,
             connections: 256,
             sessions: 100,
+            streams: DEFAULT_STREAMS,
             invitation_attempts: 3,
             invitation_attempts_total: 1000,
         }
@@ -301,6 +306,7 @@ fn limits(section: &Section<'_>) -> Result<Limits, ConfigError> {
         "half_open",
         "connections",
         "sessions",
+        "streams",
         "invitation_attempts",
         "invitation_attempts_total",
     ])?;
@@ -310,6 +316,7 @@ fn limits(section: &Section<'_>) -> Result<Limits, ConfigError> {
             "half_open" => limits.half_open = count,
             "connections" => limits.connections = count,
             "sessions" => limits.sessions = count,
+            "streams" => limits.streams = count,
             "invitation_attempts" => limits.invitation_attempts = count,
             _ => limits.invitation_attempts_total = count,
         }

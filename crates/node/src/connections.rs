@@ -10,6 +10,8 @@ use levada_core::wire::Reason;
 use levada_session::{Close, Connection};
 use tokio::sync::Semaphore;
 
+use crate::runs::Runs;
+
 /// Operations of one connection that are not decided yet: each may hold a whole message in memory.
 const UNDECIDED: usize = 8;
 
@@ -42,6 +44,7 @@ pub(crate) struct Place {
     /// Sessions that run on the connection: while there is one, it keeps its place.
     sessions: Arc<AtomicUsize>,
     pub(crate) undecided: Arc<Semaphore>,
+    pub(crate) runs: Arc<Runs>,
 }
 
 /// A session that runs; dropping it ends the count.
@@ -77,7 +80,8 @@ impl Connections {
         let sessions = Arc::new(AtomicUsize::new(0));
         let entry = Entry { connection: connection.clone(), source, sessions: sessions.clone() };
         table.open.insert(number, entry);
-        Place { number, source, sessions, undecided: Arc::new(Semaphore::new(UNDECIDED)) }
+        let undecided = Arc::new(Semaphore::new(UNDECIDED));
+        Place { number, source, sessions, undecided, runs: Arc::default() }
     }
 
     pub(crate) fn leave(&self, place: &Place) {

@@ -59,6 +59,13 @@ pub(crate) async fn serve_stream(
     };
     drop(undecided);
     let name = name_of(&operation);
+    // Whoever is shut out has no start any more: those end with the change of the policy.
+    if let Operation::Attach(attach) = operation {
+        let attached = place.runs.attach(attach.run, stream);
+        node.metrics.operation(name, if attached.is_ok() { "done" } else { "refused" });
+        tracing::debug!(peer = %asker.peer, ?attached, "a further stream");
+        return;
+    }
     // A policy that has changed since the handshake holds at once.
     if let Some(text) = node.shut_out(&asker.peer).await {
         asker.count(name, &Err(denied(&text)));
@@ -68,6 +75,7 @@ pub(crate) async fn serve_stream(
         Operation::Connect(presentation) => {
             return connect::serve(&asker, presentation, stream).await;
         }
+        Operation::Attach(_) => return,
         Operation::Query(query) => asker.query(&query),
         Operation::Request(request) => asker.request(request).await,
         Operation::Terminate(presentation) => asker.terminate(presentation).await,
@@ -118,6 +126,7 @@ fn name_of(operation: &Operation) -> &'static str {
         Operation::Join(_) => "join",
         Operation::Succession(_) => "succession",
         Operation::Successor(_) => "successor",
+        Operation::Attach(_) => "attach",
     }
 }
 

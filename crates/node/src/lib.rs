@@ -15,5 +15,6 @@ mod live;
 mod metrics;
 mod offer;
 pub mod running;
+mod runs;
 mod server;
 pub mod store;

@@ -70,6 +70,7 @@ impl Service for Exec {
     }
 
     fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
-        Box::pin(async move { self.execute(&invocation.params, stream).await })
+        let params = invocation.params;
+        Box::pin(async move { self.execute(&params, stream).await })
     }
 }

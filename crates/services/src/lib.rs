@@ -9,12 +9,14 @@ mod clock;
 mod definition;
 mod echo;
 mod exec;
+pub mod forward;
 pub mod invoke;
 pub mod mediation;
 mod place;
 mod registry;
 mod service;
 pub mod stdio;
+pub mod streams;
 #[cfg(test)]
 mod testing;
 
@@ -23,3 +25,4 @@ pub use definition::{Definition, DefinitionError};
 pub use place::{PlaceError, PlacePattern};
 pub use registry::{TYPES, build};
 pub use service::{Description, Invocation, Refused, Running, Service, ServiceError};
+pub use streams::Streams;

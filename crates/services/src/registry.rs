@@ -9,11 +9,12 @@ use crate::capability::{self, Mediator};
 use crate::clock::Clock;
 use crate::echo::Echo;
 use crate::exec::{Exec, Options};
+use crate::forward::{self, Forward};
 use crate::invoke::{self, Invoke};
 use crate::{Context, Definition, DefinitionError, Service};
 
 /// Every type of service, in order of the alphabet.
-pub const TYPES: &[&str] = &["capability", "clock", "echo", "exec", "invoke"];
+pub const TYPES: &[&str] = &["capability", "clock", "echo", "exec", "forward", "invoke"];
 
 /// The service that `definition` defines, for the node of `context`. Programs are looked up now, once.
 ///
@@ -29,6 +30,7 @@ pub fn build(
         "echo" => none(definition).map(|()| Arc::new(Echo) as Arc<dyn Service>),
         "exec" => Ok(Arc::new(Exec::new(&definition.name, options::<Options>(definition)?)?)),
         "invoke" => Ok(Arc::new(Invoke::new(context, options(definition)?))),
+        "forward" => Ok(Arc::new(Forward::new(options::<forward::Options>(definition)?))),
         _ => Err(unknown(definition)),
     }
 }
@@ -44,6 +46,7 @@ pub(crate) fn check_text(
         "clock" | "echo" => Ok(toml::from_str::<NoOptions>(text).map(drop)),
         "exec" => Ok(toml::from_str::<Options>(text).map(drop)),
         "invoke" => Ok(toml::from_str::<invoke::Options>(text).map(drop)),
+        "forward" => Ok(toml::from_str::<forward::Options>(text).map(drop)),
         _ => Err(unknown(definition)),
     }
 }
@@ -85,6 +88,7 @@ mod tests {
     use crate::Description;
     use levada_core::{Framing, Identity};
 
+    const FORWARD: &str = "name = 'run'\ntype = 'forward'\nallow = ['127.0.0.1:80']\n";
     const EXEC: &str = "name = 'run'\ntype = 'exec'\n[[command]]\nprogram = 'cat'\n";
     const INVOKE: &str = "name = 'run'\ntype = 'invoke'\nstart = ['*/*']\n";
 
@@ -98,6 +102,7 @@ mod tests {
             let definition = match *kind {
                 "exec" => Definition::from_toml(EXEC).unwrap(),
                 "invoke" => Definition::from_toml(INVOKE).unwrap(),
+                "forward" => Definition::from_toml(FORWARD).unwrap(),
                 kind => Definition::plain("run", kind),
             };
             let service = build(&definition).unwrap();
@@ -131,5 +136,6 @@ mod tests {
         let mut definition = Definition::plain("a", "capability");
         definition.options.insert("entities".into(), 0.into());
         assert!(wrong(&definition).contains("at least 1"), "{}", wrong(&definition));
+        assert!(wrong(&Definition::plain("a", "forward")).contains("`allow`"));
     }
 }

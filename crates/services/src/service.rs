@@ -9,9 +9,9 @@ use levada_core::{Framing, Identity, Params, ParamsError};
 use levada_session::{Class, ReceiveHalf, SendHalf, Stream, StreamError};
 use thiserror::Error;
 
-use crate::Definition;
 use crate::mediation::MediationError;
 use crate::stdio::{FAILURE_EXIT, Message, ReceiveError, StdioError};
+use crate::{Definition, Streams};
 
 /// A running service, as a boxed future. Dropping it ends everything that it started.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send + 'a>>;
@@ -46,7 +46,6 @@ pub trait Service: Send + Sync {
 }
 
 /// One start of a session: who, and with which parameters.
-#[derive(Clone, Debug)]
 pub struct Invocation {
     /// The session.
     pub session: SessionId,
@@ -54,6 +53,8 @@ pub struct Invocation {
     pub holder: Identity,
     /// The parameters of all links together; [`Service::check`] has accepted them as complete.
     pub params: Params,
+    /// Further streams of this start, which either side may open. A service that drops this has none.
+    pub streams: Streams,
 }
 
 /// What a node answers when it is asked about a service.
@@ -143,6 +144,17 @@ pub enum Refused {
     /// Terminals are not allowed.
     #[error("this service gives no terminal")]
     Pty,
+    /// The session names an empty list of addresses.
+    #[error("no address is named")]
+    NoAddress,
+    /// Neither an address nor a pattern of some.
+    #[error(
+        "{0:?} is no address: expected HOST:PORT, udp:HOST:PORT, unix:/PATH or listen:ADDRESS:PORT"
+    )]
+    NotAddress(String),
+    /// An address that is not allowed.
+    #[error("the address {0:?} is not allowed")]
+    Address(String),
 }
 
 impl From<ParamsError> for Refused {

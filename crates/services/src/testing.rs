@@ -5,7 +5,7 @@ use levada_core::{Identity, Params};
 use levada_session::{ReceiveHalf, SendHalf, Stream, testing};
 
 use crate::stdio::{Inbox, Message, Window};
-use crate::{Context, Invocation};
+use crate::{Context, Invocation, Streams};
 
 /// The client's end of a session.
 pub(crate) struct Client {
@@ -56,6 +56,7 @@ pub(crate) fn invocation(pairs: &[(&str, &[u8])]) -> Invocation {
         session: SessionId::from_bytes([1; 16]),
         holder: Identity::from_bytes([2; 32]),
         params: params(pairs),
+        streams: Streams::none(),
     }
 }
 

@@ -170,6 +170,19 @@ impl Connection {
         self.handle.0.lock().channel.framing()
     }
 
+    /// The highest version of the protocol that both ends speak.
+    pub fn version(&self) -> u32 {
+        self.handle.0.lock().channel.version()
+    }
+
+    /// From now on this end holds at least `bytes` in all for readers that do not read, so that some who do not
+    /// read leave credit to the others. Less than before changes nothing.
+    pub fn hold(&self, bytes: u64) {
+        let mut state = self.handle.0.lock();
+        state.channel.hold(bytes);
+        state.kick();
+    }
+
     /// Keying material for `label`, equal at both ends and bound to this connection (RFC 8446 7.5).
     ///
     /// # Errors

@@ -12,5 +12,7 @@ pub mod testing;
 
 pub use connection::{Caller, Connection, accept, connect, first_record};
 pub use error::{SessionError, StreamError};
-pub use levada_channel::{Class, ClientConfig, Close, Options, ServerConfig};
+pub use levada_channel::{
+    Class, ClientConfig, Close, Error as ChannelError, Options, ServerConfig,
+};
 pub use stream::{ReceiveHalf, SendHalf, Stream, StreamAborter};

@@ -1,7 +1,8 @@
 //! One stream of a connection: ordered messages, both ways.
 
+use std::any::Any;
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use levada_channel::{Class, Inbox, StreamError as ChannelError, StreamId, Taken};
@@ -41,6 +42,8 @@ struct Core {
     handle: Arc<Handle>,
     id: StreamId,
     interactive: bool,
+    /// See [`Stream::keep`].
+    kept: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 /// The code of a reset that a dropped handle sends.
@@ -64,6 +67,12 @@ impl Drop for Core {
 impl Core {
     fn reset(&self, code: u64) {
         self.handle.shared().lock().reset(self.id, code);
+    }
+
+    fn lost(&self) -> Option<StreamError> {
+        let state = self.handle.shared().lock();
+        let ended = || state.ended.clone().map(StreamError::from);
+        state.channel.reset_code(self.id).map(StreamError::Reset).or_else(ended)
     }
 
     /// Why the channel refused, with the reason of the connection's end if that is it.
@@ -92,7 +101,7 @@ impl Stream {
         let interactive = state.channel.class(id) == Some(Class::Interactive);
         state.streams += 1;
         state.interactive += usize::from(interactive);
-        let core = Arc::new(Core { handle, id, interactive });
+        let core = Arc::new(Core { handle, id, interactive, kept: OnceLock::new() });
         Self {
             send: SendHalf { core: core.clone(), finished: false, torn: false, since_turn: 0 },
             receive: ReceiveHalf { core, inbox: Inbox::default(), partial: Vec::new() },
@@ -143,6 +152,12 @@ impl Stream {
     /// Gives the stream up in both directions; the peer sees `code`.
     pub fn reset(&mut self, code: u64) {
         self.send.reset(code);
+    }
+
+    /// Keeps `value` until both directions of the stream are given up, and drops it then: a place in a limit,
+    /// for example. A stream keeps one value; whether it took this one.
+    pub fn keep(&self, value: impl Any + Send + Sync) -> bool {
+        self.send.core.kept.set(Box::new(value)).is_ok()
     }
 
     /// A handle that can end the stream while others use it.
@@ -303,6 +318,34 @@ impl ReceiveHalf {
                 return Ok(None);
             }
         }
+    }
+}
+
+impl ReceiveHalf {
+    /// What has come of the next message, as far as it can be read at once, and whether the message ends with it.
+    /// Nothing is copied, and nothing counts as read before [`Self::consume`]. `None` once the peer has finished.
+    ///
+    /// # Errors
+    /// [`StreamError`] if the stream or the connection ended.
+    pub async fn peek(&mut self) -> Result<Option<(&[u8], bool)>, StreamError> {
+        while self.inbox.is_empty() {
+            if !fill(&self.core, &mut self.inbox).await? {
+                return Ok(None);
+            }
+        }
+        Ok(self.inbox.peek())
+    }
+
+    /// Counts the first `length` bytes of what [`Self::peek`] gave as read.
+    pub fn consume(&mut self, length: usize) {
+        self.inbox.consume(length);
+        tell(&self.core, &mut self.inbox);
+    }
+
+    /// Why the stream is of no use any more, if that is so: a look for those who wait for something else than
+    /// the stream, and would not notice. A direction that has ended in good order is no reason.
+    pub fn lost(&self) -> Option<StreamError> {
+        self.core.lost()
     }
 }
 

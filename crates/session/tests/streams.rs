@@ -48,6 +48,64 @@ async fn a_message_longer_than_allowed_is_refused() {
 }
 
 #[tokio::test]
+async fn a_message_can_be_looked_at_and_consumed_in_parts() {
+    let (near, far) = pair().await.unwrap();
+    let ((mut send, _near), (_far, mut receive)) = (near.split(), far.split());
+    send.write(b"ab", false).await.unwrap();
+    assert_eq!(receive.peek().await, Ok(Some((&b"ab"[..], false))));
+    receive.consume(1);
+    assert_eq!(receive.peek().await, Ok(Some((&b"b"[..], false))));
+    receive.consume(1);
+    send.write(b"", true).await.unwrap();
+    assert_eq!(receive.peek().await, Ok(Some((&b""[..], true))));
+    receive.consume(0);
+    send.finish().await.unwrap();
+    assert_eq!(receive.peek().await, Ok(None));
+    // Reading what is looked at gives credit back: more than any window passes.
+    let (near, far) = pair().await.unwrap();
+    let ((mut send, _near), (_far, mut receive)) = (near.split(), far.split());
+    let all = pattern(20_000_000);
+    let write = async {
+        send.send(&all).await.unwrap();
+        send.finish().await.unwrap();
+    };
+    let read = async {
+        let mut at = 0;
+        while let Some((part, _)) = receive.peek().await.unwrap() {
+            let length = part.len();
+            assert!(*part == all[at..at + length]);
+            receive.consume(length);
+            at += length;
+        }
+        assert_eq!(at, all.len());
+    };
+    tokio::join!(write, read);
+}
+
+#[tokio::test]
+async fn a_stream_keeps_a_value_until_both_directions_are_gone_and_knows_that_it_is_lost() {
+    let (mut near, far) = pair().await.unwrap();
+    let value = std::sync::Arc::new(());
+    assert!(far.keep(value.clone()));
+    assert!(!far.keep(()));
+    let (mut send, receive) = far.split();
+    send.finish().await.unwrap();
+    drop(send);
+    assert_eq!((std::sync::Arc::strong_count(&value), receive.lost()), (2, None));
+    assert_eq!(near.receive(1).await, Ok(None));
+    near.reset(5);
+    let lost = tokio::time::timeout(Duration::from_secs(10), async {
+        while receive.lost().is_none() {
+            tokio::task::yield_now().await;
+        }
+    });
+    lost.await.unwrap();
+    assert_eq!(receive.lost(), Some(StreamError::Reset(5)));
+    drop(receive);
+    assert_eq!(std::sync::Arc::strong_count(&value), 1);
+}
+
+#[tokio::test]
 async fn a_dropped_stream_is_a_reset_and_not_an_end() {
     let (mut near, far) = pair().await.unwrap();
     drop(far);

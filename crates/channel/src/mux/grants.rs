@@ -53,6 +53,16 @@ impl Grants {
         Window::new(INITIAL_STREAM, self.pace.now)
     }
 
+    /// The connection holds at least `bytes` for its readers from now on. The windows of streams grow as
+    /// before: what is added is for those that never grew.
+    pub(crate) fn hold(&mut self, bytes: u64) {
+        let more = bytes.min(varint::MAX).saturating_sub(self.connection.size());
+        if more > 0 {
+            self.connection.grow(more);
+            self.connection_due = true;
+        }
+    }
+
     /// Gives a new stream the credit that it starts with, if it is more than the protocol's.
     pub(crate) fn widen(&mut self, id: u64, stream: &mut Stream) {
         if self.grow(&mut stream.window, self.first - INITIAL_STREAM) {

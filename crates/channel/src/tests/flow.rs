@@ -134,6 +134,37 @@ fn nothing_read_means_bounded_memory() {
 }
 
 #[test]
+fn a_connection_that_holds_more_serves_one_beside_many_that_nobody_reads() {
+    const STALLED: usize = 100;
+    let mut pair = Pair::connected();
+    pair.server.connection.hold((16 << 20) + STALLED as u64 * (256 << 10));
+    pair.server.connection.hold(1);
+    pair.run();
+    for _ in 0..STALLED {
+        let (ours, _) = pair.open(Class::Bulk);
+        while let Ok(Some(_)) = pair.client.connection.write(ours, &[0; 10_000], true) {
+            pair.run();
+        }
+    }
+    let ids = pair.open(Class::Bulk);
+    pair.transfer(ids, &[data(1 << 20)]);
+    assert_eq!(pair.server.error, None);
+}
+
+#[test]
+fn the_code_of_a_reset_can_be_asked_for() {
+    let mut pair = Pair::connected();
+    let (ours, theirs) = pair.open(Class::Bulk);
+    pair.client.connection.finish(ours).unwrap();
+    pair.run();
+    assert_eq!(pair.server.connection.reset_code(theirs), None);
+    pair.server.connection.reset(theirs, 7);
+    pair.run();
+    assert_eq!(pair.server.connection.reset_code(theirs), Some(7));
+    assert_eq!(pair.client.connection.reset_code(ours), Some(7));
+}
+
+#[test]
 fn empty_messages_are_paid_for() {
     let mut pair = Pair::connected();
     let (ours, theirs) = pair.open(Class::Interactive);

@@ -4,6 +4,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)] // Every test uses a part, and fails with the rest.
 
 pub mod entity;
+pub mod forward;
 
 use std::ffi::OsStr;
 use std::io::Write;

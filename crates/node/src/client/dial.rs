@@ -43,6 +43,14 @@ impl Client {
         Ok(connection)
     }
 
+    /// The shared connection to `node`, if there is one that nothing uses: it is shared no more.
+    pub(super) fn unused_connection(&self, node: &Identity) -> Option<Connection> {
+        let mut shared = self.connections();
+        let unused = |connection: &&Connection| connection.is_open() && connection.streams() == 0;
+        shared.get(node).filter(unused)?;
+        shared.remove(node)
+    }
+
     /// Whoever still has a key that was rotated away is not the node that it was.
     fn refuse_dead(&self, identity: &Identity) -> Result<(), ClientError> {
         match self.known.successor(identity).map_err(ClientError::local)? {

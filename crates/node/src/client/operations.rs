@@ -5,6 +5,8 @@ use std::time::Duration;
 use levada_capability::{Capability, Invitation, Operation as Right, SessionId};
 use levada_core::wire::{self, answer::Answer, operation::Operation};
 use levada_core::{Framing, Identity, Params, label};
+use levada_services::Streams;
+use levada_services::streams::DEFAULT_STREAMS;
 use levada_session::{Class, Connection, Stream};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
@@ -83,7 +85,7 @@ impl Client {
             // Bulk does not share with what runs already: a lost packet of one would hold up the other.
             connection = self.connection_of_its_own(&target, framing).await?;
         }
-        start(connection, capability, class, "").await
+        Ok(start(connection, capability, class, "").await?.0)
     }
 
     /// Starts the session that `capability` permits, if it is one of the service called `service`, on a
@@ -99,7 +101,34 @@ impl Client {
         let framing = framing_of(capability.params())?;
         let target = self.target_of(capability)?;
         let connection = self.connection_of_its_own(&target, framing).await?;
-        start(connection, capability, class_of(capability), service).await
+        Ok(start(connection, capability, class_of(capability), service).await?.0)
+    }
+
+    /// Starts the session that `capability` permits, on a connection of its own: both sides may open further
+    /// streams of it, at most [`DEFAULT_STREAMS`] at a time.
+    ///
+    /// # Errors
+    /// As for [`Self::connect`]; [`ClientError::Local`] if the node knows no further streams.
+    pub async fn connect_with_streams(
+        &self,
+        capability: &Capability,
+    ) -> Result<(Running, Streams), ClientError> {
+        let framing = framing_of(capability.params())?;
+        self.remember(capability);
+        let (mut connection, target) = self.reach(&self.target_of(capability)?, framing).await?;
+        if framing == Framing::Auto {
+            connection = match self.unused_connection(&target.identity) {
+                Some(unused) => unused,
+                None => self.connection_of_its_own(&target, framing).await?,
+            };
+        }
+        let (running, run) = start(connection, capability, Class::Bulk, "").await?;
+        if run == 0 {
+            let text = "the node speaks an older version, without sessions of several streams";
+            return Err(ClientError::Local(text.into()));
+        }
+        let streams = Streams::receiving(running.connection.clone(), run, DEFAULT_STREAMS);
+        Ok((running, streams))
     }
 
     /// Ends the session for good.
@@ -217,27 +246,28 @@ impl Client {
     }
 }
 
-/// Starts a session on `connection`; one of the service called `service`, unless that is empty.
+/// Starts a session on `connection`; one of the service called `service`, unless that is empty. Also gives
+/// the number of the start, which names it to further streams.
 async fn start(
     connection: Connection,
     capability: &Capability,
     class: Class,
     service: &str,
-) -> Result<Running, ClientError> {
+) -> Result<(Running, u64), ClientError> {
     let mut stream = connection.open(class)?;
     let mut presentation = present(&connection, capability, Right::Connect)?;
     presentation.service = service.to_owned();
-    let Answer::Started(started) = exchange(&mut stream, Operation::Connect(presentation)).await?
-    else {
-        return Err(unexpected());
-    };
+    let answer = exchange(&mut stream, Operation::Connect(presentation)).await?;
+    let Answer::Started(started) = answer else { return Err(unexpected()) };
     let session: [u8; 16] = started.session.as_slice().try_into().map_err(|_| unexpected())?;
-    Ok(Running { session: SessionId::from_bytes(session), stream, connection })
+    let session = SessionId::from_bytes(session);
+    Ok((Running { session, stream, connection }, started.run))
 }
 
 /// A terminal has somebody in front of it; pipes carry files.
 fn class_of(capability: &Capability) -> Class {
     if capability.params().value("pty").is_some() { Class::Interactive } else { Class::Bulk }
+}
 }
 
 /// Sends one operation on a stream of its own and waits for the answer.

@@ -31,6 +31,7 @@ log_format = "json"
 [limits]
 half_open = 10
 sessions = 5
+streams = 7
 
 [[service]]
 name = "exec"
@@ -55,6 +56,7 @@ type = "echo"
     assert_eq!(config.block, [someone()]);
     assert_eq!(config.session_expires, Duration::from_secs(600));
     assert_eq!((config.limits.half_open, config.limits.sessions), (10, 5));
+    assert_eq!((config.limits.streams, Limits::default().streams), (7, 128));
     assert_eq!(config.limits.connections, Limits::default().connections);
     assert_eq!(config.log_format, LogFormat::Json);
     assert_eq!((config.services[0].name.as_str(), config.services[0].line), ("exec", 16));

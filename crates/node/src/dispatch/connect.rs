@@ -4,7 +4,7 @@
 use levada_capability::{Operation as Right, Verified};
 use levada_core::Params;
 use levada_core::wire::{self, Answer, Reason, Refusal};
-use levada_services::{Invocation, ServiceError};
+use levada_services::{Invocation, ServiceError, Streams};
 use levada_session::{Stream, StreamAborter};
 
 use crate::live::Ticket;
@@ -37,14 +37,17 @@ pub(super) async fn serve(asker: &Asker<'_>, presentation: wire::Presentation, m
         }
     };
     let _busy = asker.place.busy();
-    let started = wire::Started { session: verified.session.as_bytes().to_vec() };
+    // Before the client learns of the start: it may open further streams at once.
+    let (entered, streams) = asker.place.runs.enter(asker.connection, node.limits.streams);
+    let session = verified.session.as_bytes().to_vec();
+    let started = wire::Started { session, run: entered.number() };
     let message = wire::answer::Answer::Started(started);
     asker.count("connect", &Verdict::Ok(message.clone()));
     if stream.send(&wire::encode(&Answer::from(message))).await.is_err() {
         return;
     }
-    let outcome = run(asker, offered, &verified, stream, &mut ticket).await;
-    drop(ticket);
+    let outcome = run(asker, offered, &verified, (stream, streams), &mut ticket).await;
+    drop((entered, ticket));
     record_end(asker, &verified, &record, outcome).await;
 }
 
@@ -89,12 +92,12 @@ async fn start<'a>(
 }
 
 /// Runs the service until it ends, the session is ended from outside, or the connection is gone.
-/// Dropping the service's future ends everything it started.
+/// Dropping the service's future ends everything it started, further streams included.
 async fn run(
     asker: &Asker<'_>,
     offered: &Offered,
     verified: &Verified,
-    stream: Stream,
+    (stream, streams): (Stream, Streams),
     ticket: &mut Ticket<'_>,
 ) -> &'static str {
     let aborter = stream.aborter();
@@ -102,6 +105,7 @@ async fn run(
         session: verified.session,
         holder: verified.holder,
         params: verified.params.clone(),
+        streams,
     };
     let service = offered.service.run(invocation, stream);
     // The peer is told why before the service, and the stream with it, is dropped.

@@ -1,0 +1,84 @@
+//! One connection: from a door here to the node, or from the node to an address here.
+
+use std::time::Duration;
+
+use levada_core::wire::Reason;
+use levada_services::forward::{
+    Address, Cause, Cut, Failure, MAX_ADDRESS, Socket, answer, carry, carry_accepted,
+};
+use levada_services::streams::{OpenError, Opener};
+use levada_session::{Class, Stream, StreamError};
+use tokio::time::timeout;
+
+use super::socks;
+use crate::output::{note, plain};
+
+/// How long the address that this side connects to may take, each of those that its name has.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long the node may take to say where a connection comes from.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// Carries a connection that came in here to `target`, which the node connects to.
+pub async fn to(opener: Opener, target: Address, socket: Socket, peer: String) {
+    match ask(&opener, &target).await {
+        // What ended it before is for its two ends to see.
+        Ok(stream) => said(&peer, &carry(socket, stream, true).await),
+        Err(error) => note(format_args!("levada: {peer}: {error}")),
+    }
+}
+
+/// Carries a connection that came in here to where it says by SOCKS 5.
+pub async fn by_socks(opener: Opener, mut socket: Socket, peer: String) {
+    let Some(target) = socks::ask(&mut socket).await else { return socket.end() };
+    let opened = match ask(&opener, &target).await {
+        Ok(mut stream) => answer(&mut stream).await.map(|answer| answer.map(|()| stream)),
+        Err(OpenError::Lost(error)) => Err(error),
+        Err(error) => Ok(Err(Failure::new(Cause::Busy, error))),
+    };
+    match opened {
+        Ok(Ok(stream)) => {
+            if socks::connected(&mut socket).await {
+                said(&peer, &carry(socket, stream, false).await);
+            }
+        }
+        Ok(Err(failure)) => {
+            note(format_args!("levada: {peer}: {}", plain(&failure.text)));
+            socks::refuse(&mut socket, failure.cause).await;
+            socket.end();
+        }
+        // The session has ended: so has this.
+        Err(_) => {}
+    }
+}
+
+/// Carries a connection that came to the node to `target`, which this side connects to.
+pub async fn from_node(mut stream: Stream, target: Address) {
+    let from = timeout(FIRST, stream.receive(MAX_ADDRESS)).await;
+    let Ok(Ok(Some(from))) = from else { return };
+    let from = plain(&String::from_utf8_lossy(&from));
+    let connected = Socket::connect(&target, CONNECT).await;
+    let connected = connected.map_err(|error| Failure::of(&target, &error));
+    said(&from, &carry_accepted(stream, connected).await);
+}
+
+/// A stream on which the node was asked to connect to `target`.
+pub async fn ask(opener: &Opener, target: &Address) -> Result<Stream, OpenError> {
+    let mut stream = opener.open(Class::Bulk).await?;
+    stream.send(target.to_string().as_bytes()).await?;
+    Ok(stream)
+}
+
+/// Says why there was no connection. All else its two ends have seen.
+fn said(peer: &str, carried: &Result<(), Cut>) {
+    match carried {
+        Err(Cut::Refused(failure)) => {
+            note(format_args!("levada: {peer}: {}", plain(&failure.text)));
+        }
+        Err(Cut::Lost(StreamError::Reset(code))) if *code == Reason::Busy as u64 => {
+            note(format_args!(
+                "levada: {peer}: the session has as many streams as the node allows"
+            ));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,69 @@
+//! Where connections come in at this side. They stay open while the connection to the node is lost.
+
+use std::io;
+use std::sync::Arc;
+
+use levada_services::forward::{Address, Listener, Socket, resolve};
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::task::JoinSet;
+
+use crate::failure::Failure;
+
+/// Connections that were accepted, and that nobody has taken yet.
+const WAITING: usize = 16;
+
+/// The sockets at which this side listens.
+pub struct Doors {
+    /// Where they are, as one types it.
+    pub addresses: Vec<String>,
+    /// For datagrams.
+    pub sockets: Vec<Arc<UdpSocket>>,
+    accepted: Receiver<(Socket, String)>,
+    /// Dropped, it closes them.
+    listeners: JoinSet<()>,
+}
+
+impl Doors {
+    /// Listens at `addresses`, for datagrams if `udp`.
+    ///
+    /// # Errors
+    /// [`Failure`] 120 names the one where that is not possible.
+    pub async fn open(addresses: &[Address], udp: bool) -> Result<Self, Failure> {
+        let (sender, accepted) = channel(WAITING);
+        let mut doors = Self {
+            addresses: Vec::new(),
+            sockets: Vec::new(),
+            accepted,
+            listeners: JoinSet::new(),
+        };
+        for address in addresses {
+            let refuse = |error: io::Error| {
+                Failure::local(format_args!("cannot listen at {address}: {error}"))
+            };
+            if udp {
+                let places = resolve(address).await.map_err(refuse)?;
+                let socket = UdpSocket::bind(places.as_slice()).await.map_err(refuse)?;
+                let bound = socket.local_addr().map_err(refuse)?;
+                doors.addresses.push(bound.to_string());
+                doors.sockets.push(Arc::new(socket));
+                continue;
+            }
+            let listener = Listener::bind(address).await.map_err(refuse)?;
+            doors.addresses.push(listener.address());
+            let sender = sender.clone();
+            doors
+                .listeners
+                .spawn(async move { while sender.send(listener.accept().await).await.is_ok() {} });
+        }
+        Ok(doors)
+    }
+
+    /// The next connection, and whose it is; never returns if there can be none.
+    pub async fn accept(&mut self) -> (Socket, String) {
+        match self.accepted.recv().await {
+            Some(accepted) => accepted,
+            None => std::future::pending().await,
+        }
+    }
+}

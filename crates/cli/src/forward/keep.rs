@@ -1,0 +1,186 @@
+//! Keeps a session: starts it, and starts it anew when the connection to the node was lost.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use levada_capability::Capability;
+use levada_core::{Params, encode_list};
+use levada_node::client::{Client, ClientError, RequestSpec, Target};
+use levada_services::forward::LISTEN;
+use tokio::time::{sleep, timeout};
+
+use super::doors::Doors;
+use super::session::{Ended, Session};
+use super::{Mode, Plan};
+use crate::attach::signals::Signals;
+use crate::failure::{Failure, Outcome};
+use crate::output::{data, note};
+
+/// The pause before a session is started anew, which doubles each time that it fails…
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// …up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long the node may take to say where it listens.
+const LISTEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a session is started by.
+pub enum Right {
+    /// Each one is requested anew.
+    Request { target: Target, service: String },
+    /// Each start counts as a use of it.
+    Capability(Box<Capability>),
+}
+
+/// Starts sessions and carries what comes.
+pub struct Keeper {
+    client: Client,
+    right: Right,
+    plan: Plan,
+    doors: Doors,
+    signals: Signals,
+    /// It has been said where connections come in: at the node, if that is where.
+    told: Option<String>,
+}
+
+/// Why there is no session.
+enum Failed {
+    /// There may be one later.
+    Now(String),
+    /// There will be none.
+    For(Failure),
+}
+
+impl Keeper {
+    /// Listens where the plan says.
+    ///
+    /// # Errors
+    /// [`Failure`] 120 if that is not possible.
+    pub async fn new(client: Client, right: Right, plan: Plan) -> Result<Self, Failure> {
+        let signals = Signals::new()?;
+        let doors = Doors::open(&plan.listen, matches!(plan.mode, Mode::Udp(_))).await?;
+        Ok(Self { client, right, plan, doors, signals, told: None })
+    }
+
+    /// Carries connections until somebody interrupts it, or the right has ended.
+    pub async fn run(mut self) -> Outcome {
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            let start = start(&self.client, &self.right, &self.plan, self.told.as_deref());
+            let started = meanwhile(&mut self.doors, &mut self.signals, start).await;
+            let failed = match started {
+                None => break,
+                Some(Ok((session, place))) => {
+                    self.tell(place)?;
+                    pause = SHORTEST_PAUSE;
+                    match self.serve(session).await {
+                        Ended::Interrupted => break,
+                        Ended::Refused(code) => return Ok(code),
+                        Ended::Broken(failure) => return Err(failure),
+                        Ended::Lost(error) => judge(error, true),
+                    }
+                }
+                Some(Err(failed)) => failed,
+            };
+            match failed {
+                Failed::For(failure) => return Err(failure),
+                Failed::Now(text) => {
+                    note(format_args!("levada: {text}; trying again in {} s", pause.as_secs()));
+                }
+            }
+            if meanwhile(&mut self.doors, &mut self.signals, sleep(pause)).await.is_none() {
+                break;
+            }
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+        self.client.close();
+        Ok(0)
+    }
+
+    async fn serve(&mut self, mut session: Session) -> Ended {
+        let ended = session.serve(&self.plan.mode, &mut self.doors, &mut self.signals).await;
+        session.end().await;
+        ended
+    }
+
+    /// Says where connections come in, for whoever waits for that: `place` is at the node.
+    fn tell(&mut self, place: Option<String>) -> Result<(), Failure> {
+        let now = place.unwrap_or_else(|| self.doors.addresses.join("\n"));
+        match &self.told {
+            None => data(&now)?,
+            Some(before) if *before == now => note("levada: connected again"),
+            Some(_) => note(format_args!("levada: connected again; the node listens at {now} now")),
+        }
+        self.told = Some(now);
+        Ok(())
+    }
+}
+
+/// Starts a session; also gives where the node listens, if it does. `told` is what was said of an earlier one.
+async fn start(
+    client: &Client,
+    right: &Right,
+    plan: &Plan,
+    told: Option<&str>,
+) -> Result<(Session, Option<String>), Failed> {
+    let again = told.is_some();
+    let capability = match right {
+        Right::Capability(capability) => capability.as_ref().clone(),
+        Right::Request { target, service } => {
+            let spec = request(service, plan, told).map_err(Failed::For)?;
+            client.request(target, spec).await.map_err(|error| judge(error, again))?
+        }
+    };
+    let started = client.connect_with_streams(&capability).await;
+    let mut session = Session::new(started.map_err(|error| judge(error, again))?);
+    let Mode::Reverse(_) = plan.mode else { return Ok((session, None)) };
+    match timeout(LISTEN_WITHIN, session.listening()).await {
+        Ok(Ok(place)) => Ok((session, Some(place))),
+        // The node may not have noticed yet that the session before was lost.
+        Ok(Err(Ended::Refused(_))) if again => Err(Failed::Now("the node cannot listen".into())),
+        Ok(Err(Ended::Refused(code))) => Err(Failed::For(Failure::new(code, ""))),
+        Ok(Err(Ended::Lost(error))) => Err(judge(error, again)),
+        Ok(Err(Ended::Broken(failure))) => Err(Failed::For(failure)),
+        Ok(Err(Ended::Interrupted)) | Err(_) => {
+            let error = ClientError::Unreachable("the node does not say where it listens".into());
+            Err(judge(error, again))
+        }
+    }
+}
+
+/// What is requested: after a free port was found at the node, the same one again.
+fn request(service: &str, plan: &Plan, told: Option<&str>) -> Result<RequestSpec, Failure> {
+    let mut args = plan.args.clone();
+    if let (Mode::Reverse(_), Some(place)) = (&plan.mode, told) {
+        args = vec![format!("{LISTEN}{place}")];
+    }
+    let mut params = Params::new();
+    params.add(Params::ARGS, encode_list(&args))?;
+    Ok(RequestSpec { service: service.to_owned(), params, uses: 1, ..RequestSpec::default() })
+}
+
+/// Waits for `work`, and turns away who comes in the meantime; `None` if somebody interrupts it.
+async fn meanwhile<T>(
+    doors: &mut Doors,
+    signals: &mut Signals,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return Some(done),
+            _ = signals.end() => return None,
+            // Dropped, it is reset: nobody waits for what may never come.
+            accepted = doors.accept() => drop(accepted),
+        }
+    }
+}
+
+/// What was lost can be had `again`, unless somebody has decided that it may not. What never was is an error.
+fn judge(error: ClientError, again: bool) -> Failed {
+    match error {
+        ClientError::Unreachable(_) | ClientError::Protocol(_) if again => {
+            Failed::Now(error.to_string())
+        }
+        error => Failed::For(error.into()),
+    }
+}

@@ -1,0 +1,323 @@
+//! What is to be carried where: the words of the command line, and what a capability leaves of them.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use levada_core::Params;
+use levada_services::forward::{Address, Host, LISTEN, Pattern, Place};
+
+use crate::failure::{Failure, USAGE};
+
+/// All that a session may connect to, if the words say nothing: what the node allows.
+const EVERYTHING: &str = "*:*";
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub mode: Mode,
+    /// The arguments of the session.
+    pub args: Vec<String>,
+    /// Where to listen at this side.
+    pub listen: Vec<Address>,
+}
+
+/// Where connections come from, and where they go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// From here to this address, which the node connects to.
+    To(Address),
+    /// The same for datagrams.
+    Udp(Address),
+    /// From here to addresses that each connection names.
+    Socks,
+    /// From the node to this address, which this side connects to.
+    Reverse(Address),
+}
+
+/// The words of the command line.
+#[derive(Clone, Debug, Default)]
+pub struct Words {
+    pub listen: Vec<Address>,
+    pub udp: bool,
+    pub reverse: bool,
+    pub socks: bool,
+    pub target: Vec<String>,
+}
+
+impl Plan {
+    /// For a session that is still to be requested.
+    ///
+    /// # Errors
+    /// [`Failure`] 2 if a word is missing or one too many.
+    pub fn new(words: Words) -> Result<Self, Failure> {
+        if words.socks {
+            let everything = || vec![EVERYTHING.to_owned()];
+            let args = if words.target.is_empty() { everything() } else { words.target };
+            args.iter().try_for_each(|text| text.parse::<Pattern>().map(drop)).map_err(usage)?;
+            return Ok(Self { mode: Mode::Socks, args, listen: or_free_port(words.listen) });
+        }
+        let target =
+            target(&words)?.ok_or_else(|| usage("say where connections go: -- HOST:PORT"))?;
+        if words.reverse {
+            return Self::reverse(or_free_port(words.listen), target);
+        }
+        let args = vec![target.to_string()];
+        Ok(Self { mode: towards(target), args, listen: or_free_port(words.listen) })
+    }
+
+    /// For a session that has these parameters.
+    ///
+    /// # Errors
+    /// [`Failure`] 2 if a word is missing or one too many, 121 if the capability is for something else.
+    pub fn within(words: Words, params: &Params) -> Result<Self, Failure> {
+        let args = params.args().map_err(Failure::denied)?.unwrap_or_default();
+        let named = args.iter().map(|text| text.parse::<Pattern>()).collect::<Result<Vec<_>, _>>();
+        let named = named.map_err(|error| {
+            Failure::denied(format_args!("the capability is not for this: {error}"))
+        })?;
+        let mode = if words.reverse {
+            reverse_within(&words, &args)?
+        } else if args.iter().any(|text| text.starts_with(LISTEN)) {
+            return Err(other_than(&args, "connections from here: add --reverse"));
+        } else if words.socks {
+            if !words.target.is_empty() {
+                return Err(usage("the capability says already where connections may go"));
+            }
+            Mode::Socks
+        } else {
+            towards(target_within(&words, &args, &named)?)
+        };
+        let listen = match mode {
+            Mode::Reverse(_) => Vec::new(),
+            _ => or_free_port(words.listen),
+        };
+        Ok(Self { mode, args, listen })
+    }
+
+    fn reverse(listen: Vec<Address>, target: Address) -> Result<Self, Failure> {
+        let [listen] = listen.as_slice() else {
+            return Err(usage(
+                "with --reverse the node listens at one address: give --listen once",
+            ));
+        };
+        if matches!(listen.place(), Some(Place { host: Host::Name(_), .. })) {
+            return Err(usage(format_args!("{listen} is a name; with --reverse give an address")));
+        }
+        let args = vec![format!("{LISTEN}{listen}")];
+        Ok(Self { mode: Mode::Reverse(target), args, listen: Vec::new() })
+    }
+}
+
+/// Reads a place to listen at: `PORT` alone is one of 127.0.0.1, and so is that of `localhost`.
+///
+/// # Errors
+/// A text that says what it may be.
+pub fn listen_address(text: &str) -> Result<Address, String> {
+    let local = |port| {
+        let host = Host::Address(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        Address::Tcp(Place { host, port })
+    };
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok(local(port));
+    }
+    match text.parse::<Address>() {
+        Ok(Address::Tcp(Place { host: Host::Name(name), port })) if name == "localhost" => {
+            Ok(local(port))
+        }
+        Ok(address @ (Address::Tcp(_) | Address::Unix(_))) => Ok(address),
+        _ => Err("expected [ADDRESS:]PORT or unix:/PATH".into()),
+    }
+}
+
+/// The one target that is named, if one is.
+fn target(words: &Words) -> Result<Option<Address>, Failure> {
+    match words.target.as_slice() {
+        [] => Ok(None),
+        [text] => {
+            let address = text.parse::<Address>().map_err(usage)?.with_udp(words.udp);
+            if words.udp && matches!(address, Address::Unix(_)) {
+                return Err(usage("--udp is for HOST:PORT"));
+            }
+            if words.reverse && matches!(address, Address::Udp(_)) {
+                return Err(usage("datagrams are not carried with --reverse"));
+            }
+            Ok(Some(address))
+        }
+        _ => Err(usage("connections go to one address; several are for --socks")),
+    }
+}
+
+/// The target that the capability fixes, or the one that was typed, if the capability is for it.
+fn target_within(words: &Words, args: &[String], named: &[Pattern]) -> Result<Address, Failure> {
+    if let Some(typed) = target(words)? {
+        let allowed = named.iter().any(|pattern| pattern.may_be(&typed));
+        return if allowed { Ok(typed) } else { Err(other_than(args, typed)) };
+    }
+    match named {
+        [one] => {
+            let single = one.single().ok_or_else(|| {
+                usage(format_args!(
+                    "the capability is for {one}: say where connections go: -- HOST:PORT"
+                ))
+            })?;
+            match &single {
+                Address::Udp(_) => Ok(single),
+                _ if words.udp => Err(other_than(args, "datagrams (--udp)")),
+                _ => Ok(single),
+            }
+        }
+        [] => Err(Failure::denied("the capability names no address; have it granted with one")),
+        _ => Err(usage("the capability is for several addresses: say which: -- HOST:PORT")),
+    }
+}
+
+fn reverse_within(words: &Words, args: &[String]) -> Result<Mode, Failure> {
+    let target = target(words)?.ok_or_else(|| usage("say where connections go: -- HOST:PORT"))?;
+    let [arg] = args else { return Err(other_than(args, "listening (--reverse)")) };
+    let Some(listen) = arg.strip_prefix(LISTEN) else {
+        return Err(other_than(args, "listening (--reverse)"));
+    };
+    match words.listen.iter().find(|typed| typed.to_string() != listen) {
+        Some(typed) => Err(other_than(args, format_args!("{LISTEN}{typed}"))),
+        None => Ok(Mode::Reverse(target)),
+    }
+}
+
+fn towards(target: Address) -> Mode {
+    match target {
+        Address::Udp(_) => Mode::Udp(target),
+        _ => Mode::To(target),
+    }
+}
+
+fn or_free_port(listen: Vec<Address>) -> Vec<Address> {
+    if !listen.is_empty() {
+        return listen;
+    }
+    let host = Host::Address(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    vec![Address::Tcp(Place { host, port: 0 })]
+}
+
+fn other_than(args: &[String], what: impl std::fmt::Display) -> Failure {
+    let args: Vec<_> = args.iter().map(|text| crate::output::plain(text)).collect();
+    let named = if args.is_empty() { "nothing yet".to_owned() } else { args.join(", ") };
+    Failure::denied(format_args!("the capability is for {named}, not for {what}"))
+}
+
+fn usage(text: impl std::fmt::Display) -> Failure {
+    Failure::new(USAGE, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levada_core::encode_list;
+
+    fn words(options: &[&str], target: &[&str]) -> Words {
+        let listen = options.iter().filter_map(|option| option.strip_prefix("listen="));
+        Words {
+            listen: listen.map(|text| listen_address(text).unwrap()).collect(),
+            udp: options.contains(&"udp"),
+            reverse: options.contains(&"reverse"),
+            socks: options.contains(&"socks"),
+            target: target.iter().map(|text| (*text).to_owned()).collect(),
+        }
+    }
+
+    fn address(text: &str) -> Address {
+        text.parse().unwrap()
+    }
+
+    fn params(args: &[&str]) -> Params {
+        let mut params = Params::new();
+        params.add(Params::ARGS, encode_list(args)).unwrap();
+        params
+    }
+
+    #[test]
+    fn the_words_say_what_the_session_is_for() {
+        let plan = |options: &[&str], target: &[&str]| Plan::new(words(options, target)).unwrap();
+        let to = plan(&[], &["db.example:5432"]);
+        assert_eq!(
+            (to.mode, to.args),
+            (Mode::To(address("db.example:5432")), vec!["db.example:5432".into()])
+        );
+        assert_eq!(to.listen, [address("127.0.0.1:0")]);
+        let udp = plan(&["udp", "listen=53"], &["192.0.2.1:53"]);
+        assert_eq!(
+            (udp.mode, udp.args),
+            (Mode::Udp(address("udp:192.0.2.1:53")), vec!["udp:192.0.2.1:53".into()])
+        );
+        assert_eq!(udp.listen, [address("127.0.0.1:53")]);
+        let unix = plan(&["listen=unix:/a", "listen=localhost:1"], &["unix:/b"]);
+        assert_eq!(unix.mode, Mode::To(address("unix:/b")));
+        assert_eq!(unix.listen, [address("unix:/a"), address("127.0.0.1:1")]);
+        let socks = plan(&["socks"], &[]);
+        assert_eq!((socks.mode, socks.args), (Mode::Socks, vec!["*:*".into()]));
+        assert_eq!(plan(&["socks"], &["*.example:443", "192.0.2.0/24:80"]).args.len(), 2);
+        let reverse = plan(&["reverse", "listen=8080"], &["127.0.0.1:80"]);
+        assert_eq!(reverse.args, ["listen:127.0.0.1:8080"]);
+        assert_eq!(
+            (reverse.mode, reverse.listen),
+            (Mode::Reverse(address("127.0.0.1:80")), vec![])
+        );
+        assert_eq!(plan(&["reverse"], &["unix:/a"]).args, ["listen:127.0.0.1:0"]);
+    }
+
+    #[test]
+    fn words_without_sense_are_wrong_usage() {
+        let refused = |options: &[&str], target: &[&str]| {
+            let failure = Plan::new(words(options, target)).unwrap_err();
+            assert!(format!("{failure:?}").contains(&format!("code: {USAGE}")), "{failure:?}");
+        };
+        refused(&[], &[]);
+        refused(&[], &["nowhere"]);
+        refused(&[], &["a:1", "b:1"]);
+        refused(&[], &["*:1"]);
+        refused(&["udp"], &["unix:/a"]);
+        refused(&["socks"], &["nowhere"]);
+        refused(&["reverse"], &[]);
+        refused(&["reverse", "listen=1", "listen=2"], &["a:1"]);
+        refused(&["reverse", "listen=host:1"], &["a:1"]);
+        refused(&["reverse"], &["udp:a:1"]);
+        assert!(listen_address("udp:127.0.0.1:1").is_err() && listen_address("x").is_err());
+    }
+
+    #[test]
+    fn a_capability_says_where_to_and_is_for_nothing_else() {
+        let within = |options: &[&str], target: &[&str], args: &[&str]| {
+            Plan::within(words(options, target), &params(args)).map(|plan| plan.mode)
+        };
+        let code = |result: Result<Mode, Failure>| {
+            let text = format!("{:?}", result.unwrap_err());
+            text.split("code: ").nth(1).unwrap().split(',').next().unwrap().parse::<u8>().unwrap()
+        };
+        let db = Mode::To(address("db.example:1"));
+        assert_eq!(within(&[], &[], &["db.example:1"]).unwrap(), db);
+        assert_eq!(within(&[], &["db.example:1"], &["db.example:1"]).unwrap(), db);
+        assert_eq!(within(&[], &["db.example:1"], &["*.example:*"]).unwrap(), db);
+        assert_eq!(within(&["socks"], &[], &["*.example:*"]).unwrap(), Mode::Socks);
+        let dns = Mode::Udp(address("udp:192.0.2.1:53"));
+        assert_eq!(within(&[], &[], &["udp:192.0.2.1:53"]).unwrap(), dns);
+        let reverse = within(&["reverse"], &["a:1"], &["listen:127.0.0.1:80"]);
+        assert_eq!(reverse.unwrap(), Mode::Reverse(address("a:1")));
+        let others: [(&[&str], &[&str], &[&str]); 10] = [
+            (&[], &["db.example:2"], &["db.example:1"]),
+            (&[], &["192.0.2.1:1"], &["db.example:1"]),
+            (&["udp"], &[], &["db.example:1"]),
+            (&["udp"], &["db.example:1"], &["db.example:1"]),
+            (&["reverse"], &["a:1"], &["db.example:1"]),
+            (&["reverse", "listen=81"], &["a:1"], &["listen:127.0.0.1:80"]),
+            (&[], &["a:1"], &["listen:127.0.0.1:80"]),
+            (&["socks"], &[], &["listen:127.0.0.1:80"]),
+            (&[], &[], &[]),
+            (&[], &[], &["cat"]),
+        ];
+        for (options, target, args) in others {
+            assert_eq!(code(within(options, target, args)), 121, "{options:?} {target:?} {args:?}");
+        }
+        assert_eq!(code(within(&[], &[], &["*.example:*"])), 2);
+        assert_eq!(code(within(&[], &[], &["a:1", "b:1"])), 2);
+        assert_eq!(code(within(&["socks"], &["a:1"], &["a:1"])), 2);
+        assert_eq!(code(within(&["reverse"], &[], &["listen:127.0.0.1:80"])), 2);
+    }
+}

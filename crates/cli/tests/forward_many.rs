@@ -1,0 +1,158 @@
+//! Many connections over one session of `levada forward`: each whole, and none at the cost of the others.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What a test cannot do, it fails with.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc;
+use std::sync::{Arc, Barrier};
+
+use levada_core::sha256;
+use support::forward::*;
+use support::{Home, PATIENCE, eventually};
+
+const CONNECTIONS: u64 = 100;
+const LENGTH: usize = 1 << 20;
+
+/// What the target has seen of one connection: its number, the digest of its bytes, and whether they ended in good order.
+type Seen = (u64, [u8; 32], bool);
+
+/// Takes a number and a mebibyte, and sends a mebibyte of its own.
+fn exchange(mut stream: TcpStream, seen: &mpsc::Sender<Seen>) {
+    let mut number = [0; 8];
+    stream.read_exact(&mut number).unwrap();
+    stream.write_all(&number).unwrap();
+    let number = u64::from_be_bytes(number);
+    let mut sender = stream.try_clone().unwrap();
+    let answer = std::thread::spawn(move || {
+        let sent = sender.write_all(&noise(!number, LENGTH));
+        sent.and_then(|()| sender.shutdown(Shutdown::Write))
+    });
+    let mut bytes = Vec::new();
+    let ended = stream.read_to_end(&mut bytes).is_ok();
+    let _ = answer.join().unwrap();
+    seen.send((number, sha256(&[&bytes]), ended)).unwrap();
+}
+
+#[test]
+fn a_hundred_at_a_time_and_one_that_is_cut_harms_no_other() {
+    let home = Home::new();
+    let (listener, target) = listener();
+    let (seen, seen_by_target) = mpsc::channel();
+    serve(listener, move |stream| exchange(stream, &seen));
+    let node = home.up_forwarding(&[&target]);
+    let forward = home.forward(&["well/forward", "--", &target]);
+    const CUT: u64 = 37;
+    let all_there = Arc::new(Barrier::new(CONNECTIONS as usize));
+    let programs: Vec<_> = (0..CONNECTIONS)
+        .map(|number| {
+            let (mut stream, all_there) = (forward.connect(), all_there.clone());
+            std::thread::spawn(move || {
+                stream.write_all(&number.to_be_bytes()).unwrap();
+                stream.read_exact(&mut [0; 8]).unwrap();
+                // Every one of them is carried at this moment.
+                all_there.wait();
+                let bytes = noise(number, LENGTH);
+                if number == CUT {
+                    stream.write_all(&bytes[..LENGTH / 2]).unwrap();
+                    reset(stream);
+                    return None;
+                }
+                let mut sender = stream.try_clone().unwrap();
+                let sent = std::thread::spawn(move || {
+                    sender.write_all(&bytes).unwrap();
+                    sender.shutdown(Shutdown::Write).unwrap();
+                });
+                let back = read_all(&mut stream);
+                sent.join().unwrap();
+                Some(sha256(&[&back]))
+            })
+        })
+        .collect();
+    for (number, program) in (0..CONNECTIONS).zip(programs) {
+        let expected = (number != CUT).then(|| sha256(&[&noise(!number, LENGTH)]));
+        assert!(program.join().unwrap() == expected, "what came back of {number} has changed");
+    }
+    let mut whole = 0;
+    for _ in 0..CONNECTIONS {
+        let (number, digest, ended) = seen_by_target.recv_timeout(PATIENCE).unwrap();
+        let expected = digest == sha256(&[&noise(number, LENGTH)]);
+        assert_eq!((expected, ended), (number != CUT, number != CUT), "{number}");
+        whole += u64::from(ended);
+    }
+    assert_eq!(whole, CONNECTIONS - 1);
+    eventually("all files are closed", || {
+        std::fs::read_dir(format!("/proc/{}/fd", node.process())).unwrap().count() < 50
+    });
+    assert_eq!(forward.errors(), "");
+}
+
+#[test]
+fn those_that_nobody_reads_hold_up_nobody_and_take_bounded_memory() {
+    let home = Home::new();
+    let (listener, target) = listener();
+    // One byte says whether to echo or to send without end.
+    serve(listener, |mut stream| {
+        let mut first = [0];
+        stream.read_exact(&mut first).unwrap();
+        if first == [b'e'] {
+            return echo(stream);
+        }
+        let endless = vec![7; 1 << 20];
+        while stream.write_all(&endless).is_ok() {}
+    });
+    let node = home.up_forwarding(&[&target]);
+    let forward = home.forward(&["well/forward", "--", &target]);
+    let stalled: Vec<_> = (0..CONNECTIONS)
+        .map(|_| {
+            let mut stream = forward.connect();
+            stream.write_all(b"s").unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+            stream
+        })
+        .collect();
+    for round in 0..5 {
+        let mut stream = forward.connect();
+        stream.write_all(b"e").unwrap();
+        let bytes = noise(round, LENGTH);
+        let (sent, mut sender) = (bytes.clone(), stream.try_clone().unwrap());
+        let writer = std::thread::spawn(move || {
+            sender.write_all(&sent).unwrap();
+            sender.shutdown(Shutdown::Write).unwrap();
+        });
+        assert!(read_all(&mut stream) == bytes);
+        writer.join().unwrap();
+    }
+    let peaks = [peak_memory(node.process()), peak_memory(forward.process())];
+    assert!(peaks.iter().all(|peak| *peak < 256 * 1024), "{peaks:?} KiB");
+    drop(stalled);
+}
+
+#[test]
+fn one_too_many_is_reset_and_the_others_go_on() {
+    let home = Home::new();
+    let (listener, target) = listener();
+    serve(listener, echo);
+    std::fs::write(home.path().join("config.toml"), "[limits]\nstreams = 3\n").unwrap();
+    let _node = home.up_forwarding(&[&target]);
+    let forward = home.forward(&["well/forward", "--", &target]);
+    let mut speaks = |stream: &mut TcpStream| {
+        stream.write_all(b"x").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+    };
+    let mut carried: Vec<_> = (0..3).map(|_| forward.connect()).collect();
+    carried.iter_mut().for_each(&mut speaks);
+    read_until_reset(&mut forward.connect());
+    eventually("it says so", || forward.errors().contains("as many streams as the node allows"));
+    carried.iter_mut().for_each(&mut speaks);
+    // Whoever ends makes room.
+    let mut ended = carried.pop().unwrap();
+    ended.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut ended), b"");
+    eventually("there is room", || {
+        let mut next = forward.connect();
+        next.write_all(b"x").is_ok() && next.read_exact(&mut [0]).is_ok()
+    });
+}

@@ -1,0 +1,165 @@
+//! A real PostgreSQL behind `levada forward`, with `LEVADA_TEST_FULL` (`scripts/test --all` installs what it needs).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What a test cannot do, it fails with.
+
+mod support;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use levada_core::sha256;
+use support::{Home, eventually, in_full};
+use tempfile::TempDir;
+
+/// PostgreSQL does not run as root: then it runs as `nobody`.
+const NOBODY: &str = "65534";
+/// Rows of a table that is more than any window.
+const ROWS: u32 = 300_000;
+
+/// A running server, and its folder; ended when dropped.
+struct Postgres {
+    server: Child,
+    folder: TempDir,
+    bin: PathBuf,
+    port: u16,
+}
+
+impl Postgres {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // The server's user must come to its socket and its data.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let bin = newest_version();
+        let data = folder.path().join("data");
+        let mut initdb = unprivileged(&bin.join("initdb"));
+        initdb.args([
+            "--auth=trust",
+            "--username=water",
+            "--no-sync",
+            "--no-locale",
+            "--encoding=UTF8",
+            "-D",
+        ]);
+        let made = initdb.arg(&data).stdout(Stdio::null()).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut postgres = unprivileged(&bin.join("postgres"));
+        postgres.args([
+            "-c",
+            "fsync=off",
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-p",
+            &port.to_string(),
+            "-k",
+        ]);
+        postgres.arg(folder.path()).arg("-D").arg(&data);
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        let server = postgres.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let server = Self { server, folder, bin, port };
+        eventually("PostgreSQL answers", || server.direct("SELECT 1").status.success());
+        server
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join(format!(".s.PGSQL.{}", self.port))
+    }
+
+    /// What psql says, connected to this host and port.
+    fn psql(&self, host: &OsStr, port: &str, sql: &str) -> std::process::Output {
+        let mut psql = Command::new(self.bin.join("psql"));
+        psql.args([
+            "--no-psqlrc",
+            "-q",
+            "-A",
+            "-t",
+            "-U",
+            "water",
+            "-d",
+            "postgres",
+            "-p",
+            port,
+            "-h",
+        ]);
+        psql.arg(host).args(["-v", "ON_ERROR_STOP=1", "-c", sql]);
+        psql.env("PGCONNECT_TIMEOUT", "20").stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn direct(&self, sql: &str) -> std::process::Output {
+        self.psql(self.folder.path().as_os_str(), &self.port.to_string(), sql)
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // SIGINT ends its sessions and then itself ("fast shutdown").
+        let process = self.server.id().to_string();
+        let _ = Command::new("kill").args(["-s", "INT", &process]).status();
+        let _ = self.server.wait();
+    }
+}
+
+fn newest_version() -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let found = versions.map(|version| version.unwrap().path().join("bin"));
+    let newest = found.filter(|bin| bin.join("initdb").exists()).max();
+    newest.expect("there is no PostgreSQL in /usr/lib/postgresql: `apt-get install postgresql`")
+}
+
+/// A program that does not run as root.
+fn unprivileged(program: &Path) -> Command {
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    // A folder that it may be in.
+    command.current_dir("/").stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn psql_works_through_a_forward_as_it_does_without() {
+    if !in_full() {
+        eprintln!("only with LEVADA_TEST_FULL");
+        return;
+    }
+    let postgres = Postgres::start();
+    let home = Home::new();
+    let over_tcp = format!("127.0.0.1:{}", postgres.port);
+    let over_unix = format!("unix:{}", postgres.socket().display());
+    let _node = home.up_forwarding(&[&over_tcp, &over_unix]);
+    let doors = tempfile::tempdir().unwrap();
+    let door = format!("unix:{}/.s.PGSQL.1", doors.path().display());
+
+    let made = postgres.direct(&format!(
+        "CREATE TABLE water AS SELECT n, repeat(md5(n::text), 4) AS text FROM generate_series(1, {ROWS}) n"
+    ));
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let all = "COPY (SELECT * FROM water ORDER BY n) TO STDOUT";
+    let expected = sha256(&[&postgres.direct(all).stdout]);
+
+    let to_tcp = home.forward(&["well/forward", "--listen", &door, "--", &over_tcp]);
+    let to_unix = home.forward(&["well/forward", "--", &over_unix]);
+    let port = to_unix.addresses[0].rsplit(':').next().unwrap();
+    for (host, port) in [(doors.path().as_os_str(), "1"), (OsStr::new("127.0.0.1"), port)] {
+        let run = |sql: &str| postgres.psql(host, port, sql);
+        assert_eq!(run("SELECT 6 * 7").stdout, b"42\n");
+        assert!(sha256(&[&run(all).stdout]) == expected);
+        let wrong = run("SELECT nothing");
+        assert!(!wrong.status.success() && !wrong.stderr.is_empty());
+        let changed = run("UPDATE water SET n = n + 1 WHERE n > 299990 RETURNING n");
+        assert_eq!(changed.stdout.iter().filter(|byte| **byte == b'\n').count(), 10);
+        assert!(run("UPDATE water SET n = n - 1 WHERE n > 299990").status.success());
+    }
+    // A session that the server itself ends is seen to end.
+    let mine = "SELECT pg_terminate_backend(pg_backend_pid())";
+    let ended = postgres.psql(OsStr::new("127.0.0.1"), port, mine);
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("terminating connection"));
+    drop((to_tcp, to_unix));
+}

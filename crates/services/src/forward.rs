@@ -1,0 +1,99 @@
+//! `forward`: carries TCP connections, flows of UDP and Unix sockets, many at a time over one session, each on a stream
+//! of its own. Either the client's side is connected to and this one connects, or the other way round.
+
+mod address;
+mod config;
+mod connect;
+mod message;
+mod pattern;
+mod pump;
+mod run;
+mod socket;
+#[cfg(test)]
+mod tests;
+mod udp;
+
+use std::sync::Arc;
+
+use levada_core::Params;
+use levada_session::{Class, Stream};
+use tokio::sync::Semaphore;
+
+use crate::service::{Running, fail};
+use crate::{Invocation, Refused, Service, ServiceError};
+
+pub use address::{Address, AddressError, Host, MAX_ADDRESS, Place};
+pub(crate) use config::Options;
+use config::{Policy, Scope};
+use connect::Connector;
+pub use message::{Cause, Failure, answer};
+pub use pattern::{LISTEN, Pattern, PatternError};
+pub use pump::{Cut, carry, carry_accepted};
+use run::Shared;
+pub use socket::{Listener, Socket, SocketFile, resolve};
+pub use udp::{IDLE, MAX_DATAGRAM};
+
+/// The service of type `forward`.
+pub(crate) struct Forward {
+    policy: Policy,
+    shared: Shared,
+}
+
+impl Forward {
+    pub(crate) fn new(options: Options) -> Self {
+        let policy = Policy::new(options);
+        let shared = Shared {
+            places: Arc::new(Semaphore::new(policy.connections)),
+            lookups: connect::lookups(),
+            idle: IDLE,
+        };
+        Self { policy, shared }
+    }
+
+    async fn forward(&self, invocation: Invocation, stream: Stream) -> Result<(), ServiceError> {
+        // Checked again: the configuration may have changed since the request.
+        match self.policy.scope(&invocation.params) {
+            Ok(Scope::Connect(rules)) => {
+                let connector = Connector::new(rules, self.shared.lookups.clone());
+                run::connect(&self.shared, connector, invocation.streams, stream).await
+            }
+            Ok(Scope::Listen(address)) => {
+                run::listen(&self.shared, &address, invocation.streams, stream).await
+            }
+            Err(refused) => fail(stream, refused.into()).await,
+        }
+    }
+}
+
+impl Service for Forward {
+    fn category(&self) -> &'static str {
+        "network"
+    }
+
+    fn version(&self) -> &'static str {
+        "1.0.0"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, &'static str)] {
+        &[(
+            Params::ARGS,
+            "the addresses that may be connected to, patterns included; or listen: and one to listen at",
+        )]
+    }
+
+    fn class(&self, _: &Params) -> Class {
+        Class::Bulk
+    }
+
+    fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {
+        match self.policy.scope(params) {
+            // A link to come may name them; until one does, there is nothing that could be done.
+            Err(Refused::NoAddress) if !complete && params.value(Params::ARGS).is_none() => Ok(()),
+            scope => scope.map(drop),
+        }
+    }
+
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
+        Box::pin(self.forward(invocation, stream))
+    }
+}

@@ -1,0 +1,241 @@
+//! What may be reached: the options of the type `forward`, and what a session's parameters leave of it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use levada_core::Params;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, IgnoredAny};
+
+use super::address::Address;
+use super::pattern::{By, Pattern};
+use crate::Refused;
+
+/// Connections that a service carries at a time, of all its sessions, if nothing else is configured. Each is an open
+/// file of the node.
+const CONNECTIONS: usize = 256;
+
+/// The options of a definition of type `forward`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Options {
+    #[serde(deserialize_with = "patterns")]
+    allow: Vec<Pattern>,
+    #[serde(default = "connections", deserialize_with = "count")]
+    connections: usize,
+
+    // The keys of every definition, see `registry::NoOptions`.
+    #[serde(default, rename = "name")]
+    _name: IgnoredAny,
+    #[serde(default, rename = "type")]
+    _kind: IgnoredAny,
+    #[serde(default, rename = "category")]
+    _category: IgnoredAny,
+    #[serde(default, rename = "location")]
+    _location: IgnoredAny,
+    #[serde(default, rename = "framing")]
+    _framing: IgnoredAny,
+}
+
+/// What the configuration allows.
+pub(super) struct Policy {
+    allow: Arc<[Pattern]>,
+    pub(super) connections: usize,
+}
+
+/// What one session may do.
+pub(super) enum Scope {
+    /// Connect to these addresses.
+    Connect(Rules),
+    /// Listen at this one.
+    Listen(Address),
+}
+
+/// Which addresses a session may reach: those that both the configuration and its parameters name.
+#[derive(Clone)]
+pub(super) struct Rules {
+    node: Arc<[Pattern]>,
+    session: Arc<[Pattern]>,
+}
+
+impl Policy {
+    pub(super) fn new(options: Options) -> Self {
+        Self { allow: options.allow.into(), connections: options.connections }
+    }
+
+    /// What a session with these parameters may do. Addresses must be named, in one pair: whoever has named them has
+    /// said what the session is for, and no later link changes that.
+    pub(super) fn scope(&self, params: &Params) -> Result<Scope, Refused> {
+        for (key, _) in params.iter() {
+            if ![Params::FRAMING, Params::ARGS].contains(&key) {
+                return Err(Refused::Unknown(key.to_owned()));
+            }
+        }
+        let args = params.args()?.unwrap_or_default();
+        let named = args.iter().map(|text| self.named(text)).collect::<Result<Vec<_>, _>>()?;
+        match named.as_slice() {
+            [] => Err(Refused::NoAddress),
+            [listen] if listen.listen => {
+                let address = listen.single();
+                // Several would be as many listeners.
+                address.map(Scope::Listen).ok_or_else(|| Refused::Address(listen.to_string()))
+            }
+            several => match several.iter().find(|pattern| pattern.listen) {
+                // To listen and to connect are two things, and a session is for one.
+                Some(listen) => Err(Refused::Address(listen.to_string())),
+                None => {
+                    let rules = Rules { node: self.allow.clone(), session: several.into() };
+                    Ok(Scope::Connect(rules))
+                }
+            },
+        }
+    }
+
+    /// An address or pattern of the parameters, of which something must be allowed.
+    fn named(&self, text: &str) -> Result<Pattern, Refused> {
+        let pattern: Pattern = text.parse().map_err(|_| Refused::NotAddress(text.to_owned()))?;
+        if self.allow.iter().any(|allowed| allowed.overlaps(&pattern, By::Node)) {
+            return Ok(pattern);
+        }
+        Err(Refused::Address(text.to_owned()))
+    }
+}
+
+impl Rules {
+    /// Whether a connection to `address` may be allowed, if its name has the right address.
+    pub(super) fn may_permit(&self, address: &Address) -> bool {
+        let Ok(one) = address.to_string().parse::<Pattern>() else { return false };
+        self.session.iter().any(|named| named.overlaps(&one, By::Session))
+            && self.node.iter().any(|allowed| allowed.overlaps(&one, By::Node))
+    }
+
+    /// Whether a connection to `address` is allowed; of a place, `resolved` is the address of its host.
+    pub(super) fn permit(&self, address: &Address, resolved: Option<IpAddr>) -> bool {
+        let any = |patterns: &[Pattern], by| {
+            patterns.iter().any(|pattern| pattern.permits(address, resolved, by))
+        };
+        any(&self.session, By::Session) && any(&self.node, By::Node)
+    }
+}
+
+fn connections() -> usize {
+    CONNECTIONS
+}
+
+fn patterns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Pattern>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    if texts.is_empty() {
+        return Err(D::Error::custom("at least one address must be allowed"));
+    }
+    texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
+}
+
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    match usize::deserialize(deserializer)? {
+        count @ 1..=1_000_000 => Ok(count),
+        _ => Err(D::Error::custom("it is a whole number from 1 to 1000000")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Definition;
+    use levada_core::encode_list;
+
+    fn policy(allow: &[&str]) -> Policy {
+        let allow = allow.iter().map(|text| text.parse().unwrap()).collect();
+        Policy { allow, connections: 1 }
+    }
+
+    fn params(args: Option<&[&str]>) -> Params {
+        let mut params = Params::new();
+        params.add(Params::FRAMING, b"auto".to_vec()).unwrap();
+        if let Some(args) = args {
+            params.add(Params::ARGS, encode_list(args)).unwrap();
+        }
+        params
+    }
+
+    fn scope(policy: &Policy, args: &[&str]) -> Result<Scope, Refused> {
+        policy.scope(&params(Some(args)))
+    }
+
+    fn rules(scope: Result<Scope, Refused>) -> Rules {
+        match scope {
+            Ok(Scope::Connect(rules)) => rules,
+            Ok(Scope::Listen(address)) => panic!("listens at {address}"),
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+
+    #[test]
+    fn parameters_narrow_what_the_configuration_allows_and_never_widen_it() {
+        let policy = policy(&["db.example:5432", "192.0.2.0/24:80", "listen:127.0.0.1:*"]);
+        let at = Some(IpAddr::from([192, 0, 2, 1]));
+        let db: Address = "db.example:5432".parse().unwrap();
+        let web: Address = "www.example:80".parse().unwrap();
+        let other: Address = "192.0.2.1:81".parse().unwrap();
+        let one = rules(scope(&policy, &["db.example:5432"]));
+        assert!(one.permit(&db, at) && !one.permit(&web, at));
+        let wide = rules(scope(&policy, &["*:*", "0.0.0.0/0:*"]));
+        assert!(wide.permit(&db, at) && wide.permit(&web, at) && !wide.permit(&other, at));
+        // What is resolved to another address is another thing.
+        assert!(!wide.permit(&web, Some(IpAddr::from([192, 0, 3, 1]))));
+        assert!(!wide.permit(&db, Some(IpAddr::from([127, 0, 0, 1]))));
+    }
+
+    #[test]
+    fn an_address_to_listen_at_stands_alone_and_is_one() {
+        let policy = policy(&["db.example:5432", "listen:127.0.0.1:*", "listen:unix:/run/a"]);
+        let listen = |args: &[&str]| match scope(&policy, args) {
+            Ok(Scope::Listen(address)) => Ok(address.to_string()),
+            Ok(Scope::Connect(_)) => panic!("connects"),
+            Err(refused) => Err(refused),
+        };
+        assert_eq!(listen(&["listen:127.0.0.1:0"]), Ok("127.0.0.1:0".into()));
+        assert_eq!(listen(&["listen:unix:/run/a"]), Ok("unix:/run/a".into()));
+        for args in [
+            &["listen:127.0.0.1:1-2"][..],
+            &["listen:127.0.0.0/8:1"],
+            &["listen:192.0.2.1:1"],
+            &["listen:127.0.0.1:1", "db.example:5432"],
+            &["listen:127.0.0.1:1", "listen:127.0.0.1:2"],
+        ] {
+            assert!(matches!(listen(args), Err(Refused::Address(_))), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_refused_before_anything_is_tried() {
+        let policy = policy(&["db.example:5432"]);
+        let refused = |args: &[&str]| scope(&policy, args).err();
+        assert_eq!(refused(&["db.example:5433"]), Some(Refused::Address("db.example:5433".into())));
+        assert_eq!(
+            refused(&["db.example:5432", "www.example:80"]),
+            Some(Refused::Address("www.example:80".into()))
+        );
+        assert_eq!(refused(&["nowhere"]), Some(Refused::NotAddress("nowhere".into())));
+        assert_eq!(refused(&[]), Some(Refused::NoAddress));
+        assert_eq!(policy.scope(&params(None)).err(), Some(Refused::NoAddress));
+        let mut pty = params(None);
+        pty.add("pty", Vec::new()).unwrap();
+        assert_eq!(policy.scope(&pty).err(), Some(Refused::Unknown("pty".into())));
+    }
+
+    #[test]
+    fn options_are_read_and_their_errors_name_line_and_key() {
+        let refused = |text: &str| {
+            let text = format!("name = 'a'\ntype = 'forward'\n{text}");
+            Definition::from_toml(&text).unwrap_err().to_string()
+        };
+        assert!(refused("").contains("missing field `allow`"));
+        assert!(refused("allow = []").starts_with("line 3: `allow`: at least one"));
+        let error = refused("allow = ['db.example:5432', 'db.example']");
+        assert!(error.contains("\"db.example\" is no address"), "{error}");
+        assert!(refused("allow = ['*:*']\nconnections = 0").starts_with("line 4: `connections`"));
+        assert!(refused("allow = ['*:*']\nhosts = 0").starts_with("line 4: `hosts`: unknown"));
+        let text = "name = 'a'\ntype = 'forward'\nallow = ['*:*']\nconnections = 3";
+        assert!(Definition::from_toml(text).is_ok());
+    }
+}

@@ -1,0 +1,424 @@
+//! Sessions of `forward` over a real connection, between real sockets.
+
+use std::io;
+use std::time::Duration;
+
+use levada_core::encode_list;
+use levada_session::testing::connections;
+use levada_session::{Options, ReceiveHalf, SendHalf, StreamError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixListener};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::*;
+use crate::stdio::{Inbox, Message};
+use crate::testing::{End, invocation, params};
+use crate::{Definition, Streams};
+
+/// How long anything may take before a test says that it hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running session, from the client's side.
+struct Session {
+    send: SendHalf,
+    receive: ReceiveHalf,
+    streams: Streams,
+    service: JoinHandle<Result<(), ServiceError>>,
+}
+
+fn service(options: &str) -> Forward {
+    let definition = Definition::from_toml(&format!("name = 'f'\ntype = 'forward'\n{options}"));
+    Forward::new(definition.unwrap().options.try_into().unwrap())
+}
+
+impl Session {
+    async fn start(service: Forward, args: &[&str]) -> Self {
+        let (client, server) = connections(Options::default()).await.unwrap();
+        let mut near = client.open(Class::Bulk).unwrap();
+        near.send(b"").await.unwrap();
+        let mut far = server.accept().await.unwrap();
+        far.receive(0).await.unwrap();
+        let mut invocation = invocation(&[(Params::ARGS, &encode_list(args))]);
+        invocation.streams = Streams::receiving(server, 1, 16);
+        let streams = Streams::receiving(client, 1, 16);
+        let service = tokio::spawn(async move { service.run(invocation, far).await });
+        let (send, receive) = near.split();
+        Self { send, receive, streams, service }
+    }
+
+    /// A stream on which the service is asked for `address`.
+    async fn ask(&self, address: &str) -> Stream {
+        let mut stream = self.streams.opener().open(Class::Bulk).await.unwrap();
+        stream.send(address.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// Why the service does not connect to `address`.
+    async fn refused(&self, address: &str) -> Failure {
+        answer(&mut self.ask(address).await).await.unwrap().unwrap_err()
+    }
+
+    /// A program's end of a connection that is carried to `address`.
+    async fn through(&self, address: &str) -> TcpStream {
+        let (program, socket) = tcp_pair().await;
+        let stream = self.ask(address).await;
+        tokio::spawn(carry(Socket::tcp(socket).unwrap(), stream, true));
+        program
+    }
+
+    async fn line(&mut self) -> String {
+        match Inbox::new().next(&mut self.receive).await.unwrap() {
+            Some(Message::Data(line)) => String::from_utf8(line.to_vec()).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Says that nothing more is to come, and waits until the service has ended.
+    async fn end(mut self) -> End {
+        self.send.send(&Message::End.to_bytes()).await.unwrap();
+        let end = End::collect(&mut self.receive).await;
+        self.send.finish().await.unwrap();
+        self.service.await.unwrap().unwrap();
+        end
+    }
+}
+
+async fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (near.unwrap(), far.unwrap().0)
+}
+
+/// A listener, its address, and a session that may connect to it.
+async fn target() -> (TcpListener, String, Session) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let session = Session::start(service(&format!("allow = ['{address}']")), &[&address]).await;
+    (listener, address, session)
+}
+
+/// Reads until the end, which must be in good order.
+async fn read_all(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap().unwrap();
+    bytes
+}
+
+/// Reads until the connection is reset: what came before.
+async fn read_until_reset(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap();
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    bytes
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|n| (n * 31 % 251) as u8).collect()
+}
+
+#[tokio::test]
+async fn bytes_go_both_ways_and_each_direction_ends_by_itself() {
+    let (listener, address, session) = target().await;
+    // The program ends first; what it asked for still comes.
+    let mut program = session.through(&address).await;
+    let (mut served, _) = listener.accept().await.unwrap();
+    let much = pattern(3_000_000);
+    program.write_all(b"question").await.unwrap();
+    program.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut served).await, b"question");
+    let ((), read) = tokio::join!(
+        async {
+            served.write_all(&much).await.unwrap();
+            served.shutdown().await.unwrap();
+        },
+        read_all(&mut program),
+    );
+    assert!(read == much);
+    // The target ends first.
+    let mut program = session.through(&address).await;
+    let (mut served, _) = listener.accept().await.unwrap();
+    served.write_all(b"banner").await.unwrap();
+    served.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut program).await, b"banner");
+    let ((), read) = tokio::join!(
+        async {
+            program.write_all(&much).await.unwrap();
+            program.shutdown().await.unwrap();
+        },
+        read_all(&mut served),
+    );
+    assert!(read == much);
+    let end = session.end().await;
+    assert_eq!((end.exit, end.failure), (Some(0), None));
+}
+
+#[tokio::test]
+async fn a_reset_of_one_side_is_a_reset_of_the_other_behind_what_it_had_said() {
+    let (listener, address, session) = target().await;
+    for by_target in [true, false] {
+        let program = session.through(&address).await;
+        let (served, _) = listener.accept().await.unwrap();
+        let (mut one, mut other) = if by_target { (served, program) } else { (program, served) };
+        one.write_all(b"last ").await.unwrap();
+        other.read_exact(&mut [0; 5]).await.unwrap();
+        one.write_all(b"words").await.unwrap();
+        one.set_zero_linger().unwrap();
+        drop(one);
+        assert_eq!(read_until_reset(&mut other).await, b"words");
+    }
+    // One that has ended its side already, and is reset by whoever writes to it: it has gone.
+    let mut program = session.through(&address).await;
+    let (mut served, _) = listener.accept().await.unwrap();
+    served.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut program).await, b"");
+    drop(served);
+    let gone = async {
+        while program.write_all(&[0; 1000]).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, gone).await.unwrap();
+    // The session is none the worse for it.
+    let mut program = session.through(&address).await;
+    let (mut served, _) = listener.accept().await.unwrap();
+    program.write_all(b"on").await.unwrap();
+    program.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut served).await, b"on");
+}
+
+#[tokio::test]
+async fn a_target_that_refuses_is_told_by_its_cause_and_by_a_reset() {
+    let (listener, address, session) = target().await;
+    drop(listener);
+    let failure = session.refused(&address).await;
+    assert_eq!(failure.cause, Cause::Refused);
+    assert!(failure.text.starts_with(&address), "{failure}");
+    let mut program = session.through(&address).await;
+    // Sent before anybody knows that there is nobody.
+    let _ = program.write_all(b"anybody?").await;
+    assert_eq!(read_until_reset(&mut program).await, b"");
+}
+
+#[tokio::test]
+async fn what_neither_configuration_nor_parameters_allow_is_not_connected_to() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let allowed = format!("127.0.0.1:{port}");
+    let options = format!("allow = ['{allowed}', '*:{port}', '127.0.0.2:81']");
+    let session = Session::start(service(&options), &[&allowed, "*.example:*"]).await;
+    for address in [
+        // Allowed by the configuration alone.
+        "127.0.0.2:81",
+        "192.0.2.1:80",
+        // By the parameters alone.
+        "www.example:80",
+        "udp:127.0.0.1:80",
+        "unix:/run/a",
+        "nowhere",
+        "",
+        "listen:127.0.0.1:80",
+    ] {
+        assert_eq!(session.refused(address).await.cause, Cause::NotAllowed, "{address}");
+    }
+    let failure = session.refused("127.0.0.2:81").await;
+    assert_eq!(failure, Failure::new(Cause::NotAllowed, "127.0.0.2:81 is not allowed"));
+    let mut stream = session.ask(&"x".repeat(MAX_ADDRESS + 1)).await;
+    assert!(matches!(answer(&mut stream).await, Err(StreamError::Reset(_))));
+    // What is allowed is served all the same.
+    let _program = session.through(&allowed).await;
+    listener.accept().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_name_leads_only_to_addresses_that_are_allowed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let name = format!("localhost:{port}");
+    // The name is there, its address is not; then the other way round; then the name that means nothing else.
+    let elsewhere = format!("allow = ['*:{port}', '192.0.2.0/24:{port}']");
+    let session = Session::start(service(&elsewhere), &[&name]).await;
+    let failure = session.refused(&name).await;
+    assert_eq!(failure.cause, Cause::NotAllowed);
+    assert!(failure.text.contains("here, which is not allowed"), "{failure}");
+    for allowed in [format!("127.0.0.0/8:{port}"), name.clone()] {
+        let session = Session::start(service(&format!("allow = ['{allowed}']")), &[&name]).await;
+        let _program = session.through(&name).await;
+        timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_cut_resets_what_it_carries_on_both_sides() {
+    let (listener, address, session) = target().await;
+    let mut program = session.through(&address).await;
+    let (mut served, _) = listener.accept().await.unwrap();
+    served.write_all(b"x").await.unwrap();
+    program.read_exact(&mut [0]).await.unwrap();
+    // As the node does when the session is terminated.
+    session.service.abort();
+    assert_eq!(read_until_reset(&mut served).await, b"");
+    assert_eq!(read_until_reset(&mut program).await, b"");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_takes_its_connections_along() {
+    let (listener, address, session) = target().await;
+    let _program = session.through(&address).await;
+    let (mut served, _) = listener.accept().await.unwrap();
+    let Session { send, receive, service, .. } = session;
+    drop((send, receive));
+    let ended = timeout(PATIENCE, service).await.unwrap().unwrap();
+    assert!(matches!(ended, Err(ServiceError::Stream(_) | ServiceError::Gone)));
+    read_until_reset(&mut served).await;
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_refused_and_the_others_go_on() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let options = format!("allow = ['{address}']\nconnections = 2");
+    let session = Session::start(service(&options), &[&address]).await;
+    let mut first = session.through(&address).await;
+    let (mut served, _) = listener.accept().await.unwrap();
+    let second = session.through(&address).await;
+    let second = (second, listener.accept().await.unwrap());
+    assert_eq!(session.refused(&address).await.cause, Cause::Busy);
+    first.write_all(b"on").await.unwrap();
+    first.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut served).await, b"on");
+    drop(second);
+    // Its place is free again, as soon as its end has come through.
+    let free = async {
+        loop {
+            match answer(&mut session.ask(&address).await).await.unwrap() {
+                Ok(()) => return,
+                Err(failure) => assert_eq!(failure.cause, Cause::Busy),
+            }
+        }
+    };
+    timeout(PATIENCE, free).await.unwrap();
+}
+
+#[tokio::test]
+async fn unix_sockets_are_reached_by_their_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sock");
+    let address = format!("unix:{}", path.display());
+    let session = Session::start(service(&format!("allow = ['{address}']")), &[&address]).await;
+    assert_eq!(session.refused(&address).await.cause, Cause::Refused);
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut program = session.through(&address).await;
+    let (mut served, _) = listener.accept().await.unwrap();
+    program.write_all(b"question").await.unwrap();
+    program.shutdown().await.unwrap();
+    let mut question = Vec::new();
+    served.read_to_end(&mut question).await.unwrap();
+    assert_eq!(question, b"question");
+    served.write_all(b"answer").await.unwrap();
+    drop(served);
+    assert_eq!(read_all(&mut program).await, b"answer");
+}
+
+#[tokio::test]
+async fn datagrams_keep_their_ends_and_an_idle_flow_ends() {
+    let target = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("udp:{}", target.local_addr().unwrap());
+    let mut quick = service(&format!("allow = ['{address}']"));
+    quick.shared.idle = Duration::from_secs(2);
+    let session = Session::start(quick, &[&address]).await;
+    let mut flow = session.ask(&address).await;
+    answer(&mut flow).await.unwrap().unwrap();
+    let (mut send, mut receive) = flow.split();
+    let mut buffer = vec![0; MAX_DATAGRAM];
+    for length in [0, 1, 1472, 60_000] {
+        send.send(&pattern(length)).await.unwrap();
+        let (got, from) = timeout(PATIENCE, target.recv_from(&mut buffer)).await.unwrap().unwrap();
+        assert_eq!(buffer[..got], pattern(length));
+        target.send_to(&buffer[..got], from).await.unwrap();
+        assert_eq!(receive.receive(MAX_DATAGRAM).await, Ok(Some(pattern(length))));
+    }
+    assert_eq!(timeout(PATIENCE, receive.receive(0)).await.unwrap(), Ok(None));
+    // Nobody there: datagrams are lost, and the flow stays, because somebody may come.
+    drop(target);
+    let mut flow = session.ask(&address).await;
+    answer(&mut flow).await.unwrap().unwrap();
+    let (mut send, _receive) = flow.split();
+    send.send(b"lost").await.unwrap();
+    send.send(b"lost").await.unwrap();
+    let target = UdpSocket::bind(address.strip_prefix("udp:").unwrap()).await.unwrap();
+    let found = async {
+        loop {
+            send.send(b"found").await.unwrap();
+            let wait = Duration::from_millis(50);
+            if timeout(wait, target.recv_from(&mut buffer)).await.is_ok() {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, found).await.unwrap();
+}
+
+#[tokio::test]
+async fn connections_that_come_to_the_node_are_brought_to_the_client() {
+    let session = service("allow = ['listen:127.0.0.1:*']");
+    let mut session = Session::start(session, &["listen:127.0.0.1:0"]).await;
+    let address = session.line().await.trim_end().to_owned();
+    let mut visitor = TcpStream::connect(&address).await.unwrap();
+    let mut stream = session.streams.accept().await;
+    let from = stream.receive(MAX_ADDRESS).await.unwrap().unwrap();
+    assert_eq!(from, visitor.local_addr().unwrap().to_string().as_bytes());
+    let (mut served, socket) = tcp_pair().await;
+    tokio::spawn(carry_accepted(stream, Ok(Socket::tcp(socket).unwrap())));
+    visitor.write_all(b"question").await.unwrap();
+    visitor.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut served).await, b"question");
+    served.write_all(b"answer").await.unwrap();
+    drop(served);
+    assert_eq!(read_all(&mut visitor).await, b"answer");
+    // What the client cannot connect to is reset here.
+    let mut visitor = TcpStream::connect(&address).await.unwrap();
+    let mut stream = session.streams.accept().await;
+    stream.receive(MAX_ADDRESS).await.unwrap();
+    let failure = Failure::new(Cause::Refused, "nobody there");
+    tokio::spawn(carry_accepted(stream, Err(failure)));
+    read_until_reset(&mut visitor).await;
+    // The client cannot have it connect to anything.
+    let mut stream = session.ask("127.0.0.1:80").await;
+    assert!(matches!(answer(&mut stream).await, Err(StreamError::Reset(_))));
+    assert_eq!(session.end().await.exit, Some(0));
+    assert!(TcpStream::connect(&address).await.is_err());
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_said_so() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("listen:{}", taken.local_addr().unwrap());
+    let session = service(&format!("allow = ['{address}']"));
+    let mut session = Session::start(session, &[&address]).await;
+    let end = End::collect(&mut session.receive).await;
+    assert_eq!(end.exit, Some(120));
+    assert!(end.failure.unwrap().starts_with("cannot listen at 127.0.0.1:"));
+}
+
+#[tokio::test]
+async fn parameters_that_are_not_allowed_any_more_are_refused_at_the_start() {
+    let mut session = Session::start(service("allow = ['127.0.0.1:1']"), &["127.0.0.1:2"]).await;
+    let end = End::collect(&mut session.receive).await;
+    assert_eq!((end.exit, end.failure.is_some()), (Some(120), true));
+}
+
+#[test]
+fn a_request_may_leave_the_addresses_to_a_later_link_and_a_start_may_not() {
+    let service = service("allow = ['127.0.0.1:1']");
+    assert_eq!(service.check(&params(&[]), false), Ok(()));
+    assert_eq!(service.check(&params(&[]), true), Err(Refused::NoAddress));
+    for complete in [false, true] {
+        let check =
+            |args: &[&str]| service.check(&params(&[(Params::ARGS, &encode_list(args))]), complete);
+        assert_eq!(check(&["127.0.0.1:1"]), Ok(()));
+        assert_eq!(check(&[]), Err(Refused::NoAddress));
+        assert_eq!(check(&["127.0.0.1:2"]), Err(Refused::Address("127.0.0.1:2".into())));
+    }
+}
