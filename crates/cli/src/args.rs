@@ -2,8 +2,8 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::{
-    backup, completions, connect, doctor, grant, id, inspect, invite, join, man, query, request,
-    restore, revoke, run, sessions, status, stop, terminate, up,
+    backup, completions, connect, doctor, grant, id, input, inspect, invite, join, man, query,
+    request, restore, revoke, run, sessions, show, status, stop, terminate, up,
 };
 use clap::builder::Styles;
 use clap::{Parser, Subcommand};
@@ -44,6 +44,8 @@ enum Verb {
     Terminate(terminate::Arguments),
     Revoke(revoke::Arguments),
     Run(run::Arguments),
+    Show(show::Arguments),
+    Input(input::Arguments),
     Invite(invite::Arguments),
     Join(join::Arguments),
     Status(status::Arguments),
@@ -70,6 +72,8 @@ impl Arguments {
             Verb::Terminate(arguments) => wait(terminate::run(arguments)),
             Verb::Revoke(arguments) => wait(revoke::run(arguments)),
             Verb::Run(arguments) => wait(run::run(arguments)),
+            Verb::Show(arguments) => wait(show::run(arguments)),
+            Verb::Input(arguments) => wait(input::run(arguments)),
             Verb::Invite(arguments) => wait(invite::run(arguments)),
             Verb::Join(arguments) => wait(join::run(arguments)),
             Verb::Status(arguments) => wait(status::run(arguments)),

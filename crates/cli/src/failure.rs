@@ -23,6 +23,8 @@ pub const USAGE: u8 = 2;
 pub const LOCAL: u8 = 120;
 /// Not permitted.
 pub const DENIED: u8 = 121;
+/// Nobody answered.
+pub const UNREACHABLE: u8 = 122;
 /// The peer broke the protocol.
 pub const PROTOCOL: u8 = 123;
 
@@ -37,6 +39,16 @@ impl Failure {
     /// A failure with one of the documented exit codes.
     pub fn new(code: u8, text: impl Display) -> Self {
         Self { code, text: text.to_string() }
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// The line for a person.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Something on this machine is wrong.

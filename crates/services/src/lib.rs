@@ -5,13 +5,18 @@
 
 mod clock;
 mod definition;
+mod display;
 mod echo;
 mod exec;
+pub mod input;
+pub mod program;
 mod registry;
+pub mod screen;
 mod service;
 pub mod stdio;
 #[cfg(test)]
 mod testing;
+pub mod xpra;
 
 pub use definition::{Definition, DefinitionError};
 pub use registry::{TYPES, build};

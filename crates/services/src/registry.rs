@@ -6,24 +6,36 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::clock::Clock;
+use crate::display::{self, Display};
 use crate::echo::Echo;
-use crate::exec::{Exec, Options};
+use crate::exec::{self, Exec};
+use crate::input::service::{self as input, Input};
 use crate::{Definition, DefinitionError, Service};
 
 /// Every type of service, in order of the alphabet.
-pub const TYPES: &[&str] = &["clock", "echo", "exec"];
+pub const TYPES: &[&str] = &["clock", "display", "echo", "exec", "input"];
 
 /// The service that `definition` defines. Programs are looked up now, once.
 ///
 /// # Errors
 /// [`DefinitionError`] if there is no such type, or its options are wrong.
 pub fn build(definition: &Definition) -> Result<Arc<dyn Service>, DefinitionError> {
-    match definition.kind.as_str() {
-        "clock" => none(definition).map(|()| Arc::new(Clock::new()) as Arc<dyn Service>),
-        "echo" => none(definition).map(|()| Arc::new(Echo) as Arc<dyn Service>),
-        "exec" => Ok(Arc::new(Exec::new(&definition.name, options::<Options>(definition)?)?)),
-        _ => Err(unknown(definition)),
-    }
+    let name = &definition.name;
+    let service: Arc<dyn Service> = match definition.kind.as_str() {
+        "clock" => {
+            none(definition)?;
+            Arc::new(Clock::new())
+        }
+        "display" => Arc::new(Display::new(name, options::<display::Options>(definition)?)?),
+        "echo" => {
+            none(definition)?;
+            Arc::new(Echo)
+        }
+        "exec" => Arc::new(Exec::new(name, options::<exec::Options>(definition)?)?),
+        "input" => Arc::new(Input::new(name, options::<input::Options>(definition)?)?),
+        _ => return Err(unknown(definition)),
+    };
+    Ok(service)
 }
 
 /// Reads the options of the definition's type from the text of the whole definition, for an error
@@ -34,7 +46,9 @@ pub(crate) fn check_text(
 ) -> Result<Result<(), toml::de::Error>, DefinitionError> {
     match definition.kind.as_str() {
         "clock" | "echo" => Ok(toml::from_str::<NoOptions>(text).map(drop)),
-        "exec" => Ok(toml::from_str::<Options>(text).map(drop)),
+        "display" => Ok(toml::from_str::<display::Options>(text).map(drop)),
+        "exec" => Ok(toml::from_str::<exec::Options>(text).map(drop)),
+        "input" => Ok(toml::from_str::<input::Options>(text).map(drop)),
         _ => Err(unknown(definition)),
     }
 }
@@ -83,6 +97,8 @@ mod tests {
         for kind in TYPES {
             let definition = match *kind {
                 "exec" => Definition::from_toml(EXEC).unwrap(),
+                // A screen, and a machine that has what it takes, are for the tests with real screens.
+                "display" | "input" => continue,
                 kind => Definition::plain("run", kind),
             };
             let service = build(&definition).unwrap();

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 const SIGNALLED: u8 = 128;
 
 /// Waits for a signal that ends the command. In a raw terminal Ctrl-C is none: it is input.
-pub(super) struct Signals {
+pub struct Signals {
     hangup: Signal,
     interrupt: Signal,
     quit: Signal,
@@ -16,7 +16,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    pub(super) fn new() -> Result<Self, Failure> {
+    pub fn new() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(Failure::local);
         Ok(Self {
             hangup: listen(SignalKind::hangup())?,
@@ -27,7 +27,7 @@ impl Signals {
     }
 
     /// The exit code of the signal that came.
-    pub(super) async fn end(&mut self) -> u8 {
+    pub async fn end(&mut self) -> u8 {
         tokio::select! {
             _ = self.hangup.recv() => SIGNALLED + 1,
             _ = self.interrupt.recv() => SIGNALLED + 2,

@@ -73,14 +73,26 @@ impl Client {
     /// # Errors
     /// [`ClientError::Denied`] says which rule stands against it.
     pub async fn connect(&self, capability: &Capability) -> Result<Running, ClientError> {
-        let framing = framing_of(capability.params())?;
-        self.remember(capability);
-        let target = self.target_of(capability)?;
         let class = if capability.params().value("pty").is_some() {
             Class::Interactive
         } else {
             Class::Bulk
         };
+        self.connect_as(capability, class).await
+    }
+
+    /// As [`Self::connect`], for who knows how urgent the session is.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn connect_as(
+        &self,
+        capability: &Capability,
+        class: Class,
+    ) -> Result<Running, ClientError> {
+        let framing = framing_of(capability.params())?;
+        self.remember(capability);
+        let target = self.target_of(capability)?;
         let mut connection = self.connection(&target, framing).await?;
         if class == Class::Bulk && framing == Framing::Auto && connection.streams() > 0 {
             // Bulk does not share with what runs already: a lost packet of one would hold up the other.
