@@ -103,14 +103,14 @@ impl Group {
         let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let id = id.ok_or(io::ErrorKind::NotFound)?;
         let family = Vec::new();
-        let ender = Some(Ender { child, id, scope, family, reaped: false, folder: None });
+        let ender = Some(Ender { child, id, scope, family, reaped: false, _folder: None });
         Ok(Self { output: None, error: None, exit: Exit { id, children }, ender })
     }
 
     /// Removes `folder` once the program has ended, and not before: it may still write there.
     pub fn keep(&mut self, folder: TempDir) {
         if let Some(ender) = &mut self.ender {
-            ender.folder = Some(folder);
+            ender._folder = Some(folder);
         }
     }
 
@@ -185,7 +185,7 @@ struct Ender {
     family: Vec<Member>,
     reaped: bool,
     /// Goes last.
-    folder: Option<TempDir>,
+    _folder: Option<TempDir>,
 }
 
 impl Ender {

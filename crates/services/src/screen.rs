@@ -142,6 +142,7 @@ mod tests {
         let screen = Screen::of_service("show", choice).unwrap();
         assert_eq!(screen, Screen::new(":7".into(), Some("/a".into())));
         let variables = screen.environment();
-        assert_eq!(variables, [("DISPLAY", ":7".into()), ("XAUTHORITY", "/a".into())]);
+        let expected = [("DISPLAY", ":7"), ("XAUTHORITY", "/a")];
+        assert_eq!(variables, expected.map(|(name, value)| (name, OsString::from(value))));
     }
 }
