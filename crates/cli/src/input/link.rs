@@ -126,7 +126,9 @@ impl Shared {
                 Some(Message::End | Message::Window(_)) => {
                     return Err(broken(StdioError::Direction));
                 }
-                None => return Err(Failure::new(PROTOCOL, "the session ended without an exit code")),
+                None => {
+                    return Err(Failure::new(PROTOCOL, "the session ended without an exit code"));
+                }
             }
         }
     }

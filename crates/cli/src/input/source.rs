@@ -100,17 +100,15 @@ impl Lines {
 }
 
 /// Until the lines end, one of them is wrong, or nobody wants them any more.
-fn read(
-    mut input: impl BufRead,
-    name: &str,
-    steps: &mpsc::Sender<Result<Step, Failure>>,
-) {
+fn read(mut input: impl BufRead, name: &str, steps: &mpsc::Sender<Result<Step, Failure>>) {
     let mut script = Script::default();
     for number in 1_u64.. {
         let mut line = Vec::new();
         let result = match (&mut input).take(MAX_LINE).read_until(b'\n', &mut line) {
             Ok(0) => return,
-            Ok(_) => script.line(&String::from_utf8_lossy(&line)).map_err(|error| error.to_string()),
+            Ok(_) => {
+                script.line(&String::from_utf8_lossy(&line)).map_err(|error| error.to_string())
+            }
             Err(error) => Err(error.to_string()),
         };
         let sent = match result {

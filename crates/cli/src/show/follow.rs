@@ -99,12 +99,14 @@ impl Follow {
                 return Some(Ok(0));
             }
             State::Hidden { why: Some(why), code } => {
-                let text =
-                    format!("{why}; `{name}` goes on unseen: `levada show NODE/SERVICE --attach {name}`");
+                let text = format!(
+                    "{why}; `{name}` goes on unseen: `levada show NODE/SERVICE --attach {name}`"
+                );
                 return Some(Err(Failure::new(code, text)));
             }
             State::Ended { code, said } => {
-                if code != 0 && !said.is_empty() {
+                // Otherwise it was printed here already.
+                if self.mode == Mode::Detach && code != 0 && !said.is_empty() {
                     note(format_args!("{name}: {}", plain(&said)));
                 }
                 return Some(Ok(code));

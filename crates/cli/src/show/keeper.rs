@@ -1,6 +1,7 @@
 //! The background process of one program: it has the virtual screen, the program, and the connection to
 //! where it is seen, and does what those ask who know its socket.
 
+mod printed;
 mod serve;
 
 use std::cell::{Cell, RefCell};
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use levada_node::client::{Client, Running};
 use levada_node::home::Home;
-use levada_services::program::{Group, Tail, find};
+use levada_services::program::{Group, find};
 use levada_services::xpra::private_folder;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Command;
@@ -29,6 +30,7 @@ use super::tunnel::{Ending, Tunnel, start};
 use crate::attach::Signals;
 use crate::destination::Destination;
 use crate::failure::{Failure, Outcome};
+use printed::Printed;
 use serve::Asked;
 
 /// How long a program may take to clean up when it is asked to end.
@@ -171,8 +173,6 @@ async fn live(
 struct Prepared {
     /// First, so that it ends before its screen does.
     program: Group,
-    /// What it prints, if nobody else reads it.
-    tail: Tail,
     screen: VirtualScreen,
     running: Running,
 }
@@ -192,29 +192,18 @@ async fn prepare(order: &Order, claim: &mut Claim, client: &Client) -> Result<Pr
         claim.note(group.mark())?;
     }
     let running = start(client, &capability).await?;
-    let tail = Tail::default();
-    let program = start_program(order, &screen, &tail)?;
+    let program = start_program(order, &screen)?;
     claim.note(program.mark())?;
-    Ok(Prepared { program, tail, screen, running })
+    Ok(Prepared { program, screen, running })
 }
 
-fn start_program(order: &Order, screen: &VirtualScreen, tail: &Tail) -> Result<Group, Failure> {
+fn start_program(order: &Order, screen: &VirtualScreen) -> Result<Group, Failure> {
     let (program, arguments) =
-        order.program.split_first().ok_or_else(|| Failure::local("no program"))?;
+        order.program.split_first().ok_or_else(|| Failure::local("no program is named"))?;
     let mut command = screen.command(OsStr::new(program));
-    command.args(arguments);
-    if order.detach {
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    }
-    let mut group = Group::start(command)
-        .map_err(|error| Failure::local(format_args!("cannot start `{program}`: {error}")))?;
-    if let Some(output) = group.take_output() {
-        tail.follow(output);
-    }
-    if let Some(error) = group.take_error() {
-        tail.follow(error);
-    }
-    Ok(group)
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Group::start(command)
+        .map_err(|error| Failure::local(format_args!("cannot start `{program}`: {error}")))
 }
 
 /// A program that runs.
@@ -238,7 +227,8 @@ impl Keeper<'_> {
         mut questions: mpsc::Receiver<Asked>,
         mut signals: Signals,
     ) -> Result<State, Failure> {
-        let Prepared { mut program, tail, mut screen, running } = prepared;
+        let Prepared { mut program, mut screen, running } = prepared;
+        let printed = Printed::of(&mut program);
         let mut showing = self.show(None, Some(running));
         let code = loop {
             tokio::select! {
@@ -279,7 +269,7 @@ impl Keeper<'_> {
             }
         };
         tokio::join!(screen.stop(), shown);
-        Ok(State::Ended { code, said: tail.last_line() })
+        Ok(State::Ended { code, said: printed.rest().await })
     }
 
     /// Shows the program `at` this place, or where it was last.

@@ -82,8 +82,7 @@ impl Registry {
         }
         let stem = stem(entry.program.first().map_or("", String::as_str));
         for number in 1..=MAX_TRIES {
-            entry.name =
-                if number == 1 { stem.clone() } else { format!("{stem}-{number}") };
+            entry.name = if number == 1 { stem.clone() } else { format!("{stem}-{number}") };
             if let Some(claim) = self.try_claim(&entry)? {
                 return Ok(claim);
             }

@@ -30,7 +30,7 @@ pub struct Order {
     pub at: Destination,
     /// Whether the clipboard may pass.
     pub clipboard: bool,
-    /// Nobody reads what the program prints.
+    /// Whoever gives it goes away as soon as the program is seen.
     pub detach: bool,
 }
 
@@ -91,7 +91,7 @@ pub enum State {
     Ended {
         /// Its exit code.
         code: u8,
-        /// The last line that it printed, if nobody could read it.
+        /// The last line that it printed.
         said: String,
     },
     /// It could not be started, or its screen has failed.

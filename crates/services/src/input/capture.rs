@@ -82,7 +82,7 @@ impl Capture {
         let (connection, index) = connect(screen).map_err(CaptureError::Screen)?;
         let root = connection.setup().roots.get(index).cloned();
         let root = root.ok_or_else(|| CaptureError::Screen("it has no root window".into()))?;
-        tell_repeats(&connection)?;
+        use_xkb(&connection)?;
         let keymap = keymap(&connection)?;
         let before = position(&connection, root.root)?;
         let window = waker(&connection, root.root)?;
@@ -198,7 +198,9 @@ impl Reader {
                 XEvent::KeyRelease(event) => self.released(event.detail),
                 XEvent::ButtonPress(event) => button(event.detail, true),
                 XEvent::ButtonRelease(event) => button(event.detail, false),
-                XEvent::MappingNotify(_) => {
+                XEvent::MappingNotify(_)
+                | XEvent::XkbMapNotify(_)
+                | XEvent::XkbNewKeyboardNotify(_) => {
                     self.keymap = keymap(&self.grab.connection)?;
                     None
                 }
@@ -268,19 +270,23 @@ fn retry(
 }
 
 /// Keys that are held shall not seem to go up in between (The X Keyboard Extension, section 4.1.2).
-/// Without the extension they do, and everything works all the same.
-fn tell_repeats(connection: &RustConnection) -> Result<(), ReplyError> {
+/// Whoever uses the extension hears of a new mapping by its events alone. Without the extension held keys
+/// repeat, and everything works all the same.
+fn use_xkb(connection: &RustConnection) -> Result<(), ReplyError> {
     let used = connection.xkb_use_extension(1, 0).map_err(ReplyError::from);
     let Ok(used) = used.and_then(|cookie| cookie.reply()) else { return Ok(()) };
     if !used.supported {
         return Ok(());
     }
+    let device = xkb::ID::USE_CORE_KBD.into();
     let flag = xkb::PerClientFlag::DETECTABLE_AUTO_REPEAT;
     let none = || xkb::BoolCtrl::from(0u8);
-    let device = xkb::ID::USE_CORE_KBD.into();
     let cookie = connection.xkb_per_client_flags(device, flag, flag, none(), none(), none())?;
     cookie.reply()?;
-    Ok(())
+    let events = xkb::EventType::NEW_KEYBOARD_NOTIFY | xkb::EventType::MAP_NOTIFY;
+    let (clear, parts) = (xkb::EventType::from(0u8), xkb::MapPart::from(0u8));
+    let details = xkb::SelectEventsAux::new();
+    connection.xkb_select_events(device, clear, events, parts, parts, &details)?.check()
 }
 
 fn keys_are_down(connection: &RustConnection) -> Result<bool, ReplyError> {

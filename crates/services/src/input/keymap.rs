@@ -161,17 +161,17 @@ mod tests {
     /// A small keyboard: German letters and AltGr, a keypad, a second group, and two spare keys.
     fn german() -> Keymap {
         let rows: [[u32; 6]; 11] = [
-            [SHIFT_L, 0, 0, 0, 0, 0],                                  // 8
-            [CAPS, 0, 0, 0, 0, 0],                                     // 9
-            [LEVEL_3, 0, 0, 0, 0, 0],                                  // 10
-            [NUM_LOCK, 0, 0, 0, 0, 0],                                 // 11
-            [0x71, 0x51, 0x6ca, 0x6ea, 0x40, 0x7d9],                   // 12: q Q, Cyrillic, @
-            [0x37, 0x2f, 0x37, 0x2f, 0x7b, 0xb0],                      // 13: 7 / {
-            [0xff9c, 0xffb1, 0, 0, 0, 0],                              // 14: KP_End KP_1
-            [0x0100_0061, 0, 0, 0, 0, 0],                              // 15: a, no capital
-            [0; 6],                                                    // 16
-            [0xff1b, 0, 0, 0, 0, 0],                                   // 17: Escape
-            [0; 6],                                                    // 18
+            [SHIFT_L, 0, 0, 0, 0, 0],                // 8
+            [CAPS, 0, 0, 0, 0, 0],                   // 9
+            [LEVEL_3, 0, 0, 0, 0, 0],                // 10
+            [NUM_LOCK, 0, 0, 0, 0, 0],               // 11
+            [0x71, 0x51, 0x6ca, 0x6ea, 0x40, 0x7d9], // 12: q Q, Cyrillic, @
+            [0x37, 0x2f, 0x37, 0x2f, 0x7b, 0xb0],    // 13: 7 / {
+            [0xff9c, 0xffb1, 0, 0, 0, 0],            // 14: KP_End KP_1
+            [0x0100_0061, 0, 0, 0, 0, 0],            // 15: a, no capital
+            [0; 6],                                  // 16
+            [0xff1b, 0, 0, 0, 0, 0],                 // 17: Escape
+            [0; 6],                                  // 18
         ];
         let modifiers = [8, 0, 9, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 10, 0];
         Keymap::new(8, 6, rows.concat(), &modifiers)

@@ -200,7 +200,8 @@ mod tests {
         ] {
             assert_eq!(named(name), Some(keysym), "{name}");
         }
-        for name in ["", "F0", "F25", "U+", "U+d800", "0x", "0x0", "U++41", "0x+1", "F+1", "Anykey"] {
+        for name in ["", "F0", "F25", "U+", "U+d800", "0x", "0x0", "U++41", "0x+1", "F+1", "Anykey"]
+        {
             assert_eq!(named(name), None, "{name}");
         }
     }

@@ -29,7 +29,9 @@ pub enum Step {
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum ScriptError {
     /// The first word is not known.
-    #[error("there is no `{0}`; a line begins with tap, type, down, up, press, release, click, wheel, move, goto or wait")]
+    #[error(
+        "there is no `{0}`; a line begins with tap, type, down, up, press, release, click, wheel, move, goto or wait"
+    )]
     Unknown(String),
     /// What follows the first word is not what it takes.
     #[error("`{0}` takes {1}")]
@@ -104,10 +106,7 @@ impl Script {
     }
 
     /// Each key goes down and up again.
-    fn taps<'a>(
-        &mut self,
-        names: impl Iterator<Item = &'a str>,
-    ) -> Result<Vec<Step>, ScriptError> {
+    fn taps<'a>(&mut self, names: impl Iterator<Item = &'a str>) -> Result<Vec<Step>, ScriptError> {
         let keysyms = names.map(key).collect::<Result<Vec<u32>, _>>()?;
         if keysyms.is_empty() {
             return Err(ScriptError::Takes("tap".into(), "the names of keys"));

@@ -20,8 +20,8 @@ use crate::service::{Running, check_none, exit, fail};
 use crate::stdio::{FAILURE_EXIT, Inbox, Message, StdioError};
 use crate::{DefinitionError, Invocation, Refused, Service, ServiceError};
 
-pub(crate) use config::Options;
 use config::Limits;
+pub(crate) use config::Options;
 use hands::{Batch, Batches, Hands, Progress, Reports};
 
 /// How long the screen may take to be there.
@@ -107,10 +107,7 @@ async fn feed(receive: &mut ReceiveHalf, batches: Batches, limits: Limits) -> Se
 }
 
 /// Tells the client how far its events are, until the hands have ended: why, if they lost the screen.
-async fn tell(
-    send: &mut SendHalf,
-    progress: &mut Reports,
-) -> Result<Option<String>, ServiceError> {
+async fn tell(send: &mut SendHalf, progress: &mut Reports) -> Result<Option<String>, ServiceError> {
     let mut told: u64 = 0;
     let mut pulse = interval(PULSE);
     pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);

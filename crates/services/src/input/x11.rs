@@ -80,8 +80,7 @@ impl X11 {
     /// One line that says what is wrong with the screen.
     pub(crate) fn open(screen: &Screen) -> Result<Self, String> {
         let (connection, index) = connect(screen)?;
-        let failed =
-            |error: ReplyError| format!("the screen {} failed: {error}", screen.display());
+        let failed = |error: ReplyError| format!("the screen {} failed: {error}", screen.display());
         let there = connection.extension_information(xtest::X11_EXTENSION_NAME);
         if there.map_err(|error| failed(error.into()))?.is_none() {
             return Err(format!("the screen {} lacks the extension XTEST", screen.display()));

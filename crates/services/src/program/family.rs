@@ -8,9 +8,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
-use rustix::process::{
-    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use tokio::time::sleep;
 
 use super::GRACE;

@@ -18,16 +18,21 @@ pub struct Tail(Arc<Mutex<VecDeque<u8>>>);
 impl Tail {
     /// Reads `output` in a task of its own. Must be called within a runtime.
     pub fn follow(&self, mut output: impl AsyncRead + Send + Unpin + 'static) {
-        let kept = self.0.clone();
+        let tail = self.clone();
         tokio::spawn(async move {
             let mut buffer = vec![0; KEPT];
             while let Ok(length @ 1..) = output.read(&mut buffer).await {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.extend(&buffer[..length]);
-                let surplus = kept.len().saturating_sub(KEPT);
-                kept.drain(..surplus);
+                tail.note(&buffer[..length]);
             }
         });
+    }
+
+    /// Takes note of what was said and somebody else has read.
+    pub fn note(&self, said: &[u8]) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(said);
+        let surplus = kept.len().saturating_sub(KEPT);
+        kept.drain(..surplus);
     }
 
     /// The last line that says something, without control characters; empty if there is none.

@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::printed::silence;
 use crate::show::talk::{Line, Request, State, Status};
 
 /// How many may ask at once.
@@ -20,9 +21,10 @@ pub(super) struct Asked {
     pub(super) done: oneshot::Sender<()>,
 }
 
-/// Tells the state, and every new one, to somebody who has no name for it: `line` is all he has.
+/// Tells whoever started the keeper how it is, until he goes.
 pub(super) async fn watched(mut line: Line, name: String, states: watch::Receiver<State>) {
     tell_all(&mut line, name, states).await;
+    silence();
 }
 
 /// Takes everybody who comes, until it is dropped.
@@ -81,7 +83,12 @@ async fn tell_all(line: &mut Line, name: String, mut states: watch::Receiver<Sta
     if line.say(&Status { name, state }).await.is_err() {
         return;
     }
-    while !last && states.changed().await.is_ok() {
+    while !last {
+        tokio::select! {
+            changed = states.changed() => if changed.is_err() { return },
+            // Whoever watches says nothing more, but that he goes.
+            _ = line.hear::<Request>() => return,
+        }
         state = states.borrow_and_update().clone();
         last = state.is_last();
         if line.say(&state).await.is_err() {

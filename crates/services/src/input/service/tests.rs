@@ -105,8 +105,7 @@ async fn whoever_falls_silent_with_a_key_down_has_it_let_go() {
     })
     .await;
     result.unwrap();
-    let expected =
-        [Some(key(1)), Some(Event::ReleaseAll), Some(Event::KeyUp { key: 1 }), None];
+    let expected = [Some(key(1)), Some(Event::ReleaseAll), Some(Event::KeyUp { key: 1 }), None];
     assert_eq!(*log.lock().unwrap(), expected);
 }
 

@@ -133,12 +133,7 @@ impl Typing {
         Ok(())
     }
 
-    fn hold(
-        &mut self,
-        connection: &RustConnection,
-        key: u8,
-        keycode: u8,
-    ) -> Result<(), Refused> {
+    fn hold(&mut self, connection: &RustConnection, key: u8, keycode: u8) -> Result<(), Refused> {
         // Two keys there may be one here: the server would not see the second press.
         if let Some(other) = self.held.iter().position(|held| *held == Some(keycode)) {
             self.held[other] = None;
