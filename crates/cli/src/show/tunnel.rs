@@ -2,7 +2,6 @@
 //! lost.
 
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::future::pending;
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::talk::State;
 use crate::destination::Destination;
@@ -25,6 +24,8 @@ use crate::output::plain;
 /// Pauses between two tries: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long the other side may take to say how a session ended.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// A connection that has lasted so long was a good one: the next pause is the first again.
 const GOOD: Duration = Duration::from_secs(30);
 
@@ -112,18 +113,19 @@ impl Tunnel<'_> {
         let (from, to) = local.into_split();
         let (mut send, receive) = stream.split();
         let closed = Cell::new(false);
+        let silent = || Failure::new(UNREACHABLE, "the other side fell silent");
         tokio::select! {
             biased;
             ended = self.down(receive, to) => match ended? {
                 0 if !closed.get() => Ok(()),
-                0 => Err(Failure::new(UNREACHABLE, "the screen's side fell silent")),
+                0 => Err(silent()),
                 code => {
                     let text = format!("xpra ended there with {code}");
                     Err(Failure::new(UNREACHABLE, text))
                 }
             },
-            error = up(&mut send, from, &closed) => match error {
-                Ok(never) => match never {},
+            ended = up(&mut send, from, &closed) => match ended {
+                Ok(()) => Err(silent()),
                 Err(error) => Err(ClientError::from(error).into()),
             },
         }
@@ -167,20 +169,24 @@ pub async fn start(client: &Client, capability: &Capability) -> Result<Running, 
     Ok(client.connect_as(capability, Class::Interactive).await?)
 }
 
-/// From the local xpra to the node; ends by itself only if the stream does.
+/// From the local xpra to the node, until xpra has closed and the node has not said in time how the
+/// session ended: xpra closes when it has heard nothing for too long.
 async fn up(
     send: &mut SendHalf,
     mut from: OwnedReadHalf,
     closed: &Cell<bool>,
-) -> Result<Infallible, StreamError> {
+) -> Result<(), StreamError> {
     let mut chunk = Chunk::new(Tag::Data);
     while let Ok(length @ 1..) = from.read(chunk.space()).await {
         send.send(chunk.message(length)).await?;
     }
     closed.set(true);
-    send.send(&Message::End.to_bytes()).await?;
-    // A sending half that is dropped would end the session before it says how it ended.
-    pending().await
+    let end = async {
+        send.send(&Message::End.to_bytes()).await?;
+        // A sending half that is dropped would end the session before it says how it ended.
+        pending().await
+    };
+    timeout(FAREWELL, end).await.unwrap_or(Ok(()))
 }
 
 fn lost(error: ReceiveError) -> Failure {

@@ -11,7 +11,12 @@ use std::time::Duration;
 pub struct Proxy {
     /// Where it listens.
     pub address: String,
-    open: Arc<Mutex<Vec<TcpStream>>>,
+    open: Arc<Mutex<Vec<Way>>>,
+}
+
+/// Both ends of a connection, and whether it has stalled.
+struct Way {
+    ends: [TcpStream; 2],
     stalled: Arc<AtomicBool>,
 }
 
@@ -19,33 +24,36 @@ impl Proxy {
     pub fn to(target: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (open, stalled) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-        let (all, still, target) = (open.clone(), stalled.clone(), target.to_owned());
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let (all, target) = (open.clone(), target.to_owned());
         // It lives as long as the test's process: nothing waits for it.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let Ok(node) = TcpStream::connect(&target) else { continue };
                 let copy = |stream: &TcpStream| stream.try_clone().unwrap();
-                all.lock().unwrap().extend([copy(&client), copy(&node)]);
+                let stalled = Arc::new(AtomicBool::new(false));
+                let ends = [copy(&client), copy(&node)];
+                all.lock().unwrap().push(Way { ends, stalled: stalled.clone() });
                 for (from, to) in [(copy(&client), copy(&node)), (node, client)] {
-                    let still = still.clone();
-                    thread::spawn(move || pass(from, to, &still));
+                    let stalled = stalled.clone();
+                    thread::spawn(move || pass(from, to, &stalled));
                 }
             }
         });
-        Self { address, open, stalled }
+        Self { address, open }
     }
 
     /// Ends every connection; new ones are taken.
     pub fn cut(&self) {
-        for stream in self.open.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
+        for way in self.open.lock().unwrap().drain(..) {
+            way.ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
         }
     }
 
-    /// From now on nothing passes, and nothing ends.
+    /// On these connections nothing passes from now on, and nothing ends; new ones are taken.
     pub fn stall(&self) {
-        self.stalled.store(true, Ordering::SeqCst);
+        let open = self.open.lock().unwrap();
+        open.iter().for_each(|way| way.stalled.store(true, Ordering::SeqCst));
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use crate::picture::Picture;
 use crate::proxy::Proxy;
-use crate::support::{Home, eventually};
+use crate::support::{Home, PATIENCE, eventually};
 use crate::xserver::{XServer, content};
 use crate::{Ends, code, hall, signal};
 
@@ -144,6 +144,30 @@ fn a_program_survives_a_cut_and_is_shown_again() {
     assert!(said.contains("is lost") && said.contains("shown again"), "{said}");
 }
 
+/// Both ends of xpra notice it; the connection by itself would take longer.
+#[test]
+fn a_link_that_stalls_is_given_up_and_made_anew() {
+    let screen = XServer::start(1024, 768);
+    let (home, guest) = (Home::new(), Home::new());
+    let node = hall(&home, &guest, &service(&screen, ""));
+    let proxy = Proxy::to(&node.address());
+    let place = format!("{}@{}/display", home.identity(), proxy.address);
+    let mut program = show(&guest, &[&place, "--", "xterm", "-T", "stalls", "-e", "sleep", "1000"]);
+    screen.window("stalls");
+    proxy.stall();
+    let start = std::time::Instant::now();
+    while state(&guest, "xterm") != "waiting" {
+        assert!(start.elapsed() < 4 * PATIENCE);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    eventually("it is shown again", || state(&guest, "xterm") == "shown");
+    screen.window("stalls");
+    signal(&program.0, "INT");
+    assert_eq!(code(&mut program.0), 130);
+    let said = stderr(&mut program.0);
+    assert!(said.contains("fell silent") && said.contains("shown again"), "{said}");
+}
+
 #[test]
 fn a_program_goes_on_without_its_command_and_moves_between_screens() {
     let (screen, other) = (XServer::start(800, 600), XServer::start(800, 600));
@@ -169,11 +193,13 @@ fn a_program_goes_on_without_its_command_and_moves_between_screens() {
     screen.window("notes");
 
     // Somebody looks after it, leaves again, and it stays.
-    let mut visitor = show(&guest, &["--attach", "notes"]);
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    signal(&visitor.0, "INT");
-    assert_eq!(code(&mut visitor.0), 130);
-    assert_eq!(state(&guest, "notes"), "shown");
+    for (name, left) in [("INT", 130), ("HUP", 129), ("KILL", -1)] {
+        let mut visitor = show(&guest, &["--attach", "notes"]);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        signal(&visitor.0, name);
+        assert_eq!(code(&mut visitor.0), left);
+        assert_eq!(state(&guest, "notes"), "shown");
+    }
 
     guest.run("show attic/display --attach notes --detach").ok();
     other.window("notes");
