@@ -2,8 +2,9 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::{
-    approve, ask, backup, completions, connect, doctor, forward, grant, id, inspect, invite, invoke,
-    join, ls, man, peers, query, request, restore, revoke, run, sessions, status, stop, terminate, up,
+    approve, ask, backup, completions, connect, doctor, forward, grant, id, input, inspect, invite,
+    invoke, join, ls, man, peers, query, request, restore, revoke, run, sessions, show, status, stop,
+    terminate, up,
 };
 use clap::builder::Styles;
 use clap::{Parser, Subcommand};
@@ -51,6 +52,8 @@ enum Verb {
     Ask(ask::Arguments),
     Approve(approve::Arguments),
     Forward(forward::Arguments),
+    Show(show::Arguments),
+    Input(input::Arguments),
     Invite(invite::Arguments),
     Join(join::Arguments),
     Status(status::Arguments),
@@ -83,6 +86,8 @@ impl Arguments {
             Verb::Ask(arguments) => wait(ask::run(arguments)),
             Verb::Approve(arguments) => wait(approve::run(arguments)),
             Verb::Forward(arguments) => wait(forward::run(arguments)),
+            Verb::Show(arguments) => wait(show::run(arguments)),
+            Verb::Input(arguments) => wait(input::run(arguments)),
             Verb::Invite(arguments) => wait(invite::run(arguments)),
             Verb::Join(arguments) => wait(join::run(arguments)),
             Verb::Status(arguments) => wait(status::run(arguments)),

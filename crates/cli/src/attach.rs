@@ -19,9 +19,9 @@ use tokio::time::timeout;
 
 use crate::failure::{Failure, Outcome, PROTOCOL};
 use output::{Output, Written};
-use signals::Signals;
 use terminal::RawMode;
 
+pub use signals::Signals;
 pub use terminal::window;
 
 /// How long the last words to the node may take.

@@ -41,6 +41,16 @@ impl Failure {
         Self { code, text: text.to_string() }
     }
 
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// The line for a person.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Something on this machine is wrong.
     pub fn local(text: impl Display) -> Self {
         Self::new(LOCAL, text)

@@ -7,7 +7,7 @@ use clap::Args;
 use levada_node::client::{Client, Stranger, Target, Verdict};
 
 /// How names are treated that are used for the first time.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Names {
     /// Accept the key of a node whose name is new here without asking
     #[arg(long)]

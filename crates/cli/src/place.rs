@@ -1,6 +1,7 @@
 //! NODE/SERVICE, as one types it.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::str::FromStr;
 
 /// A service of a node. NODE is a nickname or `IDENTITY@host:port`.
@@ -23,6 +24,12 @@ impl FromStr for Place {
             }
             _ => Err("expected NODE/SERVICE, such as alpha/echo"),
         }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.node, self.service)
     }
 }
 

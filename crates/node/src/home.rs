@@ -139,6 +139,11 @@ impl Home {
         &self.state
     }
 
+    /// The folder of what lasts no longer than the machine runs: sockets above all.
+    pub fn runtime_folder(&self) -> &Path {
+        &self.runtime
+    }
+
     /// The configuration; the file need not exist.
     pub fn config_file(&self) -> PathBuf {
         self.config.join("config.toml")

@@ -71,6 +71,14 @@ pub enum DefinitionError {
         /// The program as the configuration names it.
         program: String,
     },
+    /// Something else that the service needs and this machine lacks; the text says what to do.
+    #[error("service `{name}`: {text}")]
+    Machine {
+        /// The service's name.
+        name: String,
+        /// What is missing, and the remedy.
+        text: String,
+    },
 }
 
 impl Definition {

@@ -2,7 +2,6 @@
 //! error, its terminal and its exit code.
 
 mod config;
-mod family;
 mod process;
 mod pty;
 mod pump;

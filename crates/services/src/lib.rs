@@ -7,18 +7,23 @@ mod capability;
 mod client;
 mod clock;
 mod definition;
+mod display;
 mod echo;
 mod exec;
 pub mod forward;
+pub mod input;
 pub mod invoke;
 pub mod mediation;
 mod place;
+pub mod program;
 mod registry;
+pub mod screen;
 mod service;
 pub mod stdio;
 pub mod streams;
 #[cfg(test)]
 mod testing;
+pub mod xpra;
 
 pub use client::{CallError, Calling, Client, Context};
 pub use definition::{Definition, DefinitionError};

@@ -7,14 +7,17 @@ use serde::de::IgnoredAny;
 
 use crate::capability::{self, Mediator};
 use crate::clock::Clock;
+use crate::display::{self, Display};
 use crate::echo::Echo;
-use crate::exec::{Exec, Options};
+use crate::exec::{self, Exec};
 use crate::forward::{self, Forward};
+use crate::input::service::{self as input, Input};
 use crate::invoke::{self, Invoke};
 use crate::{Context, Definition, DefinitionError, Service};
 
 /// Every type of service, in order of the alphabet.
-pub const TYPES: &[&str] = &["capability", "clock", "echo", "exec", "forward", "invoke"];
+pub const TYPES: &[&str] =
+    &["capability", "clock", "display", "echo", "exec", "forward", "input", "invoke"];
 
 /// The service that `definition` defines, for the node of `context`. Programs are looked up now, once.
 ///
@@ -24,15 +27,25 @@ pub fn build(
     definition: &Definition,
     context: &Context,
 ) -> Result<Arc<dyn Service>, DefinitionError> {
-    match definition.kind.as_str() {
-        "capability" => Ok(Arc::new(Mediator::new(context, &options(definition)?))),
-        "clock" => none(definition).map(|()| Arc::new(Clock::new()) as Arc<dyn Service>),
-        "echo" => none(definition).map(|()| Arc::new(Echo) as Arc<dyn Service>),
-        "exec" => Ok(Arc::new(Exec::new(&definition.name, options::<Options>(definition)?)?)),
-        "invoke" => Ok(Arc::new(Invoke::new(context, options(definition)?))),
-        "forward" => Ok(Arc::new(Forward::new(options::<forward::Options>(definition)?))),
-        _ => Err(unknown(definition)),
-    }
+    let name = &definition.name;
+    let service: Arc<dyn Service> = match definition.kind.as_str() {
+        "capability" => Arc::new(Mediator::new(context, &options(definition)?)),
+        "clock" => {
+            none(definition)?;
+            Arc::new(Clock::new())
+        }
+        "display" => Arc::new(Display::new(name, options::<display::Options>(definition)?)?),
+        "echo" => {
+            none(definition)?;
+            Arc::new(Echo)
+        }
+        "exec" => Arc::new(Exec::new(name, options::<exec::Options>(definition)?)?),
+        "forward" => Arc::new(Forward::new(options::<forward::Options>(definition)?)),
+        "input" => Arc::new(Input::new(name, options::<input::Options>(definition)?)?),
+        "invoke" => Arc::new(Invoke::new(context, options(definition)?)),
+        _ => return Err(unknown(definition)),
+    };
+    Ok(service)
 }
 
 /// Reads the options of the definition's type from the text of the whole definition, for an error
@@ -44,9 +57,11 @@ pub(crate) fn check_text(
     match definition.kind.as_str() {
         "capability" => Ok(toml::from_str::<capability::Options>(text).map(drop)),
         "clock" | "echo" => Ok(toml::from_str::<NoOptions>(text).map(drop)),
-        "exec" => Ok(toml::from_str::<Options>(text).map(drop)),
-        "invoke" => Ok(toml::from_str::<invoke::Options>(text).map(drop)),
+        "display" => Ok(toml::from_str::<display::Options>(text).map(drop)),
+        "exec" => Ok(toml::from_str::<exec::Options>(text).map(drop)),
         "forward" => Ok(toml::from_str::<forward::Options>(text).map(drop)),
+        "input" => Ok(toml::from_str::<input::Options>(text).map(drop)),
+        "invoke" => Ok(toml::from_str::<invoke::Options>(text).map(drop)),
         _ => Err(unknown(definition)),
     }
 }
@@ -103,6 +118,8 @@ mod tests {
                 "exec" => Definition::from_toml(EXEC).unwrap(),
                 "invoke" => Definition::from_toml(INVOKE).unwrap(),
                 "forward" => Definition::from_toml(FORWARD).unwrap(),
+                // A screen, and a machine that has what it takes, are for the tests with real screens.
+                "display" | "input" => continue,
                 kind => Definition::plain("run", kind),
             };
             let service = build(&definition).unwrap();

@@ -77,9 +77,20 @@ impl Client {
     /// # Errors
     /// [`ClientError::Denied`] says which rule stands against it.
     pub async fn connect(&self, capability: &Capability) -> Result<Running, ClientError> {
+        self.connect_as(capability, class_of(capability)).await
+    }
+
+    /// As [`Self::connect`], for who knows how urgent the session is.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn connect_as(
+        &self,
+        capability: &Capability,
+        class: Class,
+    ) -> Result<Running, ClientError> {
         let framing = framing_of(capability.params())?;
         self.remember(capability);
-        let class = class_of(capability);
         let (mut connection, target) = self.reach(&self.target_of(capability)?, framing).await?;
         if class == Class::Bulk && framing == Framing::Auto && connection.streams() > 0 {
             // Bulk does not share with what runs already: a lost packet of one would hold up the other.
@@ -267,7 +278,6 @@ async fn start(
 /// A terminal has somebody in front of it; pipes carry files.
 fn class_of(capability: &Capability) -> Class {
     if capability.params().value("pty").is_some() { Class::Interactive } else { Class::Bulk }
-}
 }
 
 /// Sends one operation on a stream of its own and waits for the answer.

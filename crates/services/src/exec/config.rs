@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use levada_core::Params;
 use regex_lite::Regex;
-use rustix::fs::{Access, access};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny};
 
+use crate::program::find;
 use crate::stdio::Window;
 use crate::{DefinitionError, Refused};
 
@@ -100,14 +100,14 @@ pub(super) struct Plan {
 impl Policy {
     /// Finds the programs of the service called `name`.
     pub(super) fn new(name: &str, options: Options) -> Result<Self, DefinitionError> {
-        let find = |allowed: Allowed| match find_program(&allowed.program) {
+        let look_up = |allowed: Allowed| match find(&allowed.program) {
             Some(path) => Ok(Command { allowed, path }),
             None => {
                 Err(DefinitionError::Program { name: name.to_owned(), program: allowed.program })
             }
         };
         Ok(Self {
-            commands: options.command.into_iter().map(find).collect::<Result<_, _>>()?,
+            commands: options.command.into_iter().map(look_up).collect::<Result<_, _>>()?,
             environment: options.environment,
             inherited: options.inherit_environment,
             from_client: options.client_environment,
@@ -230,19 +230,6 @@ impl<'de> Deserialize<'de> for Pattern {
         Regex::new(&text).map_err(D::Error::custom)?;
         Regex::new(&format!(r"\A(?:{text})\z")).map(Self).map_err(D::Error::custom)
     }
-}
-
-/// The file of a program: an absolute path, or a name that is looked up in this process's PATH.
-fn find_program(program: &str) -> Option<PathBuf> {
-    let executable = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
-    if program.starts_with('/') {
-        return Some(PathBuf::from(program)).filter(|path| executable(path));
-    }
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path)
-        .filter(|folder| folder.is_absolute())
-        .map(|folder| folder.join(program))
-        .find(|path| executable(path))
 }
 
 fn program<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {

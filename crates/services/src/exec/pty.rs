@@ -9,8 +9,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::signal::unix::Signal as Signals;
 
-use super::family::Scope;
-use super::process::{Group, Input, Process};
+use super::process::{Input, Process};
+use crate::program::{Group, Scope};
 use crate::stdio::Window;
 
 /// The side of a terminal that a person would sit at.

@@ -11,8 +11,9 @@ use tokio::io::AsyncReadExt;
 use tokio::select;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::process::{Group, Input, Output, Process};
+use super::process::{Input, Process};
 use crate::ServiceError;
+use crate::program::{Group, Output};
 use crate::service::exit;
 use crate::stdio::{Chunk, Inbox, Message, StdioError, Tag};
 

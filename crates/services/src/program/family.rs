@@ -3,14 +3,19 @@
 //! A process group is not enough: a shell on a terminal puts each of its jobs into a group of its own.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::str::FromStr;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
+use tokio::time::sleep;
+
+use super::GRACE;
 
 /// Who belongs to a program, besides those that descend from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(crate) enum Scope {
     /// Its process group.
     Group,
     /// Its process group and its session: it leads one, on a terminal of its own.
@@ -61,6 +66,76 @@ impl Member {
             let _ = pidfd_send_signal(&self.fd, signal);
         }
     }
+}
+
+/// What the leader of a process group is recognised by, even by another process, and later: its number,
+/// when it started, and in which life of the machine. As text: the three with spaces between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    id: i32,
+    start: u64,
+    boot: String,
+}
+
+impl Mark {
+    pub(super) fn of(id: Pid) -> Option<Self> {
+        let id = id.as_raw_pid();
+        Some(Self { id, start: Process::read(id)?.start, boot: boot() })
+    }
+
+    /// Whether that very process is still there.
+    pub fn is_there(&self) -> bool {
+        self.boot == boot()
+            && Process::read(self.id).is_some_and(|process| process.start == self.start)
+    }
+
+    fn signal(&self, signal: Signal) {
+        if self.is_there()
+            && let Some(id) = Pid::from_raw(self.id)
+        {
+            let _ = kill_process_group(id, signal);
+        }
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.id, self.start, self.boot)
+    }
+}
+
+impl FromStr for Mark {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut words = text.split(' ');
+        let (Some(id), Some(start), Some(boot), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(());
+        };
+        let id: i32 = id.parse().map_err(|_| ())?;
+        // 0 and negative numbers would be other groups.
+        if id <= 1 {
+            return Err(());
+        }
+        Ok(Self { id, start: start.parse().map_err(|_| ())?, boot: boot.to_owned() })
+    }
+}
+
+/// Ends the groups of those that are still there: SIGHUP at once, SIGKILL soon after.
+pub async fn end_marked(marks: &[Mark]) {
+    for signal in [Signal::HUP, Signal::CONT] {
+        marks.iter().for_each(|mark| mark.signal(signal));
+    }
+    sleep(GRACE).await;
+    marks.iter().for_each(|mark| mark.signal(Signal::KILL));
+}
+
+/// Differs from one start of the machine to the next.
+fn boot() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
 }
 
 /// A line of `/proc/PID/stat`, see proc_pid_stat(5).
@@ -120,6 +195,22 @@ mod tests {
         assert_eq!((process.parent, process.group, process.session, process.start), (7, 8, 9, 987));
         for wrong in ["", "42", "42 (a", "42 (a) R", "42 (a) R 1 2 3", "42 (a) R x 2 3"] {
             assert_eq!(Process::parse(42, wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_mark_fits_one_process_of_one_life_of_the_machine() {
+        let own = Pid::from_raw(std::process::id().cast_signed()).unwrap();
+        let mark = Mark::of(own).unwrap();
+        assert!(mark.is_there());
+        assert_eq!(mark.to_string().parse(), Ok(mark.clone()));
+        let others = [
+            Mark { start: mark.start + 1, ..mark.clone() },
+            Mark { boot: "another".into(), ..mark.clone() },
+        ];
+        assert!(others.iter().all(|other| !other.is_there()));
+        for wrong in ["", "1 2 a", "-7 2 a", "0 2 a", "7 x a", "7 2", "7 2 a b"] {
+            assert_eq!(wrong.parse::<Mark>(), Err(()), "{wrong}");
         }
     }
 

@@ -1,0 +1,55 @@
+//! `show` and `input` between real X servers: windows, keys and pointers arrive, survive what they
+//! should, and leave nothing behind.
+//!
+//! They need xpra, Xvfb, xterm, xdotool, imagemagick and barrier, which `scripts/test --all` installs.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod input;
+mod picture;
+mod proxy;
+mod show;
+#[path = "../support/mod.rs"]
+mod support;
+mod xserver;
+
+use std::process::{Child, Command};
+
+use support::{Home, Node};
+
+/// A node called `hall` that offers `service`, and a guest who may use it.
+fn hall<'a>(home: &'a Home, guest: &Home, service: &str) -> Node<'a> {
+    let file = home.path().join("service.toml");
+    std::fs::write(&file, service).unwrap();
+    let node = home.up(&format!("--name hall --service {}", file.display()));
+    node.welcome(guest, "hall");
+    node
+}
+
+/// Sends a signal to a process that this test has started.
+fn signal(child: &Child, name: &str) {
+    let process = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", name, &process]).status().unwrap().success());
+}
+
+/// A child that is killed when the test ends, however it ends.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits for a child's end: its exit code, or -1.
+fn code(child: &mut Child) -> i32 {
+    let start = std::time::Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code().unwrap_or(-1);
+        }
+        assert!(start.elapsed() < 2 * support::PATIENCE, "it does not end");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

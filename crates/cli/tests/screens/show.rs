@@ -1,0 +1,322 @@
+//! `levada show`.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use crate::picture::Picture;
+use crate::proxy::Proxy;
+use crate::support::{Home, PATIENCE, eventually};
+use crate::xserver::{XServer, content};
+use crate::{Ends, code, hall, signal};
+
+fn service(screen: &XServer, more: &str) -> String {
+    format!("name = 'display'\ntype = 'display'\ndisplay = '{}'\n{more}", screen.display)
+}
+
+/// Starts `levada show` with these words.
+fn show(home: &Home, words: &[&str]) -> Ends {
+    let mut command = home.command([&["show"], words].concat());
+    command.env_remove("DISPLAY").stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ends(command.spawn().unwrap())
+}
+
+/// The state of the program called `name`; empty if it is not kept.
+fn state(home: &Home, name: &str) -> String {
+    let shows = home.json("show --list");
+    let shows = shows["shows"].as_array().unwrap().clone();
+    let found = shows.iter().find(|show| show["name"] == name);
+    found.map_or(String::new(), |show| show["state"].as_str().unwrap().to_owned())
+}
+
+/// Ends what a test has left, however it ends.
+struct Stopped<'a>(&'a Home, &'a str);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.args(["show", "--stop", self.1]);
+    }
+}
+
+fn runs(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+fn stderr(child: &mut Child) -> String {
+    let mut text = String::new();
+    let mut stream = child.stderr.take().unwrap();
+    std::io::Read::read_to_string(&mut stream, &mut text).unwrap();
+    text
+}
+
+#[test]
+fn every_pixel_arrives_and_several_windows_do_at_once() {
+    let screen = XServer::start(1024, 768);
+    let (home, guest) = (Home::new(), Home::new());
+    let _node = hall(&home, &guest, &service(&screen, ""));
+    let pictures = [Picture::known(160, 120, 0), Picture::known(200, 100, 0x5a)];
+    let mut shows = Vec::new();
+    for (index, picture) in pictures.iter().enumerate() {
+        let file = guest.path().join(format!("picture-{index}.ppm"));
+        picture.write(&file);
+        let place = format!("-geometry +{}+40", 40 + 400 * index);
+        let place: Vec<&str> = place.split(' ').collect();
+        let program = ["hall/display", "--", "display", place[0], place[1]];
+        shows.push(show(&guest, &[&program[..], &[file.to_str().unwrap()]].concat()));
+    }
+    eventually("both pictures are seen", || {
+        let seen = screen.picture();
+        pictures.iter().all(|picture| seen.contains(picture))
+    });
+    // Titles begin with whose window it is.
+    let whose = format!("{}: ", &guest.identity()[..10]);
+    assert!(screen.windows().iter().any(|(_, title)| title.starts_with(&whose)));
+    // Ctrl-C ends the program, and its window goes.
+    for show in &mut shows {
+        signal(&show.0, "INT");
+        assert_eq!(code(&mut show.0), 130);
+    }
+    screen.no_window(&whose);
+    assert_eq!(guest.json("show --list")["shows"].as_array().unwrap().len(), 0);
+    eventually("no session runs", || home.json("status")["running_sessions"] == 0);
+}
+
+#[test]
+fn what_is_typed_there_arrives_here() {
+    let screen = XServer::start(1024, 768);
+    let (home, guest) = (Home::new(), Home::new());
+    let _node = hall(&home, &guest, &service(&screen, ""));
+    let file = guest.path().join("typed");
+    let script = format!("read line; echo \"$line\" > {}", file.display());
+    let mut program =
+        show(&guest, &["hall/display", "--", "xterm", "-T", "types", "-e", "sh", "-c", &script]);
+    let window = screen.window("types");
+    eventually("keys arrive", || {
+        screen.focus(window);
+        screen.types("Hello, World!");
+        screen.hands("key Return");
+        file.exists()
+    });
+    assert!(content(&file, |text| text.ends_with('\n')).contains("Hello, World!"));
+    // The program has ended by itself, and with it everything.
+    assert_eq!(code(&mut program.0), 0);
+    screen.no_window("types");
+}
+
+#[test]
+fn the_exit_code_is_the_programs_and_its_output_too() {
+    let screen = XServer::start(640, 480);
+    let (home, guest) = (Home::new(), Home::new());
+    let _node = hall(&home, &guest, &service(&screen, ""));
+    let words = ["show", "hall/display", "--", "sh", "-c", "echo $DISPLAY; sleep 1; exit 7"];
+    let ran = guest.args(words);
+    assert_eq!(ran.code, 7, "{}", ran.stderr);
+    assert!(ran.stdout.starts_with(':') && ran.stdout.trim() != screen.display);
+}
+
+#[test]
+fn a_program_survives_a_cut_and_is_shown_again() {
+    let screen = XServer::start(1024, 768);
+    let (home, guest) = (Home::new(), Home::new());
+    let node = hall(&home, &guest, &service(&screen, ""));
+    let proxy = Proxy::to(&node.address());
+    let place = format!("{}@{}/display", home.identity(), proxy.address);
+    let file = guest.path().join("process");
+    let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+    let mut program = show(
+        &guest,
+        &[&place, "--name", "kept", "--", "xterm", "-T", "survives", "-e", "sh", "-c", &script],
+    );
+    screen.window("survives");
+    let process = content(&file, |text| text.ends_with('\n'));
+    for _ in 0..2 {
+        proxy.cut();
+        screen.no_window("survives");
+        screen.window("survives");
+        assert!(runs(process.trim()));
+    }
+    assert_eq!(state(&guest, "kept"), "shown");
+    signal(&program.0, "TERM");
+    assert_eq!(code(&mut program.0), 143);
+    eventually("the program has ended", || !runs(process.trim()));
+    let said = stderr(&mut program.0);
+    assert!(said.contains("is lost") && said.contains("shown again"), "{said}");
+}
+
+/// Both ends of xpra notice it; the connection by itself would take longer.
+#[test]
+fn a_link_that_stalls_is_given_up_and_made_anew() {
+    let screen = XServer::start(1024, 768);
+    let (home, guest) = (Home::new(), Home::new());
+    let node = hall(&home, &guest, &service(&screen, ""));
+    let proxy = Proxy::to(&node.address());
+    let place = format!("{}@{}/display", home.identity(), proxy.address);
+    let mut program = show(&guest, &[&place, "--", "xterm", "-T", "stalls", "-e", "sleep", "1000"]);
+    screen.window("stalls");
+    proxy.stall();
+    let start = std::time::Instant::now();
+    while state(&guest, "xterm") != "waiting" {
+        assert!(start.elapsed() < 4 * PATIENCE);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    eventually("it is shown again", || state(&guest, "xterm") == "shown");
+    screen.window("stalls");
+    signal(&program.0, "INT");
+    assert_eq!(code(&mut program.0), 130);
+    let said = stderr(&mut program.0);
+    assert!(said.contains("fell silent") && said.contains("shown again"), "{said}");
+}
+
+#[test]
+fn a_program_goes_on_without_its_command_and_moves_between_screens() {
+    let (screen, other) = (XServer::start(800, 600), XServer::start(800, 600));
+    let (home, attic, guest) = (Home::new(), Home::new(), Home::new());
+    let _node = hall(&home, &guest, &service(&screen, ""));
+    let file = attic.path().join("service.toml");
+    fs::write(&file, service(&other, "")).unwrap();
+    let second = attic.up(&format!("--name attic --service {}", file.display()));
+    second.welcome(&guest, "attic");
+
+    let _stopped = Stopped(&guest, "notes");
+    let words = "show hall/display --detach --name notes -- xterm -T notes -e sleep 1000";
+    assert_eq!(guest.run(words).ok(), "notes");
+    screen.window("notes");
+    let shows = guest.json("show --list");
+    assert_eq!(shows["shows"][0]["where"], "hall/display");
+    guest.run(words).fails(120, "already called `notes`");
+
+    guest.run("show --hide notes").ok();
+    screen.no_window("notes");
+    assert_eq!(state(&guest, "notes"), "hidden");
+    assert_eq!(guest.run("show --attach notes --detach").ok(), "notes");
+    screen.window("notes");
+
+    // Somebody looks after it, leaves again, and it stays.
+    for (name, left) in [("INT", 130), ("HUP", 129), ("KILL", -1)] {
+        let mut visitor = show(&guest, &["--attach", "notes"]);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        signal(&visitor.0, name);
+        assert_eq!(code(&mut visitor.0), left);
+        assert_eq!(state(&guest, "notes"), "shown");
+    }
+
+    guest.run("show attic/display --attach notes --detach").ok();
+    other.window("notes");
+    screen.no_window("notes");
+    assert_eq!(guest.json("show --list")["shows"][0]["where"], "attic/display");
+
+    guest.run("show --stop notes").ok();
+    other.no_window("notes");
+    assert_eq!(state(&guest, "notes"), "");
+    guest.run("show --stop notes").fails(1, "no program is kept");
+}
+
+#[test]
+fn a_right_that_ends_takes_the_window_and_leaves_the_program() {
+    let screen = XServer::start(800, 600);
+    let (home, guest) = (Home::new(), Home::new());
+    let _node = hall(&home, &guest, &service(&screen, ""));
+    let _stopped = Stopped(&guest, "kept");
+    let file = guest.path().join("process");
+    let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+    let mut program = show(
+        &guest,
+        &["hall/display", "--name", "kept", "--", "xterm", "-T", "goes", "-e", "sh", "-c", &script],
+    );
+    screen.window("goes");
+    let process = content(&file, |text| text.ends_with('\n'));
+    home.args(["revoke", &guest.identity()]).ok();
+    let session = home.json("sessions")["sessions"][0]["session"].as_str().unwrap().to_owned();
+    home.args(["revoke", &session]).ok();
+    screen.no_window("goes");
+    assert_eq!(code(&mut program.0), 121);
+    let said = stderr(&mut program.0);
+    assert!(said.contains("goes on unseen") && said.contains("kept"), "{said}");
+    assert!(runs(process.trim()));
+    assert_eq!(state(&guest, "kept"), "hidden");
+}
+
+#[test]
+fn a_capability_shows_once_and_a_stranger_not_at_all() {
+    let screen = XServer::start(800, 600);
+    let (home, guest, stranger) = (Home::new(), Home::new(), Home::new());
+    let node = hall(&home, &guest, &service(&screen, ""));
+    let place = format!("{}/display", node.at());
+    let started = guest.path().join("started");
+    let touch = started.to_str().unwrap();
+    stranger.args(["show", &place, "--", "touch", touch]).denied("may not request");
+    assert!(!started.exists());
+    let capability = guest.args(["request", "hall/display", "--for", &stranger.identity()]).ok();
+    let file = stranger.path().join("cap");
+    fs::write(&file, capability).unwrap();
+    let at = format!("@{}", file.display());
+    assert_eq!(stranger.args(["show", &at, "--", "sh", "-c", "sleep 1"]).code, 0);
+    stranger.args(["show", &at, "--", "touch", touch]).denied("used up");
+    assert!(!started.exists());
+}
+
+#[test]
+fn what_is_missing_is_named_with_its_packages() {
+    let screen = XServer::start(640, 480);
+    let (home, guest) = (Home::new(), Home::new());
+    let node = hall(&home, &guest, &service(&screen, ""));
+    let without = |home: &Home, words: &[&str]| -> crate::support::Ran {
+        home.command(words).env("PATH", "/nonexistent").output().unwrap().into()
+    };
+    let words = ["show", "hall/display", "--", "/bin/true"];
+    let ran = without(&guest, &words);
+    for word in ["xpra", "apt install", "xvfb", "python3-gi-cairo"] {
+        assert!(ran.stderr.contains(word), "{}", ran.stderr);
+    }
+    ran.fails(120, "not installed");
+    guest.run("show hall/display -- no-such-program").fails(120, "no-such-program");
+    drop(node);
+    let file = home.path().join("service.toml");
+    let up = ["up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--service"];
+    let ran = without(&home, &[&up[..], &[file.to_str().unwrap()]].concat());
+    ran.fails(120, "python3-gi-cairo");
+    fs::write(&file, "name = 'display'\ntype = 'display'\n").unwrap();
+    let mut command = home.command([&up[..], &[file.to_str().unwrap()]].concat());
+    let ran: crate::support::Ran = command.env_remove("DISPLAY").output().unwrap().into();
+    ran.fails(120, "no screen");
+}
+
+#[test]
+fn a_screen_that_is_not_there_is_an_error_and_ends_the_program() {
+    let screen = XServer::start(640, 480);
+    let (home, guest) = (Home::new(), Home::new());
+    let _node = hall(&home, &guest, &service(&screen, ""));
+    drop(screen);
+    let file = guest.path().join("process");
+    let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+    let ran = guest.args(["show", "hall/display", "--", "sh", "-c", &script]);
+    ran.fails(120, "cannot use this node's screen");
+    let process = fs::read_to_string(&file).unwrap_or_default();
+    eventually("the program has ended", || !runs(process.trim()));
+}
+
+/// A keeper that is killed leaves what it started; `--stop` finds and ends it.
+#[test]
+fn what_a_killed_keeper_leaves_is_ended_by_stop() {
+    let screen = XServer::start(640, 480);
+    let (home, guest) = (Home::new(), Home::new());
+    let _node = hall(&home, &guest, &service(&screen, ""));
+    let file = guest.path().join("process");
+    let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+    let words = ["show", "hall/display", "-d", "--name", "left", "--"];
+    let xterm = ["xterm", "-T", "left", "-e", "sh", "-c", &script];
+    guest.args([&words[..], &xterm].concat()).ok();
+    let process = content(&file, |text| text.ends_with('\n'));
+    let keeper = guest.json("show --list")["shows"][0]["process"].to_string();
+    // The keeper of this very test's home.
+    assert!(Path::new("/proc").join(&keeper).exists());
+    let killed = std::process::Command::new("kill").args(["-9", &keeper]).status().unwrap();
+    assert!(killed.success());
+    eventually("it is lost", || state(&guest, "left") == "lost");
+    screen.no_window("left");
+    guest.run("show --attach left").fails(1, "--stop left");
+    guest.run("show --stop left").ok();
+    eventually("the program has ended", || !runs(process.trim()));
+    assert_eq!(state(&guest, "left"), "");
+}
