@@ -16,6 +16,7 @@ mod xserver;
 use std::process::{Child, Command};
 
 use support::{Home, Node};
+use xserver::XServer;
 
 /// A node called `hall` that offers `service`, and a guest who may use it.
 fn hall<'a>(home: &'a Home, guest: &Home, service: &str) -> Node<'a> {
@@ -24,6 +25,16 @@ fn hall<'a>(home: &'a Home, guest: &Home, service: &str) -> Node<'a> {
     let node = home.up(&format!("--name hall --service {}", file.display()));
     node.welcome(guest, "hall");
     node
+}
+
+/// The terminals have screens of their own.
+#[test]
+fn the_windows_of_the_readme_are_true() {
+    let screens = ["well", "alice"].map(|name| (name, XServer::start(800, 600)));
+    let export = |(name, screen): &(&str, XServer)| {
+        ((*name).to_owned(), vec![format!("export DISPLAY={}", screen.display)])
+    };
+    support::transcript::play("console screens", screens.iter().map(export).collect());
 }
 
 /// Sends a signal to a process that this test has started.

@@ -5,6 +5,7 @@
 
 pub mod entity;
 pub mod forward;
+pub mod transcript;
 
 use std::ffi::OsStr;
 use std::io::Write;
