@@ -7,7 +7,7 @@ use std::time::Duration;
 use levada_capability::exchange::{Question, Reply, Wish};
 use levada_core::wire::{Reason, Refusal, SealedReply};
 use levada_core::{Clock, Identity, SystemClock, UnixTime};
-use levada_node::client::{Client, ClientError, RequestSpec, Target};
+use levada_node::client::{Client, ClientError, RequestSpec};
 
 use super::policy::{Policy, Verdict};
 use super::terminal::Terminal;
@@ -96,18 +96,10 @@ impl Decider {
             params: wish.params.clone(),
             framing: None,
         };
-        let capability = self.client.request(&self.target(wish)?, spec).await?;
+        // Apart: requesters name the node, and must not make connections that stay.
+        let target = self.client.pinned_or(wish.node, &wish.addresses)?;
+        let capability = self.client.request_apart(&target, spec).await?;
         Ok(Reply::Granted(Box::new(capability)))
-    }
-
-    /// Where the node is by what is known here; only without that, where the requester says.
-    fn target(&self, wish: &Wish) -> Result<Target, ClientError> {
-        let pin = self.client.known().by_identity(&wish.node).map_err(ClientError::local)?;
-        let addresses = match pin {
-            Some(pin) if !pin.addresses.is_empty() => pin.addresses,
-            _ => wish.addresses.clone(),
-        };
-        Ok(Target { identity: wish.node, addresses })
     }
 
     /// The question as a person sees it. All of it is there, and nothing in it steers the terminal.

@@ -155,6 +155,18 @@ impl Client {
         }
         Ok(Target { identity, addresses })
     }
+
+    /// Where a node may be for those who act at the wish of others: where it is pinned, and only without that
+    /// where `hints` say. So nobody else chooses to what this machine connects in the place of a node that it knows.
+    ///
+    /// # Errors
+    /// [`ClientError::Local`] if the pins cannot be read.
+    pub fn pinned_or(&self, identity: Identity, hints: &[String]) -> Result<Target, ClientError> {
+        let pin = self.known.by_identity(&identity).map_err(ClientError::local)?;
+        let pinned = pin.map(|pin| pin.addresses).filter(|addresses| !addresses.is_empty());
+        let addresses = pinned.unwrap_or_else(|| hints.to_vec());
+        Ok(Target { identity, addresses })
+    }
 }
 
 /// `IDENTITY@host:port`: nothing is looked up.
