@@ -265,6 +265,20 @@ fn an_entity_that_wanted_to_and_could_not_says_why() {
 }
 
 #[test]
+fn the_node_of_the_service_need_not_be_in_reach_of_who_asks() {
+    let homes = Homes::new();
+    let scene = homes.scene(SERVICE);
+    scene.well.welcome(&homes.alice, "well");
+    let _approver = Approver::start(&homes.eve, &scene.desk, UNAME);
+    let Scene { hub, well, desk, eve, .. } = scene;
+    well.kill();
+    let words = ["ask", &desk, "--entity", &eve, "--service", "well/exec", "--", "uname", "-s"];
+    // The entity says what became of it: she has not tried by herself.
+    homes.alice.args(words).fails(122, "wanted to, and could not: that node was not reached");
+    drop(hub);
+}
+
+#[test]
 fn several_entities_serve_several_requesters_at_once() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);

@@ -173,7 +173,9 @@ fn parts(value: &str) -> Vec<String> {
 fn refusal(error: &ClientError) -> Refusal {
     match error {
         ClientError::No(text) => Refusal::new(Reason::Unknown, text),
-        ClientError::Denied(text) => Refusal::new(Reason::Denied, text),
+        ClientError::Denied(text) | ClientError::OtherKey(text) => {
+            Refusal::new(Reason::Denied, text)
+        }
         ClientError::Unreachable(_) => Refusal::new(Reason::Busy, "that node was not reached"),
         _ => Refusal::new(Reason::Failed, error.to_string()),
     }

@@ -73,6 +73,23 @@ impl Client {
         }
     }
 
+    /// As [`Self::resolve`], for who only speaks of the node to somebody else: one that is known here is not called.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub async fn identify(
+        &self,
+        node: &str,
+        judge: impl FnOnce(&Stranger) -> Verdict,
+    ) -> Result<Target, ClientError> {
+        if !node.contains('@')
+            && let Some(target) = self.known_target(node)?
+        {
+            return Ok(target);
+        }
+        self.resolve(node, judge).await
+    }
+
     /// What is known here of NODE without asking the network; `None` for a name that is not pinned.
     fn known_target(&self, node: &str) -> Result<Option<Target>, ClientError> {
         // An identity stands for itself, whatever somebody may have been named.
