@@ -73,7 +73,8 @@ impl Client {
         }
     }
 
-    /// As [`Self::resolve`], for who only speaks of the node to somebody else: one that is known here is not called.
+    /// As [`Self::resolve`], for who only speaks of the node to somebody else: one whose addresses are known here is
+    /// not called.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -84,6 +85,7 @@ impl Client {
     ) -> Result<Target, ClientError> {
         if !node.contains('@')
             && let Some(target) = self.known_target(node)?
+            && !target.addresses.is_empty()
         {
             return Ok(target);
         }
