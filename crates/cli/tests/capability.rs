@@ -229,6 +229,21 @@ fn an_entity_that_is_killed_in_mid_request_leaves_nobody_waiting() {
 }
 
 #[test]
+fn a_service_that_is_killed_in_mid_request_leaves_nobody_waiting() {
+    let homes = Homes::new();
+    let scene = homes.scene(SERVICE);
+    let person = Person::start(&homes.eve, &scene.desk, &[]);
+    let asked = scene.asks(&["--wait", "1h"], &["uname", "-s"]);
+    person.sees("Type `yes 1`");
+    let Scene { hub, well, .. } = scene;
+    hub.kill();
+    let ran = ended(asked);
+    assert!([122, 123].contains(&ran.code), "{ran:?}");
+    assert_eq!(ran.stdout, "");
+    drop(well);
+}
+
+#[test]
 fn a_slow_entity_is_not_waited_for_longer_than_said() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
