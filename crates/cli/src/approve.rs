@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use levada_capability::exchange::{Hearing, Reply};
+use levada_capability::exchange::{Hearing, QuestionError, Reply};
 use levada_core::SystemRandom;
 use levada_core::wire::{
     Answered, Asked, Reason, Refusal, Register, SealedReply, SignedQuestion, Withdrawn,
@@ -34,7 +34,8 @@ use terminal::Terminal;
 
 /// Questions that are being decided at once; what comes beyond them is told so.
 const MAX_OPEN: usize = 256;
-/// Questions that do not hold. An honest service passes on none, but for those of another challenge.
+/// Questions under one challenge that do not hold. An honest service passes on none, but for those of the challenge
+/// before, and those that a requester repeats.
 const MAX_UNHEARD: usize = 100;
 /// How long the service may take to register us.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -145,7 +146,8 @@ impl Entity {
             Ok(question) => question,
             Err(error) => {
                 output::note(format_args!("Not heard: {error}."));
-                self.unheard += 1;
+                // Else a requester could end the registration.
+                self.unheard += usize::from(error != QuestionError::Repeated);
                 let enough = self.unheard >= MAX_UNHEARD;
                 return if enough { Err(mediated::unexpected()) } else { Ok(()) };
             }
@@ -164,6 +166,7 @@ impl Entity {
         }
         if self.hearing.is_full() {
             self.hearing.renew(&SystemRandom).map_err(Failure::local)?;
+            self.unheard = 0;
             self.register().await?;
         }
         Ok(())

@@ -67,7 +67,8 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments) -> Outcome {
     let client = Client::new(&Home::open()?)?;
     let entity = client.identity_of(&arguments.entity)?;
-    let wanted = arguments.names.resolve(&client, &arguments.service.node).await?;
+    // Only the entity needs to reach it.
+    let wanted = arguments.names.identify(&client, &arguments.service.node).await?;
     let wish = Wish {
         node: wanted.identity,
         addresses: wanted.addresses,
@@ -152,7 +153,8 @@ fn print(client: &Client, capability: &Capability) -> Outcome {
 }
 
 fn words(entity: Identity, what: &str, refusal: &Refusal) -> String {
-    match plain(&refusal.text) {
+    // Cut to the length that an honest entity keeps to.
+    match plain(&Refusal::new(refusal.reason(), refusal.text.as_str()).text) {
         text if text.is_empty() => format!("{entity} {what}"),
         text => format!("{entity} {what}: {text}"),
     }

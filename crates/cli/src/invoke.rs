@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_capability::{Capability, Narrowing, Rights};
-use levada_core::{Clock, Framing, Identity, Params, Random, SystemClock, SystemRandom};
+use levada_core::{
+    Clock, Framing, Identity, Params, Random, SecretKey, SystemClock, SystemRandom, UnixTime,
+};
 use levada_node::client::{Client, ClientError, RequestSpec};
 use levada_node::home::Home;
 use levada_services::invoke;
@@ -46,7 +48,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let capability = capability_text::read(&arguments.capability)?;
     let client = Client::new(&Home::open()?)?;
     let target = arguments.names.resolve(&client, &arguments.on.node).await?;
-    let narrowed = narrow(&client, &capability, target.identity)?;
+    let narrowed = narrow(client.key(), &capability, target.identity, SystemClock.now())?;
     let spec = RequestSpec {
         service: arguments.on.service,
         params: invoke::parameters(&narrowed),
@@ -62,8 +64,12 @@ pub async fn run(arguments: Arguments) -> Outcome {
 }
 
 /// The right to start the session once, soon, bound to the node that shall do it.
-fn narrow(client: &Client, capability: &Capability, to: Identity) -> Result<Capability, Failure> {
-    let now = SystemClock.now();
+fn narrow(
+    key: &SecretKey,
+    capability: &Capability,
+    to: Identity,
+    now: UnixTime,
+) -> Result<Capability, Failure> {
     if capability.expires() <= now {
         let end = output::time(capability.expires());
         return Err(Failure::denied(format!("the capability has expired ({end})")));
@@ -79,5 +85,40 @@ fn narrow(client: &Client, capability: &Capability, to: Identity) -> Result<Capa
         uses: Some(1),
         params,
     };
-    Ok(capability.grant(client.key(), to, narrowing)?)
+    Ok(capability.grant(key, to, narrowing)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levada_capability::{LinkBody, SessionId, mint};
+    use levada_core::wire;
+
+    const INVOKER: Identity = Identity::from_bytes([7; 32]);
+    const NOW: UnixTime = UnixTime(1000);
+
+    /// A capability of `key` that may be started nine times until `expires`.
+    fn capability(key: &SecretKey, expires: UnixTime) -> Capability {
+        let (identity, rights) = (key.identity(), Rights::ALL);
+        let body = LinkBody { identity, rights, expires, uses: 9, params: Params::new() };
+        let node = Identity::from_bytes([8; 32]);
+        let (link, secret) = mint(&[1; 32], &body, node, SessionId::from_bytes([2; 16])).unwrap();
+        let granted = wire::Granted { link, secret: secret.to_vec(), framing: "auto".into() };
+        Capability::from_granted(granted, "echo".into(), Vec::new()).unwrap()
+    }
+
+    #[test]
+    fn the_invoker_may_start_it_once_within_five_minutes_and_nothing_else() {
+        let key = SecretKey::generate(&SystemRandom).unwrap();
+        let own = capability(&key, UnixTime::NEVER);
+        let narrowed = narrow(&key, &own, INVOKER, NOW).unwrap();
+        assert_eq!((narrowed.holder(), narrowed.rights()), (INVOKER, Rights::EXECUTE));
+        assert_eq!((narrowed.uses(), narrowed.expires()), (1, UnixTime(1300)));
+        // Another invocation in the same second has a use of its own.
+        let again = narrow(&key, &own, INVOKER, NOW).unwrap();
+        assert_ne!(again.ids().last(), narrowed.ids().last());
+        let soon = narrow(&key, &capability(&key, UnixTime(1100)), INVOKER, NOW).unwrap();
+        assert_eq!(soon.expires(), UnixTime(1100));
+        assert!(narrow(&key, &capability(&key, NOW), INVOKER, NOW).is_err());
+    }
 }

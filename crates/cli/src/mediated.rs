@@ -66,7 +66,8 @@ pub async fn leave(client: &Client, connection: &Connection) {
 }
 
 fn failure(ended: &Ended) -> Failure {
-    let text = plain(&ended.text);
+    // Cut to the length that an honest service keeps to.
+    let text = plain(&Ended::new(ended.cause(), ended.text.as_str()).text);
     match ended.cause() {
         Cause::Away | Cause::Busy | Cause::Late => {
             Failure::new(UNREACHABLE, format!("unreachable: {text}"))

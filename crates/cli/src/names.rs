@@ -23,6 +23,14 @@ impl Names {
         Ok(client.resolve(node, |stranger| self.judge(stranger)).await?)
     }
 
+    /// As [`Self::resolve`], for a node that is only spoken of: one that is known here is not called.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub async fn identify(self, client: &Client, node: &str) -> Result<Target, Failure> {
+        Ok(client.identify(node, |stranger| self.judge(stranger)).await?)
+    }
+
     fn judge(self, stranger: &Stranger) -> Verdict {
         let Stranger { name, identity, addresses } = stranger;
         if self.accept_new {

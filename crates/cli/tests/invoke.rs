@@ -4,7 +4,8 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
 use levada_capability::Capability;
@@ -66,14 +67,16 @@ impl Scene<'_> {
         ["invoke", capability, "--on", &self.invoke]
     }
 
-    /// Has `script` started, and waits for its first line.
+    /// Has a session of Alice's started, and waits for its first line.
     fn started(&self, capability: &str) -> Child {
-        let mut command = self.homes.alice.command(self.words(capability));
+        self.started_by(&self.homes.alice, capability)
+    }
+
+    fn started_by(&self, home: &Home, capability: &str) -> Child {
+        let mut command = home.command(self.words(capability));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "started\n");
+        assert_eq!(line(&mut child), "started\n");
         child
     }
 
@@ -83,6 +86,13 @@ impl Scene<'_> {
             eventually("no session runs", || home.json("status")["running_sessions"] == 0);
         }
     }
+}
+
+/// The next line of a program that says nothing more behind it.
+fn line(child: &mut Child) -> String {
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    line
 }
 
 /// Runs until it is ended.
@@ -205,6 +215,56 @@ fn who_wanted_it_ends_it() {
     let ended = support::Ran::from(child.wait_with_output().unwrap());
     ended.denied("the session was terminated");
     scene.rests();
+}
+
+#[test]
+fn it_is_terminated_by_who_may_and_goes_on_for_who_may_not() {
+    let homes = Homes::new();
+    let scene = homes.scene("'*/*'");
+    let carol = Home::new();
+    scene.hub.welcome(&carol, "hub");
+    let capability = scene.capability(&["--uses", "2"], "echo started; exec cat");
+    let identity = carol.identity();
+    let granted = ["grant", &capability, "--to", &identity, "--rights", "xd"];
+    let granted = homes.alice.args(granted).ok();
+    let mut child = scene.started_by(&carol, &granted);
+    // Neither who started it, nor who may do only that, nor somebody else.
+    homes.hub.args(["terminate", &granted]).denied("bound to another identity");
+    carol.args(["terminate", &granted]).denied("lacks the right to terminate");
+    Home::new().args(["terminate", &capability]).denied("bound to another identity");
+    child.stdin.as_mut().unwrap().write_all(b"it goes on\n").unwrap();
+    assert_eq!(line(&mut child), "it goes on\n");
+    homes.alice.args(["terminate", &capability]).ok();
+    let ended = support::Ran::from(child.wait_with_output().unwrap());
+    ended.denied("the session was terminated");
+    scene.rests();
+    carol.args(scene.words(&granted)).denied("terminated");
+}
+
+#[test]
+fn a_node_that_the_invoker_knows_is_called_nowhere_else() {
+    let homes = Homes::new();
+    let scene = homes.scene("'*/*'");
+    // The hub knows the well by its address.
+    scene.well.welcome(&homes.hub, "well");
+    let capability = scene.capability(&[], "echo started");
+    assert_eq!(homes.alice.args(scene.words(&capability)).ok(), "started");
+    // A client writes another address into the text, of a port that listens.
+    let capability = scene.capability(&[], "echo started");
+    let trap = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut bytes = decode_text("lvcap1", &capability, 1 << 20).unwrap();
+    let (told, lure) = (scene.well.address(), trap.local_addr().unwrap().to_string());
+    assert_eq!(told.len(), lure.len(), "{told} {lure}");
+    let at = bytes.windows(told.len()).rposition(|part| part == told.as_bytes()).unwrap();
+    bytes[at..at + lure.len()].copy_from_slice(lure.as_bytes());
+    let luring = encode_text("lvcap1", &bytes);
+    let words = scene.words(&luring).map(str::to_owned);
+    let Scene { hub, well, .. } = scene;
+    well.kill();
+    homes.alice.args(words).fails(122, "does not reach");
+    trap.set_nonblocking(true).unwrap();
+    assert_eq!(trap.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    drop(hub);
 }
 
 #[test]

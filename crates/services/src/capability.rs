@@ -94,12 +94,13 @@ impl Mediator {
     }
 
     async fn serve(&self, invocation: Invocation, stream: Stream) -> Result<(), ServiceError> {
+        let Invocation { holder, params, streams, .. } = invocation;
+        // There are no further streams: what a client opens is refused.
+        drop(streams);
         let (send, receive) = stream.split();
-        match role(&invocation.params)?.ok_or(Refused::Missing(ROLE))? {
-            Role::Entity => entity::serve(&self.desk, invocation.holder, send, receive).await,
-            Role::Requester => {
-                requester::serve(&self.desk, self.node, invocation.holder, send, receive).await
-            }
+        match role(&params)?.ok_or(Refused::Missing(ROLE))? {
+            Role::Entity => entity::serve(&self.desk, holder, send, receive).await,
+            Role::Requester => requester::serve(&self.desk, self.node, holder, send, receive).await,
         }
     }
 }

@@ -20,12 +20,6 @@ pub trait Client: Send + Sync {
     /// # Errors
     /// [`CallError`] if the node cannot be reached or does not want to.
     fn start<'a>(&'a self, capability: &'a Capability, service: &'a str) -> Calling<'a, Stream>;
-
-    /// Ends the session for good.
-    ///
-    /// # Errors
-    /// [`CallError`] if the node cannot be reached, or the capability does not carry *terminate*.
-    fn terminate<'a>(&'a self, capability: &'a Capability) -> Calling<'a, ()>;
 }
 
 /// Why a call did not succeed.
@@ -57,19 +51,9 @@ impl Context {
 
 struct NoClient;
 
-impl NoClient {
-    fn refuse<'a, T: Send + 'a>() -> Calling<'a, T> {
-        let text = "no other node can be called from here".to_owned();
-        Box::pin(async move { Err(CallError { code: 120, text }) })
-    }
-}
-
 impl Client for NoClient {
     fn start<'a>(&'a self, _: &'a Capability, _: &'a str) -> Calling<'a, Stream> {
-        Self::refuse()
-    }
-
-    fn terminate<'a>(&'a self, _: &'a Capability) -> Calling<'a, ()> {
-        Self::refuse()
+        let text = "no other node can be called from here".to_owned();
+        Box::pin(async move { Err(CallError { code: 120, text }) })
     }
 }

@@ -16,7 +16,7 @@ use levada_session::{Class, ReceiveHalf, SendHalf, Stream, StreamError};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny};
 use tokio::select;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{sleep, timeout};
 use zeroize::Zeroizing;
 
 use crate::service::{LINGER, Running, exit};
@@ -36,7 +36,7 @@ const PTY: &str = "pty";
 pub const MAX_CAPABILITY: usize = 320 * 1024;
 /// How long a client may take to send its capability.
 const FIRST_WORDS: Duration = Duration::from_secs(10);
-/// How often it is looked whether the client is still there while its session is being started.
+/// How often it is looked whether the client is still there while nothing is read from it.
 const PULSE: Duration = Duration::from_secs(1);
 /// How much is carried at a time, in bytes.
 const PART: usize = 64 * 1024;
@@ -121,7 +121,7 @@ impl Invoke {
         let started = match self.take(&target, &mut receive).await? {
             Ok(capability) => select! {
                 started = self.client.start(&capability, &target.service) => started,
-                left = gone(&mut send) => return Err(left),
+                left = lost(&receive) => return Err(left.into()),
             },
             Err(refused) => Err(refused),
         };
@@ -220,7 +220,9 @@ impl Service for Invoke {
     }
 
     fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
-        Box::pin(async move { self.invoke(&invocation.params, stream).await })
+        // Further streams are dropped here: what a client opens is refused.
+        let params = invocation.params;
+        Box::pin(async move { self.invoke(&params, stream).await })
     }
 }
 
@@ -233,55 +235,68 @@ enum Broken {
 }
 
 /// Carries messages both ways until both sides have ended theirs. Only the client is waited for when
-/// the service has ended, and not for long.
+/// the service has ended, and not for long; a client that has gone, not at all.
 async fn carry(
     near_send: &mut SendHalf,
     near_receive: &mut ReceiveHalf,
     far: Stream,
 ) -> Result<(), Broken> {
     let (mut far_send, mut far_receive) = far.split();
-    let to_service = pipe(near_receive, Broken::Near, &mut far_send, Broken::Far);
-    let to_client = pipe(&mut far_receive, Broken::Far, near_send, Broken::Near);
-    tokio::pin!(to_service, to_client);
-    select! {
-        // What the service has said goes before the news that it takes no more.
-        biased;
-        result = &mut to_client => {
-            result?;
-            let _ = timeout(LINGER, to_service).await;
-            Ok(())
+    let to_client = to_client(&mut far_receive, near_send);
+    tokio::pin!(to_client);
+    {
+        let to_service = to_service(near_receive, &mut far_send);
+        tokio::pin!(to_service);
+        select! {
+            // What the service has said goes before the news that it takes no more.
+            biased;
+            result = &mut to_client => {
+                result?;
+                let _ = timeout(LINGER, to_service).await;
+                return Ok(());
+            }
+            // A service that takes no more may still have something to say.
+            result = &mut to_service => if let Err(left @ Broken::Near(_)) = result {
+                return Err(left);
+            },
         }
-        // A service that takes no more may still have something to say.
-        result = &mut to_service => match result {
-            Err(left @ Broken::Near(_)) => Err(left),
-            _ => to_client.await,
-        },
+    }
+    select! {
+        biased;
+        result = &mut to_client => result,
+        left = lost(near_receive) => Err(Broken::Near(left)),
     }
 }
 
-/// Carries one direction, part by part: messages need no bound, and no meaning.
-async fn pipe(
-    from: &mut ReceiveHalf,
-    from_broken: fn(StreamError) -> Broken,
-    to: &mut SendHalf,
-    to_broken: fn(StreamError) -> Broken,
-) -> Result<(), Broken> {
+/// Carries what the client says, part by part: messages need no bound, and no meaning.
+async fn to_service(near: &mut ReceiveHalf, far: &mut SendHalf) -> Result<(), Broken> {
     let mut part = vec![0; PART];
-    while let Some((length, end)) = from.read(&mut part).await.map_err(from_broken)? {
-        to.write(&part[..length], end).await.map_err(to_broken)?;
+    while let Some((length, end)) = near.read(&mut part).await.map_err(Broken::Near)? {
+        select! {
+            biased;
+            written = far.write(&part[..length], end) => written.map_err(Broken::Far)?,
+            // A service that takes nothing does not keep what its client has left.
+            left = lost(near) => return Err(Broken::Near(left)),
+        }
     }
-    to.finish().await.map_err(to_broken)
+    far.finish().await.map_err(Broken::Far)
+}
+
+/// Carries what the service says, in the same way. That the client has gone, the other direction notices.
+async fn to_client(far: &mut ReceiveHalf, near: &mut SendHalf) -> Result<(), Broken> {
+    let mut part = vec![0; PART];
+    while let Some((length, end)) = far.read(&mut part).await.map_err(Broken::Far)? {
+        near.write(&part[..length], end).await.map_err(Broken::Near)?;
+    }
+    near.finish().await.map_err(Broken::Near)
 }
 
 /// Ends when the client has gone. Nothing is read: it may have sent input already.
-async fn gone(send: &mut SendHalf) -> ServiceError {
-    let mut pulse = interval(PULSE);
-    pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn lost(near: &ReceiveHalf) -> StreamError {
     loop {
-        pulse.tick().await;
-        // An empty part sends nothing, and fails if the stream has ended.
-        if let Err(error) = send.write(b"", false).await {
-            return error.into();
+        sleep(PULSE).await;
+        if let Some(left) = near.lost() {
+            return left;
         }
     }
 }

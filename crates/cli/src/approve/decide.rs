@@ -7,7 +7,7 @@ use std::time::Duration;
 use levada_capability::exchange::{Question, Reply, Wish};
 use levada_core::wire::{Reason, Refusal, SealedReply};
 use levada_core::{Clock, Identity, SystemClock, UnixTime};
-use levada_node::client::{Client, ClientError, RequestSpec, Target};
+use levada_node::client::{Client, ClientError, RequestSpec};
 
 use super::policy::{Policy, Verdict};
 use super::terminal::Terminal;
@@ -16,6 +16,8 @@ use crate::output::{self, plain};
 
 /// A question that takes more to be shown cannot be judged at a glance, in characters.
 const MAX_SHOWN: usize = 4096;
+/// So much of what others wrote stands in one row, in columns.
+const ROW: usize = 60;
 /// How long a person has at least and at most, whatever the clock of the requester says.
 const SHORTEST: u64 = 30;
 const LONGEST: u64 = 3600;
@@ -96,43 +98,31 @@ impl Decider {
             params: wish.params.clone(),
             framing: None,
         };
-        let capability = self.client.request(&self.target(wish)?, spec).await?;
+        // Apart: requesters name the node, and must not make connections that stay.
+        let target = self.client.pinned_or(wish.node, &wish.addresses)?;
+        let capability = self.client.request_apart(&target, spec).await?;
         Ok(Reply::Granted(Box::new(capability)))
-    }
-
-    /// Where the node is by what is known here; only without that, where the requester says.
-    fn target(&self, wish: &Wish) -> Result<Target, ClientError> {
-        let pin = self.client.known().by_identity(&wish.node).map_err(ClientError::local)?;
-        let addresses = match pin {
-            Some(pin) if !pin.addresses.is_empty() => pin.addresses,
-            _ => wish.addresses.clone(),
-        };
-        Ok(Target { identity: wish.node, addresses })
     }
 
     /// The question as a person sees it. All of it is there, and nothing in it steers the terminal.
     fn shown(&self, question: &Question) -> String {
         let wish = &question.wish;
         let mut text = String::new();
-        let mut row = |name: &str, value: &str| {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "  {name:11} {value}");
-        };
-        row("from", &self.who(&question.requester));
-        row("service", &plain(&wish.service));
-        row("of", &self.who(&wish.node));
+        row(&mut text, "from", &self.who(&question.requester));
+        rows(&mut text, "service", &plain(&wish.service));
+        row(&mut text, "of", &self.who(&wish.node));
         for (key, value) in wish.params.iter() {
             let value = plain(&inspect::shown(key, value).to_string());
-            row("parameter", &format!("{} = {value}", plain(key)));
+            rows(&mut text, "parameter", &format!("{} = {value}", plain(key)));
         }
         if wish.params.is_empty() {
-            row("parameters", "none are fixed");
+            row(&mut text, "parameters", "none are fixed");
         }
         match wish.expires {
-            Some(time) => row("expires", &output::time(time)),
-            None => row("expires", "as that node says"),
+            Some(time) => row(&mut text, "expires", &output::time(time)),
+            None => row(&mut text, "expires", "as that node says"),
         }
-        row("uses", &wish.uses.to_string());
+        row(&mut text, "uses", &wish.uses.to_string());
         text
     }
 
@@ -149,12 +139,65 @@ impl Decider {
     }
 }
 
+fn row(text: &mut String, name: &str, value: &str) {
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "  {name:11} {value}");
+}
+
+/// What others wrote, in as many rows as it takes: where the terminal broke a line, blanks in a value could make its
+/// rest look like another row.
+fn rows(text: &mut String, name: &str, value: &str) {
+    for (at, part) in parts(value).iter().enumerate() {
+        row(text, if at == 0 { name } else { "" }, part);
+    }
+}
+
+fn parts(value: &str) -> Vec<String> {
+    let (mut parts, mut width) = (vec![String::new()], 0);
+    for c in value.chars() {
+        // Others may be twice as wide.
+        let columns = if c.is_ascii() { 1 } else { 2 };
+        if width + columns > ROW {
+            parts.push(String::new());
+            width = 0;
+        }
+        width += columns;
+        if let Some(part) = parts.last_mut() {
+            part.push(c);
+        }
+    }
+    parts
+}
+
 /// What the requester is told when we could not.
 fn refusal(error: &ClientError) -> Refusal {
     match error {
         ClientError::No(text) => Refusal::new(Reason::Unknown, text),
-        ClientError::Denied(text) => Refusal::new(Reason::Denied, text),
+        ClientError::Denied(text) | ClientError::OtherKey(text) => {
+            Refusal::new(Reason::Denied, text)
+        }
         ClientError::Unreachable(_) => Refusal::new(Reason::Busy, "that node was not reached"),
         _ => Refusal::new(Reason::Failed, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_makes_no_row_of_its_own() {
+        let mut text = String::new();
+        let value = format!("a = \"{}  uses        1\"", " ".repeat(100));
+        rows(&mut text, "parameter", &value);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[0].starts_with("  parameter   a = "), "{text}");
+        assert!(lines[1..].iter().all(|line| line.starts_with(&" ".repeat(14))), "{text}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 14 + ROW), "{text}");
+        let shown: String = lines.iter().map(|line| &line[14..]).collect();
+        assert_eq!(shown, value);
+        assert_eq!(parts(&"\u{6c34}".repeat(40)), ["\u{6c34}".repeat(30), "\u{6c34}".repeat(10)]);
+        assert_eq!(parts(""), [""]);
     }
 }

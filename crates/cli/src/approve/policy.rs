@@ -100,8 +100,13 @@ impl Policy {
     pub fn load(file: &Path, client: &Client) -> Result<Self, Failure> {
         let mut text = String::new();
         File::open(file)
-            .and_then(|opened| opened.take(MAX_FILE).read_to_string(&mut text))
+            .and_then(|opened| opened.take(MAX_FILE + 1).read_to_string(&mut text))
             .map_err(Failure::file("read the policy", file))?;
+        if text.len() as u64 > MAX_FILE {
+            // Its end may forbid what its beginning allows.
+            let text = format!("{}: a policy has at most {MAX_FILE} bytes", file.display());
+            return Err(Failure::local(text));
+        }
         let who = |name: &str| client.identity_of(name).map_err(|error| error.to_string());
         Self::parse(&text, who)
             .map_err(|error| Failure::local(format!("{}: {error}", file.display())))
@@ -182,11 +187,15 @@ impl Terms {
         let parameters =
             parameters.map(|(key, value)| Ok::<_, String>((key.clone(), pattern(value)?)));
         let expires = text.expires.as_deref().map(parse_duration);
+        let uses = text.uses.unwrap_or(1);
+        if uses == 0 {
+            return Err("`uses` is at least 1; `allow = false` refuses".into());
+        }
         Ok(Some(Self {
             args: args.transpose()?,
             parameters: parameters.collect::<Result<_, _>>()?,
             expires: expires.transpose().map_err(|error| format!("`expires`: {error}"))?,
-            uses: text.uses.unwrap_or(1),
+            uses,
         }))
     }
 
@@ -367,6 +376,7 @@ mod tests {
         assert!(rule("args = ['(']").starts_with("rule 4: the pattern `(`"));
         assert!(rule("args = ['a)|(b']").starts_with("rule 4: "));
         assert!(rule("expires = '1w'").starts_with("rule 4: `expires`: "));
+        assert!(rule("uses = 0").starts_with("rule 4: `uses` is at least 1"));
         assert!(rule("allow = false\nuses = 2").starts_with("rule 4: a rule that does not allow"));
         let one = |who: &str, place: &str| {
             wrong(&format!("[[rule]]\nrequesters = [{who}]\nservices = [{place}]"))

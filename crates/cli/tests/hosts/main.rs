@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use hostile::{Hostile, hostile_packets};
 use levada_core::Identity;
-use scene::Scene;
+use scene::{Host, Scene, Up};
 use serde_json::Value;
 use support::{Ran, eventually, heard};
 
@@ -73,6 +73,67 @@ fn three_hosts_find_request_grant_connect() {
     // A goodbye is heard on every host.
     well.home.run("stop").ok();
     eventually("it is away", || alice.sees(&well.identity())["away"] == true);
+}
+
+#[test]
+fn a_third_identity_by_capability_and_by_invoke() {
+    let scene = Scene::new(&["well", "hub", "eve", "alice"]);
+    let [well, hub, eve, alice] = scene.hosts.as_slice() else { panic!("four") };
+    let file = |host: &Host, name: &str, text: &str| {
+        let file = host.home.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
+    // Eve may request at the well, and Alice may not.
+    let files = file(well, "files.toml", LIST);
+    let _well = well.up(&format!("--name well --service {files} --allow {}", eve.identity()));
+    let desk = file(hub, "capability.toml", "name = 'capability'\ntype = 'capability'\n");
+    let invoke = "name = 'invoke'\ntype = 'invoke'\nstart = ['*/files']\n";
+    let invoke = file(hub, "invoke.toml", invoke);
+    let (eves, alices) = (eve.identity(), alice.identity());
+    let services = format!("--service {desk} --service {invoke}");
+    let _hub = hub.up(&format!("--name hub {services} --allow {eves} --allow {alices}"));
+    for host in [eve, alice] {
+        for name in ["well", "hub"] {
+            heard(|| host.args(&["query", name, "--accept-new"])).ok();
+        }
+    }
+    let folder = well.home.path().join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("file"), "water").unwrap();
+    let folder = folder.to_str().unwrap();
+    let there = eve.args(&["run", "well/files", "--", "ls", "-l", folder]).ok();
+    assert!(there.ends_with(" file"), "{there}");
+    let direct = ["run", "well/files", "--", "ls", "-l", folder];
+    alice.args(&direct).denied("may not request");
+
+    let rules = format!(
+        "[[rule]]\nrequesters = ['{alices}']\nservices = ['well/files']\nargs = ['ls', '-l', '{folder}']\n"
+    );
+    let rules = file(eve, "rules.toml", &rules);
+    let words = ["approve", "--at", "hub/capability", "--policy", &rules];
+    let _eve = Up(eve.spawn(env!("CARGO_BIN_EXE_levada"), &words, Stdio::null));
+    let ask = ["ask", "hub/capability", "--entity", &eves, "--service", "well/files", "--"];
+    let ask = [&ask[..], &["ls", "-l", folder]].concat();
+    let mut asked = None;
+    eventually("the entity is registered", || {
+        let ran = alice.args(&ask);
+        let there = !ran.stderr.contains("not registered");
+        asked = Some(ran);
+        there
+    });
+    let capability = asked.unwrap().ok();
+    assert_eq!(alice.args(&["connect", &capability]).ok(), there);
+
+    // The hub starts it in her place, where Alice's capability says that the well is.
+    let capability = alice.args(&ask).ok();
+    assert_eq!(alice.args(&["invoke", &capability, "--on", "hub/invoke"]).ok(), there);
+    let capability = alice.args(&ask).ok();
+    for other in [eve, hub] {
+        other.args(&["terminate", &capability]).denied("bound to another identity");
+    }
+    alice.args(&["terminate", &capability]).ok();
+    alice.args(&["connect", &capability]).denied("terminated");
 }
 
 #[test]

@@ -24,10 +24,6 @@ impl ServiceClient for Calls {
             Ok(running.stream)
         })
     }
-
-    fn terminate<'a>(&'a self, capability: &'a Capability) -> Calling<'a, ()> {
-        Box::pin(async move { Ok(self.0.terminate(capability).await?) })
-    }
 }
 
 impl From<ClientError> for CallError {

@@ -47,6 +47,31 @@ impl Client {
         spec: RequestSpec,
     ) -> Result<Capability, ClientError> {
         let connection = self.connection(target, Framing::Auto).await?;
+        self.request_on(&connection, target, spec).await
+    }
+
+    /// As [`Self::request`], on a connection that is closed again: for those who ask at the wish of others, at
+    /// nodes that these may name.
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    pub async fn request_apart(
+        &self,
+        target: &Target,
+        spec: RequestSpec,
+    ) -> Result<Capability, ClientError> {
+        let connection = self.connection_of_its_own(target, Framing::Auto).await?;
+        let granted = self.request_on(&connection, target, spec).await;
+        connection.close(0, "");
+        granted
+    }
+
+    async fn request_on(
+        &self,
+        connection: &Connection,
+        target: &Target,
+        spec: RequestSpec,
+    ) -> Result<Capability, ClientError> {
         let request = wire::Request {
             service: spec.service.clone(),
             parameters: pairs(&spec.params),
@@ -55,7 +80,7 @@ impl Client {
             uses: spec.uses,
             framing: spec.framing.map(|framing| framing.to_string()).unwrap_or_default(),
         };
-        let Answer::Granted(granted) = ask(&connection, Operation::Request(request)).await? else {
+        let Answer::Granted(granted) = ask(connection, Operation::Request(request)).await? else {
             return Err(unexpected());
         };
         // An address with a scope means something on this machine only.
@@ -100,7 +125,8 @@ impl Client {
     }
 
     /// Starts the session that `capability` permits, if it is one of the service called `service`, on a
-    /// connection that nothing else uses and that ends with the session.
+    /// connection that nothing else uses and that ends with the session; at its node's pinned addresses, if there
+    /// are any.
     ///
     /// # Errors
     /// As for [`Self::connect`].
@@ -110,7 +136,7 @@ impl Client {
         service: &str,
     ) -> Result<Running, ClientError> {
         let framing = framing_of(capability.params())?;
-        let target = self.target_of(capability)?;
+        let target = self.pinned_or(capability.node(), capability.addresses())?;
         let connection = self.connection_of_its_own(&target, framing).await?;
         Ok(start(connection, capability, class_of(capability), service).await?.0)
     }

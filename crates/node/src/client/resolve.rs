@@ -73,6 +73,25 @@ impl Client {
         }
     }
 
+    /// As [`Self::resolve`], for who only speaks of the node to somebody else: one whose addresses are known here is
+    /// not called.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub async fn identify(
+        &self,
+        node: &str,
+        judge: impl FnOnce(&Stranger) -> Verdict,
+    ) -> Result<Target, ClientError> {
+        if !node.contains('@')
+            && let Some(target) = self.known_target(node)?
+            && !target.addresses.is_empty()
+        {
+            return Ok(target);
+        }
+        self.resolve(node, judge).await
+    }
+
     /// What is known here of NODE without asking the network; `None` for a name that is not pinned.
     fn known_target(&self, node: &str) -> Result<Option<Target>, ClientError> {
         // An identity stands for itself, whatever somebody may have been named.
@@ -153,6 +172,18 @@ impl Client {
                 addresses.push(hint.clone());
             }
         }
+        Ok(Target { identity, addresses })
+    }
+
+    /// Where a node may be for those who act at the wish of others: where it is pinned, and only without that
+    /// where `hints` say. So nobody else chooses to what this machine connects in the place of a node that it knows.
+    ///
+    /// # Errors
+    /// [`ClientError::Local`] if the pins cannot be read.
+    pub fn pinned_or(&self, identity: Identity, hints: &[String]) -> Result<Target, ClientError> {
+        let pin = self.known.by_identity(&identity).map_err(ClientError::local)?;
+        let pinned = pin.map(|pin| pin.addresses).filter(|addresses| !addresses.is_empty());
+        let addresses = pinned.unwrap_or_else(|| hints.to_vec());
         Ok(Target { identity, addresses })
     }
 }

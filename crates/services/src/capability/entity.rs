@@ -6,6 +6,7 @@ use levada_core::wire::{
 };
 use levada_session::{ReceiveHalf, SendHalf};
 use tokio::select;
+use tokio::sync::mpsc::Receiver;
 
 use super::desk::{Desk, Order, Registration};
 use super::{deliver, expect, finish, malformed};
@@ -26,24 +27,43 @@ pub(super) async fn serve(
         Err(ended) => return finish(send, receive, Part::Ended(ended)).await,
     };
     deliver(&mut send, Part::Registered(Registered {})).await?;
-    loop {
-        select! {
-            order = orders.recv() => match order {
-                Some(order) => if let Some(part) = told(&registration, order) {
-                    deliver(&mut send, part).await?;
-                },
-                None => {
-                    let text = "this identity has registered again, which ends this registration";
-                    let ended = Part::Ended(Ended::new(Cause::Replaced, text));
-                    return finish(send, receive, ended).await;
-                }
-            },
-            part = mediation::receive(&mut receive) => match part? {
-                Some(part) => take(&registration, part)?,
-                None => return Ok(send.finish().await?),
-            },
+    // Both at once: otherwise an entity and a service that both send much would wait for each other.
+    select! {
+        replaced = pass_on(&registration, &mut orders, &mut send) => {
+            replaced?;
+            let text = "this identity has registered again, which ends this registration";
+            finish(send, receive, Part::Ended(Ended::new(Cause::Replaced, text))).await
+        }
+        left = hear(&registration, &mut receive) => {
+            left?;
+            Ok(send.finish().await?)
         }
     }
+}
+
+/// Tells the entity what it is asked, until another registration takes the place of this one.
+async fn pass_on(
+    registration: &Registration<'_>,
+    orders: &mut Receiver<Order>,
+    send: &mut SendHalf,
+) -> Result<(), ServiceError> {
+    while let Some(order) = orders.recv().await {
+        if let Some(part) = told(registration, order) {
+            deliver(send, part).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes what the entity says, until it leaves.
+async fn hear(
+    registration: &Registration<'_>,
+    receive: &mut ReceiveHalf,
+) -> Result<(), ServiceError> {
+    while let Some(part) = mediation::receive(receive).await? {
+        take(registration, part)?;
+    }
+    Ok(())
 }
 
 /// Takes what an entity says once it is registered.

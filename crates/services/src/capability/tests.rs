@@ -3,7 +3,7 @@
 use levada_capability::SessionId;
 use levada_capability::exchange::{Asking, Hearing, Question, Reply, Route, Wish};
 use levada_core::wire::{
-    Answered, Asked, Cause, Ended, Reason, Refusal, Register, Seek, mediation::Part,
+    Answered, Asked, Cause, Ended, Reason, Refusal, Register, SealedReply, Seek, mediation::Part,
 };
 use levada_core::{Params, SecretKey, SystemRandom, UnixTime};
 use levada_session::testing;
@@ -39,7 +39,9 @@ impl Scene {
         let (near, far) = testing::pair().await.unwrap();
         let session = SessionId::from_bytes([1; 16]);
         let params = params(&[(ROLE, role.as_bytes())]);
-        let (mediator, invocation) = (self.0.clone(), Invocation { session, holder, params });
+        let streams = crate::Streams::none();
+        let invocation = Invocation { session, holder, params, streams };
+        let mediator = self.0.clone();
         let service = tokio::spawn(async move { mediator.run(invocation, far).await });
         let (send, receive) = near.split();
         End { send, receive, service }
@@ -56,11 +58,21 @@ impl Scene {
 
     /// A requester that has asked `entity`.
     async fn requester(&self, key: &SecretKey, entity: Identity) -> (End, Asking) {
+        self.requester_for(key, entity, Params::new()).await
+    }
+
+    /// A requester that has asked `entity` for a session with these parameters.
+    async fn requester_for(
+        &self,
+        key: &SecretKey,
+        entity: Identity,
+        params: Params,
+    ) -> (End, Asking) {
         let mut end = self.session(key.identity(), REQUESTER).await;
         end.say(Part::Seek(Seek { entity: entity.as_bytes().to_vec() })).await;
         let Part::Found(found) = end.hear().await else { panic!() };
         let challenge = found.challenge.try_into().unwrap();
-        let (asking, question) = question(key, entity, self.node(), challenge);
+        let (asking, question) = question_for(key, entity, self.node(), challenge, params);
         end.say(Part::Asked(Asked { number: 0, question: Some(question) })).await;
         (end, asking)
     }
@@ -109,12 +121,22 @@ fn question(
     via: Identity,
     challenge: [u8; 32],
 ) -> (Asking, levada_core::wire::SignedQuestion) {
+    question_for(key, entity, via, challenge, Params::new())
+}
+
+fn question_for(
+    key: &SecretKey,
+    entity: Identity,
+    via: Identity,
+    challenge: [u8; 32],
+    params: Params,
+) -> (Asking, levada_core::wire::SignedQuestion) {
     let route = Route { via, entity, challenge, until: UnixTime::NEVER };
     let wish = Wish {
         node: Identity::from_bytes([9; 32]),
         addresses: Vec::new(),
         service: "echo".into(),
-        params: Params::new(),
+        params,
         expires: None,
         uses: 1,
     };
@@ -197,6 +219,29 @@ async fn a_requester_that_leaves_withdraws_its_question() {
     let (number, question) = entity.question(&mut hearing).await;
     entity.answer(number, &question, &one, "in time").await;
     assert_eq!(end.reads(&asking).await, "in time");
+}
+
+#[tokio::test]
+async fn an_entity_that_speaks_before_it_listens_is_heard() {
+    let scene = Scene::new("questions_per_requester = 64\n");
+    let (alice, one) = (key(), key());
+    let (mut entity, mut hearing) = scene.entity(&one).await;
+    // More is asked, and then answered, than fits on the way to somebody who does not read.
+    let mut asked = Vec::new();
+    for _ in 0..32 {
+        let params = params(&[("long", &[0; 30_000])]);
+        asked.push(scene.requester_for(&alice, one.identity(), params).await);
+    }
+    let sealed = vec![0; 100_000];
+    let reply = SealedReply { sealed, ..SealedReply::default() };
+    for _ in 0..32 {
+        let reply = Some(reply.clone());
+        entity.say(Part::Answered(Answered { number: u64::MAX, reply })).await;
+    }
+    let (number, question) = entity.question(&mut hearing).await;
+    entity.answer(number, &question, &one, "heard").await;
+    let (mut end, asking) = asked.remove(0);
+    assert_eq!(end.reads(&asking).await, "heard");
 }
 
 #[tokio::test]

@@ -34,10 +34,6 @@ impl Client for Calls {
             }
         })
     }
-
-    fn terminate<'a>(&'a self, _: &'a Capability) -> Calling<'a, ()> {
-        panic!("nobody asked for this")
-    }
 }
 
 struct Scene {
@@ -87,6 +83,7 @@ impl Scene {
             session: SessionId::from_bytes([7; 16]),
             holder: self.client.identity(),
             params: parameters(capability),
+            streams: crate::Streams::none(),
         };
         let task = tokio::spawn(async move { service.run(invocation, stream).await });
         (near, task)
@@ -175,6 +172,40 @@ async fn a_client_that_leaves_ends_what_was_started_for_it() {
     near.send_raw(capability.to_text().as_bytes()).await;
     drop(near);
     assert!(task.await.unwrap().is_err());
+}
+
+/// When a test hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_client_that_gives_up_its_stream_alone_is_noticed_whatever_the_service_does() {
+    let scene = Scene::new();
+    let capability = scene.capability(scene.invoker.identity());
+    // The service takes nothing, and more was sent than lies anywhere on the way.
+    let (far, mut stream) = testing::pair().await.unwrap();
+    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    near.send_raw(capability.to_text().as_bytes()).await;
+    let (mut near_send, _connection) = near.split();
+    let much = vec![0; 8 << 20];
+    assert!(timeout(Duration::from_secs(1), near_send.send(&much)).await.is_err());
+    drop(near_send);
+    assert!(timeout(PATIENCE, task).await.unwrap().unwrap().is_err());
+    assert!(stream.receive(much.len()).await.is_err());
+    // The client has said all that it wanted to, and nothing more is read from it.
+    let (far, mut stream) = testing::pair().await.unwrap();
+    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    near.send_raw(capability.to_text().as_bytes()).await;
+    let (mut near_send, _connection) = near.split();
+    near_send.finish().await.unwrap();
+    assert_eq!(stream.receive(1).await, Ok(None));
+    near_send.reset(0);
+    assert!(timeout(PATIENCE, task).await.unwrap().unwrap().is_err());
+    let ended = async {
+        while stream.send(b"x").await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, ended).await.unwrap();
 }
 
 #[tokio::test]
