@@ -94,6 +94,8 @@ impl Mediator {
     }
 
     async fn serve(&self, invocation: Invocation, stream: Stream) -> Result<(), ServiceError> {
+        // It has none: whoever opens one is told so.
+        drop(invocation.streams);
         let (send, receive) = stream.split();
         match role(&invocation.params)?.ok_or(Refused::Missing(ROLE))? {
             Role::Entity => entity::serve(&self.desk, invocation.holder, send, receive).await,

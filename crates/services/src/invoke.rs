@@ -220,7 +220,8 @@ impl Service for Invoke {
     }
 
     fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
-        Box::pin(async move { self.invoke(&invocation.params, stream).await })
+        let params = invocation.params;
+        Box::pin(async move { self.invoke(&params, stream).await })
     }
 }
 

@@ -18,6 +18,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// How long the node may take to say where a connection comes from.
 const FIRST: Duration = Duration::from_secs(10);
 
+/// What a stream that is reset with [`Reason::Busy`] means.
+pub const BUSY: &str = "the session has as many streams as the node allows";
+
 /// Carries a connection that came in here to `target`, which the node connects to.
 pub async fn to(opener: Opener, target: Address, socket: Socket, peer: String) {
     match ask(&opener, &target).await {
@@ -34,6 +37,10 @@ pub async fn by_socks(opener: Opener, mut socket: Socket, peer: String) {
         Ok(mut stream) => answer(&mut stream).await.map(|answer| answer.map(|()| stream)),
         Err(OpenError::Lost(error)) => Err(error),
         Err(error) => Ok(Err(Failure::new(Cause::Busy, error))),
+    };
+    let opened = match opened {
+        Err(error) if is_busy(&error) => Ok(Err(Failure::new(Cause::Busy, BUSY))),
+        opened => opened,
     };
     match opened {
         Ok(Ok(stream)) => {
@@ -74,11 +81,12 @@ fn said(peer: &str, carried: &Result<(), Cut>) {
         Err(Cut::Refused(failure)) => {
             note(format_args!("levada: {peer}: {}", plain(&failure.text)));
         }
-        Err(Cut::Lost(StreamError::Reset(code))) if *code == Reason::Busy as u64 => {
-            note(format_args!(
-                "levada: {peer}: the session has as many streams as the node allows"
-            ));
-        }
+        Err(Cut::Lost(error)) if is_busy(error) => note(format_args!("levada: {peer}: {BUSY}")),
         _ => {}
     }
+}
+
+/// Whether the node took no more streams.
+pub fn is_busy(error: &StreamError) -> bool {
+    matches!(error, StreamError::Reset(code) if *code == Reason::Busy as u64)
 }
