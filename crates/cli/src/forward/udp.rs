@@ -9,6 +9,7 @@ use levada_services::forward::{Address, IDLE, MAX_DATAGRAM, answer};
 use levada_services::streams::Opener;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -20,13 +21,18 @@ use crate::output::{note, plain};
 pub const FLOWS: usize = 96;
 /// Datagrams of one flow that wait for the stream; more are lost, as they would be elsewhere on the way.
 const WAITING: usize = 32;
+/// Bytes of datagrams that wait, of all flows of one socket.
+const WAITING_BYTES: usize = 8 << 20;
 /// What comes for a flow that could not begin is lost for so long, before it is tried anew; and of flows that could
 /// not begin, one is told of in this time. Whoever sends datagrams decides how many there are.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// A datagram that waits, and its bytes' places.
+type Datagram = (Vec<u8>, OwnedSemaphorePermit);
+
 /// One that sends datagrams to us.
 struct Flow {
-    datagrams: Sender<Vec<u8>>,
+    datagrams: Sender<Datagram>,
     last: Instant,
 }
 
@@ -35,6 +41,7 @@ pub async fn carry(socket: Arc<UdpSocket>, opener: Opener, target: Address, most
     let mut flows: HashMap<SocketAddr, Flow> = HashMap::new();
     let mut carried = JoinSet::new();
     let mut buffer = vec![0; MAX_DATAGRAM];
+    let room = Arc::new(Semaphore::new(WAITING_BYTES));
     let mut told: Option<Instant> = None;
     loop {
         tokio::select! {
@@ -55,7 +62,10 @@ pub async fn carry(socket: Arc<UdpSocket>, opener: Opener, target: Address, most
                     Flow { datagrams, last: Instant::now() }
                 });
                 flow.last = Instant::now();
-                let _ = flow.datagrams.try_send(buffer[..length].to_vec());
+                let bytes = u32::try_from(length).unwrap_or(u32::MAX);
+                if let Ok(places) = room.clone().try_acquire_many_owned(bytes) {
+                    let _ = flow.datagrams.try_send((buffer[..length].to_vec(), places));
+                }
                 if flows.len() > most {
                     end_oldest(&mut flows);
                 }
@@ -85,7 +95,7 @@ fn end_oldest(flows: &mut HashMap<SocketAddr, Flow>) {
 }
 
 /// Takes what comes for a flow that could not begin, for a while, or until another takes its place.
-async fn lose(datagrams: &mut Receiver<Vec<u8>>) {
+async fn lose(datagrams: &mut Receiver<Datagram>) {
     let lost = async { while datagrams.recv().await.is_some() {} };
     let _ = timeout(PAUSE, lost).await;
 }
@@ -96,7 +106,7 @@ async fn carry_flow(
     from: SocketAddr,
     opener: &Opener,
     target: &Address,
-    datagrams: &mut Receiver<Vec<u8>>,
+    datagrams: &mut Receiver<Datagram>,
 ) -> Result<(), String> {
     let mut stream = ask(opener, target).await.map_err(|error| error.to_string())?;
     match answer(&mut stream).await {
@@ -111,7 +121,7 @@ async fn carry_flow(
     loop {
         tokio::select! {
             datagram = datagrams.recv() => {
-                let Some(datagram) = datagram else { return Ok(()) };
+                let Some((datagram, _places)) = datagram else { return Ok(()) };
                 if send.send(&datagram).await.is_err() {
                     return Ok(());
                 }
