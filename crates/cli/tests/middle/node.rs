@@ -96,7 +96,7 @@ async fn serve(
         operation::Operation::Connect(presentation) => {
             let presented = Presented::decode(presentation).unwrap();
             let session = presented.session().as_bytes().to_vec();
-            let started = wire::answer::Answer::Started(wire::Started { session });
+            let started = wire::answer::Answer::Started(wire::Started { session, run: 0 });
             stream.send(&wire::encode(&Answer::from(started))).await.unwrap();
             let role = presented.chain().last_link().params.value(ROLE).unwrap().to_vec();
             let (send, receive) = stream.split();

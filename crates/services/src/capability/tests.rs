@@ -39,7 +39,9 @@ impl Scene {
         let (near, far) = testing::pair().await.unwrap();
         let session = SessionId::from_bytes([1; 16]);
         let params = params(&[(ROLE, role.as_bytes())]);
-        let (mediator, invocation) = (self.0.clone(), Invocation { session, holder, params });
+        let streams = crate::Streams::none();
+        let invocation = Invocation { session, holder, params, streams };
+        let mediator = self.0.clone();
         let service = tokio::spawn(async move { mediator.run(invocation, far).await });
         let (send, receive) = near.split();
         End { send, receive, service }

@@ -87,6 +87,7 @@ impl Scene {
             session: SessionId::from_bytes([7; 16]),
             holder: self.client.identity(),
             params: parameters(capability),
+            streams: crate::Streams::none(),
         };
         let task = tokio::spawn(async move { service.run(invocation, stream).await });
         (near, task)
