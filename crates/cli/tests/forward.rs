@@ -244,6 +244,10 @@ fn programs_say_by_socks_where_to_within_what_is_allowed() {
     let mut rude = forward.connect();
     rude.write_all(&[5, 1, 2]).unwrap();
     assert_eq!(read_all(&mut rude), [5, 0xff]);
+    // Whoever goes on before he was answered still reads that he is refused.
+    let mut eager = forward.connect();
+    eager.write_all(b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x01and more").unwrap();
+    assert_eq!(read_all(&mut eager), [5, 0, 5, 2, 0, 1, 0, 0, 0, 0, 0, 0]);
     let mut rude = forward.connect();
     rude.write_all(b"GET / HTTP/1.1\r\n").unwrap();
     let _ = rude.read_to_end(&mut Vec::new());

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::socks;
 use crate::output::{note, plain};
 
-/// How long the address that this side connects to may take, each of those that its name has.
+/// How long connecting from this side may take, the name of the target included.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long the node may take to say where a connection comes from.
 const FIRST: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ pub async fn to(opener: Opener, target: Address, socket: Socket, peer: String) {
 
 /// Carries a connection that came in here to where it says by SOCKS 5.
 pub async fn by_socks(opener: Opener, mut socket: Socket, peer: String) {
-    let Some(target) = socks::ask(&mut socket).await else { return socket.end() };
+    let Some(target) = socks::ask(&mut socket).await else { return socks::farewell(socket).await };
     let opened = match ask(&opener, &target).await {
         Ok(mut stream) => answer(&mut stream).await.map(|answer| answer.map(|()| stream)),
         Err(OpenError::Lost(error)) => Err(error),
@@ -51,7 +51,7 @@ pub async fn by_socks(opener: Opener, mut socket: Socket, peer: String) {
         Ok(Err(failure)) => {
             note(format_args!("levada: {peer}: {}", plain(&failure.text)));
             socks::refuse(&mut socket, failure.cause).await;
-            socket.end();
+            socks::farewell(socket).await;
         }
         // The session has ended: so has this.
         Err(_) => {}
