@@ -19,14 +19,14 @@ const CONNECT: Duration = Duration::from_secs(10);
 const FIRST: Duration = Duration::from_secs(10);
 
 /// What a stream that is reset with [`Reason::Busy`] means.
-pub const BUSY: &str = "the session has as many streams as the node allows";
+const BUSY: &str = "the session has as many streams as the node allows";
 
 /// Carries a connection that came in here to `target`, which the node connects to.
 pub async fn to(opener: Opener, target: Address, socket: Socket, peer: String) {
     match ask(&opener, &target).await {
         // What ended it before is for its two ends to see.
         Ok(stream) => said(&peer, &carry(socket, stream, true).await),
-        Err(error) => note(format_args!("levada: {peer}: {error}")),
+        Err(error) => note(format_args!("levada: {peer}: {}", why(&error))),
     }
 }
 
@@ -86,7 +86,15 @@ fn said(peer: &str, carried: &Result<(), Cut>) {
     }
 }
 
+/// Why a stream could not be had, or why nothing was said on it.
+pub fn why(error: &OpenError) -> String {
+    match error {
+        OpenError::Lost(error) if is_busy(error) => BUSY.to_owned(),
+        error => error.to_string(),
+    }
+}
+
 /// Whether the node took no more streams.
-pub fn is_busy(error: &StreamError) -> bool {
+fn is_busy(error: &StreamError) -> bool {
     matches!(error, StreamError::Reset(code) if *code == Reason::Busy as u64)
 }

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::carry::{BUSY, ask, is_busy};
+use super::carry::{ask, why};
 use crate::output::{note, plain};
 
 /// Flows of a session at a time, less than the streams that it may have: one more takes the place of the one that was
@@ -108,12 +108,11 @@ async fn carry_flow(
     target: &Address,
     datagrams: &mut Receiver<Datagram>,
 ) -> Result<(), String> {
-    let mut stream = ask(opener, target).await.map_err(|error| error.to_string())?;
+    let mut stream = ask(opener, target).await.map_err(|error| why(&error))?;
     match answer(&mut stream).await {
         Ok(Ok(())) => {}
         Ok(Err(failure)) => return Err(plain(&failure.text)),
-        Err(error) if is_busy(&error) => return Err(BUSY.to_owned()),
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(why(&error.into())),
     }
     let (mut send, mut receive) = stream.split();
     let mut message = Vec::new();
