@@ -11,6 +11,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::time::Duration;
 
+use levada_core::wire::Reason;
+use levada_node::client::{Client, RequestSpec, Verdict};
+use levada_services::Streams;
+use levada_services::forward::{Cause, answer};
+use levada_session::{Class, StreamError};
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 use support::forward::*;
 use support::{Home, Ran, eventually, own_loopback};
@@ -239,6 +244,10 @@ fn programs_say_by_socks_where_to_within_what_is_allowed() {
     let mut rude = forward.connect();
     rude.write_all(&[5, 1, 2]).unwrap();
     assert_eq!(read_all(&mut rude), [5, 0xff]);
+    // Whoever goes on before he was answered still reads that he is refused.
+    let mut eager = forward.connect();
+    eager.write_all(b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x01and more").unwrap();
+    assert_eq!(read_all(&mut eager), [5, 0, 5, 2, 0, 1, 0, 0, 0, 0, 0, 0]);
     let mut rude = forward.connect();
     rude.write_all(b"GET / HTTP/1.1\r\n").unwrap();
     let _ = rude.read_to_end(&mut Vec::new());
@@ -288,41 +297,52 @@ fn what_the_configuration_or_the_capability_does_not_name_is_denied() {
     guest.args(["forward", &wrong]).denied("not allowed");
 }
 
+/// What becomes of a stream on which a connection to `address` is asked for.
+async fn ask(streams: &Streams, address: &str) -> Result<Result<(), Cause>, StreamError> {
+    let mut stream = streams.opener().open(Class::Bulk).await.unwrap();
+    // It may have been refused already.
+    let _ = stream.send(address.as_bytes()).await;
+    answer(&mut stream).await.map(|answered| answered.map_err(|failure| failure.cause))
+}
+
 /// A client that asks on its streams for what it has no right to.
 #[tokio::test]
 async fn the_node_holds_every_connection_to_what_the_capability_names() {
-    use levada_node::client::{Client, RequestSpec};
-    use levada_services::forward::{Cause, answer};
-    use levada_session::Class;
-
     let home = Home::new();
     let (_listener, target) = listener();
     let (_other, elsewhere) = support::forward::listener();
     let _node = home.up_forwarding(&[&target, &elsewhere]);
     let client = Client::new(&levada_node::home::Home::at(home.path()).unwrap()).unwrap();
-    let node = client.resolve("well").unwrap();
+    let node = client.resolve("well", |_| Verdict::Unasked).await.unwrap();
     let mut params = levada_core::Params::new();
     let args = levada_core::encode_list(&[&target]);
     params.add(levada_core::Params::ARGS, args).unwrap();
     let spec = RequestSpec { service: "forward".into(), params, uses: 1, ..RequestSpec::default() };
     let capability = client.request(&node, spec).await.unwrap();
     let (running, streams) = client.connect_with_streams(&capability).await.unwrap();
-    for (address, allowed) in [(&elsewhere, false), (&target, true)] {
-        let mut stream = streams.opener().open(Class::Bulk).await.unwrap();
-        stream.send(address.as_bytes()).await.unwrap();
-        let answered = answer(&mut stream).await.unwrap().map_err(|failure| failure.cause);
-        assert_eq!(answered, if allowed { Ok(()) } else { Err(Cause::NotAllowed) }, "{address}");
-    }
-    // Nor does it give streams to a start on another connection, or to none.
+    assert_eq!(ask(&streams, &elsewhere).await, Ok(Err(Cause::NotAllowed)));
+    assert_eq!(ask(&streams, &target).await, Ok(Ok(())));
+    // Nor does it give streams to a start that is none, to one on another connection, or of a service that takes none.
+    let unknown = Err(StreamError::Reset(Reason::Unknown as u64));
+    let (none, _) = Streams::new(running.connection.clone(), u64::MAX, 1);
+    assert_eq!(ask(&none, &target).await, unknown);
     let other = client.connection_of_its_own(&node, levada_core::Framing::Auto).await.unwrap();
     while other.version() < 2 {
         // The node's first word is on its way.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let (foreign, _) = levada_services::Streams::new(other, 1, 1);
-    let mut stream = foreign.opener().open(Class::Bulk).await.unwrap();
-    assert!(answer(&mut stream).await.is_err());
-    drop(running);
+    let (foreign, _) = Streams::new(other, 1, 1);
+    // However often it is tried.
+    for _ in 0..300 {
+        assert_eq!(ask(&foreign, &target).await, unknown);
+    }
+    let spec = RequestSpec { service: "echo".into(), uses: 1, ..RequestSpec::default() };
+    let echo = client.request(&node, spec).await.unwrap();
+    let (echoing, streamless) = client.connect_with_streams(&echo).await.unwrap();
+    assert_eq!(ask(&streamless, &target).await, unknown);
+    // Nobody is the worse for it.
+    assert_eq!(ask(&streams, &target).await, Ok(Ok(())));
+    drop((running, echoing));
 }
 
 #[test]
@@ -375,8 +395,9 @@ fn a_node_that_comes_back_is_found_again() {
     let (listener, target) = listener();
     // A port that stays free while the node is away.
     let service = home.forward_service(&[&target]);
-    let up =
-        format!("up --name well --http 127.0.0.1:0 --listen {}:5382 {service}", own_loopback());
+    let up_at =
+        |host: &str| format!("up --name well --http 127.0.0.1:0 --listen {host}:5382 {service}");
+    let (up, up_elsewhere) = (up_at(&own_loopback()), up_at(&own_loopback()));
     let node = home.up_with(&up);
     // Once by a request for each start, once by a capability with a single use.
     let capability = home.args(["request", "well/forward", "--", &target]).ok();
@@ -389,7 +410,7 @@ fn a_node_that_comes_back_is_found_again() {
     read_until_reset(&mut program);
     eventually("it says so", || requested.errors().contains("trying again in"));
     read_until_reset(&mut requested.connect());
-    let _node = home.up_with(&up);
+    let node = home.up_with(&up);
     eventually("it is back", || requested.errors().contains("connected again"));
     let mut program = requested.connect();
     accept(&listener).write_all(b"back").unwrap();
@@ -397,6 +418,13 @@ fn a_node_that_comes_back_is_found_again() {
     let (code, errors) = granted.wait();
     assert_eq!(code, 121, "{errors}");
     assert!(errors.contains("used up"), "{errors}");
+    // Somewhere else: the key is what counts.
+    node.kill();
+    let _node = home.up_with(&up_elsewhere);
+    eventually("it is back", || requested.errors().matches("connected again").count() == 2);
+    let mut program = requested.connect();
+    accept(&listener).write_all(b"back").unwrap();
+    assert_eq!(read_exactly(&mut program, 4), b"back");
 }
 
 #[test]

@@ -7,7 +7,6 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc;
-use std::sync::{Arc, Barrier};
 
 use levada_core::sha256;
 use support::forward::*;
@@ -45,15 +44,20 @@ fn a_hundred_at_a_time_and_one_that_is_cut_harms_no_other() {
     let node = home.up_forwarding(&[&target]);
     let forward = home.forward(&["well/forward", "--", &target]);
     const CUT: u64 = 37;
-    let all_there = Arc::new(Barrier::new(CONNECTIONS as usize));
+    let (there, all_there) = mpsc::channel();
+    let mut waiting = Vec::new();
     let programs: Vec<_> = (0..CONNECTIONS)
         .map(|number| {
-            let (mut stream, all_there) = (forward.connect(), all_there.clone());
+            let (mut stream, there) = (forward.connect(), there.clone());
+            let (go, told_to_go) = mpsc::channel::<()>();
+            waiting.push(go);
             std::thread::spawn(move || {
                 stream.write_all(&number.to_be_bytes()).unwrap();
                 stream.read_exact(&mut [0; 8]).unwrap();
-                // Every one of them is carried at this moment.
-                all_there.wait();
+                there.send(number).unwrap();
+                // It goes on when every one of them is carried: nobody is left to send anything.
+                let gone = told_to_go.recv_timeout(2 * PATIENCE);
+                assert_eq!(gone, Err(mpsc::RecvTimeoutError::Disconnected));
                 let bytes = noise(number, LENGTH);
                 if number == CUT {
                     stream.write_all(&bytes[..LENGTH / 2]).unwrap();
@@ -71,6 +75,10 @@ fn a_hundred_at_a_time_and_one_that_is_cut_harms_no_other() {
             })
         })
         .collect();
+    for _ in 0..CONNECTIONS {
+        all_there.recv_timeout(PATIENCE).unwrap();
+    }
+    drop(waiting);
     for (number, program) in (0..CONNECTIONS).zip(programs) {
         let expected = (number != CUT).then(|| sha256(&[&noise(!number, LENGTH)]));
         assert!(program.join().unwrap() == expected, "what came back of {number} has changed");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use levada_core::sha256;
-use support::{Home, eventually, in_full};
+use support::{Home, eventually, in_full, own_loopback};
 use tempfile::TempDir;
 
 /// PostgreSQL does not run as root: then it runs as `nobody`.
@@ -24,8 +24,11 @@ struct Postgres {
     server: Child,
     folder: TempDir,
     bin: PathBuf,
-    port: u16,
+    /// Its own address, at which the usual port is free.
+    host: String,
 }
+
+const PORT: &str = "5432";
 
 impl Postgres {
     fn start() -> Self {
@@ -45,51 +48,34 @@ impl Postgres {
         ]);
         let made = initdb.arg(&data).stdout(Stdio::null()).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let host = own_loopback();
         let mut postgres = unprivileged(&bin.join("postgres"));
-        postgres.args([
-            "-c",
-            "fsync=off",
-            "-c",
-            "listen_addresses=127.0.0.1",
-            "-p",
-            &port.to_string(),
-            "-k",
-        ]);
+        let listen = format!("listen_addresses={host}");
+        postgres.args(["-c", "fsync=off", "-c", &listen, "-p", PORT, "-k"]);
         postgres.arg(folder.path()).arg("-D").arg(&data);
         let log = fs::File::create(folder.path().join("log")).unwrap();
         let server = postgres.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
-        let server = Self { server, folder, bin, port };
+        let server = Self { server, folder, bin, host };
         eventually("PostgreSQL answers", || server.direct("SELECT 1").status.success());
         server
     }
 
     fn socket(&self) -> PathBuf {
-        self.folder.path().join(format!(".s.PGSQL.{}", self.port))
+        self.folder.path().join(format!(".s.PGSQL.{PORT}"))
     }
 
     /// What psql says, connected to this host and port.
     fn psql(&self, host: &OsStr, port: &str, sql: &str) -> std::process::Output {
-        let mut psql = Command::new(self.bin.join("psql"));
-        psql.args([
-            "--no-psqlrc",
-            "-q",
-            "-A",
-            "-t",
-            "-U",
-            "water",
-            "-d",
-            "postgres",
-            "-p",
-            port,
-            "-h",
-        ]);
-        psql.arg(host).args(["-v", "ON_ERROR_STOP=1", "-c", sql]);
+        // A query that hangs ends the test, and not only the patience of whoever runs it.
+        let mut psql = Command::new("timeout");
+        psql.arg("120").arg(self.bin.join("psql"));
+        psql.args(["--no-psqlrc", "-q", "-A", "-t", "-U", "water", "-d", "postgres"]);
+        psql.args(["-v", "ON_ERROR_STOP=1", "-c", sql, "-p", port, "-h"]).arg(host);
         psql.env("PGCONNECT_TIMEOUT", "20").stdin(Stdio::null()).output().unwrap()
     }
 
     fn direct(&self, sql: &str) -> std::process::Output {
-        self.psql(self.folder.path().as_os_str(), &self.port.to_string(), sql)
+        self.psql(self.folder.path().as_os_str(), PORT, sql)
     }
 }
 
@@ -123,6 +109,10 @@ fn unprivileged(program: &Path) -> Command {
     command
 }
 
+fn lines(output: &[u8]) -> usize {
+    output.iter().filter(|byte| **byte == b'\n').count()
+}
+
 #[test]
 fn psql_works_through_a_forward_as_it_does_without() {
     if !in_full() {
@@ -131,7 +121,7 @@ fn psql_works_through_a_forward_as_it_does_without() {
     }
     let postgres = Postgres::start();
     let home = Home::new();
-    let over_tcp = format!("127.0.0.1:{}", postgres.port);
+    let over_tcp = format!("{}:{PORT}", postgres.host);
     let over_unix = format!("unix:{}", postgres.socket().display());
     let _node = home.up_forwarding(&[&over_tcp, &over_unix]);
     let doors = tempfile::tempdir().unwrap();
@@ -142,7 +132,9 @@ fn psql_works_through_a_forward_as_it_does_without() {
     ));
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let all = "COPY (SELECT * FROM water ORDER BY n) TO STDOUT";
-    let expected = sha256(&[&postgres.direct(all).stdout]);
+    let whole = postgres.direct(all).stdout;
+    assert_eq!(lines(&whole), ROWS as usize);
+    let expected = sha256(&[&whole]);
 
     let to_tcp = home.forward(&["well/forward", "--listen", &door, "--", &over_tcp]);
     let to_unix = home.forward(&["well/forward", "--", &over_unix]);
@@ -154,7 +146,7 @@ fn psql_works_through_a_forward_as_it_does_without() {
         let wrong = run("SELECT nothing");
         assert!(!wrong.status.success() && !wrong.stderr.is_empty());
         let changed = run("UPDATE water SET n = n + 1 WHERE n > 299990 RETURNING n");
-        assert_eq!(changed.stdout.iter().filter(|byte| **byte == b'\n').count(), 10);
+        assert_eq!(lines(&changed.stdout), 10);
         assert!(run("UPDATE water SET n = n - 1 WHERE n > 299990").status.success());
     }
     // A session that the server itself ends is seen to end.

@@ -13,27 +13,34 @@ use tokio::time::timeout;
 use super::socks;
 use crate::output::{note, plain};
 
-/// How long the address that this side connects to may take, each of those that its name has.
+/// How long connecting from this side may take, the name of the target included.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long the node may take to say where a connection comes from.
 const FIRST: Duration = Duration::from_secs(10);
+
+/// What a stream that is reset with [`Reason::Busy`] means.
+const BUSY: &str = "the session has as many streams as the node allows";
 
 /// Carries a connection that came in here to `target`, which the node connects to.
 pub async fn to(opener: Opener, target: Address, socket: Socket, peer: String) {
     match ask(&opener, &target).await {
         // What ended it before is for its two ends to see.
         Ok(stream) => said(&peer, &carry(socket, stream, true).await),
-        Err(error) => note(format_args!("levada: {peer}: {error}")),
+        Err(error) => note(format_args!("levada: {peer}: {}", why(&error))),
     }
 }
 
 /// Carries a connection that came in here to where it says by SOCKS 5.
 pub async fn by_socks(opener: Opener, mut socket: Socket, peer: String) {
-    let Some(target) = socks::ask(&mut socket).await else { return socket.end() };
+    let Some(target) = socks::ask(&mut socket).await else { return socks::farewell(socket).await };
     let opened = match ask(&opener, &target).await {
         Ok(mut stream) => answer(&mut stream).await.map(|answer| answer.map(|()| stream)),
         Err(OpenError::Lost(error)) => Err(error),
         Err(error) => Ok(Err(Failure::new(Cause::Busy, error))),
+    };
+    let opened = match opened {
+        Err(error) if is_busy(&error) => Ok(Err(Failure::new(Cause::Busy, BUSY))),
+        opened => opened,
     };
     match opened {
         Ok(Ok(stream)) => {
@@ -44,7 +51,7 @@ pub async fn by_socks(opener: Opener, mut socket: Socket, peer: String) {
         Ok(Err(failure)) => {
             note(format_args!("levada: {peer}: {}", plain(&failure.text)));
             socks::refuse(&mut socket, failure.cause).await;
-            socket.end();
+            socks::farewell(socket).await;
         }
         // The session has ended: so has this.
         Err(_) => {}
@@ -74,11 +81,20 @@ fn said(peer: &str, carried: &Result<(), Cut>) {
         Err(Cut::Refused(failure)) => {
             note(format_args!("levada: {peer}: {}", plain(&failure.text)));
         }
-        Err(Cut::Lost(StreamError::Reset(code))) if *code == Reason::Busy as u64 => {
-            note(format_args!(
-                "levada: {peer}: the session has as many streams as the node allows"
-            ));
-        }
+        Err(Cut::Lost(error)) if is_busy(error) => note(format_args!("levada: {peer}: {BUSY}")),
         _ => {}
     }
+}
+
+/// Why a stream could not be had, or why nothing was said on it.
+pub fn why(error: &OpenError) -> String {
+    match error {
+        OpenError::Lost(error) if is_busy(error) => BUSY.to_owned(),
+        error => error.to_string(),
+    }
+}
+
+/// Whether the node took no more streams.
+fn is_busy(error: &StreamError) -> bool {
+    matches!(error, StreamError::Reset(code) if *code == Reason::Busy as u64)
 }

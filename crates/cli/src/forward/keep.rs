@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use levada_capability::Capability;
 use levada_core::{Params, encode_list};
-use levada_node::client::{Client, ClientError, RequestSpec, Target};
+use levada_node::client::{Client, ClientError, RequestSpec, Target, Verdict};
 use levada_services::forward::LISTEN;
 use tokio::time::{sleep, timeout};
 
@@ -127,7 +127,15 @@ async fn start(
         Right::Capability(capability) => capability.as_ref().clone(),
         Right::Request { target, service } => {
             let spec = request(service, plan, told).map_err(Failed::For)?;
-            client.request(target, spec).await.map_err(|error| judge(error, again))?
+            let mut asked = client.request(target, spec.clone()).await;
+            // A node that has come back somewhere else is looked for by its key.
+            if again
+                && matches!(asked, Err(ClientError::Unreachable(_)))
+                && let Ok(moved) = found_by_key(client, target).await
+            {
+                asked = client.request(&moved, spec).await;
+            }
+            asked.map_err(|error| judge(error, again))?
         }
     };
     let started = client.connect_with_streams(&capability).await;
@@ -145,6 +153,11 @@ async fn start(
             Err(judge(error, again))
         }
     }
+}
+
+async fn found_by_key(client: &Client, target: &Target) -> Result<Target, ClientError> {
+    // A key is no name: there is nothing to be asked.
+    client.resolve(&target.identity.to_string(), |_| Verdict::Unasked).await
 }
 
 /// What is requested: after a free port was found at the node, the same one again.

@@ -19,6 +19,8 @@ use crate::output::{note, plain};
 
 /// How long the last words between this side and the node may take.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// Connections at a time, those among them that have no stream yet (SOCKS) or none any more. More wait to be accepted.
+const CARRIED: usize = 256;
 /// The longest line in which the node says where it listens, in bytes.
 const MAX_LINE: usize = 512;
 
@@ -76,9 +78,10 @@ impl Session {
         // Dropped, it ends all that it holds: what was carried is reset.
         let mut carried = JoinSet::new();
         if let Mode::Udp(target) = mode {
+            let flows = (udp::FLOWS / doors.sockets.len().max(1)).max(1);
             for socket in &doors.sockets {
                 let opener = self.streams.opener();
-                carried.spawn(udp::carry(socket.clone(), opener, target.clone()));
+                carried.spawn(udp::carry(socket.clone(), opener, target.clone(), flows));
             }
         }
         loop {
@@ -88,7 +91,7 @@ impl Session {
                     Said::Listens(_) => {}
                     Said::Ended(ended) => return ended,
                 },
-                (socket, peer) = doors.accept() => match mode {
+                (socket, peer) = doors.accept(), if carried.len() < CARRIED => match mode {
                     Mode::To(target) => {
                         let opener = self.streams.opener();
                         carried.spawn(to(opener, target.clone(), socket, peer));

@@ -9,6 +9,8 @@ use tokio::time::timeout;
 
 /// How long a program may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a program may take to close after the last word.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 const VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;
@@ -59,7 +61,7 @@ pub async fn connected(socket: &mut Socket) -> bool {
     reply(socket, SUCCEEDED).await.is_some()
 }
 
-/// Says why there is none, and that nothing follows.
+/// Says why there is none.
 pub async fn refuse(socket: &mut Socket, cause: Cause) {
     let code = match cause {
         Cause::Refused => REFUSED,
@@ -70,6 +72,19 @@ pub async fn refuse(socket: &mut Socket, cause: Cause) {
         Cause::Busy | Cause::Failed => GENERAL,
     };
     reply(socket, code).await;
+}
+
+/// Ends the connection behind what was said. What the program has sent beyond that is read first: a socket that is closed
+/// with unread input is reset, and the reply may be lost.
+pub async fn farewell(mut socket: Socket) {
+    let rest = async {
+        socket.shutdown().await?;
+        let mut rest = [0; 1024];
+        while socket.read(&mut rest).await? > 0 {}
+        Ok::<_, std::io::Error>(())
+    };
+    let _ = timeout(FAREWELL, rest).await;
+    socket.end();
 }
 
 async fn greet(socket: &mut Socket) -> Option<()> {

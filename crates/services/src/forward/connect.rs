@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpStream, UdpSocket, UnixStream};
+use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -14,12 +14,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::address::{Address, Host, Place};
 use super::config::Rules;
 use super::message::{Cause, Failure};
-use super::socket::Socket;
+use super::socket::{Socket, connect_unix};
 
-/// How long all of it may take, the name included…
+/// How long all of it may take, the name included.
 const CONNECT: Duration = Duration::from_secs(10);
-/// …and how long each of several addresses.
-const CONNECT_ONE: Duration = Duration::from_secs(4);
 /// Names that are looked up at a time. The system's resolver occupies a thread until it gives up by itself.
 const LOOKUPS: usize = 32;
 
@@ -47,14 +45,14 @@ impl Connector {
             match address {
                 Address::Unix(path) => {
                     self.permitted(address, &[None])?;
-                    let connected = UnixStream::connect(path).await;
+                    let connected = connect_unix(path).await;
                     connected.map(Socket::unix).map_err(|error| Failure::of(address, &error))
                 }
                 Address::Tcp(place) => self.connect_tcp(address, place).await,
                 Address::Udp(_) => Err(Failure::new(Cause::Failed, "not for bytes")),
             }
         });
-        connected.await.unwrap_or_else(|_| Err(timed_out(address)))
+        connected.await.unwrap_or_else(|_| Err(Failure::timed_out(address)))
     }
 
     /// A socket whose datagrams go to and come from `place` alone.
@@ -65,7 +63,7 @@ impl Connector {
     ) -> Result<UdpSocket, Failure> {
         let resolved = timeout(CONNECT, self.resolve(address, place)).await;
         let mut last = Failure::new(Cause::UnknownName, format_args!("{address}: no address"));
-        for place in resolved.unwrap_or_else(|_| Err(timed_out(address)))? {
+        for place in resolved.unwrap_or_else(|_| Err(Failure::timed_out(address)))? {
             let any: SocketAddr = match place {
                 SocketAddr::V4(_) => ([0_u8; 4], 0).into(),
                 SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
@@ -84,20 +82,9 @@ impl Connector {
     }
 
     async fn connect_tcp(&self, address: &Address, place: &Place) -> Result<Socket, Failure> {
-        let mut last = Failure::new(Cause::UnknownName, format_args!("{address}: no address"));
         let places = self.resolve(address, place).await?;
-        let limit = if places.len() == 1 { CONNECT } else { CONNECT_ONE };
-        for place in places {
-            last = match timeout(limit, TcpStream::connect(place)).await {
-                Ok(Ok(stream)) => match Socket::tcp(stream) {
-                    Ok(socket) => return Ok(socket),
-                    Err(error) => Failure::of(address, &error),
-                },
-                Ok(Err(error)) => Failure::of(address, &error),
-                Err(_) => timed_out(address),
-            };
-        }
-        Err(last)
+        let connected = Socket::connect_any(&places, CONNECT).await;
+        connected.map_err(|error| Failure::of(address, &error))
     }
 
     /// The addresses of a place that are allowed. They are looked up now, and what is found is what is connected to:
@@ -157,8 +144,4 @@ impl Connector {
 
 fn not_allowed(what: fmt::Arguments<'_>) -> Failure {
     Failure::new(Cause::NotAllowed, format_args!("{what} not allowed"))
-}
-
-fn timed_out(address: &Address) -> Failure {
-    Failure::new(Cause::TimedOut, format_args!("{address}: no answer in time"))
 }

@@ -7,13 +7,17 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use levada_session::{ReceiveHalf, Stream, StreamError};
+use tokio::time::timeout;
 
 /// The longest text of an answer, in bytes.
 const MAX_TEXT: usize = 512;
 /// The longest answer, in bytes.
 pub(super) const MAX_ANSWER: usize = 1 + MAX_TEXT;
+/// How long whoever accepted a stream may take to answer: more than it gives itself to connect.
+const ANSWER: Duration = Duration::from_secs(30);
 /// The message behind the bytes of a socket that was reset.
 pub(super) const RESET: &[u8] = &[1];
 
@@ -61,13 +65,18 @@ impl Failure {
         let cause = match error.kind() {
             // A Unix socket that is not there is one that nobody listens at.
             Kind::ConnectionRefused | Kind::ConnectionReset | Kind::NotFound => Cause::Refused,
-            Kind::TimedOut => Cause::TimedOut,
+            Kind::TimedOut => return Self::timed_out(address),
             Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::NetworkDown => {
                 Cause::Unreachable
             }
             _ => Cause::Failed,
         };
         Self::new(cause, format_args!("{address}: {error}"))
+    }
+
+    /// Nobody answers at `address`.
+    pub(super) fn timed_out(address: impl fmt::Display) -> Self {
+        Self::new(Cause::TimedOut, format_args!("{address}: no answer in time"))
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -111,14 +120,23 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Result<(), Failure>> {
 /// # Errors
 /// What ended the stream; [`StreamError::Finished`] if there is no answer in good order.
 pub async fn answer(stream: &mut Stream) -> Result<Result<(), Failure>, StreamError> {
-    read(stream.receive(MAX_ANSWER).await?.as_deref())
+    in_time(stream.receive(MAX_ANSWER)).await
 }
 
 /// As [`answer`], where the directions are apart.
 pub(super) async fn answer_to(
     receive: &mut ReceiveHalf,
 ) -> Result<Result<(), Failure>, StreamError> {
-    read(receive.receive(MAX_ANSWER).await?.as_deref())
+    in_time(receive.receive(MAX_ANSWER)).await
+}
+
+async fn in_time(
+    received: impl Future<Output = Result<Option<Vec<u8>>, StreamError>>,
+) -> Result<Result<(), Failure>, StreamError> {
+    match timeout(ANSWER, received).await {
+        Ok(received) => read(received?.as_deref()),
+        Err(_) => Ok(Err(Failure::timed_out("the other side"))),
+    }
 }
 
 fn read(bytes: Option<&[u8]>) -> Result<Result<(), Failure>, StreamError> {

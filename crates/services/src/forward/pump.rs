@@ -219,10 +219,9 @@ async fn copy_back(
             break;
         }
     }
-    let mut last = [0; 2];
-    match receive.read(&mut last).await? {
+    match receive.receive(RESET.len()).await?.as_deref() {
         None => Ok(write.shutdown().await),
-        Some((1, true)) if last[..1] == *RESET => Err(Cut::There),
+        Some(RESET) => Err(Cut::There),
         Some(_) => Err(malformed()),
     }
 }

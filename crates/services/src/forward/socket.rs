@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -28,7 +28,7 @@ const KEEP_ALIVE_AGAIN: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_COUNT: u32 = 4;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// How long accepting pauses when no more files can be opened.
+/// How long accepting pauses when no more files can be opened, and connecting when a queue is full.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long a name may take to be resolved.
 const RESOLVE: Duration = Duration::from_secs(5);
@@ -66,28 +66,34 @@ impl Socket {
         Self { stream: Connected::Unix(stream) }
     }
 
-    /// Connects to `address`, which this side has chosen itself; each address of a name is tried for `limit`.
+    /// Connects to `address`, which this side has chosen itself. All of it takes at most `limit`, the name included.
     ///
     /// # Errors
-    /// The last address's error; `Unsupported` for datagrams.
+    /// The last address's error, or `TimedOut`; `Unsupported` for datagrams.
     pub async fn connect(address: &Address, limit: Duration) -> io::Result<Self> {
-        match address {
-            Address::Unix(path) => {
-                Ok(Self::unix(timeout(limit, UnixStream::connect(path)).await??))
+        let connected = async {
+            match address {
+                Address::Unix(path) => connect_unix(path).await.map(Self::unix),
+                Address::Tcp(_) => Self::connect_any(&resolve(address).await?, limit).await,
+                Address::Udp(_) => Err(io::ErrorKind::Unsupported.into()),
             }
-            Address::Tcp(_) => {
-                let mut last = io::Error::from(io::ErrorKind::NotFound);
-                for place in resolve(address).await? {
-                    match timeout(limit, TcpStream::connect(place)).await {
-                        Ok(Ok(stream)) => return Self::tcp(stream),
-                        Ok(Err(error)) => last = error,
-                        Err(elapsed) => last = elapsed.into(),
-                    }
-                }
-                Err(last)
+        };
+        timeout(limit, connected).await?
+    }
+
+    /// Connects to the first of these addresses that takes it. One that stands alone has `limit`, one of several two
+    /// fifths of that.
+    pub(super) async fn connect_any(places: &[SocketAddr], limit: Duration) -> io::Result<Self> {
+        let each = if places.len() > 1 { limit * 2 / 5 } else { limit };
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for place in places {
+            match timeout(each, TcpStream::connect(*place)).await {
+                Ok(Ok(stream)) => return Self::tcp(stream),
+                Ok(Err(error)) => last = error,
+                Err(elapsed) => last = elapsed.into(),
             }
-            Address::Udp(_) => Err(io::ErrorKind::Unsupported.into()),
         }
+        Err(last)
     }
 
     /// Both directions have ended: the connection is closed in good order, and the system still sends what is left.
@@ -137,6 +143,17 @@ impl AsyncWrite for Socket {
     }
 }
 
+/// Connects to a Unix socket. One whose queue is full says so at once, where TCP would be silent: it is asked again, for
+/// as long as the caller waits.
+pub(super) async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(PAUSE).await,
+            connected => return connected,
+        }
+    }
+}
+
 /// The addresses of a place that this side has chosen itself.
 ///
 /// # Errors
@@ -160,14 +177,31 @@ pub enum Listener {
     Unix(UnixListener, SocketFile),
 }
 
-/// The file of a listening Unix socket; removed when dropped.
-pub struct SocketFile(PathBuf);
+/// The file of a listening Unix socket; removed when dropped, unless it is another one by then.
+pub struct SocketFile {
+    path: PathBuf,
+    number: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), number: number_of(path) }
+    }
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody else may have removed it.
-        let _ = std::fs::remove_file(&self.0);
+        // Somebody may have removed it, and somebody else may listen there now.
+        if self.number.is_some() && number_of(&self.path) == self.number {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Device and number of a file.
+fn number_of(path: &Path) -> Option<(u64, u64)> {
+    let file = std::fs::symlink_metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 impl Listener {
@@ -183,8 +217,9 @@ impl Listener {
             }
             Address::Unix(path) => {
                 remove_left_behind(path).await;
-                let file = listen_privately(path)?;
-                Ok(Self::Unix(UnixListener::from_std(file)?, SocketFile(path.clone())))
+                let listener = listen_privately(path)?;
+                let file = SocketFile::new(path);
+                Ok(Self::Unix(UnixListener::from_std(listener)?, file))
             }
             Address::Udp(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -196,7 +231,7 @@ impl Listener {
             Self::Tcp(listener) => {
                 listener.local_addr().map(|address| address.to_string()).unwrap_or_default()
             }
-            Self::Unix(_, file) => Address::Unix(file.0.clone()).to_string(),
+            Self::Unix(_, file) => Address::Unix(file.path.clone()).to_string(),
         }
     }
 
@@ -210,7 +245,7 @@ impl Listener {
                     .await
                     .and_then(|(stream, peer)| Ok((Socket::tcp(stream)?, peer.to_string()))),
                 Self::Unix(listener, file) => listener.accept().await.map(|(stream, _)| {
-                    (Socket::unix(stream), Address::Unix(file.0.clone()).to_string())
+                    (Socket::unix(stream), Address::Unix(file.path.clone()).to_string())
                 }),
             };
             match accepted {
@@ -276,6 +311,46 @@ mod tests {
         std::fs::write(&path, "kept").unwrap();
         assert!(Listener::bind(&address).await.is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"kept");
+        std::fs::remove_file(&path).unwrap();
+        // Another one that listens there now keeps its file.
+        let first = Listener::bind(&address).await.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let second = Listener::bind(&address).await.unwrap();
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_unix_socket_whose_queue_is_full_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let socket = socket.unwrap();
+        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&socket, 0).unwrap();
+        let listener = std::os::unix::net::UnixListener::from(socket);
+        let mut queue = Vec::new();
+        loop {
+            match UnixStream::connect(&path).await {
+                Ok(one) => queue.push(one),
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                    break;
+                }
+            }
+            assert!(queue.len() < 100, "the queue takes everybody");
+        }
+        let address = Address::Unix(path);
+        let hangs = Socket::connect(&address, Duration::from_millis(200)).await.err().unwrap();
+        assert_eq!(hangs.kind(), io::ErrorKind::TimedOut);
+        let waits = tokio::spawn(async move {
+            Socket::connect(&address, Duration::from_secs(30)).await.is_ok()
+        });
+        let accepted = tokio::task::spawn_blocking(move || listener.accept().is_ok());
+        assert!(accepted.await.unwrap() && waits.await.unwrap());
     }
 
     #[tokio::test]

@@ -189,6 +189,31 @@ async fn a_reset_of_one_side_is_a_reset_of_the_other_behind_what_it_had_said() {
 }
 
 #[tokio::test]
+async fn what_comes_behind_the_bytes_is_a_reset_in_whatever_pieces_or_makes_no_sense() {
+    let (listener, address, session) = target().await;
+    for last in [&[1][..], &[7], &[1, 1], &[]] {
+        let mut stream = session.ask(&address).await;
+        let (mut served, _) = listener.accept().await.unwrap();
+        assert_eq!(answer(&mut stream).await, Ok(Ok(())));
+        stream.write(b"by", false).await.unwrap();
+        stream.send(b"tes").await.unwrap();
+        // The service may have heard enough before all was said.
+        for byte in last {
+            let _ = stream.write(std::slice::from_ref(byte), false).await;
+        }
+        let _ = stream.write(b"", true).await;
+        assert_eq!(read_until_reset(&mut served).await, b"bytes", "{last:?}");
+    }
+    // An end is one, however the bytes came.
+    let mut stream = session.ask(&address).await;
+    let (mut served, _) = listener.accept().await.unwrap();
+    stream.write(b"bytes", false).await.unwrap();
+    stream.write(b"", true).await.unwrap();
+    stream.finish().await.unwrap();
+    assert_eq!(read_all(&mut served).await, b"bytes");
+}
+
+#[tokio::test]
 async fn a_target_that_refuses_is_told_by_its_cause_and_by_a_reset() {
     let (listener, address, session) = target().await;
     drop(listener);
