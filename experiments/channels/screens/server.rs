@@ -147,8 +147,11 @@ impl Server {
         Ok(None)
     }
 
-    /// What is typed goes to this window.
+    /// What is typed goes to this window, and the pointer is on it.
     pub fn focus(&self, window: Window) -> anyhow::Result<()> {
+        let place = self.connection.get_geometry(window)?.reply()?;
+        let middle = |start: i16, size: u16| start.saturating_add((size / 2).cast_signed());
+        self.point(middle(place.x, place.width), middle(place.y, place.height))?;
         focus(&self.connection, window)
     }
 }

@@ -124,6 +124,23 @@ fn nothing_stays_down_however_it_ends() {
 }
 
 #[test]
+fn a_node_that_ends_lets_go_first() {
+    let (hands, screen) = (XServer::start(800, 600), XServer::start(800, 600));
+    let (home, guest) = (Home::new(), Home::new());
+    let node = hall(&home, &guest, &service(&screen));
+    let (mut input, _said) = taken(&guest, &hands, &["hall/input"]);
+    hands.hands("keydown Shift_L mousedown 1");
+    eventually("they are down", || screen.pointer().1 & 0x101 == 0x101);
+    node.signal("TERM");
+    node.wait();
+    // Nobody is left who could do it later.
+    assert!(!screen.keys_are_down());
+    assert_eq!(screen.pointer().1 & 0x101, 0);
+    hands.hands("keyup Shift_L mouseup 1");
+    code(&mut input.0);
+}
+
+#[test]
 fn a_right_that_is_revoked_gives_the_keyboard_back() {
     let (hands, screen) = (XServer::start(800, 600), XServer::start(800, 600));
     let (home, guest) = (Home::new(), Home::new());
