@@ -245,10 +245,10 @@ fn barrier(place: &Place) -> anyhow::Result<Stage> {
         command.env("HOME", folder.path()).env("DISPLAY", display).env_remove("XAUTHORITY");
         quiet(command)
     };
-    let mut server =
-        program("barriers", &["--no-restart", "--name", "a", "--address", &address], &hands.display);
+    let words = ["--no-restart", "--name", "a", "--address", address.as_str()];
+    let mut server = program("barriers", &words, &hands.display);
     server.arg("-c").arg(&config);
-    let client = program("barrierc", &["--name", "b", &address], &eyes.display);
+    let client = program("barrierc", &["--name", "b", address.as_str()], &eyes.display);
     let server = Program::start(place, Side::Near, server)?;
     let client = Program::start(place, Side::Far, client)?;
     let _programs = vec![client, server];
