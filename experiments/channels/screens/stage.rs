@@ -117,14 +117,14 @@ impl Stage {
 
     /// How long each key took, in nanoseconds: until the other screen's window had it, or until its echo was drawn.
     pub fn type_keys(&self, count: u32) -> anyhow::Result<Histogram<u64>> {
-        let mut latency = Histogram::new(3)?;
+        let mut latency = Histogram::<u64>::new(3)?;
         for _ in 0..count {
             if self.echo {
                 self.eyes.still(STILL)?;
                 latency.record(self.timed(&[true, false])?)?;
             } else {
                 for down in [true, false] {
-                    thread::sleep(PAUSE);
+                    self.eyes.still(PAUSE)?;
                     latency.record(self.timed(&[down])?)?;
                 }
             }
