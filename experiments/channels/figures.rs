@@ -1,6 +1,7 @@
 //! The figures of Capone, drawn from rows alone.
 
 mod input;
+mod screens;
 
 use std::path::Path;
 
@@ -21,10 +22,11 @@ type Draw = fn(&[Row]) -> Figure;
 
 /// Draws what the rows in `folder` allow, each figure beside its rows.
 pub fn draw(folder: &Path) -> anyhow::Result<()> {
-    let kinds: [(&str, Draw); 3] = [
+    let kinds: [(&str, Draw); 4] = [
         (throughput::NAME, throughput_figure),
         (connect::NAME, connect_figure),
         (super::input::NAME, input::figure),
+        (super::screens::NAME, screens::figure),
     ];
     for (name, figure) in kinds {
         let file = super::file(folder, name);

@@ -5,10 +5,10 @@ mod levada;
 mod tcp;
 
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use levada_harness::{Case, Group, Measured, Params, params};
 use levada_lab::{LabError, Link, Options};
 use socket2::SockRef;
@@ -17,6 +17,7 @@ use super::Shared;
 use super::ends::measure;
 use super::measuring::{Measuring, Outcome};
 use super::place::Place;
+use super::screens;
 use super::throughput::rtts;
 use events::{Events, Plan};
 
@@ -56,6 +57,17 @@ pub struct Arguments {
     /// Only this congestion control
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     congestion: Vec<String>,
+
+    /// Only the channel alone, or only what is typed between real screens
+    #[arg(long, value_name = "WHAT")]
+    only: Option<Only>,
+}
+
+/// One half of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Only {
+    Channel,
+    Screens,
 }
 
 /// The conditions of a group.
@@ -67,8 +79,24 @@ struct Conditions<'a> {
     congestion: &'a str,
 }
 
-/// Measures it.
+/// Measures it: the channel alone, and then what people use, between real screens.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let shared = &arguments.shared;
+    let start = Instant::now();
+    let outcome = match arguments.only {
+        Some(Only::Screens) => Outcome::default(),
+        _ => channel(arguments)?,
+    };
+    if arguments.only == Some(Only::Channel) {
+        return Ok(outcome);
+    }
+    let spent = start.elapsed().as_secs() / 60;
+    let limit = shared.limit.map(|limit| limit.saturating_sub(spent));
+    let rest = Shared { limit, ..shared.clone() };
+    Ok(outcome.and(screens::run(&rtts(&arguments.rtt, &rest), &rest)?))
+}
+
+fn channel(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let all = arguments.conditions();
     let mut measuring = Measuring::new(NAME, &arguments.shared, all.len())?;
     let names = [LEVADA, TCP].map(str::to_owned);
@@ -84,7 +112,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 impl Arguments {
     /// Everything.
     pub fn all(shared: Shared) -> Self {
-        Self { shared, rtt: Vec::new(), rate: Vec::new(), congestion: Vec::new() }
+        Self { shared, rtt: Vec::new(), rate: Vec::new(), congestion: Vec::new(), only: None }
     }
 
     fn conditions(&self) -> Vec<Conditions<'_>> {
@@ -117,12 +145,8 @@ impl Conditions<'_> {
         ])
     }
 
-    /// The queue holds what the link carries in a round trip.
     fn place(self) -> Result<Place, LabError> {
-        let queue = (LINK_RATE / 8 * self.rtt_ms / 1000).max(QUEUE_LEAST);
-        let delay = Duration::from_micros(self.rtt_ms * 500);
-        let link = Link::new().delay(delay).rate(LINK_RATE).queue(queue);
-        Place::lab(Options::default(), &link, self.bulk)
+        place(self.rtt_ms, self.bulk)
     }
 
     /// One TCP connection. Its sockets are told the congestion control, because a namespace may only have such a
@@ -146,6 +170,14 @@ impl Conditions<'_> {
             count: if quick { self.rate_hz * 3 / 2 } else { 2000 },
         }
     }
+}
+
+/// Two hosts and a link of 100 Mbit/s, whose queue holds what it carries in a round trip.
+pub fn place(rtt_ms: u64, bulk: bool) -> Result<Place, LabError> {
+    let queue = (LINK_RATE / 8 * rtt_ms / 1000).max(QUEUE_LEAST);
+    let delay = Duration::from_micros(rtt_ms * 500);
+    let link = Link::new().delay(delay).rate(LINK_RATE).queue(queue);
+    Place::lab(Options::default(), &link, bulk)
 }
 
 fn group<'a>(

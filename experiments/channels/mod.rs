@@ -9,6 +9,7 @@ mod measuring;
 mod node;
 mod place;
 mod report;
+mod screens;
 mod subject;
 mod table;
 mod targets;
@@ -37,7 +38,7 @@ enum Experiment {
     Throughput(throughput::Arguments),
     /// The time from connecting to the first byte of a reply, and the CPU time of both sides
     Connect(connect::Arguments),
-    /// How late input events arrive, on an idle link and beside bulk that fills it
+    /// How late input events arrive, on an idle link and beside bulk that fills it; and between real screens
     Input(input::Arguments),
     /// The three, one after the other
     All(Shared),
@@ -73,7 +74,7 @@ type Shared = Options;
 fn all(shared: &Shared) -> anyhow::Result<Outcome> {
     if let Some(folder) = &shared.out {
         // Better now than when the first experiment has been measured.
-        for path in [connect::NAME, input::NAME].map(|name| file(folder, name)) {
+        for path in [connect::NAME, input::NAME, screens::NAME].map(|name| file(folder, name)) {
             if !read_rows(&path)?.is_empty() {
                 return Err(HarnessError::RowsThere(path).into());
             }

@@ -52,6 +52,14 @@ impl Place {
         }
     }
 
+    /// Where the near end is reached.
+    pub fn near_address(&self) -> IpAddr {
+        match self {
+            Self::Loopback => Ipv4Addr::LOCALHOST.into(),
+            Self::Lab(pair) => pair.near.address(),
+        }
+    }
+
     /// Runs `work` at the near end, on a thread that it may pin.
     pub fn near<T: Send>(&self, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
         match self {

@@ -8,7 +8,7 @@ use levada_harness::{Params, Row, find, params, read_rows};
 use super::subject::{BLOCKS, Subject};
 use super::table::{Table, short};
 use super::throughput::{MESSAGES, RTTS};
-use super::{connect, input, targets, throughput};
+use super::{connect, input, screens, targets, throughput};
 
 /// A block length caps throughput if no longer one carries this much more.
 const CAP: f64 = 1.05;
@@ -22,6 +22,7 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
     tables.push(caps_table(&rows));
     tables.extend(["full", "resumed"].map(|handshake| connect_table(&rows, handshake)));
     tables.push(input_table(&rows));
+    tables.push(screens_table(&rows));
     tables.push(targets::table(&rows));
     for table in tables.into_iter().filter(|table| !table.lines.is_empty()) {
         print!("{}", table.compact());
@@ -32,7 +33,7 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
 /// The rows of all experiments in a folder.
 pub fn rows(folder: &Path) -> anyhow::Result<Vec<Row>> {
     let mut all = Vec::new();
-    for name in [throughput::NAME, connect::NAME, input::NAME] {
+    for name in [throughput::NAME, connect::NAME, input::NAME, screens::NAME] {
         all.extend(read_rows(&super::file(folder, name))?);
     }
     Ok(all)
@@ -147,4 +148,34 @@ fn input_cells(rows: &[Row], subject: &str, at: &Params) -> [String; 4] {
     let [p50, p99] = [row.p50, row.p99].map(short);
     let p999 = row.p999.map(short).unwrap_or_default() + mark;
     [p50, p99, p999, cell(rows, subject, "bulk MB/s", at)]
+}
+
+/// A line for each condition, Levada beside its rival.
+fn screens_table(rows: &[Row]) -> Table {
+    let texts = ["p50", "p99"];
+    let of = |name: &str| texts.map(|text| format!("{name} {text}"));
+    let head = ["what, RTT, load".to_owned()].into_iter();
+    let head = head.chain(of("Levada")).chain(["rival".to_owned()]).chain(of("rival"));
+    let mut table = Table::new("Between real screens, in ms, of all runs together", head);
+    for (what, [ours, rival]) in screens::SUBJECTS {
+        let ours = rows.iter().filter(|row| row.metric == "latency" && row.subject == ours);
+        for row in ours {
+            let word = |name: &str| row.params.get(name).map(ToString::to_string);
+            let [rtt, load] = ["rtt_ms", "load"].map(|name| word(name).unwrap_or_default());
+            let condition = format!("{what}, {rtt} ms, {load}").replace('"', "");
+            let mut line = vec![condition];
+            line.extend(marked(Some(row)));
+            line.push(format!("`{rival}`"));
+            line.extend(marked(find(rows, rival, "latency", &row.params)));
+            table.lines.push(line);
+        }
+    }
+    table
+}
+
+/// p50 and p99, marked if something speaks against the runs.
+fn marked(row: Option<&Row>) -> [String; 2] {
+    let Some(row) = row else { return Default::default() };
+    let mark = if row.flags.is_empty() { "" } else { " !" };
+    [row.p50, row.p99].map(|value| short(value) + mark)
 }

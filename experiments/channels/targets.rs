@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use levada_harness::{Params, Row, best, find, params, ratio_row};
 
 use super::table::{Table, short};
-use super::{input, throughput};
+use super::{input, screens, throughput};
 
 /// What a figure may be.
 #[derive(Clone, Copy)]
@@ -62,6 +62,7 @@ pub fn table(rows: &[Row]) -> Table {
     }
     targets.connect();
     targets.input();
+    targets.screens();
     targets.table
 }
 
@@ -163,6 +164,19 @@ impl Targets<'_> {
                     // Elsewhere the queue, which holds 64 KiB or more than a round trip of cubic, decides.
                     let decides = rtt == 40 && congestion == "bbr";
                     difference(of("bulk")?, of("idle")?).filter(|_| decides)
+                });
+            }
+        }
+    }
+
+    fn screens(&mut self) {
+        let rows = self.rows;
+        for (what, [ours, rival]) in screens::SUBJECTS {
+            for load in screens::LOADS {
+                let name = format!("screens, {what}, {load}, p50: `{ours}` ÷ `{rival}`");
+                self.line(name, Any, |rtt| {
+                    let at = params([("rtt_ms", rtt.into()), ("load", load.into())]);
+                    pair(rows, "latency", (ours, rival), &at)
                 });
             }
         }

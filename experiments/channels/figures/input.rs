@@ -56,12 +56,14 @@ fn panel(rows: &[Row], rtt: u64) -> Panel {
 }
 
 /// The marks of one subject.
-struct Subject {
-    series: [Series; 4],
+pub struct Subject {
+    /// From where to where, and what lies between.
+    pub series: [Series; 4],
 }
 
 impl Subject {
-    fn new(name: &str, colour: usize) -> Self {
+    /// None yet.
+    pub fn new(name: &str, colour: usize) -> Self {
         let series = |what: &str, stroke| {
             let name = if what.is_empty() { String::new() } else { format!("{name}: {what}") };
             Series { name, colour, stroke, points: Vec::new() }
@@ -75,7 +77,8 @@ impl Subject {
         Self { series }
     }
 
-    fn add(&mut self, x: f64, row: &Row) {
+    /// Those of a row, above `x`.
+    pub fn add(&mut self, x: f64, row: &Row) {
         let high = row.p999.unwrap_or(row.p99);
         let [span, median, p99, p999] = &mut self.series;
         span.points.extend([(x, row.p50), (x, high)]);

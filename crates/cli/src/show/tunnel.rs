@@ -27,6 +27,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long the other side may take to say how a session ended.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// A link that takes nothing for so long has stalled: longer than xpra waits for a sign of life.
+const STALLED: Duration = Duration::from_secs(45);
 /// A connection that has lasted so long was a good one: the next pause is the first again.
 const GOOD: Duration = Duration::from_secs(30);
 
@@ -171,7 +173,8 @@ pub async fn start(client: &Client, capability: &Capability) -> Result<Running, 
 }
 
 /// From the local xpra to the node, until xpra has closed and the node has not said in time how the
-/// session ended: xpra closes when it has heard nothing for too long.
+/// session ended: xpra closes when it has heard nothing for too long. Or until the link has stalled: what
+/// waits to be sent hides that xpra has closed.
 async fn up(
     send: &mut SendHalf,
     mut from: OwnedReadHalf,
@@ -179,13 +182,16 @@ async fn up(
 ) -> Result<(), StreamError> {
     let mut chunk = Chunk::new(Tag::Data);
     while let Ok(length @ 1..) = from.read(chunk.space()).await {
-        send.send(chunk.message(length)).await?;
+        match timeout(STALLED, send.send(chunk.message(length))).await {
+            Ok(sent) => sent?,
+            Err(_) => return Ok(()),
+        }
     }
     closed.set(true);
     let end = async {
         send.send(&Message::End.to_bytes()).await?;
         // A sending half that is dropped would end the session before it says how it ended.
-        pending().await
+        pending::<Result<(), StreamError>>().await
     };
     timeout(FAREWELL, end).await.unwrap_or(Ok(()))
 }

@@ -43,6 +43,15 @@ fn runs(process: &str) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
+/// Whether a process has said what is to become of SIGTERM, the last signal that a command which follows a
+/// program asks for: before that, any signal would just end it.
+fn catches_sigterm(child: &Child) -> bool {
+    const SIGTERM: u32 = 15;
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (SIGTERM - 1)) != 0
+}
+
 fn stderr(child: &mut Child) -> String {
     let mut text = String::new();
     let mut stream = child.stderr.take().unwrap();
@@ -87,18 +96,25 @@ fn what_is_typed_there_arrives_here() {
     let screen = XServer::start(1024, 768);
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen, ""));
-    let file = guest.path().join("typed");
-    let script = format!("read line; echo \"$line\" > {}", file.display());
+    let (ready, file) = (guest.path().join("ready"), guest.path().join("typed"));
+    // An empty line says that keys arrive; then comes the one that counts, every character of it.
+    let script = format!(
+        "read line; touch {}; while [ -z \"$line\" ]; do read -r line; done; echo \"$line\" > {}",
+        ready.display(),
+        file.display()
+    );
     let mut program =
         show(&guest, &["hall/display", "--", "xterm", "-T", "types", "-e", "sh", "-c", &script]);
     let window = screen.window("types");
     eventually("keys arrive", || {
         screen.focus(window);
-        screen.types("Hello, World!");
         screen.hands("key Return");
-        file.exists()
+        ready.exists()
     });
-    assert!(content(&file, |text| text.ends_with('\n')).contains("Hello, World!"));
+    screen.types("Hello, World! (1 + 2) @ #7");
+    screen.hands("key Return");
+    let typed = content(&file, |text| text.ends_with('\n'));
+    assert_eq!(typed, "Hello, World! (1 + 2) @ #7\n");
     // The program has ended by itself, and with it everything.
     assert_eq!(code(&mut program.0), 0);
     screen.no_window("types");
@@ -195,7 +211,7 @@ fn a_program_goes_on_without_its_command_and_moves_between_screens() {
     // Somebody looks after it, leaves again, and it stays.
     for (name, left) in [("INT", 130), ("HUP", 129), ("KILL", -1)] {
         let mut visitor = show(&guest, &["--attach", "notes"]);
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        eventually("it waits for signals", || catches_sigterm(&visitor.0));
         signal(&visitor.0, name);
         assert_eq!(code(&mut visitor.0), left);
         assert_eq!(state(&guest, "notes"), "shown");

@@ -11,6 +11,9 @@ use crate::input::injector::{InjectError, Injector};
 
 /// Batches that wait for the screen.
 const WAITING: usize = 4;
+/// How long whoever ends a session waits until everything was let go. That takes less than a millisecond,
+/// unless the screen hangs.
+const RELEASING: Duration = Duration::from_millis(500);
 /// How many notes a session gets: more would be a flood.
 const MAX_NOTES: usize = 16;
 
@@ -51,6 +54,8 @@ pub(super) struct Reports {
     progress: watch::Receiver<Progress>,
     /// Notes that were told.
     told: usize,
+    /// Ends with the thread.
+    thread: std::sync::mpsc::Receiver<()>,
 }
 
 /// The thread's two ends.
@@ -71,7 +76,9 @@ impl Hands {
         let (batches, received) = mpsc::channel(WAITING);
         let (reporter, progress) = watch::channel(Progress::default());
         let (opened, ready) = oneshot::channel();
+        let (working, ended) = std::sync::mpsc::channel();
         let body = move || {
+            let _working: std::sync::mpsc::Sender<()> = working;
             let (injector, result) = match open() {
                 Ok(injector) => (Some(injector), Ok(())),
                 Err(text) => (None, Err(text)),
@@ -85,7 +92,9 @@ impl Hands {
         let thread = thread::Builder::new().name("input".into()).spawn(body);
         thread.map_err(|error| format!("cannot start a thread: {error}"))?;
         match timeout(patience, ready).await {
-            Ok(Ok(Ok(()))) => Ok(Self { batches, reports: Reports { progress, told: 0 } }),
+            Ok(Ok(Ok(()))) => {
+                Ok(Self { batches, reports: Reports { progress, told: 0, thread: ended } })
+            }
             Ok(Ok(Err(text))) => Err(text),
             Ok(Err(_)) => Err("the screen failed".to_owned()),
             Err(_) => Err("the screen does not answer".to_owned()),
@@ -109,6 +118,14 @@ impl Reports {
         progress.notes.drain(..self.told.min(progress.notes.len()));
         self.told += progress.notes.len();
         progress
+    }
+}
+
+/// Whoever drops this has dropped the [`Batches`] before. The thread is waited for, because the process
+/// may be about to exit, and what is down would stay down.
+impl Drop for Reports {
+    fn drop(&mut self) {
+        let _ = self.thread.recv_timeout(RELEASING);
     }
 }
 

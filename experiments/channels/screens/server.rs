@@ -1,0 +1,235 @@
+//! X servers without a screen: on some, keys are pressed; of others, what happens there is seen.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use x11rb::connection::Connection;
+use x11rb::protocol::Event;
+use x11rb::protocol::damage::{ConnectionExt as _, ReportLevel};
+use x11rb::protocol::xproto::{
+    ConnectionExt as _, CreateWindowAux, EventMask, InputFocus, KEY_PRESS_EVENT, KEY_RELEASE_EVENT,
+    MOTION_NOTIFY_EVENT, MapState, Window, WindowClass,
+};
+use x11rb::protocol::xtest::ConnectionExt as _;
+use x11rb::rust_connection::RustConnection;
+use x11rb::{COPY_FROM_PARENT, CURRENT_TIME, NONE};
+
+use crate::channels::place::Place;
+
+/// Its width and height in pixels.
+pub const SIZE: (u16, u16) = (1024, 768);
+/// The keysym of the letter a.
+const LETTER: u32 = 0x61;
+/// Smaller windows are no terminals.
+const LEAST: u16 = 100;
+/// How long a screen may take to be still.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One of a place's two ends.
+#[derive(Clone, Copy)]
+pub enum Side {
+    /// Where bulk comes from.
+    Near,
+    /// Where it goes.
+    Far,
+}
+
+impl Side {
+    /// Runs `work` there. What it starts and connects belongs there.
+    pub fn run<T: Send>(
+        self,
+        place: &Place,
+        work: impl FnOnce() -> T + Send,
+    ) -> anyhow::Result<T> {
+        match self {
+            Self::Near => place.near(work),
+            Self::Far => place.far(work),
+        }
+    }
+}
+
+/// What a server tells of.
+#[derive(Clone, Copy)]
+pub enum Watch {
+    /// Nothing.
+    Nothing,
+    /// Keys that go down and up, in a window that has the focus.
+    Keys,
+    /// Whatever is drawn.
+    Pictures,
+}
+
+/// An X server. It ends when it is dropped.
+pub struct Server {
+    child: Child,
+    /// Such as `:5`.
+    pub display: String,
+    connection: RustConnection,
+    root: Window,
+    key: u8,
+    seen: Receiver<Instant>,
+}
+
+impl Server {
+    /// Starts one.
+    pub fn start(place: &Place, side: Side, watch: Watch) -> anyhow::Result<Self> {
+        let mut command = Command::new("Xvfb");
+        command.args(["-displayfd", "1", "-nolisten", "tcp", "-noreset"]);
+        command.args(["+extension", "Composite", "+extension", "RANDR", "-screen", "0"]);
+        command.arg(format!("{}x{}x24+32", SIZE.0, SIZE.1));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let child = side.run(place, move || command.spawn())?.context("start Xvfb")?;
+        let mut started = Started(Some(child));
+        let display = started.display()?;
+        let (connection, index) = side.run(place, || RustConnection::connect(Some(&display)))??;
+        let root = connection.setup().roots.get(index).context("a screen without a root")?.root;
+        let key = key(&connection)?;
+        let (tell, seen) = mpsc::channel();
+        if !matches!(watch, Watch::Nothing) {
+            let (events, _) = side.run(place, || RustConnection::connect(Some(&display)))??;
+            match watch {
+                Watch::Pictures => watch_pictures(&events, root)?,
+                _ => watch_keys(&events, root)?,
+            }
+            let body = move || look(&events, &tell);
+            thread::Builder::new().name("screen".into()).spawn(body).context("start a thread")?;
+        }
+        let child = started.0.take().context("it is there")?;
+        Ok(Self { child, display, connection, root, key, seen })
+    }
+
+    /// Presses the key, or lets it go.
+    pub fn key(&self, down: bool) -> anyhow::Result<()> {
+        let kind = if down { KEY_PRESS_EVENT } else { KEY_RELEASE_EVENT };
+        self.fake(kind, self.key, NONE, (0, 0))
+    }
+
+    /// Puts the pointer there.
+    pub fn point(&self, x: i16, y: i16) -> anyhow::Result<()> {
+        self.fake(MOTION_NOTIFY_EVENT, 0, self.root, (x, y))
+    }
+
+    fn fake(&self, kind: u8, detail: u8, root: Window, (x, y): (i16, i16)) -> anyhow::Result<()> {
+        drop(self.connection.xtest_fake_input(kind, detail, CURRENT_TIME, root, x, y, 0)?);
+        Ok(self.connection.flush()?)
+    }
+
+    /// When the next thing was seen, if within `time`.
+    pub fn seen(&self, time: Duration) -> Option<Instant> {
+        self.seen.recv_timeout(time).ok()
+    }
+
+    /// Waits until nothing more was seen for so long.
+    pub fn still(&self, time: Duration) -> anyhow::Result<()> {
+        let start = Instant::now();
+        while self.seen(time).is_some() {
+            ensure!(start.elapsed() < PATIENCE, "the screen {} is never still", self.display);
+        }
+        Ok(())
+    }
+
+    /// A window that somebody has opened and that can be seen.
+    pub fn window(&self) -> anyhow::Result<Option<Window>> {
+        let tree = self.connection.query_tree(self.root)?.reply()?;
+        for window in tree.children {
+            // It may be gone by now.
+            let Ok(seen) = self.connection.get_window_attributes(window)?.reply() else { continue };
+            let Ok(size) = self.connection.get_geometry(window)?.reply() else { continue };
+            let large = size.width.min(size.height) >= LEAST;
+            if large && seen.map_state == MapState::VIEWABLE {
+                return Ok(Some(window));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is typed goes to this window, and the pointer is on it.
+    pub fn focus(&self, window: Window) -> anyhow::Result<()> {
+        let place = self.connection.get_geometry(window)?.reply()?;
+        let middle = |start: i16, size: u16| start.saturating_add((size / 2).cast_signed());
+        self.point(middle(place.x, place.width), middle(place.y, place.height))?;
+        focus(&self.connection, window)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server that may not become ready.
+struct Started(Option<Child>);
+
+impl Started {
+    /// The display that it has chosen.
+    fn display(&mut self) -> anyhow::Result<String> {
+        let output = self.0.as_mut().and_then(|child| child.stdout.take());
+        let mut line = String::new();
+        BufReader::new(output.context("Xvfb has no output")?).read_line(&mut line)?;
+        if line.trim().is_empty() {
+            bail!("Xvfb does not start");
+        }
+        Ok(format!(":{}", line.trim()))
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The key of the letter.
+fn key(connection: &RustConnection) -> anyhow::Result<u8> {
+    let setup = connection.setup();
+    let first = setup.min_keycode;
+    let count = setup.max_keycode.saturating_sub(first).saturating_add(1);
+    let mapping = connection.get_keyboard_mapping(first, count)?.reply()?;
+    let columns = usize::from(mapping.keysyms_per_keycode).max(1);
+    let mut rows = mapping.keysyms.chunks(columns);
+    let index = rows.position(|row| row.first() == Some(&LETTER)).context("no key has an a")?;
+    Ok(first.saturating_add(u8::try_from(index)?))
+}
+
+fn watch_keys(connection: &RustConnection, root: Window) -> anyhow::Result<()> {
+    let window = connection.generate_id()?;
+    let both = EventMask::KEY_PRESS | EventMask::KEY_RELEASE;
+    let told = CreateWindowAux::new().event_mask(both);
+    let (kind, visual) = (WindowClass::INPUT_OUTPUT, COPY_FROM_PARENT);
+    connection.create_window(0, window, root, 0, 0, 200, 200, 0, kind, visual, &told)?.check()?;
+    connection.map_window(window)?.check()?;
+    focus(connection, window)
+}
+
+fn watch_pictures(connection: &RustConnection, root: Window) -> anyhow::Result<()> {
+    connection.damage_query_version(1, 1)?.reply()?;
+    let damage = connection.generate_id()?;
+    connection.damage_create(damage, root, ReportLevel::RAW_RECTANGLES)?.check()?;
+    Ok(())
+}
+
+fn focus(connection: &RustConnection, window: Window) -> anyhow::Result<()> {
+    connection.set_input_focus(InputFocus::PARENT, window, CURRENT_TIME)?.check()?;
+    Ok(())
+}
+
+/// Until the server has ended, or nobody listens.
+fn look(connection: &RustConnection, tell: &Sender<Instant>) {
+    while let Ok(event) = connection.wait_for_event() {
+        let now = Instant::now();
+        let counts =
+            matches!(event, Event::KeyPress(_) | Event::KeyRelease(_) | Event::DamageNotify(_));
+        if counts && tell.send(now).is_err() {
+            return;
+        }
+    }
+}
