@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use levada_core::Identity;
 use mdns_sd::{IfKind, Receiver, ServiceDaemon, ServiceEvent};
+use tokio::task::coop::consume_budget;
 use tokio::time::{sleep, timeout};
 
 use crate::neighbour::Collector;
@@ -69,6 +70,8 @@ impl Browser {
     /// Takes in what is announced until it is enough.
     async fn watch(&mut self, enough: impl Fn(&Collector) -> bool) {
         while !enough(&self.collector) {
+            // In a flood the next announcement is always there already, and time must pass all the same.
+            consume_budget().await;
             match self.asking.events.recv_async().await {
                 Ok(event) => self.collector.take(&event),
                 // Its thread has ended: whatever a neighbour did to it, the others are still there.
