@@ -3,7 +3,7 @@
 //! Only pinned nodes are asked, under our identity, and only where their pinned key was found before or is
 //! announced now. All others are shown as they announce themselves; nothing is sent to them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,12 +98,10 @@ impl Client {
             let Some(now) = pins.iter().find(|now| now.name == pin.name) else { continue };
             nodes.push(pinned(now, answers.get(&pin.identity), neighbours));
         }
-        for neighbour in neighbours {
-            if pins.iter().any(|pin| pin.identity == neighbour.identity) {
-                continue;
-            }
+        let (keys, contested) = (pinned_keys(&pins), contested(&pins, neighbours));
+        for neighbour in neighbours.iter().filter(|one| !keys.contains(&one.identity)) {
             let dead = self.known.successor(&neighbour.identity).map_err(ClientError::local)?;
-            let conflicting = dead.is_some() || is_contested(neighbour, &pins, neighbours);
+            let conflicting = dead.is_some() || contested.contains(neighbour.name.as_str());
             nodes.push(unknown(neighbour, conflicting));
         }
         nodes.sort_by(|a, b| {
@@ -113,11 +111,20 @@ impl Client {
     }
 }
 
-/// Whether another key has or claims the neighbour's name.
-fn is_contested(neighbour: &Neighbour, pins: &[Pin], neighbours: &[Neighbour]) -> bool {
-    let Neighbour { name, identity, .. } = neighbour;
-    pins.iter().any(|pin| pin.name == *name && pin.identity != *identity)
-        || neighbours.iter().any(|other| other.name == *name && other.identity != *identity)
+fn pinned_keys(pins: &[Pin]) -> HashSet<Identity> {
+    pins.iter().map(|pin| pin.identity).collect()
+}
+
+/// The names that more than one key has or claims.
+fn contested<'a>(pins: &'a [Pin], neighbours: &'a [Neighbour]) -> HashSet<&'a str> {
+    let pinned = pins.iter().map(|pin| (pin.name.as_str(), pin.identity));
+    let announced = neighbours.iter().map(|one| (one.name.as_str(), one.identity));
+    let mut owners: HashMap<&str, Identity> = HashMap::new();
+    let claims = pinned.chain(announced);
+    claims
+        .filter(|(name, identity)| *owners.entry(*name).or_insert(*identity) != *identity)
+        .map(|(name, _)| name)
+        .collect()
 }
 
 fn pinned(pin: &Pin, answer: Option<&Answer>, neighbours: &[Neighbour]) -> Listed {
@@ -178,8 +185,13 @@ impl Asking {
         // A key may have two nicknames.
         let targets: BTreeMap<Identity, Target> =
             pins.iter().map(|pin| (pin.identity, Target::from(pin))).collect();
-        for target in targets.into_values().take(MOST_ASKED) {
-            self.ask(target);
+        for (place, target) in targets.into_values().enumerate() {
+            if place < MOST_ASKED {
+                self.ask(target);
+            } else {
+                let text = format!("it was not asked: no more than {MOST_ASKED} nodes are");
+                self.answers.insert(target.identity, Err(ClientError::Unreachable(text)));
+            }
         }
     }
 

@@ -12,6 +12,9 @@ use super::{Client, ClientError, Target};
 
 /// What the known addresses have before the network is asked.
 const HEAD_START: Duration = Duration::from_millis(600);
+/// How long a node that was found may take. Whoever only claims the key must not keep us waiting, and a
+/// neighbour is near.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 impl Client {
     /// A connection to `target`, and the target as it was found: elsewhere, perhaps, or with a new key that
@@ -59,7 +62,7 @@ impl Client {
             return None;
         }
         let moved = Target { identity: target.identity, addresses };
-        let connection = self.connection(&moved, framing).await.ok()?;
+        let connection = timeout(HANDSHAKE, self.connection(&moved, framing)).await.ok()?.ok()?;
         self.note_addresses(&connection.peer(), &moved.addresses);
         Some(found_at(connection, &moved.addresses))
     }
