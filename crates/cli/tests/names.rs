@@ -10,6 +10,13 @@ use std::io::{Read, Write};
 use serde_json::Value;
 use support::{Home, Node, Ran, eventually, heard, own_loopback, own_name};
 
+/// What `levada doctor` says of names.
+fn diagnosis(home: &Home) -> Value {
+    let checks = home.json("doctor")["checks"].take();
+    let mut checks = checks.as_array().unwrap().clone().into_iter();
+    checks.find(|check| check["name"] == "multicast").unwrap()
+}
+
 /// Waits until `home` sees this key, and returns how.
 #[track_caller]
 fn seen(home: &Home, identity: &str) -> Value {
@@ -67,6 +74,8 @@ fn nodes_are_found_used_by_name_renamed_and_forgotten() {
     assert_eq!((&entry["state"], &entry["away"]), (&"pinned".into(), &false.into()));
     assert_eq!(services(&entry), ["clock", "echo"]);
     assert_eq!(seen(&guest, &second.identity())["state"], "new");
+    let listing = guest.json("ls");
+    assert_eq!((&listing["more"], &listing["blind"]), (&false.into(), &Value::Null));
     let peers = guest.json("peers ls")["peers"].take();
     assert_eq!((&peers[0]["name"], &peers[0]["identity"]), (&one.clone().into(), &identity.into()));
     assert_eq!(peers[0]["addresses"], serde_json::json!([address]));
@@ -174,7 +183,10 @@ fn another_key_under_a_pinned_name_is_refused() {
 fn a_node_that_has_moved_is_found_by_its_key() {
     let (home, guest, stranger) = (Home::new(), Home::new(), Home::new());
     let name = own_name("moved");
-    let node = announced(&home, &name, &guest);
+    // Where nobody else listens when the node is gone.
+    let up = |address: String| format!("up --name {name} --listen {address}:0 --http 127.0.0.1:0");
+    let node = home.up_with(&format!("{} --allow {}", up(own_loopback()), guest.identity()));
+    seen(&guest, &home.identity());
     let before = node.address();
     heard(|| guest.run(&format!("query {name} --accept-new"))).ok();
     let capability = guest.run(&format!("request {name}/clock --uses 2")).ok();
@@ -182,9 +194,7 @@ fn a_node_that_has_moved_is_found_by_its_key() {
     assert_eq!(node.wait(), 0);
     // What said goodbye is gone at once.
     assert_eq!(guest.sees(&home.identity())["away"], true);
-    let elsewhere = own_loopback();
-    let up = format!("up --name {name} --listen {elsewhere}:0 --http 127.0.0.1:0");
-    let node = home.up_with(&up);
+    let node = home.up_with(&up(own_loopback()));
     let after = node.address();
     assert_ne!(before, after);
     seen(&stranger, &home.identity());
@@ -219,6 +229,16 @@ fn a_node_is_not_announced_against_its_will() {
     for home in [&first, &second] {
         assert_eq!(guest.sees(&home.identity()), Value::Null);
     }
+    // Its keeper learns the same, and why it may be so; who wanted it so is not told.
+    let deaf = diagnosis(&first);
+    assert_eq!(deaf["state"], "note");
+    assert!(deaf["text"].as_str().unwrap().contains("does not hear its own announcement"));
+    let remedy = deaf["remedy"].as_str().unwrap();
+    assert!(remedy.contains("--no-announce") && !remedy.contains("  "), "{remedy}");
+    assert!(!diagnosis(&second)["text"].as_str().unwrap().contains("does not hear"));
+    eventually("the loud one hears itself", || {
+        !diagnosis(&third)["text"].as_str().unwrap().contains("does not hear")
+    });
 }
 
 /// Runs `levada` at a terminal of its own, types `answer` when asked, and gives what the terminal showed.
@@ -269,7 +289,9 @@ fn at_a_terminal_the_key_is_shown_and_asked_about() {
 #[test]
 fn a_pinned_node_that_is_not_announced_is_shown_if_it_answers() {
     let (home, guest) = (Home::new(), Home::new());
-    let node = home.up(&format!("--name {} --no-announce", own_name("quiet")));
+    let (name, loopback) = (own_name("quiet"), own_loopback());
+    let up = format!("up --name {name} --listen {loopback}:0 --http 127.0.0.1:0 --no-announce");
+    let node = home.up_with(&up);
     node.welcome(&guest, "quiet");
     let entry = seen_when(&guest, &home.identity(), has_answered);
     assert_eq!((&entry["state"], &entry["away"]), (&"pinned".into(), &false.into()));
