@@ -97,6 +97,40 @@ fn nodes_are_found_used_by_name_renamed_and_forgotten() {
 }
 
 #[test]
+fn every_verb_refuses_a_new_name_when_nobody_can_be_asked() {
+    let (home, guest) = (Home::new(), Home::new());
+    let name = own_name("new");
+    let node = announced(&home, &name, &guest);
+    let capability = guest.args(["request", &format!("{}/clock", node.at())]).ok();
+    let (file, key, clock) = (guest.path().join("policy.toml"), home.identity(), "clock");
+    std::fs::write(&file, "").unwrap();
+    let policy = file.display();
+    let lines = [
+        format!("query {name}"),
+        format!("request {name}/{clock}"),
+        format!("run {name}/{clock}"),
+        format!("forward {name}/forward -- 127.0.0.1:9"),
+        format!("ask {name}/capability --entity {key} --service {name}/{clock}"),
+        format!("approve --at {name}/capability --policy {policy}"),
+        format!("invoke {capability} --on {name}/invoke"),
+        format!("show {name}/display -- true"),
+        format!("input {name}/input"),
+    ];
+    // Each of them looks around for a while.
+    std::thread::scope(|scope| {
+        for line in &lines {
+            let (guest, key) = (&guest, &key);
+            scope.spawn(move || {
+                let ran = heard(|| guest.run(line));
+                assert!(ran.stderr.contains("--accept-new"), "{line}: {}", ran.stderr);
+                ran.denied(key);
+            });
+        }
+    });
+    assert_eq!(guest.json("peers ls")["peers"], serde_json::json!([]));
+}
+
+#[test]
 fn a_table_for_people_and_a_type() {
     let (home, guest) = (Home::new(), Home::new());
     let name = own_name("table");
