@@ -45,8 +45,7 @@ pub async fn find(identity: &Identity) -> Result<Option<Neighbour>, DiscoveryErr
     if timeout(LOOK, browser.watch(|seen| seen.has(identity))).await.is_ok() {
         let _ = timeout(MORE, browser.watch(|_| false)).await;
     }
-    let seen = browser.collector.seen();
-    Ok(seen.neighbours.into_iter().find(|neighbour| neighbour.identity == *identity))
+    Ok(browser.collector.seen().of(identity))
 }
 
 struct Browser {

@@ -38,6 +38,20 @@ pub struct Seen {
     pub more: bool,
 }
 
+impl Seen {
+    /// All that is announced of a key, under whatever names, as one neighbour, which has the first of them:
+    /// who announces a key that is not his does not hide who has it.
+    pub fn of(&self, identity: &Identity) -> Option<Neighbour> {
+        let mut claims = self.neighbours.iter().filter(|one| one.identity == *identity);
+        let mut found = claims.next()?.clone();
+        for other in claims {
+            found.addresses.extend(&other.addresses);
+        }
+        found.addresses = bounded(found.addresses);
+        Some(found)
+    }
+}
+
 /// Whom one looks for: they keep their place, however many others crowd the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -197,6 +211,20 @@ mod tests {
         let found: Vec<_> =
             seen.neighbours.iter().map(|one| (one.identity, one.addresses.len())).collect();
         assert_eq!(found, [(someone(1), 2), (someone(2), 1)]);
+    }
+
+    #[test]
+    fn claims_of_a_key_under_several_names_are_one_when_it_is_looked_for() {
+        let mut collector = collector("-", 9999);
+        let mut false_one = neighbour("a", 1);
+        false_one.addresses = vec!["192.0.2.9:9".parse().unwrap()];
+        collector.keep("a".into(), false_one);
+        collector.keep("well-1".into(), neighbour("well", 1));
+        let seen = collector.seen();
+        let addresses = seen.of(&someone(1)).unwrap().addresses;
+        assert_eq!(addresses.len(), 2);
+        assert!(addresses.contains(&neighbour("well", 1).addresses[0]));
+        assert_eq!(seen.of(&someone(2)), None);
     }
 
     #[test]

@@ -119,6 +119,11 @@ fn a_hostile_neighbour_neither_holds_up_nor_learns_who_calls() {
         alice.run("query well").fails(122, "unreachable");
         hostile.told.lock().unwrap().iter().any(|first| !first.is_empty())
     });
+    // Nothing of his has got into the pin.
+    let peers: Value = serde_json::from_str(&alice.run("peers ls --json").ok()).unwrap();
+    let pinned = peers["peers"][0]["addresses"].as_array().unwrap();
+    let is_his = |one: &Value| one.as_str().unwrap().starts_with(&format!("{}:", evil.address));
+    assert!(!pinned.is_empty() && !pinned.iter().any(is_his), "{peers}");
     let (calls, told) = hostile.end();
     // All that was announced at that port is of keys that are not pinned.
     let calls: Vec<SocketAddr> =

@@ -187,7 +187,7 @@ impl Asking {
             pins.iter().map(|pin| (pin.identity, Target::from(pin))).collect();
         for (place, target) in targets.into_values().enumerate() {
             if place < MOST_ASKED {
-                self.ask(target);
+                self.ask(target, false);
             } else {
                 let text = format!("it was not asked: no more than {MOST_ASKED} nodes are");
                 self.answers.insert(target.identity, Err(ClientError::Unreachable(text)));
@@ -195,12 +195,13 @@ impl Asking {
         }
     }
 
-    /// Asks who has not answered yet and is announced somewhere else than where he was pinned.
+    /// Asks who has not answered yet and is announced somewhere else than where he was pinned; each claim by
+    /// itself, because who announces a key that is not his must not hide who has it.
     fn ask_where_announced(&mut self, pins: &[Pin], neighbours: &[Neighbour]) {
         while let Some(Ok((target, answer))) = self.tasks.try_join_next() {
             self.note(&target, answer);
         }
-        let mut targets = BTreeMap::new();
+        let mut targets = Vec::new();
         for neighbour in neighbours {
             let known: Vec<&Pin> =
                 pins.iter().filter(|pin| pin.identity == neighbour.identity).collect();
@@ -208,21 +209,29 @@ impl Asking {
             addresses.retain(|address| !known.iter().any(|pin| pin.addresses.contains(address)));
             let answered = matches!(self.answers.get(&neighbour.identity), Some(Ok(_)));
             if !known.is_empty() && !answered && !addresses.is_empty() {
-                let identity = neighbour.identity;
-                targets.insert(identity, Target { identity, addresses });
+                targets.push(Target { identity: neighbour.identity, addresses });
             }
         }
-        for target in targets.into_values().take(MOST_ASKED) {
-            self.ask(target);
+        for target in targets.into_iter().take(MOST_ASKED) {
+            self.ask(target, true);
         }
     }
 
-    fn ask(&mut self, target: Target) {
+    fn ask(&mut self, mut target: Target, is_claimed: bool) {
         let (client, end) = (self.client.clone(), self.end);
         self.tasks.spawn(async move {
-            let answer = timeout_at(end, client.query(&target, None)).await;
-            let silent = || Err(ClientError::Unreachable("it does not answer".into()));
-            (target, answer.unwrap_or_else(|_| silent()))
+            let answer = match timeout_at(end, client.query_there(&target)).await {
+                Ok(Ok((services, address))) => {
+                    if is_claimed {
+                        // What else was announced is not proven.
+                        target.addresses = vec![address];
+                    }
+                    Ok(services)
+                }
+                Ok(Err(error)) => Err(error),
+                Err(_) => Err(ClientError::Unreachable("it does not answer".into())),
+            };
+            (target, answer)
         });
     }
 

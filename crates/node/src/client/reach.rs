@@ -62,9 +62,12 @@ impl Client {
             return None;
         }
         let moved = Target { identity: target.identity, addresses };
-        let connection = timeout(HANDSHAKE, self.connection(&moved, framing)).await.ok()?.ok()?;
-        self.note_addresses(&connection.peer(), &moved.addresses);
-        Some(found_at(connection, &moved.addresses))
+        let found = self.new_connection(&moved, framing);
+        let (connection, address) = timeout(HANDSHAKE, found).await.ok()?.ok()?;
+        // Only that one is proven: the others may be what somebody else announced for this key.
+        let proven = [address];
+        self.note_addresses(&connection.peer(), &proven);
+        Some(found_at(connection, &proven))
     }
 
     /// Corrects the pin of a node that was found at `addresses`; the old ones stay, behind them. Failing to is
