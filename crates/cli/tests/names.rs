@@ -6,7 +6,11 @@
 mod support;
 
 use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{Sender, TryRecvError, channel};
+use std::time::Duration;
 
+use levada_discovery::testing::{Claim, Voice};
 use serde_json::Value;
 use support::{Home, Node, Ran, eventually, heard, own_loopback, own_name};
 
@@ -213,10 +217,25 @@ fn another_key_under_a_pinned_name_is_refused() {
     });
 }
 
+/// Announces a key at an address where nobody is, over and over, until what it returns is dropped.
+fn lie(key: &str, address: &str) -> Sender<()> {
+    let (stop, stopped) = channel();
+    let claim = Claim::new("liar", "a-liar", key, address.parse().unwrap(), 9).packet();
+    let voice = Voice::new(Ipv4Addr::LOCALHOST).unwrap();
+    std::thread::spawn(move || {
+        while stopped.try_recv() != Err(TryRecvError::Disconnected) {
+            // A full buffer is no reason to stop.
+            let _ = voice.say(&claim);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    stop
+}
+
 #[test]
 fn a_node_that_has_moved_is_found_by_its_key() {
     let (home, guest, stranger) = (Home::new(), Home::new(), Home::new());
-    let name = own_name("moved");
+    let (name, nowhere) = (own_name("moved"), own_loopback());
     // Where nobody else listens when the node is gone.
     let up = |address: String| format!("up --name {name} --listen {address}:0 --http 127.0.0.1:0");
     let node = home.up_with(&format!("{} --allow {}", up(own_loopback()), guest.identity()));
@@ -232,7 +251,8 @@ fn a_node_that_has_moved_is_found_by_its_key() {
     let after = node.address();
     assert_ne!(before, after);
     seen(&stranger, &home.identity());
-    // By capability, by name, and by the key alone.
+    // By capability, by name, and by the key alone; whoever else announces that key does not get into the pin.
+    let _liar = lie(&home.identity(), &nowhere);
     eventually("it is found", || guest.args(["connect", &capability]).code == 0);
     let addresses = || guest.json("peers ls")["peers"][0]["addresses"].take();
     assert_eq!(addresses(), serde_json::json!([after, before]));
