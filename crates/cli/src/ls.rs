@@ -46,7 +46,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
     };
     if arguments.json {
         let nodes: Vec<Value> = listing.nodes.iter().map(node).collect();
-        output::json(json!({ "nodes": nodes, "more": listing.more }))?;
+        let Listing { more, blind, .. } = &listing;
+        output::json(json!({ "nodes": nodes, "more": more, "blind": blind }))?;
     } else if !listing.nodes.is_empty() {
         output::columns(HEADING, &listing.nodes.iter().map(row).collect::<Vec<_>>())?;
     }

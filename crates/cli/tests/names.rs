@@ -6,9 +6,20 @@
 mod support;
 
 use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{Sender, TryRecvError, channel};
+use std::time::Duration;
 
+use levada_discovery::testing::{Claim, Voice};
 use serde_json::Value;
 use support::{Home, Node, Ran, eventually, heard, own_loopback, own_name};
+
+/// What `levada doctor` says of names.
+fn diagnosis(home: &Home) -> Value {
+    let checks = home.json("doctor")["checks"].take();
+    let mut checks = checks.as_array().unwrap().clone().into_iter();
+    checks.find(|check| check["name"] == "multicast").unwrap()
+}
 
 /// Waits until `home` sees this key, and returns how.
 #[track_caller]
@@ -67,6 +78,8 @@ fn nodes_are_found_used_by_name_renamed_and_forgotten() {
     assert_eq!((&entry["state"], &entry["away"]), (&"pinned".into(), &false.into()));
     assert_eq!(services(&entry), ["clock", "echo"]);
     assert_eq!(seen(&guest, &second.identity())["state"], "new");
+    let listing = guest.json("ls");
+    assert_eq!((&listing["more"], &listing["blind"]), (&false.into(), &Value::Null));
     let peers = guest.json("peers ls")["peers"].take();
     assert_eq!((&peers[0]["name"], &peers[0]["identity"]), (&one.clone().into(), &identity.into()));
     assert_eq!(peers[0]["addresses"], serde_json::json!([address]));
@@ -85,6 +98,40 @@ fn nodes_are_found_used_by_name_renamed_and_forgotten() {
     assert_eq!(seen(&guest, &first.identity())["state"], "new");
     heard(|| guest.run(&format!("query {one}"))).denied("--accept-new");
     drop(other);
+}
+
+#[test]
+fn every_verb_refuses_a_new_name_when_nobody_can_be_asked() {
+    let (home, guest) = (Home::new(), Home::new());
+    let name = own_name("new");
+    let node = announced(&home, &name, &guest);
+    let capability = guest.args(["request", &format!("{}/clock", node.at())]).ok();
+    let (file, key, clock) = (guest.path().join("policy.toml"), home.identity(), "clock");
+    std::fs::write(&file, "").unwrap();
+    let policy = file.display();
+    let lines = [
+        format!("query {name}"),
+        format!("request {name}/{clock}"),
+        format!("run {name}/{clock}"),
+        format!("forward {name}/forward -- 127.0.0.1:9"),
+        format!("ask {name}/capability --entity {key} --service {name}/{clock}"),
+        format!("approve --at {name}/capability --policy {policy}"),
+        format!("invoke {capability} --on {name}/invoke"),
+        format!("show {name}/display -- true"),
+        format!("input {name}/input"),
+    ];
+    // Each of them looks around for a while.
+    std::thread::scope(|scope| {
+        for line in &lines {
+            let (guest, key) = (&guest, &key);
+            scope.spawn(move || {
+                let ran = heard(|| guest.run(line));
+                assert!(ran.stderr.contains("--accept-new"), "{line}: {}", ran.stderr);
+                ran.denied(key);
+            });
+        }
+    });
+    assert_eq!(guest.json("peers ls")["peers"], serde_json::json!([]));
 }
 
 #[test]
@@ -170,11 +217,29 @@ fn another_key_under_a_pinned_name_is_refused() {
     });
 }
 
+/// Announces a key at an address where nobody is, over and over, until what it returns is dropped.
+fn lie(key: &str, address: &str) -> Sender<()> {
+    let (stop, stopped) = channel();
+    let claim = Claim::new("liar", "a-liar", key, address.parse().unwrap(), 9).packet();
+    let voice = Voice::new(Ipv4Addr::LOCALHOST).unwrap();
+    std::thread::spawn(move || {
+        while stopped.try_recv() != Err(TryRecvError::Disconnected) {
+            // A full buffer is no reason to stop.
+            let _ = voice.say(&claim);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    stop
+}
+
 #[test]
 fn a_node_that_has_moved_is_found_by_its_key() {
     let (home, guest, stranger) = (Home::new(), Home::new(), Home::new());
-    let name = own_name("moved");
-    let node = announced(&home, &name, &guest);
+    let (name, nowhere) = (own_name("moved"), own_loopback());
+    // Where nobody else listens when the node is gone.
+    let up = |address: String| format!("up --name {name} --listen {address}:0 --http 127.0.0.1:0");
+    let node = home.up_with(&format!("{} --allow {}", up(own_loopback()), guest.identity()));
+    seen(&guest, &home.identity());
     let before = node.address();
     heard(|| guest.run(&format!("query {name} --accept-new"))).ok();
     let capability = guest.run(&format!("request {name}/clock --uses 2")).ok();
@@ -182,13 +247,12 @@ fn a_node_that_has_moved_is_found_by_its_key() {
     assert_eq!(node.wait(), 0);
     // What said goodbye is gone at once.
     assert_eq!(guest.sees(&home.identity())["away"], true);
-    let elsewhere = own_loopback();
-    let up = format!("up --name {name} --listen {elsewhere}:0 --http 127.0.0.1:0");
-    let node = home.up_with(&up);
+    let node = home.up_with(&up(own_loopback()));
     let after = node.address();
     assert_ne!(before, after);
     seen(&stranger, &home.identity());
-    // By capability, by name, and by the key alone.
+    // By capability, by name, and by the key alone; whoever else announces that key does not get into the pin.
+    let _liar = lie(&home.identity(), &nowhere);
     eventually("it is found", || guest.args(["connect", &capability]).code == 0);
     let addresses = || guest.json("peers ls")["peers"][0]["addresses"].take();
     assert_eq!(addresses(), serde_json::json!([after, before]));
@@ -219,6 +283,16 @@ fn a_node_is_not_announced_against_its_will() {
     for home in [&first, &second] {
         assert_eq!(guest.sees(&home.identity()), Value::Null);
     }
+    // Its keeper learns the same, and why it may be so; who wanted it so is not told.
+    let deaf = diagnosis(&first);
+    assert_eq!(deaf["state"], "note");
+    assert!(deaf["text"].as_str().unwrap().contains("does not hear its own announcement"));
+    let remedy = deaf["remedy"].as_str().unwrap();
+    assert!(remedy.contains("--no-announce") && !remedy.contains("  "), "{remedy}");
+    assert!(!diagnosis(&second)["text"].as_str().unwrap().contains("does not hear"));
+    eventually("the loud one hears itself", || {
+        !diagnosis(&third)["text"].as_str().unwrap().contains("does not hear")
+    });
 }
 
 /// Runs `levada` at a terminal of its own, types `answer` when asked, and gives what the terminal showed.
@@ -269,7 +343,9 @@ fn at_a_terminal_the_key_is_shown_and_asked_about() {
 #[test]
 fn a_pinned_node_that_is_not_announced_is_shown_if_it_answers() {
     let (home, guest) = (Home::new(), Home::new());
-    let node = home.up(&format!("--name {} --no-announce", own_name("quiet")));
+    let (name, loopback) = (own_name("quiet"), own_loopback());
+    let up = format!("up --name {name} --listen {loopback}:0 --http 127.0.0.1:0 --no-announce");
+    let node = home.up_with(&up);
     node.welcome(&guest, "quiet");
     let entry = seen_when(&guest, &home.identity(), has_answered);
     assert_eq!((&entry["state"], &entry["away"]), (&"pinned".into(), &false.into()));

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use levada_core::Identity;
 use mdns_sd::{IfKind, Receiver, ServiceDaemon, ServiceEvent};
-use tokio::time::{sleep, timeout};
+use tokio::task::coop::consume_budget;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::neighbour::Collector;
 use crate::{DiscoveryError, Neighbour, SERVICE, Seen, Wanted, multicast};
@@ -16,8 +17,11 @@ use crate::{DiscoveryError, Neighbour, SERVICE, Seen, Wanted, multicast};
 /// How long a look takes. Who is there answers within 120 ms, but keeps silent if he said the same less than a
 /// second ago (RFC 6762 section 6); so the question is repeated after a second, and its answer awaited.
 pub const LOOK: Duration = Duration::from_millis(1400);
-/// How long further addresses of somebody who was found are awaited.
+/// How long further addresses of somebody who was found are awaited, at least.
 const MORE: Duration = Duration::from_millis(120);
+/// When those who are there have answered the first question, as a rule: who speaks unasked, and so before them,
+/// may only claim the key.
+const ANSWERED: Duration = Duration::from_millis(400);
 /// How long to wait before a thread that ended is started again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -34,18 +38,20 @@ pub async fn look(wanted: Wanted) -> Result<Seen, DiscoveryError> {
 }
 
 /// Looks for a key, for [`LOOK`] at most. Whoever has it must prove that when he is called, so the first who
-/// claims it ends the search; a moment more is given to his other addresses.
+/// claims it ends the search; a moment more is given to his other addresses, and to others who claim it. If
+/// none of them proves it, [`look`] hears all.
 ///
 /// # Errors
 /// [`DiscoveryError`] if this machine cannot look.
 pub async fn find(identity: &Identity) -> Result<Option<Neighbour>, DiscoveryError> {
     let wanted = Wanted { keys: BTreeSet::from([*identity]), ..Wanted::default() };
+    let begun = Instant::now();
     let mut browser = Browser::start(wanted)?;
     if timeout(LOOK, browser.watch(|seen| seen.has(identity))).await.is_ok() {
-        let _ = timeout(MORE, browser.watch(|_| false)).await;
+        let more = ANSWERED.saturating_sub(begun.elapsed()).max(MORE);
+        let _ = timeout(more, browser.watch(|_| false)).await;
     }
-    let seen = browser.collector.seen();
-    Ok(seen.neighbours.into_iter().find(|neighbour| neighbour.identity == *identity))
+    Ok(browser.collector.seen().of(identity))
 }
 
 struct Browser {
@@ -69,6 +75,8 @@ impl Browser {
     /// Takes in what is announced until it is enough.
     async fn watch(&mut self, enough: impl Fn(&Collector) -> bool) {
         while !enough(&self.collector) {
+            // In a flood the next announcement is always there already, and time must pass all the same.
+            consume_budget().await;
             match self.asking.events.recv_async().await {
                 Ok(event) => self.collector.take(&event),
                 // Its thread has ended: whatever a neighbour did to it, the others are still there.

@@ -38,6 +38,20 @@ pub struct Seen {
     pub more: bool,
 }
 
+impl Seen {
+    /// All that is announced of a key, under whatever names, as one neighbour, which has the first of them:
+    /// who announces a key that is not his does not hide who has it.
+    pub fn of(&self, identity: &Identity) -> Option<Neighbour> {
+        let mut claims = self.neighbours.iter().filter(|one| one.identity == *identity);
+        let mut found = claims.next()?.clone();
+        for other in claims {
+            found.addresses.extend(&other.addresses);
+        }
+        found.addresses = bounded(found.addresses);
+        Some(found)
+    }
+}
+
 /// Whom one looks for: they keep their place, however many others crowd the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -53,8 +67,14 @@ pub(crate) struct Collector {
     loopback: Loopback,
     /// By the name of the announcement and the key in it: who announces the same under another key does
     /// not push the other out.
-    announced: HashMap<(String, Identity), Neighbour>,
+    announced: HashMap<(String, Identity), Kept>,
     more: bool,
+}
+
+/// An announcement, and whose room it takes.
+struct Kept {
+    kind: Kind,
+    neighbour: Neighbour,
 }
 
 /// Why an announcement is kept. Each kind has room of its own.
@@ -108,20 +128,24 @@ impl Collector {
     }
 
     fn keep(&mut self, instance: String, neighbour: Neighbour) {
+        let kind = self.wanted.kind(&neighbour);
         let key = (instance, neighbour.identity);
-        if !self.announced.contains_key(&key) && !self.has_room(&neighbour) {
+        // Who is known may change, but not move by that into room that is taken.
+        let stays = self.announced.get(&key).is_some_and(|known| known.kind == kind);
+        if !stays && !self.has_room(kind, &neighbour.identity) {
             self.more = true;
             return;
         }
-        self.announced.insert(key, neighbour);
+        self.announced.insert(key, Kept { kind, neighbour });
     }
 
-    fn has_room(&self, new: &Neighbour) -> bool {
-        let kind = self.wanted.kind(new);
-        let others = self.announced.values();
+    fn has_room(&self, kind: Kind, identity: &Identity) -> bool {
+        let others = self.announced.values().filter(|one| one.kind == kind);
         match kind {
-            Kind::Key => others.filter(|one| one.identity == new.identity).count() < MAX_OF_KEY,
-            _ => others.filter(|one| self.wanted.kind(one) == kind).count() < MAX_NEIGHBOURS,
+            Kind::Key => {
+                others.filter(|one| one.neighbour.identity == *identity).count() < MAX_OF_KEY
+            }
+            Kind::Name | Kind::Other => others.count() < MAX_NEIGHBOURS,
         }
     }
 
@@ -133,7 +157,8 @@ impl Collector {
     /// Everybody, each name of each key once.
     pub(crate) fn seen(self) -> Seen {
         let mut merged: BTreeMap<(String, Identity), Vec<SocketAddr>> = BTreeMap::new();
-        for Neighbour { name, identity, addresses } in self.announced.into_values() {
+        for Kept { neighbour, .. } in self.announced.into_values() {
+            let Neighbour { name, identity, addresses } = neighbour;
             merged.entry((name, identity)).or_default().extend(addresses);
         }
         let neighbours = merged.into_iter().map(|((name, identity), addresses)| Neighbour {
@@ -189,6 +214,20 @@ mod tests {
     }
 
     #[test]
+    fn claims_of_a_key_under_several_names_are_one_when_it_is_looked_for() {
+        let mut collector = collector("-", 9999);
+        let mut false_one = neighbour("a", 1);
+        false_one.addresses = vec!["192.0.2.9:9".parse().unwrap()];
+        collector.keep("a".into(), false_one);
+        collector.keep("well-1".into(), neighbour("well", 1));
+        let seen = collector.seen();
+        let addresses = seen.of(&someone(1)).unwrap().addresses;
+        assert_eq!(addresses.len(), 2);
+        assert!(addresses.contains(&neighbour("well", 1).addresses[0]));
+        assert_eq!(seen.of(&someone(2)), None);
+    }
+
+    #[test]
     fn who_is_wanted_keeps_a_place_in_any_crowd() {
         let mut collector = collector("well", 9999);
         let crowd = u16::try_from(MAX_NEIGHBOURS).unwrap() + 10;
@@ -203,6 +242,22 @@ mod tests {
         // Who is known already may change.
         collector.keep("x0".into(), neighbour("x", 0));
         assert!(collector.seen().neighbours.iter().any(|one| one.name == "x"));
+    }
+
+    #[test]
+    fn who_takes_another_name_takes_no_more_room_by_that() {
+        let mut collector = collector("well", 9999);
+        let most = u16::try_from(MAX_NEIGHBOURS).unwrap();
+        for round in 0..3 {
+            for number in 0..most {
+                // First as somebody, then under the name that is looked for.
+                let instance = format!("x{round}-{number}");
+                collector.keep(instance.clone(), neighbour("x", round * most + number));
+                collector.keep(instance, neighbour("well", round * most + number));
+            }
+        }
+        assert!(collector.more);
+        assert!(collector.announced.len() <= 2 * MAX_NEIGHBOURS);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use levada_core::MAX_NAME;
 use mdns_sd::{IfKind, ServiceInfo};
 
 use crate::{Announcement, DiscoveryError, SERVICE, txt};
@@ -12,6 +11,11 @@ use crate::{Announcement, DiscoveryError, SERVICE, txt};
 /// Characters of the key in the name of an announcement, and in that of its host.
 const KEY_IN_INSTANCE: usize = 8;
 const KEY_IN_HOST: usize = 16;
+/// The longest label, in bytes (RFC 1035 section 2.3.4).
+const MAX_LABEL: usize = 63;
+/// Bytes that stay free in it. Whoever announces the same makes the responder append a number, ` (2)` and so
+/// on (RFC 6763 appendix D), and with a label that became too long by that nothing would be announced at all.
+const NUMBER: usize = 8;
 
 /// Where a node listens with one port.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -91,10 +95,10 @@ pub(crate) fn service(
     Ok(service)
 }
 
-/// The node's name, shortened where the label (63 bytes, RFC 1035 section 2.3.4) would be too long, and the
-/// suffix. Dots would have to be escaped, and the plain name stands in the TXT record.
+/// The node's name, shortened where the label would be too long, and the suffix. Dots would have to be escaped,
+/// and the plain name stands in the TXT record.
 fn instance(name: &str, suffix: &str) -> String {
-    let room = MAX_NAME.saturating_sub(suffix.len());
+    let room = (MAX_LABEL - NUMBER).saturating_sub(suffix.len());
     let plain = name.chars().map(|c| if c == '.' { '-' } else { c });
     plain.take(room).collect::<String>() + suffix
 }
@@ -131,7 +135,7 @@ mod tests {
         assert_eq!(services[0].get_hostname(), format!("levada-{}.local.", &key[2..18]));
         assert_eq!(services[1].get_hostname(), format!("levada-{}-9.local.", &key[2..18]));
         let long = instance(&"a".repeat(63), "-abcdefgh-65535");
-        assert_eq!(long.len(), 63);
+        assert_eq!(long.len(), MAX_LABEL - NUMBER);
         assert!(long.ends_with("a-abcdefgh-65535"));
     }
 

@@ -110,7 +110,8 @@ pub async fn multicast(config: &Config, node: &Node) -> Check {
             return Check::note(name, error, remedy);
         }
     };
-    let names: Vec<&str> = usable.iter().map(|interface| interface.name.as_str()).collect();
+    let names: Vec<String> =
+        usable.iter().map(|interface| output::plain(&interface.name)).collect();
     let names = names.join(", ");
     if config.announce && is_deaf(node).await {
         let text = format!("the node does not hear its own announcement on {names}");

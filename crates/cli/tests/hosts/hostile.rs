@@ -1,8 +1,8 @@
 //! A hostile neighbour.
 
 use std::io::{ErrorKind, Read};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::scene::Host;
 /// for a pinned key may be lured.
 pub struct Hostile {
     stop: Arc<AtomicBool>,
-    /// How often somebody has called at the first.
-    calls: Arc<AtomicUsize>,
+    /// Who has called at the first, from where.
+    calls: Arc<Mutex<Vec<SocketAddr>>>,
     /// What callers said first at the second.
     pub told: Arc<Mutex<Vec<Vec<u8>>>>,
     threads: Vec<JoinHandle<()>>,
@@ -33,11 +33,12 @@ impl Hostile {
         let [first, second] = [&never, &lure].map(|one| one.local_addr().unwrap().port());
         let packets = packets(first, second);
         let voice = host.node.run(|| Voice::new(host.address)).unwrap().unwrap();
-        let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let told = Arc::new(Mutex::new(Vec::new()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let calls: Arc<Mutex<Vec<SocketAddr>>> = Arc::default();
+        let told: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
         let (called, heard) = (calls.clone(), told.clone());
-        let called = move |_| drop(called.fetch_add(1, Ordering::Relaxed));
-        let heard = move |mut caller: TcpStream| {
+        let called = move |_: TcpStream, from: SocketAddr| called.lock().unwrap().push(from);
+        let heard = move |mut caller: TcpStream, _: SocketAddr| {
             let mut first = vec![0; 16 * 1024];
             caller.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
             let length = caller.read(&mut first).unwrap_or(0);
@@ -59,13 +60,13 @@ impl Hostile {
         Self { stop, calls, told, threads }
     }
 
-    /// How often somebody called where nobody may, and what those said who were lured.
-    pub fn end(self) -> (usize, Vec<Vec<u8>>) {
+    /// Who called where nobody may, and what those said who were lured.
+    pub fn end(self) -> (Vec<SocketAddr>, Vec<Vec<u8>>) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().unwrap();
         }
-        (self.calls.load(Ordering::Relaxed), self.told.lock().unwrap().clone())
+        (self.calls.lock().unwrap().clone(), self.told.lock().unwrap().clone())
     }
 }
 
@@ -79,13 +80,16 @@ fn until(stop: &Arc<AtomicBool>, mut something: impl FnMut() + Send + 'static) -
     })
 }
 
-/// Hands over who calls, if anybody does.
-fn accepting(listener: TcpListener, mut serve: impl FnMut(TcpStream)) -> impl FnMut() {
+/// Hands over who calls, if anybody does, and from where.
+fn accepting(listener: TcpListener, mut serve: impl FnMut(TcpStream, SocketAddr)) -> impl FnMut() {
     listener.set_nonblocking(true).unwrap();
     move || match listener.accept() {
-        Ok((caller, _)) => serve(caller),
+        Ok((caller, from)) => serve(caller, from),
         Err(error) => {
-            assert_eq!(error.kind(), ErrorKind::WouldBlock);
+            // Nobody calls, or who did has hung up before he was answered.
+            let known =
+                [ErrorKind::WouldBlock, ErrorKind::ConnectionAborted, ErrorKind::Interrupted];
+            assert!(known.contains(&error.kind()), "{error}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -8,13 +8,14 @@ mod scene;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use hostile::{Hostile, hostile_packets};
 use levada_core::Identity;
 use scene::{Host, Scene, Up};
 use serde_json::Value;
-use support::{Ran, eventually, heard};
+use support::{Home, Ran, eventually, heard};
 
 /// A service that lists folders.
 const LIST: &str = "name = 'files'\ntype = 'exec'\nenvironment = { LC_ALL = 'C', TZ = 'UTC' }\n\
@@ -179,8 +180,16 @@ fn a_hostile_neighbour_neither_holds_up_nor_learns_who_calls() {
         alice.run("query well").fails(122, "unreachable");
         hostile.told.lock().unwrap().iter().any(|first| !first.is_empty())
     });
+    // Nothing of his has got into the pin.
+    let peers: Value = serde_json::from_str(&alice.run("peers ls --json").ok()).unwrap();
+    let pinned = peers["peers"][0]["addresses"].as_array().unwrap();
+    let is_his = |one: &Value| one.as_str().unwrap().starts_with(&format!("{}:", evil.address));
+    assert!(!pinned.is_empty() && !pinned.iter().any(is_his), "{peers}");
     let (calls, told) = hostile.end();
-    assert_eq!(calls, 0, "nobody called who announces no pinned key");
+    // All that was announced at that port is of keys that are not pinned.
+    let calls: Vec<SocketAddr> =
+        calls.into_iter().filter(|from| from.ip() != evil.address).collect();
+    assert!(calls.is_empty(), "called by {calls:?}");
     let alice: Identity = alice.identity().parse().unwrap();
     for first in told.iter().filter(|first| first.len() > 5) {
         // A handshake record that begins with a ClientHello (RFC 8446 sections 5.1 and 4), and nothing behind it.
@@ -188,6 +197,50 @@ fn a_hostile_neighbour_neither_holds_up_nor_learns_who_calls() {
         assert!(first.len() - 5 <= usize::from(u16::from_be_bytes([first[3], first[4]])));
         assert!(!first.windows(32).any(|bytes| bytes == alice.as_bytes()));
     }
+}
+
+#[test]
+fn interfaces_may_come_and_go() {
+    let scene = Scene::new(&["well", "alice"]);
+    let [well, alice] = scene.hosts.as_slice() else { panic!("two") };
+    let ethernet = |state: &str| {
+        let child = well.spawn("ip", &["link", "set", "e0", state], Stdio::piped);
+        Ran::from(child.wait_with_output().unwrap()).ok();
+    };
+    let identity = well.identity();
+    let is_seen = || !alice.sees(&identity).is_null();
+    ethernet("down");
+    let mut node = well.up("--name well");
+    for _ in 0..2 {
+        ethernet("up");
+        eventually("an interface that comes is used", is_seen);
+        ethernet("down");
+        eventually("nobody is behind one that has gone", || !is_seen());
+    }
+    well.home.run("stop").ok();
+    assert!(node.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_machine_without_multicast_says_so() {
+    let home = Home::new();
+    // A network of its own in which not even loopback is up.
+    let alone = |args: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--net", env!("CARGO_BIN_EXE_levada")]).args(args);
+        command.env("LEVADA_HOME", home.path()).env("NO_COLOR", "1").stdin(Stdio::null());
+        Ran::from(command.output().unwrap())
+    };
+    let ran = alone(&["ls"]);
+    assert!(ran.stderr.contains("only pinned nodes are shown: multicast DNS"), "{}", ran.stderr);
+    assert_eq!(ran.ok(), "");
+    let listing: Value = serde_json::from_str(&alone(&["ls", "--json"]).ok()).unwrap();
+    assert!(listing["blind"].as_str().unwrap().contains("multicast DNS"), "{listing}");
+    assert_eq!(listing["nodes"], serde_json::json!([]));
+    alone(&["query", "well", "--accept-new"]).denied("cannot be looked for");
+    alone(&["query", &Home::new().identity()]).fails(122, "no address is known");
+    let report = alone(&["doctor"]).stdout;
+    assert!(report.contains("note   multicast: multicast DNS does not work here"), "{report}");
 }
 
 /// What makes avahi run beside whatever this machine runs: a `/run` of its own.

@@ -36,11 +36,23 @@ impl Client {
         {
             return Ok(connection.clone());
         }
-        let connection = self.connection_of_its_own(target, framing).await?;
+        Ok(self.new_connection(target, framing).await?.0)
+    }
+
+    /// A new connection, which with `auto` is the shared one from then on, and the address that answered.
+    ///
+    /// # Errors
+    /// As for [`Self::connection`].
+    pub(super) async fn new_connection(
+        &self,
+        target: &Target,
+        framing: Framing,
+    ) -> Result<(Connection, String), ClientError> {
+        let (connection, address) = self.connect_at(target, framing).await?;
         if framing == Framing::Auto {
             self.connections().insert(connection.peer(), connection.clone());
         }
-        Ok(connection)
+        Ok((connection, address))
     }
 
     /// The shared connection to `node`, if there is one that nothing uses: it is shared no more.
@@ -70,10 +82,23 @@ impl Client {
         target: &Target,
         framing: Framing,
     ) -> Result<Connection, ClientError> {
+        Ok(self.connect_at(target, framing).await?.0)
+    }
+
+    /// As [`Self::connection_of_its_own`], with the address that answered: of those that were only announced,
+    /// the one that is proven.
+    ///
+    /// # Errors
+    /// As for [`Self::connection`].
+    pub(super) async fn connect_at(
+        &self,
+        target: &Target,
+        framing: Framing,
+    ) -> Result<(Connection, String), ClientError> {
         self.refuse_dead(&target.identity)?;
-        let connection = self.dial_or_follow(target, framing).await?;
+        let (connection, address) = self.dial_or_follow(target, framing).await?;
         self.announce_successions(&connection).await?;
-        Ok(connection)
+        Ok((connection, address))
     }
 
     /// Connects; where the node presents another key than the pinned one, asks it for the proof that
@@ -82,7 +107,7 @@ impl Client {
         &self,
         target: &Target,
         framing: Framing,
-    ) -> Result<Connection, ClientError> {
+    ) -> Result<(Connection, String), ClientError> {
         match dial(&self.tls, target, Some(target.identity), framing).await {
             Err(SessionError::WrongPeer { expected, presented }) => {
                 let Some(target) = self.follow(target, presented).await? else {
@@ -96,13 +121,13 @@ impl Client {
 }
 
 /// Tries every address, each a little after the one before, and takes the first whose handshake
-/// succeeds. A wrong key at one address does not hide the right one at another.
+/// succeeds; also gives that address. A wrong key at one does not hide the right one at another.
 pub(super) async fn dial(
     tls: &Arc<ClientConfig>,
     target: &Target,
     expected: Option<Identity>,
     framing: Framing,
-) -> Result<Connection, SessionError> {
+) -> Result<(Connection, String), SessionError> {
     if target.addresses.is_empty() {
         let text = format!("no address is known for {}", target.identity);
         return Err(SessionError::Link(text));
@@ -112,13 +137,14 @@ pub(super) async fn dial(
         let (tls, address) = (tls.clone(), address.clone());
         attempts.spawn(async move {
             sleep(STAGGER * u32::try_from(index).unwrap_or(0)).await;
-            dial_one(&address, &tls, expected, framing).await
+            let connection = dial_one(&address, &tls, expected, framing).await?;
+            Ok::<_, SessionError>((connection, address))
         });
     }
     let mut worst = None;
     while let Some(attempt) = attempts.join_next().await {
         match attempt {
-            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Ok(found)) => return Ok(found),
             Ok(Err(error)) => worst = Some(graver(worst, error)),
             Err(_) => {}
         }

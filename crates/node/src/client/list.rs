@@ -3,7 +3,7 @@
 //! Only pinned nodes are asked, under our identity, and only where their pinned key was found before or is
 //! announced now. All others are shown as they announce themselves; nothing is sent to them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,12 +98,10 @@ impl Client {
             let Some(now) = pins.iter().find(|now| now.name == pin.name) else { continue };
             nodes.push(pinned(now, answers.get(&pin.identity), neighbours));
         }
-        for neighbour in neighbours {
-            if pins.iter().any(|pin| pin.identity == neighbour.identity) {
-                continue;
-            }
+        let (keys, contested) = (pinned_keys(&pins), contested(&pins, neighbours));
+        for neighbour in neighbours.iter().filter(|one| !keys.contains(&one.identity)) {
             let dead = self.known.successor(&neighbour.identity).map_err(ClientError::local)?;
-            let conflicting = dead.is_some() || is_contested(neighbour, &pins, neighbours);
+            let conflicting = dead.is_some() || contested.contains(neighbour.name.as_str());
             nodes.push(unknown(neighbour, conflicting));
         }
         nodes.sort_by(|a, b| {
@@ -113,11 +111,20 @@ impl Client {
     }
 }
 
-/// Whether another key has or claims the neighbour's name.
-fn is_contested(neighbour: &Neighbour, pins: &[Pin], neighbours: &[Neighbour]) -> bool {
-    let Neighbour { name, identity, .. } = neighbour;
-    pins.iter().any(|pin| pin.name == *name && pin.identity != *identity)
-        || neighbours.iter().any(|other| other.name == *name && other.identity != *identity)
+fn pinned_keys(pins: &[Pin]) -> HashSet<Identity> {
+    pins.iter().map(|pin| pin.identity).collect()
+}
+
+/// The names that more than one key has or claims.
+fn contested<'a>(pins: &'a [Pin], neighbours: &'a [Neighbour]) -> HashSet<&'a str> {
+    let pinned = pins.iter().map(|pin| (pin.name.as_str(), pin.identity));
+    let announced = neighbours.iter().map(|one| (one.name.as_str(), one.identity));
+    let mut owners: HashMap<&str, Identity> = HashMap::new();
+    let claims = pinned.chain(announced);
+    claims
+        .filter(|(name, identity)| *owners.entry(*name).or_insert(*identity) != *identity)
+        .map(|(name, _)| name)
+        .collect()
 }
 
 fn pinned(pin: &Pin, answer: Option<&Answer>, neighbours: &[Neighbour]) -> Listed {
@@ -178,17 +185,23 @@ impl Asking {
         // A key may have two nicknames.
         let targets: BTreeMap<Identity, Target> =
             pins.iter().map(|pin| (pin.identity, Target::from(pin))).collect();
-        for target in targets.into_values().take(MOST_ASKED) {
-            self.ask(target);
+        for (place, target) in targets.into_values().enumerate() {
+            if place < MOST_ASKED {
+                self.ask(target, false);
+            } else {
+                let text = format!("it was not asked: no more than {MOST_ASKED} nodes are");
+                self.answers.insert(target.identity, Err(ClientError::Unreachable(text)));
+            }
         }
     }
 
-    /// Asks who has not answered yet and is announced somewhere else than where he was pinned.
+    /// Asks who has not answered yet and is announced somewhere else than where he was pinned; each claim by
+    /// itself, because who announces a key that is not his must not hide who has it.
     fn ask_where_announced(&mut self, pins: &[Pin], neighbours: &[Neighbour]) {
         while let Some(Ok((target, answer))) = self.tasks.try_join_next() {
             self.note(&target, answer);
         }
-        let mut targets = BTreeMap::new();
+        let mut targets = Vec::new();
         for neighbour in neighbours {
             let known: Vec<&Pin> =
                 pins.iter().filter(|pin| pin.identity == neighbour.identity).collect();
@@ -196,21 +209,29 @@ impl Asking {
             addresses.retain(|address| !known.iter().any(|pin| pin.addresses.contains(address)));
             let answered = matches!(self.answers.get(&neighbour.identity), Some(Ok(_)));
             if !known.is_empty() && !answered && !addresses.is_empty() {
-                let identity = neighbour.identity;
-                targets.insert(identity, Target { identity, addresses });
+                targets.push(Target { identity: neighbour.identity, addresses });
             }
         }
-        for target in targets.into_values().take(MOST_ASKED) {
-            self.ask(target);
+        for target in targets.into_iter().take(MOST_ASKED) {
+            self.ask(target, true);
         }
     }
 
-    fn ask(&mut self, target: Target) {
+    fn ask(&mut self, mut target: Target, is_claimed: bool) {
         let (client, end) = (self.client.clone(), self.end);
         self.tasks.spawn(async move {
-            let answer = timeout_at(end, client.query(&target, None)).await;
-            let silent = || Err(ClientError::Unreachable("it does not answer".into()));
-            (target, answer.unwrap_or_else(|_| silent()))
+            let answer = match timeout_at(end, client.query_there(&target)).await {
+                Ok(Ok((services, address))) => {
+                    if is_claimed {
+                        // What else was announced is not proven.
+                        target.addresses = vec![address];
+                    }
+                    Ok(services)
+                }
+                Ok(Err(error)) => Err(error),
+                Err(_) => Err(ClientError::Unreachable("it does not answer".into())),
+            };
+            (target, answer)
         });
     }
 

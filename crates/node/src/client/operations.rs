@@ -30,11 +30,22 @@ impl Client {
         service: Option<&str>,
     ) -> Result<Vec<wire::Service>, ClientError> {
         let connection = self.connection(target, Framing::Auto).await?;
-        let query = wire::Query { service: service.unwrap_or_default().to_owned() };
-        match ask(&connection, Operation::Query(query)).await? {
-            Answer::Services(services) => Ok(services.services),
-            _ => Err(unexpected()),
-        }
+        offered(&connection, service).await
+    }
+
+    /// All services of the node, and which of the target's addresses has answered: asked on a connection of its
+    /// own, because one that is shared shows nothing of these addresses.
+    ///
+    /// # Errors
+    /// As for [`Self::query`].
+    pub(super) async fn query_there(
+        &self,
+        target: &Target,
+    ) -> Result<(Vec<wire::Service>, String), ClientError> {
+        let (connection, address) = self.connect_at(target, Framing::Auto).await?;
+        let services = offered(&connection, None).await;
+        connection.close(0, "");
+        Ok((services?, address))
     }
 
     /// Asks for a session with fixed parameters.
@@ -304,6 +315,18 @@ async fn start(
 /// A terminal has somebody in front of it; pipes carry files.
 fn class_of(capability: &Capability) -> Class {
     if capability.params().value("pty").is_some() { Class::Interactive } else { Class::Bulk }
+}
+
+/// One service that the node offers, or all of them.
+async fn offered(
+    connection: &Connection,
+    service: Option<&str>,
+) -> Result<Vec<wire::Service>, ClientError> {
+    let query = wire::Query { service: service.unwrap_or_default().to_owned() };
+    match ask(connection, Operation::Query(query)).await? {
+        Answer::Services(services) => Ok(services.services),
+        _ => Err(unexpected()),
+    }
 }
 
 /// Sends one operation on a stream of its own and waits for the answer.

@@ -1,17 +1,22 @@
 //! Nodes that have moved. Where a node was known is tried first; where its key is announced, next. Whoever
 //! answers must prove the key, so it does not matter who announced it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use levada_core::{Framing, Identity};
+use levada_discovery::{DiscoveryError, Neighbour, Wanted, find, look};
 use levada_session::Connection;
 use tokio::time::timeout;
 
-use super::resolve::{merged, texts};
+use super::resolve::merged;
 use super::{Client, ClientError, Target};
 
 /// What the known addresses have before the network is asked.
 const HEAD_START: Duration = Duration::from_millis(600);
+/// How long a node that was found may take. Whoever only claims the key must not keep us waiting, and a
+/// neighbour is near.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 impl Client {
     /// A connection to `target`, and the target as it was found: elsewhere, perhaps, or with a new key that
@@ -46,22 +51,37 @@ impl Client {
 
     /// Looks for the target's key on this network, and connects where that is announced.
     async fn elsewhere(&self, target: &Target, framing: Framing) -> Option<(Connection, Target)> {
-        let neighbour = match levada_discovery::find(&target.identity).await {
-            Ok(found) => found?,
-            Err(error) => {
-                tracing::debug!(%error, "a node that does not answer cannot be looked for");
-                return None;
-            }
-        };
-        let mut addresses = texts(&neighbour);
+        let identity = target.identity;
+        let neighbour = heard(find(&identity).await)?;
+        if let Some(found) = self.announced_at(target, &neighbour, framing).await {
+            return Some(found);
+        }
+        // Those who were heard first do not have the key: now all have their say.
+        let wanted = Wanted { keys: BTreeSet::from([identity]), ..Wanted::default() };
+        let neighbour = heard(look(wanted).await.map(|seen| seen.of(&identity)))?;
+        self.announced_at(target, &neighbour, framing).await
+    }
+
+    /// Connects to the target where it is announced, but for what is known already.
+    async fn announced_at(
+        &self,
+        target: &Target,
+        neighbour: &Neighbour,
+        framing: Framing,
+    ) -> Option<(Connection, Target)> {
+        let mut addresses: Vec<String> =
+            neighbour.addresses.iter().map(ToString::to_string).collect();
         addresses.retain(|address| !target.addresses.contains(address));
         if addresses.is_empty() {
             return None;
         }
         let moved = Target { identity: target.identity, addresses };
-        let connection = self.connection(&moved, framing).await.ok()?;
-        self.note_addresses(&connection.peer(), &moved.addresses);
-        Some(found_at(connection, &moved.addresses))
+        let found = self.new_connection(&moved, framing);
+        let (connection, address) = timeout(HANDSHAKE, found).await.ok()?.ok()?;
+        // Only that one is proven: the others may be what somebody else announced for this key.
+        let proven = [address];
+        self.note_addresses(&connection.peer(), &proven);
+        Some(found_at(connection, &proven))
     }
 
     /// Corrects the pin of a node that was found at `addresses`; the old ones stay, behind them. Failing to is
@@ -76,6 +96,14 @@ impl Client {
             tracing::warn!(%error, "could not note in known.db where a node was found");
         }
     }
+}
+
+/// Whoever was heard. A machine without multicast hears nobody.
+fn heard(found: Result<Option<Neighbour>, DiscoveryError>) -> Option<Neighbour> {
+    found.unwrap_or_else(|error| {
+        tracing::debug!(%error, "a node that does not answer cannot be looked for");
+        None
+    })
 }
 
 /// What was reached: the key that was proven may follow the one that was asked for.

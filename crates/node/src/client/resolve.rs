@@ -123,9 +123,11 @@ impl Client {
             Verdict::Unasked => return Err(ClientError::Denied(unasked(&stranger))),
         }
         let Stranger { identity, addresses, .. } = stranger;
-        let target = Target { identity, addresses };
+        let mut target = Target { identity, addresses };
         // Whoever claims a key that is not his must not be able to spoil the name.
-        self.connection(&target, Framing::Auto).await?;
+        let (_, address) = self.new_connection(&target, Framing::Auto).await?;
+        // The others may be what somebody else announced.
+        target.addresses = merged(&[address], &target.addresses);
         match self.known.pin(name, &identity, &target.addresses, self.now()) {
             Ok(()) => Ok(target),
             Err(PinError::Store(error)) => Err(ClientError::local(error)),

@@ -71,7 +71,7 @@ impl Client {
         let tls = Arc::new(ClientConfig::new(&throwaway).map_err(ClientError::local)?);
         // Whatever fails from here on: the key that answered is not the one that was expected.
         let dialled = dial(&tls, target, Some(presented), Framing::Auto).await;
-        let Ok(connection) = dialled else { return Ok(None) };
+        let Ok((connection, _)) = dialled else { return Ok(None) };
         let chain = successors(&connection, target.identity, presented).await;
         connection.close(0, "");
         let Some(chain) = chain else { return Ok(None) };
