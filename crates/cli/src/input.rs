@@ -65,7 +65,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
         return Err(Failure::new(USAGE, "standard input cannot be the capability and the events"));
     }
     let client = Client::new(&Home::open()?)?;
-    let capability = arguments.place.capability(&client, arguments.names, arguments.framing).await?;
+    let capability =
+        arguments.place.capability(&client, arguments.names, arguments.framing).await?;
     // Connected before anything is taken: whoever is refused keeps his keyboard.
     let running = client.connect_as(&capability, Class::Interactive).await?;
     let Running { stream, connection, .. } = running;

@@ -40,11 +40,7 @@ pub enum Side {
 
 impl Side {
     /// Runs `work` there. What it starts and connects belongs there.
-    pub fn run<T: Send>(
-        self,
-        place: &Place,
-        work: impl FnOnce() -> T + Send,
-    ) -> anyhow::Result<T> {
+    pub fn run<T: Send>(self, place: &Place, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
         match self {
             Self::Near => place.near(work),
             Self::Far => place.far(work),

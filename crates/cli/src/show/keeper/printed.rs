@@ -38,7 +38,8 @@ impl Printed {
 
     /// The program has ended: waits for what it has left, and gives the last line.
     pub(super) async fn rest(mut self) -> String {
-        let _ = timeout(LEFT_OPEN, async { while self.outputs.join_next().await.is_some() {} }).await;
+        let _ =
+            timeout(LEFT_OPEN, async { while self.outputs.join_next().await.is_some() {} }).await;
         self.tail.last_line()
     }
 }
@@ -52,11 +53,7 @@ pub(super) fn silence() {
 }
 
 /// Whether anybody takes it or not, the program goes on.
-async fn pass(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    tail: Tail,
-) {
+async fn pass(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, tail: Tail) {
     let mut part = vec![0; PART];
     while let Ok(length @ 1..) = from.read(&mut part).await {
         tail.note(&part[..length]);
