@@ -273,7 +273,8 @@ fn avahi_sees_a_node() {
     assert_eq!(fields[3], format!("well-home-{}", &key[2..10]), "{line}{errors}");
     assert_eq!((fields[4], fields[5]), ("_levada._tcp", "local"));
     assert_eq!((fields[7], fields[8]), (well.address.to_string().as_str(), "4711"));
-    for entry in ["\"name=well.home\"".to_owned(), format!("\"key={key}\""), "\"v=1\"".to_owned()] {
-        assert!(fields[9].contains(&entry), "{entry} is not in: {line}");
+    let newest = levada_core::WIRE_VERSIONS.end();
+    for entry in ["name=well.home", &format!("key={key}"), &format!("v={newest}")] {
+        assert!(fields[9].contains(&format!("\"{entry}\"")), "{entry} is not in: {line}");
     }
 }

@@ -59,9 +59,9 @@ type = "echo"
     assert_eq!((config.limits.streams, Limits::default().streams), (7, 128));
     assert_eq!(config.limits.connections, Limits::default().connections);
     assert_eq!(config.log_format, LogFormat::Json);
-    assert_eq!((config.services[0].name.as_str(), config.services[0].line), ("exec", 16));
+    assert_eq!((config.services[0].name.as_str(), config.services[0].line), ("exec", 17));
     assert_eq!(config.services[0].table["command"][0]["program"].as_str(), Some("uname"));
-    assert_eq!(config.services[1].line, 23);
+    assert_eq!(config.services[1].line, 24);
 }
 
 #[test]

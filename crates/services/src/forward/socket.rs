@@ -349,8 +349,10 @@ mod tests {
         let waits = tokio::spawn(async move {
             Socket::connect(&address, Duration::from_secs(30)).await.is_ok()
         });
-        let accepted = tokio::task::spawn_blocking(move || listener.accept().is_ok());
-        assert!(accepted.await.unwrap() && waits.await.unwrap());
+        // The listener stays: one that is gone refuses whoever still waits.
+        let accepted = tokio::task::spawn_blocking(move || (listener.accept().is_ok(), listener));
+        let (accepted, _listener) = accepted.await.unwrap();
+        assert!(accepted && waits.await.unwrap());
     }
 
     #[tokio::test]
