@@ -26,7 +26,8 @@ pub use version::{Version, VersionReq};
 pub const MAX_DESCRIPTOR: usize = 1024 * 1024;
 /// The longest description of a package, in bytes.
 pub const MAX_PACKAGE_DESCRIPTION: usize = 64 * 1024;
-/// How many levels of objects and arrays a descriptor, or the description of a package, may have; the outermost is the first.
+/// How many levels of objects and arrays a descriptor, or the description of a package, may have; the outermost is
+/// the first.
 pub const MAX_LEVELS: usize = 64;
 /// The most signatures of one version.
 pub const MAX_SIGNATURES: usize = 8;
@@ -122,8 +123,8 @@ pub struct Package {
     pub length: u64,
     /// What they are (RFC 9110 section 8.3), at most [`MAX_MEDIA_TYPE`] bytes.
     pub media_type: String,
-    /// The original's `sourcePackage.json` without `sourceCode`: a JSON object of at most [`MAX_PACKAGE_DESCRIPTION`] bytes; `{}` if
-    /// there is nothing to say.
+    /// The original's `sourcePackage.json` without `sourceCode`: a JSON object of at most [`MAX_PACKAGE_DESCRIPTION`]
+    /// bytes; `{}` if there is nothing to say.
     pub description: Vec<u8>,
 }
 
@@ -160,7 +161,8 @@ pub struct Published {
     pub published: UnixTime,
     /// Whether it is not to be chosen any more; it can still be fetched by its version.
     pub yanked: bool,
-    /// The change that made or last yanked this version: a number of the store, which grows with every change and is never used twice.
+    /// The change that made or last yanked this version: a number of the store, which grows with every change and is
+    /// never used twice.
     pub revision: u64,
 }
 

@@ -1,9 +1,9 @@
-//! The rules of the catalogue that this one is compatible with: what it made of a folder of objects, and what it answered under
-//! `/.well-known/`. Bodies are those of the original, byte for byte; `docs/catalogue-original.md` has the rules in prose, and where
-//! this one differs.
+//! The rules of the catalogue that this one is compatible with: what it made of a folder of objects, and what it
+//! answered under `/.well-known/`. Bodies are those of the original, byte for byte; `docs/catalogue-original.md` has
+//! the rules in prose, and where this one differs.
 //!
-//! A [`Catalogue`] is filled with [`Entry`]s, which are what the store holds, and gives an [`Answer`] for a path. [`Folder`] reads the
-//! original's folder, object by object. No I/O but that.
+//! A [`Catalogue`] is filled with [`Entry`]s, which are what the store holds, and gives an [`Answer`] for a path.
+//! [`Folder`] reads the original's folder, object by object. No I/O but that.
 
 mod answer;
 mod attributes;

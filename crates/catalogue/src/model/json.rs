@@ -1,4 +1,5 @@
-//! Whether bytes are a JSON object that everybody reads alike (RFC 8259, and of RFC 7493 what concerns names and surrogates).
+//! Whether bytes are a JSON object that everybody reads alike (RFC 8259, and of RFC 7493 what concerns names and
+//! surrogates).
 //!
 //! Descriptors are kept, hashed and signed as the bytes that they were published as, so nothing is built here.
 
@@ -6,8 +7,8 @@ use std::collections::HashSet;
 
 use super::{JsonError, JsonFault};
 
-/// Holds `bytes` against RFC 8259, and that names do not repeat, escapes are characters, and there are at most `levels` levels of objects
-/// and arrays.
+/// Holds `bytes` against RFC 8259, and that names do not repeat, escapes are characters, and there are at most
+/// `levels` levels of objects and arrays.
 ///
 /// # Errors
 /// [`JsonError`] says what is wrong, and where.
@@ -134,7 +135,7 @@ impl<'a> Checker<'a> {
         self.at += 1;
         loop {
             let rest = self.rest();
-            let stop = rest.find(|c| matches!(c, '"' | '\\' | '\0'..='\x1f'));
+            let stop = rest.find(|c: char| matches!(c, '"' | '\\' | '\0'..='\x1f'));
             let Some(stop) = stop else {
                 self.at = self.text.len();
                 return Err(self.syntax());

@@ -2,8 +2,8 @@
 
 use super::MAX_MEDIA_TYPE;
 
-/// Whether `text` is `type/subtype` with or without parameters, of at most [`MAX_MEDIA_TYPE`] bytes. It goes into a header as it stands,
-/// so nothing else may be in it.
+/// Whether `text` is `type/subtype` with or without parameters, of at most [`MAX_MEDIA_TYPE`] bytes. It goes into a
+/// header as it stands, so nothing else may be in it.
 pub(super) fn is_valid(text: &str) -> bool {
     if text.len() > MAX_MEDIA_TYPE {
         return false;
@@ -49,7 +49,7 @@ fn skip_value(text: &str) -> Option<&str> {
     if let Some(quoted) = text.strip_prefix('"') {
         return skip_quoted(quoted);
     }
-    let end = text.find(|c| !is_token_char(c)).unwrap_or(text.len());
+    let end = text.find(|c: char| !is_token_char(c)).unwrap_or(text.len());
     (end > 0).then(|| text.split_at(end).1)
 }
 

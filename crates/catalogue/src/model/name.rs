@@ -8,8 +8,8 @@ use super::ModelError;
 /// The longest name, in bytes.
 pub const MAX_NAME: usize = 255;
 
-/// An object's name: 1 to [`MAX_NAME`] bytes of UTF-8, no control characters, no `/`, and neither `.` nor `..`, so that it can be a
-/// segment of a path. Case counts.
+/// An object's name: 1 to [`MAX_NAME`] bytes of UTF-8, no control characters, no `/`, and neither `.` nor `..`, so
+/// that it can be a segment of a path. Case counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 

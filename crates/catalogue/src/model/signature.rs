@@ -28,8 +28,9 @@ impl DescriptorSignature {
     }
 }
 
-/// SHA-256 over `KIND/NAME` ‖ 0 ‖ version ‖ 0 ‖ the descriptor's digest ‖ the package's, or 32 zero bytes. Names and versions have no zero
-/// byte, so two versions never share it; and it names the object, so that no signature serves for another.
+/// SHA-256 over `KIND/NAME` ‖ 0 ‖ version ‖ 0 ‖ the descriptor's digest ‖ the package's, or 32 zero bytes. Names and
+/// versions have no zero byte, so two versions never share it; and it names the object, so that no signature serves
+/// for another.
 pub fn signed_digest(
     key: &Key,
     version: &Version,

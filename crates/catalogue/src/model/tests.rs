@@ -185,3 +185,15 @@ fn a_signature_holds_for_its_object_version_descriptor_and_package_only() {
     signed.signatures.push(signed.signatures[0]);
     assert_eq!(signed.check(), Err(ModelError::Signatures(MAX_SIGNATURES + 1)));
 }
+
+#[test]
+fn any_text_is_a_key_or_digest_or_none() {
+    bolero::check!().with_type::<String>().for_each(|text| {
+        if let Ok(key) = text.parse::<Key>() {
+            assert_eq!(&key.to_string(), text);
+        }
+        if let Ok(digest) = parse_digest(text) {
+            assert_eq!(&digest_text(&digest), text);
+        }
+    });
+}

@@ -20,9 +20,9 @@ pub fn check(version: &Version) -> Result<(), ModelError> {
     if length > MAX_LEN { Err(ModelError::Version(length)) } else { Ok(()) }
 }
 
-/// The version that the original's `version` becomes: `1` is 1.0.0, `1.10` is 1.10.0, `1.2.3` itself. Anything else is
-/// 0.0.0-original.HASH, where HASH is the first 16 hexadecimal digits of its SHA-256, so that it is older than all others and yet one
-/// of its own. An `x` stands before a HASH without letters, which would be a number otherwise.
+/// The version that the original's `version` becomes: `1` is 1.0.0, `1.10` is 1.10.0, `1.2.3` itself. Anything else
+/// is 0.0.0-original.HASH, where HASH is the first 16 hexadecimal digits of its SHA-256, so that it is older than all
+/// others and yet one of its own. An `x` stands before a HASH without letters, which would be a number otherwise.
 pub fn from_original(lexeme: &str) -> Version {
     if lexeme.len() > MAX_LEN {
         return hashed(lexeme);

@@ -47,8 +47,8 @@ impl Template {
         Self { text: text.into(), hole: Some(hole), json: false }
     }
 
-    /// What stands before the host, and what behind it; without the second the body is the same for every host. Where the host stands
-    /// in JSON, it has to be written as [`Self::spelled`] says.
+    /// What stands before the host, and what behind it; without the second the body is the same for every host. Where
+    /// the host stands in JSON, it has to be written as [`Self::spelled`] says.
     pub fn parts(&self) -> (Bytes, Option<Bytes>) {
         match self.hole {
             Some(hole) => (self.text.slice(..hole), Some(self.text.slice(hole..))),
@@ -56,7 +56,8 @@ impl Template {
         }
     }
 
-    /// How `host` is written in this body, if not as it stands: of what a host may have in it, the original escaped `&`, `'` and `=`.
+    /// How `host` is written in this body, if not as it stands: of what a host may have in it, the original escaped
+    /// `&`, `'` and `=`.
     pub fn spelled(&self, host: Host<'_>) -> Option<String> {
         if !self.json || !host.as_str().contains(['&', '\'', '=']) {
             return None;
@@ -108,7 +109,8 @@ impl Problem {
     }
 }
 
-/// What the second half of the original made of a value that the first half sent as `carried`. `None` is nothing at all.
+/// What the second half of the original made of a value that the first half sent as `carried`. `None` is nothing at
+/// all.
 pub(super) fn reread(carried: &str) -> Option<Value> {
     parse(carried).unwrap_or_else(|_| Some(Value::Text(carried.to_owned())))
 }

@@ -109,10 +109,10 @@ pub(super) const fn of(kind: Kind) -> Option<&'static [Attribute]> {
 
 /// Those of `attributes` that are `present`, in the order in which they are answered.
 ///
-/// The original gathered them in a hash table. Its size is the least power of two of which they fill at most three quarters, and an
-/// attribute's place is its number modulo the size. So they stand in the order of their numbers, with two exceptions: `md5` comes
-/// first in a package with neither `encoding` nor `signature`, and `mutualAuthentication` second, behind `cguid`, unless there are 13 or
-/// more.
+/// The original gathered them in a hash table. Its size is the least power of two of which they fill at most three
+/// quarters, and an attribute's place is its number modulo the size. So they stand in the order of their numbers,
+/// with two exceptions: `md5` comes first in a package with neither `encoding` nor `signature`, and
+/// `mutualAuthentication` second, behind `cguid`, unless there are 13 or more.
 pub(super) fn in_order(
     attributes: &'static [Attribute],
     present: impl Fn(&str) -> bool,

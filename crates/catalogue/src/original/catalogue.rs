@@ -1,17 +1,21 @@
 //! All objects as the original showed them, and the answer to each path.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, OnceLock};
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use levada_core::Digest;
 
 use super::answer::{Answer, Problem, Template};
-use super::names::Sorted;
 use super::object::Object;
 use super::package::Head;
-use super::{MAX_CODE, PREFIX, PackageRequest, Unfit, Value, Wanted, name_of, pretty};
+use super::{MAX_CODE, PREFIX, PackageRequest, Unfit, Wanted, name_of};
 use crate::model::{Key, Kind};
+use table::{Packages, Table};
 
 /// The type under which packages are asked for.
 const PACKAGES: &str = "sourcepackage";
@@ -25,8 +29,8 @@ const TYPES: &str = "[\n  \"database\",\n  \"dataschema\",\n  \"hyperty\",\n  \"
 pub struct Entry {
     /// Which object.
     pub key: Key,
-    /// When its first version was published, as a number that only grows: of two packages with one class name, that of the object which
-    /// was there first is shown.
+    /// When its first version was published, as a number that only grows: of two packages with one class name, that
+    /// of the object which was there first is shown.
     pub order: u64,
     /// Its descriptor.
     pub descriptor: Bytes,
@@ -88,73 +92,6 @@ struct Shown {
     body: Template,
     descriptor: Bytes,
     class: Arc<str>,
-}
-
-/// The things of one type, by name.
-#[derive(Debug)]
-struct Table<T> {
-    things: HashMap<Arc<str>, T>,
-    names: BTreeSet<Sorted>,
-    /// Their list, once it has been asked for.
-    list: OnceLock<Template>,
-}
-
-impl<T> Default for Table<T> {
-    fn default() -> Self {
-        Self { things: HashMap::new(), names: BTreeSet::new(), list: OnceLock::new() }
-    }
-}
-
-impl<T> Table<T> {
-    fn put(&mut self, name: &Arc<str>, thing: T) {
-        if self.things.insert(Arc::clone(name), thing).is_none() {
-            self.names.insert(Sorted(Arc::clone(name)));
-            self.list = OnceLock::new();
-        }
-    }
-
-    fn remove(&mut self, name: &Arc<str>) {
-        if self.things.remove(name).is_some() {
-            self.names.remove(&Sorted(Arc::clone(name)));
-            self.list = OnceLock::new();
-        }
-    }
-
-    fn list(&self) -> Template {
-        let build = || {
-            let names = self.names.iter().map(|name| Value::Text(name.0.to_string()));
-            let list = pretty(&Value::List(names.collect()), usize::MAX);
-            Template::whole(list.unwrap_or_default())
-        };
-        self.list.get_or_init(build).clone()
-    }
-}
-
-/// The packages of one class name, that of the object which was there first in front.
-#[derive(Debug, Default)]
-struct Packages(Vec<(u64, Key, PackageEntry)>);
-
-impl Packages {
-    fn place(&self, order: u64, key: &Key) -> Result<usize, usize> {
-        self.0.binary_search_by(|(other, at, _)| (other, at).cmp(&(&order, key)))
-    }
-
-    fn put(&mut self, order: u64, key: Key, package: PackageEntry) {
-        match self.place(order, &key) {
-            Ok(place) => self.0[place].2 = package,
-            Err(place) => self.0.insert(place, (order, key, package)),
-        }
-    }
-
-    fn remove(&mut self, order: u64, key: &Key) {
-        if let Ok(place) = self.place(order, key) {
-            self.0.remove(place);
-        }
-    }
-
-    fn first(&self) -> Option<&PackageEntry> {
-        self.0.first().map(|(_, _, package)| package)
-    }
 }
 
 /// All objects of the original's types.
@@ -230,13 +167,13 @@ impl Catalogue {
         let Some(place) = self.places.get(key) else { return };
         let Some(packages) = self.packages.things.get_mut(&place.package_name) else { return };
         packages.remove(place.order, key);
-        if packages.0.is_empty() {
+        if packages.is_empty() {
             self.packages.remove(&place.package_name);
         }
     }
 
-    /// The answer to `GET` of `path`, which is the path of the request as it stands: nothing is decoded. A query is ignored, and so are
-    /// empty segments.
+    /// The answer to `GET` of `path`, which is the path of the request as it stands: nothing is decoded. A query is
+    /// ignored, and so are empty segments.
     pub fn answer(&self, path: &[u8]) -> Answer {
         self.find(path).unwrap_or_else(Answer::Problem)
     }
@@ -334,5 +271,3 @@ fn wanted(package: &PackageEntry, wanted: Wanted) -> Result<Answer, Problem> {
     Ok(Answer::Package(PackageRequest { description, digest, length, wanted }))
 }
 
-#[cfg(test)]
-mod tests;

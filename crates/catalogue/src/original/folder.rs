@@ -84,8 +84,8 @@ pub enum Reason {
     Twice(PathBuf),
 }
 
-/// The objects of a folder, in the order in which the original read them: by type, then by folder. What cannot be taken is reported and
-/// left out.
+/// The objects of a folder, in the order in which the original read them: by type, then by folder. What cannot be
+/// taken is reported and left out.
 #[derive(Debug)]
 pub struct Folder {
     /// What was found in the outer folders.

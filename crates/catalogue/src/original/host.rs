@@ -13,7 +13,8 @@ const MAX_LEN: usize = 255;
 #[error("the header Host is not HOST or HOST:PORT of at most {MAX_LEN} bytes")]
 pub struct HostError;
 
-/// `HOST` or `HOST:PORT` (RFC 9110 section 7.2), as the request has it. It can stand in a URL; in JSON it may have to be escaped.
+/// `HOST` or `HOST:PORT` (RFC 9110 section 7.2), as the request has it. It can stand in a URL; in JSON it may have to
+/// be escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host<'a>(&'a str);
 
@@ -21,8 +22,8 @@ impl<'a> Host<'a> {
     /// Takes the value of the header.
     ///
     /// # Errors
-    /// [`HostError`] if it is longer than 255 bytes, has no host, or has anything in it that a host or port has not (RFC 3986 sections
-    /// 3.2.2 and 3.2.3).
+    /// [`HostError`] if it is longer than 255 bytes, has no host, or has anything in it that a host or port has not
+    /// (RFC 3986 sections 3.2.2 and 3.2.3).
     pub fn new(header: &'a [u8]) -> Result<Self, HostError> {
         if header.len() > MAX_LEN {
             return Err(HostError);

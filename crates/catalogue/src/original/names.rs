@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::model::{ModelError, Name};
 
-/// The name under which an object of the original is published: its own if that can be a segment of a path and has no `%`, and otherwise the
-/// same with each `%`, `/` and control character, or the points of `.` and `..`, percent-encoded (RFC 3986 section 2.1). No two
-/// share one.
+/// The name under which an object of the original is published: its own if that can be a segment of a path and has no
+/// `%`, and otherwise the same with each `%`, `/` and control character, or the points of `.` and `..`,
+/// percent-encoded (RFC 3986 section 2.1). No two share one.
 ///
 /// # Errors
 /// [`ModelError::Name`] if it is empty or too long.
@@ -54,8 +54,8 @@ impl PartialOrd for Sorted {
     }
 }
 
-/// The order of two texts by units of UTF-16. It is that of their bytes in UTF-8, but for characters of four bytes: their surrogates
-/// (D800 to DFFF) stand before what begins with EE or EF (E000 to FFFF).
+/// The order of two texts by units of UTF-16. It is that of their bytes in UTF-8, but for characters of four bytes:
+/// their surrogates (D800 to DFFF) stand before what begins with EE or EF (E000 to FFFF).
 pub(super) fn compare(left: &str, right: &str) -> Ordering {
     let rank = |byte: u8| if matches!(byte, 0xee | 0xef) { byte + 0x10 } else { byte };
     let mut pairs = left.bytes().zip(right.bytes());

@@ -1,5 +1,8 @@
 //! One object as the original showed it.
 
+#[cfg(test)]
+mod tests;
+
 use data_encoding::HEXLOWER;
 use md5::{Digest as _, Md5};
 
@@ -84,7 +87,8 @@ impl Object {
         Ok(Template::json(out.end()?, hole))
     }
 
-    /// The body of one attribute; `None` if it has none or an empty one. `spliced` is whether a path to the package gets its host.
+    /// The body of one attribute; `None` if it has none or an empty one. `spliced` is whether a path to the package
+    /// gets its host.
     pub(super) fn attribute(&self, name: &str, spliced: bool) -> Option<Template> {
         self.attributes.iter().find(|attribute| attribute.name == name)?;
         let value = self.members.get(name)?;
@@ -143,10 +147,8 @@ impl Body {
     }
 }
 
-/// MD5 (RFC 1321) as 32 lower-case hexadecimal digits. It is what the original's clients compare; nothing here relies on it.
+/// MD5 (RFC 1321) as 32 lower-case hexadecimal digits. It is what the original's clients compare; nothing here relies
+/// on it.
 pub(super) fn md5_text(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Md5::digest(bytes))
 }
-
-#[cfg(test)]
-mod tests;

@@ -100,8 +100,8 @@ impl Wanted {
     }
 }
 
-/// A package's answer before its code is there. The same request with the same code gives the same body, whatever the host: so it can be
-/// kept under `description`, `digest` and `wanted`.
+/// A package's answer before its code is there. The same request with the same code gives the same body, whatever the
+/// host: so it can be kept under `description`, `digest` and `wanted`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PackageRequest {
     /// What is known of the package.

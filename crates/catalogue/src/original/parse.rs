@@ -1,9 +1,14 @@
-//! How the original read JSON: leniently, as the library Gson 2.6 does. It read files so, and then each value of an object once more,
-//! because values travelled as strings: so `"1.10"` became a number and `"{a:b}"` an object.
+//! How the original read JSON: leniently, as the library Gson 2.6 does. It read files so, and then each value of an
+//! object once more, because values travelled as strings: so `"1.10"` became a number and `"{a:b}"` an object.
 //!
-//! Beyond JSON it takes: strings in `'…'` and without quotes; names without quotes; `=` and `=>` for `:`, and `;` for `,`; nothing between
-//! commas of a list, for null; `/* */`, `//` and `#` comments; any case of `true`, `false` and `null`; a byte order mark, and then
-//! `)]}'` with a line feed, in front; any character behind a backslash. Only blanks may follow the value: lenience ends with it.
+//! Beyond JSON it takes: strings in `'…'` and without quotes; names without quotes; `=` and `=>` for `:`, and `;` for
+//! `,`; nothing between commas of a list, for null; `/* */`, `//` and `#` comments; any case of `true`, `false` and
+//! `null`; a byte order mark, and then `)]}'` with a line feed, in front; any character behind a backslash. Only
+//! blanks may follow the value: lenience ends with it.
+
+mod number;
+#[cfg(test)]
+mod tests;
 
 use thiserror::Error;
 
@@ -14,8 +19,6 @@ pub const MAX_DEPTH: usize = 256;
 /// How many values may be in one text, so that a small text does not become a large tree.
 pub const MAX_VALUES: usize = 100_000;
 
-/// From this many characters on a number is a text: the original's reader looked no further.
-const TOO_LONG_FOR_A_NUMBER: usize = 1024;
 /// What servers put before JSON so that it cannot be run as a script.
 const GUARD: &str = ")]}'\n";
 
@@ -128,7 +131,7 @@ impl<'a> Parser<'a> {
             b'[' => self.list(depth),
             b'{' => self.object(depth),
             quote @ (b'"' | b'\'') => self.quoted(quote).map(Value::Text),
-            _ => self.bare().map(word_value),
+            _ => self.bare().map(number::word_value),
         }
     }
 
@@ -245,7 +248,8 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A character by its number, with the second half of a pair. Half a pair alone is `?`, as the original's encoder wrote it.
+    /// A character by its number, with the second half of a pair. Half a pair alone is `?`, as the original's encoder
+    /// wrote it.
     fn unicode(&mut self) -> Result<char, Malformed> {
         let unit = self.unit()?;
         if !(0xd800..0xdc00).contains(&unit) {
@@ -281,74 +285,3 @@ fn ends_word(c: char) -> bool {
         '/' | '\\' | ';' | '#' | '=' | '{' | '}' | '[' | ']' | ':' | ',' | ' ' | '\t' | '\u{c}' | '\r' | '\n'
     )
 }
-
-/// What a word without quotes is.
-fn word_value(word: &str) -> Value {
-    if word.eq_ignore_ascii_case("true") {
-        return Value::Flag(true);
-    }
-    if word.eq_ignore_ascii_case("false") {
-        return Value::Flag(false);
-    }
-    if word.eq_ignore_ascii_case("null") {
-        return Value::Null;
-    }
-    number(word).map_or_else(|| Value::Text(word.to_owned()), Value::Number)
-}
-
-/// The number that `word` is by RFC 8259, as it is written out again: what fits into 64 bits by its value, so that `-0` is `0`, and
-/// everything else as it stands.
-fn number(word: &str) -> Option<String> {
-    if word.len() >= TOO_LONG_FOR_A_NUMBER {
-        return None;
-    }
-    let magnitude = word.strip_prefix('-').unwrap_or(word);
-    let (digits, rest) = split_digits(magnitude);
-    let integer = integer(digits, magnitude.len() < word.len())?;
-    if rest.is_empty() {
-        return Some(integer.map_or_else(|| word.to_owned(), |value| value.to_string()));
-    }
-    let rest = match rest.strip_prefix('.') {
-        Some(fraction) => split_some_digits(fraction)?,
-        None => rest,
-    };
-    let rest = match rest.strip_prefix(['e', 'E']) {
-        Some(exponent) => split_some_digits(exponent.strip_prefix(['+', '-']).unwrap_or(exponent))?,
-        None => rest,
-    };
-    rest.is_empty().then(|| word.to_owned())
-}
-
-/// The value of `digits` if it fits into 64 bits. `None` if they begin no number: there are none, or too many zeros in front.
-///
-/// The original counted in 64 bits and wrapped around; where it came to 0 in between, it saw a zero in front.
-fn integer(digits: &str, negative: bool) -> Option<Option<i64>> {
-    let mut bytes = digits.bytes().map(|byte| i64::from(byte - b'0'));
-    let mut value = -bytes.next()?;
-    let mut fits = true;
-    for digit in bytes {
-        if value == 0 {
-            return None;
-        }
-        fits = fits && value.checked_mul(10).and_then(|tenfold| tenfold.checked_sub(digit)).is_some();
-        value = value.wrapping_mul(10).wrapping_sub(digit);
-    }
-    if !fits {
-        return Some(None);
-    }
-    Some(if negative { Some(value) } else { value.checked_neg() })
-}
-
-fn split_digits(text: &str) -> (&str, &str) {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    text.split_at(end)
-}
-
-/// What follows the digits that `text` begins with; `None` if it begins with none.
-fn split_some_digits(text: &str) -> Option<&str> {
-    let (digits, rest) = split_digits(text);
-    (!digits.is_empty()).then_some(rest)
-}
-
-#[cfg(test)]
-mod tests;

@@ -6,7 +6,8 @@ use indexmap::IndexMap;
 
 use super::compact;
 
-/// The members of an object, in the order of their first appearance. A name that comes again replaces the value and keeps the place.
+/// The members of an object, in the order of their first appearance. A name that comes again replaces the value and
+/// keeps the place.
 pub type Members = IndexMap<String, Value>;
 
 /// A value, as the original's parser makes it.
@@ -27,8 +28,8 @@ pub enum Value {
 }
 
 impl Value {
-    /// The string that stands for it between the two halves of the original: a text as it is, everything else as JSON. What is
-    /// answered is this string, read anew.
+    /// The string that stands for it between the two halves of the original: a text as it is, everything else as
+    /// JSON. What is answered is this string, read anew.
     pub fn carried(&self) -> Cow<'_, str> {
         match self {
             Self::Text(text) | Self::Number(text) => Cow::Borrowed(text),

@@ -1,5 +1,5 @@
-//! How the original wrote JSON: with two blanks a level and everything escaped that could mean something in HTML, where it answered;
-//! compact where it hashed and carried values.
+//! How the original wrote JSON: with two blanks a level and everything escaped that could mean something in HTML,
+//! where it answered; compact where it hashed and carried values.
 
 use super::{Members, Value};
 
@@ -54,8 +54,8 @@ fn write_compact_members(members: &Members, out: &mut String) {
     out.push('}');
 }
 
-/// JSON as it is answered: a value a line, members that are null left out. `None` if it would have more than `room` bytes, which a few
-/// nested brackets can bring about.
+/// JSON as it is answered: a value a line, members that are null left out. `None` if it would have more than `room`
+/// bytes, which a few nested brackets can bring about.
 pub fn pretty(value: &Value, room: usize) -> Option<String> {
     let mut out = Pretty::new(room);
     out.value(value, 0).ok()?;

@@ -36,7 +36,8 @@ fn sorted(path: &Path, fits: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBuf>>
     Ok(found)
 }
 
-/// The bytes of a file; `None` if there is none. What is there and no file, such as a pipe, is not opened: it might never end.
+/// The bytes of a file; `None` if there is none. What is there and no file, such as a pipe, is not opened: it might
+/// never end.
 pub(super) fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Reason> {
     let path = folder.join(name);
     if !path.is_file() {

@@ -80,8 +80,8 @@ struct Code {
 }
 
 impl Code {
-    /// The code is what the attribute says, and otherwise what is in the file. Its MD5 is that of the file if there is one: where that is
-    /// not the code, the description has to say it.
+    /// The code is what the attribute says, and otherwise what is in the file. Its MD5 is that of the file if there
+    /// is one: where that is not the code, the description has to say it.
     fn read(folder: &Path, mut about: Members) -> Result<Self, Reason> {
         let inline = about.shift_remove(CODE);
         about.shift_remove(MD5);

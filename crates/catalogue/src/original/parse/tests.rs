@@ -1,5 +1,6 @@
 //! The rules of the reader, one by one. What they become is written as JSON.
 
+use super::number::TOO_LONG_FOR_A_NUMBER;
 use super::*;
 use crate::original::compact;
 
