@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
-use levada_catalogue::model::Published;
+use levada_catalogue::model::{Kind, Published};
 use levada_catalogue::original::{
     Answer, Catalogue, Entry, Folder, Found, Host, MEDIA_TYPE, PROBLEM_MEDIA_TYPE, PackageEntry,
     Prepared, Skipped,
@@ -190,4 +190,27 @@ fn what_the_original_skipped_is_reported() {
     ]) {
         assert!(reason.contains(part), "{name}: {reason}");
     }
+}
+
+/// The object that `default` stood for came from another folder. Its body and hash leave only this descriptor.
+#[test]
+fn the_default_is_answered_as_recorded_once_its_object_is_there() {
+    let descriptor = concat!(
+        r#"{"hypertyType":"COMMUNICATOR","version":"1.0","objectName":"HelloWorldReporter","description":"This is an "#,
+        r#"example hyperty that is written in an external file and contains a source package","language":"Javascript "#,
+        r#"ECMA6","dataObjects":[]}"#
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let object = folder.path().join("hyperty/HelloWorldReporter");
+    std::fs::create_dir_all(&object).unwrap();
+    std::fs::write(object.join("description.json"), descriptor).unwrap();
+    let package = r#"{"sourceCodeClassname": "HelloWorldReporter"}"#;
+    std::fs::write(object.join("sourcePackage.json"), package).unwrap();
+    std::fs::write(object.join("sourceCode.js"), "code").unwrap();
+    let mut loaded = load(folder.path());
+    loaded.catalogue.set_default(Kind::Hyperty, vec!["HelloWorldReporter".to_owned()]);
+
+    let exchanges = exchanges();
+    let recorded = exchanges.iter().find(|one| one.name == "edge_hyperty_default").unwrap();
+    check_same(recorded, &respond(&loaded, &recorded.path, &recorded.request_host));
 }
