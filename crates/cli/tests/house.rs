@@ -14,9 +14,23 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("link", &["core"]),
     ("session", &["core", "channel", "link"]),
     ("discovery", &["core"]),
-    ("services", &["core", "capability", "session"]),
-    ("node", &["core", "capability", "channel", "link", "session", "discovery", "services"]),
-    ("cli", &["core", "capability", "channel", "link", "session", "discovery", "services", "node"]),
+    ("database", &[]),
+    ("catalogue", &["core", "capability", "database"]),
+    ("services", &["core", "capability", "catalogue", "session"]),
+    (
+        "node",
+        &[
+            "core", "capability", "channel", "link", "session", "discovery", "database",
+            "catalogue", "services",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "core", "capability", "channel", "link", "session", "discovery", "database",
+            "catalogue", "services", "node",
+        ],
+    ),
     // Tests only: nothing may import it but as a dev-dependency.
     ("faultfs", &[]),
     // Experiments may import anything; nothing imports them.
