@@ -191,13 +191,15 @@ impl BlobWriter for Writer {
             return Err(StoreError::WrongDigest { expected: *expected, found });
         }
         self.file.sync().map_err(|error| self.failed(error))?;
-        let _placing = self.inner.blobs.placing();
+        let placing = self.inner.blobs.placing();
         self.inner.blobs.place(&self.path, &found)?;
         self.placed = true;
-        // If this fails the file stays: it may be that of an earlier upload. Without a row it is nothing, and
-        // is swept away.
-        self.inner.note_blob(&found, self.length)?;
-        Ok((found, self.length))
+        let noted = self.inner.note_blob(&found, self.length);
+        drop(placing);
+        if noted.is_err() {
+            self.inner.withdraw(&found);
+        }
+        noted.map(|()| (found, self.length))
     }
 }
 
@@ -228,6 +230,15 @@ impl Inner {
             insert.execute((digest, row::from_number(length), stored))?;
             Ok(())
         })
+    }
+
+    /// Removes a file that got no row, unless it has one of an earlier upload. What goes wrong here is for the
+    /// next sweep.
+    fn withdraw(&self, digest: &Digest) {
+        let _alone = self.blobs.alone();
+        if let Ok(false) = self.has_blob(digest) {
+            let _ = self.blobs.remove(&self.blobs.path(digest));
+        }
     }
 }
 

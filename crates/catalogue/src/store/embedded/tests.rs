@@ -156,7 +156,7 @@ fn damage_is_found_and_an_upload_heals_it() {
     upload(&store, b"aaaa");
     upload(&store, b"bbbb");
     store.collect(Duration::from_secs(3600), SystemClock.now()).unwrap();
-    assert_eq!(findings(&store), []);
+    assert!(findings(&store).is_empty());
     assert_eq!(content(&store, &sha256(&[b"aaaa"])).unwrap(), b"aaaa");
 }
 
@@ -171,7 +171,7 @@ fn a_changed_descriptor_and_a_wrong_reference_are_found() {
     let raw = place.raw();
     raw.execute_batch(
         "DROP TRIGGER version_is_immutable; DROP TRIGGER version_revision_grows;
-         UPDATE version SET descriptor = '{\"a\":2}' WHERE object = 1;
+         UPDATE version SET descriptor = x'7b7d' WHERE object = 1;
          UPDATE object SET shown = NULL WHERE id = 2;",
     )
     .unwrap();
@@ -195,9 +195,10 @@ fn the_schema_refuses_to_change_what_was_published() {
     let raw = place.raw();
     raw.execute_batch("PRAGMA foreign_keys = ON").unwrap();
     for sql in [
-        "UPDATE version SET descriptor = '{}'",
-        "UPDATE version SET digest = zeroblob(32)",
-        "UPDATE version SET package = NULL, package_type = NULL, package_description = NULL, revision = 9",
+        "UPDATE version SET descriptor = x'7b7d', revision = 9 WHERE id = 1",
+        "UPDATE version SET digest = zeroblob(32), revision = 9 WHERE id = 1",
+        "UPDATE version SET package = NULL, package_type = NULL, package_description = NULL, revision = 9
+         WHERE id = 1",
         "UPDATE version SET rowid = 17, revision = 9 WHERE id = 1",
         "UPDATE version SET publisher = zeroblob(32), revision = 9 WHERE id = 1",
         "UPDATE version SET published = 0, revision = 9 WHERE id = 1",
@@ -205,9 +206,9 @@ fn the_schema_refuses_to_change_what_was_published() {
         "UPDATE OR REPLACE version SET yanked = 1, revision = 2 WHERE id = 1",
         "DELETE FROM version",
         "INSERT OR REPLACE INTO version (id, object, version, revision, published, digest, signatures,
-             descriptor) VALUES (1, 1, '1.0.0', 9, 0, zeroblob(32), x'', '{}')",
+             descriptor) VALUES (1, 1, '1.0.0', 9, 0, zeroblob(32), x'', x'7b7d')",
         "INSERT OR REPLACE INTO version (object, version, revision, published, digest, signatures,
-             descriptor) VALUES (1, '1.0.0', 9, 0, zeroblob(32), x'', '{}')",
+             descriptor) VALUES (1, '1.0.0', 9, 0, zeroblob(32), x'', x'7b7d')",
         "UPDATE object SET name = 'c' WHERE id = 1",
         "DELETE FROM object",
         "INSERT OR REPLACE INTO object (kind, name) VALUES ('hyperty', 'a')",
