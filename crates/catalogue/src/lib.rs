@@ -1,9 +1,11 @@
 //! The catalogue: what exists, and the code behind it.
 //!
 //! [`model`] says what an object, a version and a package are, with every bound. [`original`] holds the rules of the
-//! catalogue that this one is compatible with: what it made of a folder of objects, and what it answered.
+//! catalogue that this one is compatible with: what it made of a folder of objects, and what it answered. [`store`]
+//! keeps all of it.
 
 #![forbid(unsafe_code)]
 
 pub mod model;
 pub mod original;
+pub mod store;
