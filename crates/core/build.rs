@@ -1,6 +1,6 @@
 //! Compiles the files of `proto/` in pure Rust, so that no protoc is needed.
 
-const FILES: [&str; 2] = ["levada.proto", "capability.proto"];
+const FILES: [&str; 3] = ["levada.proto", "capability.proto", "catalogue.proto"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for file in FILES {

@@ -13,11 +13,21 @@ pub const MAX_MESSAGE: usize = 256 * 1024;
 /// The longest [`Mediation`], in bytes: a question or a reply with the longest parameters of one link.
 pub const MAX_MEDIATION: usize = 128 * 1024;
 
+/// The messages of the service `catalogue`.
+pub mod catalogue {
+    include!(concat!(env!("OUT_DIR"), "/levada.catalogue.v1.rs"));
+
+    /// The longest [`Call`] or [`Answer`], in bytes: the longest descriptor, with all that stands beside it.
+    pub const MAX_MESSAGE: usize = (1024 + 128) * 1024;
+    /// The longest message with a part of a package, in bytes.
+    pub const MAX_PART: usize = 64 * 1024;
+}
+
 /// A message that could not be read.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum WireError {
-    /// Longer than [`MAX_MESSAGE`].
-    #[error("a message of more than {MAX_MESSAGE} bytes")]
+    /// Longer than [`MAX_MESSAGE`], or than the bound of its kind.
+    #[error("a message that is longer than allowed")]
     TooLong,
     /// Not a message of this type, or a part is missing.
     #[error("a malformed message")]
@@ -29,7 +39,15 @@ pub enum WireError {
 /// # Errors
 /// [`WireError`] if it is too long or not a message of type `M`.
 pub fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, WireError> {
-    if bytes.len() > MAX_MESSAGE {
+    decode_within(bytes, MAX_MESSAGE)
+}
+
+/// As [`decode`], for messages with a bound of their own, in bytes.
+///
+/// # Errors
+/// As for [`decode`].
+pub fn decode_within<M: Message + Default>(bytes: &[u8], max: usize) -> Result<M, WireError> {
+    if bytes.len() > max {
         return Err(WireError::TooLong);
     }
     M::decode(bytes).map_err(|_| WireError::Malformed)
@@ -80,6 +98,13 @@ fn one_line(mut text: String) -> String {
     text
 }
 
+impl catalogue::Failed {
+    /// Why a call failed; `text` is cut to 512 bytes and to one line.
+    pub fn new(cause: catalogue::Cause, text: impl Into<String>) -> Self {
+        Self { cause: cause.into(), text: one_line(text.into()) }
+    }
+}
+
 impl From<mediation::Part> for Mediation {
     fn from(part: mediation::Part) -> Self {
         Self { part: Some(part) }
@@ -116,6 +141,8 @@ mod tests {
             let _ = decode::<Mediation>(bytes);
             let _ = decode::<Question>(bytes);
             let _ = decode::<Reply>(bytes);
+            let _ = decode_within::<catalogue::Call>(bytes, catalogue::MAX_MESSAGE);
+            let _ = decode_within::<catalogue::Answer>(bytes, catalogue::MAX_MESSAGE);
         });
     }
 

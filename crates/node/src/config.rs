@@ -109,6 +109,23 @@ impl Default for Limits {
     }
 }
 
+/// Whether and where the node keeps a catalogue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Catalogue {
+    /// `None`: if there is one already, or a service needs it.
+    pub wanted: Option<bool>,
+    /// Its folder; `None` for the one in the home's state.
+    pub folder: Option<PathBuf>,
+    /// Whether the node's own services are published in it.
+    pub services: bool,
+}
+
+impl Default for Catalogue {
+    fn default() -> Self {
+        Self { wanted: None, folder: None, services: true }
+    }
+}
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogFormat {
@@ -140,6 +157,10 @@ pub struct Config {
     pub session_expires: Duration,
     /// The services, in the order of the file.
     pub services: Vec<ServiceSource>,
+    /// The catalogue of this node.
+    pub catalogue: Catalogue,
+    /// The catalogues of others that `levada ls` reads, as NODE/SERVICE.
+    pub catalogues: Vec<String>,
     /// What is logged, in the form of `RUST_LOG`.
     pub log: String,
     /// How log lines look.
@@ -158,6 +179,8 @@ impl Default for Config {
             limits: Limits::default(),
             session_expires: Duration::from_secs(3600),
             services: Vec::new(),
+            catalogue: Catalogue::default(),
+            catalogues: Vec::new(),
             log: "info".into(),
             log_format: LogFormat::default(),
         }
@@ -212,6 +235,8 @@ impl Config {
             "service" => {
                 self.services = value.each(|value| ServiceSource::read(&value.section()?))?
             }
+            "catalogue" => self.catalogue = catalogue(value)?,
+            "catalogues" => self.catalogues = value.each(place)?,
             "log" => {
                 self.log = value.text("a filter such as \"info\" or \"levada_node=debug\"")?.into()
             }
@@ -222,7 +247,7 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 13] = [
     "name",
     "listen",
     "http",
@@ -232,6 +257,8 @@ const KEYS: [&str; 11] = [
     "limits",
     "session_expires",
     "service",
+    "catalogue",
+    "catalogues",
     "log",
     "log_format",
 ];
@@ -298,6 +325,39 @@ fn services(value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
         return Err(value.wrong("it is empty; leave it out to allow every service"));
     }
     Ok(names)
+}
+
+fn catalogue(value: &Value<'_>) -> Result<Catalogue, ConfigError> {
+    if let Some(wanted) = value.as_bool() {
+        return Ok(Catalogue { wanted: Some(wanted), ..Catalogue::default() });
+    }
+    let section = value.section_or("true, false, or a table such as { folder = \"/srv/catalogue\" }")?;
+    section.only(&["folder", "services"])?;
+    let mut catalogue = Catalogue { wanted: Some(true), ..Catalogue::default() };
+    for value in section.values() {
+        match value.name() {
+            "folder" => catalogue.folder = Some(folder(&value)?),
+            _ => {
+                catalogue.services = value.as_bool().ok_or_else(|| value.not("true or false"))?;
+            }
+        }
+    }
+    Ok(catalogue)
+}
+
+fn folder(value: &Value<'_>) -> Result<PathBuf, ConfigError> {
+    const ALLOWED: &str = "the absolute path of a folder";
+    let path = PathBuf::from(value.text(ALLOWED)?);
+    if path.is_absolute() { Ok(path) } else { Err(value.not(ALLOWED)) }
+}
+
+fn place(value: &Value<'_>) -> Result<String, ConfigError> {
+    const ALLOWED: &str = "NODE/SERVICE, such as \"hub/catalogue\"";
+    let text = value.text(ALLOWED)?;
+    match text.rsplit_once('/') {
+        Some((node, service)) if !node.is_empty() && !service.is_empty() => Ok(text.to_owned()),
+        _ => Err(value.not(ALLOWED)),
+    }
 }
 
 fn limits(section: &Section<'_>) -> Result<Limits, ConfigError> {

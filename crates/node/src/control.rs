@@ -8,6 +8,7 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::home::Home;
 
@@ -68,6 +69,9 @@ pub enum Request {
     Integrity,
     /// Take the clock's time although it jumped.
     AcceptClock,
+    /// Speak with the node's catalogue as its owner: behind the answer, the socket carries the messages of the
+    /// service `catalogue`, each with its length in front.
+    Catalogue,
 }
 
 /// Why the node of this home did not answer.
@@ -117,6 +121,23 @@ enum Reply {
 /// # Errors
 /// [`ControlError::NotRunning`] if there is none; otherwise what it or the socket said.
 pub async fn call(home: &Home, request: &Request) -> Result<Value, ControlError> {
+    Ok(ask(home, request).await?.0)
+}
+
+/// Begins a conversation with the catalogue of the node of `home`.
+///
+/// # Errors
+/// As for [`call`]; the node may keep no catalogue.
+pub async fn converse(home: &Home) -> Result<(OwnedReadHalf, OwnedWriteHalf), ControlError> {
+    let (_, read, write) = ask(home, &Request::Catalogue).await?;
+    Ok((read, write))
+}
+
+/// The answer, and the socket behind it: the node says nothing more before it is spoken to.
+async fn ask(
+    home: &Home,
+    request: &Request,
+) -> Result<(Value, OwnedReadHalf, OwnedWriteHalf), ControlError> {
     let path = home.node_socket();
     let stream = UnixStream::connect(&path).await.map_err(|_| ControlError::NotRunning)?;
     let failed = |text: String| ControlError::Socket { path: path.clone(), text };
@@ -128,7 +149,7 @@ pub async fn call(home: &Home, request: &Request) -> Result<Value, ControlError>
     let mut reader = BufReader::new(read.take(MAX_LINE));
     reader.read_line(&mut answer).await.map_err(|error| failed(error.to_string()))?;
     match serde_json::from_str(&answer).map_err(|error| failed(error.to_string()))? {
-        Reply::Ok(value) => Ok(value),
+        Reply::Ok(value) => Ok((value, reader.into_inner().into_inner(), write)),
         Reply::Error { exit_code, text } => Err(ControlError::Refused { exit_code, text }),
     }
 }

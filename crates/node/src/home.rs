@@ -164,6 +164,12 @@ impl Home {
         self.state.join("known.db")
     }
 
+    /// The folder of the catalogue, unless the configuration names another: only the holder of the [`Lock`]
+    /// opens what is in it.
+    pub fn catalogue_folder(&self) -> PathBuf {
+        self.state.join("catalogue")
+    }
+
     /// Where a node of this home listens for its commands. At most 107 bytes long.
     pub fn control_socket(&self) -> PathBuf {
         self.runtime.join(SOCKET)

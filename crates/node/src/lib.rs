@@ -2,6 +2,7 @@
 
 pub mod adopt;
 mod attempts;
+pub mod catalogue;
 pub mod client;
 pub mod config;
 mod connections;

@@ -9,6 +9,9 @@ use serde::Deserialize;
 use crate::config::{Config, ConfigError, ServiceSource};
 use crate::running::{Offered, Overrides};
 
+/// The type, and the name where nobody has given one, of the service that offers the catalogue.
+const CATALOGUE: &str = "catalogue";
+
 /// `up --demo`: commands that show something and change nothing.
 const DEMO: &str = r#"
 name = "exec"
@@ -40,11 +43,20 @@ pub(crate) fn services(
     for file in &overrides.services {
         files.push(ServiceSource::load(file)?);
     }
-    for source in config.services.iter().chain(&files) {
+    let sources = config.services.iter().chain(&files);
+    for source in sources.filter(|one| !overrides.only_catalogue || is_catalogue(one)) {
         if offered.contains_key(&source.name) {
             return Err(source.wrong("name", format!("`{}` is offered twice", source.name)));
         }
         offered.insert(source.name.clone(), from_source(source, context)?);
+    }
+    let wanted = overrides.only_catalogue || config.catalogue.wanted == Some(true);
+    let defined = config.services.iter().chain(&files).any(is_catalogue);
+    if wanted && !defined {
+        add_missing(&mut offered, Definition::plain(CATALOGUE, CATALOGUE), context);
+    }
+    if overrides.only_catalogue {
+        return Ok(offered);
     }
     if config.services.is_empty() {
         for kind in ["clock", "echo"] {
@@ -57,6 +69,11 @@ pub(crate) fn services(
         add_missing(&mut offered, definition, context);
     }
     Ok(offered)
+}
+
+/// Whether a service needs the node's catalogue.
+pub(crate) fn is_catalogue(source: &ServiceSource) -> bool {
+    source.table.get("type").and_then(toml::Value::as_str) == Some(CATALOGUE)
 }
 
 fn from_source(source: &ServiceSource, context: &Context) -> Result<Offered, ConfigError> {

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use levada_channel::ServerConfig;
 use levada_core::{Clock, Identity, SecretKey};
+use levada_services::catalogue::Keeper;
 use levada_services::{Description, Service};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -51,6 +52,8 @@ pub struct Overrides {
     pub demo: bool,
     /// Do not announce the node, whatever the configuration says.
     pub no_announce: bool,
+    /// Keep a catalogue, and offer nothing but services of this type.
+    pub only_catalogue: bool,
 }
 
 /// What a node says of itself once it is ready.
@@ -106,6 +109,7 @@ pub struct Node {
     pub(crate) services: BTreeMap<String, Offered>,
     pub(crate) store: Arc<Store>,
     pub(crate) known: Known,
+    pub(crate) catalogue: Option<Arc<Keeper>>,
     pub(crate) policy: Policy,
     pub(crate) tls: ServerConfig,
     pub(crate) limits: Limits,

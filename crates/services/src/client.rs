@@ -9,6 +9,8 @@ use levada_core::Identity;
 use levada_session::Stream;
 use thiserror::Error;
 
+use crate::catalogue::Keeper;
+
 /// A call to another node, as a boxed future. Every wait in it is bounded.
 pub type Calling<'a, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 'a>>;
 
@@ -40,12 +42,14 @@ pub struct Context {
     pub node: Identity,
     /// How it calls other nodes.
     pub client: Arc<dyn Client>,
+    /// The node's catalogue, if it keeps one.
+    pub catalogue: Option<Arc<Keeper>>,
 }
 
 impl Context {
     /// For services that call nobody: definitions that are only looked at, and tests.
     pub fn without_client(node: Identity) -> Self {
-        Self { node, client: Arc::new(NoClient) }
+        Self { node, client: Arc::new(NoClient), catalogue: None }
     }
 }
 

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod capability;
+pub mod catalogue;
 mod client;
 mod clock;
 mod definition;

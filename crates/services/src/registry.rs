@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::capability::{self, Mediator};
+use crate::catalogue::{self, Catalogue};
 use crate::clock::Clock;
 use crate::display::{self, Display};
 use crate::echo::Echo;
@@ -17,7 +18,7 @@ use crate::{Context, Definition, DefinitionError, Service};
 
 /// Every type of service, in order of the alphabet.
 pub const TYPES: &[&str] =
-    &["capability", "clock", "display", "echo", "exec", "forward", "input", "invoke"];
+    &["capability", "catalogue", "clock", "display", "echo", "exec", "forward", "input", "invoke"];
 
 /// The service that `definition` defines, for the node of `context`. Programs are looked up now, once.
 ///
@@ -30,6 +31,7 @@ pub fn build(
     let name = &definition.name;
     let service: Arc<dyn Service> = match definition.kind.as_str() {
         "capability" => Arc::new(Mediator::new(context, &options(definition)?)),
+        "catalogue" => Arc::new(Catalogue::new(definition, context, options(definition)?)?),
         "clock" => {
             none(definition)?;
             Arc::new(Clock::new())
@@ -56,6 +58,7 @@ pub(crate) fn check_text(
 ) -> Result<Result<(), toml::de::Error>, DefinitionError> {
     match definition.kind.as_str() {
         "capability" => Ok(toml::from_str::<capability::Options>(text).map(drop)),
+        "catalogue" => Ok(toml::from_str::<catalogue::Options>(text).map(drop)),
         "clock" | "echo" => Ok(toml::from_str::<NoOptions>(text).map(drop)),
         "display" => Ok(toml::from_str::<display::Options>(text).map(drop)),
         "exec" => Ok(toml::from_str::<exec::Options>(text).map(drop)),
@@ -120,6 +123,8 @@ mod tests {
                 "forward" => Definition::from_toml(FORWARD).unwrap(),
                 // A screen, and a machine that has what it takes, are for the tests with real screens.
                 "display" | "input" => continue,
+                // A store.
+                "catalogue" => continue,
                 kind => Definition::plain("run", kind),
             };
             let service = build(&definition).unwrap();

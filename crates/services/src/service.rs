@@ -141,6 +141,12 @@ pub enum Refused {
         /// The service's name there.
         service: String,
     },
+    /// Not a rule of the service `catalogue`.
+    #[error("{0:?} is no rule: expected `read`, `write` or `yank`, a space, and KIND/NAME, or `admin */*`")]
+    Rule(String),
+    /// A rule that gives more than the configuration does.
+    #[error("the right {0:?} is more than this service gives")]
+    Beyond(String),
     /// Terminals are not allowed.
     #[error("this service gives no terminal")]
     Pty,

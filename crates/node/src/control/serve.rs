@@ -8,8 +8,10 @@ use std::time::Duration;
 use levada_capability::{Invitation, SessionId};
 use levada_core::wire::Reason;
 use levada_core::{Identity, SystemRandom};
+use levada_services::catalogue::{Keeper, Visitor, of_bytes};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
@@ -70,6 +72,14 @@ async fn converse(node: Arc<Node>, stream: UnixStream) {
         _ => return,
     }
     let (reply, ending) = match serde_json::from_str::<Request>(&line) {
+        Ok(Request::Catalogue) => match node.catalogue.clone() {
+            Some(keeper) => {
+                // Nothing follows the request before its answer is there.
+                let read = reader.into_inner().into_inner();
+                return catalogue(&node, &keeper, read, write).await;
+            }
+            None => (Err(no_catalogue()), None),
+        },
         Ok(request) => act(&node, request).await,
         Err(error) => (Err(refused(2, &error)), None),
     };
@@ -77,15 +87,44 @@ async fn converse(node: Arc<Node>, stream: UnixStream) {
         Ok(value) => Reply::Ok(value),
         Err(reply) => reply,
     };
-    if let Ok(mut bytes) = serde_json::to_vec(&reply) {
-        bytes.push(b'\n');
-        let _ = write.write_all(&bytes).await;
-        let _ = write.shutdown().await;
-    }
+    let _ = send(&mut write, &reply).await;
+    let _ = write.shutdown().await;
     // The answer leaves before the node does.
     if let Some(ending) = ending {
         node.end(ending);
     }
+}
+
+async fn send(write: &mut OwnedWriteHalf, reply: &Reply) -> std::io::Result<()> {
+    let mut bytes = serde_json::to_vec(reply)?;
+    bytes.push(b'\n');
+    write.write_all(&bytes).await
+}
+
+/// Serves the catalogue to its owner, until he has done or the node ends.
+async fn catalogue(
+    node: &Node,
+    keeper: &Keeper,
+    read: OwnedReadHalf,
+    mut write: OwnedWriteHalf,
+) {
+    if send(&mut write, &Reply::Ok(json!({}))).await.is_err() {
+        return;
+    }
+    let visitor = Visitor::owner();
+    tokio::select! {
+        served = levada_services::catalogue::serve(keeper, &visitor, of_bytes(read, write)) => {
+            if let Err(error) = served {
+                tracing::warn!(%error, "a conversation with the catalogue's owner was cut off");
+            }
+        }
+        () = node.stopping() => {}
+    }
+}
+
+fn no_catalogue() -> Reply {
+    let text = "the running node keeps no catalogue: put `catalogue = true` into config.toml and start it again";
+    Reply::Error { exit_code: 120, text: text.into() }
 }
 
 type Acted = (Result<Value, Reply>, Option<Ending>);
@@ -100,6 +139,8 @@ async fn act(node: &Arc<Node>, request: Request) -> Acted {
     let result = match request {
         Request::Status => status(node).await,
         Request::Stop => Ok(json!({ "process": std::process::id() })),
+        // Answered before.
+        Request::Catalogue => Err(no_catalogue()),
         Request::Restore { .. } => Ok(json!({})),
         Request::Sessions { limit } => sessions(node, limit).await,
         Request::Log { limit } => log(node, limit).await,
@@ -141,6 +182,7 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "open_sessions": open_sessions,
         "running_sessions": node.live.count(),
         "connections": node.connections.count(),
+        "catalogue": node.catalogue.is_some(),
         "time": now.time.0,
         "clock_jumped": now.jumped,
     }))

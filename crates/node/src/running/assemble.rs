@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::attempts::Attempts;
+use crate::catalogue;
 use crate::client::{Calls, Client};
 use crate::config::Config;
 use crate::home::Home;
@@ -33,6 +34,8 @@ pub(super) struct Assembled {
     pub(super) announcement: Announcement,
     /// Whether neighbours are to learn of the node.
     pub(super) announced: bool,
+    /// Whether its services are to be published in its catalogue.
+    pub(super) catalogued: bool,
 }
 
 pub(super) fn assemble(
@@ -46,13 +49,15 @@ pub(super) fn assemble(
     let store = Store::open(&home.node_db()).map_err(UpError::of)?;
     let known = Known::open(&home.known_db()).map_err(UpError::of)?;
     let calls = Calls::new(Client::new(home).map_err(UpError::of)?);
-    let context = Context { node: key.identity(), client: Arc::new(calls) };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let catalogue = catalogue::open(home, config, overrides, clock.clone())?;
+    let client = Arc::new(calls);
+    let context = Context { node: key.identity(), client, catalogue: catalogue.clone() };
     let services = offer::services(config, overrides, &context).map_err(UpError::of)?;
     let listeners = listen::bind(config, overrides, again, &mut notes)?;
     let http = listen::bind_http(config, overrides, &mut notes)?;
     let listening = listeners.iter().flat_map(TcpListener::local_addr).collect::<Vec<_>>();
     let name = overrides.name.clone().or_else(|| config.name.clone()).unwrap_or_else(host_name);
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     store.now_at_least(clock.now()).map_err(UpError::of)?;
     let tls = ServerConfig::new(&key).map_err(UpError::of)?;
     let node = Node {
@@ -62,6 +67,7 @@ pub(super) fn assemble(
         services,
         store: Arc::new(store),
         known,
+        catalogue,
         policy: Policy::new(config, overrides),
         limits: config.limits,
         session_expires: config.session_expires,
@@ -90,6 +96,7 @@ pub(super) fn assemble(
         overrides: overrides.clone(),
         announcement,
         announced: config.announce && !overrides.no_announce,
+        catalogued: config.catalogue.services,
     })
 }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
 use crate::config::Config;
-use crate::{control, http, server};
+use crate::{catalogue, control, http, server};
 
 use super::assemble::Assembled;
 use super::{Announcement, Ending, Node, Overrides, UpError, announcer};
@@ -29,8 +29,9 @@ pub(super) async fn serve(
     assembled: Assembled,
     announce: impl Fn(&Announcement),
 ) -> Result<Ending, UpError> {
-    let Assembled { node, listeners, http: http_listener, overrides, mut announcement, announced } =
+    let Assembled { node, listeners, http: http_listener, overrides, mut announcement, .. } =
         assembled;
+    let Assembled { announced, catalogued, .. } = assembled;
     let mut signals = Signals::new()?;
     let control = control::bind(&node.home)?;
     let mut tasks = JoinSet::new();
@@ -42,6 +43,9 @@ pub(super) async fn serve(
     }
     tasks.spawn(control::serve(node.clone(), control));
     tasks.spawn(sweep(node.clone()));
+    if catalogued {
+        catalogue::publish_services(&node).await;
+    }
     let announcer = if announced { announcer::start(&node, &mut announcement.notes) } else { None };
     announce(&announcement);
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
@@ -100,7 +104,8 @@ async fn wind_down(node: &Node) {
 /// Waits until nobody else holds the node, so that its database is closed before it is opened again:
 /// files must not be replaced under an open one.
 async fn released(node: &Arc<Node>) -> Result<(), UpError> {
-    let alone = || Arc::strong_count(node) == 1 && Arc::strong_count(&node.store) == 1;
+    let closed = || node.catalogue.as_ref().is_none_or(|keeper| keeper.is_idle());
+    let alone = || Arc::strong_count(node) == 1 && Arc::strong_count(&node.store) == 1 && closed();
     let stopping = node.ending() == Ending::Stop;
     until(if stopping { FAREWELL } else { RELEASE }, alone).await;
     if stopping || alone() {

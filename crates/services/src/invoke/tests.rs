@@ -68,7 +68,7 @@ impl Scene {
         let text = format!("name = 'invoke'\ntype = 'invoke'\nstart = [{start}]\n");
         let options = Definition::from_toml(&text).unwrap().options.try_into().unwrap();
         let client = Arc::new(Calls(Mutex::new(elsewhere)));
-        Invoke::new(&Context { node: self.invoker.identity(), client }, options)
+        Invoke::new(&Context { node: self.invoker.identity(), client, catalogue: None }, options)
     }
 
     /// A session that runs, and the client's end of it.

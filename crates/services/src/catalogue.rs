@@ -1,0 +1,173 @@
+//! `catalogue`: what exists, and the code behind it, for those who have a right to it.
+//!
+//! The same conversation goes over a session's stream, over the control socket of a node, and within a process that
+//! has the store to itself: [`serve`] is one end of it, [`Caller`] the other.
+
+mod caller;
+mod keeper;
+mod look;
+mod message;
+mod pipe;
+mod rules;
+mod talk;
+mod tend;
+#[cfg(test)]
+mod tests;
+mod upload;
+
+use std::sync::Arc;
+
+use levada_core::Params;
+use levada_session::{Class, Stream};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, IgnoredAny};
+
+use crate::service::Running;
+use crate::{Context, Definition, DefinitionError, Invocation, Refused, Service, ServiceError};
+
+pub use caller::{Caller, CallerError, Changed, Item, Source};
+pub use keeper::{Keeper, KeeperError};
+pub use pipe::{PipeError, Receiver, Sender, of_bytes, of_stream};
+pub use rules::{MAX_RULES, Right, Rights, Rule, RuleError};
+pub use talk::{TalkError, Visitor, serve};
+
+/// The longest package that a session may publish, in bytes, if nothing else is configured.
+const MAX_PACKAGE: u64 = 256 * 1024 * 1024;
+
+/// The options of a definition of type `catalogue`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Options {
+    #[serde(default = "open")]
+    open: bool,
+    #[serde(default, deserialize_with = "rules")]
+    rules: Vec<Rule>,
+    #[serde(default = "max_package")]
+    max_package: u64,
+
+    // The keys of every definition, see `registry::NoOptions`.
+    #[serde(default, rename = "name")]
+    _name: IgnoredAny,
+    #[serde(default, rename = "type")]
+    _kind: IgnoredAny,
+    #[serde(default, rename = "category")]
+    _category: IgnoredAny,
+    #[serde(default, rename = "location")]
+    _location: IgnoredAny,
+    #[serde(default, rename = "framing")]
+    _framing: IgnoredAny,
+}
+
+/// The service of type `catalogue`.
+pub(crate) struct Catalogue {
+    keeper: Arc<Keeper>,
+    node: levada_core::Identity,
+    /// What a session may do at most.
+    bound: Rights,
+    max_package: u64,
+}
+
+impl Catalogue {
+    /// The service over the store of `context`.
+    pub(crate) fn new(
+        definition: &Definition,
+        context: &Context,
+        options: Options,
+    ) -> Result<Self, DefinitionError> {
+        let keeper = context.catalogue.clone().ok_or_else(|| DefinitionError::Machine {
+            name: definition.name.clone(),
+            text: "this node keeps no catalogue: do not say `catalogue = false`".into(),
+        })?;
+        let mut bound = options.rules;
+        if options.open {
+            bound.push(Rule::all(Right::Read));
+        }
+        let (bound, max_package) = (Rights::new(bound), options.max_package);
+        Ok(Self { keeper, node: context.node, bound, max_package })
+    }
+
+    /// The rules of a session: those of its parameters, none of which goes beyond the configuration.
+    fn rules(&self, params: &Params) -> Result<Option<Rights>, Refused> {
+        let mut found = None;
+        for (key, _) in params.iter() {
+            match key {
+                Params::FRAMING => {}
+                Params::ARGS => found = params.args()?,
+                _ => return Err(Refused::Unknown(key.to_owned())),
+            }
+        }
+        let Some(texts) = found else { return Ok(None) };
+        if texts.len() > MAX_RULES {
+            return Err(Refused::Malformed(Params::ARGS.to_owned()));
+        }
+        let read = |text: &String| text.parse::<Rule>().map_err(|_| Refused::Rule(text.clone()));
+        let rules = texts.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        match rules.iter().find(|rule| !self.bound.covers(rule)) {
+            Some(rule) => Err(Refused::Beyond(rule.to_string())),
+            None => Ok(Some(Rights::new(rules))),
+        }
+    }
+
+    async fn converse(&self, invocation: Invocation, stream: Stream) -> Result<(), ServiceError> {
+        let Invocation { holder, params, streams, .. } = invocation;
+        // There are no further streams: what a client opens is refused.
+        drop(streams);
+        // Checked again: the configuration may have changed since the request.
+        let rights = match self.rules(&params)? {
+            Some(rights) => rights,
+            // Whoever has the node's key could change the configuration.
+            None if holder == self.node => Rights::all(),
+            None => self.bound.clone(),
+        };
+        let max_package = self.max_package;
+        let visitor = Visitor { identity: Some(holder), rights, max_package };
+        serve(&self.keeper, &visitor, of_stream(stream)).await.map_err(|error| match error {
+            TalkError::Pipe(PipeError::Stream(error)) => error.into(),
+            TalkError::Pipe(PipeError::Stalled) => ServiceError::Gone,
+            TalkError::Pipe(error) => ServiceError::Failed(error.to_string()),
+            TalkError::Store(text) => ServiceError::Failed(text),
+        })
+    }
+}
+
+impl Service for Catalogue {
+    fn category(&self) -> &'static str {
+        "information"
+    }
+
+    fn version(&self) -> &'static str {
+        "1.0.0"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, &'static str)] {
+        &[(Params::ARGS, "rules: `read`, `write` or `yank`, and KIND/NAME; `*` ends a name")]
+    }
+
+    fn class(&self, _: &Params) -> Class {
+        Class::Bulk
+    }
+
+    fn check(&self, params: &Params, _: bool) -> Result<(), Refused> {
+        self.rules(params).map(drop)
+    }
+
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
+        Box::pin(self.converse(invocation, stream))
+    }
+}
+
+fn open() -> bool {
+    true
+}
+
+fn max_package() -> u64 {
+    MAX_PACKAGE
+}
+
+fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    if texts.len() > MAX_RULES {
+        return Err(D::Error::custom(format_args!("there are at most {MAX_RULES} rules")));
+    }
+    texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
+}

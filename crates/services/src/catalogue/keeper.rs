@@ -1,0 +1,112 @@
+//! The store of a running process, shared by all who use it there.
+
+use std::sync::Arc;
+
+use levada_catalogue::model::{Draft, Key, Version};
+use levada_catalogue::store::{Outcome, Store, StoreError};
+use levada_core::{Clock, Identity, UnixTime};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+
+use super::upload::Uploads;
+
+/// A store, and what is going on around it: who waits for changes, and which uploads were cut off.
+pub struct Keeper {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    revision: watch::Sender<u64>,
+    pub(super) uploads: Uploads,
+}
+
+/// Why something could not be done with the store.
+#[derive(Debug, Error)]
+pub enum KeeperError {
+    /// The store says so.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The process is ending.
+    #[error("the catalogue is being closed")]
+    Closing,
+}
+
+impl Keeper {
+    /// Keeps `store`; all changes go through this value from now on.
+    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, clock, revision: watch::Sender::new(0), uploads: Uploads::default() }
+    }
+
+    /// The store itself, for reading.
+    pub fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    /// Whether nobody uses the store at this moment but this value.
+    pub fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.store) == 1
+    }
+
+    /// Says when something was changed: the number of the last change that was made here, 0 before the first.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// The time.
+    pub fn now(&self) -> UnixTime {
+        self.clock.now()
+    }
+
+    /// Runs `work` on the store, on a thread that may wait for the disk.
+    ///
+    /// # Errors
+    /// [`KeeperError::Store`] is what `work` returned.
+    pub async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, KeeperError> {
+        let store = self.store.clone();
+        let done = spawn_blocking(move || work(&*store)).await;
+        // Nothing in a store panics; so it was the runtime that gave the work up.
+        Ok(done.map_err(|_| KeeperError::Closing)??)
+    }
+
+    /// Publishes, and tells those who watch.
+    ///
+    /// # Errors
+    /// As for [`Store::publish`].
+    pub async fn publish(
+        &self,
+        draft: Draft,
+        by: Option<Identity>,
+    ) -> Result<Outcome, KeeperError> {
+        let now = self.now();
+        let outcome = self.with(move |store| store.publish(&draft, by, now)).await?;
+        self.tell(outcome);
+        Ok(outcome)
+    }
+
+    /// Takes a version back or gives it back, and tells those who watch.
+    ///
+    /// # Errors
+    /// As for [`Store::yank`].
+    pub async fn yank(
+        &self,
+        key: Key,
+        version: Version,
+        yanked: bool,
+        by: Option<Identity>,
+    ) -> Result<Outcome, KeeperError> {
+        let now = self.now();
+        let yank = move |store: &dyn Store| store.yank(&key, &version, yanked, by, now);
+        let outcome = self.with(yank).await?;
+        self.tell(outcome);
+        Ok(outcome)
+    }
+
+    fn tell(&self, outcome: Outcome) {
+        if let Outcome::Created(revision) = outcome {
+            // Two changes may come here in another order than they were made.
+            self.revision.send_modify(|last| *last = revision.max(*last));
+        }
+    }
+}

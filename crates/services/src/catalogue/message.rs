@@ -1,0 +1,295 @@
+//! Between the messages on the wire and the catalogue's own types. Whatever came from outside is checked here.
+
+use levada_catalogue::model::{
+    Draft, DescriptorSignature, Key, Kind, MAX_SIGNATURES, Package, Published, Version, VersionReq,
+};
+use levada_catalogue::store::{Action, AuditEntry, Change, StoreError};
+use levada_core::wire::catalogue::{self as wire, Cause, Failed};
+use levada_core::{Digest, Identity, UnixTime, sha256};
+
+/// An identity and its signature, in bytes.
+const SIGNATURE: usize = 32 + 64;
+
+/// Which versions of an object are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Newest,
+    Exact(Version),
+    Range(VersionReq),
+}
+
+impl Wanted {
+    /// Reads a version, a range, or nothing.
+    pub(super) fn read(text: &str) -> Result<Self, Failed> {
+        if text.is_empty() || text == "latest" {
+            return Ok(Self::Newest);
+        }
+        if text.len() > levada_catalogue::model::version::MAX_LEN {
+            return Err(invalid("the version is too long"));
+        }
+        if let Ok(version) = Version::parse(text) {
+            return Ok(Self::Exact(version));
+        }
+        let range = VersionReq::parse(text).map(Self::Range);
+        range.map_err(|error| invalid(&format!("neither a version nor a range of versions: {error}")))
+    }
+}
+
+/// What a [`wire::Publish`] wants published. Bounds are checked by [`Draft::check`].
+pub(super) fn draft(call: wire::Publish) -> Result<Draft, Failed> {
+    Ok(Draft {
+        key: key(&call.key)?,
+        version: version(&call.version)?,
+        descriptor: call.descriptor,
+        package: call.package.map(package).transpose()?,
+        signatures: signatures(&call.signatures)?,
+    })
+}
+
+/// The message that publishes `draft`.
+pub(super) fn publish(draft: &Draft) -> wire::Publish {
+    wire::Publish {
+        key: draft.key.to_string(),
+        version: draft.version.to_string(),
+        descriptor: draft.descriptor.clone(),
+        package: draft.package.as_ref().map(write_package),
+        signatures: write_signatures(&draft.signatures),
+    }
+}
+
+/// A version as it is answered, with or without its descriptor.
+pub(super) fn entry(published: Published, full: bool) -> wire::Entry {
+    wire::Entry {
+        key: published.key.to_string(),
+        version: published.version.to_string(),
+        descriptor: if full { published.descriptor } else { Vec::new() },
+        digest: published.digest.to_vec(),
+        package: published.package.as_ref().map(write_package),
+        signatures: write_signatures(&published.signatures),
+        publisher: published.publisher.map(|by| by.as_bytes().to_vec()).unwrap_or_default(),
+        published: published.published.0,
+        yanked: published.yanked,
+        revision: published.revision,
+    }
+}
+
+/// Reads an entry; a descriptor that is there must be the one of its digest.
+pub(super) fn published(entry: wire::Entry) -> Result<Published, Failed> {
+    let wrong = || invalid("the descriptor is not the one of its digest");
+    let digest = digest(&entry.digest)?;
+    if !entry.descriptor.is_empty() && sha256(&[&entry.descriptor]) != digest {
+        return Err(wrong());
+    }
+    Ok(Published {
+        key: key(&entry.key)?,
+        version: version(&entry.version)?,
+        descriptor: entry.descriptor,
+        digest,
+        package: entry.package.map(package).transpose()?,
+        signatures: signatures(&entry.signatures)?,
+        publisher: identity(&entry.publisher)?,
+        published: UnixTime(entry.published),
+        yanked: entry.yanked,
+        revision: entry.revision,
+    })
+}
+
+pub(super) fn changed(change: &Change) -> wire::Changed {
+    wire::Changed {
+        revision: change.revision,
+        key: change.key.to_string(),
+        version: change.version.to_string(),
+        event: change.event.as_str().to_owned(),
+    }
+}
+
+pub(super) fn logged(entry: AuditEntry) -> wire::Logged {
+    wire::Logged {
+        number: entry.id,
+        time: entry.time.0,
+        identity: entry.identity.map(|who| who.as_bytes().to_vec()).unwrap_or_default(),
+        action: Action::as_str(entry.action).to_owned(),
+        key: entry.key.map(|key| key.to_string()).unwrap_or_default(),
+        version: entry.version.map(|version| version.to_string()).unwrap_or_default(),
+        outcome: entry.outcome,
+        text: entry.text,
+    }
+}
+
+/// `KIND/NAME`.
+pub(super) fn key(text: &str) -> Result<Key, Failed> {
+    text.parse::<Key>().map_err(|error| invalid(&error.to_string()))
+}
+
+/// A kind; every one if there is no text.
+pub(super) fn kind(text: &str) -> Result<Option<Kind>, Failed> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse::<Kind>().map(Some).map_err(|error| invalid(&error.to_string()))
+}
+
+pub(super) fn version(text: &str) -> Result<Version, Failed> {
+    if text.len() > levada_catalogue::model::version::MAX_LEN {
+        return Err(invalid("the version is too long"));
+    }
+    Version::parse(text).map_err(|error| invalid(&format!("not a version: {error}")))
+}
+
+pub(super) fn digest(bytes: &[u8]) -> Result<Digest, Failed> {
+    bytes.try_into().map_err(|_| invalid("a digest has 32 bytes"))
+}
+
+/// An identity; `None` if there are no bytes.
+pub(super) fn identity(bytes: &[u8]) -> Result<Option<Identity>, Failed> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    Identity::try_from(bytes).map(Some).map_err(|error| invalid(&error.to_string()))
+}
+
+fn package(package: wire::Package) -> Result<Package, Failed> {
+    Ok(Package {
+        digest: digest(&package.digest)?,
+        length: package.length,
+        media_type: package.media_type,
+        description: package.description,
+    })
+}
+
+fn write_package(package: &Package) -> wire::Package {
+    wire::Package {
+        digest: package.digest.to_vec(),
+        length: package.length,
+        media_type: package.media_type.clone(),
+        description: package.description.clone(),
+    }
+}
+
+fn signatures(bytes: &[u8]) -> Result<Vec<DescriptorSignature>, Failed> {
+    let pieces = bytes.chunks_exact(SIGNATURE);
+    if !pieces.remainder().is_empty() || pieces.len() > MAX_SIGNATURES {
+        return Err(invalid("the signatures are not well encoded, or too many"));
+    }
+    let read = |piece: &[u8]| {
+        let (identity, signature) = piece.split_first_chunk::<32>()?;
+        let signature = signature.try_into().ok()?;
+        Some(DescriptorSignature { identity: Identity::from_bytes(*identity), signature })
+    };
+    let read: Option<Vec<_>> = pieces.map(read).collect();
+    read.ok_or_else(|| invalid("the signatures are not well encoded"))
+}
+
+fn write_signatures(signatures: &[DescriptorSignature]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(signatures.len() * SIGNATURE);
+    for one in signatures {
+        bytes.extend_from_slice(one.identity.as_bytes());
+        bytes.extend_from_slice(&one.signature);
+    }
+    bytes
+}
+
+/// It breaks a rule.
+pub(super) fn invalid(text: &str) -> Failed {
+    Failed::new(Cause::Invalid, text)
+}
+
+/// It is not here.
+pub(super) fn unknown(text: &str) -> Failed {
+    Failed::new(Cause::Unknown, text)
+}
+
+/// What is said of an error of the store; `None` for those that are the operator's business alone.
+pub(super) fn failed(error: &StoreError) -> Option<Failed> {
+    let cause = match error {
+        StoreError::Draft(_)
+        | StoreError::Query
+        | StoreError::Cursor
+        | StoreError::WrongDigest { .. }
+        | StoreError::PackageLength { .. } => Cause::Invalid,
+        StoreError::NoSuchBlob(_) | StoreError::NoSuchVersion { .. } => Cause::Unknown,
+        StoreError::Compacted { .. } => Cause::Compacted,
+        StoreError::Full { .. } => {
+            return Some(Failed::new(Cause::Full, "the catalogue has no room left on its disk"));
+        }
+        _ => return None,
+    };
+    Some(Failed::new(cause, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn everything() -> Draft {
+        let package = Package {
+            digest: [3; 32],
+            length: 7,
+            media_type: "text/javascript".into(),
+            description: b"{}".to_vec(),
+        };
+        let signature =
+            DescriptorSignature { identity: Identity::from_bytes([4; 32]), signature: [5; 64] };
+        Draft {
+            key: "hyperty/Connector".parse().unwrap(),
+            version: Version::new(1, 2, 3),
+            descriptor: b"{\"a\":1}".to_vec(),
+            package: Some(package),
+            signatures: vec![signature; 2],
+        }
+    }
+
+    #[test]
+    fn a_draft_and_what_was_published_come_back_as_they_were() {
+        let whole = everything();
+        assert_eq!(draft(publish(&whole)).unwrap(), whole);
+        let by = Some(Identity::from_bytes([9; 32]));
+        let version = Published::new(&whole, by, UnixTime(5), 6);
+        assert_eq!(published(entry(version.clone(), true)).unwrap(), version);
+        let without = published(entry(version.clone(), false)).unwrap();
+        assert_eq!(without, Published { descriptor: Vec::new(), ..version });
+    }
+
+    #[test]
+    fn what_is_not_well_formed_is_refused() {
+        let wrong = |change: fn(&mut wire::Publish)| {
+            let mut call = publish(&everything());
+            change(&mut call);
+            draft(call).unwrap_err().cause()
+        };
+        assert_eq!(wrong(|call| call.key = "hyperty".into()), Cause::Invalid);
+        assert_eq!(wrong(|call| call.key = "hyperty/..".into()), Cause::Invalid);
+        assert_eq!(wrong(|call| call.version = "1".into()), Cause::Invalid);
+        assert_eq!(wrong(|call| call.version = "1".repeat(300)), Cause::Invalid);
+        assert_eq!(wrong(|call| call.signatures.truncate(95)), Cause::Invalid);
+        assert_eq!(wrong(|call| call.signatures = vec![0; 96 * 9]), Cause::Invalid);
+        let mut other = entry(Published::new(&everything(), None, UnixTime(5), 6), true);
+        other.descriptor.push(b' ');
+        assert!(published(other).is_err());
+    }
+
+    #[test]
+    fn a_version_a_range_or_nothing_is_wanted() {
+        assert_eq!(Wanted::read(""), Ok(Wanted::Newest));
+        assert_eq!(Wanted::read("latest"), Ok(Wanted::Newest));
+        assert_eq!(Wanted::read("1.2.3"), Ok(Wanted::Exact(Version::new(1, 2, 3))));
+        assert!(matches!(Wanted::read("^1"), Ok(Wanted::Range(_))));
+        assert!(Wanted::read("one").is_err() && Wanted::read(&"1".repeat(1000)).is_err());
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_a_draft_an_entry_or_none() {
+        bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
+            use levada_core::wire::decode_within;
+            if let Ok(call) = decode_within::<wire::Publish>(bytes, wire::MAX_MESSAGE)
+                && let Ok(read) = draft(call)
+            {
+                let again = draft(publish(&read));
+                assert_eq!(again, Ok(read));
+            }
+            if let Ok(entry) = decode_within::<wire::Entry>(bytes, wire::MAX_MESSAGE) {
+                let _ = published(entry);
+            }
+        });
+    }
+}

@@ -1,0 +1,207 @@
+//! Who may do what to which objects: rules by kind and the beginning of a name.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use levada_catalogue::model::{Key, Kind, MAX_NAME};
+use thiserror::Error;
+
+/// The most rules of a session, or of a definition.
+pub const MAX_RULES: usize = 64;
+
+/// What may be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Right {
+    /// Read, list, search and watch descriptors, and fetch packages.
+    Read,
+    /// Publish.
+    Write,
+    /// Take versions back, and give them back.
+    Yank,
+    /// Read the audit log, verify, and collect garbage.
+    Admin,
+}
+
+impl Right {
+    const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Yank, Self::Admin];
+
+    /// The word in rules.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Yank => "yank",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// Not a rule.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[error(
+    "a rule is `read`, `write` or `yank`, a space, and KIND/NAME, where KIND may be `*`, and NAME may end with `*`; or `admin */*`"
+)]
+pub struct RuleError;
+
+/// One right to some objects: `write hyperty/acme.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    right: Right,
+    /// Every kind if `None`.
+    kind: Option<Kind>,
+    name: String,
+    /// The name is only the beginning of the names that are meant.
+    is_prefix: bool,
+}
+
+impl Rule {
+    /// `right` to everything.
+    pub const fn all(right: Right) -> Self {
+        Self { right, kind: None, name: String::new(), is_prefix: true }
+    }
+
+    fn speaks_of(&self, key: &Key) -> bool {
+        let name = key.name.as_str();
+        let named = if self.is_prefix { name.starts_with(&self.name) } else { name == self.name };
+        named && self.kind.is_none_or(|kind| kind == key.kind)
+    }
+
+    /// Whether all that `other` gives is given by this one, too.
+    fn covers(&self, other: &Self) -> bool {
+        let named = if self.is_prefix {
+            other.name.starts_with(&self.name)
+        } else {
+            !other.is_prefix && other.name == self.name
+        };
+        self.right == other.right && named && (self.kind.is_none() || self.kind == other.kind)
+    }
+}
+
+impl FromStr for Rule {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let (right, place) = text.split_once(' ').ok_or(RuleError)?;
+        let right = Right::ALL.into_iter().find(|one| one.as_str() == right).ok_or(RuleError)?;
+        let (kind, name) = place.split_once('/').ok_or(RuleError)?;
+        let kind = match kind {
+            "*" => None,
+            kind => Some(kind.parse().map_err(|_| RuleError)?),
+        };
+        let (name, is_prefix) = match name.strip_suffix('*') {
+            Some(name) => (name, true),
+            None => (name, false),
+        };
+        let wrong = |c: char| c == '/' || c.is_control();
+        if name.len() > MAX_NAME || name.contains(wrong) || (name.is_empty() && !is_prefix) {
+            return Err(RuleError);
+        }
+        let rule = Self { right, kind, name: name.to_owned(), is_prefix };
+        // The log and the garbage are everybody's.
+        if right == Right::Admin && rule != Self::all(Right::Admin) { Err(RuleError) } else { Ok(rule) }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, star) =
+            (self.kind.map_or("*", Kind::as_str), if self.is_prefix { "*" } else { "" });
+        write!(f, "{} {kind}/{}{star}", self.right.as_str(), self.name)
+    }
+}
+
+/// What somebody may do. Clones are cheap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rights(Arc<[Rule]>);
+
+impl Rights {
+    /// These rules and no more.
+    pub fn new(rules: Vec<Rule>) -> Self {
+        Self(rules.into())
+    }
+
+    /// Everything: for the owner of the store.
+    pub fn all() -> Self {
+        Self::new(Right::ALL.map(Rule::all).into())
+    }
+
+    /// Whether `right` is given for this object.
+    pub fn allows(&self, right: Right, key: &Key) -> bool {
+        self.0.iter().any(|rule| rule.right == right && rule.speaks_of(key))
+    }
+
+    /// Whether `right` is given for any object at all.
+    pub fn allows_some(&self, right: Right) -> bool {
+        self.0.iter().any(|rule| rule.right == right)
+    }
+
+    /// Whether no more is given by `rule` than by one of these.
+    pub fn covers(&self, rule: &Rule) -> bool {
+        self.0.iter().any(|one| one.covers(rule))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rights(rules: &[&str]) -> Rights {
+        Rights::new(rules.iter().map(|rule| rule.parse().unwrap()).collect())
+    }
+
+    fn key(text: &str) -> Key {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_rule_speaks_of_its_kind_and_of_names_that_begin_so() {
+        let rights = rights(&["read */*", "write hyperty/acme.*", "yank hyperty/acme.one"]);
+        assert!(rights.allows(Right::Read, &key("service/x")));
+        assert!(rights.allows(Right::Write, &key("hyperty/acme.one")));
+        assert!(!rights.allows(Right::Write, &key("hyperty/Acme.one")));
+        assert!(!rights.allows(Right::Write, &key("runtime/acme.one")));
+        assert!(!rights.allows(Right::Write, &key("hyperty/acme")));
+        assert!(rights.allows(Right::Yank, &key("hyperty/acme.one")));
+        assert!(!rights.allows(Right::Yank, &key("hyperty/acme.one.two")));
+        assert!(!rights.allows_some(Right::Admin));
+    }
+
+    #[test]
+    fn a_rule_covers_what_is_narrower_and_nothing_else() {
+        let bound = rights(&["write hyperty/acme.*", "read hyperty/one"]);
+        for inside in ["write hyperty/acme.*", "write hyperty/acme.x*", "write hyperty/acme.x", "read hyperty/one"] {
+            assert!(bound.covers(&inside.parse().unwrap()), "{inside}");
+        }
+        for outside in
+            ["write */acme.*", "write hyperty/acm*", "read hyperty/acme.x", "read hyperty/one*", "admin */*"]
+        {
+            assert!(!bound.covers(&outside.parse().unwrap()), "{outside}");
+        }
+    }
+
+    #[test]
+    fn what_is_covered_is_allowed_for_all_rules_and_keys() {
+        bolero::check!().with_type::<(String, String, String)>().for_each(|(one, other, name)| {
+            let (Ok(one), Ok(other)) = (one.parse::<Rule>(), other.parse::<Rule>()) else { return };
+            let Ok(name) = name.parse() else { return };
+            let key = Key { kind: Kind::Hyperty, name };
+            let (one, allowed) = (Rights::new(vec![one]), Rights::new(vec![other.clone()]));
+            if one.covers(&other) && allowed.allows(other.right, &key) {
+                assert!(one.allows(other.right, &key));
+            }
+        });
+    }
+
+    #[test]
+    fn arbitrary_text_is_a_rule_that_writes_itself_or_none() {
+        bolero::check!().with_type::<String>().for_each(|text| {
+            if let Ok(rule) = text.parse::<Rule>() {
+                assert_eq!(&rule.to_string(), text);
+            }
+        });
+        for wrong in ["", "read", "read x", "read hyperty/", "read x/y", "admin hyperty/*", "read  */*", "own */*"] {
+            assert_eq!(wrong.parse::<Rule>(), Err(RuleError), "{wrong:?}");
+        }
+    }
+}

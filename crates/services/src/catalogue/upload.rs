@@ -1,0 +1,135 @@
+//! Packages on their way into the store. One whose sender was cut off is kept for a while, so that it can go on
+//! where it stopped.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use levada_catalogue::store::{BlobWriter, StoreError};
+use levada_core::{Digest, Identity};
+use tokio::task::spawn_blocking;
+
+use super::keeper::{Keeper, KeeperError};
+
+/// Uploads at a time.
+const MOST_RUNNING: usize = 32;
+/// Uploads that were cut off and are kept.
+const MOST_KEPT: usize = 8;
+/// For how long.
+const KEPT_FOR: Duration = Duration::from_secs(600);
+
+/// The uploads of one store.
+#[derive(Clone, Default)]
+pub(super) struct Uploads(Arc<Mutex<Table>>);
+
+#[derive(Default)]
+struct Table {
+    running: usize,
+    /// The oldest first.
+    kept: Vec<Kept>,
+}
+
+/// Who uploads what.
+type Who = (Option<Identity>, Digest);
+
+struct Kept {
+    who: Who,
+    writer: Box<dyn BlobWriter>,
+    offset: u64,
+    since: Instant,
+}
+
+/// One upload. Dropped before it is finished, it is kept.
+pub(super) struct Upload {
+    uploads: Uploads,
+    who: Who,
+    /// `None` once it failed or is finished.
+    writer: Option<Box<dyn BlobWriter>>,
+    offset: u64,
+}
+
+impl Uploads {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The upload of `by` that was cut off, or a new one; `None` if too many are under way.
+    pub(super) async fn begin(
+        &self,
+        keeper: &Keeper,
+        by: Option<Identity>,
+        digest: Digest,
+    ) -> Result<Option<Upload>, KeeperError> {
+        let who = (by, digest);
+        let kept = {
+            let mut table = self.table();
+            table.expire();
+            if table.running >= MOST_RUNNING {
+                return Ok(None);
+            }
+            table.running += 1;
+            let place = table.kept.iter().position(|kept| kept.who == who);
+            place.map(|place| table.kept.remove(place))
+        };
+        // Holds the place from here on, whatever happens.
+        let mut upload = Upload { uploads: self.clone(), who, writer: None, offset: 0 };
+        match kept {
+            Some(kept) => (upload.writer, upload.offset) = (Some(kept.writer), kept.offset),
+            None => upload.writer = Some(keeper.with(|store| store.begin_blob()).await?),
+        }
+        Ok(Some(upload))
+    }
+}
+
+impl Table {
+    fn expire(&mut self) {
+        self.kept.retain(|kept| kept.since.elapsed() < KEPT_FOR);
+    }
+}
+
+impl Upload {
+    /// How many bytes are there.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Appends `part`.
+    pub(super) async fn write(mut self, part: Vec<u8>) -> Result<Self, KeeperError> {
+        // If nobody waits for it any more, it is kept when the thread is through.
+        let work = move || {
+            let Some(mut writer) = self.writer.take() else {
+                return Err(StoreError::Broken);
+            };
+            writer.write(&part)?;
+            self.offset += part.len() as u64;
+            self.writer = Some(writer);
+            Ok(self)
+        };
+        Ok(spawn_blocking(work).await.map_err(|_| KeeperError::Closing)??)
+    }
+
+    /// Puts it into the store, if it has the digest that it was announced with.
+    pub(super) async fn finish(mut self) -> Result<(), KeeperError> {
+        let work = move || {
+            let Some(writer) = self.writer.take() else {
+                return Err(StoreError::Broken);
+            };
+            writer.finish(Some(&self.who.1)).map(drop)
+        };
+        Ok(spawn_blocking(work).await.map_err(|_| KeeperError::Closing)??)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let mut table = self.uploads.table();
+        table.running -= 1;
+        table.expire();
+        let Some(writer) = self.writer.take().filter(|_| self.offset > 0) else { return };
+        table.kept.retain(|kept| kept.who != self.who);
+        if table.kept.len() >= MOST_KEPT {
+            table.kept.remove(0);
+        }
+        let since = Instant::now();
+        table.kept.push(Kept { who: self.who, writer, offset: self.offset, since });
+    }
+}
