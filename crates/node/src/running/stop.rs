@@ -29,9 +29,9 @@ pub(super) async fn serve(
     assembled: Assembled,
     announce: impl Fn(&Announcement),
 ) -> Result<Ending, UpError> {
+    let (announced, catalogued) = (assembled.announced, assembled.catalogued);
     let Assembled { node, listeners, http: http_listener, overrides, mut announcement, .. } =
         assembled;
-    let Assembled { announced, catalogued, .. } = assembled;
     let mut signals = Signals::new()?;
     let control = control::bind(&node.home)?;
     let mut tasks = JoinSet::new();
