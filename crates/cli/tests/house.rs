@@ -14,9 +14,26 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("link", &["core"]),
     ("session", &["core", "channel", "link"]),
     ("discovery", &["core"]),
-    ("services", &["core", "capability", "session"]),
-    ("node", &["core", "capability", "channel", "link", "session", "discovery", "services"]),
-    ("cli", &["core", "capability", "channel", "link", "session", "discovery", "services", "node"]),
+    ("catalogue", &["core", "capability", "database"]),
+    ("services", &["core", "capability", "catalogue", "session"]),
+    (
+        "node",
+        &["core", "capability", "channel", "link", "session", "discovery", "catalogue", "services"],
+    ),
+    (
+        "cli",
+        &[
+            "core",
+            "capability",
+            "channel",
+            "link",
+            "session",
+            "discovery",
+            "catalogue",
+            "services",
+            "node",
+        ],
+    ),
     // Tests only: nothing may import it but as a dev-dependency.
     ("faultfs", &[]),
     // Experiments may import anything; nothing imports them.

@@ -23,6 +23,8 @@ pub const SUCCESSION: &str = "succession";
 pub const QUESTION: &str = "question";
 /// Signature of an entity's reply to a question.
 pub const REPLY: &str = "reply";
+/// Signature of a descriptor in the catalogue, with its name, version and package.
+pub const DESCRIPTOR: &str = "descriptor";
 /// Hashed with what a seal is bound to.
 pub const SEAL: &str = "levada/1 seal";
 /// Purpose of the key of a seal (HKDF).
@@ -40,6 +42,7 @@ pub const ALL: &[&str] = &[
     SUCCESSION,
     QUESTION,
     REPLY,
+    DESCRIPTOR,
     SEAL,
     SEAL_KEY,
 ];

@@ -1,0 +1,26 @@
+//! The text form of a SHA-256 value in URLs and JSON.
+
+use data_encoding::HEXLOWER;
+use levada_core::Digest;
+
+use super::ModelError;
+
+const PREFIX: &str = "sha256:";
+
+/// `sha256:` and 64 lower-case hexadecimal digits.
+pub fn digest_text(digest: &Digest) -> String {
+    format!("{PREFIX}{}", HEXLOWER.encode(digest))
+}
+
+/// What [`digest_text`] wrote.
+///
+/// # Errors
+/// [`ModelError::Digest`] if it is anything else.
+pub fn parse_digest(text: &str) -> Result<Digest, ModelError> {
+    let digits = text.strip_prefix(PREFIX).ok_or(ModelError::Digest)?;
+    if digits.len() != 64 {
+        return Err(ModelError::Digest);
+    }
+    let bytes = HEXLOWER.decode(digits.as_bytes()).map_err(|_| ModelError::Digest)?;
+    bytes.try_into().map_err(|_| ModelError::Digest)
+}

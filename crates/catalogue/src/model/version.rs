@@ -1,0 +1,114 @@
+//! Versions: Semantic Versioning 2.0.0, and what becomes of the original's.
+
+use data_encoding::HEXLOWER;
+use levada_core::sha256;
+use semver::{BuildMetadata, Prerelease};
+
+pub use semver::{Version, VersionReq};
+
+use super::ModelError;
+
+/// The longest text of a version, in bytes.
+pub const MAX_LEN: usize = 255;
+
+/// Whether `version` is short enough to be published.
+///
+/// # Errors
+/// [`ModelError::Version`] if its text has more than [`MAX_LEN`] bytes.
+pub fn check(version: &Version) -> Result<(), ModelError> {
+    let length = version.to_string().len();
+    if length > MAX_LEN { Err(ModelError::Version(length)) } else { Ok(()) }
+}
+
+/// The version that the original's `version` becomes: `1` is 1.0.0, `1.10` is 1.10.0, `1.2.3` itself. Anything else
+/// is 0.0.0-original.HASH, where HASH is the first 16 hexadecimal digits of its SHA-256, so that it is older than all
+/// others and yet one of its own. An `x` stands before a HASH without letters, which would be a number otherwise.
+pub fn from_original(lexeme: &str) -> Version {
+    if lexeme.len() > MAX_LEN {
+        return hashed(lexeme);
+    }
+    Version::parse(lexeme).ok().or_else(|| short(lexeme)).unwrap_or_else(|| hashed(lexeme))
+}
+
+/// `MAJOR` or `MAJOR.MINOR`.
+fn short(lexeme: &str) -> Option<Version> {
+    let (major, minor) = lexeme.split_once('.').unwrap_or((lexeme, "0"));
+    Some(Version::new(number(major)?, number(minor)?, 0))
+}
+
+/// A number as Semantic Versioning writes it: digits, with no zero in front.
+fn number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let padded = text.len() > 1 && text.starts_with('0');
+    if digits && !padded { text.parse().ok() } else { None }
+}
+
+fn hashed(lexeme: &str) -> Version {
+    let mut hash = HEXLOWER.encode(&sha256(&[lexeme.as_bytes()]));
+    hash.truncate(16);
+    if number_like(&hash) {
+        hash.insert(0, 'x');
+    }
+    // Letters, digits and one point: always valid.
+    let pre = Prerelease::new(&format!("original.{hash}")).unwrap_or(Prerelease::EMPTY);
+    Version { major: 0, minor: 0, patch: 0, pre, build: BuildMetadata::EMPTY }
+}
+
+fn number_like(hash: &str) -> bool {
+    hash.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_originals_versions_become_semantic_ones() {
+        for (lexeme, version) in [
+            ("1", "1.0.0"),
+            ("0", "0.0.0"),
+            ("1.0", "1.0.0"),
+            ("1.10", "1.10.0"),
+            ("18.699999999999996", "18.699999999999996.0"),
+            ("1.2.3", "1.2.3"),
+            ("1.2.3-beta.1+7", "1.2.3-beta.1+7"),
+        ] {
+            assert_eq!(from_original(lexeme).to_string(), version, "{lexeme}");
+        }
+    }
+
+    #[test]
+    fn anything_else_becomes_its_hash_and_is_older_than_all() {
+        let mut seen = std::collections::BTreeSet::new();
+        let long = "1".repeat(300);
+        for lexeme in ["", "01", "1.01", "v1", "1.2.3.4", "-1", "1e5", "1.", ".1", "99999999999999999999", "ü", &long] {
+            let version = from_original(lexeme);
+            assert!(version.pre.starts_with("original."), "{lexeme}: {version}");
+            assert!(version < Version::new(0, 0, 0));
+            assert_eq!(Version::parse(&version.to_string()), Ok(version.clone()));
+            assert!(seen.insert(version), "{lexeme} shares its version");
+        }
+        assert_eq!(from_original("v1").to_string(), "0.0.0-original.3bfc269594ef6492");
+    }
+
+    #[test]
+    fn a_hash_without_letters_is_no_number() {
+        // SHA-256 of this text begins with 16 decimal digits.
+        let lexeme = (0_u32..1_000_000)
+            .map(|number| format!("v{number}"))
+            .find(|text| number_like(&HEXLOWER.encode(&sha256(&[text.as_bytes()])[..8])))
+            .unwrap();
+        let version = from_original(&lexeme);
+        assert!(version.pre.starts_with("original.x"), "{version}");
+        assert_eq!(Version::parse(&version.to_string()), Ok(version));
+    }
+
+    #[test]
+    fn every_text_becomes_a_version_that_reads_back() {
+        bolero::check!().with_type::<String>().for_each(|text| {
+            let version = from_original(text);
+            assert_eq!(Version::parse(&version.to_string()), Ok(version.clone()));
+            assert_eq!(check(&version), Ok(()));
+        });
+    }
+}

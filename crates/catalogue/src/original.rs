@@ -1,0 +1,35 @@
+//! The rules of the catalogue that this one is compatible with: what it made of a folder of objects, and what it
+//! answered under `/.well-known/`. Bodies are those of the original, byte for byte; `docs/catalogue-original.md` has
+//! the rules in prose, and where this one differs.
+//!
+//! A [`Catalogue`] is filled with [`Entry`]s, which are what the store holds, and gives an [`Answer`] for a path.
+//! [`Folder`] reads the original's folder, object by object. No I/O but that.
+
+mod answer;
+mod attributes;
+mod catalogue;
+mod folder;
+mod host;
+mod names;
+mod object;
+mod package;
+mod parse;
+mod unfit;
+mod value;
+mod write;
+
+pub use answer::{Answer, PROBLEM_MEDIA_TYPE, Problem, Template};
+pub use catalogue::{Catalogue, Entry, PackageEntry, Prepared};
+pub use folder::{Folder, FolderError, Found, MAX_FILE, Reason, Skipped};
+pub use host::{Host, HostError};
+pub use names::name_of;
+pub use package::{MAX_CODE, PackageRequest, Wanted};
+pub use parse::{MAX_DEPTH, MAX_VALUES, Malformed, parse};
+pub use unfit::Unfit;
+pub use value::{Members, Value};
+pub use write::{compact, pretty};
+
+/// Where every path begins.
+pub const PREFIX: &str = "/.well-known/";
+/// The media type of every body that is no problem.
+pub const MEDIA_TYPE: &str = "application/json";

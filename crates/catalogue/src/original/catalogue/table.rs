@@ -1,0 +1,81 @@
+//! Things by name, and their list.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use super::PackageEntry;
+use crate::model::Key;
+use crate::original::answer::Template;
+use crate::original::names::Sorted;
+use crate::original::{Value, pretty};
+
+/// The things of one type, by name.
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    pub(super) things: HashMap<Arc<str>, T>,
+    names: BTreeSet<Sorted>,
+    /// Their list, once it has been asked for.
+    list: OnceLock<Template>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { things: HashMap::new(), names: BTreeSet::new(), list: OnceLock::new() }
+    }
+}
+
+impl<T> Table<T> {
+    pub(super) fn put(&mut self, name: &Arc<str>, thing: T) {
+        if self.things.insert(Arc::clone(name), thing).is_none() {
+            self.names.insert(Sorted(Arc::clone(name)));
+            self.list = OnceLock::new();
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &Arc<str>) {
+        if self.things.remove(name).is_some() {
+            self.names.remove(&Sorted(Arc::clone(name)));
+            self.list = OnceLock::new();
+        }
+    }
+
+    pub(super) fn list(&self) -> Template {
+        let build = || {
+            let names = self.names.iter().map(|name| Value::Text(name.0.to_string()));
+            let list = pretty(&Value::List(names.collect()), usize::MAX);
+            Template::whole(list.unwrap_or_default())
+        };
+        self.list.get_or_init(build).clone()
+    }
+}
+
+/// The packages of one class name, that of the object which was there first in front.
+#[derive(Debug, Default)]
+pub(super) struct Packages(Vec<(u64, Key, PackageEntry)>);
+
+impl Packages {
+    fn place(&self, order: u64, key: &Key) -> Result<usize, usize> {
+        self.0.binary_search_by(|(other, at, _)| (other, at).cmp(&(&order, key)))
+    }
+
+    pub(super) fn put(&mut self, order: u64, key: Key, package: PackageEntry) {
+        match self.place(order, &key) {
+            Ok(place) => self.0[place].2 = package,
+            Err(place) => self.0.insert(place, (order, key, package)),
+        }
+    }
+
+    pub(super) fn remove(&mut self, order: u64, key: &Key) {
+        if let Ok(place) = self.place(order, key) {
+            self.0.remove(place);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn first(&self) -> Option<&PackageEntry> {
+        self.0.first().map(|(_, _, package)| package)
+    }
+}

@@ -1,0 +1,217 @@
+use super::*;
+use crate::model::ModelError;
+use crate::original::Host;
+
+/// A hyperty of this name, version and class, first published at `order`.
+fn entry(name: &str, version: &str, class: &str, order: u64) -> Entry {
+    let json = |text: &str| serde_json::to_string(text).unwrap();
+    let descriptor = format!(
+        r#"{{"hypertyType":"a","version":"{version}","objectName":{},"description":"d","language":"js","dataObjects":[]}}"#,
+        json(name)
+    );
+    let description = format!(r#"{{"sourceCodeClassname":{},"encoding":"UTF-8"}}"#, json(class));
+    Entry {
+        key: Key { kind: Kind::Hyperty, name: name_of(name).unwrap() },
+        order,
+        descriptor: descriptor.into(),
+        package: Some(PackageEntry {
+            description: description.into(),
+            digest: levada_core::sha256(&[name.as_bytes(), version.as_bytes()]),
+            length: 3,
+        }),
+    }
+}
+
+fn put(catalogue: &mut Catalogue, entry: &Entry) {
+    catalogue.put(Prepared::new(entry.clone()).unwrap());
+}
+
+fn body(catalogue: &Catalogue, path: &str) -> Option<String> {
+    match catalogue.answer(format!("/.well-known/{path}").as_bytes()) {
+        Answer::Body(body) => {
+            let body = body.fill(Host::new(b"h").unwrap());
+            Some(String::from_utf8(body.to_vec()).unwrap())
+        }
+        Answer::Package(request) => Some(data_encoding::HEXLOWER.encode(&request.digest)),
+        Answer::Problem(problem) => {
+            assert_eq!(problem.status, 404);
+            None
+        }
+    }
+}
+
+fn digest(entry: &Entry) -> Option<String> {
+    entry.package.as_ref().map(|package| data_encoding::HEXLOWER.encode(&package.digest))
+}
+
+#[test]
+fn types_names_objects_and_attributes_are_found() {
+    let mut catalogue = Catalogue::new();
+    for (order, name) in ["b", "a", "\u{e000}", "😀"].into_iter().enumerate() {
+        put(&mut catalogue, &entry(name, "1.10", name, order as u64));
+    }
+    assert_eq!(catalogue.len(), 4);
+    assert_eq!(body(&catalogue, "").unwrap(), TYPES);
+    assert_eq!(body(&catalogue, "/?x=1").unwrap(), TYPES);
+    let names = "[\n  \"a\",\n  \"b\",\n  \"😀\",\n  \"\u{e000}\"\n]";
+    for path in ["hyperty", "hyperty/", "//hyperty//?q", "sourcepackage"] {
+        assert_eq!(body(&catalogue, path).as_deref(), Some(names), "{path}");
+    }
+    assert_eq!(body(&catalogue, "runtime").as_deref(), Some("[]"));
+    assert!(body(&catalogue, "hyperty/a").unwrap().contains("\"version\": 1.10"));
+    assert_eq!(body(&catalogue, "hyperty//a///version?x").as_deref(), Some("1.10"));
+    assert_eq!(body(&catalogue, "hyperty/a/sourcePackageURL/").as_deref(), Some("/sourcepackage/a"));
+    assert_eq!(
+        body(&catalogue, "hyperty/a/sourcePackageURL").as_deref(),
+        Some("hyperty-catalogue://h/.well-known/sourcepackage/a")
+    );
+    assert_eq!(body(&catalogue, "sourcepackage/a/encoding").as_deref(), Some("UTF-8"));
+}
+
+#[test]
+fn what_is_not_there_is_a_problem() {
+    let mut catalogue = Catalogue::new();
+    put(&mut catalogue, &entry("a", "1", "a", 0));
+    for path in [
+        "restart", "restart/x", "database", "service", "Hyperty", "hyperty/A", "hyperty/default", "hyperty/%61",
+        "hyperty/a/version/x", "hyperty/a/Version", "hyperty/a/sourcePackage", "sourcepackage/b", "sourcepackage/a/signature",
+        "sourcepackage/a/x", "..", "hyperty/..", "hyperty/a\0", "runtime/a",
+    ] {
+        assert_eq!(body(&catalogue, path), None, "{path}");
+    }
+    for path in [&b""[..], b"/", b"/.well-known", b"//.well-known/hyperty", b"/.well-known/hyperty/\xff"] {
+        assert!(matches!(catalogue.answer(path), Answer::Problem(_)));
+    }
+}
+
+#[test]
+fn a_new_version_takes_the_place_of_the_old_one_with_its_package() {
+    let mut catalogue = Catalogue::new();
+    let (old, new) = (entry("a", "1", "Old", 0), entry("a", "2", "New", 0));
+    put(&mut catalogue, &old);
+    assert_eq!(body(&catalogue, "sourcepackage/Old"), digest(&old));
+    put(&mut catalogue, &new);
+    assert_eq!(body(&catalogue, "hyperty/a/version").as_deref(), Some("2"));
+    assert_eq!(body(&catalogue, "sourcepackage/New"), digest(&new));
+    assert_eq!(body(&catalogue, "sourcepackage").as_deref(), Some("[\n  \"New\"\n]"));
+    let same = entry("a", "3", "New", 0);
+    put(&mut catalogue, &same);
+    assert_eq!(body(&catalogue, "sourcepackage/New"), digest(&same));
+
+    catalogue.remove(&new.key);
+    assert!(catalogue.is_empty());
+    for path in ["hyperty", "sourcepackage"] {
+        assert_eq!(body(&catalogue, path).as_deref(), Some("[]"));
+    }
+    assert_eq!(body(&catalogue, "hyperty/a"), None);
+    catalogue.remove(&new.key);
+}
+
+#[test]
+fn of_packages_with_one_class_name_that_of_the_first_object_is_shown() {
+    let mut catalogue = Catalogue::new();
+    let (first, second) = (entry("b", "1", "Shared", 1), entry("a", "1", "Shared", 2));
+    put(&mut catalogue, &second);
+    assert_eq!(body(&catalogue, "sourcepackage/Shared"), digest(&second));
+    put(&mut catalogue, &first);
+    assert_eq!(body(&catalogue, "sourcepackage/Shared"), digest(&first));
+    let newer = entry("b", "2", "Shared", 1);
+    put(&mut catalogue, &newer);
+    assert_eq!(body(&catalogue, "sourcepackage/Shared"), digest(&newer));
+    catalogue.remove(&first.key);
+    assert_eq!(body(&catalogue, "sourcepackage/Shared"), digest(&second));
+    assert!(body(&catalogue, "hyperty/a").is_some());
+}
+
+#[test]
+fn default_is_what_was_chosen() {
+    let mut catalogue = Catalogue::new();
+    put(&mut catalogue, &entry("a", "1", "a", 0));
+    catalogue.set_default(Kind::Hyperty, vec!["gone".to_owned(), "a".to_owned()]);
+    assert_eq!(body(&catalogue, "hyperty/default"), body(&catalogue, "hyperty/a"));
+    assert_eq!(body(&catalogue, "hyperty/default/objectName").as_deref(), Some("a"));
+    assert_eq!(body(&catalogue, "runtime/default"), None);
+    catalogue.set_default(Kind::Hyperty, vec!["gone".to_owned()]);
+    assert_eq!(body(&catalogue, "hyperty/default"), None);
+}
+
+#[test]
+fn a_descriptor_is_shown_under_its_own_name_only() {
+    let mut other = entry("a", "1", "a", 0);
+    other.key.name = "b".parse().unwrap();
+    let error = Prepared::new(other).err();
+    let expected = Unfit::OtherName { found: "a".to_owned(), key: "hyperty/b".to_owned() };
+    assert_eq!(error, Some(expected));
+
+    // A name that cannot be a segment is listed as it is, and published under another.
+    let mut catalogue = Catalogue::new();
+    let odd = entry("Inner Name/x", "1", "Inner", 0);
+    assert_eq!(odd.key.name.as_str(), "Inner Name%2Fx");
+    put(&mut catalogue, &odd);
+    assert_eq!(body(&catalogue, "hyperty").as_deref(), Some("[\n  \"Inner Name/x\"\n]"));
+    assert_eq!(body(&catalogue, "hyperty/Inner%20Name%2Fx"), None);
+
+    let mut empty = entry("a", "1", "a", 0);
+    empty.descriptor = Bytes::from(
+        String::from_utf8(empty.descriptor.to_vec()).unwrap().replace("\"objectName\":\"a\"", "\"objectName\":\"\""),
+    );
+    assert_eq!(Prepared::new(empty).err(), Some(Unfit::Unpublishable(ModelError::Name)));
+    let mut bare = entry("a", "1", "a", 0);
+    bare.package = None;
+    assert_eq!(Prepared::new(bare).err(), Some(Unfit::NoPackage));
+}
+
+#[test]
+fn a_package_that_is_too_large_is_not_answered_but_described() {
+    let mut catalogue = Catalogue::new();
+    let mut large = entry("a", "1", "a", 0);
+    large.package.as_mut().unwrap().length = MAX_CODE + 1;
+    put(&mut catalogue, &large);
+    assert_eq!(body(&catalogue, "sourcepackage/a"), None);
+    assert_eq!(body(&catalogue, "sourcepackage/a/sourceCode"), None);
+    assert_eq!(body(&catalogue, "sourcepackage/a/encoding").as_deref(), Some("UTF-8"));
+}
+
+#[test]
+fn any_path_is_answered() {
+    let mut catalogue = Catalogue::new();
+    put(&mut catalogue, &entry("a", "1", "a", 0));
+    bolero::check!().with_type::<(u8, Vec<u8>)>().for_each(|(start, bytes)| {
+        let starts = ["", "/.well-known/", "/.well-known/hyperty/", "/.well-known/hyperty/a/", "/.well-known/sourcepackage/a/"];
+        let path = [starts[usize::from(start % 5)].as_bytes(), bytes].concat();
+        match catalogue.answer(&path) {
+            Answer::Body(body) => assert!(!body.fill(Host::new(b"h").unwrap()).is_empty()),
+            Answer::Package(request) => drop(request.complete(bytes)),
+            Answer::Problem(problem) => assert_eq!(problem.status, 404),
+        }
+    });
+}
+
+#[test]
+fn any_descriptor_and_package_are_taken_or_refused() {
+    bolero::check!().with_type::<(Vec<u8>, Vec<u8>, String)>().for_each(|(rest, about, code)| {
+        let mut entry = entry("a", "1", "a", 0);
+        // What follows may change every attribute but the name.
+        let mut descriptor = entry.descriptor.strip_suffix(b"}").unwrap().to_vec();
+        descriptor.push(b',');
+        descriptor.extend_from_slice(rest);
+        descriptor.push(b'}');
+        entry.descriptor = descriptor.into();
+        let package = entry.package.as_mut().unwrap();
+        package.description = [&b"{sourceCodeClassname:a,"[..], about, b"}"].concat().into();
+        let Ok(prepared) = Prepared::new(entry) else { return };
+        let mut catalogue = Catalogue::new();
+        catalogue.put(prepared);
+        for path in ["hyperty/a", "hyperty/a/cguid", "hyperty/a/description", "hyperty/a/signature"] {
+            body(&catalogue, path);
+        }
+        let Answer::Package(request) = catalogue.answer(b"/.well-known/sourcepackage/a") else {
+            panic!("there is a package");
+        };
+        let Answer::Body(whole) = request.complete(code.as_bytes()) else {
+            panic!("the package has a body");
+        };
+        let whole = whole.fill(Host::new(b"h").unwrap());
+        assert!(whole.starts_with(b"{\n") && whole.ends_with(b"\n}"));
+    });
+}

@@ -1,0 +1,259 @@
+//! How the original wrote JSON: with two blanks a level and everything escaped that could mean something in HTML,
+//! where it answered; compact where it hashed and carried values.
+
+use super::{Members, Value};
+
+/// The text has more bytes than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooLong;
+
+/// JSON without blanks. Null members are written, HTML is not escaped.
+pub fn compact(value: &Value) -> String {
+    let mut out = String::new();
+    write_compact(value, &mut out);
+    out
+}
+
+/// As [`compact`], of an object that is not a [`Value`] of its own.
+pub(super) fn compact_members(members: &Members) -> String {
+    let mut out = String::new();
+    write_compact_members(members, &mut out);
+    out
+}
+
+fn write_compact(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Flag(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Number(number) => out.push_str(number),
+        Value::Text(text) => write_string(text, false, out),
+        Value::List(values) => {
+            out.push('[');
+            for (place, value) in values.iter().enumerate() {
+                if place > 0 {
+                    out.push(',');
+                }
+                write_compact(value, out);
+            }
+            out.push(']');
+        }
+        Value::Object(members) => write_compact_members(members, out),
+    }
+}
+
+fn write_compact_members(members: &Members, out: &mut String) {
+    out.push('{');
+    for (place, (name, value)) in members.iter().enumerate() {
+        if place > 0 {
+            out.push(',');
+        }
+        write_string(name, false, out);
+        out.push(':');
+        write_compact(value, out);
+    }
+    out.push('}');
+}
+
+/// JSON as it is answered: a value a line, members that are null left out. `None` if it would have more than `room`
+/// bytes, which a few nested brackets can bring about.
+pub fn pretty(value: &Value, room: usize) -> Option<String> {
+    let mut out = Pretty::new(room);
+    out.value(value, 0).ok()?;
+    Some(out.text)
+}
+
+/// A text in the making that has room for so many bytes.
+pub(super) struct Pretty {
+    pub(super) text: String,
+    room: usize,
+}
+
+impl Pretty {
+    pub(super) fn new(room: usize) -> Self {
+        Self { text: String::new(), room }
+    }
+
+    /// `value`, which stands on `level`: so many levels are around it.
+    pub(super) fn value(&mut self, value: &Value, level: usize) -> Result<(), TooLong> {
+        match value {
+            Value::Null => self.raw("null"),
+            Value::Flag(flag) => self.raw(if *flag { "true" } else { "false" }),
+            Value::Number(number) => self.raw(number),
+            Value::Text(text) => self.string(text),
+            Value::List(values) => self.list(values, level),
+            Value::Object(members) => self.object(members, level),
+        }
+    }
+
+    fn list(&mut self, values: &[Value], level: usize) -> Result<(), TooLong> {
+        self.raw("[")?;
+        for (place, value) in values.iter().enumerate() {
+            self.line(place > 0, level + 1)?;
+            self.value(value, level + 1)?;
+        }
+        self.close("]", values.is_empty(), level)
+    }
+
+    fn object(&mut self, members: &Members, level: usize) -> Result<(), TooLong> {
+        self.raw("{")?;
+        let mut empty = true;
+        for (name, value) in members.iter().filter(|(_, value)| **value != Value::Null) {
+            self.name(name, !empty, level + 1)?;
+            self.value(value, level + 1)?;
+            empty = false;
+        }
+        self.close("}", empty, level)
+    }
+
+    /// A member's name on a line of its own, after a comma if it is `another`.
+    pub(super) fn name(
+        &mut self,
+        name: &str,
+        another: bool,
+        level: usize,
+    ) -> Result<(), TooLong> {
+        self.line(another, level)?;
+        self.string(name)?;
+        self.raw(": ")
+    }
+
+    /// The bracket that ends a list or object.
+    pub(super) fn close(&mut self, end: &str, empty: bool, level: usize) -> Result<(), TooLong> {
+        if !empty {
+            self.line(false, level)?;
+        }
+        self.raw(end)
+    }
+
+    fn line(&mut self, comma: bool, level: usize) -> Result<(), TooLong> {
+        self.raw(if comma { ",\n" } else { "\n" })?;
+        for _ in 0..level {
+            self.text.push_str("  ");
+        }
+        self.fits()
+    }
+
+    pub(super) fn string(&mut self, text: &str) -> Result<(), TooLong> {
+        write_string(text, true, &mut self.text);
+        self.fits()
+    }
+
+    pub(super) fn raw(&mut self, text: &str) -> Result<(), TooLong> {
+        self.text.push_str(text);
+        self.fits()
+    }
+
+    fn fits(&self) -> Result<(), TooLong> {
+        if self.text.len() > self.room { Err(TooLong) } else { Ok(()) }
+    }
+}
+
+/// A string in quotes. Line and paragraph separators are escaped because JavaScript once took them for line ends.
+fn write_string(text: &str, html: bool, out: &mut String) {
+    out.push('"');
+    write_escaped(text, html, out);
+    out.push('"');
+}
+
+/// What stands between the quotes.
+pub(super) fn write_escaped(text: &str, html: bool, out: &mut String) {
+    let mut plain = 0;
+    for (at, c) in text.char_indices() {
+        let Some(escape) = escape(c, html) else { continue };
+        out.push_str(&text[plain..at]);
+        match escape {
+            Escape::Short(letter) => out.extend(['\\', letter]),
+            Escape::Number => push_number(c, out),
+        }
+        plain = at + c.len_utf8();
+    }
+    out.push_str(&text[plain..]);
+}
+
+enum Escape {
+    Short(char),
+    Number,
+}
+
+fn escape(c: char, html: bool) -> Option<Escape> {
+    match c {
+        '"' | '\\' => Some(Escape::Short(c)),
+        '\t' => Some(Escape::Short('t')),
+        '\u{8}' => Some(Escape::Short('b')),
+        '\n' => Some(Escape::Short('n')),
+        '\r' => Some(Escape::Short('r')),
+        '\u{c}' => Some(Escape::Short('f')),
+        '\0'..='\x1f' | '\u{2028}' | '\u{2029}' => Some(Escape::Number),
+        '<' | '>' | '&' | '=' | '\'' if html => Some(Escape::Number),
+        _ => None,
+    }
+}
+
+/// `\u` and four lower-case digits. Only characters of 16 bits are written so.
+fn push_number(c: char, out: &mut String) {
+    out.push_str("\\u");
+    for shift in [12, 8, 4, 0] {
+        let digit = (u32::from(c) >> shift) & 0xf;
+        out.extend(char::from_digit(digit, 16));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::original::parse;
+
+    fn value(text: &str) -> Value {
+        parse(text).unwrap().unwrap()
+    }
+
+    #[test]
+    fn pretty_puts_a_value_on_a_line_and_leaves_null_members_out() {
+        let text = pretty(&value("{a:[],b:{},c:[1,{d:null}],e:null,f:[null]}"), 1000).unwrap();
+        let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {}\n  ],\n  \"f\": [\n    null\n  ]\n}";
+        assert_eq!(text, expected);
+        for (short, text) in [("null", "null"), ("[]", "[]"), ("{}", "{}"), ("{a:null}", "{}"), ("1.10", "1.10")] {
+            assert_eq!(pretty(&value(short), 1000).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn compact_keeps_null_members_and_html() {
+        let text = "{\"a\":null,\"<b>\":[1.50,\"x=y & 'z'\",true,null]}";
+        assert_eq!(compact(&value(text)), text);
+    }
+
+    #[test]
+    fn what_could_end_a_script_is_escaped_in_names_and_texts() {
+        let value = value("{'</a>': \"=&'\\u0001\\u001f\\u007f\\u2028\\u2029\\\"\\\\/\\t\\b\\n\\r\\f ç😀\"}");
+        let pretty = pretty(&value, 1000).unwrap();
+        let expected = concat!(
+            "{\n  \"\\u003c/a\\u003e\": \"\\u003d\\u0026\\u0027\\u0001\\u001f\u{7f}\\u2028\\u2029",
+            "\\\"\\\\/\\t\\b\\n\\r\\f ç😀\"\n}"
+        );
+        assert_eq!(pretty, expected);
+    }
+
+    #[test]
+    fn a_text_has_no_more_than_its_room() {
+        let nested = value(&format!("{}1{}", "[".repeat(200), "]".repeat(200)));
+        let length = pretty(&nested, usize::MAX).unwrap().len();
+        assert!(pretty(&nested, length).is_some());
+        assert_eq!(pretty(&nested, length - 1), None);
+    }
+
+    #[test]
+    fn what_is_written_is_json_to_others_and_means_the_same() {
+        bolero::check!().with_type::<String>().for_each(|text| {
+            if let Ok(Some(value)) = parse(text) {
+                let pretty = pretty(&value, usize::MAX).unwrap();
+                if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&pretty) {
+                    // It reads 127 levels.
+                    assert!(error.to_string().starts_with("recursion limit"), "{error}: {pretty}");
+                }
+                let again = parse(&pretty).unwrap().unwrap();
+                assert_eq!(super::pretty(&again, usize::MAX), Some(pretty));
+            }
+        });
+    }
+}
