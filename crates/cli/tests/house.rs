@@ -14,24 +14,21 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("link", &["core"]),
     ("session", &["core", "channel", "link"]),
     ("discovery", &["core"]),
+    ("database", &[]),
     ("catalogue", &["core", "capability", "database"]),
     ("services", &["core", "capability", "catalogue", "session"]),
     (
         "node",
-        &["core", "capability", "channel", "link", "session", "discovery", "catalogue", "services"],
+        &[
+            "core", "capability", "channel", "link", "session", "discovery", "database",
+            "catalogue", "services",
+        ],
     ),
     (
         "cli",
         &[
-            "core",
-            "capability",
-            "channel",
-            "link",
-            "session",
-            "discovery",
-            "catalogue",
-            "services",
-            "node",
+            "core", "capability", "channel", "link", "session", "discovery", "database",
+            "catalogue", "services", "node",
         ],
     ),
     // Tests only: nothing may import it but as a dev-dependency.

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use levada_capability::LinkId;
 use levada_core::{Identity, UnixTime};
+use levada_database::{Database, Kind};
 
 use crate::store::StoreError;
-use crate::store::database::{Database, Kind};
 use crate::store::row;
 
 pub use pin::{Pin, PinError, RenameError};

@@ -6,10 +6,7 @@
 //! used up stays so, whatever happens in between: the schema itself refuses the way back.
 
 mod audit;
-pub(crate) mod database;
 mod end;
-mod error;
-mod file;
 mod invitation;
 mod policy;
 pub(crate) mod row;
@@ -24,7 +21,6 @@ use std::time::Duration;
 
 pub use audit::{AuditEntry, NewAuditEntry};
 pub use end::EndError;
-pub use error::StoreError;
 pub use invitation::{RedeemError, Redeemed};
 pub use policy::{Allowed, Policy};
 pub use session::{NewSession, SessionFilter, SessionRecord, SessionState, SessionSummary};
@@ -32,9 +28,11 @@ pub use start::StartError;
 pub use succession::{SucceedError, Succeeded};
 pub use time::Now;
 
-pub(crate) use error::Fault;
+pub use levada_database::DatabaseError as StoreError;
 
-use database::{Database, Kind};
+pub(crate) use levada_database::Fault;
+
+use levada_database::{Database, Kind};
 use time::Time;
 
 /// The database of a running node.

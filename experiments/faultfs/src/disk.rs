@@ -1,13 +1,20 @@
-//! One folder of files, and the power that it can lose.
+//! Files in folders, the power that they can lose, and the room that they have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Survival;
 use crate::file::{Choice, Content, mix};
 
-/// Power is lost: nothing works until the restart.
+/// Why something was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Off;
+pub(crate) enum Failure {
+    /// Power is lost: nothing works until the restart.
+    Off,
+    /// There is no room for all of it.
+    Full,
+}
+
+use Failure::{Full, Off};
 
 /// Refers to an open file.
 pub(crate) type FileId = u64;
@@ -17,10 +24,14 @@ pub(crate) struct Disk {
     files: BTreeMap<FileId, Content>,
     names: BTreeMap<String, FileId>,
     durable_names: BTreeMap<String, FileId>,
-    /// Changes of names since the folder was synced: what a name stands for from then on.
+    /// Changes of names since their folder was synced: what a name stands for from then on.
     pending_names: Vec<(String, Option<FileId>)>,
+    /// Which of the files are folders; they have no content.
+    folders: BTreeSet<FileId>,
     /// Files without a name go with the process.
     temporary: BTreeSet<FileId>,
+    /// How many bytes all files together may have.
+    room: Option<usize>,
     next_file: FileId,
     operations: u64,
     off_at: Option<u64>,
@@ -46,9 +57,11 @@ impl Disk {
         }
         self.pending_names.clear();
         self.temporary.clear();
+        self.drop_orphans();
         self.names = self.durable_names.clone();
         let named: BTreeSet<FileId> = self.names.values().copied().collect();
         self.files.retain(|id, _| named.contains(id));
+        self.folders.retain(|id| named.contains(id));
         for (id, content) in &mut self.files {
             content.restart(survival, *id);
         }
@@ -56,7 +69,7 @@ impl Disk {
     }
 
     /// The file with this name; a new one if `create` and there is none.
-    pub fn open(&mut self, name: &str, create: bool) -> Result<Option<FileId>, Off> {
+    pub fn open(&mut self, name: &str, create: bool) -> Result<Option<FileId>, Failure> {
         self.check()?;
         if let Some(id) = self.names.get(name) {
             return Ok(Some(*id));
@@ -65,80 +78,142 @@ impl Disk {
             return Ok(None);
         }
         let id = self.new_file();
-        self.rename(name, Some(id));
+        self.put_name(name, Some(id));
         self.operation()?;
         Ok(Some(id))
     }
 
-    pub fn open_temporary(&mut self) -> Result<FileId, Off> {
+    pub fn make_folder(&mut self, name: &str) -> Result<(), Failure> {
+        self.check()?;
+        let id = self.new_file();
+        self.folders.insert(id);
+        self.put_name(name, Some(id));
+        self.operation()
+    }
+
+    /// Whether there is a folder with this name; that of all others has none.
+    pub fn is_folder(&self, name: &str) -> bool {
+        name.is_empty() || self.names.get(name).is_some_and(|id| self.folders.contains(id))
+    }
+
+    /// The names in a folder, without the folder's own.
+    pub fn names_in(&self, folder: &str) -> Result<Vec<String>, Failure> {
+        self.check()?;
+        let names = self.names.keys().filter(|name| folder_of(name) == folder);
+        Ok(names.map(|name| name.rsplit('/').next().unwrap_or(name).to_owned()).collect())
+    }
+
+    /// Puts a file in the place of another. POSIX does not say that both changes survive together.
+    pub fn rename(&mut self, from: &str, to: &str) -> Result<(), Failure> {
+        self.check()?;
+        let id = self.names.get(from).copied().ok_or(Off)?;
+        self.put_name(to, Some(id));
+        self.put_name(from, None);
+        self.operation()
+    }
+
+    pub fn sync_names_in(&mut self, folder: &str) -> Result<(), Failure> {
+        self.check()?;
+        self.operation()?;
+        self.sync_folder(folder);
+        Ok(())
+    }
+
+    pub fn limit(&mut self, room: Option<usize>) {
+        self.room = room;
+    }
+
+    /// How many bytes the files have that can be reached.
+    pub fn used(&self) -> usize {
+        let reached: BTreeSet<&FileId> = self.names.values().chain(&self.temporary).collect();
+        reached.into_iter().filter_map(|id| self.files.get(id)).map(Content::len).sum()
+    }
+
+    pub fn open_temporary(&mut self) -> Result<FileId, Failure> {
         self.check()?;
         let id = self.new_file();
         self.temporary.insert(id);
         Ok(id)
     }
 
-    pub fn exists(&self, name: &str) -> Result<bool, Off> {
+    pub fn exists(&self, name: &str) -> Result<bool, Failure> {
         self.check()?;
         Ok(self.names.contains_key(name))
     }
 
     /// False if there is no such file.
-    pub fn delete(&mut self, name: &str, sync_folder: bool) -> Result<bool, Off> {
+    pub fn delete(&mut self, name: &str, sync_folder: bool) -> Result<bool, Failure> {
         self.check()?;
         if !self.names.contains_key(name) {
             return Ok(false);
         }
-        self.rename(name, None);
+        self.put_name(name, None);
         self.operation()?;
         if sync_folder {
             self.operation()?;
-            self.sync_folder();
+            self.sync_folder(folder_of(name));
         }
         Ok(true)
     }
 
-    pub fn read(&self, id: FileId, at: usize, out: &mut [u8]) -> Result<bool, Off> {
+    pub fn read(&self, id: FileId, at: usize, out: &mut [u8]) -> Result<bool, Failure> {
         self.check()?;
         Ok(self.files.get(&id).ok_or(Off)?.read(at, out))
     }
 
-    pub fn len(&self, id: FileId) -> Result<usize, Off> {
+    pub fn len(&self, id: FileId) -> Result<usize, Failure> {
         self.check()?;
         Ok(self.files.get(&id).ok_or(Off)?.len())
     }
 
-    pub fn write(&mut self, id: FileId, at: usize, bytes: &[u8]) -> Result<(), Off> {
-        self.change(id, |content| content.write(at, bytes))
+    pub fn write(&mut self, id: FileId, at: usize, bytes: &[u8]) -> Result<(), Failure> {
+        self.check()?;
+        let fits = self.fits(id, at, bytes.len())?;
+        if fits > 0 || bytes.is_empty() {
+            self.change(id, |content| content.write(at, &bytes[..fits]))?;
+        }
+        if fits == bytes.len() { Ok(()) } else { Err(Full) }
     }
 
-    pub fn truncate(&mut self, id: FileId, to: usize) -> Result<(), Off> {
+    pub fn truncate(&mut self, id: FileId, to: usize) -> Result<(), Failure> {
         self.change(id, |content| content.truncate(to))
     }
 
     /// Syncs the content, then the folder: two operations.
-    pub fn sync(&mut self, id: FileId, with_folder: bool) -> Result<(), Off> {
+    pub fn sync(&mut self, id: FileId, with_folder: bool) -> Result<(), Failure> {
         self.check()?;
         self.operation()?;
         self.files.get_mut(&id).ok_or(Off)?.sync();
         if with_folder {
             self.operation()?;
-            self.sync_folder();
+            let name = self.names.iter().find(|(_, named)| **named == id);
+            let folder = name.map(|(name, _)| folder_of(name).to_owned()).unwrap_or_default();
+            self.sync_folder(&folder);
         }
         Ok(())
     }
 
+    /// How many of so many bytes there is room for.
+    fn fits(&self, id: FileId, at: usize, length: usize) -> Result<usize, Failure> {
+        let Some(room) = self.room else {
+            return Ok(length);
+        };
+        let longest = self.len(id)? + room.saturating_sub(self.used());
+        Ok(longest.saturating_sub(at).min(length))
+    }
+
     /// A change reaches the cache before its operation counts, so that a part of it may survive.
-    fn change(&mut self, id: FileId, change: impl FnOnce(&mut Content)) -> Result<(), Off> {
+    fn change(&mut self, id: FileId, change: impl FnOnce(&mut Content)) -> Result<(), Failure> {
         self.check()?;
         change(self.files.get_mut(&id).ok_or(Off)?);
         if self.temporary.contains(&id) { Ok(()) } else { self.operation() }
     }
 
-    fn check(&self) -> Result<(), Off> {
+    fn check(&self) -> Result<(), Failure> {
         if self.off { Err(Off) } else { Ok(()) }
     }
 
-    fn operation(&mut self) -> Result<(), Off> {
+    fn operation(&mut self) -> Result<(), Failure> {
         self.operations += 1;
         if self.off_at.is_some_and(|at| self.operations >= at) {
             self.off = true;
@@ -152,14 +227,30 @@ impl Disk {
         self.next_file
     }
 
-    fn rename(&mut self, name: &str, id: Option<FileId>) {
+    fn put_name(&mut self, name: &str, id: Option<FileId>) {
         set(&mut self.names, name, id);
         self.pending_names.push((name.to_owned(), id));
     }
 
-    fn sync_folder(&mut self) {
-        self.durable_names = self.names.clone();
-        self.pending_names.clear();
+    fn sync_folder(&mut self, folder: &str) {
+        self.durable_names.retain(|name, _| folder_of(name) != folder);
+        let names = self.names.iter().filter(|(name, _)| folder_of(name) == folder);
+        self.durable_names.extend(names.map(|(name, id)| (name.clone(), *id)));
+        self.pending_names.retain(|(name, _)| folder_of(name) != folder);
+    }
+
+    /// What is in a folder that is gone is gone.
+    fn drop_orphans(&mut self) {
+        let mut kept: BTreeMap<String, FileId> = BTreeMap::new();
+        // A folder comes before what is in it.
+        for (name, id) in std::mem::take(&mut self.durable_names) {
+            let folder = folder_of(&name);
+            let has_folder = kept.get(folder).is_some_and(|id| self.folders.contains(id));
+            if folder.is_empty() || has_folder {
+                kept.insert(name, id);
+            }
+        }
+        self.durable_names = kept;
     }
 
     /// Each name in a state that it had at some time since the folder was synced.
@@ -172,6 +263,11 @@ impl Disk {
             }
         }
     }
+}
+
+/// The folder that a name is in; empty for that of all others.
+pub(crate) fn folder_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 fn set(names: &mut BTreeMap<String, FileId>, name: &str, id: Option<FileId>) {
@@ -219,6 +315,51 @@ mod tests {
         disk.restart(Survival::Synced);
         assert_eq!(disk.exists("a"), Ok(false));
         assert!(disk.open("a", true).is_ok());
+    }
+
+    #[test]
+    fn a_folder_keeps_what_was_synced_in_it_if_it_was_synced_itself() {
+        let mut disk = Disk::default();
+        let put = |disk: &mut Disk, name: &str| {
+            let id = disk.open(name, true).unwrap().unwrap();
+            disk.write(id, 0, b"a").unwrap();
+            disk.sync(id, false).unwrap();
+        };
+        disk.make_folder("f").unwrap();
+        put(&mut disk, "f/a");
+        disk.sync_names_in("f").unwrap();
+        disk.restart(Survival::Synced);
+        assert!(!disk.is_folder("f") && !disk.exists("f/a").unwrap(), "the folder was not synced");
+        disk.make_folder("f").unwrap();
+        disk.sync_names_in("").unwrap();
+        put(&mut disk, "f/a");
+        disk.sync_names_in("f").unwrap();
+        put(&mut disk, "f/b");
+        disk.rename("f/a", "f/c").unwrap();
+        assert_eq!(disk.names_in("f").unwrap(), ["b", "c"]);
+        disk.restart(Survival::Synced);
+        assert_eq!(disk.names_in("f").unwrap(), ["a"], "the rename was not synced");
+        disk.rename("f/a", "f/c").unwrap();
+        disk.sync_names_in("f").unwrap();
+        disk.restart(Survival::Synced);
+        assert_eq!(disk.names_in("f").unwrap(), ["c"]);
+    }
+
+    #[test]
+    fn a_full_disk_takes_what_fits() {
+        let mut disk = Disk::default();
+        let a = disk.open("a", true).unwrap().unwrap();
+        let b = disk.open("b", true).unwrap().unwrap();
+        disk.limit(Some(10));
+        disk.write(a, 0, &[1; 6]).unwrap();
+        assert_eq!(disk.write(b, 0, &[2; 6]), Err(Full));
+        assert_eq!((disk.len(a), disk.len(b), disk.used()), (Ok(6), Ok(4), 10));
+        disk.write(a, 2, &[3; 4]).unwrap();
+        assert_eq!(disk.write(a, 6, &[3; 1]), Err(Full));
+        disk.delete("b", false).unwrap();
+        disk.write(a, 6, &[3; 1]).unwrap();
+        disk.limit(None);
+        disk.write(a, 0, &[4; 100]).unwrap();
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! Tests only: storage in memory, as a virtual file system (VFS) of SQLite, that loses power when told to
-//! and then loses everything that was not synced.
+//! Tests only: storage in memory, as a virtual file system (VFS) of SQLite and as plain files beside it,
+//! that loses power when told to and then loses everything that was not synced, or that becomes full.
 //!
 //! The model is a Unix file system that keeps no more promises than POSIX makes:
 //! - What is written, truncated, created or deleted is in a cache until it is synced.
 //! - Syncing a file makes its content durable, not its name. Names become durable when their folder is
 //!   synced. SQLite's own Unix VFS syncs the folder with the first sync of a journal or write-ahead log
-//!   that it opened for creation, and after a deletion if asked to; so does this one. All files are in one
-//!   folder, so the name of the database itself becomes durable on the same occasion.
+//!   that it opened for creation, and after a deletion if asked to; so does this one. The database is in the
+//!   same folder, so its name becomes durable on the same occasion.
+//! - What is in a folder is lost if the folder's own name is.
 //! - Every write, truncation, sync, creation and deletion is an *operation*, and is numbered. From the
 //!   operation at which power is lost, that one included, everything fails until [`FaultFs::restart`].
 //! - Of what was not synced, either nothing survives, or of each 512-byte sector (and each file's length,
@@ -19,11 +20,14 @@
 
 mod disk;
 mod file;
+mod plain;
 mod vfs;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use disk::Disk;
+
+pub use plain::FaultFile;
 
 /// What is on disk after the power was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

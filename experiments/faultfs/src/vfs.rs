@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use rusqlite::ffi;
 
-use crate::disk::{Disk, FileId, Off};
+use crate::disk::{Disk, Failure, FileId};
 use crate::{NotRegistered, lock};
 
 /// What SQLite allocates for an open file: its own part first, then ours.
@@ -150,7 +150,7 @@ unsafe extern "C" fn delete(
     match lock(disk).delete(name, sync_folder & 1 != 0) {
         Ok(true) => ffi::SQLITE_OK,
         Ok(false) => ffi::SQLITE_IOERR_DELETE_NOENT,
-        Err(Off) => ffi::SQLITE_IOERR_DELETE,
+        Err(_) => ffi::SQLITE_IOERR_DELETE,
     }
 }
 
@@ -230,7 +230,7 @@ unsafe extern "C" fn read(
     match lock(file.disk).read(file.id, at, out) {
         Ok(true) => ffi::SQLITE_OK,
         Ok(false) => ffi::SQLITE_IOERR_SHORT_READ,
-        Err(Off) => ffi::SQLITE_IOERR_READ,
+        Err(_) => ffi::SQLITE_IOERR_READ,
     }
 }
 
@@ -310,9 +310,10 @@ unsafe extern "C" fn device_characteristics(_: *mut ffi::sqlite3_file) -> c_int 
     ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE
 }
 
-fn done(outcome: Result<(), Off>, error: c_int) -> c_int {
+fn done(outcome: Result<(), Failure>, error: c_int) -> c_int {
     match outcome {
         Ok(()) => ffi::SQLITE_OK,
-        Err(Off) => error,
+        Err(Failure::Full) => ffi::SQLITE_FULL,
+        Err(Failure::Off) => error,
     }
 }

@@ -4,9 +4,9 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use levada_core::UnixTime;
+use levada_database::Database;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::database::Database;
 use super::{Store, StoreError, row};
 
 /// Calls in between find a stored time that is at most this old, and save a write.

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// A database file that could not be opened, read or written.
 #[derive(Debug, Error)]
-pub enum StoreError {
+pub enum DatabaseError {
     /// The file or its folder cannot be created or opened.
     #[error("{}: {source}", path.display())]
     File {
@@ -50,7 +50,13 @@ pub enum StoreError {
         /// What was found.
         detail: String,
     },
-    /// SQLite could not do what was asked: disk full, I/O error.
+    /// There is no room for what was to be written; what was there before is as it was.
+    #[error("{}: no room left on the disk: make some and try again", path.display())]
+    Full {
+        /// The database file.
+        path: PathBuf,
+    },
+    /// SQLite could not do what was asked: an I/O error, a constraint.
     #[error("{}: {source}", path.display())]
     Sql {
         /// The database file.
@@ -60,9 +66,14 @@ pub enum StoreError {
     },
 }
 
-impl StoreError {
-    pub(crate) fn file(path: &Path, source: io::Error) -> Self {
-        Self::File { path: path.to_owned(), source }
+impl DatabaseError {
+    /// `source` happened to the file `path`.
+    pub fn file(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { path },
+            _ => Self::File { path, source },
+        }
     }
 
     pub(crate) fn damaged(path: &Path, detail: impl ToString) -> Self {
@@ -79,6 +90,7 @@ impl StoreError {
             _ => match source.sqlite_error_code() {
                 Some(ErrorCode::NotADatabase) => Self::Foreign { path },
                 Some(ErrorCode::DatabaseCorrupt) => Self::damaged(&path, source),
+                Some(ErrorCode::DiskFull) => Self::Full { path },
                 Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::InUse { path },
                 _ => Self::Sql { path, source },
             },
@@ -87,8 +99,11 @@ impl StoreError {
 }
 
 /// How a transaction ends without a result: SQLite failed, or the answer is no.
-pub(crate) enum Fault<E> {
+#[derive(Debug)]
+pub enum Fault<E> {
+    /// SQLite failed.
     Sql(rusqlite::Error),
+    /// The work itself refuses.
     Refused(E),
 }
 
@@ -98,10 +113,10 @@ impl<E> From<rusqlite::Error> for Fault<E> {
     }
 }
 
-impl<E: From<StoreError>> Fault<E> {
+impl<E: From<DatabaseError>> Fault<E> {
     pub(crate) fn at(self, path: &Path) -> E {
         match self {
-            Self::Sql(error) => StoreError::sql(path, error).into(),
+            Self::Sql(error) => DatabaseError::sql(path, error).into(),
             Self::Refused(error) => error,
         }
     }

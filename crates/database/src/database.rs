@@ -1,4 +1,4 @@
-//! One SQLite file: how it is opened, migrated and written. Shared by `node.db` and `known.db`.
+//! How a database is opened, brought to the newest schema version, read and written.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::error::{Fault, StoreError};
-use super::file;
+use crate::error::{DatabaseError, Fault};
+use crate::file;
 
 /// What tells the databases of this project apart, and how each is opened.
-pub(crate) struct Kind {
+pub struct Kind {
     /// SQLite's `application_id`: another value means that the file is not ours.
     pub application_id: i32,
     /// One script per schema version, in order. A released one is never changed.
@@ -31,20 +31,27 @@ impl Kind {
 }
 
 /// An open database.
-pub(crate) struct Database {
+pub struct Database {
     path: PathBuf,
     connection: Mutex<Connection>,
 }
 
 impl Database {
-    /// Opens `path`, creates it if it is missing and brings it to the newest schema version.
-    pub fn open(path: &Path, kind: &Kind) -> Result<Self, StoreError> {
-        file::create_private(path).map_err(|error| StoreError::file(path, error))?;
+    /// Opens `path`, creates it with mode 0600 if it is missing, and brings it to the newest schema version.
+    ///
+    /// # Errors
+    /// [`DatabaseError`] names the file and says what is wrong with it; a file that is not of this kind, or
+    /// newer than this build, stays as it is.
+    pub fn open(path: &Path, kind: &Kind) -> Result<Self, DatabaseError> {
+        file::create_private(path).map_err(|error| DatabaseError::file(path, error))?;
         Self::set_up(Connection::open_with_flags(path, FLAGS), path, kind)
     }
 
     /// As [`Self::open`] in another virtual file system of SQLite, where `path` is only a name.
-    pub fn open_with_vfs(path: &Path, vfs: &str, kind: &Kind) -> Result<Self, StoreError> {
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_with_vfs(path: &Path, vfs: &str, kind: &Kind) -> Result<Self, DatabaseError> {
         Self::set_up(Connection::open_with_flags_and_vfs(path, FLAGS, vfs), path, kind)
     }
 
@@ -52,13 +59,13 @@ impl Database {
         connection: rusqlite::Result<Connection>,
         path: &Path,
         kind: &Kind,
-    ) -> Result<Self, StoreError> {
-        let at = |fault: Fault<StoreError>| fault.at(path);
-        let mut connection = connection.map_err(|error| StoreError::sql(path, error))?;
-        configure(&connection, kind).map_err(|error| StoreError::sql(path, error))?;
+    ) -> Result<Self, DatabaseError> {
+        let at = |fault: Fault<DatabaseError>| fault.at(path);
+        let mut connection = connection.map_err(|error| DatabaseError::sql(path, error))?;
+        configure(&connection, kind).map_err(|error| DatabaseError::sql(path, error))?;
         // Before anything is written: a file that is not ours must stay as it is.
         let found = version_at_once(&connection, path, kind).map_err(at)?;
-        enter_wal(&connection, kind).map_err(|error| StoreError::sql(path, error))?;
+        enter_wal(&connection, kind).map_err(|error| DatabaseError::sql(path, error))?;
         if found < kind.newest() {
             migrate(&mut connection, path, kind).map_err(at)?;
         }
@@ -72,7 +79,10 @@ impl Database {
 
     /// Runs `work` in one `BEGIN IMMEDIATE` transaction. If it succeeds, the changes are on disk when
     /// this returns (`synchronous=FULL`); otherwise nothing has changed.
-    pub fn write<T, E: From<StoreError>>(
+    ///
+    /// # Errors
+    /// What `work` refused with, or [`DatabaseError`] if SQLite failed.
+    pub fn write<T, E: From<DatabaseError>>(
         &self,
         work: impl FnOnce(&Transaction) -> Result<T, Fault<E>>,
     ) -> Result<T, E> {
@@ -80,39 +90,50 @@ impl Database {
         write(&mut connection, work).map_err(|fault| fault.at(&self.path))
     }
 
-    /// Runs `work`, which only reads.
+    /// Runs `work`, which only reads. Nobody else reads or writes until it returns.
+    ///
+    /// # Errors
+    /// [`DatabaseError`] if SQLite failed.
     pub fn read<T>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, StoreError> {
-        work(&self.lock()).map_err(|error| StoreError::sql(&self.path, error))
+    ) -> Result<T, DatabaseError> {
+        work(&self.lock()).map_err(|error| DatabaseError::sql(&self.path, error))
     }
 
     /// Writes a copy as of now to `to`, which must not exist, with mode 0600; it is on disk when this
-    /// returns. Errors name `to`.
-    pub fn snapshot(&self, to: &Path) -> Result<(), StoreError> {
+    /// returns.
+    ///
+    /// # Errors
+    /// [`DatabaseError`] names `to`.
+    pub fn snapshot(&self, to: &Path) -> Result<(), DatabaseError> {
         let connection = self.lock();
-        let failed = |error| StoreError::file(to, error);
+        let failed = |error| DatabaseError::file(to, error);
         let name = to.to_str().ok_or_else(|| failed(std::io::ErrorKind::InvalidFilename.into()))?;
         // SQLite accepts an empty file as the target, and would make its own readable for others.
-        file::create_private_new(to).map_err(failed)?;
-        connection.execute("VACUUM INTO ?1", [name]).map_err(|error| StoreError::sql(to, error))?;
+        drop(file::create_private_new(to).map_err(failed)?);
+        connection
+            .execute("VACUUM INTO ?1", [name])
+            .map_err(|error| DatabaseError::sql(to, error))?;
         file::sync(to).map_err(failed)
     }
 
     /// Reads the whole file and checks it.
-    pub fn integrity_check(&self) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// [`DatabaseError::Damaged`] with the first thing found.
+    pub fn integrity_check(&self) -> Result<(), DatabaseError> {
         let connection = self.lock();
-        let failed = |error| StoreError::sql(&self.path, error);
+        let failed = |error| DatabaseError::sql(&self.path, error);
         let found: String = connection
             .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
             .map_err(failed)?;
         if found != "ok" {
-            return Err(StoreError::damaged(&self.path, found));
+            return Err(DatabaseError::damaged(&self.path, found));
         }
         let mut check = connection.prepare("PRAGMA foreign_key_check").map_err(failed)?;
         if check.exists([]).map_err(failed)? {
-            return Err(StoreError::damaged(&self.path, "a row refers to one that is missing"));
+            return Err(DatabaseError::damaged(&self.path, "a row refers to one that is missing"));
         }
         Ok(())
     }
@@ -128,8 +149,12 @@ const FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE
     .union(OpenFlags::SQLITE_OPEN_CREATE)
     .union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
+/// How many compiled statements a connection keeps: more than any of the databases has.
+const STATEMENTS: usize = 64;
+
 fn configure(connection: &Connection, kind: &Kind) -> rusqlite::Result<()> {
     connection.busy_timeout(kind.patience)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     if kind.exclusive {
         // First of all: the lock is then taken by the first read and kept.
@@ -173,13 +198,13 @@ fn version_at_once(
     connection: &Connection,
     path: &Path,
     kind: &Kind,
-) -> Result<u32, Fault<StoreError>> {
+) -> Result<u32, Fault<DatabaseError>> {
     let reading = connection.unchecked_transaction()?;
     version(&reading, path, kind)
 }
 
 /// The schema version of the file, 0 if it is empty.
-fn version(connection: &Connection, path: &Path, kind: &Kind) -> Result<u32, Fault<StoreError>> {
+fn version(connection: &Connection, path: &Path, kind: &Kind) -> Result<u32, Fault<DatabaseError>> {
     let number = |name: &str| {
         connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0))
     };
@@ -193,17 +218,17 @@ fn version(connection: &Connection, path: &Path, kind: &Kind) -> Result<u32, Fau
     let path = || path.to_owned();
     let version = u32::try_from(found).ok().filter(|found| *found > 0);
     match version.filter(|_| id == kind.application_id) {
-        None => Err(Fault::Refused(StoreError::Foreign { path: path() })),
+        None => Err(Fault::Refused(DatabaseError::Foreign { path: path() })),
         Some(found) if found > kind.newest() => {
             let known = kind.newest();
-            Err(Fault::Refused(StoreError::Newer { path: path(), found, known }))
+            Err(Fault::Refused(DatabaseError::Newer { path: path(), found, known }))
         }
         Some(found) => Ok(found),
     }
 }
 
 /// All missing versions in one transaction: a file is at one version or another, never between.
-fn migrate(connection: &mut Connection, path: &Path, kind: &Kind) -> Result<(), Fault<StoreError>> {
+fn migrate(connection: &mut Connection, path: &Path, kind: &Kind) -> Result<(), Fault<DatabaseError>> {
     write(connection, |tx| {
         // Again, inside the transaction: another process may have been faster.
         let found = version(tx, path, kind)?;

@@ -1,4 +1,4 @@
-//! Files that hold secrets: private from the first moment, and on disk before they are relied on.
+//! Files of this user alone, which may hold secrets: private from the first moment, and on disk before they are relied on.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -11,7 +11,10 @@ const FOLDER_MODE: u32 = 0o700;
 
 /// Makes sure that `path` is a file that only its owner can read, in a folder of the same kind.
 /// SQLite gives its companion files (`-wal`, `-shm`) the mode of the database file.
-pub(crate) fn create_private(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// What the operating system said.
+pub fn create_private(path: &Path) -> io::Result<()> {
     // Closing any handle of a file drops all POSIX locks that this process has on it: the one made here
     // must be closed before another thread can give the file to SQLite.
     static CREATING: Mutex<()> = Mutex::new(());
@@ -28,13 +31,19 @@ pub(crate) fn create_private(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Like [`create_private`], but the file must not exist yet.
-pub(crate) fn create_private_new(path: &Path) -> io::Result<()> {
-    OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path).map(drop)
+/// Makes a new file that only its owner can read, and opens it for writing.
+///
+/// # Errors
+/// What the operating system said; the file must not exist yet.
+pub fn create_private_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)
 }
 
 /// Puts a finished file and its name on disk.
-pub(crate) fn sync(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// What the operating system said; the file may then not survive a loss of power.
+pub fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
     sync_folder(folder_of(path))
 }
@@ -46,8 +55,12 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Missing folders are made one by one, because the name of each must be synced in the one above.
-fn create_folder(folder: &Path) -> io::Result<()> {
+/// Makes the folder `folder`, for its owner alone, if it is missing. Those above are made one by one,
+/// because the name of each must be synced in the one above.
+///
+/// # Errors
+/// What the operating system said.
+pub fn create_folder(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
     }
@@ -59,7 +72,11 @@ fn create_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-fn sync_folder(folder: &Path) -> io::Result<()> {
+/// Puts the names in a folder on disk: those that were made or renamed, and those that are gone.
+///
+/// # Errors
+/// What the operating system said.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 

@@ -1,0 +1,98 @@
+use std::time::Duration;
+
+use levada_core::{Clock, SystemClock};
+
+use super::*;
+use crate::store::{Action, Collected, StoreError};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+pub fn a_blob_is_there_when_it_is_finished(store: &dyn Store) {
+    let bytes: Vec<u8> = (0..200_000_u32).map(|n| (n * n) as u8).collect();
+    let digest = sha256(&[&bytes]);
+    let there = || (store.has_blob(&digest).unwrap(), content(store, &digest).is_some());
+    let mut writer = store.begin_blob().unwrap();
+    writer.write(&bytes).unwrap();
+    assert_eq!(there(), (false, false));
+    drop(writer);
+    assert_eq!(there(), (false, false));
+    assert_eq!(upload(store, &bytes), digest);
+    assert_eq!(there(), (true, true));
+    assert_eq!(content(store, &digest).unwrap(), bytes);
+    assert_eq!(content(store, &upload(store, b"")).unwrap(), b"");
+}
+
+pub fn the_same_bytes_are_one_blob(store: &dyn Store) {
+    let digest = upload(store, b"twice");
+    let mut late = store.begin_blob().unwrap();
+    late.write(b"twice").unwrap();
+    upload(store, b"twice");
+    assert_eq!(late.finish(Some(&digest)).unwrap(), (digest, 5));
+    let later = SystemClock.now().after(2 * HOUR);
+    assert_eq!(store.collect(HOUR, later).unwrap(), Collected { blobs: 1, bytes: 5 });
+    assert!(!store.has_blob(&digest).unwrap() && content(store, &digest).is_none());
+}
+
+pub fn what_was_announced_must_come(store: &dyn Store) {
+    let mut writer = store.begin_blob().unwrap();
+    writer.write(b"something").unwrap();
+    let (expected, found) = (sha256(&[b"another thing"]), sha256(&[b"something"]));
+    let outcome = writer.finish(Some(&expected));
+    let Err(StoreError::WrongDigest { expected: said, found: came }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!((said, came), (expected, found));
+    assert!(!store.has_blob(&expected).unwrap() && !store.has_blob(&found).unwrap());
+}
+
+pub fn a_package_must_be_here(store: &dyn Store) {
+    let whole = draft_with(store, "hyperty/a", "1.0.0", b"code");
+    let missing = Draft { package: Some(package([7; 32], 4)), ..whole.clone() };
+    let outcome = store.publish(&missing, None, NOW);
+    assert!(matches!(outcome, Err(StoreError::NoSuchBlob(digest)) if digest == [7; 32]));
+    let digest = sha256(&[b"code"]);
+    let short = Draft { package: Some(package(digest, 3)), ..whole.clone() };
+    let outcome = store.publish(&short, None, NOW);
+    assert!(matches!(outcome, Err(StoreError::PackageLength { claimed: 3, found: 4, .. })));
+    assert_eq!((store.revision().unwrap(), store.audit(9, None).unwrap().len()), (0, 0));
+    publish(store, &whole);
+}
+
+pub fn garbage_is_collected_and_nothing_else(store: &dyn Store) {
+    let used = draft_with(store, "hyperty/a", "1.0.0", b"used");
+    publish(store, &used);
+    let yanked = draft_with(store, "hyperty/b", "1.0.0", b"yanked");
+    publish(store, &yanked);
+    store.yank(&yanked.key, &yanked.version, true, None, NOW).unwrap();
+    let unused = [upload(store, b"unused"), upload(store, b"not used")];
+    let now = SystemClock.now();
+    assert_eq!(store.collect(HOUR, now).unwrap(), Collected::default());
+    assert!(store.has_blob(&unused[0]).unwrap(), "within its grace");
+    let collected = store.collect(HOUR, now.after(2 * HOUR)).unwrap();
+    assert_eq!(collected, Collected { blobs: 2, bytes: 14 });
+    assert!(unused.iter().all(|digest| !store.has_blob(digest).unwrap()));
+    assert!(unused.iter().all(|digest| content(store, digest).is_none()));
+    for kept in [&b"used"[..], b"yanked"] {
+        assert_eq!(content(store, &sha256(&[kept])).unwrap(), kept);
+    }
+    assert_eq!(store.audit(1, None).unwrap()[0].action, Action::Collect);
+    assert_eq!(store.collect(HOUR, now.after(2 * HOUR)).unwrap(), Collected::default());
+    // What was collected can come back.
+    upload(store, b"unused");
+    publish(store, &draft_with(store, "hyperty/c", "1.0.0", b"unused"));
+}
+
+pub fn a_sound_store_has_no_findings(store: &dyn Store) {
+    for n in 0..40 {
+        let bytes = vec![n; 1000 * usize::from(n % 4)];
+        publish(store, &draft_with(store, &format!("hyperty/o{}", n % 10), &format!("{n}.0.0"), &bytes));
+    }
+    let late = draft("hyperty/o9", "39.0.0", "{}");
+    store.yank(&late.key, &late.version, true, None, NOW).unwrap();
+    let mut findings = Vec::new();
+    let verified = store.verify(&mut |finding| findings.push(finding)).unwrap();
+    assert!(findings.is_empty(), "{findings:?}");
+    // Those of length 0 are one blob.
+    assert_eq!((verified.versions, verified.blobs, verified.findings), (40, 31, 0));
+    assert_eq!(verified.bytes, 60_000);
+}

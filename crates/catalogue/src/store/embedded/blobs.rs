@@ -1,0 +1,276 @@
+//! Blobs as files, and how one comes to be.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use levada_core::Digest;
+
+use super::{Files, Inner, NewFile, row};
+use crate::store::{Blob, BlobWriter, StoreError};
+
+/// Where blobs lie in the store's folder.
+const FOLDER: &str = "blobs";
+/// Where they are written, and where they go before they are deleted: in `blobs`, emptied at each start.
+pub(super) const TEMP: &str = "temp";
+
+/// The folder of blobs.
+pub(super) struct Blobs {
+    folder: PathBuf,
+    pub files: Arc<dyn Files>,
+    /// Shared by those who put a file in its place and then note it; held alone by who compares files
+    /// and notes, or removes a note and then its file.
+    placing: RwLock<()>,
+    /// Which folders below have their name on disk for certain.
+    durable: Mutex<[bool; 256]>,
+    next: AtomicU64,
+}
+
+impl Blobs {
+    /// Makes the folders that are missing, and empties the one for files on their way.
+    pub fn open(folder: &Path, files: Arc<dyn Files>) -> Result<Self, StoreError> {
+        let blobs = Self {
+            folder: folder.join(FOLDER),
+            files,
+            placing: RwLock::new(()),
+            durable: Mutex::new([false; 256]),
+            next: AtomicU64::new(0),
+        };
+        let temp = blobs.folder.join(TEMP);
+        for path in [&blobs.folder, &temp] {
+            blobs.files.make_folder(path).map_err(|error| StoreError::file(path, error))?;
+        }
+        // Also if nothing was made: whoever made it may have been killed before this.
+        blobs.files.sync_folder(folder).map_err(|error| StoreError::file(folder, error))?;
+        for name in blobs.names(&temp)? {
+            blobs.remove(&temp.join(name))?;
+        }
+        Ok(blobs)
+    }
+
+    /// The path of a blob: two digits of its digest are a folder, so that none grows too large.
+    pub fn path(&self, digest: &Digest) -> PathBuf {
+        let (folder, name) = digest.split_at(1);
+        self.folder.join(digits(folder)).join(digits(name))
+    }
+
+    pub fn shard(&self, number: u8) -> PathBuf {
+        self.folder.join(digits(&[number]))
+    }
+
+    /// The content; whole, if there is any, because a file gets its name when it is.
+    pub fn read(&self, digest: &Digest) -> Result<Option<Blob>, StoreError> {
+        let path = self.path(digest);
+        self.files.read(&path).map_err(|error| StoreError::file(&path, error))
+    }
+
+    /// The names in `folder`; none if it is missing.
+    pub fn names(&self, folder: &Path) -> Result<Vec<OsString>, StoreError> {
+        match self.files.names(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            other => other.map_err(|error| StoreError::file(folder, error)),
+        }
+    }
+
+    /// The names in the folder of all blobs.
+    pub fn folders(&self) -> Result<Vec<OsString>, StoreError> {
+        self.names(&self.folder)
+    }
+
+    pub fn remove(&self, path: &Path) -> Result<(), StoreError> {
+        match self.files.remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(|error| StoreError::file(path, error)),
+        }
+    }
+
+    /// Takes a file out of its place, which is quick however long it is; where it is now. None if it was
+    /// not there.
+    pub fn move_away(&self, digest: &Digest) -> Result<Option<PathBuf>, StoreError> {
+        let (from, to) = (self.path(digest), self.temp());
+        match self.files.rename(&from, &to) {
+            Ok(()) => Ok(Some(to)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::file(&from, error)),
+        }
+    }
+
+    /// To be held while a file gets its place and its note.
+    pub fn placing(&self) -> RwLockReadGuard<'_, ()> {
+        self.placing.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be held while nobody may place a file.
+    pub fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.placing.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a file that is on disk its place; that is on disk, too, when this returns. One that is there is
+    /// replaced: its content is the same, unless it was damaged.
+    fn place(&self, temp: &Path, digest: &Digest) -> Result<(), StoreError> {
+        let folder = self.make_shard(digest[0])?;
+        let path = self.path(digest);
+        self.files.rename(temp, &path).map_err(|error| StoreError::file(&path, error))?;
+        self.files.sync_folder(&folder).map_err(|error| StoreError::file(&folder, error))
+    }
+
+    fn make_shard(&self, number: u8) -> Result<PathBuf, StoreError> {
+        let path = self.shard(number);
+        let mut durable = self.durable.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = &mut durable[usize::from(number)];
+        if !*known {
+            // That it is there does not say that it is on disk: see `open`.
+            let made = self.files.make_folder(&path);
+            made.and_then(|()| self.files.sync_folder(&self.folder))
+                .map_err(|error| StoreError::file(&path, error))?;
+            *known = true;
+        }
+        Ok(path)
+    }
+
+    fn temp(&self) -> PathBuf {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.folder.join(TEMP).join(number.to_string())
+    }
+}
+
+/// A blob that is being uploaded.
+pub(super) struct Writer {
+    inner: Arc<Inner>,
+    path: PathBuf,
+    file: Box<dyn NewFile>,
+    hash: Context,
+    length: u64,
+    /// A part may be missing.
+    broken: bool,
+    /// The file has left the place where it was written.
+    placed: bool,
+}
+
+impl Writer {
+    pub fn begin(inner: &Arc<Inner>) -> Result<Self, StoreError> {
+        let path = inner.blobs.temp();
+        let file =
+            inner.blobs.files.create(&path).map_err(|error| StoreError::file(&path, error))?;
+        let (inner, hash) = (Arc::clone(inner), Context::new(&SHA256));
+        Ok(Self { inner, path, file, hash, length: 0, broken: false, placed: false })
+    }
+
+    fn failed(&self, error: io::Error) -> StoreError {
+        StoreError::file(&self.path, error)
+    }
+}
+
+impl BlobWriter for Writer {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        if self.broken {
+            return Err(StoreError::Broken);
+        }
+        if let Err(error) = self.file.write(bytes) {
+            self.broken = true;
+            return Err(self.failed(error));
+        }
+        self.hash.update(bytes);
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn finish(
+        mut self: Box<Self>,
+        expected: Option<&Digest>,
+    ) -> Result<(Digest, u64), StoreError> {
+        if self.broken {
+            return Err(StoreError::Broken);
+        }
+        let mut found = Digest::default();
+        found.copy_from_slice(self.hash.clone().finish().as_ref());
+        if let Some(expected) = expected.filter(|expected| **expected != found) {
+            return Err(StoreError::WrongDigest { expected: *expected, found });
+        }
+        self.file.sync().map_err(|error| self.failed(error))?;
+        let placing = self.inner.blobs.placing();
+        self.inner.blobs.place(&self.path, &found)?;
+        self.placed = true;
+        let noted = self.inner.note_blob(&found, self.length);
+        drop(placing);
+        if noted.is_err() {
+            self.inner.withdraw(&found);
+        }
+        noted.map(|()| (found, self.length))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.placed {
+            // What stays is removed by the next start.
+            let _ = self.inner.blobs.files.remove(&self.path);
+        }
+    }
+}
+
+impl Inner {
+    pub fn has_blob(&self, digest: &Digest) -> Result<bool, StoreError> {
+        Ok(self.database.read(|connection| {
+            connection.prepare_cached("SELECT 1 FROM blob WHERE digest = ?1")?.exists([digest])
+        })?)
+    }
+
+    fn note_blob(&self, digest: &Digest, length: u64) -> Result<(), StoreError> {
+        let stored = row::from_time(self.clock.now());
+        self.database.write(|tx| {
+            // Uploaded again: its grace begins again, whatever the clock did.
+            let mut insert = tx.prepare_cached(
+                "INSERT INTO blob (digest, length, stored) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (digest) DO UPDATE SET stored = max(stored, excluded.stored)",
+            )?;
+            insert.execute((digest, row::from_number(length), stored))?;
+            Ok(())
+        })
+    }
+
+    /// Removes a file that got no row, unless it has one of an earlier upload. What goes wrong here is for the
+    /// next sweep.
+    fn withdraw(&self, digest: &Digest) {
+        let _alone = self.blobs.alone();
+        if let Ok(false) = self.has_blob(digest) {
+            let _ = self.blobs.remove(&self.blobs.path(digest));
+        }
+    }
+}
+
+/// Lower-case hexadecimal digits.
+fn digits(bytes: &[u8]) -> String {
+    let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// The digest whose file has the name `name` in the folder `number`.
+pub(super) fn digest_of(number: u8, name: &OsStr) -> Option<Digest> {
+    let mut digest = [number; 32];
+    let name = name.to_str().filter(|name| name.len() == 62)?.as_bytes();
+    for (byte, pair) in digest[1..].iter_mut().zip(name.chunks_exact(2)) {
+        *byte = byte_of(pair)?;
+    }
+    Some(digest)
+}
+
+/// The number of a folder of blobs.
+pub(super) fn number_of(name: &OsStr) -> Option<u8> {
+    byte_of(name.to_str()?.as_bytes())
+}
+
+fn byte_of(pair: &[u8]) -> Option<u8> {
+    let half = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    match pair {
+        [high, low] => Some(half(*high)? << 4 | half(*low)?),
+        _ => None,
+    }
+}

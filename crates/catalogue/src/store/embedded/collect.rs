@@ -1,0 +1,133 @@
+//! Garbage: blobs that no version refers to, and files that a crash left.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use levada_core::{Digest, UnixTime};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::audit::Note;
+use super::{Inner, audit, blobs, row};
+use crate::store::{Action, Collected, StoreError};
+
+/// How many blobs are looked at in one go; others read and write in between.
+const BATCH: u32 = 256;
+
+/// What may be deleted: the condition stands in the statement that deletes, too.
+const GARBAGE: &str =
+    "stored <= ?2 AND NOT EXISTS (SELECT 1 FROM version WHERE package = blob.digest)";
+
+impl Inner {
+    pub fn collect(&self, grace: Duration, now: UnixTime) -> Result<Collected, StoreError> {
+        let latest = UnixTime(now.0.saturating_sub(grace.as_secs()));
+        let mut collected = Collected::default();
+        let mut after = Vec::new();
+        loop {
+            let batch = self.database.read(|connection| look(connection, &after, latest))?;
+            let Some((last, _)) = batch.last() else { break };
+            after = last.to_vec();
+            let garbage: Vec<Digest> =
+                batch.iter().filter(|(_, garbage)| *garbage).map(|(digest, _)| *digest).collect();
+            if !garbage.is_empty() {
+                self.delete(&garbage, latest, now, &mut collected)?;
+            }
+        }
+        self.sweep()?;
+        Ok(collected)
+    }
+
+    /// Removes the files that have no row.
+    pub fn sweep(&self) -> Result<(), StoreError> {
+        for name in self.blobs.folders()? {
+            let Some(number) = blobs::number_of(&name) else { continue };
+            let _alone = self.blobs.alone();
+            for path in self.strays(number)? {
+                self.blobs.remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files of a folder that could be blobs and are none. Nobody may place one meanwhile.
+    pub fn strays(&self, number: u8) -> Result<Vec<PathBuf>, StoreError> {
+        let names = self.blobs.names(&self.blobs.shard(number))?;
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let noted = self.database.read(|connection| noted(connection, number))?;
+        let digests = names.iter().filter_map(|name| blobs::digest_of(number, name));
+        let strays = digests.filter(|digest| !noted.contains(digest));
+        Ok(strays.map(|digest| self.blobs.path(&digest)).collect())
+    }
+
+    /// First the rows, then the files: what has a row has a file.
+    fn delete(
+        &self,
+        garbage: &[Digest],
+        latest: UnixTime,
+        now: UnixTime,
+        collected: &mut Collected,
+    ) -> Result<(), StoreError> {
+        let alone = self.blobs.alone();
+        let gone = self.database.write::<_, StoreError>(|tx| {
+            let gone = delete_rows(tx, garbage, latest)?;
+            if !gone.is_empty() {
+                let text = format!("{} blobs", gone.len());
+                let note = Note { identity: None, key: None, version: None, text: &text };
+                audit::add(tx, Action::Collect, "done", &note, now)?;
+            }
+            Ok(gone)
+        })?;
+        let mut away = Vec::new();
+        for (digest, length) in gone {
+            away.extend(self.blobs.move_away(&digest)?);
+            collected.blobs += 1;
+            collected.bytes += length;
+        }
+        // Deleting a long file takes long, and they are out of the way.
+        drop(alone);
+        away.iter().try_for_each(|path| self.blobs.remove(path))
+    }
+}
+
+/// The next blobs behind `after`, and whether each may be deleted.
+fn look(
+    connection: &Connection,
+    after: &[u8],
+    latest: UnixTime,
+) -> rusqlite::Result<Vec<(Digest, bool)>> {
+    let sql = format!(
+        "SELECT digest, {GARBAGE} AS garbage FROM blob WHERE digest > ?1 ORDER BY digest LIMIT ?3"
+    );
+    let mut query = connection.prepare_cached(&sql)?;
+    let rows = query.query_map((after, row::from_time(latest), BATCH), |row| {
+        Ok((row.get("digest")?, row.get("garbage")?))
+    })?;
+    rows.collect()
+}
+
+fn delete_rows(
+    connection: &Connection,
+    garbage: &[Digest],
+    latest: UnixTime,
+) -> rusqlite::Result<Vec<(Digest, u64)>> {
+    let sql = format!("DELETE FROM blob WHERE digest = ?1 AND {GARBAGE} RETURNING length");
+    let mut delete = connection.prepare_cached(&sql)?;
+    let mut gone = Vec::new();
+    for digest in garbage {
+        let length = delete
+            .query_row((digest, row::from_time(latest)), |row| row::number(row, "length"))
+            .optional()?;
+        gone.extend(length.map(|length| (*digest, length)));
+    }
+    Ok(gone)
+}
+
+/// The blobs whose digest begins with `number`.
+fn noted(connection: &Connection, number: u8) -> rusqlite::Result<HashSet<Digest>> {
+    let mut query =
+        connection.prepare_cached("SELECT digest FROM blob WHERE digest >= ?1 AND digest <= ?2")?;
+    let (first, last) = (vec![number], [&[number][..], &[0xff; 31]].concat());
+    query.query_map((first, last), |row| row.get(0))?.collect()
+}

@@ -1,0 +1,206 @@
+//! How versions come to be, and how they are taken back.
+
+use std::cmp::Ordering;
+
+use levada_core::{Digest, Identity, UnixTime, sha256};
+use levada_database::Fault;
+use rusqlite::{Connection, OptionalExtension, named_params};
+
+use super::audit::Note;
+use super::{Inner, audit, feed, read, row, search, words};
+use crate::model::{Draft, Key, Published, Version};
+use crate::store::{Action, Event, Outcome, StoreError};
+
+/// Which of two versions of an object is newer, by Semantic Versioning 2.0.0, section 11. Of equal ones the
+/// one that was published later is; so are those of the original's versions that have no order.
+pub(super) fn order(a: &Version, b: &Version) -> Ordering {
+    let unordered = |version: &Version| {
+        (version.major, version.minor, version.patch) == (0, 0, 0)
+            && version.pre.starts_with("original.")
+    };
+    if unordered(a) && unordered(b) { Ordering::Equal } else { a.cmp_precedence(b) }
+}
+
+/// A draft, and what is worked out before the database is held.
+struct New<'a> {
+    draft: &'a Draft,
+    digest: Digest,
+    words: String,
+}
+
+impl<'a> New<'a> {
+    fn check(draft: &'a Draft) -> Result<Self, StoreError> {
+        draft.check()?;
+        let digest = sha256(&[&draft.descriptor]);
+        Ok(Self { draft, digest, words: words::of_version(&draft.key, &draft.descriptor) })
+    }
+}
+
+impl Inner {
+    pub fn publish(
+        &self,
+        draft: &Draft,
+        by: Option<Identity>,
+        now: UnixTime,
+    ) -> Result<Outcome, StoreError> {
+        let new = New::check(draft)?;
+        self.database.write(|tx| add(tx, &new, by, now, self.kept_changes))
+    }
+
+    /// All in one transaction: all or none.
+    pub fn publish_all(
+        &self,
+        drafts: &[Draft],
+        by: Option<Identity>,
+        now: UnixTime,
+    ) -> Result<Vec<Outcome>, StoreError> {
+        let new = drafts.iter().map(New::check).collect::<Result<Vec<_>, _>>()?;
+        self.database
+            .write(|tx| new.iter().map(|new| add(tx, new, by, now, self.kept_changes)).collect())
+    }
+
+    pub fn yank(
+        &self,
+        key: &Key,
+        version: &Version,
+        yanked: bool,
+        by: Option<Identity>,
+        now: UnixTime,
+    ) -> Result<Outcome, StoreError> {
+        let (event, action) = match yanked {
+            true => (Event::Yanked, Action::Yank),
+            false => (Event::Unyanked, Action::Unyank),
+        };
+        self.database.write(|tx| {
+            let Some(found) = state(tx, key, version)? else {
+                let (key, version) = (key.clone(), version.clone());
+                return Err(Fault::Refused(StoreError::NoSuchVersion { key, version }));
+            };
+            if found.yanked == yanked {
+                return Ok(Outcome::Same);
+            }
+            let revision = feed::next_revision(tx)?;
+            tx.prepare_cached("UPDATE version SET yanked = ?2, revision = ?3 WHERE id = ?1")?
+                .execute((found.id, yanked, row::from_number(revision)))?;
+            feed::add(tx, revision, found.id, event, self.kept_changes)?;
+            search::show_newest(tx, found.object, key)?;
+            let note = Note { identity: by, key: Some(key), version: Some(version), text: "" };
+            audit::add(tx, action, "done", &note, now)?;
+            Ok(Outcome::Created(revision))
+        })
+    }
+}
+
+fn add(
+    connection: &Connection,
+    new: &New,
+    by: Option<Identity>,
+    now: UnixTime,
+    kept_changes: u64,
+) -> Result<Outcome, Fault<StoreError>> {
+    let Draft { key, version, .. } = new.draft;
+    let note = Note { identity: by, key: Some(key), version: Some(version), text: "" };
+    if let Some(found) = read::find(connection, key, version)? {
+        if is_same(new, &found) {
+            return Ok(Outcome::Same);
+        }
+        audit::add(connection, Action::Publish, "conflict", &note, now)?;
+        return Ok(Outcome::Conflict);
+    }
+    check_package(connection, new.draft)?;
+    let object = object(connection, key)?;
+    let revision = feed::next_revision(connection)?;
+    let id = insert(connection, new, object, revision, by, now)?;
+    feed::add(connection, revision, id, Event::Published, kept_changes)?;
+    search::show_if_newest(connection, object, id, version, &new.words)?;
+    audit::add(connection, Action::Publish, "done", &note, now)?;
+    Ok(Outcome::Created(revision))
+}
+
+/// Who published it, and when, is no part of it.
+fn is_same(new: &New, found: &Published) -> bool {
+    let draft = new.draft;
+    let signature = |it: &crate::model::DescriptorSignature| (it.identity, it.signature);
+    found.digest == new.digest
+        && found.descriptor == draft.descriptor
+        && row::package_parts(found.package.as_ref()) == row::package_parts(draft.package.as_ref())
+        && found.signatures.iter().map(signature).eq(draft.signatures.iter().map(signature))
+}
+
+/// The blob stays from here to the end of the transaction: it is deleted in one of its own.
+fn check_package(connection: &Connection, draft: &Draft) -> Result<(), Fault<StoreError>> {
+    let Some(package) = &draft.package else {
+        return Ok(());
+    };
+    let digest = package.digest;
+    let mut query = connection.prepare_cached("SELECT length FROM blob WHERE digest = ?1")?;
+    let found = query.query_row([digest], |row| row::number(row, "length")).optional()?;
+    let found = found.ok_or(Fault::Refused(StoreError::NoSuchBlob(digest)))?;
+    if found != package.length {
+        let claimed = package.length;
+        return Err(Fault::Refused(StoreError::PackageLength { digest, claimed, found }));
+    }
+    Ok(())
+}
+
+/// The object's id; it is made if this is its first version.
+fn object(connection: &Connection, key: &Key) -> rusqlite::Result<i64> {
+    let (kind, name) = (key.kind.as_str(), key.name.as_str());
+    let mut query =
+        connection.prepare_cached("SELECT id FROM object WHERE kind = ?1 AND name = ?2")?;
+    if let Some(id) = query.query_row((kind, name), |row| row.get(0)).optional()? {
+        return Ok(id);
+    }
+    connection
+        .prepare_cached("INSERT INTO object (kind, name) VALUES (?1, ?2)")?
+        .insert((kind, name))
+}
+
+fn insert(
+    connection: &Connection,
+    new: &New,
+    object: i64,
+    revision: u64,
+    by: Option<Identity>,
+    now: UnixTime,
+) -> rusqlite::Result<i64> {
+    let draft = new.draft;
+    let package = draft.package.as_ref();
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO version (object, version, revision, published, publisher, digest, package,
+                              package_type, package_description, signatures, descriptor)
+         VALUES (:object, :version, :revision, :published, :publisher, :digest, :package,
+                 :package_type, :package_description, :signatures, :descriptor)",
+    )?;
+    insert.insert(named_params! {
+        ":object": object,
+        ":version": draft.version.to_string(),
+        ":revision": row::from_number(revision),
+        ":published": row::from_time(now),
+        ":publisher": by.as_ref().map(Identity::as_bytes),
+        ":digest": new.digest,
+        ":package": package.map(|package| package.digest),
+        ":package_type": package.map(|package| &package.media_type),
+        ":package_description": package.map(|package| &package.description),
+        ":signatures": row::from_signatures(&draft.signatures),
+        ":descriptor": draft.descriptor,
+    })
+}
+
+struct State {
+    id: i64,
+    object: i64,
+    yanked: bool,
+}
+
+fn state(connection: &Connection, key: &Key, version: &Version) -> rusqlite::Result<Option<State>> {
+    let mut query = connection.prepare_cached(
+        "SELECT version.id AS id, object, yanked FROM version JOIN object ON object.id = object
+         WHERE kind = ?1 AND name = ?2 AND version.version = ?3",
+    )?;
+    let place = (key.kind.as_str(), key.name.as_str(), version.to_string());
+    let state = query.query_row(place, |row| {
+        Ok(State { id: row.get("id")?, object: row.get("object")?, yanked: row.get("yanked")? })
+    });
+    state.optional()
+}

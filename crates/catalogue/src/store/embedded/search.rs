@@ -1,0 +1,150 @@
+//! Search, and what keeps its index true.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::words::Query;
+use super::{Inner, publish, row, words};
+use crate::model::{Key, Kind, Version};
+use crate::store::{Hit, MAX_PAGE, SearchCursor, StoreError};
+
+/// Where a search is: among those found by name, or among the others; and behind which object.
+#[derive(Clone, Copy)]
+struct Position {
+    named: bool,
+    object: i64,
+}
+
+impl Position {
+    const START: Self = Self { named: true, object: 0 };
+
+    fn parse(cursor: &SearchCursor) -> Result<Self, StoreError> {
+        let at = cursor.0.split_at_checked(1).ok_or(StoreError::Cursor)?;
+        let named = match at.0 {
+            "n" => true,
+            "t" => false,
+            _ => return Err(StoreError::Cursor),
+        };
+        let digits = Some(at.1).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let object = digits.and_then(|text| text.parse().ok()).ok_or(StoreError::Cursor)?;
+        Ok(Self { named, object })
+    }
+
+    fn cursor(self) -> SearchCursor {
+        SearchCursor(format!("{}{}", if self.named { "n" } else { "t" }, self.object))
+    }
+}
+
+impl Inner {
+    pub fn search(
+        &self,
+        query: &str,
+        kind: Option<Kind>,
+        after: Option<&SearchCursor>,
+        limit: u32,
+    ) -> Result<Vec<Hit>, StoreError> {
+        let start = after.map_or(Ok(Position::START), Position::parse)?;
+        let Some(query) = Query::parse(query, kind)? else {
+            return Ok(Vec::new());
+        };
+        let limit = limit.min(MAX_PAGE) as usize;
+        Ok(self.database.read(|connection| {
+            let mut hits = Vec::new();
+            let mut others = start;
+            if start.named {
+                find(connection, &query.named(), start, limit, &mut hits)?;
+                others = Position { named: false, object: 0 };
+            }
+            find(connection, &query.elsewhere(), others, limit - hits.len(), &mut hits)?;
+            Ok(hits)
+        })?)
+    }
+}
+
+/// In the order of the objects, which FTS5 gives as it reads: nothing is gathered to be sorted.
+fn find(
+    connection: &Connection,
+    expression: &str,
+    after: Position,
+    limit: usize,
+    hits: &mut Vec<Hit>,
+) -> rusqlite::Result<()> {
+    if limit == 0 {
+        return Ok(());
+    }
+    let mut query = connection.prepare_cached(
+        "SELECT object.id AS id, kind, name, version.version AS version
+         FROM search CROSS JOIN object ON object.id = search.rowid
+         CROSS JOIN version ON version.id = object.shown
+         WHERE search MATCH ?1 AND search.rowid > ?2 ORDER BY search.rowid LIMIT ?3",
+    )?;
+    let limit = row::from_number(limit as u64);
+    let found = query.query_map((expression, after.object, limit), |row| {
+        let position = Position { object: row.get("id")?, ..after };
+        let (key, version) = (row::key(row)?, row::parsed(row, "version")?);
+        Ok(Hit { key, version, cursor: position.cursor() })
+    })?;
+    for hit in found {
+        hits.push(hit?);
+    }
+    Ok(())
+}
+
+/// Shows the version `id`, just published, if none is newer.
+pub(super) fn show_if_newest(
+    connection: &Connection,
+    object: i64,
+    id: i64,
+    version: &Version,
+    words: &str,
+) -> rusqlite::Result<()> {
+    let mut query = connection.prepare_cached(
+        "SELECT version.version AS version FROM object JOIN version ON version.id = object.shown
+         WHERE object.id = ?1",
+    )?;
+    let shown: Option<Version> =
+        query.query_row([object], |row| row::parsed(row, "version")).optional()?;
+    if shown.is_some_and(|shown| publish::order(version, &shown).is_lt()) {
+        return Ok(());
+    }
+    show(connection, object, Some((id, words)))
+}
+
+/// Shows the newest version of an object after one was yanked, or given back.
+pub(super) fn show_newest(connection: &Connection, object: i64, key: &Key) -> rusqlite::Result<()> {
+    let mut query = connection.prepare_cached(
+        "SELECT id, version FROM version WHERE object = ?1 AND NOT yanked ORDER BY id",
+    )?;
+    let mut newest: Option<(i64, Version)> = None;
+    let rows = query
+        .query_map([object], |row| Ok((row.get("id")?, row::parsed::<Version>(row, "version")?)))?;
+    for row in rows {
+        let (id, version) = row?;
+        if newest.as_ref().is_none_or(|(_, newest)| publish::order(&version, newest).is_ge()) {
+            newest = Some((id, version));
+        }
+    }
+    let Some((id, _)) = newest else {
+        return show(connection, object, None);
+    };
+    let mut query = connection.prepare_cached("SELECT descriptor FROM version WHERE id = ?1")?;
+    let descriptor: Vec<u8> = query.query_row([id], |row| row.get(0))?;
+    show(connection, object, Some((id, &words::of_version(key, &descriptor))))
+}
+
+fn show(
+    connection: &Connection,
+    object: i64,
+    version: Option<(i64, &str)>,
+) -> rusqlite::Result<()> {
+    let id = version.map(|(id, _)| id);
+    connection
+        .prepare_cached("UPDATE object SET shown = ?2 WHERE id = ?1")?
+        .execute((object, id))?;
+    connection.prepare_cached("DELETE FROM search WHERE rowid = ?1")?.execute([object])?;
+    if let Some((_, words)) = version {
+        connection
+            .prepare_cached("INSERT INTO search (rowid, words) VALUES (?1, ?2)")?
+            .execute((object, words))?;
+    }
+    Ok(())
+}

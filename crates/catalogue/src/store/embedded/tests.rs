@@ -1,0 +1,346 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use levada_core::{ManualClock, sha256};
+use levada_database::DatabaseError;
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::*;
+use crate::store::conformance::{NOW, check_all, content, draft, draft_with, publish, upload};
+use crate::store::{Event, SearchCursor};
+
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("catalogue")
+    }
+
+    fn open(&self) -> EmbeddedStore {
+        EmbeddedStore::open(&self.path()).unwrap()
+    }
+
+    fn blob(&self, bytes: &[u8]) -> PathBuf {
+        let name: String = sha256(&[bytes]).iter().map(|byte| format!("{byte:02x}")).collect();
+        self.path().join("blobs").join(&name[..2]).join(&name[2..])
+    }
+
+    /// A connection as anybody with an editor for databases has it.
+    fn raw(&self) -> Connection {
+        Connection::open(self.path().join(DATABASE)).unwrap()
+    }
+}
+
+fn findings(store: &EmbeddedStore) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let verified = store.verify(&mut |finding| findings.push(finding)).unwrap();
+    assert_eq!(verified.findings, findings.len() as u64);
+    findings
+}
+
+/// Every path below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        }
+        all.push(path);
+    }
+    all
+}
+
+#[test]
+fn it_is_a_store() {
+    let mut places = Vec::new();
+    check_all(|| {
+        let place = Place::new();
+        let store = place.open();
+        places.push(place);
+        store
+    });
+}
+
+#[test]
+fn the_next_process_finds_everything_and_a_second_one_nothing() {
+    let place = Place::new();
+    let store = place.open();
+    let whole = draft_with(&store, "hyperty/a", "1.0.0", b"code");
+    let revision = publish(&store, &whole);
+    let second = EmbeddedStore::open(&place.path()).err().unwrap();
+    assert!(matches!(second, StoreError::Database(DatabaseError::InUse { .. })), "{second}");
+    drop(store);
+    let store = place.open();
+    assert_eq!(store.revision().unwrap(), revision);
+    assert_eq!(store.get(&whole.key, &whole.version).unwrap().unwrap().revision, revision);
+    assert_eq!(content(&store, &sha256(&[b"code"])).unwrap(), b"code");
+    assert_eq!(store.search("javascript", None, None, 5).unwrap().len(), 1);
+    assert!(findings(&store).is_empty());
+}
+
+#[test]
+fn everything_is_private() {
+    let place = Place::new();
+    let store = place.open();
+    upload(&store, b"code");
+    let mut writer = store.begin_blob().unwrap();
+    writer.write(b"half").unwrap();
+    for path in files(&place.path()) {
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        let wanted = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode, wanted, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_start_removes_what_a_crash_left() {
+    let place = Place::new();
+    let store = place.open();
+    publish(&store, &draft_with(&store, "hyperty/a", "1.0.0", b"kept"));
+    drop(store);
+    // What was half written, and what was whole and not noted yet.
+    let half = place.path().join("blobs/temp/0");
+    fs::write(&half, "ha").unwrap();
+    for bytes in [&b"whole"[..], b"entire"] {
+        fs::create_dir_all(place.blob(bytes).parent().unwrap()).unwrap();
+        fs::write(place.blob(bytes), bytes).unwrap();
+    }
+    let foreign = place.path().join("blobs/notes.txt");
+    fs::write(&foreign, "mine").unwrap();
+    let store = place.open();
+    assert!(!half.exists() && !place.blob(b"whole").exists() && !place.blob(b"entire").exists());
+    assert!(place.blob(b"kept").exists() && foreign.exists());
+    assert_eq!(findings(&store), [Finding::Stray("notes.txt".into())]);
+}
+
+#[test]
+fn whatever_ends_an_upload_it_leaves_no_file() {
+    let place = Place::new();
+    let store = place.open();
+    let before = files(&place.path()).len();
+    let begin = || {
+        let mut writer = store.begin_blob().unwrap();
+        writer.write(b"half").unwrap();
+        writer
+    };
+    drop(begin());
+    begin().finish(Some(&[0; 32])).unwrap_err();
+    assert_eq!(files(&place.path()).len(), before);
+}
+
+#[test]
+fn damage_is_found_and_an_upload_heals_it() {
+    let place = Place::new();
+    let store = place.open();
+    for (name, bytes) in [("hyperty/a", b"aaaa"), ("hyperty/b", b"bbbb"), ("hyperty/c", b"cccc")] {
+        publish(&store, &draft_with(&store, name, "1.0.0", bytes));
+    }
+    let stray = sha256(&[b"stray"]);
+    fs::write(place.blob(b"aaaa"), b"aaab").unwrap();
+    fs::remove_file(place.blob(b"bbbb")).unwrap();
+    fs::create_dir_all(place.blob(b"stray").parent().unwrap()).unwrap();
+    fs::write(place.blob(b"stray"), b"stray").unwrap();
+    let found = findings(&store);
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(found.contains(&Finding::Damaged(sha256(&[b"aaaa"]))));
+    assert!(found.contains(&Finding::Missing(sha256(&[b"bbbb"]))));
+    assert!(found.contains(&Finding::Stray(place.blob(b"stray").display().to_string())));
+    assert!(!store.has_blob(&stray).unwrap());
+    upload(&store, b"aaaa");
+    upload(&store, b"bbbb");
+    store.collect(Duration::from_secs(3600), SystemClock.now()).unwrap();
+    assert!(findings(&store).is_empty());
+    assert_eq!(content(&store, &sha256(&[b"aaaa"])).unwrap(), b"aaaa");
+}
+
+#[test]
+fn a_changed_descriptor_and_a_wrong_reference_are_found() {
+    let place = Place::new();
+    let store = place.open();
+    let whole = draft("hyperty/a", "1.0.0", r#"{"a":1}"#);
+    publish(&store, &whole);
+    publish(&store, &draft("hyperty/b", "1.0.0", "{}"));
+    drop(store);
+    let raw = place.raw();
+    raw.execute_batch(
+        "DROP TRIGGER version_is_immutable; DROP TRIGGER version_revision_grows;
+         UPDATE version SET descriptor = x'7b7d' WHERE object = 1;
+         UPDATE object SET shown = NULL WHERE id = 2;",
+    )
+    .unwrap();
+    drop(raw);
+    let found = findings(&place.open());
+    let (key, version) = (whole.key, whole.version);
+    let text = "the descriptor is not what was published".to_owned();
+    assert!(found.contains(&Finding::Version { key, version, text }), "{found:?}");
+    let wrong = "hyperty/b does not show its newest version".to_owned();
+    assert!(found.contains(&Finding::Database(wrong)), "{found:?}");
+}
+
+/// Whatever a future version of this code, or anybody else, tries: the schema refuses it.
+#[test]
+fn the_schema_refuses_to_change_what_was_published() {
+    let place = Place::new();
+    let store = place.open();
+    publish(&store, &draft_with(&store, "hyperty/a", "1.0.0", b"code"));
+    publish(&store, &draft("hyperty/b", "1.0.0", "{}"));
+    drop(store);
+    let raw = place.raw();
+    raw.execute_batch("PRAGMA foreign_keys = ON").unwrap();
+    for sql in [
+        "UPDATE version SET descriptor = x'7b7d', revision = 9 WHERE id = 1",
+        "UPDATE version SET digest = zeroblob(32), revision = 9 WHERE id = 1",
+        "UPDATE version SET package = NULL, package_type = NULL, package_description = NULL, revision = 9
+         WHERE id = 1",
+        "UPDATE version SET rowid = 17, revision = 9 WHERE id = 1",
+        "UPDATE version SET publisher = zeroblob(32), revision = 9 WHERE id = 1",
+        "UPDATE version SET published = 0, revision = 9 WHERE id = 1",
+        "UPDATE version SET yanked = 1 WHERE id = 1",
+        "UPDATE OR REPLACE version SET yanked = 1, revision = 2 WHERE id = 1",
+        "DELETE FROM version",
+        "INSERT OR REPLACE INTO version (id, object, version, revision, published, digest, signatures,
+             descriptor) VALUES (1, 1, '1.0.0', 9, 0, zeroblob(32), x'', x'7b7d')",
+        "INSERT OR REPLACE INTO version (object, version, revision, published, digest, signatures,
+             descriptor) VALUES (1, '1.0.0', 9, 0, zeroblob(32), x'', x'7b7d')",
+        "UPDATE object SET name = 'c' WHERE id = 1",
+        "DELETE FROM object",
+        "INSERT OR REPLACE INTO object (kind, name) VALUES ('hyperty', 'a')",
+        "DELETE FROM blob",
+        "UPDATE store SET revision = 1",
+        "DELETE FROM store",
+        "INSERT OR REPLACE INTO store VALUES (1, 0, 0)",
+        "UPDATE change SET event = 'yanked'",
+        "DELETE FROM change",
+        "UPDATE audit SET identity = NULL, text = 'x'",
+        "DELETE FROM audit",
+        "INSERT OR REPLACE INTO audit (id, time, action, outcome, text) VALUES (1, 0, '', '', '')",
+    ] {
+        let error = raw.execute(sql, []).expect_err(sql).to_string();
+        let refused = ["never", "stays", "append-only", "has changed", "FOREIGN KEY"];
+        assert!(refused.iter().any(|text| error.contains(text)), "{sql}: {error}");
+    }
+}
+
+#[test]
+fn old_changes_are_compacted_and_whoever_missed_them_is_told() {
+    let place = Place::new();
+    let options = Options { kept_changes: 10, ..Options::default() };
+    let store = EmbeddedStore::open_with(&place.path(), options.clone()).unwrap();
+    for n in 0..50 {
+        publish(&store, &draft("hyperty/a", &format!("{n}.0.0"), "{}"));
+        let newest = store.revision().unwrap();
+        let from = newest.saturating_sub(10);
+        let changes = store.changes(from, 100).unwrap();
+        assert_eq!(changes.len() as u64, newest - from);
+        assert!(changes.iter().all(|change| change.event == Event::Published));
+    }
+    let told = |store: &EmbeddedStore| match store.changes(0, 5) {
+        Err(StoreError::Compacted { after: 0, kept, newest: 50 }) => kept,
+        other => panic!("{other:?}"),
+    };
+    let kept = told(&store);
+    assert!((31..=40).contains(&kept), "{kept}");
+    assert!(matches!(store.changes(kept - 1, 5), Err(StoreError::Compacted { .. })));
+    assert_eq!(store.changes(kept, 1).unwrap()[0].revision, kept + 1);
+    drop(store);
+    let store = EmbeddedStore::open_with(&place.path(), options).unwrap();
+    assert_eq!(told(&store), kept);
+    assert!(findings(&store).is_empty());
+}
+
+#[test]
+fn the_grace_begins_again_with_every_upload() {
+    let place = Place::new();
+    let clock = Arc::new(ManualClock::new(NOW));
+    let options = Options { clock: clock.clone(), ..Options::default() };
+    let store = EmbeddedStore::open_with(&place.path(), options).unwrap();
+    let digest = upload(&store, b"code");
+    let at = |seconds| UnixTime(NOW.0 + seconds);
+    let minute = Duration::from_secs(60);
+    clock.set(at(50));
+    upload(&store, b"code");
+    store.collect(minute, at(109)).unwrap();
+    assert!(store.has_blob(&digest).unwrap());
+    // A clock that goes back takes nothing from it.
+    clock.set(at(0));
+    upload(&store, b"code");
+    store.collect(minute, at(109)).unwrap();
+    assert!(store.has_blob(&digest).unwrap());
+    store.collect(minute, at(110)).unwrap();
+    assert!(!store.has_blob(&digest).unwrap());
+}
+
+#[test]
+fn a_snapshot_is_a_store_without_its_blobs() {
+    let place = Place::new();
+    let store = place.open();
+    let whole = draft("hyperty/a", "1.0.0", r#"{"w":"word"}"#);
+    publish(&store, &whole);
+    let copy = Place::new();
+    fs::create_dir(copy.path()).unwrap();
+    store.snapshot(&copy.path().join(DATABASE)).unwrap();
+    let copy = copy.open();
+    assert!(copy.get(&whole.key, &whole.version).unwrap().is_some());
+    assert_eq!(copy.search("word", None, None, 5).unwrap().len(), 1);
+    assert!(findings(&copy).is_empty());
+}
+
+#[test]
+fn newer_and_foreign_databases_are_refused_and_left_alone() {
+    let place = Place::new();
+    drop(place.open());
+    let path = place.path().join(DATABASE);
+    let refused = |version: i64, id: i64| {
+        let raw = place.raw();
+        raw.pragma_update(None, "user_version", version).unwrap();
+        raw.pragma_update(None, "application_id", id).unwrap();
+        drop(raw);
+        let before = fs::read(&path).unwrap();
+        let error = EmbeddedStore::open(&place.path()).err().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), before);
+        error
+    };
+    let ours = i64::from(CATALOGUE.application_id);
+    let error = refused(2, ours);
+    let newer = matches!(error, StoreError::Database(DatabaseError::Newer { found: 2, known: 1, .. }));
+    assert!(newer && error.to_string().contains("catalogue.db"), "{error}");
+    let error = refused(1, 0x4c76_6e64);
+    assert!(matches!(error, StoreError::Database(DatabaseError::Foreign { .. })), "{error}");
+}
+
+#[test]
+fn many_objects_are_searched_and_listed() {
+    let place = Place::new();
+    let store = place.open();
+    const COUNT: usize = 5000;
+    let all: Vec<Draft> = (0..COUNT)
+        .map(|n| {
+            let descriptor = format!(r#"{{"d":"common {}","n":"only{n}"}}"#, ["even", "odd"][n % 2]);
+            draft(&format!("hyperty/object-{n:05}"), "1.0.0", &descriptor)
+        })
+        .collect();
+    all.chunks(500).for_each(|some| drop(store.publish_all(some, None, NOW).unwrap()));
+    for (query, wanted) in [("common", COUNT), ("odd", COUNT / 2), ("only4321", 1), ("object 04321", 1)] {
+        let mut found = 0;
+        let mut after: Option<SearchCursor> = None;
+        loop {
+            let page = store.search(query, None, after.as_ref(), 300).unwrap();
+            let Some(last) = page.last() else { break };
+            after = Some(last.cursor.clone());
+            found += page.len();
+        }
+        assert_eq!(found, wanted, "{query}");
+    }
+    let listed = store.list(None, "object-049", None, 1000).unwrap();
+    assert_eq!(listed.len(), 100);
+    let mut count = 0;
+    store.each(&mut |_| count += 1).unwrap();
+    assert_eq!(count, COUNT);
+}

@@ -1,0 +1,182 @@
+//! Reads everything, and compares every digest and every reference.
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use levada_core::{Digest, sha256};
+use levada_database::DatabaseError;
+use rusqlite::Connection;
+
+use super::{Inner, blobs, row};
+use crate::model::{Key, Published};
+use crate::store::{Blob, Finding, StoreError, Verified};
+
+/// How many blobs are listed at once.
+const BATCH: u32 = 256;
+
+/// Objects that do not show what they should, or are not found by it.
+const REFERENCES: &str =
+    "SELECT kind, name FROM object
+     WHERE (shown IS NULL) = EXISTS (SELECT 1 FROM version WHERE object = object.id AND NOT yanked)
+        OR EXISTS (SELECT 1 FROM version
+                   WHERE version.id = shown AND (yanked OR version.object <> object.id))
+        OR (shown IS NOT NULL) <> (id IN (SELECT rowid FROM search))";
+
+/// Takes findings and counts what was read.
+struct Report<'a> {
+    each: &'a mut dyn FnMut(Finding),
+    verified: Verified,
+}
+
+impl Report<'_> {
+    fn find(&mut self, finding: Finding) {
+        self.verified.findings += 1;
+        (self.each)(finding);
+    }
+
+    /// A database that is damaged is a finding, and no reason to stop.
+    fn allow_damage(&mut self, outcome: Result<(), StoreError>) -> Result<(), StoreError> {
+        match outcome {
+            Err(StoreError::Database(DatabaseError::Damaged { detail, .. })) => {
+                self.find(Finding::Database(detail));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+impl Inner {
+    pub fn verify(&self, each: &mut dyn FnMut(Finding)) -> Result<Verified, StoreError> {
+        let mut report = Report { each, verified: Verified::default() };
+        let database = self.database.integrity_check().map_err(StoreError::from);
+        report.allow_damage(database)?;
+        let references = self.verify_references(&mut report);
+        report.allow_damage(references)?;
+        let versions = self.each(&mut |published| verify_version(&published, &mut report));
+        report.allow_damage(versions)?;
+        let blobs = self.verify_blobs(&mut report);
+        report.allow_damage(blobs)?;
+        self.find_strays(&mut report)?;
+        Ok(report.verified)
+    }
+
+    fn verify_references(&self, report: &mut Report) -> Result<(), StoreError> {
+        let wrong: Vec<Key> = self.database.read(|connection| {
+            connection.prepare(REFERENCES)?.query_map([], row::key)?.collect()
+        })?;
+        for key in wrong {
+            let text = format!("{key} does not show its newest version");
+            report.find(Finding::Database(text));
+        }
+        Ok(())
+    }
+
+    fn verify_blobs(&self, report: &mut Report) -> Result<(), StoreError> {
+        let mut after = Vec::new();
+        loop {
+            let batch = self.database.read(|connection| list(connection, &after))?;
+            let Some((last, _)) = batch.last() else {
+                return Ok(());
+            };
+            after = last.to_vec();
+            for (digest, length) in batch {
+                self.verify_blob(&digest, length, report)?;
+            }
+        }
+    }
+
+    fn verify_blob(
+        &self,
+        digest: &Digest,
+        length: u64,
+        report: &mut Report,
+    ) -> Result<(), StoreError> {
+        let content = self.blobs.read(digest)?;
+        let finding = match content.map(hash).transpose() {
+            Ok(Some(found)) if found == (*digest, length) => {
+                report.verified.blobs += 1;
+                report.verified.bytes += length;
+                return Ok(());
+            }
+            Ok(None) => Finding::Missing(*digest),
+            Ok(Some(_)) => Finding::Damaged(*digest),
+            // The disk does not give it back: for whoever wants it, that is the same.
+            Err(_) => Finding::Damaged(*digest),
+        };
+        // It may have been collected in between.
+        if self.has_blob(digest)? {
+            report.find(finding);
+        }
+        Ok(())
+    }
+
+    fn find_strays(&self, report: &mut Report) -> Result<(), StoreError> {
+        for name in self.blobs.folders()? {
+            let Some(number) = blobs::number_of(&name) else {
+                if name != blobs::TEMP {
+                    report.find(Finding::Stray(Path::new(&name).display().to_string()));
+                }
+                continue;
+            };
+            let alone = self.blobs.alone();
+            let strays = self.strays(number)?;
+            drop(alone);
+            let names = self.blobs.names(&self.blobs.shard(number))?;
+            let foreign = names.iter().filter(|name| blobs::digest_of(number, name).is_none());
+            let foreign = foreign.map(|name| self.blobs.shard(number).join(name));
+            for path in strays.into_iter().chain(foreign) {
+                report.find(Finding::Stray(path.display().to_string()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn verify_version(published: &Published, report: &mut Report) {
+    report.verified.versions += 1;
+    if sha256(&[&published.descriptor]) != published.digest {
+        let text = "the descriptor is not what was published".to_owned();
+        let (key, version) = (published.key.clone(), published.version.clone());
+        report.find(Finding::Version { key, version, text });
+    }
+}
+
+fn list(connection: &Connection, after: &[u8]) -> rusqlite::Result<Vec<(Digest, u64)>> {
+    let mut query = connection.prepare_cached(
+        "SELECT digest, length FROM blob WHERE digest > ?1 ORDER BY digest LIMIT ?2",
+    )?;
+    let rows = query
+        .query_map((after, BATCH), |row| Ok((row.get("digest")?, row::number(row, "length")?)))?;
+    rows.collect()
+}
+
+/// Digest and length.
+fn hash(blob: Blob) -> io::Result<(Digest, u64)> {
+    let mut context = Context::new(&SHA256);
+    let mut length = 0;
+    match blob {
+        Blob::Bytes(bytes) => {
+            context.update(&bytes);
+            length = bytes.len() as u64;
+        }
+        Blob::File(mut file, _) => {
+            let mut buffer = vec![0; 128 * 1024];
+            loop {
+                match file.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(count) => {
+                        context.update(&buffer[..count]);
+                        length += count as u64;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+    let mut digest = Digest::default();
+    digest.copy_from_slice(context.finish().as_ref());
+    Ok((digest, length))
+}

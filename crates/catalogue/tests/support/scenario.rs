@@ -1,0 +1,184 @@
+//! What is done with a store until its disk fails, and what must be there afterwards.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)] // Every test uses a part, and fails with the rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use levada_catalogue::store::embedded::EmbeddedStore;
+use levada_catalogue::store::{Store, StoreError};
+use levada_core::{Clock, SystemClock, sha256};
+
+use super::support::{NOW, check_consistent, content, draft, publish, upload};
+
+/// One call. Numbers stand for objects, versions and contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Upload(u8),
+    Publish { object: u64, version: u64, blob: Option<u8> },
+    Yank { object: u64, version: u64, yanked: bool },
+    Collect,
+    /// The store is closed, which writes the log back into the database, and opened.
+    Reopen,
+}
+
+use Step::{Collect, Publish, Reopen, Upload, Yank};
+
+pub const STEPS: &[Step] = &[
+    Upload(1),
+    Publish { object: 1, version: 1, blob: Some(1) },
+    Publish { object: 2, version: 1, blob: None },
+    Upload(2),
+    Publish { object: 1, version: 2, blob: Some(2) },
+    Yank { object: 1, version: 2, yanked: true },
+    Upload(3),
+    Collect,
+    Reopen,
+    Upload(3),
+    Upload(4),
+    Publish { object: 3, version: 1, blob: Some(3) },
+    Yank { object: 1, version: 2, yanked: false },
+    Yank { object: 2, version: 1, yanked: true },
+    Upload(1),
+    Publish { object: 2, version: 2, blob: Some(1) },
+    Collect,
+    Upload(4),
+    Publish { object: 4, version: 1, blob: Some(4) },
+    Reopen,
+    Publish { object: 4, version: 2, blob: Some(4) },
+    Upload(5),
+];
+
+/// The content with this number.
+pub fn bytes(blob: u8) -> Vec<u8> {
+    (0..usize::from(blob) * 700).map(|at| blob ^ (at % 251) as u8).collect()
+}
+
+/// What was acknowledged: each version, its content and whether it is yanked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct State {
+    versions: BTreeMap<(u64, u64), (Option<u8>, bool)>,
+    revision: u64,
+}
+
+impl State {
+    fn after(&self, step: Step) -> Self {
+        let mut state = self.clone();
+        match step {
+            Publish { object, version, blob } => {
+                state.versions.insert((object, version), (blob, false));
+                state.revision += 1;
+            }
+            Yank { object, version, yanked } => {
+                state.versions.get_mut(&(object, version)).unwrap().1 = yanked;
+                state.revision += 1;
+            }
+            Upload(_) | Collect | Reopen => {}
+        }
+        state
+    }
+}
+
+/// What was acknowledged, and the one call that was not.
+#[derive(Debug, Default)]
+pub struct Model {
+    state: State,
+    /// Contents that nobody may have collected since they were uploaded.
+    uploaded: BTreeSet<u8>,
+    done: usize,
+    in_flight: Option<Step>,
+}
+
+impl Model {
+    pub fn is_complete(&self) -> bool {
+        self.done == STEPS.len()
+    }
+
+    /// Makes the steps that are left, one after the other, until one fails.
+    pub fn run(
+        &mut self,
+        mut store: EmbeddedStore,
+        open: impl Fn() -> Result<EmbeddedStore, StoreError>,
+    ) -> Result<EmbeddedStore, (StoreError, Option<EmbeddedStore>)> {
+        while let Some(step) = STEPS.get(self.done) {
+            self.in_flight = Some(*step);
+            if *step == Collect {
+                self.uploaded.clear();
+            }
+            if *step == Reopen {
+                drop(store);
+                store = open().map_err(|error| (error, None))?;
+            } else if let Err(error) = make(&store, *step) {
+                return Err((error, Some(store)));
+            }
+            self.acknowledge(*step);
+        }
+        Ok(store)
+    }
+
+    /// The step that failed has changed nothing: that is promised, as long as there is power.
+    pub fn forget_failure(&mut self) {
+        self.in_flight = None;
+    }
+
+    fn acknowledge(&mut self, step: Step) {
+        self.state = self.state.after(step);
+        if let Upload(blob) = step {
+            self.uploaded.insert(blob);
+        }
+        self.in_flight = None;
+        self.done += 1;
+    }
+
+    /// Asserts that the store has what was acknowledged, and the call that was not as a whole or not at all.
+    pub fn check(&self, store: &EmbeddedStore, when: &str) {
+        let when = format!("{when}, {:?}", self.in_flight);
+        check_consistent(store, &when);
+        let mut found = State { revision: store.revision().unwrap(), ..State::default() };
+        store
+            .each(&mut |it| {
+                let object: u64 = it.key.name.as_str()["object".len()..].parse().unwrap();
+                let version = it.version.patch;
+                let of = |blob: &u8| it.package.as_ref().unwrap().digest == sha256(&[&bytes(*blob)]);
+                let blob = it.package.as_ref().map(|_| (1..=5).find(of).unwrap());
+                let whole = draft(object, version, blob.map(bytes).as_deref());
+                assert_eq!(it.descriptor, whole.descriptor, "{when}");
+                if let Some(blob) = blob {
+                    let digest = sha256(&[&bytes(blob)]);
+                    assert_eq!(content(store, &digest), Some(bytes(blob)), "{when}: blob {blob}");
+                }
+                found.versions.insert((object, version), (blob, it.yanked));
+            })
+            .unwrap();
+        let after = self.in_flight.map(|step| self.state.after(step));
+        assert!(
+            found == self.state || Some(&found) == after.as_ref(),
+            "{when}: {found:?}, and not {:?}",
+            self.state
+        );
+        for blob in &self.uploaded {
+            let digest = sha256(&[&bytes(*blob)]);
+            assert!(store.has_blob(&digest).unwrap(), "{when}: blob {blob}");
+            assert_eq!(content(store, &digest), Some(bytes(*blob)), "{when}: blob {blob}");
+        }
+        assert!(store.audit(1000, None).unwrap().len() as u64 >= found.revision, "{when}");
+    }
+}
+
+fn make(store: &EmbeddedStore, step: Step) -> Result<(), StoreError> {
+    match step {
+        Upload(blob) => upload(store, &bytes(blob)).map(drop),
+        Publish { object, version, blob } => {
+            publish(store, &draft(object, version, blob.map(bytes).as_deref())).map(drop)
+        }
+        Yank { object, version, yanked } => {
+            let whole = draft(object, version, None);
+            store.yank(&whole.key, &whole.version, yanked, None, NOW).map(drop)
+        }
+        Collect => {
+            let later = SystemClock.now().after(Duration::from_secs(60));
+            store.collect(Duration::ZERO, later).map(drop)
+        }
+        Reopen => panic!("the caller does that"),
+    }
+}

@@ -1,0 +1,12 @@
+//! One SQLite file: how it is opened, migrated and written, and what can be wrong with it. What stands in it
+//! is the business of whoever opens it.
+
+mod database;
+mod error;
+pub mod file;
+
+pub use database::{Database, Kind};
+pub use error::{DatabaseError, Fault};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::*;
+
+const KIND: Kind = Kind {
+    application_id: 0x4c76_7474,
+    migrations: &["CREATE TABLE a (x INTEGER) STRICT"],
+    exclusive: true,
+    patience: Duration::ZERO,
+};
+
+fn place() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("below").join("test.db");
+    (folder, path)
+}
+
+fn add(database: &Database, x: i64) -> Result<(), DatabaseError> {
+    database.write(|tx| {
+        tx.execute("INSERT INTO a VALUES (?1)", [x])?;
+        Ok(())
+    })
+}
+
+fn count(database: &Database) -> i64 {
+    database.read(|c| c.query_row("SELECT count(*) FROM a", [], |row| row.get(0))).unwrap()
+}
+
+#[test]
+fn what_was_written_is_there_for_the_next_and_for_nobody_else() {
+    let (_folder, path) = place();
+    let database = Database::open(&path, &KIND).unwrap();
+    add(&database, 1).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    assert!(matches!(Database::open(&path, &KIND), Err(DatabaseError::InUse { .. })));
+    drop(database);
+    assert_eq!(count(&Database::open(&path, &KIND).unwrap()), 1);
+}
+
+#[test]
+fn a_refusal_undoes_what_was_written_before_it() {
+    let (_folder, path) = place();
+    let database = Database::open(&path, &KIND).unwrap();
+    let refused = database.write(|tx| {
+        tx.execute("INSERT INTO a VALUES (1)", [])?;
+        Err::<(), _>(Fault::Refused(DatabaseError::InUse { path: path.clone() }))
+    });
+    assert!(matches!(refused, Err(DatabaseError::InUse { .. })));
+    assert_eq!(count(&database), 0);
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_left_alone() {
+    const NEWER: Kind = Kind { migrations: &["CREATE TABLE a (x INTEGER) STRICT", ""], ..KIND };
+    let (_folder, path) = place();
+    drop(Database::open(&path, &NEWER).unwrap());
+    let before = fs::read(&path).unwrap();
+    let error = Database::open(&path, &KIND).err().unwrap();
+    assert!(matches!(error, DatabaseError::Newer { found: 2, known: 1, .. }), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn another_kind_of_database_is_foreign() {
+    const OTHER: Kind = Kind { application_id: 1, ..KIND };
+    let (_folder, path) = place();
+    drop(Database::open(&path, &OTHER).unwrap());
+    let error = Database::open(&path, &KIND).err().unwrap();
+    assert!(matches!(error, DatabaseError::Foreign { .. }), "{error}");
+}
+
+#[test]
+fn no_room_is_an_error_of_its_own_and_loses_nothing() {
+    let (_folder, path) = place();
+    let database = Database::open(&path, &KIND).unwrap();
+    add(&database, 1).unwrap();
+    let pages = |c: &rusqlite::Connection| {
+        let used: i64 = c.query_row("PRAGMA page_count", [], |row| row.get(0))?;
+        c.query_row(&format!("PRAGMA max_page_count = {used}"), [], |_| Ok(()))
+    };
+    database.read(pages).unwrap();
+    let full = database.write::<_, DatabaseError>(|tx| {
+        (0..10_000).try_for_each(|x| tx.execute("INSERT INTO a VALUES (?1)", [x]).map(drop))?;
+        Ok(())
+    });
+    let error = full.unwrap_err();
+    assert!(matches!(error, DatabaseError::Full { .. }), "{error}");
+    assert!(error.to_string().contains("test.db: no room left"), "{error}");
+    assert_eq!(count(&database), 1);
+    add(&database, 2).unwrap();
+    database.integrity_check().unwrap();
+}
