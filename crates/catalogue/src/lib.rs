@@ -1,11 +1,14 @@
-//! The catalogue: what exists, and the code behind it.
+//! Descriptors of what exists, and the packages behind them: what they are, where they are kept, and how they are
+//! served.
 //!
 //! [`model`] says what an object, a version and a package are, with every bound. [`original`] holds the rules of the
-//! catalogue that this one is compatible with: what it made of a folder of objects, and what it answered. [`store`]
-//! keeps all of it.
+//! catalogue that this one is compatible with. [`store`] keeps versions and packages on disk. [`index`] has what is
+//! asked for most in memory, and [`http`] serves it.
 
 #![forbid(unsafe_code)]
 
+pub mod http;
+pub mod index;
 pub mod model;
 pub mod original;
 pub mod store;

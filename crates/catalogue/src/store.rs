@@ -25,8 +25,8 @@ pub use error::StoreError;
 pub const MAX_PAGE: u32 = 1000;
 /// The longest query of a search, in bytes.
 pub const MAX_QUERY: usize = 1024;
-/// How many words a query may have.
-pub const MAX_WORDS: usize = 32;
+/// How many words a query may have: 255 characters have no more.
+pub const MAX_WORDS: usize = 128;
 
 /// What is published, and the packages behind it.
 ///

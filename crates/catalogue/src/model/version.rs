@@ -1,5 +1,7 @@
 //! Versions: Semantic Versioning 2.0.0, and what becomes of the original's.
 
+use std::cmp::Ordering;
+
 use data_encoding::HEXLOWER;
 use levada_core::sha256;
 use semver::{BuildMetadata, Prerelease};
@@ -18,6 +20,18 @@ pub const MAX_LEN: usize = 255;
 pub fn check(version: &Version) -> Result<(), ModelError> {
     let length = version.to_string().len();
     if length > MAX_LEN { Err(ModelError::Version(length)) } else { Ok(()) }
+}
+
+/// Which of two versions of an object is newer (Semantic Versioning 2.0.0, section 11). Equal are those that differ in
+/// build metadata only, and those of the original's that have no order: of them the one that was published later is
+/// the newer.
+pub fn precedence(a: &Version, b: &Version) -> Ordering {
+    if is_unordered(a) && is_unordered(b) { Ordering::Equal } else { a.cmp_precedence(b) }
+}
+
+fn is_unordered(version: &Version) -> bool {
+    (version.major, version.minor, version.patch) == (0, 0, 0)
+        && version.pre.starts_with("original.")
 }
 
 /// The version that the original's `version` becomes: `1` is 1.0.0, `1.10` is 1.10.0, `1.2.3` itself. Anything else

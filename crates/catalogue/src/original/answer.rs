@@ -1,6 +1,7 @@
 //! What is answered: a body in which the host may have to be filled in, or a problem.
 
 use bytes::{Bytes, BytesMut};
+use levada_core::sha256;
 
 use super::write::write_escaped;
 use super::{Host, PackageRequest, Value, parse, pretty};
@@ -29,22 +30,35 @@ pub struct Template {
     hole: Option<usize>,
     /// Whether the host is written as in a string of JSON.
     json: bool,
+    tag: [u8; 16],
 }
 
 impl Template {
     /// A body that is the same for everybody.
     pub(super) fn whole(text: impl Into<Bytes>) -> Self {
-        Self { text: text.into(), hole: None, json: false }
+        Self::new(text.into(), None, false)
     }
 
     /// A body of JSON that lacks the host at the offset `hole`, within a string.
     pub(super) fn json(text: String, hole: Option<usize>) -> Self {
-        Self { text: text.into(), hole, json: true }
+        Self::new(text.into(), hole, true)
     }
 
     /// A bare text that lacks the host at the offset `hole`.
     pub(super) fn bare(text: String, hole: usize) -> Self {
-        Self { text: text.into(), hole: Some(hole), json: false }
+        Self::new(text.into(), Some(hole), false)
+    }
+
+    fn new(text: Bytes, hole: Option<usize>, json: bool) -> Self {
+        let at = hole.unwrap_or(usize::MAX) as u64;
+        let mut tag = [0; 16];
+        tag.copy_from_slice(&sha256(&[&at.to_be_bytes(), &text])[..16]);
+        Self { text, hole, json, tag }
+    }
+
+    /// Differs for bodies that differ in more than the host: half of a SHA-256.
+    pub const fn tag(&self) -> [u8; 16] {
+        self.tag
     }
 
     /// What stands before the host, and what behind it; without the second the body is the same for every host. Where

@@ -1,7 +1,5 @@
 //! How versions come to be, and how they are taken back.
 
-use std::cmp::Ordering;
-
 use levada_core::{Digest, Identity, UnixTime, sha256};
 use levada_database::Fault;
 use rusqlite::{Connection, OptionalExtension, named_params};
@@ -10,16 +8,6 @@ use super::audit::Note;
 use super::{Inner, audit, feed, read, row, search, words};
 use crate::model::{Draft, Key, Published, Version};
 use crate::store::{Action, Event, Outcome, StoreError};
-
-/// Which of two versions of an object is newer, by Semantic Versioning 2.0.0, section 11. Of equal ones the
-/// one that was published later is; so are those of the original's versions that have no order.
-pub(super) fn order(a: &Version, b: &Version) -> Ordering {
-    let unordered = |version: &Version| {
-        (version.major, version.minor, version.patch) == (0, 0, 0)
-            && version.pre.starts_with("original.")
-    };
-    if unordered(a) && unordered(b) { Ordering::Equal } else { a.cmp_precedence(b) }
-}
 
 /// A draft, and what is worked out before the database is held.
 struct New<'a> {

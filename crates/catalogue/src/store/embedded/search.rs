@@ -3,7 +3,8 @@
 use rusqlite::{Connection, OptionalExtension};
 
 use super::words::Query;
-use super::{Inner, publish, row, words};
+use super::{Inner, row, words};
+use crate::model::version::precedence;
 use crate::model::{Key, Kind, Version};
 use crate::store::{Hit, MAX_PAGE, SearchCursor, StoreError};
 
@@ -103,7 +104,7 @@ pub(super) fn show_if_newest(
     )?;
     let shown: Option<Version> =
         query.query_row([object], |row| row::parsed(row, "version")).optional()?;
-    if shown.is_some_and(|shown| publish::order(version, &shown).is_lt()) {
+    if shown.is_some_and(|shown| precedence(version, &shown).is_lt()) {
         return Ok(());
     }
     show(connection, object, Some((id, words)))
@@ -119,7 +120,7 @@ pub(super) fn show_newest(connection: &Connection, object: i64, key: &Key) -> ru
         .query_map([object], |row| Ok((row.get("id")?, row::parsed::<Version>(row, "version")?)))?;
     for row in rows {
         let (id, version) = row?;
-        if newest.as_ref().is_none_or(|(_, newest)| publish::order(&version, newest).is_ge()) {
+        if newest.as_ref().is_none_or(|(_, newest)| precedence(&version, newest).is_ge()) {
             newest = Some((id, version));
         }
     }

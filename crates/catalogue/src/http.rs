@@ -1,0 +1,204 @@
+//! The catalogue over HTTP/1.1: read-only.
+//!
+//! [`answer`](Site::answer) is a function of the index and a request. A connection (`connection.rs`) parses requests out of
+//! what has come, answers them in order and writes many answers at once; what needs the store is done on another thread.
+//! `/.well-known/` is the original's layer (`compat.rs`), `/v1` ours (`v1.rs`), `/` a page for people (`page.rs`).
+//!
+//! No request has a body. So where one ends and the next begins is never in doubt, and one that claims a body is refused
+//! and its connection closed.
+
+mod cache;
+mod compat;
+mod connection;
+mod content;
+mod deadline;
+mod hosts;
+mod json;
+mod openapi;
+mod outgoing;
+mod page;
+mod problem;
+mod query;
+mod range;
+mod request;
+mod response;
+mod route;
+mod serve;
+mod tag;
+#[cfg(test)]
+mod tests;
+mod v1;
+mod watch;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+
+use crate::index::Index;
+use crate::store::Store;
+use cache::Cache;
+
+pub use hosts::{Hosts, HostsError};
+pub use openapi::document as openapi_document;
+pub use request::{MAX_HEAD, MAX_HEADERS, Method, Parsed, Refusal, Request, parse};
+pub use response::{Body, Response};
+pub use route::{Job, Reply};
+pub use serve::serve;
+
+/// How long what may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// For the head of a request, from its first byte; for the first one from the connection on.
+    pub head: Duration,
+    /// Between two requests.
+    pub idle: Duration,
+    /// Within this time a client must take [`MIN_TAKEN`] bytes, or all there is.
+    pub stall: Duration,
+    /// For an answer that needs the store, its queue included.
+    pub store: Duration,
+    /// Between two comments that keep a watch alive.
+    pub comment: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(10),
+            idle: Duration::from_secs(60),
+            stall: Duration::from_secs(30),
+            store: Duration::from_secs(30),
+            comment: Duration::from_secs(15),
+        }
+    }
+}
+
+/// What a client must take within [`Times::stall`], in bytes: whoever is slower is cut off.
+pub const MIN_TAKEN: u64 = 32 * 1024;
+
+/// How the catalogue is served.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which values of `Host` are accepted.
+    pub hosts: Hosts,
+    /// The most connections; further ones wait to be accepted.
+    pub connections: usize,
+    /// The most watches at once; further ones are told to come again.
+    pub watches: usize,
+    /// How many bytes of packages are kept in memory.
+    pub cache: u64,
+    /// How long what may take.
+    pub times: Times,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            hosts: Hosts::default(),
+            connections: 8192,
+            watches: 1024,
+            cache: 256 * 1024 * 1024,
+            times: Times::default(),
+        }
+    }
+}
+
+/// Paths that somebody else answers, such as `/metrics`.
+pub trait Extra: Send + Sync {
+    /// The answer to GET of `path`; none if it is not one of these. Must not block.
+    fn answer(&self, path: &str) -> Option<Response>;
+}
+
+/// No more than these at once ask the store.
+const STORE_CALLS: usize = 64;
+
+/// What is served.
+pub struct Site {
+    index: Arc<Index>,
+    store: Arc<dyn Store>,
+    extra: Option<Box<dyn Extra>>,
+    config: Config,
+    cache: Cache,
+    calls: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
+    counters: Counters,
+    openapi: OnceLock<Bytes>,
+    /// How many connections have something to answer.
+    busy: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+impl Site {
+    /// A site over `index`, which follows `store`.
+    pub fn new(
+        index: Arc<Index>,
+        store: Arc<dyn Store>,
+        config: Config,
+        extra: Option<Box<dyn Extra>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            index,
+            store,
+            extra,
+            cache: Cache::new(config.cache),
+            calls: Arc::new(Semaphore::new(STORE_CALLS)),
+            watches: Arc::new(Semaphore::new(config.watches)),
+            config,
+            counters: Counters::default(),
+            openapi: OnceLock::new(),
+            busy: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// What was counted since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The index that is served.
+    pub fn index(&self) -> &Arc<Index> {
+        &self.index
+    }
+
+    /// Keeps the index up to date with a store that others write to, too: looks every `every`. Never ends.
+    pub async fn follow(self: Arc<Self>, every: Duration) {
+        loop {
+            tokio::time::sleep(every).await;
+            let site = Arc::clone(&self);
+            let caught_up =
+                tokio::task::spawn_blocking(move || site.index.catch_up(&*site.store)).await;
+            if let Ok(Err(error)) = caught_up {
+                tracing::warn!(%error, "the catalogue's index does not follow its store");
+            }
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// What happened since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections that were accepted.
+    pub connections: AtomicU64,
+    /// Connections that are open.
+    pub open: AtomicU64,
+    /// Answers by the first digit of their status, from 1 to 5.
+    pub answers: [AtomicU64; 5],
+    /// Bytes that were sent, heads and bodies.
+    pub sent: AtomicU64,
+}
+
+impl Counters {
+    fn answered(&self, status: u16) {
+        let class = usize::from(status / 100).saturating_sub(1);
+        if let Some(counter) = self.answers.get(class) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

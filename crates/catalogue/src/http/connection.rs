@@ -1,0 +1,372 @@
+//! One connection: requests come in, answers go out in the same order.
+
+use std::io;
+use std::net::TcpStream as StdStream;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::net::{Shutdown, shutdown};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout};
+
+use super::deadline::Deadline;
+use super::outgoing::Outgoing;
+use super::problem::{busy, problem};
+use super::request::{MAX_HEAD, Method, Parsed, Refusal, parse};
+use super::response::{Body, Connection as Stays, Response};
+use super::route::{Job, Reply};
+use super::watch::Watch;
+use super::{MIN_TAKEN, Site};
+
+/// When so much is to be sent, it is sent before more requests are answered, in bytes.
+const ENOUGH: usize = 64 * 1024;
+/// How long a refused client may go on talking, and how many bytes: so that it gets to read why.
+const LINGER: (Duration, usize) = (Duration::from_secs(2), 64 * 1024);
+
+/// A connection without its socket.
+pub(super) struct Connection {
+    site: Arc<Site>,
+    input: Vec<u8>,
+    /// What of `input` has come and was not answered.
+    start: usize,
+    end: usize,
+    outgoing: Outgoing,
+    /// When the head on its way must be here; none if there is none.
+    head_until: Option<Instant>,
+    /// Nothing more is answered.
+    closing: bool,
+    /// The client may still be sending what nobody reads.
+    refused: bool,
+    busy: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+/// What has to be done next.
+pub(super) enum Step {
+    /// More must come.
+    Read,
+    /// What waits must be sent.
+    Send,
+    /// Somebody else makes the answer.
+    Job(Job, Answering),
+    /// Only events from here on.
+    Watch(Box<Watch>),
+    /// What waits must be sent, and that is all.
+    End,
+}
+
+/// What of a request is needed to answer it.
+#[derive(Clone, Copy)]
+pub(super) struct Answering {
+    only_head: bool,
+    keep_alive: bool,
+    old: bool,
+}
+
+impl Connection {
+    pub fn new(site: Arc<Site>, place: OwnedSemaphorePermit) -> Self {
+        site.counters.connections.fetch_add(1, Ordering::Relaxed);
+        site.counters.open.fetch_add(1, Ordering::Relaxed);
+        Self {
+            site,
+            input: vec![0; MAX_HEAD],
+            start: 0,
+            end: 0,
+            outgoing: Outgoing::new(),
+            head_until: None,
+            closing: false,
+            refused: false,
+            busy: false,
+            _place: place,
+        }
+    }
+
+    /// Answers what has already come, before anybody waits for more: most clients that ask once have asked by the time
+    /// that they are accepted. Gives back what is not over with that.
+    pub fn begin(mut self, socket: StdStream) -> Option<(Self, StdStream, Step)> {
+        match io::Read::read(&mut &socket, &mut self.input) {
+            Ok(0) => return None,
+            Ok(count) => self.arrived(count),
+            Err(error) if is_patience(&error) => return Some((self, socket, Step::Read)),
+            Err(_) => return None,
+        }
+        let step = self.advance();
+        if matches!(step, Step::Job(..) | Step::Watch(_)) {
+            return Some((self, socket, step));
+        }
+        match self.outgoing.write_to(socket.as_fd()) {
+            Ok(true) if matches!(step, Step::End) && !self.refused => None,
+            Ok(_) => Some((self, socket, step)),
+            Err(error) if is_patience(&error) => Some((self, socket, step)),
+            Err(_) => None,
+        }
+    }
+
+    /// Goes on until the connection ends. None is an end before the end.
+    pub async fn run(mut self, stream: TcpStream, mut step: Step) -> Option<()> {
+        let now = Instant::now();
+        self.head_until.get_or_insert(now + self.site.config.times.head);
+        let mut deadline = Deadline::new(now + self.site.config.times.head);
+        loop {
+            step = match step {
+                Step::Read => {
+                    self.send(&stream, &mut deadline).await?;
+                    self.fill(&stream, &mut deadline).await?;
+                    self.advance()
+                }
+                Step::Send => {
+                    self.send(&stream, &mut deadline).await?;
+                    self.advance()
+                }
+                Step::Job(job, answering) => {
+                    self.send(&stream, &mut deadline).await?;
+                    let response = self.site.run(job).await;
+                    match self.push(response, answering) {
+                        Some(step) => step,
+                        None => self.advance(),
+                    }
+                }
+                Step::Watch(watch) => return self.watch(&stream, &mut deadline, watch).await,
+                Step::End => {
+                    self.send(&stream, &mut deadline).await?;
+                    if self.refused {
+                        let _ = timeout(LINGER.0, linger(&stream)).await;
+                    }
+                    return Some(());
+                }
+            };
+        }
+    }
+
+    fn arrived(&mut self, count: usize) {
+        self.end += count;
+        self.set_busy(true);
+    }
+
+    fn set_busy(&mut self, busy: bool) {
+        match (self.busy, busy) {
+            (false, true) => self.site.busy.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.site.busy.fetch_sub(1, Ordering::Relaxed),
+            _ => return,
+        };
+        self.busy = busy;
+    }
+
+    /// Answers what has come.
+    fn advance(&mut self) -> Step {
+        loop {
+            if self.closing {
+                return Step::End;
+            }
+            if self.outgoing.waiting() >= ENOUGH {
+                return Step::Send;
+            }
+            if self.start == self.end {
+                return Step::Read;
+            }
+            let (mut request, used) = match parse(&self.input[self.start..self.end]) {
+                Parsed::Partial => return Step::Read,
+                Parsed::Refused(refusal) => return self.refuse(refusal),
+                Parsed::Request(request, used) => (request, used),
+            };
+            if let Err(refusal) = self.site.config.hosts.apply(&mut request) {
+                return self.refuse(refusal);
+            }
+            let answering = Answering {
+                only_head: request.method == Method::Head,
+                keep_alive: request.keep_alive,
+                old: request.old,
+            };
+            let reply = self.site.answer(&request);
+            self.start += used;
+            self.head_until = None;
+            let step = match reply {
+                Reply::Now(response) => self.push(response, answering),
+                Reply::Later(job) => Some(Step::Job(job, answering)),
+            };
+            if let Some(step) = step {
+                return step;
+            }
+        }
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> Step {
+        self.refused = true;
+        let answering = Answering { only_head: false, keep_alive: false, old: false };
+        self.push(refusal.into(), answering);
+        Step::End
+    }
+
+    /// Puts an answer behind what waits to be sent. Gives what must be done before the next one.
+    fn push(&mut self, response: Response, answering: Answering) -> Option<Step> {
+        self.site.counters.answered(response.status);
+        let endless = matches!(response.body, Body::Events(_));
+        let stays = answering.keep_alive && !endless && !self.site.is_stopping();
+        let connection = match (stays, answering.old) {
+            (true, false) => Stays::Stays,
+            (true, true) => Stays::StaysOld,
+            (false, _) => Stays::Closes,
+        };
+        self.closing |= !stays;
+        response.write_head(self.outgoing.text(), connection);
+        match response.body {
+            Body::Events(watch) => Some(Step::Watch(watch)),
+            body if !answering.only_head && self.outgoing.add(body) => Some(Step::Send),
+            _ => None,
+        }
+    }
+
+    /// Reads more. An end of the client's is an end of ours: what he asked for is sent by now.
+    async fn fill(&mut self, stream: &TcpStream, deadline: &mut Deadline) -> Option<()> {
+        if self.start > 0 {
+            self.input.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let mut waited = false;
+        loop {
+            match stream.try_read(&mut self.input[self.end..]) {
+                Ok(0) => return None,
+                Ok(count) => {
+                    self.arrived(count);
+                    return Some(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return None,
+            }
+            if !waited {
+                waited = true;
+                self.begin_wait(deadline);
+            }
+            match deadline.or(|cx| stream.poll_read_ready(cx)).await {
+                Some(ready) => ready.ok()?,
+                None if self.end > 0 => {
+                    self.refuse(Refusal { status: 408, detail: "the head of the request did not come in time" });
+                    return Some(());
+                }
+                None => return None,
+            }
+        }
+    }
+
+    fn begin_wait(&mut self, deadline: &mut Deadline) {
+        let (now, times) = (Instant::now(), self.site.config.times);
+        if self.end == 0 && self.head_until.is_none() {
+            self.set_busy(false);
+            deadline.set(now + times.idle);
+        } else {
+            deadline.set(*self.head_until.get_or_insert(now + times.head));
+        }
+    }
+
+    /// Sends all that waits, to a client that takes it fast enough.
+    async fn send(&mut self, stream: &TcpStream, deadline: &mut Deadline) -> Option<()> {
+        let (first, mut mark) = (self.outgoing.total, self.outgoing.total);
+        let stall = self.site.config.times.stall;
+        let mut until = None;
+        while !self.outgoing.is_done() {
+            match stream.try_io(Interest::WRITABLE, || self.outgoing.write_to(stream.as_fd())) {
+                Ok(true) => break,
+                Ok(false) => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return None,
+            }
+            deadline.set(*until.get_or_insert_with(|| Instant::now() + stall));
+            match deadline.or(|cx| stream.poll_write_ready(cx)).await {
+                Some(ready) => ready.ok()?,
+                None if self.outgoing.total - mark >= MIN_TAKEN => {
+                    (mark, until) = (self.outgoing.total, None);
+                }
+                None => return None,
+            }
+        }
+        self.site.counters.sent.fetch_add(self.outgoing.total - first, Ordering::Relaxed);
+        Some(())
+    }
+
+    async fn watch(
+        &mut self,
+        stream: &TcpStream,
+        deadline: &mut Deadline,
+        mut watch: Box<Watch>,
+    ) -> Option<()> {
+        // It does not hold up the end of the server.
+        self.set_busy(false);
+        self.send(stream, deadline).await?;
+        loop {
+            let events = tokio::select! {
+                events = watch.next() => events?,
+                () = closed(stream) => return Some(()),
+            };
+            self.outgoing.text().extend_from_slice(&events);
+            self.send(stream, deadline).await?;
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.set_busy(false);
+        self.site.counters.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Site {
+    /// Has somebody else make an answer, who may block.
+    async fn run(&self, job: Job) -> Response {
+        let patience = self.config.times.store;
+        let Ok(Ok(place)) = timeout(patience, Arc::clone(&self.calls).acquire_owned()).await else {
+            return busy();
+        };
+        let made = tokio::task::spawn_blocking(move || {
+            // Held until it is made, also if nobody waits for it any more.
+            let _place = place;
+            job.run()
+        });
+        match timeout(patience, made).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(_)) => problem(500, "the answer could not be made: the log of the catalogue says why"),
+            Err(_) => busy(),
+        }
+    }
+}
+
+fn is_patience(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Reads what a refused client still sends, so that its end does not destroy our answer (RFC 9112 section 9.6).
+async fn linger(stream: &TcpStream) {
+    if shutdown(stream, Shutdown::Write).is_err() {
+        return;
+    }
+    let mut piece = [0; 4096];
+    let mut rest = LINGER.1;
+    while stream.readable().await.is_ok() && rest > 0 {
+        match stream.try_read(&mut piece) {
+            Ok(count @ 1..) => rest = rest.saturating_sub(count),
+            Err(error) if is_patience(&error) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Ends when the client does. What it says meanwhile is of no interest.
+async fn closed(stream: &TcpStream) {
+    let mut piece = [0; 256];
+    while stream.readable().await.is_ok() {
+        match stream.try_read(&mut piece) {
+            Ok(1..) => {}
+            Err(error) if is_patience(&error) => {}
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Which values of `Host` are accepted.
+
+use thiserror::Error;
+
+use super::request::{Once, Refusal, Request};
+use crate::original::Host;
+
+/// Not a host.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[error("{0:?} is no host: use HOST or HOST:PORT")]
+pub struct HostsError(String);
+
+/// Which values of `Host` are accepted, and where they stand.
+#[derive(Clone, Debug, Default)]
+pub struct Hosts {
+    /// In lower case; empty if any is.
+    accepted: Vec<String>,
+    forwarded: bool,
+}
+
+impl Hosts {
+    /// Only these are accepted: `HOST:PORT` as it stands, `HOST` with any port. Case does not count.
+    ///
+    /// # Errors
+    /// [`HostsError`] names the first that is none.
+    pub fn only(hosts: &[String]) -> Result<Self, HostsError> {
+        let check = |host: &String| match Host::new(host.as_bytes()) {
+            Ok(_) => Ok(host.to_ascii_lowercase()),
+            Err(_) => Err(HostsError(host.chars().take(64).collect())),
+        };
+        Ok(Self { accepted: hosts.iter().map(check).collect::<Result<_, _>>()?, forwarded: false })
+    }
+
+    /// Takes `X-Forwarded-Host` for the host, where it is there: for who has a proxy in front that sets it.
+    #[must_use]
+    pub fn forwarded(self, forwarded: bool) -> Self {
+        Self { forwarded, ..self }
+    }
+
+    /// Puts the host that counts into `request`.
+    pub(super) fn apply(&self, request: &mut Request<'_>) -> Result<(), Refusal> {
+        let refuse = |detail| Refusal { status: 400, detail };
+        if self.forwarded {
+            match request.forwarded_host {
+                Once::Absent => {}
+                Once::Value(value) => {
+                    let host = Host::new(value).ok();
+                    let wrong = "the header X-Forwarded-Host is not HOST or HOST:PORT";
+                    request.host = Some(host.ok_or(refuse(wrong))?);
+                }
+                Once::Repeated => return Err(refuse("there is more than one X-Forwarded-Host")),
+            }
+        }
+        if self.accepted.is_empty() || request.host.is_some_and(|host| self.accepts(host)) {
+            return Ok(());
+        }
+        Err(refuse("this host is not served here: the configuration lists those that are"))
+    }
+
+    fn accepts(&self, host: Host<'_>) -> bool {
+        let whole = host.as_str();
+        let name = match whole.rsplit_once(':') {
+            Some((name, port)) if !port.contains(']') => name,
+            _ => whole,
+        };
+        self.accepted.iter().any(|it| it.eq_ignore_ascii_case(whole) || it.eq_ignore_ascii_case(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::request::{Parsed, parse};
+
+    fn host(hosts: &Hosts, fields: &str) -> Option<String> {
+        let text = format!("GET / HTTP/1.1\r\n{fields}\r\n\r\n");
+        let Parsed::Request(mut request, _) = parse(text.as_bytes()) else { panic!("{text}") };
+        hosts.apply(&mut request).ok()?;
+        request.host.map(|host| host.to_string())
+    }
+
+    #[test]
+    fn only_what_is_listed_is_accepted() {
+        let list = ["Catalogue.example".to_owned(), "[::1]:80".to_owned()];
+        let hosts = Hosts::only(&list).unwrap();
+        for (field, accepted) in [
+            ("Host: catalogue.EXAMPLE", true),
+            ("Host: catalogue.example:8080", true),
+            ("Host: [::1]:80", true),
+            ("Host: [::1]:81", false),
+            ("Host: [::1]", false),
+            ("Host: evil.example", false),
+            ("Host: x.catalogue.example", false),
+        ] {
+            assert_eq!(host(&hosts, field).is_some(), accepted, "{field}");
+        }
+        assert!(Hosts::only(&["a b".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_forwarded_host_counts_only_if_it_is_configured() {
+        let fields = "Host: a\r\nX-Forwarded-Host: b";
+        let plain = Hosts::default();
+        assert_eq!(host(&plain, fields).as_deref(), Some("a"));
+        let forwarded = Hosts::default().forwarded(true);
+        assert_eq!(host(&forwarded, fields).as_deref(), Some("b"));
+        assert_eq!(host(&forwarded, "Host: a").as_deref(), Some("a"));
+        for wrong in ["X-Forwarded-Host: b, c", "X-Forwarded-Host: b\r\nX-Forwarded-Host: b"] {
+            assert_eq!(host(&forwarded, &format!("Host: a\r\n{wrong}")), None);
+        }
+    }
+}

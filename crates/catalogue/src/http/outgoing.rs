@@ -1,0 +1,200 @@
+//! What is on its way to a client.
+
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustix::fs::sendfile;
+use rustix::io::writev;
+use rustix::net::{SendFlags, send};
+
+use super::response::Body;
+
+/// Parts up to this length are copied behind the head, so that several answers are one piece of memory.
+const COPIED: usize = 16 * 1024;
+/// So much is written before others have their turn, in bytes.
+const TURN: u64 = 2 * 1024 * 1024;
+/// Memory that is kept for the next answers.
+const KEPT: usize = 64 * 1024;
+
+/// Heads and short bodies, and behind them at most one long body.
+pub(super) struct Outgoing {
+    text: Vec<u8>,
+    sent: usize,
+    body: Body,
+    /// How much was sent in all.
+    pub total: u64,
+}
+
+impl Outgoing {
+    pub fn new() -> Self {
+        Self { text: Vec::new(), sent: 0, body: Body::EMPTY, total: 0 }
+    }
+
+    /// Where heads are written to.
+    pub fn text(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    /// How many bytes wait, a long body aside.
+    pub fn waiting(&self) -> usize {
+        self.text.len() - self.sent
+    }
+
+    /// Adds the body of what was written last. Whether it is long, so that nothing may follow before it is sent.
+    pub fn add(&mut self, body: Body) -> bool {
+        match body {
+            Body::Parts(parts) if parts.iter().map(Bytes::len).sum::<usize>() <= COPIED => {
+                parts.iter().for_each(|part| self.text.extend_from_slice(part));
+                false
+            }
+            Body::Events(_) => false,
+            long => {
+                self.body = long;
+                true
+            }
+        }
+    }
+
+    /// Whether nothing waits.
+    pub fn is_done(&self) -> bool {
+        self.waiting() == 0 && self.body.length().is_none_or(|length| length == 0)
+    }
+
+    /// Writes until everything is sent (true), or others should have their turn (false).
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket is full; or it failed.
+    pub fn write_to(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        let end = self.total.saturating_add(TURN);
+        while !self.is_done() {
+            if self.total >= end {
+                return Ok(false);
+            }
+            let (sent, tried) = self.write_some(socket)?;
+            self.total += sent as u64;
+            self.take(sent as u64);
+            // What was not taken did not fit: that is known without asking once more.
+            if sent < tried {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+        }
+        self.text.clear();
+        self.text.shrink_to(KEPT);
+        self.sent = 0;
+        self.body = Body::EMPTY;
+        Ok(true)
+    }
+
+    /// One call: how much was sent, and how much was tried.
+    fn write_some(&self, socket: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
+        let text = &self.text[self.sent..];
+        match &self.body {
+            Body::File(file, from, to) if text.is_empty() => {
+                let tried = usize::try_from((to - from).min(TURN)).unwrap_or(usize::MAX);
+                let sent = sendfile(socket, file, Some(&mut from.clone()), tried)?;
+                // The file is shorter than it was: the promised length cannot be kept.
+                if sent == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok((sent, tried)) }
+            }
+            // What follows at once goes into the same packet.
+            Body::File(_, from, to) if from < to => {
+                Ok((send(socket, text, SendFlags::MORE | SendFlags::NOSIGNAL)?, text.len()))
+            }
+            Body::Parts([a, b, c]) if self.body.length() != Some(0) => {
+                let all = [text, a, b, c].map(IoSlice::new);
+                Ok((writev(socket, &all)?, all.iter().map(|slice| slice.len()).sum()))
+            }
+            _ => Ok((send(socket, text, SendFlags::NOSIGNAL)?, text.len())),
+        }
+    }
+
+    fn take(&mut self, sent: u64) {
+        let of_text = usize::try_from(sent).unwrap_or(usize::MAX).min(self.waiting());
+        self.sent += of_text;
+        let mut rest = sent - of_text as u64;
+        match &mut self.body {
+            Body::File(_, from, to) => *from = from.saturating_add(rest).min(*to),
+            Body::Parts(parts) => {
+                for part in parts {
+                    let of_part = usize::try_from(rest).unwrap_or(usize::MAX).min(part.len());
+                    drop(part.split_to(of_part));
+                    rest -= of_part as u64;
+                }
+            }
+            Body::Events(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use super::*;
+
+    /// Sends everything while another thread reads slowly.
+    fn send_all(mut outgoing: Outgoing) -> Vec<u8> {
+        let (socket, mut reader) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let read = thread::spawn(move || {
+            let mut all = Vec::new();
+            let mut piece = [0; 1000];
+            while let Ok(count @ 1..) = reader.read(&mut piece) {
+                all.extend_from_slice(&piece[..count]);
+            }
+            all
+        });
+        loop {
+            match outgoing.write_to(socket.as_fd()) {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        drop(socket);
+        let all = read.join().unwrap();
+        assert_eq!(outgoing.total, all.len() as u64);
+        all
+    }
+
+    fn long(length: usize) -> Vec<u8> {
+        (0..length).map(|at| (at % 251) as u8).collect()
+    }
+
+    #[test]
+    fn everything_arrives_in_order_however_it_is_stored() {
+        let bytes = long(5_000_000);
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        file.rewind().unwrap();
+        let parts = [bytes[..10].to_vec(), bytes[10..70_000].to_vec(), bytes[70_000..].to_vec()];
+        for body in [
+            Body::File(Arc::new(file), 0, 5_000_000),
+            Body::Parts(parts.map(Bytes::from)),
+            Body::whole(bytes.clone()),
+        ] {
+            let mut outgoing = Outgoing::new();
+            outgoing.text().extend_from_slice(b"head");
+            assert!(!outgoing.add(Body::whole("short")));
+            outgoing.text().extend_from_slice(b"head");
+            assert!(outgoing.add(body));
+            let all = send_all(outgoing);
+            assert!(all.starts_with(b"headshorthead") && all[13..] == bytes);
+        }
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_an_error() {
+        let file = tempfile::tempfile().unwrap();
+        let (socket, _reader) = UnixStream::pair().unwrap();
+        let mut outgoing = Outgoing::new();
+        outgoing.add(Body::File(Arc::new(file), 0, 10));
+        let error = outgoing.write_to(socket.as_fd()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

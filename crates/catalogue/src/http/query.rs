@@ -1,0 +1,143 @@
+//! What follows the `?` of a request, and percent-encoding (RFC 3986 section 2.1).
+
+use super::problem::problem;
+use super::response::Response;
+use crate::model::Kind;
+
+/// The most that one page has, and how much it has unless it is asked for.
+pub(super) const MAX_LIMIT: u32 = 1000;
+pub(super) const DEFAULT_LIMIT: u32 = 100;
+
+/// The pairs of a query, decoded.
+#[derive(Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads a query that may have each of `known` once, and nothing else.
+    pub fn parse(text: Option<&str>, known: &[&str]) -> Result<Self, Response> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let decode = |text: &str| {
+                decode(&text.replace('+', " ")).ok_or_else(|| problem(400, "the query is not percent-encoded UTF-8"))
+            };
+            let (name, value) = (decode(name)?, decode(value)?);
+            if !known.contains(&name.as_str()) {
+                return Err(unknown(known));
+            }
+            if pairs.iter().any(|(other, _)| *other == name) {
+                return Err(problem(400, format!("the parameter `{name}` is there twice")));
+            }
+            pairs.push((name, value));
+        }
+        Ok(Self(pairs))
+    }
+
+    /// The value of a parameter; an empty one is none.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.given(name).filter(|value| !value.is_empty())
+    }
+
+    /// The value of a parameter that must be there; it may be empty.
+    pub fn required(&self, name: &str) -> Result<&str, Response> {
+        self.given(name).ok_or_else(|| problem(400, format!("the parameter `{name}` is missing")))
+    }
+
+    fn given(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A number.
+    pub fn number(&self, name: &str) -> Result<Option<u64>, Response> {
+        let Some(text) = self.given(name) else { return Ok(None) };
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = digits.then(|| text.parse().ok()).flatten();
+        number.map(Some).ok_or_else(|| problem(400, format!("`{name}` is not a whole number from 0 on")))
+    }
+
+    /// How much a page has.
+    pub fn limit(&self) -> Result<u32, Response> {
+        let Some(limit) = self.number("limit")? else { return Ok(DEFAULT_LIMIT) };
+        let fits = u32::try_from(limit).ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+        fits.ok_or_else(|| problem(400, format!("`limit` goes from 1 to {MAX_LIMIT}")))
+    }
+
+    /// A kind of object.
+    pub fn kind(&self) -> Result<Option<Kind>, Response> {
+        let Some(text) = self.given("kind") else { return Ok(None) };
+        let kind = text.parse::<Kind>().map_err(|error| problem(400, error.to_string()))?;
+        Ok(Some(kind))
+    }
+}
+
+fn unknown(known: &[&str]) -> Response {
+    if known.is_empty() {
+        return problem(400, "there are no parameters here");
+    }
+    problem(400, format!("there is no such parameter: there are {}", known.join(", ")))
+}
+
+/// What `text` means; none if it is not the percent-encoding of UTF-8.
+pub(super) fn decode(text: &str) -> Option<String> {
+    if !text.contains('%') {
+        return Some(text.to_owned());
+    }
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        let byte = if byte == b'%' { digit(bytes.next()?)? << 4 | digit(bytes.next()?)? } else { byte };
+        decoded.push(byte);
+    }
+    String::from_utf8(decoded).ok()
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// `text` as a segment of a path or a value in a query: all but unreserved characters are encoded, so that it can
+/// also stand in an attribute of HTML, and in a command.
+pub(super) fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push('%');
+            let digits = [byte >> 4, byte & 15].map(|half| b"0123456789ABCDEF"[usize::from(half)]);
+            encoded.extend(digits.map(char::from));
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_has_known_parameters_once() {
+        let query = Query::parse(Some("q=a+b%20c%C3%A7&limit=7&&kind=runtime"), &["q", "limit", "kind"]);
+        let query = query.unwrap();
+        assert_eq!(query.text("q"), Some("a b cç"));
+        assert_eq!((query.limit().unwrap(), query.kind().unwrap()), (7, Some(Kind::Runtime)));
+        assert_eq!(Query::parse(None, &[]).unwrap().limit().unwrap(), DEFAULT_LIMIT);
+        for wrong in ["x=1", "q=1&q=2", "q=%", "q=%zz", "q=%ff"] {
+            assert_eq!(Query::parse(Some(wrong), &["q"]).unwrap_err().status, 400, "{wrong}");
+        }
+        for wrong in ["limit=0", "limit=1001", "limit=-1", "limit=", "limit=+5", "limit=1e2"] {
+            let query = Query::parse(Some(wrong), &["limit"]).unwrap();
+            assert!(query.limit().is_err(), "{wrong}");
+        }
+        assert!(Query::parse(Some("kind=x"), &["kind"]).unwrap().kind().is_err());
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        bolero::check!().with_type::<String>().for_each(|text| {
+            let encoded = encode(text);
+            assert!(encoded.bytes().all(|byte| byte == b'%' || byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)));
+            assert_eq!(decode(&encoded).as_ref(), Some(text));
+        });
+    }
+}

@@ -1,0 +1,108 @@
+//! Lists and search, page by page.
+
+use std::sync::Arc;
+
+use super::{Answered, cursor};
+use crate::http::Site;
+use crate::http::json::{self, HitJson, ItemJson, Page};
+use crate::http::problem::{of_store, problem};
+use crate::http::query::Query;
+use crate::http::request::Request;
+use crate::http::response::{Keep, Response};
+use crate::http::route::{Job, Reply};
+use crate::model::{Key, Kind};
+use crate::store::{SearchCursor, StoreError};
+
+/// The longest query, in characters.
+pub(in crate::http) const MAX_QUERY_CHARS: usize = 255;
+
+/// `/v1/objects`.
+pub(super) fn objects(site: &Arc<Site>, request: &Request<'_>) -> Answered {
+    let query = Query::parse(request.query, &["kind", "prefix", "cursor", "limit"])?;
+    let (kind, limit) = (query.kind()?, query.limit()?);
+    let prefix = query.text("prefix").unwrap_or_default().to_owned();
+    let after = query.text("cursor").map(cursor::key).transpose()?;
+    let site = Arc::clone(site);
+    Ok(Reply::Later(Job(Box::new(move || {
+        match list(&site, kind, &prefix, after.as_ref(), limit) {
+            Ok((keys, next)) => {
+                let item = |key: &Key| ItemJson::new(key, site.index.object(key).as_deref());
+                let items = keys.iter().map(item).collect();
+                page(&Page { items, next: next.map(|key| cursor::of_key(&key)) })
+            }
+            Err(error) => of_store(&error),
+        }
+    }))))
+}
+
+/// A page of the objects that are shown, and where the next begins. A page may have fewer, or none.
+pub(in crate::http) fn list(
+    site: &Site,
+    kind: Option<Kind>,
+    prefix: &str,
+    after: Option<&Key>,
+    limit: u32,
+) -> Result<(Vec<Key>, Option<Key>), StoreError> {
+    let mut keys = site.store.list(kind, prefix, after, limit)?;
+    let full = keys.len() >= limit as usize;
+    let next = keys.last().filter(|_| full).cloned();
+    keys.retain(|key| site.index.shows(key));
+    Ok((keys, next))
+}
+
+/// `/v1/search`.
+pub(super) fn search(site: &Arc<Site>, request: &Request<'_>) -> Answered {
+    let query = Query::parse(request.query, &["q", "kind", "cursor", "limit"])?;
+    let (kind, limit) = (query.kind()?, query.limit()?);
+    let words = query.required("q")?;
+    if words.chars().count() > MAX_QUERY_CHARS {
+        return Err(problem(400, format!("`q` has at most {MAX_QUERY_CHARS} characters")));
+    }
+    let words = words.to_owned();
+    let after = query.text("cursor").map(cursor::hit).transpose()?;
+    let site = Arc::clone(site);
+    Ok(Reply::Later(Job(Box::new(move || match find(&site, &words, kind, after.as_ref(), limit) {
+        Ok((items, next)) => page(&Page { items, next }),
+        Err(error) => of_store(&error),
+    }))))
+}
+
+/// A page of hits, and the cursor to the next.
+pub(in crate::http) fn find(
+    site: &Site,
+    words: &str,
+    kind: Option<Kind>,
+    after: Option<&SearchCursor>,
+    limit: u32,
+) -> Result<(Vec<HitJson>, Option<String>), StoreError> {
+    let hits = site.store.search(words, kind, after, limit)?;
+    let full = hits.len() >= limit as usize;
+    let next = hits.last().filter(|_| full).map(|hit| cursor::of_hit(&hit.cursor));
+    let shown = hits.into_iter().filter(|hit| site.index.shows(&hit.key));
+    let items = shown.map(|hit| HitJson {
+        kind: hit.key.kind.as_str(),
+        name: hit.key.name.as_str().to_owned(),
+        version: hit.version.to_string(),
+    });
+    Ok((items.collect(), next))
+}
+
+/// What a cursor of a list or of a search means, for the page for people.
+pub(in crate::http) fn list_cursor(text: &str) -> Result<Key, Response> {
+    cursor::key(text)
+}
+
+/// As [`list_cursor`], of a search.
+pub(in crate::http) fn search_cursor(text: &str) -> Result<SearchCursor, Response> {
+    cursor::hit(text)
+}
+
+/// The cursor that leads behind `key`.
+pub(in crate::http) fn cursor_of(key: &Key) -> String {
+    cursor::of_key(key)
+}
+
+/// It may be another the next moment, so nobody keeps it.
+fn page(value: &impl serde::Serialize) -> Response {
+    Response::text(200, "application/json", json::text(value)).shared().keep(Keep::Never)
+}

@@ -1,0 +1,148 @@
+//! Objects and their versions.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Answered;
+use crate::http::json::{self, ObjectJson};
+use crate::http::problem::{of_store, problem};
+use crate::http::query::{Query, encode};
+use crate::http::request::Request;
+use crate::http::response::{Keep, Response};
+use crate::http::route::{Job, Reply};
+use crate::http::tag::Tag;
+use crate::http::Site;
+use crate::index::{Object, VersionEntry};
+use crate::model::{Key, Kind, Published, Version, VersionReq};
+
+/// The word for the newest version that is not yanked.
+pub(in crate::http) const LATEST: &str = "latest";
+
+/// `/v1/objects/{kind}/{name}`.
+pub(super) fn object(site: &Arc<Site>, request: &Request<'_>, kind: &str, name: &str) -> Answered {
+    Query::parse(request.query, &[])?;
+    let object = find(site, kind, name)?;
+    Ok(Reply::Now(json::respond(&ObjectJson::new(&object), request)))
+}
+
+/// `/v1/objects/{kind}/{name}/{version}`: the descriptor as it was published.
+pub(super) fn descriptor(
+    site: &Arc<Site>,
+    request: &Request<'_>,
+    (kind, name, version): (&str, &str, &str),
+) -> Answered {
+    Query::parse(request.query, &[])?;
+    let object = find(site, kind, name)?;
+    let (entry, exact) = choose(&object, version)?;
+    let fields = Fields::new(&object.key, entry, exact, "");
+    let tag = Tag::Body(entry.digest);
+    if tag.is_known(request) {
+        return Ok(Reply::Now(fields.add(Response::new(304), &tag)));
+    }
+    if let Some(descriptor) = object.descriptor(entry) {
+        return Ok(Reply::Now(fields.add(json_body(descriptor.clone()), &tag)));
+    }
+    Ok(from_store(site, &object.key, entry, move |published| {
+        fields.add(json_body(published.descriptor), &tag)
+    }))
+}
+
+/// `/v1/objects/{kind}/{name}/{version}/meta`.
+pub(super) fn meta(
+    site: &Arc<Site>,
+    request: &Request<'_>,
+    (kind, name, version): (&str, &str, &str),
+) -> Answered {
+    Query::parse(request.query, &[])?;
+    let object = find(site, kind, name)?;
+    let (entry, exact) = choose(&object, version)?;
+    // It changes when the version is yanked.
+    let fields = Fields { keep: Keep::Revalidate, ..Fields::new(&object.key, entry, exact, "/meta") };
+    let known = request.if_none_match.value().map(<[u8]>::to_vec);
+    Ok(from_store(site, &object.key, entry, move |published| {
+        let body = json::meta(&published);
+        let tag = Tag::of(body.as_bytes());
+        let response = if known.is_some_and(|known| tag.is_in(&known)) {
+            Response::new(304)
+        } else {
+            json_body(body)
+        };
+        fields.add(response, &tag)
+    }))
+}
+
+fn json_body(body: impl Into<Bytes>) -> Response {
+    Response::text(200, "application/json", body)
+}
+
+/// The object, if there is one that is shown.
+pub(in crate::http) fn find(site: &Site, kind: &str, name: &str) -> Result<Arc<Object>, Response> {
+    let kind = kind.parse::<Kind>().map_err(|error| problem(404, error.to_string()))?;
+    let none = || problem(404, format!("there is no {kind} of this name"));
+    let key = Key { kind, name: name.parse().map_err(|_| none())? };
+    site.index.object(&key).ok_or_else(none)
+}
+
+/// The version that is meant, and whether it was named exactly.
+pub(in crate::http) fn choose<'a>(
+    object: &'a Object,
+    text: &str,
+) -> Result<(&'a VersionEntry, bool), Response> {
+    let key = &object.key;
+    if let Ok(version) = Version::parse(text) {
+        let entry = object.version(&version);
+        let entry = entry.ok_or_else(|| problem(404, format!("{key} has no version {version}")))?;
+        return Ok((entry, true));
+    }
+    let found = match VersionReq::parse(text) {
+        _ if text == LATEST => object.newest().map(|(entry, _)| entry),
+        Ok(range) => object.matching(&range),
+        Err(_) => {
+            let detail = "a version is MAJOR.MINOR.PATCH, a range such as `^1.2` or `>=1, <3`, or `latest`";
+            return Err(problem(404, detail));
+        }
+    };
+    let entry = found.ok_or_else(|| problem(404, format!("{key} has no version in this range that is not yanked")))?;
+    Ok((entry, false))
+}
+
+/// The fields of an answer about a version.
+struct Fields {
+    location: Option<String>,
+    keep: Keep,
+}
+
+impl Fields {
+    fn new(key: &Key, entry: &VersionEntry, exact: bool, behind: &str) -> Self {
+        if exact {
+            return Self { location: None, keep: Keep::Forever };
+        }
+        let (name, version) = (encode(key.name.as_str()), encode(&entry.version.to_string()));
+        let location = format!("/v1/objects/{}/{name}/{version}{behind}", key.kind);
+        Self { location: Some(location), keep: Keep::Revalidate }
+    }
+
+    fn add(&self, response: Response, tag: &Tag) -> Response {
+        let response = response.shared().keep(self.keep).tag(tag);
+        match &self.location {
+            Some(location) => response.field("Content-Location", location),
+            None => response,
+        }
+    }
+}
+
+/// Makes an answer of what the store has.
+fn from_store(
+    site: &Arc<Site>,
+    key: &Key,
+    entry: &VersionEntry,
+    answer: impl FnOnce(Published) -> Response + Send + 'static,
+) -> Reply {
+    let (site, key, version) = (Arc::clone(site), key.clone(), entry.version.clone());
+    Reply::Later(Job(Box::new(move || match site.store.get(&key, &version) {
+        Ok(Some(published)) => answer(published),
+        Ok(None) => problem(404, format!("{key} has no version {version}")),
+        Err(error) => of_store(&error),
+    })))
+}

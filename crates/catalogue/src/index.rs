@@ -1,0 +1,270 @@
+//! What is asked for most, in memory: of every object that is open its versions, the descriptor of the newest, and the
+//! body that the original's layer has for it.
+//!
+//! Readers never wait for a writer that works: an object is built anew outside of all locks and then put in the place of
+//! the one before. The index follows the store by its changes, and whoever follows the index gets them from here.
+
+mod feed;
+mod object;
+mod open;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use levada_core::Digest;
+use tokio::sync::watch;
+
+use crate::model::{Key, Kind};
+use crate::original::{Answer, Catalogue, Prepared};
+use crate::store::{Change, Store, StoreError};
+use feed::Feed;
+use object::Building;
+
+pub use object::{Object, VersionEntry};
+pub use open::{Open, Pattern, PatternError};
+
+/// So many parts, that replacing one object copies few pointers.
+const SHARDS: usize = 256;
+/// How many changes are read at once.
+const BATCH: u32 = 256;
+
+type Shard = HashMap<Key, Arc<Object>>;
+
+/// What of a store is shown, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Which objects are shown at all.
+    pub open: Open,
+    /// For each kind the names that `default` stands for in the original's layer: the first that is there.
+    pub defaults: Vec<(Kind, Vec<String>)>,
+}
+
+/// The index of a store.
+pub struct Index {
+    options: Options,
+    hasher: RandomState,
+    shards: Box<[ArcSwap<Shard>]>,
+    /// The media type of every package that a version refers to; of several the first.
+    packages: RwLock<HashMap<Digest, Arc<str>>>,
+    original: RwLock<Catalogue>,
+    feed: RwLock<Feed>,
+    revision: watch::Sender<u64>,
+    /// Held by whoever brings the index up to date.
+    state: Mutex<State>,
+}
+
+/// How far the index is.
+struct State {
+    revision: u64,
+    /// The place that the next new object gets among all.
+    order: u64,
+}
+
+impl Index {
+    /// Reads all of `store`.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub fn load(store: &dyn Store, options: Options) -> Result<Self, StoreError> {
+        let index = Self {
+            options,
+            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| ArcSwap::default()).collect(),
+            packages: RwLock::default(),
+            original: RwLock::default(),
+            feed: RwLock::default(),
+            revision: watch::Sender::new(0),
+            state: Mutex::new(State { revision: 0, order: 0 }),
+        };
+        index.fill(store, &mut lock(&index.state))?;
+        index.catch_up(store)?;
+        Ok(index)
+    }
+
+    /// Takes over what has changed in `store` since; to be called when something was published, and now and then if
+    /// others write to the store. Returns the revision that the index has then.
+    ///
+    /// # Errors
+    /// The store failed; the index stays as it is, or takes over a part.
+    pub fn catch_up(&self, store: &dyn Store) -> Result<u64, StoreError> {
+        let mut state = lock(&self.state);
+        loop {
+            let changes = match store.changes(state.revision, BATCH) {
+                Err(StoreError::Compacted { .. }) => {
+                    self.fill(store, &mut state)?;
+                    continue;
+                }
+                other => other?,
+            };
+            let Some(last) = changes.last() else { return Ok(state.revision) };
+            let revision = last.revision;
+            for key in changes.iter().map(|change| &change.key).collect::<BTreeSet<_>>() {
+                self.refresh(store, key, &mut state)?;
+            }
+            write(&self.feed).add(changes.into_iter().filter(|it| self.shows(&it.key)), revision);
+            state.revision = revision;
+            self.revision.send_replace(revision);
+        }
+    }
+
+    /// The revision of the last change that is in the index; whoever subscribes hears of the next.
+    pub fn revision(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// Whether an object is shown, if it is there.
+    pub fn shows(&self, key: &Key) -> bool {
+        self.options.open.shows(key)
+    }
+
+    /// An object.
+    pub fn object(&self, key: &Key) -> Option<Arc<Object>> {
+        self.shard(key).load().get(key).cloned()
+    }
+
+    /// How many objects there are of each kind.
+    pub fn count(&self) -> [(Kind, usize); Kind::ALL.len()] {
+        let mut counts = Kind::ALL.map(|kind| (kind, 0));
+        for shard in &self.shards {
+            for key in shard.load().keys() {
+                if let Some((_, count)) = counts.iter_mut().find(|(kind, _)| *kind == key.kind) {
+                    *count += 1;
+                }
+            }
+        }
+        counts
+    }
+
+    /// The media type of a package, if a version that is shown refers to it.
+    pub fn media_type(&self, digest: &Digest) -> Option<Arc<str>> {
+        read(&self.packages).get(digest).cloned()
+    }
+
+    /// The answer of the original's layer to a path.
+    pub fn original(&self, path: &[u8]) -> Answer {
+        read(&self.original).answer(path)
+    }
+
+    /// The changes behind `after`, at most `limit`, if they are all in memory; and the revision up to which they go.
+    pub fn recent(&self, after: u64, limit: usize) -> Option<(Vec<Arc<Change>>, u64)> {
+        read(&self.feed).after(after, limit)
+    }
+
+    fn shard(&self, key: &Key) -> &ArcSwap<Shard> {
+        let hash = self.hasher.hash_one(key);
+        // The number of shards is a power of two below 2^16.
+        &self.shards[usize::from(hash as u16) % self.shards.len()]
+    }
+
+    /// Builds everything anew.
+    fn fill(&self, store: &dyn Store, state: &mut State) -> Result<(), StoreError> {
+        let revision = store.revision()?;
+        let mut objects: HashMap<Key, Building> = HashMap::new();
+        let mut order = 0;
+        store.each(&mut |published| {
+            if !self.shows(&published.key) {
+                return;
+            }
+            let building = objects.entry(published.key.clone()).or_insert_with(|| {
+                order += 1;
+                Building::new(order)
+            });
+            building.add(published);
+        })?;
+        let mut shards: Vec<Shard> = vec![Shard::new(); self.shards.len()];
+        let mut packages = HashMap::new();
+        let mut catalogue = Catalogue::new();
+        for (kind, names) in &self.options.defaults {
+            catalogue.set_default(*kind, names.clone());
+        }
+        let mut types = BTreeSet::new();
+        let (built, prepared) = object::build_all(objects);
+        for object in built {
+            note_packages(&object, &mut types, &mut packages);
+            let place = usize::from(self.hasher.hash_one(&object.key) as u16) % shards.len();
+            shards[place].insert(object.key.clone(), Arc::new(object));
+        }
+        prepared.into_iter().for_each(|one| catalogue.put(one));
+        for (place, shard) in self.shards.iter().zip(shards) {
+            place.store(Arc::new(shard));
+        }
+        *write(&self.packages) = packages;
+        *write(&self.original) = catalogue;
+        *write(&self.feed) = Feed::behind(revision);
+        *state = State { revision, order };
+        self.revision.send_replace(revision);
+        Ok(())
+    }
+
+    /// Builds one object anew.
+    fn refresh(&self, store: &dyn Store, key: &Key, state: &mut State) -> Result<(), StoreError> {
+        if !self.shows(key) {
+            return Ok(());
+        }
+        let mut versions = store.versions(key)?;
+        if versions.is_empty() {
+            return Ok(());
+        }
+        // As they were published: of equal ones the last is the newest.
+        versions.sort_by_key(|version| (version.published, version.revision));
+        let order = self.object(key).map_or(state.order + 1, |object| object.order);
+        state.order = state.order.max(order);
+        let mut building = Building::new(order);
+        versions.into_iter().for_each(|version| building.add(version));
+        let (object, prepared) = building.finish(key.clone());
+        self.put(object, prepared);
+        Ok(())
+    }
+
+    fn put(&self, object: Object, prepared: Option<Prepared>) {
+        note_packages(&object, &mut BTreeSet::new(), &mut write(&self.packages));
+        {
+            let mut original = write(&self.original);
+            match prepared {
+                Some(prepared) => original.put(prepared),
+                None => original.remove(&object.key),
+            }
+        }
+        let place = self.shard(&object.key);
+        // Nobody else writes: the state is held.
+        let mut shard = Shard::clone(&place.load());
+        shard.insert(object.key.clone(), Arc::new(object));
+        place.store(Arc::new(shard));
+    }
+}
+
+/// Adds the packages of an object to `packages`. Media types are few: `types` has each once.
+fn note_packages(
+    object: &Object,
+    types: &mut BTreeSet<Arc<str>>,
+    packages: &mut HashMap<Digest, Arc<str>>,
+) {
+    for (digest, media_type) in object.packages() {
+        let media_type = types.get(media_type).cloned().unwrap_or_else(|| Arc::clone(media_type));
+        types.insert(Arc::clone(&media_type));
+        packages.entry(*digest).or_insert(media_type);
+    }
+}
+
+/// The bytes of a descriptor, shared by all who answer with them.
+pub(crate) fn share(bytes: Vec<u8>) -> Bytes {
+    // Without room for more, which a vector may have.
+    Bytes::from(bytes.into_boxed_slice())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

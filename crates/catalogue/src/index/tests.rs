@@ -1,0 +1,156 @@
+use levada_core::UnixTime;
+
+use super::*;
+use crate::model::{Draft, Package};
+use crate::original::Host;
+use crate::store::Event;
+use crate::store::embedded::{EmbeddedStore, Options as StoreOptions};
+
+const NOW: UnixTime = UnixTime(1_700_000_000);
+
+fn draft(key: &str, version: &str, descriptor: &str) -> Draft {
+    Draft {
+        key: key.parse().unwrap(),
+        version: version.parse().unwrap(),
+        descriptor: descriptor.into(),
+        package: None,
+        signatures: Vec::new(),
+    }
+}
+
+fn store(kept_changes: u64) -> (tempfile::TempDir, EmbeddedStore) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions { kept_changes, ..StoreOptions::default() };
+    let store = EmbeddedStore::open_with(&folder.path().join("catalogue"), options).unwrap();
+    (folder, store)
+}
+
+fn newest(index: &Index, key: &str) -> Option<(String, Bytes)> {
+    let object = index.object(&key.parse().unwrap())?;
+    object.newest().map(|(entry, descriptor)| (entry.version.to_string(), descriptor.clone()))
+}
+
+#[test]
+fn an_index_has_what_was_there_and_what_comes() {
+    let (_folder, store) = store(1000);
+    store.publish(&draft("service/a", "1.0.0", r#"{"v":1}"#), None, NOW).unwrap();
+    let index = Index::load(&store, Options::default()).unwrap();
+    assert_eq!(newest(&index, "service/a"), Some(("1.0.0".to_owned(), r#"{"v":1}"#.into())));
+
+    let mut follower = index.revision();
+    follower.borrow_and_update();
+    store.publish(&draft("service/a", "1.10.0", r#"{"v":110}"#), None, NOW).unwrap();
+    store.publish(&draft("service/a", "1.9.0", r#"{"v":109}"#), None, NOW).unwrap();
+    store.publish(&draft("service/b", "0.1.0", "{}"), None, NOW).unwrap();
+    assert_eq!(newest(&index, "service/b"), None);
+    assert_eq!(index.catch_up(&store).unwrap(), 4);
+    assert!(follower.has_changed().unwrap());
+    assert_eq!(newest(&index, "service/a"), Some(("1.10.0".to_owned(), r#"{"v":110}"#.into())));
+    assert!(newest(&index, "service/b").is_some());
+    assert_eq!(index.count().iter().map(|(_, count)| count).sum::<usize>(), 2);
+}
+
+#[test]
+fn a_yanked_version_is_there_and_not_the_newest() {
+    let (_folder, store) = store(1000);
+    for version in ["1.0.0", "2.0.0"] {
+        store.publish(&draft("service/a", version, "{}"), None, NOW).unwrap();
+    }
+    let (key, two) = ("service/a".parse().unwrap(), "2.0.0".parse().unwrap());
+    let index = Index::load(&store, Options::default()).unwrap();
+    store.yank(&key, &two, true, None, NOW).unwrap();
+    index.catch_up(&store).unwrap();
+    let object = index.object(&key).unwrap();
+    assert_eq!(object.newest().unwrap().0.version.to_string(), "1.0.0");
+    assert!(object.version(&two).unwrap().yanked);
+    assert!(object.matching(&">=2".parse().unwrap()).is_none());
+    assert_eq!(object.matching(&"*".parse().unwrap()).unwrap().version.to_string(), "1.0.0");
+
+    store.yank(&key, &"1.0.0".parse().unwrap(), true, None, NOW).unwrap();
+    index.catch_up(&store).unwrap();
+    assert_eq!(newest(&index, "service/a"), None);
+    assert_eq!(index.object(&key).unwrap().versions.len(), 2);
+}
+
+#[test]
+fn what_is_not_open_is_not_there() {
+    let (_folder, store) = store(1000);
+    for key in ["service/public-a", "service/secret"] {
+        store.publish(&draft(key, "1.0.0", "{}"), None, NOW).unwrap();
+    }
+    let open = Open::only(vec!["service/public-*".parse().unwrap()]);
+    let index = Index::load(&store, Options { open, ..Options::default() }).unwrap();
+    store.publish(&draft("service/secret2", "1.0.0", "{}"), None, NOW).unwrap();
+    index.catch_up(&store).unwrap();
+    assert!(newest(&index, "service/public-a").is_some());
+    assert!(newest(&index, "service/secret").is_none() && newest(&index, "service/secret2").is_none());
+    assert_eq!(index.recent(2, 10), Some((Vec::new(), 3)));
+}
+
+#[test]
+fn followers_get_changes_from_memory_or_are_told_to_ask_the_store() {
+    let (_folder, store) = store(1000);
+    store.publish(&draft("service/a", "1.0.0", "{}"), None, NOW).unwrap();
+    let index = Index::load(&store, Options::default()).unwrap();
+    for minor in 1..=5 {
+        store.publish(&draft("service/a", &format!("1.{minor}.0"), "{}"), None, NOW).unwrap();
+    }
+    index.catch_up(&store).unwrap();
+    assert!(index.recent(0, 10).is_none() && index.recent(7, 10).is_none());
+    let (changes, reached) = index.recent(1, 2).unwrap();
+    assert_eq!((changes.len(), reached), (2, 3));
+    assert_eq!((changes[0].revision, changes[0].event), (2, Event::Published));
+    let (changes, reached) = index.recent(3, 10).unwrap();
+    assert_eq!((changes.len(), reached), (3, 6));
+    assert_eq!(index.recent(6, 10), Some((Vec::new(), 6)));
+}
+
+#[test]
+fn whoever_missed_changes_that_are_forgotten_reads_all_anew() {
+    let (_folder, store) = store(1);
+    let index = Index::load(&store, Options::default()).unwrap();
+    for number in 0..20 {
+        store.publish(&draft(&format!("service/s{number}"), "1.0.0", "{}"), None, NOW).unwrap();
+    }
+    assert!(matches!(store.changes(0, 1), Err(StoreError::Compacted { .. })));
+    assert_eq!(index.catch_up(&store).unwrap(), 20);
+    assert!((0..20).all(|number| newest(&index, &format!("service/s{number}")).is_some()));
+}
+
+#[test]
+fn the_originals_layer_follows() {
+    let (_folder, store) = store(1000);
+    let mut writer = store.begin_blob().unwrap();
+    writer.write(b"code").unwrap();
+    let (digest, length) = writer.finish(None).unwrap();
+    let descriptor = |version: &str| {
+        format!(r#"{{"type":"t","version":"{version}","objectName":"S","description":"d","language":"l"}}"#)
+    };
+    let package = Package {
+        digest,
+        length,
+        media_type: "text/javascript".to_owned(),
+        description: br#"{"sourceCodeClassname":"S"}"#.to_vec(),
+    };
+    let mut one = draft("dataschema/S", "1.0.0", &descriptor("1.0.0"));
+    one.package = Some(package.clone());
+    store.publish(&one, None, NOW).unwrap();
+    let index = Index::load(&store, Options::default()).unwrap();
+    let version = |index: &Index| match index.original(b"/.well-known/dataschema/S/version") {
+        Answer::Body(body) => body.fill(Host::new(b"h").unwrap()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(version(&index), "1.0.0");
+    assert_eq!(index.media_type(&digest).as_deref(), Some("text/javascript"));
+
+    let mut two = draft("dataschema/S", "2.0.0", &descriptor("2.0.0"));
+    two.package = Some(package);
+    store.publish(&two, None, NOW).unwrap();
+    index.catch_up(&store).unwrap();
+    assert_eq!(version(&index), "2.0.0");
+    for version in ["1.0.0", "2.0.0"] {
+        store.yank(&two.key, &version.parse().unwrap(), true, None, NOW).unwrap();
+    }
+    index.catch_up(&store).unwrap();
+    assert!(matches!(index.original(b"/.well-known/dataschema/S"), Answer::Problem(_)));
+}
