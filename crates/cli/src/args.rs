@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::{
-    approve, ask, backup, completions, connect, doctor, forward, grant, id, input, inspect, invite,
+    approve, ask, backup, catalogue, completions, connect, doctor, forward, grant, id, input, inspect, invite,
     invoke, join, ls, man, peers, query, request, restore, revoke, run, sessions, show, status,
     stop, terminate, up,
 };
@@ -51,6 +51,7 @@ enum Verb {
     Run(run::Arguments),
     Ask(ask::Arguments),
     Approve(approve::Arguments),
+    Catalogue(catalogue::Arguments),
     Forward(forward::Arguments),
     Show(show::Arguments),
     Input(input::Arguments),
@@ -85,6 +86,7 @@ impl Arguments {
             Verb::Run(arguments) => wait(run::run(arguments)),
             Verb::Ask(arguments) => wait(ask::run(arguments)),
             Verb::Approve(arguments) => wait(approve::run(arguments)),
+            Verb::Catalogue(arguments) => wait(catalogue::run(arguments)),
             Verb::Forward(arguments) => wait(forward::run(arguments)),
             Verb::Show(arguments) => wait(show::run(arguments)),
             Verb::Input(arguments) => wait(input::run(arguments)),

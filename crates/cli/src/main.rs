@@ -12,6 +12,7 @@ mod ask;
 mod attach;
 mod backup;
 mod capability_text;
+mod catalogue;
 mod completions;
 mod connect;
 mod destination;

@@ -29,7 +29,7 @@ pub struct Arguments {
     #[arg(long, value_name = "A:P")]
     listen: Vec<SocketAddr>,
 
-    /// The address of the HTTP port (metrics and health); 127.0.0.1:5383 if not given
+    /// The address of the HTTP port (catalogue, metrics and health); 127.0.0.1:5383 if not given
     #[arg(long, value_name = "A:P")]
     http: Option<SocketAddr>,
 
@@ -51,9 +51,6 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let home = Home::open()?;
-    let config = Config::load(&home.config_file())?;
-    start_log(&config)?;
     let overrides = Overrides {
         name: arguments.name,
         listen: arguments.listen,
@@ -62,7 +59,16 @@ pub async fn run(arguments: Arguments) -> Outcome {
         services: absolute(arguments.service)?,
         demo: arguments.demo,
         no_announce: arguments.no_announce,
+        only_catalogue: false,
     };
+    serve(overrides).await
+}
+
+/// Runs a node of this home until it is stopped.
+pub async fn serve(overrides: Overrides) -> Outcome {
+    let home = Home::open()?;
+    let config = Config::load(&home.config_file())?;
+    start_log(&config)?;
     running::up(&home, &overrides, announce).await?;
     Ok(0)
 }

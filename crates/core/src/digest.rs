@@ -16,6 +16,29 @@ pub fn sha256(parts: &[&[u8]]) -> Digest {
     out
 }
 
+/// SHA-256 over bytes that come one after the other.
+pub struct Hasher(digest::Context);
+
+impl Default for Hasher {
+    fn default() -> Self {
+        Self(digest::Context::new(&digest::SHA256))
+    }
+}
+
+impl Hasher {
+    /// Appends `bytes`.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of everything that was appended.
+    pub fn finish(self) -> Digest {
+        let mut out = [0; 32];
+        out.copy_from_slice(self.0.finish().as_ref());
+        out
+    }
+}
+
 /// HMAC-SHA256 (RFC 2104) under `key` over the concatenation of `parts`.
 pub fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> Digest {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
@@ -31,6 +54,14 @@ pub fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_have_the_digest_of_the_whole() {
+        let mut hasher = Hasher::default();
+        hasher.update(b"one");
+        hasher.update(b"two");
+        assert_eq!(hasher.finish(), sha256(&[b"onetwo"]));
+    }
 
     #[test]
     fn hmac_matches_rfc_4231_case_2() {

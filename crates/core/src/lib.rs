@@ -16,7 +16,7 @@ mod text;
 pub mod wire;
 
 pub use clock::{Clock, ManualClock, SystemClock, UnixTime};
-pub use digest::{Digest, hmac_sha256, sha256};
+pub use digest::{Digest, Hasher, hmac_sha256, sha256};
 pub use framing::{Framing, FramingError};
 pub use identity::{Identity, IdentityError, SecretKey};
 pub use name::{MAX_NAME, NAME_RULE, check_name};

@@ -1,0 +1,61 @@
+//! `levada catalogue`: what exists, and the code behind it.
+
+mod copy;
+mod get;
+mod keep;
+mod link;
+mod object;
+mod progress;
+mod publish;
+mod show;
+
+use crate::failure::Outcome;
+use clap::{Args, Subcommand};
+
+/// Say what exists, and hand out the code behind it
+///
+/// A catalogue keeps descriptors, in versions that never change, and their packages. Without --at it is the one of
+/// this home: through its running node if there is one, directly otherwise.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada catalogue publish hyperty/Connector@1.2.0 connector.json --package connector.js
+  levada catalogue ls
+  levada catalogue get hyperty/Connector@^1 --package connector.js --at hub/catalogue
+  levada catalogue serve")]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Serve(keep::Serve),
+    Publish(publish::Publish),
+    Yank(publish::Yank),
+    Get(get::Get),
+    Ls(show::Ls),
+    Search(show::Search),
+    Watch(show::Watch),
+    Log(show::Log),
+    Import(copy::Import),
+    Export(copy::Export),
+    Verify(keep::Verify),
+    Gc(keep::Gc),
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    match arguments.action {
+        Action::Serve(arguments) => keep::serve(arguments).await,
+        Action::Publish(arguments) => publish::publish(arguments).await,
+        Action::Yank(arguments) => publish::yank(arguments).await,
+        Action::Get(arguments) => get::get(arguments).await,
+        Action::Ls(arguments) => show::ls(arguments).await,
+        Action::Search(arguments) => show::search(arguments).await,
+        Action::Watch(arguments) => show::watch(arguments).await,
+        Action::Log(arguments) => show::log(arguments).await,
+        Action::Import(arguments) => copy::import(arguments).await,
+        Action::Export(arguments) => copy::export(arguments).await,
+        Action::Verify(arguments) => keep::verify(arguments).await,
+        Action::Gc(arguments) => keep::gc(arguments).await,
+    }
+}

@@ -1,0 +1,119 @@
+//! Objects and versions, as one types them and as they are shown.
+
+use std::str::FromStr;
+
+use levada_catalogue::model::{Key, Package, Published, Version, VersionReq, digest_text};
+use serde_json::{Value, json};
+
+use crate::output;
+
+/// `KIND/NAME@VERSION`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exact {
+    /// Which object.
+    pub key: Key,
+    /// Which version of it.
+    pub version: Version,
+}
+
+impl FromStr for Exact {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, version) = text.rsplit_once('@').ok_or("expected KIND/NAME@VERSION")?;
+        Ok(Self {
+            key: key.parse::<Key>().map_err(|error| error.to_string())?,
+            version: Version::parse(version)
+                .map_err(|error| format!("{version:?} is no version: {error}"))?,
+        })
+    }
+}
+
+/// `KIND/NAME`, `KIND/NAME@VERSION` or `KIND/NAME@RANGE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which object.
+    pub key: Key,
+    /// A version, a range, or empty for the newest.
+    pub version: String,
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    /// What follows the last `@` belongs to the name if it is neither a version nor a range.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_version = |text: &str| text == "latest" || VersionReq::parse(text).is_ok();
+        let (key, version) = match text.rsplit_once('@') {
+            Some((key, version)) if is_version(version) || Version::parse(version).is_ok() => {
+                (key, version)
+            }
+            _ => (text, ""),
+        };
+        let key = key.parse::<Key>().map_err(|error| error.to_string())?;
+        Ok(Self { key, version: version.to_owned() })
+    }
+}
+
+/// A version as `--json` shows it, without its descriptor.
+pub fn describe(one: &Published) -> Value {
+    let signers = one.signatures.iter().map(|one| one.identity.to_string());
+    json!({
+        "object": one.key.to_string(),
+        "version": one.version.to_string(),
+        "digest": digest_text(&one.digest),
+        "package": one.package.as_ref().map(package),
+        "signed_by": signers.collect::<Vec<_>>(),
+        "publisher": one.publisher.map(|by| by.to_string()),
+        "published": one.published.0,
+        "yanked": one.yanked,
+        "revision": one.revision,
+    })
+}
+
+fn package(package: &Package) -> Value {
+    json!({
+        "digest": digest_text(&package.digest),
+        "length": package.length,
+        "media_type": package.media_type,
+    })
+}
+
+/// A version as a row of a table.
+pub fn row(one: &Published) -> Vec<String> {
+    let package = one.package.as_ref().map_or_else(|| "-".into(), |one| one.length.to_string());
+    vec![
+        output::plain(&one.key.to_string()),
+        one.version.to_string(),
+        if one.yanked { "yanked".into() } else { "-".into() },
+        package,
+        output::time(one.published),
+        one.publisher.map_or_else(|| "owner".into(), |by| by.short()),
+    ]
+}
+
+/// The heading over [`row`].
+pub const HEADING: &[&str] = &["object", "version", "state", "package", "published", "by"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_may_be_followed_by_a_version_or_a_range() {
+        for (text, key, version) in [
+            ("hyperty/a", "hyperty/a", ""),
+            ("hyperty/a@1.2.3", "hyperty/a", "1.2.3"),
+            ("hyperty/a@^1, <1.5", "hyperty/a", "^1, <1.5"),
+            ("hyperty/a@latest", "hyperty/a", "latest"),
+            ("idp-proxy/you@example.com", "idp-proxy/you@example.com", ""),
+            ("idp-proxy/you@example.com@1.0.0", "idp-proxy/you@example.com", "1.0.0"),
+        ] {
+            let read: Wanted = text.parse().unwrap();
+            assert_eq!((read.key.to_string().as_str(), read.version.as_str()), (key, version));
+        }
+        assert!("a".parse::<Wanted>().is_err() && "hyperty/@1.0.0".parse::<Wanted>().is_err());
+        assert!("hyperty/a@1".parse::<Exact>().is_err() && "hyperty/a".parse::<Exact>().is_err());
+        assert_eq!("hyperty/a@1.0.0".parse::<Exact>().unwrap().version, Version::new(1, 0, 0));
+    }
+}
