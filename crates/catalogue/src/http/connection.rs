@@ -71,13 +71,14 @@ impl Connection {
     pub fn new(site: Arc<Site>, place: OwnedSemaphorePermit) -> Self {
         site.counters.connections.fetch_add(1, Ordering::Relaxed);
         site.counters.open.fetch_add(1, Ordering::Relaxed);
+        let until_head = site.config.times.head;
         Self {
             site,
             input: vec![0; MAX_HEAD],
             start: 0,
             end: 0,
             outgoing: Outgoing::new(),
-            head_until: None,
+            head_until: Some(Instant::now() + until_head),
             closing: false,
             refused: false,
             busy: false,
@@ -108,9 +109,7 @@ impl Connection {
 
     /// Goes on until the connection ends. None is an end before the end.
     pub async fn run(mut self, stream: TcpStream, mut step: Step) -> Option<()> {
-        let now = Instant::now();
-        self.head_until.get_or_insert(now + self.site.config.times.head);
-        let mut deadline = Deadline::new(now + self.site.config.times.head);
+        let mut deadline = Deadline::new(Instant::now() + self.site.config.times.head);
         loop {
             step = match step {
                 Step::Read => {

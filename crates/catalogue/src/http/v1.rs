@@ -2,8 +2,8 @@
 
 mod blobs;
 mod cursor;
-mod lists;
-mod objects;
+pub(super) mod lists;
+pub(super) mod objects;
 
 use std::sync::Arc;
 

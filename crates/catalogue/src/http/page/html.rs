@@ -1,0 +1,74 @@
+//! HTML, in which nothing stands as it is but what is written here.
+
+/// A piece of HTML.
+#[derive(Debug, Default)]
+pub(super) struct Html(String);
+
+impl Html {
+    /// Adds markup.
+    pub fn raw(&mut self, markup: &'static str) -> &mut Self {
+        self.0.push_str(markup);
+        self
+    }
+
+    /// Adds text; it may stand between tags and in an attribute with quotes.
+    pub fn text(&mut self, text: &str) -> &mut Self {
+        for c in text.chars() {
+            match c {
+                '&' => self.0.push_str("&amp;"),
+                '<' => self.0.push_str("&lt;"),
+                '>' => self.0.push_str("&gt;"),
+                '"' => self.0.push_str("&quot;"),
+                '\'' => self.0.push_str("&#39;"),
+                c if is_shown(c) => self.0.push(c),
+                _ => self.0.push('\u{fffd}'),
+            }
+        }
+        self
+    }
+}
+
+/// No control character, and none that turns the direction of what follows: text could look like another.
+fn is_shown(c: char) -> bool {
+    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    matches!(c, '\n' | '\t') || !(c.is_control() || turns)
+}
+
+/// A whole page.
+pub(super) fn document(title: &str, content: &Html) -> String {
+    let mut page = Html::default();
+    page.raw("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>").text(title);
+    page.raw(concat!(
+        " – Levada</title><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
+        "<meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" href=\"/icon.svg\">",
+        "<link rel=\"stylesheet\" href=\"/page.css\"><script src=\"/page.js\" defer></script></head><body>",
+        "<header><a href=\"/\">Levada</a></header><main>"
+    ));
+    page.0.push_str(&content.0);
+    page.raw("</main><footer><a href=\"/v1/openapi.json\">The API</a></footer></body></html>\n");
+    page.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_never_markup() {
+        bolero::check!().with_type::<String>().for_each(|text| {
+            let mut html = Html::default();
+            html.text(text);
+            assert!(!html.0.contains(['<', '>', '"', '\'', '\0', '\u{202e}']), "{}", html.0);
+            let rest = html.0.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "");
+            assert!(!rest.replace("&quot;", "").replace("&#39;", "").contains('&'));
+        });
+    }
+
+    #[test]
+    fn a_page_has_its_title_and_content() {
+        let mut content = Html::default();
+        content.raw("<p>").text("a < b").raw("</p>");
+        let page = document("<x>", &content);
+        assert!(page.contains("<title>&lt;x&gt; – Levada</title>") && page.contains("<p>a &lt; b</p>"));
+    }
+}
