@@ -5,6 +5,9 @@ mod duration;
 mod reader;
 mod service;
 
+use levada_catalogue::http::Hosts;
+use levada_catalogue::index::{Open, Pattern};
+use levada_catalogue::model::Kind;
 use levada_core::Identity;
 use levada_services::streams::DEFAULT_STREAMS;
 use std::fmt;
@@ -109,8 +112,8 @@ impl Default for Limits {
     }
 }
 
-/// Whether and where the node keeps a catalogue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Whether and where the node keeps a catalogue, and what of it everybody may see.
+#[derive(Clone, Debug)]
 pub struct Catalogue {
     /// `None`: if there is one already, or a service needs it.
     pub wanted: Option<bool>,
@@ -118,11 +121,24 @@ pub struct Catalogue {
     pub folder: Option<PathBuf>,
     /// Whether the node's own services are published in it.
     pub services: bool,
+    /// What the HTTP port shows of it.
+    pub open: Open,
+    /// Which hosts the HTTP port answers for.
+    pub hosts: Hosts,
+    /// For each kind the names that `default` stands for under `/.well-known/`: the first that is there.
+    pub defaults: Vec<(Kind, Vec<String>)>,
 }
 
 impl Default for Catalogue {
     fn default() -> Self {
-        Self { wanted: None, folder: None, services: true }
+        Self {
+            wanted: None,
+            folder: None,
+            services: true,
+            open: Open::default(),
+            hosts: Hosts::default(),
+            defaults: Vec::new(),
+        }
     }
 }
 
@@ -225,9 +241,7 @@ impl Config {
             "name" => self.name = Some(service::name(value)?),
             "listen" => self.listen = Some(listen(value)?),
             "http" => self.http = http(value)?,
-            "announce" => {
-                self.announce = value.as_bool().ok_or_else(|| value.not("true or false"))?
-            }
+            "announce" => self.announce = flag(value)?,
             "allow" => self.allow = value.each(allow)?,
             "block" => self.block = value.each(identity)?,
             "limits" => self.limits = limits(&value.section()?)?,
@@ -332,17 +346,48 @@ fn catalogue(value: &Value<'_>) -> Result<Catalogue, ConfigError> {
         return Ok(Catalogue { wanted: Some(wanted), ..Catalogue::default() });
     }
     let section = value.section_or("true, false, or a table such as { folder = \"/srv/catalogue\" }")?;
-    section.only(&["folder", "services"])?;
+    section.only(&["folder", "services", "open", "hosts", "forwarded_host", "default"])?;
     let mut catalogue = Catalogue { wanted: Some(true), ..Catalogue::default() };
+    let mut forwarded = false;
     for value in section.values() {
         match value.name() {
             "folder" => catalogue.folder = Some(folder(&value)?),
-            _ => {
-                catalogue.services = value.as_bool().ok_or_else(|| value.not("true or false"))?;
-            }
+            "services" => catalogue.services = flag(&value)?,
+            "open" => catalogue.open = Open::only(value.each(pattern)?),
+            "hosts" => catalogue.hosts = hosts(&value)?,
+            "forwarded_host" => forwarded = flag(&value)?,
+            _ => catalogue.defaults = defaults(&value.section()?)?,
         }
     }
+    catalogue.hosts = catalogue.hosts.forwarded(forwarded);
     Ok(catalogue)
+}
+
+fn flag(value: &Value<'_>) -> Result<bool, ConfigError> {
+    value.as_bool().ok_or_else(|| value.not("true or false"))
+}
+
+fn pattern(value: &Value<'_>) -> Result<Pattern, ConfigError> {
+    value.parsed("a pattern such as \"hyperty/*\" or \"*/acme.*\"")
+}
+
+fn hosts(value: &Value<'_>) -> Result<Hosts, ConfigError> {
+    let text = |value: &Value<'_>| value.text("a host such as \"catalogue.example\"").map(str::to_owned);
+    let list = value.each(text)?;
+    if list.is_empty() {
+        return Err(value.wrong("it is empty; leave it out to answer for every host"));
+    }
+    Hosts::only(&list).map_err(|error| value.wrong(error.to_string()))
+}
+
+fn defaults(section: &Section<'_>) -> Result<Vec<(Kind, Vec<String>)>, ConfigError> {
+    section.only(&Kind::ALL.map(Kind::as_str))?;
+    let names = |value: Value<'_>| {
+        let kind = value.name().parse::<Kind>().map_err(|error| value.wrong(error.to_string()))?;
+        let text = |value: &Value<'_>| value.text("the name of an object").map(str::to_owned);
+        Ok((kind, value.each(text)?))
+    };
+    section.values().into_iter().map(names).collect()
 }
 
 fn folder(value: &Value<'_>) -> Result<PathBuf, ConfigError> {

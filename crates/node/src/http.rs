@@ -1,4 +1,6 @@
-//! The HTTP port: `/healthz`, `/readyz`, `/metrics`. Read-only.
+//! The HTTP port: `/healthz`, `/readyz`, `/metrics`, and the catalogue if the node keeps one. Read-only.
+
+mod site;
 
 use std::sync::Arc;
 
@@ -9,12 +11,20 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::net::TcpListener;
 
+use crate::config::Catalogue;
 use crate::running::Node;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Answers until the node stops.
-pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
+pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener, catalogue: Catalogue) {
+    match node.catalogue.clone() {
+        Some(keeper) => site::serve(node, keeper, listener, catalogue).await,
+        None => serve_node(node, listener).await,
+    }
+}
+
+async fn serve_node(node: Arc<Node>, listener: TcpListener) {
     let app = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
@@ -31,15 +41,28 @@ async fn ready(State(node): State<Arc<Node>>) -> impl IntoResponse {
     if node.is_stopping() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
     }
-    let sound =
-        node.with_store(|store| store.blocked(&levada_core::Identity::from_bytes([0; 32]))).await;
-    match sound {
-        Ok(_) => (StatusCode::OK, "ready\n"),
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n"),
+    match is_sound(&node).await {
+        true => (StatusCode::OK, "ready\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n"),
     }
 }
 
+/// Whether the databases answer.
+async fn is_sound(node: &Node) -> bool {
+    let nobody = levada_core::Identity::from_bytes([0; 32]);
+    let own = node.with_store(move |store| store.blocked(&nobody)).await.is_ok();
+    let catalogue = match &node.catalogue {
+        Some(keeper) => keeper.with(|store| store.revision()).await.is_ok(),
+        None => true,
+    };
+    own && catalogue
+}
+
 async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, OPENMETRICS)], counted(&node))
+}
+
+fn counted(node: &Node) -> String {
     node.metrics.sessions.set(i64::try_from(node.live.count()).unwrap_or(i64::MAX));
-    ([(header::CONTENT_TYPE, OPENMETRICS)], node.metrics.text())
+    node.metrics.text()
 }

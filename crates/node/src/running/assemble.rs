@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::attempts::Attempts;
 use crate::catalogue;
 use crate::client::{Calls, Client};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::home::Home;
 use crate::known::Known;
 use crate::metrics::Metrics;
@@ -34,8 +34,8 @@ pub(super) struct Assembled {
     pub(super) announcement: Announcement,
     /// Whether neighbours are to learn of the node.
     pub(super) announced: bool,
-    /// Whether its services are to be published in its catalogue.
-    pub(super) catalogued: bool,
+    /// How its catalogue is shown, and whether its services are to be published there.
+    pub(super) catalogue: config::Catalogue,
 }
 
 pub(super) fn assemble(
@@ -96,7 +96,7 @@ pub(super) fn assemble(
         overrides: overrides.clone(),
         announcement,
         announced: config.announce && !overrides.no_announce,
-        catalogued: config.catalogue.services,
+        catalogue: config.catalogue.clone(),
     })
 }
 

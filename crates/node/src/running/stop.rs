@@ -9,8 +9,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
+use crate::catalogue::publish_services;
 use crate::config::Config;
-use crate::{catalogue, control, http, server};
+use crate::{control, http, server};
 
 use super::assemble::Assembled;
 use super::{Announcement, Ending, Node, Overrides, UpError, announcer};
@@ -29,9 +30,15 @@ pub(super) async fn serve(
     assembled: Assembled,
     announce: impl Fn(&Announcement),
 ) -> Result<Ending, UpError> {
-    let (announced, catalogued) = (assembled.announced, assembled.catalogued);
-    let Assembled { node, listeners, http: http_listener, overrides, mut announcement, .. } =
-        assembled;
+    let Assembled {
+        node,
+        listeners,
+        http: http_listener,
+        overrides,
+        mut announcement,
+        announced,
+        catalogue,
+    } = assembled;
     let mut signals = Signals::new()?;
     let control = control::bind(&node.home)?;
     let mut tasks = JoinSet::new();
@@ -39,12 +46,12 @@ pub(super) async fn serve(
         tasks.spawn(server::serve(node.clone(), listener));
     }
     if let Some(listener) = http_listener {
-        tasks.spawn(http::serve(node.clone(), listener));
+        tasks.spawn(http::serve(node.clone(), listener, catalogue.clone()));
     }
     tasks.spawn(control::serve(node.clone(), control));
     tasks.spawn(sweep(node.clone()));
-    if catalogued {
-        catalogue::publish_services(&node).await;
+    if catalogue.services {
+        publish_services(&node).await;
     }
     let announcer = if announced { announcer::start(&node, &mut announcement.notes) } else { None };
     announce(&announcement);
