@@ -1,10 +1,14 @@
-//! `levada ls`: who is on this network.
+//! `levada ls`: who is on this network, and who is in the configured catalogues.
 
-use crate::failure::Outcome;
+mod catalogues;
+
+use crate::failure::{Failure, Outcome};
 use crate::output::{self, plain};
 use crate::query::describe;
 use clap::Args;
+use catalogues::Found;
 use levada_node::client::{Client, Listed, Listing, Standing};
+use levada_node::config::Config;
 use levada_node::home::Home;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -14,7 +18,8 @@ use std::sync::Arc;
 ///
 /// Takes two seconds at most. A node is *pinned* if its name stands for its key here, *new* if it does not
 /// yet, and *conflicting* if more than one key claims the name. Pinned nodes are asked what they offer;
-/// one that is *away* neither answers nor announces itself. To all others nothing is sent.
+/// one that is *away* neither answers nor announces itself. To all others nothing is sent. Beside them stand the
+/// services that are *published* in the catalogues of the configuration (`catalogues`), and in which.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada ls
@@ -31,28 +36,69 @@ pub struct Arguments {
 }
 
 const HEADING: &[&str] = &["name", "state", "identity", "address", "services"];
+/// Where the other rows are from, if there are rows of catalogues.
+const NETWORK: &str = "network";
 /// Names in conflict that are explained.
 const MOST_EXPLAINED: usize = 8;
 /// Keys that are named for each.
 const MOST_KEYS: usize = 4;
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let client = Arc::new(Client::new(&Home::open()?)?);
-    let mut listing = client.list().await?;
+    let home = Home::open()?;
+    // What a node could not be started with is no reason not to look around.
+    let config = Config::load(&home.config_file()).unwrap_or_else(|error| {
+        output::note(format_args!("note: no catalogues are read: {error}"));
+        Config::default()
+    });
+    let client = Arc::new(Client::new(&home)?);
+    let looks = (client.list(), catalogues::read(&client, &config.catalogues));
+    let (listing, mut found) = tokio::join!(looks.0, looks.1);
+    let mut listing = listing?;
     client.close();
     let unasked = match &arguments.kind {
-        Some(kind) => keep_type(&mut listing, kind),
+        Some(kind) => {
+            keep_published(&mut found, kind);
+            keep_type(&mut listing, kind)
+        }
         None => 0,
     };
     if arguments.json {
         let nodes: Vec<Value> = listing.nodes.iter().map(node).collect();
         let Listing { more, blind, .. } = &listing;
-        output::json(json!({ "nodes": nodes, "more": more, "blind": blind }))?;
-    } else if !listing.nodes.is_empty() {
-        output::columns(HEADING, &listing.nodes.iter().map(row).collect::<Vec<_>>())?;
+        let published: Vec<Value> = found.nodes.iter().map(|node| node.describe()).collect();
+        output::json(json!({
+            "nodes": nodes,
+            "more": more,
+            "blind": blind,
+            "published": published,
+        }))?;
+    } else {
+        print(&listing, &found)?;
     }
     explain(&listing, unasked);
+    for (catalogue, trouble) in &found.trouble {
+        let trouble = plain(trouble);
+        output::note(format_args!("note: the catalogue `{catalogue}` was not read: {trouble}"));
+    }
     Ok(0)
+}
+
+fn print(listing: &Listing, found: &Found) -> Result<(), Failure> {
+    let mut rows: Vec<Vec<String>> = listing.nodes.iter().map(row).collect();
+    if found.nodes.is_empty() {
+        return if rows.is_empty() { Ok(()) } else { output::columns(HEADING, &rows) };
+    }
+    rows.iter_mut().for_each(|row| row.push(NETWORK.to_owned()));
+    rows.extend(found.nodes.iter().map(|node| node.row()));
+    output::columns(&[HEADING, &["from"]].concat(), &rows)
+}
+
+/// Leaves services of this type.
+fn keep_published(found: &mut Found, kind: &str) {
+    for node in &mut found.nodes {
+        node.services.retain(|service| service.r#type == kind);
+    }
+    found.nodes.retain(|node| !node.services.is_empty());
 }
 
 /// Leaves what is known to have such a service; returns how many nodes are not known to lack one.

@@ -16,7 +16,7 @@ use crate::offer;
 use crate::running::{Overrides, UpError};
 
 pub use services::{Catalogued, service_of};
-pub(crate) use services::publish_services;
+pub(crate) use services::{publish_elsewhere, publish_here};
 
 /// The folder of the catalogue of `home`.
 pub fn folder(home: &Home, config: &Config) -> PathBuf {

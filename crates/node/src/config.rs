@@ -1,13 +1,11 @@
 //! The configuration of a node, read from TOML. Every error names file, line and key, and says what is
 //! allowed; nothing is guessed and nothing unknown is skipped.
 
+mod catalogue;
 mod duration;
 mod reader;
 mod service;
 
-use levada_catalogue::http::Hosts;
-use levada_catalogue::index::{Open, Pattern};
-use levada_catalogue::model::Kind;
 use levada_core::Identity;
 use levada_services::streams::DEFAULT_STREAMS;
 use std::fmt;
@@ -19,6 +17,7 @@ use thiserror::Error;
 
 use reader::{Section, Value};
 
+pub use catalogue::Catalogue;
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use levada_core::check_name;
 pub use service::ServiceSource;
@@ -112,36 +111,6 @@ impl Default for Limits {
     }
 }
 
-/// Whether and where the node keeps a catalogue, and what of it everybody may see.
-#[derive(Clone, Debug)]
-pub struct Catalogue {
-    /// `None`: if there is one already, or a service needs it.
-    pub wanted: Option<bool>,
-    /// Its folder; `None` for the one in the home's state.
-    pub folder: Option<PathBuf>,
-    /// Whether the node's own services are published in it.
-    pub services: bool,
-    /// What the HTTP port shows of it.
-    pub open: Open,
-    /// Which hosts the HTTP port answers for.
-    pub hosts: Hosts,
-    /// For each kind the names that `default` stands for under `/.well-known/`: the first that is there.
-    pub defaults: Vec<(Kind, Vec<String>)>,
-}
-
-impl Default for Catalogue {
-    fn default() -> Self {
-        Self {
-            wanted: None,
-            folder: None,
-            services: true,
-            open: Open::default(),
-            hosts: Hosts::default(),
-            defaults: Vec::new(),
-        }
-    }
-}
-
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogFormat {
@@ -177,6 +146,8 @@ pub struct Config {
     pub catalogue: Catalogue,
     /// The catalogues of others that `levada ls` reads, as NODE/SERVICE.
     pub catalogues: Vec<String>,
+    /// The catalogues of others in which the node publishes its services, as NODE/SERVICE.
+    pub publish_in: Vec<String>,
     /// What is logged, in the form of `RUST_LOG`.
     pub log: String,
     /// How log lines look.
@@ -197,6 +168,7 @@ impl Default for Config {
             services: Vec::new(),
             catalogue: Catalogue::default(),
             catalogues: Vec::new(),
+            publish_in: Vec::new(),
             log: "info".into(),
             log_format: LogFormat::default(),
         }
@@ -249,8 +221,9 @@ impl Config {
             "service" => {
                 self.services = value.each(|value| ServiceSource::read(&value.section()?))?
             }
-            "catalogue" => self.catalogue = catalogue(value)?,
-            "catalogues" => self.catalogues = value.each(place)?,
+            "catalogue" => self.catalogue = Catalogue::read(value)?,
+            "catalogues" => self.catalogues = value.each(catalogue::place)?,
+            "publish_in" => self.publish_in = value.each(catalogue::place)?,
             "log" => {
                 self.log = value.text("a filter such as \"info\" or \"levada_node=debug\"")?.into()
             }
@@ -261,7 +234,7 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "name",
     "listen",
     "http",
@@ -273,6 +246,7 @@ const KEYS: [&str; 13] = [
     "service",
     "catalogue",
     "catalogues",
+    "publish_in",
     "log",
     "log_format",
 ];
@@ -341,68 +315,8 @@ fn services(value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
     Ok(names)
 }
 
-fn catalogue(value: &Value<'_>) -> Result<Catalogue, ConfigError> {
-    if let Some(wanted) = value.as_bool() {
-        return Ok(Catalogue { wanted: Some(wanted), ..Catalogue::default() });
-    }
-    let section = value.section_or("true, false, or a table such as { folder = \"/srv/catalogue\" }")?;
-    section.only(&["folder", "services", "open", "hosts", "forwarded_host", "default"])?;
-    let mut catalogue = Catalogue { wanted: Some(true), ..Catalogue::default() };
-    let mut forwarded = false;
-    for value in section.values() {
-        match value.name() {
-            "folder" => catalogue.folder = Some(folder(&value)?),
-            "services" => catalogue.services = flag(&value)?,
-            "open" => catalogue.open = Open::only(value.each(pattern)?),
-            "hosts" => catalogue.hosts = hosts(&value)?,
-            "forwarded_host" => forwarded = flag(&value)?,
-            _ => catalogue.defaults = defaults(&value.section()?)?,
-        }
-    }
-    catalogue.hosts = catalogue.hosts.forwarded(forwarded);
-    Ok(catalogue)
-}
-
 fn flag(value: &Value<'_>) -> Result<bool, ConfigError> {
     value.as_bool().ok_or_else(|| value.not("true or false"))
-}
-
-fn pattern(value: &Value<'_>) -> Result<Pattern, ConfigError> {
-    value.parsed("a pattern such as \"hyperty/*\" or \"*/acme.*\"")
-}
-
-fn hosts(value: &Value<'_>) -> Result<Hosts, ConfigError> {
-    let text = |value: &Value<'_>| value.text("a host such as \"catalogue.example\"").map(str::to_owned);
-    let list = value.each(text)?;
-    if list.is_empty() {
-        return Err(value.wrong("it is empty; leave it out to answer for every host"));
-    }
-    Hosts::only(&list).map_err(|error| value.wrong(error.to_string()))
-}
-
-fn defaults(section: &Section<'_>) -> Result<Vec<(Kind, Vec<String>)>, ConfigError> {
-    section.only(&Kind::ALL.map(Kind::as_str))?;
-    let names = |value: Value<'_>| {
-        let kind = value.name().parse::<Kind>().map_err(|error| value.wrong(error.to_string()))?;
-        let text = |value: &Value<'_>| value.text("the name of an object").map(str::to_owned);
-        Ok((kind, value.each(text)?))
-    };
-    section.values().into_iter().map(names).collect()
-}
-
-fn folder(value: &Value<'_>) -> Result<PathBuf, ConfigError> {
-    const ALLOWED: &str = "the absolute path of a folder";
-    let path = PathBuf::from(value.text(ALLOWED)?);
-    if path.is_absolute() { Ok(path) } else { Err(value.not(ALLOWED)) }
-}
-
-fn place(value: &Value<'_>) -> Result<String, ConfigError> {
-    const ALLOWED: &str = "NODE/SERVICE, such as \"hub/catalogue\"";
-    let text = value.text(ALLOWED)?;
-    match text.rsplit_once('/') {
-        Some((node, service)) if !node.is_empty() && !service.is_empty() => Ok(text.to_owned()),
-        _ => Err(value.not(ALLOWED)),
-    }
 }
 
 fn limits(section: &Section<'_>) -> Result<Limits, ConfigError> {

@@ -1,15 +1,27 @@
 //! Services in a catalogue: descriptors of type `service`, and how a node keeps its own up to date.
 
-use levada_catalogue::model::{Draft, Key, Kind, Published, Version};
-use levada_core::{Identity, wire};
-use levada_services::Description;
-use levada_services::catalogue::{Keeper, KeeperError};
-use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
 
+use levada_catalogue::model::{Draft, Key, Kind, Published, Version};
+use levada_core::wire::catalogue::{Cause, Detail};
+use levada_core::{Identity, sha256, wire};
+use levada_services::Description;
+use levada_services::catalogue::{
+    Caller, CallerError, Item, Rights, Visitor, of_bytes, of_stream, serve,
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+
+use crate::client::{Client, ClientError, RequestSpec, Running, Verdict};
 use crate::running::{Node, reachable_addresses};
 
-/// Objects that are read at a time.
-const PAGE: u32 = 256;
+/// How much is under way within this process, in bytes.
+const ROOM: usize = 64 * 1024;
+/// How long a catalogue elsewhere may take for all services.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// When one that could not be reached is tried again.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// A service, as the descriptor of its object says it. The object's name is the node's identity, a dot, and the
 /// service's name, so that a right to publish may name one node.
@@ -102,37 +114,103 @@ fn name(node: &Identity, service: &str) -> String {
     format!("{node}.{service}")
 }
 
-/// Publishes what the node offers, and takes back what it does not offer any more. That something of it fails is no
-/// reason not to run.
-pub(crate) async fn publish_services(node: &Node) {
+/// Publishes what the node offers in its own catalogue, and takes back what it does not offer any more. That something
+/// of it fails is no reason not to run.
+pub(crate) async fn publish_here(node: &Node) {
     let Some(keeper) = &node.catalogue else { return };
-    for offered in node.services.values() {
-        if let Err(error) = publish(node, keeper, &offered.description).await {
-            let service = &offered.description.name;
-            tracing::warn!(%error, %service, "a service was not published in the catalogue");
-        }
-    }
-    if let Err(error) = withdraw(node, keeper).await {
-        tracing::warn!(%error, "services that are gone were not taken back in the catalogue");
+    let (near, far) = tokio::io::duplex(ROOM);
+    let (read, write) = tokio::io::split(far);
+    let visitor = Visitor { identity: Some(node.identity()), rights: Rights::all(), max_package: 0 };
+    let serving = serve(keeper, &visitor, of_bytes(read, write));
+    let publishing = async {
+        let (read, write) = tokio::io::split(near);
+        let mut caller = Caller::new(of_bytes(read, write));
+        let published = publish(node, &mut caller).await;
+        caller.finish().await;
+        published
+    };
+    if let (_, Err(error)) = tokio::join!(serving, publishing) {
+        tracing::warn!(%error, "the node's services were not published in its catalogue");
     }
 }
 
-async fn publish(node: &Node, keeper: &Keeper, service: &Description) -> Result<(), KeeperError> {
+/// Publishes what the node offers in the catalogues of `places`, NODE/SERVICE each. Tries again until it has succeeded.
+pub(crate) async fn publish_elsewhere(node: Arc<Node>, mut places: Vec<String>) {
+    while !places.is_empty() {
+        let mut left = Vec::new();
+        for place in places {
+            if let Err(text) = publish_at(&node, &place).await {
+                tracing::warn!(error = %text, %place, "the node's services were not published");
+                left.push(place);
+            }
+        }
+        places = left;
+        if !places.is_empty() {
+            sleep(AGAIN).await;
+        }
+    }
+}
+
+async fn publish_at(node: &Node, place: &str) -> Result<(), String> {
+    let text = |error: ClientError| error.to_string();
+    let (name, service) = place.rsplit_once('/').unwrap_or((place, ""));
+    let client = Client::new(&node.home).map_err(text)?;
+    let work = async {
+        let target = client.resolve(name, |_| Verdict::Unasked).await.map_err(text)?;
+        let spec = RequestSpec { service: service.to_owned(), uses: 1, ..RequestSpec::default() };
+        let capability = client.request(&target, spec).await.map_err(text)?;
+        let Running { stream, connection, .. } = client.connect(&capability).await.map_err(text)?;
+        let mut caller = Caller::new(of_stream(stream));
+        let published = publish(node, &mut caller).await.map_err(|error| error.to_string());
+        caller.finish().await;
+        connection.close(0, "");
+        published
+    };
+    let done = timeout(PATIENCE, work).await;
+    client.close();
+    done.map_err(|_| "the catalogue does not answer".to_owned())?
+}
+
+async fn publish(node: &Node, caller: &mut Caller) -> Result<(), CallerError> {
+    for offered in node.services.values() {
+        publish_one(node, caller, &offered.description).await?;
+    }
+    withdraw(node, caller).await
+}
+
+async fn publish_one(
+    node: &Node,
+    caller: &mut Caller,
+    service: &Description,
+) -> Result<(), CallerError> {
     let Ok(name) = name(&node.identity(), &service.name).parse() else { return Ok(()) };
     let key = Key { kind: Kind::Service, name };
-    // Strings in strings: this cannot fail.
+    // Texts and lists of texts: this cannot fail.
     let descriptor = serde_json::to_vec(&Catalogued::new(node, service)).unwrap_or_default();
-    let asked = key.clone();
-    let versions = keeper.with(move |store| store.versions(&asked)).await?;
+    let versions = versions(caller, &key).await?;
     let shown = versions.iter().rev().find(|one| !one.yanked);
-    if shown.is_some_and(|shown| shown.descriptor == descriptor) {
+    if shown.is_some_and(|shown| shown.digest == sha256(&[&descriptor])) {
         return Ok(());
     }
     let version = next(&service.version, versions.last().map(|last| &last.version));
     let mut draft = Draft { key, version, descriptor, package: None, signatures: Vec::new() };
     draft.sign(&node.key);
-    keeper.publish(draft, Some(node.identity())).await?;
+    caller.publish(&draft, &mut std::io::empty(), |_| {}).await?;
     Ok(())
+}
+
+/// All versions, ascending; none if there is no such object.
+async fn versions(caller: &mut Caller, key: &Key) -> Result<Vec<Published>, CallerError> {
+    let mut found = Vec::new();
+    let each = |one: Published| {
+        found.push(one);
+        Ok::<_, CallerError>(())
+    };
+    match caller.versions(key, each).await {
+        Err(CallerError::Failed { cause: Cause::Unknown, .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
+        Ok(()) => Ok(found),
+    }
 }
 
 /// The service's own version, or the next one behind what was published last: a node that moves, or gets another
@@ -147,33 +225,22 @@ fn next(own: &str, last: Option<&Version>) -> Version {
     }
 }
 
-async fn withdraw(node: &Node, keeper: &Keeper) -> Result<(), KeeperError> {
+/// Takes back what the node has published and does not offer any more.
+async fn withdraw(node: &Node, caller: &mut Caller) -> Result<(), CallerError> {
     let own = format!("{}.", node.identity());
-    let mut after: Option<Key> = None;
-    loop {
-        let (prefix, from) = (own.clone(), after);
-        let list = move |store: &dyn levada_catalogue::store::Store| {
-            store.list(Some(Kind::Service), &prefix, from.as_ref(), PAGE)
-        };
-        let keys = keeper.with(list).await?;
-        for key in &keys {
-            let service = key.name.as_str().strip_prefix(&own).unwrap_or_default();
-            if !node.services.contains_key(service) {
-                take_back(node, keeper, key).await?;
-            }
+    let mut gone = Vec::new();
+    let each = |item: Item| {
+        let service = item.key.name.as_str().strip_prefix(&own).unwrap_or_default();
+        if item.newest.is_some() && !node.services.contains_key(service) {
+            gone.push(item.key);
         }
-        if keys.len() < PAGE as usize {
-            return Ok(());
+        Ok::<_, CallerError>(())
+    };
+    caller.list(Some(Kind::Service), &own, 0, Detail::Newest, each).await?;
+    for key in gone {
+        for one in versions(caller, &key).await?.into_iter().filter(|one| !one.yanked) {
+            caller.yank(&key, &one.version, true).await?;
         }
-        after = keys.last().cloned();
-    }
-}
-
-async fn take_back(node: &Node, keeper: &Keeper, key: &Key) -> Result<(), KeeperError> {
-    let asked = key.clone();
-    let versions = keeper.with(move |store| store.versions(&asked)).await?;
-    for one in versions.into_iter().filter(|one| !one.yanked) {
-        keeper.yank(key.clone(), one.version, true, Some(node.identity())).await?;
     }
     Ok(())
 }

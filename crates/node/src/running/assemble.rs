@@ -36,6 +36,8 @@ pub(super) struct Assembled {
     pub(super) announced: bool,
     /// How its catalogue is shown, and whether its services are to be published there.
     pub(super) catalogue: config::Catalogue,
+    /// In which catalogues of others they are to be published, too.
+    pub(super) publish_in: Vec<String>,
 }
 
 pub(super) fn assemble(
@@ -97,6 +99,7 @@ pub(super) fn assemble(
         announcement,
         announced: config.announce && !overrides.no_announce,
         catalogue: config.catalogue.clone(),
+        publish_in: config.publish_in.clone(),
     })
 }
 

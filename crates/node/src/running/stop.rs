@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
-use crate::catalogue::publish_services;
+use crate::catalogue::{publish_elsewhere, publish_here};
 use crate::config::Config;
 use crate::{control, http, server};
 
@@ -38,6 +38,7 @@ pub(super) async fn serve(
         mut announcement,
         announced,
         catalogue,
+        publish_in,
     } = assembled;
     let mut signals = Signals::new()?;
     let control = control::bind(&node.home)?;
@@ -50,8 +51,9 @@ pub(super) async fn serve(
     }
     tasks.spawn(control::serve(node.clone(), control));
     tasks.spawn(sweep(node.clone()));
+    tasks.spawn(publish_elsewhere(node.clone(), publish_in));
     if catalogue.services {
-        publish_services(&node).await;
+        publish_here(&node).await;
     }
     let announcer = if announced { announcer::start(&node, &mut announcement.notes) } else { None };
     announce(&announcement);

@@ -1,0 +1,151 @@
+//! The configuration of the catalogue.
+
+use std::path::PathBuf;
+
+use levada_catalogue::http::Hosts;
+use levada_catalogue::index::{Open, Pattern};
+use levada_catalogue::model::Kind;
+
+use super::reader::{Section, Value};
+use super::{ConfigError, flag};
+
+/// Whether and where the node keeps a catalogue, and what of it everybody may see.
+#[derive(Clone, Debug)]
+pub struct Catalogue {
+    /// `None`: if there is one already, or a service needs it.
+    pub wanted: Option<bool>,
+    /// Its folder; `None` for the one in the home's state.
+    pub folder: Option<PathBuf>,
+    /// Whether the node's own services are published in it.
+    pub services: bool,
+    /// What the HTTP port shows of it.
+    pub open: Open,
+    /// Which hosts the HTTP port answers for.
+    pub hosts: Hosts,
+    /// For each kind the names that `default` stands for under `/.well-known/`: the first that is there.
+    pub defaults: Vec<(Kind, Vec<String>)>,
+}
+
+impl Default for Catalogue {
+    fn default() -> Self {
+        Self {
+            wanted: None,
+            folder: None,
+            services: true,
+            open: Open::default(),
+            hosts: Hosts::default(),
+            defaults: Vec::new(),
+        }
+    }
+}
+
+impl Catalogue {
+    pub(super) fn read(value: &Value<'_>) -> Result<Self, ConfigError> {
+        if let Some(wanted) = value.as_bool() {
+            return Ok(Self { wanted: Some(wanted), ..Self::default() });
+        }
+        let section = value.section_or("true, false, or a table such as { folder = \"/srv/catalogue\" }")?;
+        section.only(&["folder", "services", "open", "hosts", "forwarded_host", "default"])?;
+        let mut catalogue = Self { wanted: Some(true), ..Self::default() };
+        let mut forwarded = false;
+        for value in section.values() {
+            match value.name() {
+                "folder" => catalogue.folder = Some(folder(&value)?),
+                "services" => catalogue.services = flag(&value)?,
+                "open" => catalogue.open = Open::only(value.each(pattern)?),
+                "hosts" => catalogue.hosts = hosts(&value)?,
+                "forwarded_host" => forwarded = flag(&value)?,
+                _ => catalogue.defaults = defaults(&value.section()?)?,
+            }
+        }
+        catalogue.hosts = catalogue.hosts.forwarded(forwarded);
+        Ok(catalogue)
+    }
+}
+
+fn pattern(value: &Value<'_>) -> Result<Pattern, ConfigError> {
+    value.parsed("a pattern such as \"hyperty/*\" or \"*/acme.*\"")
+}
+
+fn hosts(value: &Value<'_>) -> Result<Hosts, ConfigError> {
+    let text = |value: &Value<'_>| value.text("a host such as \"catalogue.example\"").map(str::to_owned);
+    let list = value.each(text)?;
+    if list.is_empty() {
+        return Err(value.wrong("it is empty; leave it out to answer for every host"));
+    }
+    Hosts::only(&list).map_err(|error| value.wrong(error.to_string()))
+}
+
+fn defaults(section: &Section<'_>) -> Result<Vec<(Kind, Vec<String>)>, ConfigError> {
+    section.only(&Kind::ALL.map(Kind::as_str))?;
+    let names = |value: Value<'_>| {
+        let kind = value.name().parse::<Kind>().map_err(|error| value.wrong(error.to_string()))?;
+        let text = |value: &Value<'_>| value.text("the name of an object").map(str::to_owned);
+        Ok((kind, value.each(text)?))
+    };
+    section.values().into_iter().map(names).collect()
+}
+
+fn folder(value: &Value<'_>) -> Result<PathBuf, ConfigError> {
+    const ALLOWED: &str = "the absolute path of a folder";
+    let path = PathBuf::from(value.text(ALLOWED)?);
+    if path.is_absolute() { Ok(path) } else { Err(value.not(ALLOWED)) }
+}
+
+/// NODE/SERVICE.
+pub(super) fn place(value: &Value<'_>) -> Result<String, ConfigError> {
+    const ALLOWED: &str = "NODE/SERVICE, such as \"hub/catalogue\"";
+    let text = value.text(ALLOWED)?;
+    match text.rsplit_once('/') {
+        Some((node, service)) if !node.is_empty() && !service.is_empty() => Ok(text.to_owned()),
+        _ => Err(value.not(ALLOWED)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(Path::new("config.toml"), text)
+    }
+
+    #[test]
+    fn a_catalogue_is_wanted_described_or_not_mentioned() {
+        let wanted = |text: &str| parse(text).unwrap().catalogue.wanted;
+        assert_eq!(wanted(""), None);
+        assert_eq!(wanted("catalogue = false"), Some(false));
+        assert_eq!(wanted("catalogue = true"), Some(true));
+        let text = "publish_in = ['hub/catalogue']\n[catalogue]\nfolder = '/srv/c'\nservices = false\n\
+                    open = ['hyperty/*']\nhosts = ['catalogue.example']\nforwarded_host = true\n\
+                    [catalogue.default]\nruntime = ['Browser', 'Node']\n";
+        let config = parse(text).unwrap();
+        let catalogue = config.catalogue;
+        assert_eq!(catalogue.folder, Some(PathBuf::from("/srv/c")));
+        assert!(!catalogue.services && Catalogue::default().services);
+        assert!(catalogue.open.shows(&"hyperty/a".parse().unwrap()));
+        assert!(!catalogue.open.shows(&"runtime/a".parse().unwrap()));
+        let names = vec!["Browser".to_owned(), "Node".to_owned()];
+        assert_eq!(catalogue.defaults, [(Kind::Runtime, names)]);
+        assert_eq!(config.publish_in, ["hub/catalogue"]);
+        assert!(config.catalogues.is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        for (text, place) in [
+            ("catalogue = 1\n", "config.toml:1: key `catalogue`"),
+            ("[catalogue]\nfolder = 'srv'\n", "config.toml:2: key `catalogue.folder`"),
+            ("[catalogue]\ncolour = 1\n", "config.toml:2: key `catalogue.colour`"),
+            ("[catalogue]\nopen = ['x']\n", "config.toml:2: key `catalogue.open[0]`"),
+            ("[catalogue]\nhosts = ['a b']\n", "config.toml:2: key `catalogue.hosts`"),
+            ("catalogues = ['hub']\n", "config.toml:1: key `catalogues[0]`"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(place), "{error}");
+        }
+    }
+}
