@@ -24,7 +24,7 @@ use crate::up;
   levada catalogue serve --http 0.0.0.0:5383 --listen 0.0.0.0:5382 --allow lv…")]
 pub struct Serve {
     /// The node's name; the host's name if not given
-    #[arg(long, value_name = "N", value_parser = |text: &str| check_name(text).map(|()| text.to_owned()))]
+    #[arg(long, value_name = "N", value_parser = name)]
     name: Option<String>,
 
     /// The address of the HTTP port; 127.0.0.1:5383 if not given
@@ -42,6 +42,10 @@ pub struct Serve {
     /// Do not tell neighbours of this node: they need IDENTITY@host:port then
     #[arg(long)]
     no_announce: bool,
+}
+
+fn name(text: &str) -> Result<String, String> {
+    check_name(text).map(|()| text.to_owned())
 }
 
 pub async fn serve(arguments: Serve) -> Outcome {

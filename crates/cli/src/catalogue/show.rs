@@ -205,7 +205,7 @@ pub async fn search(arguments: Search) -> Outcome {
   levada catalogue watch --kind service --after 0 --at hub/catalogue
   levada catalogue watch --after 120 --once --json")]
 pub struct Watch {
-    /// Begin behind this revision; 0 for all that are kept; with what happens from now on if not given
+    /// Begin behind this revision, 0 for the very first change; with what happens from now on if not given
     #[arg(long, value_name = "REVISION")]
     after: Option<u64>,
 

@@ -68,22 +68,29 @@ fn pattern(value: &Value<'_>) -> Result<Pattern, ConfigError> {
 }
 
 fn hosts(value: &Value<'_>) -> Result<Hosts, ConfigError> {
-    let text = |value: &Value<'_>| value.text("a host such as \"catalogue.example\"").map(str::to_owned);
-    let list = value.each(text)?;
+    let list = value.each(host)?;
     if list.is_empty() {
         return Err(value.wrong("it is empty; leave it out to answer for every host"));
     }
     Hosts::only(&list).map_err(|error| value.wrong(error.to_string()))
 }
 
+fn host(value: &Value<'_>) -> Result<String, ConfigError> {
+    Ok(value.text("a host such as \"catalogue.example\"")?.to_owned())
+}
+
 fn defaults(section: &Section<'_>) -> Result<Vec<(Kind, Vec<String>)>, ConfigError> {
     section.only(&Kind::ALL.map(Kind::as_str))?;
-    let names = |value: Value<'_>| {
-        let kind = value.name().parse::<Kind>().map_err(|error| value.wrong(error.to_string()))?;
-        let text = |value: &Value<'_>| value.text("the name of an object").map(str::to_owned);
-        Ok((kind, value.each(text)?))
-    };
-    section.values().into_iter().map(names).collect()
+    section.values().iter().map(default).collect()
+}
+
+fn default(value: &Value<'_>) -> Result<(Kind, Vec<String>), ConfigError> {
+    let kind = value.name().parse::<Kind>().map_err(|error| value.wrong(error.to_string()))?;
+    Ok((kind, value.each(object)?))
+}
+
+fn object(value: &Value<'_>) -> Result<String, ConfigError> {
+    Ok(value.text("the name of an object")?.to_owned())
 }
 
 fn folder(value: &Value<'_>) -> Result<PathBuf, ConfigError> {
