@@ -129,7 +129,7 @@ fn a_running_node_does_the_same_for_its_owner_and_serves_it_by_http() {
     home.run("up").fails(120, "uses this home");
     use_it(&home);
     eventually("the index has it", || node.http("/v1/objects/hyperty/Connector/1.1.0").0 == 200);
-    let (status, body) = node.http("/v1/objects/hyperty/Connector/^1");
+    let (status, body) = node.http("/v1/objects/hyperty/Connector/latest");
     assert_eq!((status, body.contains("about Connector")), (200, true));
     assert_eq!(node.http("/v1/objects/hyperty/Nobody").0, 404);
     assert_eq!(node.http("/healthz"), (200, "ok\n".into()));
@@ -182,8 +182,9 @@ fn others_read_and_write_what_the_configuration_and_their_capability_allow() {
     let there = format!("{}/catalogue", node.at());
     bob.args(["catalogue", "ls", "--at", &there]).denied("may not request");
     let whole = alice.args(["request", "hub/catalogue", "--uses", "9"]).ok();
+    let to = bob.identity();
     let grant = |rules: &[&str]| {
-        let words = ["grant", &whole, "--to", &bob.identity(), "--rights", "x", "--"];
+        let words = ["grant", &whole, "--to", &to, "--rights", "x", "--"];
         alice.args([&words[..], rules].concat()).ok()
     };
     let narrow = grant(&["read hyperty/acme.one", "yank hyperty/acme.one"]);
