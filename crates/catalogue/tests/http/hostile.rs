@@ -118,9 +118,9 @@ fn only_configured_hosts_are_served() {
 /// Short, so that the test is; each is far longer than an answer takes.
 fn impatient() -> Server {
     let times = Times {
-        head: Duration::from_millis(300),
-        idle: Duration::from_millis(600),
-        stall: Duration::from_millis(300),
+        head: Duration::from_secs(1),
+        idle: Duration::from_secs(2),
+        stall: Duration::from_secs(1),
         ..Times::default()
     };
     Server::start_with(Config { times, ..Config::default() }, Options::default())

@@ -60,7 +60,7 @@ fn meta_has_what_a_client_checks() {
     assert_eq!(meta["package"]["length"], 4);
     assert_eq!(meta["package"]["description"]["encoding"], "UTF-8");
     assert_eq!(meta["signatures"][0]["identity"], key.identity().to_string());
-    assert_eq!((&meta["publisher"], &meta["yanked"], &meta["revision"]), (&Value::Null, &Value::Bool(false), &1.into()));
+    assert_eq!((&meta["publisher"], &meta["yanked"], &meta["revision"]), (&Value::Null, &Value::Bool(false), &Value::from(1)));
     assert_eq!(answer.field("content-location"), Some("/v1/objects/hyperty/%C3%A7%20d/1.0.0/meta"));
     let tag = answer.field("etag").unwrap();
     assert_eq!(server.ask("GET", path, &format!("If-None-Match: {tag}\r\n")).status, 304);
