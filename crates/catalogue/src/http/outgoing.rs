@@ -96,7 +96,7 @@ impl Outgoing {
         match &self.body {
             Body::File(file, from, to) if text.is_empty() => {
                 let tried = usize::try_from((to - from).min(TURN)).unwrap_or(usize::MAX);
-                let sent = sendfile(socket, file, Some(&mut from.clone()), tried)?;
+                let sent = sendfile(socket, file, Some(&mut { *from }), tried)?;
                 // The file is shorter than it was: the promised length cannot be kept.
                 if sent == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok((sent, tried)) }
             }
