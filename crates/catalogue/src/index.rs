@@ -130,7 +130,7 @@ impl Index {
     /// How many objects there are of each kind.
     pub fn count(&self) -> [(Kind, usize); Kind::ALL.len()] {
         let mut counts = Kind::ALL.map(|kind| (kind, 0));
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             for key in shard.load().keys() {
                 if let Some((_, count)) = counts.iter_mut().find(|(kind, _)| *kind == key.kind) {
                     *count += 1;

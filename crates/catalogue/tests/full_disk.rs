@@ -33,7 +33,7 @@ fn on_a_full_disk_the_answer_says_so_and_nothing_is_lost() {
 }
 
 fn blob(n: u64) -> Vec<u8> {
-    (0..100_000_u64).map(|at| (at * (2 * n + 1) >> 3) as u8).collect()
+    (0..100_000_u64).map(|at| ((at * (2 * n + 1)) >> 3) as u8).collect()
 }
 
 #[test]

@@ -51,8 +51,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
         Config::default()
     });
     let client = Arc::new(Client::new(&home)?);
-    let looks = (client.list(), catalogues::read(&client, &config.catalogues));
-    let (listing, mut found) = tokio::join!(looks.0, looks.1);
+    let (listing, mut found) =
+        tokio::join!(client.list(), catalogues::read(&client, &config.catalogues));
     let mut listing = listing?;
     client.close();
     let unasked = match &arguments.kind {

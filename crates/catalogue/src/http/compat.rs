@@ -33,7 +33,7 @@ fn template_response(template: &Template, request: &Request<'_>) -> Response {
     let Some(host) = request.host else {
         return problem(400, "the request has no header Host, which this answer needs");
     };
-    let body = Body::Parts([before, spell(template, host), after]);
+    let body = Body::Parts(Box::new([before, spell(template, host), after]));
     fields(Response::new(200).field("Content-Type", MEDIA_TYPE), &tag).body(body)
 }
 

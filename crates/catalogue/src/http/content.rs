@@ -53,7 +53,7 @@ impl Content {
         }
         let filled = memfd_create("levada-catalogue", MemfdFlags::CLOEXEC).map(File::from);
         match filled {
-            Ok(mut file) if file.write_all(&bytes).is_ok() => Self::Memory(Arc::new(file), length),
+            Ok(file) if (&file).write_all(&bytes).is_ok() => Self::Memory(Arc::new(file), length),
             _ => Self::Bytes(bytes),
         }
     }
@@ -80,7 +80,7 @@ impl Content {
         match self {
             Self::Bytes(bytes) => {
                 let place = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
-                Body::whole(bytes.slice(place(from)..place(to).max(place(from))))
+                Body::Whole(bytes.slice(place(from)..place(to).max(place(from))))
             }
             Self::File(file, _) | Self::Memory(file, _) => Body::File(Arc::clone(file), from, to),
         }

@@ -2,7 +2,6 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::fs::sendfile;
@@ -29,7 +28,7 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     pub fn new() -> Self {
-        Self { text: Vec::new(), sent: 0, body: Body::EMPTY, total: 0 }
+        Self { text: Vec::new(), sent: 0, body: Body::empty(), total: 0 }
     }
 
     /// Where heads are written to.
@@ -45,6 +44,10 @@ impl Outgoing {
     /// Adds the body of what was written last. Whether it is long, so that nothing may follow before it is sent.
     pub fn add(&mut self, body: Body) -> bool {
         match body {
+            Body::Whole(bytes) if bytes.len() <= COPIED => {
+                self.text.extend_from_slice(&bytes);
+                false
+            }
             Body::Parts(parts) if parts.iter().map(Bytes::len).sum::<usize>() <= COPIED => {
                 parts.iter().for_each(|part| self.text.extend_from_slice(part));
                 false
@@ -83,7 +86,7 @@ impl Outgoing {
         self.text.clear();
         self.text.shrink_to(KEPT);
         self.sent = 0;
-        self.body = Body::EMPTY;
+        self.body = Body::empty();
         Ok(true)
     }
 
@@ -93,7 +96,7 @@ impl Outgoing {
         match &self.body {
             Body::File(file, from, to) if text.is_empty() => {
                 let tried = usize::try_from((to - from).min(TURN)).unwrap_or(usize::MAX);
-                let sent = sendfile(socket, file, Some(&mut from.clone()), tried)?;
+                let sent = sendfile(socket, file, Some(&mut { *from }), tried)?;
                 // The file is shorter than it was: the promised length cannot be kept.
                 if sent == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok((sent, tried)) }
             }
@@ -101,9 +104,10 @@ impl Outgoing {
             Body::File(_, from, to) if from < to => {
                 Ok((send(socket, text, SendFlags::MORE | SendFlags::NOSIGNAL)?, text.len()))
             }
-            Body::Parts([a, b, c]) if self.body.length() != Some(0) => {
-                let all = [text, a, b, c].map(IoSlice::new);
-                Ok((writev(socket, &all)?, all.iter().map(|slice| slice.len()).sum()))
+            Body::Whole(bytes) if !bytes.is_empty() => write_all(socket, [text, bytes, &[], &[]]),
+            Body::Parts(parts) => {
+                let [a, b, c] = parts.as_ref();
+                write_all(socket, [text, a, b, c])
             }
             _ => Ok((send(socket, text, SendFlags::NOSIGNAL)?, text.len())),
         }
@@ -115,16 +119,24 @@ impl Outgoing {
         let mut rest = sent - of_text as u64;
         match &mut self.body {
             Body::File(_, from, to) => *from = from.saturating_add(rest).min(*to),
-            Body::Parts(parts) => {
-                for part in parts {
-                    let of_part = usize::try_from(rest).unwrap_or(usize::MAX).min(part.len());
-                    drop(part.split_to(of_part));
-                    rest -= of_part as u64;
-                }
-            }
+            Body::Whole(bytes) => take(bytes, &mut rest),
+            Body::Parts(parts) => parts.iter_mut().for_each(|part| take(part, &mut rest)),
             Body::Events(_) => {}
         }
     }
+}
+
+/// One call: how much was sent, and how much was tried.
+fn write_all(socket: BorrowedFd<'_>, all: [&[u8]; 4]) -> io::Result<(usize, usize)> {
+    let tried = all.iter().map(|part| part.len()).sum();
+    Ok((writev(socket, &all.map(IoSlice::new))?, tried))
+}
+
+/// Takes up to `rest` bytes off the beginning.
+fn take(bytes: &mut Bytes, rest: &mut u64) {
+    let taken = usize::try_from(*rest).unwrap_or(usize::MAX).min(bytes.len());
+    drop(bytes.split_to(taken));
+    *rest -= taken as u64;
 }
 
 #[cfg(test)]
@@ -132,6 +144,7 @@ mod tests {
     use std::io::{Read, Seek, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
     use std::thread;
 
     use super::*;
@@ -175,12 +188,12 @@ mod tests {
         let parts = [bytes[..10].to_vec(), bytes[10..70_000].to_vec(), bytes[70_000..].to_vec()];
         for body in [
             Body::File(Arc::new(file), 0, 5_000_000),
-            Body::Parts(parts.map(Bytes::from)),
-            Body::whole(bytes.clone()),
+            Body::Parts(Box::new(parts.map(Bytes::from))),
+            Body::Whole(bytes.clone().into()),
         ] {
             let mut outgoing = Outgoing::new();
             outgoing.text().extend_from_slice(b"head");
-            assert!(!outgoing.add(Body::whole("short")));
+            assert!(!outgoing.add(Body::Whole("short".into())));
             outgoing.text().extend_from_slice(b"head");
             assert!(outgoing.add(body));
             let all = send_all(outgoing);

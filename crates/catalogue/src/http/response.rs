@@ -23,8 +23,10 @@ pub struct Response {
 /// The body of an answer.
 #[derive(Debug)]
 pub enum Body {
+    /// In memory.
+    Whole(Bytes),
     /// Parts in memory, one behind the other; some may be empty.
-    Parts([Bytes; 3]),
+    Parts(Box<[Bytes; 3]>),
     /// The bytes of a file from an offset up to, and not including, another.
     File(Arc<File>, u64, u64),
     /// A stream of events, which ends with the connection.
@@ -34,16 +36,14 @@ pub enum Body {
 
 impl Body {
     /// Without a byte.
-    pub const EMPTY: Self = Self::Parts([Bytes::new(), Bytes::new(), Bytes::new()]);
-
-    /// All in one part.
-    pub fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self::Parts([bytes.into(), Bytes::new(), Bytes::new()])
+    pub const fn empty() -> Self {
+        Self::Whole(Bytes::new())
     }
 
     /// How many bytes; none if nobody knows.
     pub fn length(&self) -> Option<u64> {
         match self {
+            Self::Whole(bytes) => Some(bytes.len() as u64),
             Self::Parts(parts) => Some(parts.iter().map(|part| part.len() as u64).sum()),
             Self::File(_, from, to) => Some(to.saturating_sub(*from)),
             Self::Events(_) => None,
@@ -67,13 +67,13 @@ impl Response {
     pub fn new(status: u16) -> Self {
         let mut fields = Vec::with_capacity(384);
         fields.extend_from_slice(b"X-Content-Type-Options: nosniff\r\n");
-        Self { status, fields, body: Body::EMPTY }
+        Self { status, fields, body: Body::empty() }
     }
 
     /// An answer with a body of the type `media_type`.
     pub fn text(status: u16, media_type: &str, body: impl Into<Bytes>) -> Self {
         let mut response = Self::new(status).field("Content-Type", media_type);
-        response.body = Body::whole(body);
+        response.body = Body::Whole(body.into());
         response
     }
 

@@ -1,6 +1,5 @@
 //! Accepts connections, not too many at once.
 
-use std::future::Future;
 use std::io;
 use std::net::{TcpListener as StdListener, TcpStream as StdStream};
 use std::pin::pin;

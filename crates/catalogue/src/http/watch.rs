@@ -115,7 +115,7 @@ impl Watch {
                 return None;
             }
             // What comes from here on is noticed below.
-            self.revision.borrow_and_update();
+            self.revision.mark_unchanged();
             let (text, more) = self.read().await?;
             if !text.is_empty() {
                 return Some(text.into_bytes());

@@ -116,7 +116,7 @@ pub fn publish(store: &dyn Store, draft: &Draft) -> u64 {
     }
 }
 
-/// Adds the signature of `key`, as section "Catalogue" of `docs/protocol.md` says.
+/// Adds the signature of `key` over all that a version is.
 pub fn sign(draft: &mut Draft, key: &SecretKey) {
     let package = draft.package.as_ref().map_or([0; 32], |package| package.digest);
     let (name, version) = (draft.key.to_string(), draft.version.to_string());

@@ -270,7 +270,7 @@ fn byte_of(pair: &[u8]) -> Option<u8> {
         _ => None,
     };
     match pair {
-        [high, low] => Some(half(*high)? << 4 | half(*low)?),
+        [high, low] => Some((half(*high)? << 4) | half(*low)?),
         _ => None,
     }
 }

@@ -167,7 +167,9 @@ mod tests {
 
     #[test]
     fn a_query_is_words_and_nothing_else() {
-        let query = |text| Query::parse(text, Some(Kind::Runtime)).map(|query| query.unwrap().all(None));
+        let query = |text: &str| {
+            Query::parse(text, Some(Kind::Runtime)).map(|query| query.unwrap().all(None))
+        };
         assert_eq!(query("Big  b").unwrap(), "\"\u{e000}runtime\" AND \"big\" AND \"b\"");
         assert_eq!(
             query("a OR name:b*\" NOT (x").unwrap(),

@@ -1,0 +1,135 @@
+//! Whatever comes, there is an answer, and it is well-formed.
+
+use std::sync::Arc;
+
+use levada_core::UnixTime;
+
+use super::response::Connection;
+use super::*;
+use crate::index::Options;
+use crate::model::{Draft, Package};
+use crate::store::embedded::EmbeddedStore;
+
+const NOW: UnixTime = UnixTime(1_700_000_000);
+
+/// A site with an object that all layers show.
+fn site() -> (tempfile::TempDir, Arc<Site>) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(&folder.path().join("catalogue")).unwrap();
+    let mut writer = store.begin_blob().unwrap();
+    writer.write(b"code").unwrap();
+    let (digest, length) = writer.finish(None).unwrap();
+    let descriptor = r#"{"type":"t","version":"1.0.0","objectName":"S","description":"d","language":"l"}"#;
+    let package = Package {
+        digest,
+        length,
+        media_type: "text/javascript".to_owned(),
+        description: br#"{"sourceCodeClassname":"S"}"#.to_vec(),
+    };
+    let draft = Draft {
+        key: "dataschema/S".parse().unwrap(),
+        version: "1.0.0".parse().unwrap(),
+        descriptor: descriptor.into(),
+        package: Some(package),
+        signatures: Vec::new(),
+    };
+    store.publish(&draft, None, NOW).unwrap();
+    let index = Arc::new(Index::load(&store, Options::default()).unwrap());
+    (folder, Site::new(index, Arc::new(store), Config::default(), None))
+}
+
+/// The answer, and its head.
+fn answer(site: &Arc<Site>, request: &Request<'_>) -> (Response, String) {
+    let response = match site.answer(request) {
+        Reply::Now(response) => response,
+        Reply::Later(job) => job.run(),
+    };
+    let mut head = Vec::new();
+    response.write_head(&mut head, Connection::Stays);
+    (response, String::from_utf8(head).unwrap())
+}
+
+#[track_caller]
+fn check(site: &Arc<Site>, bytes: &[u8]) -> Option<u16> {
+    let (response, head) = match parse(bytes) {
+        Parsed::Request(request, used) => {
+            assert!(used <= bytes.len());
+            answer(site, &request)
+        }
+        Parsed::Partial => return None,
+        Parsed::Refused(refusal) => {
+            let response = Response::from(refusal);
+            let mut head = Vec::new();
+            response.write_head(&mut head, Connection::Closes);
+            (response, String::from_utf8(head).unwrap())
+        }
+    };
+    assert_eq!(head.find("\r\n\r\n"), Some(head.len() - 4), "{head}");
+    assert!(!head.replace("\r\n", "").contains(['\r', '\n', '\0']), "{head}");
+    assert!((200..600).contains(&response.status) && response.status != 500, "{head}");
+    Some(response.status)
+}
+
+#[test]
+fn whatever_comes_has_an_answer() {
+    let (_folder, site) = site();
+    bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
+        check(&site, bytes);
+    });
+}
+
+#[test]
+fn whatever_is_asked_for_has_an_answer() {
+    let (_folder, site) = site();
+    let roots = [
+        "/", "/.well-known/", "/.well-known/dataschema/", "/.well-known/sourcepackage/", "/v1/", "/v1/objects/",
+        "/v1/objects/dataschema/S/", "/v1/blobs/sha256:", "/v1/search?q=", "/v1/objects?", "/v1/watch?after=",
+        "/objects/", "/?", "http://",
+    ];
+    let names = ["Range", "If-None-Match", "If-Range", "Host", "Last-Event-ID", "Accept-Encoding", "Connection", "Content-Length"];
+    bolero::check!().with_type::<(u8, String, u8, String)>().for_each(|(root, rest, name, value)| {
+        let root = roots[usize::from(*root) % roots.len()];
+        let name = names[usize::from(*name) % names.len()];
+        let rest: String = rest.chars().filter(|c| *c > ' ' && *c != '\u{7f}').collect();
+        let value: String = value.chars().filter(|c| !c.is_control()).collect();
+        let request = format!("GET {root}{rest} HTTP/1.1\r\nHost: h\r\n{name}: {value}\r\n\r\n");
+        assert!(check(&site, request.as_bytes()).is_some());
+    });
+}
+
+#[test]
+fn paths_of_the_description_are_answered() {
+    let (_folder, site) = site();
+    let document = openapi_document();
+    let digest = site.index.object(&"dataschema/S".parse().unwrap()).unwrap().versions[0].package.unwrap().0;
+    for path in document["paths"].as_object().unwrap().keys() {
+        let target = path
+            .replace("{kind}", "dataschema")
+            .replace("{name}", "S")
+            .replace("{version}", "^1")
+            .replace("{digest}", &crate::model::digest_text(&digest));
+        let target = if path == "/v1/search" { format!("{target}?q=S") } else { target };
+        let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_eq!(check(&site, request.as_bytes()), Some(200), "{target}");
+    }
+}
+
+#[test]
+fn others_can_answer_paths() {
+    struct Metrics;
+    impl Extra for Metrics {
+        fn answer(&self, path: &str) -> Option<Response> {
+            (path == "/metrics").then(|| Response::text(200, "text/plain", "1"))
+        }
+    }
+    let (_folder, site) = site();
+    let site = Site::new(
+        Arc::clone(&site.index),
+        Arc::clone(&site.store),
+        Config::default(),
+        Some(Box::new(Metrics)),
+    );
+    assert_eq!(check(&site, b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"), Some(200));
+    assert_eq!(check(&site, b"GET /metrics/ HTTP/1.1\r\nHost: h\r\n\r\n"), Some(404));
+    assert_eq!(check(&site, b"POST /metrics HTTP/1.1\r\nHost: h\r\n\r\n"), Some(405));
+}

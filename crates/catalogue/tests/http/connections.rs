@@ -1,0 +1,152 @@
+//! What a connection does: many requests, one behind the other, whatever pieces they come in.
+
+use std::io::{Read, Write};
+use std::sync::atomic::Ordering;
+
+use levada_catalogue::http::Config;
+use levada_catalogue::index::Options;
+use levada_catalogue::model::digest_text;
+use levada_core::sha256;
+
+use crate::support::{Answer, Server, draft, draft_with, noise, read_all};
+
+fn server() -> Server {
+    let server = Server::start();
+    server.publish(&draft("service/a", "1.0.0", r#"{"which":"first"}"#));
+    server.publish(&draft("service/a", "2.0.0", r#"{"which":"second"}"#));
+    server
+}
+
+const GET: &str = "GET /v1/objects/service/a/VERSION HTTP/1.1\r\nHost: h\r\n\r\n";
+const LAST: &str = "GET /v1/objects/service/a/2.0.0 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+
+/// The bodies of answers, one behind the other.
+fn bodies(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut bodies = Vec::new();
+    while !bytes.is_empty() {
+        let answer = Answer::parse(bytes);
+        let length: usize = answer.field("content-length").unwrap().parse().unwrap();
+        bodies.push(answer.body[..length].to_vec());
+        bytes = &bytes[bytes.len() - answer.body.len() + length..];
+    }
+    bodies
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let server = server();
+    // The first needs the store, the second does not.
+    let pair = [GET.replace("VERSION", "1.0.0"), GET.replace("VERSION", "2.0.0")].concat();
+    let answers = bodies(&server.raw((pair.repeat(100) + LAST).as_bytes()));
+    assert_eq!(answers.len(), 201);
+    for (place, body) in answers.iter().enumerate() {
+        let expected = if place % 2 == 0 && place < 200 { r#"{"which":"first"}"# } else { r#"{"which":"second"}"# };
+        assert_eq!(body, expected.as_bytes(), "{place}");
+    }
+}
+
+#[test]
+fn pipelined_packages_are_all_whole() {
+    let server = server();
+    let content = noise(400_000);
+    server.publish(&draft_with(&server, "runtime/r", "1.0.0", "image/png", &content));
+    let path = format!("/v1/blobs/{}", digest_text(&sha256(&[&content])));
+    let mut requests = String::new();
+    for range in 0..20 {
+        requests += &format!("GET {path} HTTP/1.1\r\nHost: h\r\nRange: bytes={range}-\r\n\r\n");
+        requests += &GET.replace("VERSION", "latest");
+    }
+    let answers = bodies(&server.raw((requests + LAST).as_bytes()));
+    assert_eq!(answers.len(), 41);
+    for range in 0..20 {
+        assert!(answers[2 * range] == content[range..], "{range}");
+        assert_eq!(answers[2 * range + 1], br#"{"which":"second"}"#);
+    }
+}
+
+#[test]
+fn a_request_may_come_byte_by_byte() {
+    let server = server();
+    let mut stream = server.connect();
+    for byte in LAST.as_bytes() {
+        stream.write_all(&[*byte]).unwrap();
+    }
+    assert_eq!(Answer::parse(&read_all(&mut stream)).status, 200);
+}
+
+#[test]
+fn a_head_has_the_fields_and_no_body() {
+    let server = server();
+    for path in ["/v1/objects/service/a/1.0.0", "/v1/objects", "/v1/nothing", "/", "/page.css", "/.well-known/"] {
+        let (get, head) = (server.get(path), server.ask("HEAD", path, ""));
+        assert_eq!((get.status, head.body.len()), (head.status, 0), "{path}");
+        for field in ["content-length", "content-type", "etag", "cache-control"] {
+            assert_eq!(get.field(field), head.field(field), "{path} {field}");
+        }
+    }
+}
+
+#[test]
+fn old_clients_are_answered() {
+    let server = server();
+    let path = "/v1/objects/service/a/2.0.0";
+    let answer = Answer::parse(&server.raw(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()));
+    assert_eq!((answer.status, answer.field("connection")), (200, Some("close")));
+    let keep = format!("GET {path} HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    let answer = server.raw((keep + &format!("GET {path} HTTP/1.0\r\n\r\n")).as_bytes());
+    assert!(Answer::parse(&answer).field("connection") == Some("keep-alive"));
+    assert_eq!(bodies(&answer).len(), 2);
+}
+
+#[test]
+fn options_say_what_is_allowed() {
+    let server = server();
+    for target in ["*", "/", "/v1/objects", "/.well-known/runtime/x"] {
+        let answer = server.ask("OPTIONS", target, "Origin: http://o\r\nAccess-Control-Request-Method: GET\r\n");
+        assert_eq!((answer.status, answer.field("allow")), (204, Some("GET, HEAD, OPTIONS")), "{target}");
+        assert_eq!(answer.field("access-control-allow-origin"), Some("*"));
+        assert!(answer.field("content-length").is_none() && answer.body.is_empty());
+    }
+}
+
+#[test]
+fn when_there_is_no_place_the_next_connection_waits() {
+    let server = Server::start_with(Config { connections: 2, ..Config::default() }, Options::default());
+    let first = server.connect();
+    let second = server.connect();
+    let mut third = server.connect();
+    third.write_all(b"GET /v1/objects HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    // It has a place as soon as another has gone, and is answered then.
+    drop(first);
+    assert_eq!(Answer::parse(&read_all(&mut third)).status, 200);
+    drop(second);
+    assert_eq!(server.get("/v1/objects").status, 200);
+}
+
+#[test]
+fn answers_and_connections_are_counted() {
+    let server = server();
+    for path in ["/v1/objects", "/v1/nothing", "/"] {
+        server.get(path);
+    }
+    let counters = server.site.counters();
+    assert_eq!(counters.connections.load(Ordering::Relaxed), 3);
+    assert_eq!(counters.answers[1].load(Ordering::Relaxed), 2);
+    assert_eq!(counters.answers[3].load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_client_that_goes_away_takes_nothing_with_it() {
+    let server = server();
+    let content = noise(8_000_000);
+    server.publish(&draft_with(&server, "runtime/r", "1.0.0", "image/png", &content));
+    let path = format!("/v1/blobs/{}", digest_text(&sha256(&[&content])));
+    for read in [0, 1, 100_000] {
+        let mut stream = server.connect();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).unwrap();
+        let mut part = vec![0; read];
+        stream.read_exact(&mut part).unwrap();
+        drop(stream);
+    }
+    assert!(server.get(&path).body == content);
+}

@@ -1,0 +1,200 @@
+//! Requests that mean harm: each gets a clear answer, and the next client is served as before.
+
+use std::io::Write;
+use std::time::Duration;
+
+use levada_catalogue::http::{Config, Hosts, Times};
+use levada_catalogue::index::Options;
+use levada_catalogue::model::digest_text;
+use levada_core::sha256;
+
+use crate::support::{Answer, Server, draft, draft_with, noise, read_all};
+
+fn status(server: &Server, request: &[u8]) -> u16 {
+    Answer::parse(&server.raw(request)).status
+}
+
+#[test]
+fn no_path_leads_out() {
+    let server = Server::start();
+    server.publish(&draft("service/a", "1.0.0", "{}"));
+    for path in [
+        "/../../../../etc/passwd",
+        "/.well-known/../catalogue.db",
+        "/.well-known/runtime/../../../catalogue.db",
+        "/.well-known/runtime/..%2f..%2fcatalogue.db",
+        "/.well-known/%2e%2e/catalogue.db",
+        "/v1/objects/service/..%2Fa",
+        "/v1/objects/service/%2e%2e",
+        "/v1/objects/service/a%00",
+        "/v1/objects/service/a%2f1.0.0",
+        "/v1/objects/service/./a",
+        "/v1/objects//service/a",
+        "/v1/blobs/..%2f..%2fcatalogue.db",
+        "/v1/blobs/sha256:../../catalogue.db",
+        "/objects/service/..%2f",
+        "/objects/../catalogue.db",
+        "/page.css/../page.js",
+        "//",
+        "/%",
+    ] {
+        let answer = server.get(path);
+        assert_eq!(answer.status, 404, "{path}: {}", answer.text());
+        assert!(!answer.text().contains("SQLite"), "{path}");
+    }
+    for path in ["/v1/objects/service/%", "/v1/objects/service/%zz", "/v1/objects/service/%ff", "/v1/%c0%af"] {
+        server.get(path).assert_problem(400);
+    }
+}
+
+#[test]
+fn what_is_no_request_is_refused_with_a_reason() {
+    let server = Server::start();
+    let long = "x".repeat(8 * 1024);
+    for (request, expected) in [
+        ("GET /\0 HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(), 400),
+        (format!("GET /{long} HTTP/1.1\r\nHost: h\r\n\r\n"), 414),
+        (format!("GET / HTTP/1.1\r\nHost: h\r\nX: {long}\r\n\r\n"), 431),
+        (format!("GET / HTTP/1.1\r\n{}Host: h\r\n\r\n", "X: y\r\n".repeat(64)), 431),
+        ("GET / HTTP/3.0\r\nHost: h\r\n\r\n".to_owned(), 505),
+        ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\r\nHost: a@b\r\n\r\n".to_owned(), 400),
+        ("GET x HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(), 400),
+        ("CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n".to_owned(), 400),
+        ("\u{16}\u{3}\u{1}\u{0}ssl".to_owned(), 400),
+    ] {
+        assert_eq!(status(&server, request.as_bytes()), expected, "{:?}", &request[..request.len().min(60)]);
+    }
+    for method in ["POST", "PUT", "DELETE", "PATCH", "TRACE", "get"] {
+        let answer = server.ask(method, "/v1/objects", "");
+        answer.assert_problem(405);
+        assert_eq!(answer.field("allow"), Some("GET, HEAD, OPTIONS"), "{method}");
+    }
+}
+
+#[test]
+fn a_body_is_refused_and_never_taken_for_a_request() {
+    let server = Server::start();
+    let hidden = "GET /v1/objects HTTP/1.1\r\nHost: h\r\n\r\n";
+    for (method, fields, expected) in [
+        ("GET", format!("Content-Length: {}\r\n", hidden.len()), 413),
+        ("POST", format!("Content-Length: {}\r\n", hidden.len()), 405),
+        ("GET", "Transfer-Encoding: chunked\r\n".to_owned(), 400),
+        ("GET", "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n".to_owned(), 400),
+        ("GET", "Content-Length: 1e1\r\n".to_owned(), 400),
+        ("OPTIONS", "Content-Length: 99999999999999999999999\r\n".to_owned(), 413),
+    ] {
+        let request = format!("{method} / HTTP/1.1\r\nHost: h\r\n{fields}\r\n{hidden}");
+        let answer = Answer::parse(&server.raw(request.as_bytes()));
+        answer.assert_problem(expected);
+        assert_eq!(answer.field("connection"), Some("close"));
+        let length: usize = answer.field("content-length").unwrap().parse().unwrap();
+        assert_eq!(length, answer.body.len(), "there is a second answer");
+    }
+}
+
+#[test]
+fn a_megabyte_that_nobody_wants_does_not_destroy_the_answer() {
+    let server = Server::start();
+    let mut stream = server.connect();
+    stream.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50000\r\n\r\n").unwrap();
+    stream.write_all(&[b'x'; 50_000]).unwrap();
+    Answer::parse(&read_all(&mut stream)).assert_problem(405);
+}
+
+#[test]
+fn only_configured_hosts_are_served() {
+    let hosts = Hosts::only(&["good.example".to_owned()]).unwrap();
+    let server = Server::start_with(Config { hosts, ..Config::default() }, Options::default());
+    let ask = |host: &str| status(&server, format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes());
+    assert_eq!((ask("good.example"), ask("GOOD.example:5383")), (200, 200));
+    assert_eq!((ask("evil.example"), ask("127.0.0.1")), (400, 400));
+    let forwarded = b"GET / HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: good.example\r\nConnection: close\r\n\r\n";
+    assert_eq!(status(&server, forwarded), 400);
+    assert_eq!(status(&server, b"GET / HTTP/1.0\r\n\r\n"), 400);
+}
+
+/// Short, so that the test is; each is far longer than an answer takes.
+fn impatient() -> Server {
+    let times = Times {
+        head: Duration::from_secs(1),
+        idle: Duration::from_secs(2),
+        stall: Duration::from_secs(1),
+        ..Times::default()
+    };
+    Server::start_with(Config { times, ..Config::default() }, Options::default())
+}
+
+#[test]
+fn a_head_that_does_not_end_is_given_up() {
+    let server = impatient();
+    let mut stream = server.connect();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: ").unwrap();
+    Answer::parse(&read_all(&mut stream)).assert_problem(408);
+    // Nor does it help to send a byte now and then.
+    let mut stream = server.connect();
+    let mut sent = 0;
+    while stream.write_all(b"G").is_ok() && sent < 1000 {
+        sent += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(sent < 1000);
+}
+
+#[test]
+fn a_client_that_says_nothing_is_given_up() {
+    let server = impatient();
+    assert!(read_all(&mut server.connect()).is_empty());
+    let mut stream = server.connect();
+    stream.write_all(b"GET /page.css HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    // The answer, and then the end without another request.
+    assert_eq!(Answer::parse(&read_all(&mut stream)).status, 200);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off() {
+    let server = impatient();
+    let content = noise(30_000_000);
+    server.publish(&draft_with(&server, "runtime/r", "1.0.0", "image/png", &content));
+    let path = format!("/v1/blobs/{}", digest_text(&sha256(&[&content])));
+    let mut stream = server.connect();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).unwrap();
+    // It has gone when its place is free again.
+    while server.site.counters().open.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // What was on its way still comes, and it is not all.
+    let mut all = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut stream, &mut all);
+    assert!(all.len() < content.len());
+}
+
+#[test]
+fn text_of_others_is_never_markup() {
+    let server = Server::start();
+    let evil = "<script>alert(1)</script>\"'&";
+    let name = evil.replace('/', "");
+    let descriptor = serde_json::json!({"description": evil, "x": "</pre><script>"}).to_string();
+    server.publish(&draft(&format!("service/{name}"), "1.0.0", &descriptor));
+    let encoded: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    for path in ["/".to_owned(), format!("/?q={encoded}"), format!("/objects/service/{encoded}")] {
+        let page = server.get(&path);
+        assert_eq!(page.status, 200, "{path}");
+        assert!(page.text().contains("&lt;script&gt;alert(1)"), "{path}");
+        assert!(!page.text().contains("<script>"), "{path}");
+        let policy = page.field("content-security-policy").unwrap();
+        assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"));
+    }
+}
+
+#[test]
+fn a_host_cannot_put_anything_into_a_command() {
+    let server = Server::start();
+    server.publish(&draft("service/a", "1.0.0", "{}"));
+    for host in ["$(reboot)", "a';b", "a&b", "a%24b"] {
+        let request = format!("GET /objects/service/a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let page = Answer::parse(&server.raw(request.as_bytes()));
+        assert!(page.status == 200 && page.text().contains("http://HOST/v1/objects/service/a/1.0.0"), "{host}");
+    }
+}

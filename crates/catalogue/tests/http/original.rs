@@ -1,0 +1,132 @@
+//! Every recorded exchange of the original, over HTTP.
+
+use std::path::Path;
+
+use data_encoding::HEXLOWER;
+use levada_core::sha256;
+use serde_json::Value;
+
+use crate::support::{Answer, Server, draft_with};
+
+/// Of the recorded ones these are answered otherwise; `docs/catalogue-original.md` says why.
+const DEVIATIONS: usize = 10;
+
+fn folder(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/original").join(name)
+}
+
+fn ask(server: &Server, path: &str, host: &str, fields: &str) -> Answer {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}\r\n");
+    Answer::parse(&server.raw(request.as_bytes()))
+}
+
+#[test]
+fn every_recorded_exchange_has_the_same_answer() {
+    let server = Server::start();
+    server.import(&folder("objects"));
+    let (mut same, mut others) = (0, 0);
+    for line in std::fs::read_to_string(folder("exchanges.jsonl")).unwrap().lines() {
+        let exchange: Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| exchange[name].as_str().unwrap_or_default();
+        let answer = ask(&server, text("path"), text("request_host"), "");
+        if answer.status != 200 {
+            answer.assert_problem(404);
+            others += 1;
+            continue;
+        }
+        assert_eq!(exchange["status"], 200, "{}", text("name"));
+        assert_eq!(answer.field("content-type"), Some(text("content_type")), "{}", text("name"));
+        assert_eq!(answer.field("access-control-allow-origin"), Some("*"));
+        assert_eq!(HEXLOWER.encode(&sha256(&[&answer.body])), text("body_sha256"), "{}", text("name"));
+        same += 1;
+    }
+    assert_eq!((same, others), (84, DEVIATIONS));
+}
+
+#[test]
+fn the_host_is_that_of_the_request_and_is_never_kept() {
+    let server = Server::start();
+    server.import(&folder("objects"));
+    let path = "/.well-known/runtime/Runtime150k";
+    for host in ["a.example", "b.example:81", "[::1]:5383", "a.example"] {
+        let answer = ask(&server, path, host, "X-Forwarded-Host: evil\r\n");
+        let url = format!("hyperty-catalogue://{host}/.well-known/sourcepackage/");
+        assert!(answer.text().contains(&url), "{}", answer.text());
+        assert_eq!(answer.field("content-length"), Some(answer.body.len().to_string().as_str()));
+    }
+    for host in ["a b", "", "a/b", "a\"b", "u@a", &"x".repeat(256)] {
+        ask(&server, path, host, "").assert_problem(400);
+    }
+    for fields in ["Host: h\r\n", "Host: other\r\n"] {
+        ask(&server, path, "h", fields).assert_problem(400);
+    }
+    let target = format!("http://target.example{path}");
+    let answer = ask(&server, &target, "other.example", "");
+    assert!(answer.text().contains("hyperty-catalogue://target.example/"));
+}
+
+#[test]
+fn what_is_known_is_not_sent_again() {
+    let server = Server::start();
+    server.import(&folder("objects"));
+    for path in ["/.well-known/runtime/Runtime150k", "/.well-known/runtime", "/.well-known/hyperty/Connector/version"] {
+        let tag = server.get(path).field("etag").unwrap().to_owned();
+        let again = server.ask("GET", path, &format!("If-None-Match: {tag}\r\n"));
+        assert_eq!((again.status, again.body.len(), again.field("etag")), (304, 0, Some(tag.as_str())));
+        assert_eq!(server.ask("GET", path, "If-None-Match: \"x\"\r\n").status, 200);
+    }
+}
+
+#[test]
+fn a_package_is_the_same_from_the_store_and_from_memory() {
+    let server = Server::start();
+    server.import(&folder("objects"));
+    let names: Value = server.get("/.well-known/sourcepackage").json();
+    let mut long = 0;
+    for name in names.as_array().unwrap() {
+        let path = format!("/.well-known/sourcepackage/{}", name.as_str().unwrap());
+        let (first, second) = (server.get(&path), server.get(&path));
+        assert_eq!((first.status, &first.body), (200, &second.body), "{path}");
+        assert_eq!(first.field("etag"), second.field("etag"));
+        let known = format!("If-None-Match: {}\r\n", first.field("etag").unwrap());
+        assert_eq!(server.ask("GET", &path, &known).status, 304);
+        let head = server.ask("HEAD", &path, "");
+        assert_eq!((head.field("content-length"), head.body.len()), (first.field("content-length"), 0));
+        long = long.max(first.body.len());
+    }
+    assert!(long > 150_000);
+}
+
+#[test]
+fn sixty_packages_at_once_are_all_whole() {
+    let server = Server::start();
+    server.import(&folder("objects"));
+    let names: Value = server.get("/.well-known/runtime").json();
+    let object = server.get(&format!("/.well-known/runtime/{}", names[0].as_str().unwrap())).json();
+    let url = object["sourcePackageURL"].as_str().unwrap();
+    let path = url.strip_prefix("hyperty-catalogue://h:1").unwrap();
+    let digests: Vec<_> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..60).map(|_| scope.spawn(|| sha256(&[&server.get(path).body]))).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    let expected = sha256(&[&server.get(path).body]);
+    assert!(digests.iter().all(|digest| *digest == expected));
+}
+
+#[test]
+fn a_new_version_is_shown_at_once() {
+    let server = Server::start();
+    let object = |version: &str| {
+        let mut draft = draft_with(&server, "dataschema/S", version, "text/javascript", b"code");
+        draft.descriptor =
+            format!(r#"{{"type":"t","version":"{version}","objectName":"S","description":"d","language":"l"}}"#).into();
+        draft.package.as_mut().unwrap().description = br#"{"sourceCodeClassname":"S"}"#.to_vec();
+        draft
+    };
+    for version in ["1.0.0", "1.10.0"] {
+        server.publish(&object(version));
+        assert_eq!(server.get("/.well-known/dataschema/S/version").text(), version);
+    }
+    server.yank("dataschema/S", "1.10.0");
+    assert_eq!(server.get("/.well-known/dataschema/S/version").text(), "1.0.0");
+}

@@ -1,0 +1,202 @@
+//! A server with a store of its own, and a client that sends what it is told.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use levada_catalogue::http::{Config, Site, serve};
+use levada_catalogue::index::{Index, Options};
+use levada_catalogue::model::{Draft, Package};
+use levada_catalogue::original::Folder;
+use levada_catalogue::store::embedded::EmbeddedStore;
+use levada_catalogue::store::{Outcome, Store};
+use levada_core::{Digest, UnixTime};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+/// When everything is published.
+pub const NOW: UnixTime = UnixTime(1_700_000_000);
+/// No answer takes so long; whoever waits longer fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running server. It ends with this.
+pub struct Server {
+    pub address: SocketAddr,
+    pub store: Arc<EmbeddedStore>,
+    pub site: Arc<Site>,
+    runtime: Option<Runtime>,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        Self::start_with(Config::default(), Options::default())
+    }
+
+    pub fn start_with(config: Config, options: Options) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(EmbeddedStore::open(&folder.path().join("catalogue")).unwrap());
+        let index = Arc::new(Index::load(&*store, options).unwrap());
+        let site = Site::new(index, Arc::clone(&store) as Arc<dyn Store>, config, None);
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(serve(Arc::clone(&site), listener, std::future::pending()));
+        Self { address, store, site, runtime: Some(runtime), _folder: folder }
+    }
+
+    /// Publishes, and has the server know.
+    pub fn publish(&self, draft: &Draft) {
+        let outcome = self.store.publish(draft, None, NOW).unwrap();
+        assert!(matches!(outcome, Outcome::Created(_)), "{outcome:?}");
+        self.site.index().catch_up(&*self.store).unwrap();
+    }
+
+    pub fn yank(&self, key: &str, version: &str) {
+        let (key, version) = (key.parse().unwrap(), version.parse().unwrap());
+        self.store.yank(&key, &version, true, None, NOW).unwrap();
+        self.site.index().catch_up(&*self.store).unwrap();
+    }
+
+    pub fn upload(&self, content: &[u8]) -> Digest {
+        let mut writer = self.store.begin_blob().unwrap();
+        content.chunks(60_000).for_each(|chunk| writer.write(chunk).unwrap());
+        writer.finish(None).unwrap().0
+    }
+
+    /// Publishes what is in a folder of the original's, as an import does.
+    pub fn import(&self, folder: &Path) {
+        for found in Folder::open(folder).unwrap().flatten() {
+            self.upload(&found.code);
+            self.store.publish(&found.draft, None, NOW).unwrap();
+        }
+        self.site.index().catch_up(&*self.store).unwrap();
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// All that comes back until the server closes.
+    pub fn raw(&self, request: &[u8]) -> Vec<u8> {
+        let mut stream = self.connect();
+        stream.write_all(request).unwrap();
+        read_all(&mut stream)
+    }
+
+    /// One request on a connection of its own; `fields` are whole lines.
+    pub fn ask(&self, method: &str, target: &str, fields: &str) -> Answer {
+        let request = format!("{method} {target} HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\n{fields}\r\n");
+        Answer::parse(&self.raw(request.as_bytes()))
+    }
+
+    pub fn get(&self, target: &str) -> Answer {
+        self.ask("GET", target, "")
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+    }
+}
+
+pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    all
+}
+
+/// An answer, taken apart.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn parse(bytes: &[u8]) -> Self {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        let end = end.unwrap_or_else(|| panic!("no head: {:?}", String::from_utf8_lossy(bytes)));
+        let head = std::str::from_utf8(&bytes[..end]).unwrap();
+        let mut lines = head.split("\r\n");
+        let status = lines.next().unwrap().strip_prefix("HTTP/1.1 ").unwrap()[..3].parse().unwrap();
+        let fields = lines.map(|line| {
+            let (name, value) = line.split_once(": ").unwrap();
+            (name.to_ascii_lowercase(), value.to_owned())
+        });
+        Self { status, fields: fields.collect(), body: bytes[end + 4..].to_vec() }
+    }
+
+    /// A field, which must not be there twice.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut found = self.fields.iter().filter(|(other, _)| other == name);
+        let value = found.next().map(|(_, value)| value.as_str());
+        assert!(found.next().is_none(), "{name} is there twice");
+        value
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    /// That it is a problem document of this status.
+    #[track_caller]
+    pub fn assert_problem(&self, status: u16) {
+        assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
+        assert_eq!(self.field("content-type"), Some("application/problem+json"));
+        assert_eq!(self.json()["status"], status);
+        assert!(!self.json()["detail"].as_str().unwrap().is_empty());
+    }
+}
+
+pub fn draft(key: &str, version: &str, descriptor: &str) -> Draft {
+    Draft {
+        key: key.parse().unwrap(),
+        version: version.parse().unwrap(),
+        descriptor: descriptor.into(),
+        package: None,
+        signatures: Vec::new(),
+    }
+}
+
+/// As [`draft`], with `content` as its package.
+pub fn draft_with(server: &Server, key: &str, version: &str, media_type: &str, content: &[u8]) -> Draft {
+    let package = Package {
+        digest: server.upload(content),
+        length: content.len() as u64,
+        media_type: media_type.to_owned(),
+        description: br#"{"encoding":"UTF-8"}"#.to_vec(),
+    };
+    Draft { package: Some(package), ..draft(key, version, r#"{"language":"javascript"}"#) }
+}
+
+/// Bytes that do not compress.
+pub fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x1234_5678_9abc_def0_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}

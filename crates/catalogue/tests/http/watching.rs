@@ -1,0 +1,127 @@
+//! Changes as they happen.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use levada_catalogue::http::{Config, Times};
+use levada_catalogue::index::Options;
+
+use crate::support::{Server, draft};
+
+/// A client that follows.
+struct Watcher {
+    lines: BufReader<TcpStream>,
+}
+
+impl Watcher {
+    fn start(server: &Server, query: &str, fields: &str) -> Self {
+        let mut stream = server.connect();
+        let request = format!("GET /v1/watch{query} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut watcher = Self { lines: BufReader::new(stream) };
+        assert_eq!(watcher.line(), "HTTP/1.1 200 OK");
+        let fields: Vec<_> = std::iter::from_fn(|| Some(watcher.line()).filter(|line| !line.is_empty())).collect();
+        assert!(fields.contains(&"Content-Type: text/event-stream".to_owned()), "{fields:?}");
+        assert_eq!(watcher.line(), "retry: 2000");
+        watcher
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.lines.read_line(&mut line).unwrap() > 0, "the watch has ended");
+        line.trim_end().to_owned()
+    }
+
+    /// The next event: its id, its name and the object.
+    fn event(&mut self) -> (u64, String, String) {
+        loop {
+            let fields: Vec<_> = std::iter::from_fn(|| Some(self.line()).filter(|line| !line.is_empty())).collect();
+            let field = |name: &str| fields.iter().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+            let (Some(event), Some(data)) = (field("event: "), field("data: ")) else { continue };
+            let data: serde_json::Value = serde_json::from_str(&data).unwrap();
+            let id = field("id: ").unwrap().parse().unwrap();
+            assert_eq!((data["revision"].as_u64(), data["event"].as_str()), (Some(id), Some(event.as_str())));
+            return (id, event, format!("{} {}", data["name"].as_str().unwrap(), data["version"].as_str().unwrap()));
+        }
+    }
+}
+
+fn event(id: u64, name: &str, object: &str) -> (u64, String, String) {
+    (id, name.to_owned(), object.to_owned())
+}
+
+#[test]
+fn changes_come_as_they_happen_and_from_where_one_was() {
+    let server = Server::start();
+    server.publish(&draft("service/a", "1.0.0", "{}"));
+    let mut from_now = Watcher::start(&server, "", "");
+    let mut from_start = Watcher::start(&server, "?after=0", "");
+    assert_eq!(from_start.event(), event(1, "published", "a 1.0.0"));
+    server.publish(&draft("service/b", "1.0.0", "{}"));
+    server.yank("service/a", "1.0.0");
+    for watcher in [&mut from_now, &mut from_start] {
+        assert_eq!(watcher.event(), event(2, "published", "b 1.0.0"));
+        assert_eq!(watcher.event(), event(3, "yanked", "a 1.0.0"));
+    }
+    drop(from_start);
+    server.publish(&draft("service/c", "1.0.0", "{}"));
+    // The number of the last event counts more than what was asked for first.
+    let mut again = Watcher::start(&server, "?after=0", "Last-Event-ID: 2\r\n");
+    assert_eq!(again.event(), event(3, "yanked", "a 1.0.0"));
+    assert_eq!(again.event(), event(4, "published", "c 1.0.0"));
+}
+
+#[test]
+fn a_watch_can_be_for_some_objects_only() {
+    let server = Server::start();
+    let mut watcher = Watcher::start(&server, "?kind=service&prefix=a", "");
+    for key in ["service/b", "hyperty/a", "service/ab"] {
+        server.publish(&draft(key, "1.0.0", "{}"));
+    }
+    assert_eq!(watcher.event(), event(3, "published", "ab 1.0.0"));
+}
+
+#[test]
+fn many_changes_all_come_in_order() {
+    let server = Server::start();
+    let mut watcher = Watcher::start(&server, "?after=0", "");
+    for number in 0..1000 {
+        server.publish(&draft(&format!("service/s{number}"), "1.0.0", "{}"));
+    }
+    for number in 0..1000 {
+        assert_eq!(watcher.event(), event(number + 1, "published", &format!("s{number} 1.0.0")));
+    }
+    let mut late = Watcher::start(&server, "?after=0", "");
+    for number in 1..=1000 {
+        assert_eq!(late.event().0, number);
+    }
+}
+
+#[test]
+fn a_quiet_watch_shows_that_it_lives() {
+    let times = Times { comment: Duration::from_millis(50), ..Times::default() };
+    let server = Server::start_with(Config { times, ..Config::default() }, Options::default());
+    let mut watcher = Watcher::start(&server, "?kind=runtime", "");
+    server.publish(&draft("service/a", "1.0.0", "{}"));
+    // What was not for it moves its place all the same.
+    while watcher.line() != "id: 1" {}
+}
+
+#[test]
+fn watches_are_bounded_and_wrong_ones_refused() {
+    let server = Server::start_with(Config { watches: 1, ..Config::default() }, Options::default());
+    server.get("/v1/watch?after=7").assert_problem(404);
+    server.ask("GET", "/v1/watch", "Last-Event-ID: x\r\n").assert_problem(400);
+    let head = server.ask("HEAD", "/v1/watch", "");
+    assert_eq!((head.status, head.field("content-type")), (200, Some("text/event-stream")));
+    let first = Watcher::start(&server, "", "");
+    let answer = server.get("/v1/watch");
+    answer.assert_problem(503);
+    assert_eq!(answer.field("retry-after"), Some("1"));
+    drop(first);
+    // Its place is free as soon as the server has seen that it is gone.
+    while server.ask("HEAD", "/v1/watch", "").status == 503 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
