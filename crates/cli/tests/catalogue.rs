@@ -83,7 +83,7 @@ fn use_it(home: &Home) {
     assert_eq!(listed["objects"].as_array().unwrap().len(), 1);
     let versions = home.json("catalogue ls hyperty/Connector");
     assert_eq!(versions["objects"].as_array().unwrap().len(), 2);
-    let changes = home.run("catalogue watch --after 0 --once --kind hyperty").ok();
+    let changes = home.run("catalogue watch --after 0 --once --type hyperty").ok();
     let events: Vec<_> = changes.lines().map(|line| line.split(' ').nth(1).unwrap()).collect();
     assert_eq!(events, ["published", "published", "yanked", "unyanked"]);
     let log = home.json("catalogue log --limit 1");
@@ -209,7 +209,7 @@ fn changes_reach_those_who_watch_from_afar() {
     let (home, alice) = (Home::new(), Home::new());
     let node = hub(&home, "");
     node.welcome(&alice, "hub");
-    let words = "catalogue watch --kind hyperty --json --at hub/catalogue --after 0";
+    let words = "catalogue watch --type hyperty --json --at hub/catalogue --after 0";
     let mut command = alice.command(words.split(' '));
     let mut watcher = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();

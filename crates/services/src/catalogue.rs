@@ -140,7 +140,7 @@ impl Service for Catalogue {
     }
 
     fn parameters(&self) -> &'static [(&'static str, &'static str)] {
-        &[(Params::ARGS, "rules: `read`, `write` or `yank`, and KIND/NAME; `*` ends a name")]
+        &[(Params::ARGS, "rules: `read`, `write` or `yank`, and TYPE/NAME; `*` ends a name")]
     }
 
     fn class(&self, _: &Params) -> Class {

@@ -32,7 +32,7 @@ const DIGITS: usize = 16;
   levada catalogue get runtime/Browser --signed-by lv… --json")]
 pub struct Get {
     /// Which object; behind an @ a version, or a range such as ^1.2; the newest if there is none
-    #[arg(value_name = "KIND/NAME[@VERSION]")]
+    #[arg(value_name = "TYPE/NAME[@VERSION]")]
     object: Wanted,
 
     /// Where the package goes; a file that has it already is left as it is

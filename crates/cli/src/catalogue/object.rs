@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::output;
 
-/// `KIND/NAME@VERSION`.
+/// `TYPE/NAME@VERSION`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exact {
     /// Which object.
@@ -20,7 +20,7 @@ impl FromStr for Exact {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (key, version) = text.rsplit_once('@').ok_or("expected KIND/NAME@VERSION")?;
+        let (key, version) = text.rsplit_once('@').ok_or("expected TYPE/NAME@VERSION")?;
         Ok(Self {
             key: key.parse::<Key>().map_err(|error| error.to_string())?,
             version: Version::parse(version)
@@ -29,7 +29,7 @@ impl FromStr for Exact {
     }
 }
 
-/// `KIND/NAME`, `KIND/NAME@VERSION` or `KIND/NAME@RANGE`.
+/// `TYPE/NAME`, `TYPE/NAME@VERSION` or `TYPE/NAME@RANGE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Which object.

@@ -32,7 +32,7 @@ const PART: usize = 64 * 1024;
   levada catalogue publish dataschema/Chat@1.0.0 chat.json --at hub/catalogue")]
 pub struct Publish {
     /// Which object, and which version of it (Semantic Versioning)
-    #[arg(value_name = "KIND/NAME@VERSION")]
+    #[arg(value_name = "TYPE/NAME@VERSION")]
     object: Exact,
 
     /// The file with the descriptor, a JSON object; `-` for standard input
@@ -180,7 +180,7 @@ fn media_type_of(path: &Path) -> &'static str {
   levada catalogue yank hyperty/Connector@1.2.0")]
 pub struct Yank {
     /// Which version of which object
-    #[arg(value_name = "KIND/NAME@VERSION")]
+    #[arg(value_name = "TYPE/NAME@VERSION")]
     object: Exact,
 
     /// Give it back

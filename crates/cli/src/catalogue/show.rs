@@ -14,7 +14,7 @@ use super::object::{HEADING, describe, row};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, plain};
 
-/// `KIND` or `KIND/NAME`.
+/// `TYPE` or `TYPE/NAME`.
 #[derive(Clone, Debug)]
 enum What {
     Kind(Kind),
@@ -41,8 +41,8 @@ impl FromStr for What {
   levada catalogue ls hyperty --prefix acme.
   levada catalogue ls hyperty/Connector --json")]
 pub struct Ls {
-    /// A kind (dataschema, hyperty, idp-proxy, protocolstub, runtime, service), or one object
-    #[arg(value_name = "KIND[/NAME]")]
+    /// A type (dataschema, hyperty, idp-proxy, protocolstub, runtime, service), or one object
+    #[arg(value_name = "TYPE[/NAME]")]
     what: Option<What>,
 
     /// What the names begin with
@@ -159,14 +159,14 @@ impl Shown {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue search video codec
-  levada catalogue search connect --kind hyperty --json")]
+  levada catalogue search connect --type hyperty --json")]
 pub struct Search {
     /// What to look for
     #[arg(value_name = "WORD", required = true)]
     words: Vec<String>,
 
-    /// Only objects of this kind
-    #[arg(long, value_name = "KIND")]
+    /// Only objects of this type
+    #[arg(long = "type", value_name = "TYPE")]
     kind: Option<Kind>,
 
     /// At most so many; 0 for all
@@ -202,15 +202,15 @@ pub async fn search(arguments: Search) -> Outcome {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue watch
-  levada catalogue watch --kind service --after 0 --at hub/catalogue
+  levada catalogue watch --type service --after 0 --at hub/catalogue
   levada catalogue watch --after 120 --once --json")]
 pub struct Watch {
     /// Begin behind this revision, 0 for the very first change; with what happens from now on if not given
     #[arg(long, value_name = "REVISION")]
     after: Option<u64>,
 
-    /// Only objects of this kind
-    #[arg(long, value_name = "KIND")]
+    /// Only objects of this type
+    #[arg(long = "type", value_name = "TYPE")]
     kind: Option<Kind>,
 
     /// What the names begin with

@@ -116,7 +116,7 @@ pub(super) fn logged(entry: AuditEntry) -> wire::Logged {
     }
 }
 
-/// `KIND/NAME`.
+/// `TYPE/NAME`.
 pub(super) fn key(text: &str) -> Result<Key, Failed> {
     text.parse::<Key>().map_err(|error| invalid(&error.to_string()))
 }

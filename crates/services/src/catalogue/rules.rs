@@ -40,7 +40,7 @@ impl Right {
 /// Not a rule.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error(
-    "a rule is `read`, `write` or `yank`, a space, and KIND/NAME, where KIND may be `*`, and NAME may end with `*`; or `admin */*`"
+    "a rule is `read`, `write` or `yank`, a space, and TYPE/NAME, where TYPE may be `*`, and NAME may end with `*`; or `admin */*`"
 )]
 pub struct RuleError;
 
