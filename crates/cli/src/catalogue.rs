@@ -8,6 +8,7 @@ mod object;
 mod progress;
 mod publish;
 mod show;
+mod web;
 
 use crate::failure::Outcome;
 use clap::{Args, Subcommand};

@@ -132,6 +132,22 @@ fn a_running_node_does_the_same_for_its_owner_and_serves_it_by_http() {
     let (status, body) = node.http("/v1/objects/hyperty/Connector/latest");
     assert_eq!((status, body.contains("about Connector")), (200, true));
     assert_eq!(node.http("/v1/objects/hyperty/Nobody").0, 404);
+    // A stranger reads by HTTP what is open, and checks it as well.
+    let stranger = Home::new();
+    let place = format!("http://{}", home.json("status")["http"].as_str().unwrap());
+    let target = stranger.path().join("got.js").display().to_string();
+    let words = ["catalogue", "get", "hyperty/Connector@^1", "--from", &place, "--package", &target];
+    let owner = home.identity();
+    let signed = [&words[..], &["--signed-by", &owner]].concat();
+    assert!(stranger.args(&signed).ok().contains("about Connector"));
+    assert_eq!(fs::read(&target).unwrap(), b"code of hyperty/Connector@1.1.0");
+    let again = stranger.args(&signed);
+    assert!(again.stderr.contains("has not changed"), "{}", again.stderr);
+    let me = stranger.identity();
+    stranger.args([&words[..], &["--signed-by", &me]].concat()).denied("not signed");
+    let words = ["catalogue", "get", "hyperty/Nobody", "--from", &place];
+    stranger.args(words).fails(1, "no hyperty");
+    stranger.args(["catalogue", "get", "hyperty/a", "--from", "http://127.0.0.1:1"]).fails(122, "unreachable");
     assert_eq!(node.http("/healthz"), (200, "ok\n".into()));
     assert_eq!(node.http("/readyz").0, 200);
     let (_, metrics) = node.http("/metrics");

@@ -10,7 +10,7 @@ use levada_catalogue::original::{Folder, Found};
 use levada_core::wire::catalogue::{Cause, Detail};
 use levada_services::catalogue::{Caller, CallerError, Item};
 
-use super::get::fetch;
+use super::get::{Shelf, fetch};
 use super::link::{At, Link};
 use super::progress::Progress;
 use crate::failure::{Failure, Outcome};
@@ -158,7 +158,7 @@ async fn write(caller: &mut Caller, found: &Published, folder: &Path) -> Result<
     let Some(package) = &found.package else { return Ok(()) };
     let about = place.join("sourcePackage.json");
     let code = place.join(format!("sourceCode{}", ending(&package.media_type)));
-    fetch(caller, found, &code).await?;
+    fetch(&mut Shelf::Caller(caller), found, &code).await?;
     if package.media_type == INLINE {
         // It stood in the description, and goes there again.
         let bytes = fs::read(&code).map_err(Failure::file("read", &code))?;

@@ -15,6 +15,7 @@ use super::link::At;
 use super::object::{Wanted, describe};
 use super::progress::Progress;
 use super::publish::digest;
+use super::web::Web;
 use crate::failure::{Failure, NO, Outcome, PROTOCOL};
 use crate::output::{self, plain};
 
@@ -29,6 +30,7 @@ const DIGITS: usize = 16;
 #[command(after_help = "Examples:
   levada catalogue get hyperty/Connector
   levada catalogue get hyperty/Connector@^1.2 --package connector.js --at hub/catalogue
+  levada catalogue get runtime/Browser --from http://catalogue.example:5383 --package browser.js
   levada catalogue get runtime/Browser --signed-by lv… --json")]
 pub struct Get {
     /// Which object; behind an @ a version, or a range such as ^1.2; the newest if there is none
@@ -47,15 +49,32 @@ pub struct Get {
     #[arg(long)]
     json: bool,
 
+    /// Read it by HTTP, from a catalogue that is open to everybody
+    #[arg(long, value_name = "http://HOST:PORT", conflicts_with = "at")]
+    from: Option<Web>,
+
     #[command(flatten)]
     at: At,
 }
 
+/// Where versions and packages come from.
+pub enum Shelf<'a> {
+    /// A conversation.
+    Caller(&'a mut Caller),
+    /// HTTP.
+    Web(&'a Web),
+}
+
 pub async fn get(arguments: Get) -> Outcome {
-    let mut link = arguments.at.open().await?;
-    let found = find(&arguments, &mut link.caller).await;
-    link.close().await;
-    let found = found?;
+    let found = match &arguments.from {
+        Some(web) => find(&arguments, &mut Shelf::Web(web)).await?,
+        None => {
+            let mut link = arguments.at.open().await?;
+            let found = find(&arguments, &mut Shelf::Caller(&mut link.caller)).await;
+            link.close().await;
+            found?
+        }
+    };
     if found.yanked {
         output::note("note: this version was taken back");
     }
@@ -69,12 +88,34 @@ pub async fn get(arguments: Get) -> Outcome {
     Ok(0)
 }
 
-async fn find(arguments: &Get, caller: &mut Caller) -> Result<Published, Failure> {
-    let Wanted { key, version } = &arguments.object;
-    let found = caller.get(key, version).await?;
+impl Shelf<'_> {
+    async fn get(&mut self, wanted: &Wanted) -> Result<Published, Failure> {
+        match self {
+            Self::Caller(caller) => Ok(caller.get(&wanted.key, &wanted.version).await?),
+            Self::Web(web) => web.get(wanted),
+        }
+    }
+
+    async fn fetch(
+        &mut self,
+        found: &Published,
+        package: &Package,
+        target: &mut Target,
+        mut progress: impl FnMut(u64) + Send,
+    ) -> Result<(), Failure> {
+        let offset = target.length;
+        match self {
+            Self::Caller(caller) => Ok(caller.fetch(found, offset, target, progress).await?),
+            Self::Web(web) => web.fetch(package, offset, target, &mut progress),
+        }
+    }
+}
+
+async fn find(arguments: &Get, shelf: &mut Shelf<'_>) -> Result<Published, Failure> {
+    let found = shelf.get(&arguments.object).await?;
     check_signatures(&found, &arguments.signed_by)?;
     if let Some(path) = &arguments.package {
-        fetch(caller, &found, path).await?;
+        fetch(shelf, &found, path).await?;
     }
     Ok(found)
 }
@@ -97,7 +138,11 @@ pub fn check_signatures(found: &Published, signers: &[Identity]) -> Result<(), F
 }
 
 /// Puts the package of `found` to `path`, if it is not there yet.
-pub async fn fetch(caller: &mut Caller, found: &Published, path: &Path) -> Result<(), Failure> {
+pub async fn fetch(
+    shelf: &mut Shelf<'_>,
+    found: &Published,
+    path: &Path,
+) -> Result<(), Failure> {
     let Some(package) = &found.package else {
         let (object, version) = (plain(&found.key.to_string()), &found.version);
         return Err(Failure::new(NO, format!("{object} {version} has no package")));
@@ -108,10 +153,9 @@ pub async fn fetch(caller: &mut Caller, found: &Published, path: &Path) -> Resul
     }
     let part = beginning(path, package);
     let mut target = Target::open(&part, package.length).map_err(Failure::file("write", &part))?;
-    let offset = target.length;
     {
         let bar = Progress::of_bytes(found.key.name.as_str(), package.length);
-        caller.fetch(found, offset, &mut target, |at| bar.set(at)).await?;
+        shelf.fetch(found, package, &mut target, |at| bar.set(at)).await?;
     }
     let digest = target.finish().map_err(Failure::file("write", &part))?;
     if digest != package.digest {
