@@ -93,7 +93,7 @@ impl Web {
     /// [`Failure`] 1 if there is none, 122 if nobody answers, 123 if what comes is not what was asked for.
     pub fn get(&self, wanted: &Wanted) -> Result<Published, Failure> {
         let Wanted { key, version } = wanted;
-        let version = if version.is_empty() { "latest" } else { version };
+        let version = if version.is_empty() { "latest" } else { version.as_str() };
         let path = |version: &str, behind: &str| {
             let (name, version) = (encode(key.name.as_str()), encode(version));
             format!("/v1/objects/{}/{name}/{version}{behind}", key.kind)
@@ -134,7 +134,8 @@ impl Web {
             let room = usize::try_from(package.length - at).unwrap_or(PART).min(PART);
             let read = answer.body.read(&mut part[..room]).map_err(|error| self.lost(&error))?;
             if read == 0 {
-                return Err(self.lost(&std::io::ErrorKind::UnexpectedEof.into()));
+                let cut = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+                return Err(self.lost(&cut));
             }
             let written = target.write_all(&part[..read]);
             written.map_err(|error| Failure::local(format!("the package: {error}")))?;
@@ -175,7 +176,7 @@ impl Web {
             true => self.authority.clone(),
             false => format!("{}:{DEFAULT_PORT}", self.authority),
         };
-        let mut last = std::io::ErrorKind::AddrNotAvailable.into();
+        let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
         for address in place.to_socket_addrs().map_err(|error| self.lost(&error))? {
             match TcpStream::connect_timeout(&address, CONNECT) {
                 Ok(stream) => {
