@@ -79,9 +79,8 @@ async fn accept(
 ) -> io::Result<(OwnedSemaphorePermit, StdStream)> {
     let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = listener
-        .async_io(Interest::READABLE, |listener| Ok(accept_with(listener, flags)?))
-        .await?;
+    let socket =
+        listener.async_io(Interest::READABLE, |listener| Ok(accept_with(listener, flags)?)).await?;
     Ok((place, socket.into()))
 }
 
@@ -97,7 +96,8 @@ fn begin(
     socket: StdStream,
     connections: &mut JoinSet<()>,
 ) {
-    if let Some((connection, socket, step)) = Connection::new(Arc::clone(site), place).begin(socket) {
+    if let Some((connection, socket, step)) = Connection::new(Arc::clone(site), place).begin(socket)
+    {
         connections.spawn(go_on(connection, socket, step));
     }
 }

@@ -81,7 +81,9 @@ impl Wish {
         site.cache.put(CacheKey::Blob(*digest), Cached::Content(content.clone(), [0; 16]));
         if self.compressed {
             let compressed = compressed(site, digest, content.length());
-            let cached = compressed.clone().map_or(Cached::Incompressible, |content| Cached::Content(content, [0; 16]));
+            let cached = compressed
+                .clone()
+                .map_or(Cached::Incompressible, |content| Cached::Content(content, [0; 16]));
             site.cache.put(CacheKey::Compressed(*digest), cached);
             if let Some(compressed) = compressed {
                 return self.respond_compressed(&compressed, digest);
@@ -137,7 +139,8 @@ fn is_text(media_type: &str) -> bool {
     essence.starts_with("text/")
         || essence.ends_with("+json")
         || essence.ends_with("+xml")
-        || ["application/javascript", "application/json", "application/wasm", "application/xml"].contains(&essence.as_str())
+        || ["application/javascript", "application/json", "application/wasm", "application/xml"]
+            .contains(&essence.as_str())
 }
 
 /// RFC 9110 section 12.5.3: `gzip` is there and its weight is not 0. `*` and other encodings get the plain bytes.
@@ -175,7 +178,12 @@ mod tests {
 
     #[test]
     fn code_and_text_are_compressed() {
-        for media_type in ["text/javascript", "Text/HTML; charset=utf-8", "application/ld+json", "application/wasm"] {
+        for media_type in [
+            "text/javascript",
+            "Text/HTML; charset=utf-8",
+            "application/ld+json",
+            "application/wasm",
+        ] {
             assert!(is_text(media_type), "{media_type}");
         }
         for media_type in ["application/octet-stream", "image/png", "application/gzip"] {
