@@ -37,7 +37,7 @@ pub async fn serve(
     listener: TcpListener,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let listener = AsyncFd::with_interest(listener.into_std()?, Interest::READABLE)?;
+    let listener = watch(listener)?;
     let places = Arc::new(Semaphore::new(site.config.connections));
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
@@ -70,6 +70,13 @@ pub async fn serve(
     }
     connections.shutdown().await;
     Ok(())
+}
+
+/// Has the runtime tell when somebody comes, and nothing more: its own way to accept would have it watch every connection
+/// at once, also those that are over before there is anything to wait for.
+#[allow(deprecated)] // Unsound for what does not own its descriptor; std's listener does, and `unsafe` is not for here.
+fn watch(listener: TcpListener) -> io::Result<AsyncFd<StdListener>> {
+    AsyncFd::with_interest(listener.into_std()?, Interest::READABLE)
 }
 
 /// The next connection. Those for which there is no place wait in the kernel.

@@ -50,15 +50,16 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>, text: &str) -> Ans
     let range = request.range.value().filter(|_| ranged).map(<[u8]>::to_vec);
     let compressed = varies && range.is_none() && accepts_gzip(request);
     let wish = Wish { range, compressed, varies, media_type };
-    if let Some(response) = wish.from_cache(site, &digest) {
+    if let Some(response) = wish.find(site, &digest) {
         return Ok(Reply::Now(response));
     }
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job(Box::new(move || wish.from_store(&site, &digest)))))
+    Ok(Reply::Later(Job(Box::new(move || wish.read(&site, &digest)))))
 }
 
 impl Wish {
-    fn from_cache(&self, site: &Site, digest: &Digest) -> Option<Response> {
+    /// The answer, if what it needs is in memory.
+    fn find(&self, site: &Site, digest: &Digest) -> Option<Response> {
         if self.compressed
             && let Cached::Content(content, _) = site.cache.find(&CacheKey::Compressed(*digest))?
         {
@@ -70,8 +71,8 @@ impl Wish {
         }
     }
 
-    /// May block.
-    fn from_store(&self, site: &Site, digest: &Digest) -> Response {
+    /// The answer, with what the store has. May block.
+    fn read(&self, site: &Site, digest: &Digest) -> Response {
         let content = match site.store.open_blob(digest) {
             Ok(Some(blob)) => Content::of_blob(blob),
             Ok(None) => return problem(500, "the package is not in the store"),
