@@ -36,6 +36,9 @@ fn fill(server: &Server) {
         draft.sign(&key);
         server.publish(&draft);
     }
+    for number in 0..30 {
+        server.publish(&draft(&format!("service/probe-{number}"), "1.0.0", "{}"));
+    }
     let evil = r#"{"description": "<img src=x onerror=alert(1)></pre><script>alert(2)</script>"}"#;
     server.publish(&draft("service/<script>alert(3)<script>", "1.0.0", evil));
 }
