@@ -12,6 +12,7 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
@@ -49,6 +50,8 @@ pub struct Index {
     options: Options,
     hasher: RandomState,
     shards: Box<[ArcSwap<Shard>]>,
+    /// How many objects there are, in the order of [`Kind::ALL`].
+    counts: [AtomicUsize; Kind::ALL.len()],
     /// The media type of every package that a version refers to; of several the first.
     packages: RwLock<HashMap<Digest, Arc<str>>>,
     original: RwLock<Catalogue>,
@@ -75,6 +78,7 @@ impl Index {
             options,
             hasher: RandomState::new(),
             shards: (0..SHARDS).map(|_| ArcSwap::default()).collect(),
+            counts: Default::default(),
             packages: RwLock::default(),
             original: RwLock::default(),
             feed: RwLock::default(),
@@ -129,15 +133,12 @@ impl Index {
 
     /// How many objects there are of each kind.
     pub fn count(&self) -> [(Kind, usize); Kind::ALL.len()] {
-        let mut counts = Kind::ALL.map(|kind| (kind, 0));
-        for shard in self.shards.iter() {
-            for key in shard.load().keys() {
-                if let Some((_, count)) = counts.iter_mut().find(|(kind, _)| *kind == key.kind) {
-                    *count += 1;
-                }
-            }
-        }
-        counts
+        Kind::ALL.map(|kind| (kind, self.counter(kind).load(Ordering::Relaxed)))
+    }
+
+    fn counter(&self, kind: Kind) -> &AtomicUsize {
+        // They are numbered in the order of that list.
+        &self.counts[kind as usize]
     }
 
     /// The media type of a package, if a version that is shown refers to it.
@@ -156,9 +157,12 @@ impl Index {
     }
 
     fn shard(&self, key: &Key) -> &ArcSwap<Shard> {
-        let hash = self.hasher.hash_one(key);
+        &self.shards[self.place(key)]
+    }
+
+    fn place(&self, key: &Key) -> usize {
         // The number of shards is a power of two below 2^16.
-        &self.shards[usize::from(hash as u16) % self.shards.len()]
+        usize::from(self.hasher.hash_one(key) as u16) % SHARDS
     }
 
     /// Builds everything anew.
@@ -182,12 +186,13 @@ impl Index {
         for (kind, names) in &self.options.defaults {
             catalogue.set_default(*kind, names.clone());
         }
+        self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         let mut types = BTreeSet::new();
         let (built, prepared) = object::build_all(objects);
         for object in built {
             note_packages(&object, &mut types, &mut packages);
-            let place = usize::from(self.hasher.hash_one(&object.key) as u16) % shards.len();
-            shards[place].insert(object.key.clone(), Arc::new(object));
+            self.counter(object.key.kind).fetch_add(1, Ordering::Relaxed);
+            shards[self.place(&object.key)].insert(object.key.clone(), Arc::new(object));
         }
         prepared.into_iter().for_each(|one| catalogue.put(one));
         for (place, shard) in self.shards.iter().zip(shards) {
@@ -233,7 +238,10 @@ impl Index {
         let place = self.shard(&object.key);
         // Nobody else writes: the state is held.
         let mut shard = Shard::clone(&place.load());
-        shard.insert(object.key.clone(), Arc::new(object));
+        let counter = self.counter(object.key.kind);
+        if shard.insert(object.key.clone(), Arc::new(object)).is_none() {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
         place.store(Arc::new(shard));
     }
 }

@@ -93,7 +93,8 @@ impl Cache {
 
 impl Slots {
     fn forget_oldest(&mut self) {
-        let oldest = self.slots.iter().min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone());
+        let oldest =
+            self.slots.iter().min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone());
         if let Some(slot) = oldest.and_then(|key| self.slots.remove(&key)) {
             self.cost -= slot.cost;
         }

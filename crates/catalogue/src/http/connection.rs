@@ -24,6 +24,8 @@ use super::{MIN_TAKEN, Site};
 
 /// When so much is to be sent, it is sent before more requests are answered, in bytes.
 const ENOUGH: usize = 64 * 1024;
+/// After so many steps others have their turn, however much this client asks for.
+const TURN: u64 = 32;
 /// How long a refused client may go on talking, and how many bytes: so that it gets to read why.
 const LINGER: (Duration, usize) = (Duration::from_secs(2), 64 * 1024);
 
@@ -39,7 +41,7 @@ pub(super) struct Connection {
     head_until: Option<Instant>,
     /// Nothing more is answered.
     closing: bool,
-    /// The client may still be sending what nobody reads.
+    /// What has come is no request that is answered here.
     refused: bool,
     busy: bool,
     _place: OwnedSemaphorePermit,
@@ -100,7 +102,7 @@ impl Connection {
             return Some((self, socket, step));
         }
         match self.outgoing.write_to(socket.as_fd()) {
-            Ok(true) if matches!(step, Step::End) && !self.refused => None,
+            Ok(true) if matches!(step, Step::End) && !self.is_talking() => None,
             Ok(_) => Some((self, socket, step)),
             Err(error) if is_patience(&error) => Some((self, socket, step)),
             Err(_) => None,
@@ -110,7 +112,10 @@ impl Connection {
     /// Goes on until the connection ends. None is an end before the end.
     pub async fn run(mut self, stream: TcpStream, mut step: Step) -> Option<()> {
         let mut deadline = Deadline::new(Instant::now() + self.site.config.times.head);
-        loop {
+        for turn in 1_u64.. {
+            if turn % TURN == 0 {
+                tokio::task::yield_now().await;
+            }
             step = match step {
                 Step::Read => {
                     self.send(&stream, &mut deadline).await?;
@@ -132,13 +137,14 @@ impl Connection {
                 Step::Watch(watch) => return self.watch(&stream, &mut deadline, watch).await,
                 Step::End => {
                     self.send(&stream, &mut deadline).await?;
-                    if self.refused {
+                    if self.is_talking() {
                         let _ = timeout(LINGER.0, linger(&stream)).await;
                     }
                     return Some(());
                 }
             };
         }
+        None
     }
 
     fn arrived(&mut self, count: usize) {
@@ -153,6 +159,11 @@ impl Connection {
             _ => return,
         };
         self.busy = busy;
+    }
+
+    /// Whether the client has sent, or may be sending, what nobody reads.
+    fn is_talking(&self) -> bool {
+        self.refused || self.start < self.end
     }
 
     /// Answers what has come.
@@ -212,11 +223,12 @@ impl Connection {
         };
         self.closing |= !stays;
         response.write_head(self.outgoing.text(), connection);
-        match response.body {
-            Body::Events(watch) => Some(Step::Watch(watch)),
-            body if !answering.only_head && self.outgoing.add(body) => Some(Step::Send),
-            _ => None,
-        }
+        let body = match response.body {
+            Body::Events(watch) => return Some(Step::Watch(watch)),
+            body => body,
+        };
+        let long = !answering.only_head && self.outgoing.add(body);
+        long.then_some(Step::Send)
     }
 
     /// Reads more. An end of the client's is an end of ours: what he asked for is sent by now.
@@ -244,7 +256,10 @@ impl Connection {
             match deadline.or(|cx| stream.poll_read_ready(cx)).await {
                 Some(ready) => ready.ok()?,
                 None if self.end > 0 => {
-                    self.refuse(Refusal { status: 408, detail: "the head of the request did not come in time" });
+                    self.refuse(Refusal {
+                        status: 408,
+                        detail: "the head of the request did not come in time",
+                    });
                     return Some(());
                 }
                 None => return None,
@@ -332,7 +347,9 @@ impl Site {
         });
         match timeout(patience, made).await {
             Ok(Ok(response)) => response,
-            Ok(Err(_)) => problem(500, "the answer could not be made: the log of the catalogue says why"),
+            Ok(Err(_)) => {
+                problem(500, "the answer could not be made: the log of the catalogue says why")
+            }
             Err(_) => busy(),
         }
     }

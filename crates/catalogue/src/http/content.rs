@@ -36,7 +36,9 @@ impl Content {
     pub fn of_blob(blob: Blob) -> std::io::Result<Self> {
         match blob {
             Blob::Bytes(bytes) => Ok(Self::Bytes(bytes)),
-            Blob::File(file, length) if length > IN_MEMORY => Ok(Self::File(Arc::new(file), length)),
+            Blob::File(file, length) if length > IN_MEMORY => {
+                Ok(Self::File(Arc::new(file), length))
+            }
             Blob::File(mut file, length) => {
                 let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
                 file.read_exact(&mut bytes)?;
@@ -79,7 +81,8 @@ impl Content {
     pub fn part(&self, from: u64, to: u64) -> Body {
         match self {
             Self::Bytes(bytes) => {
-                let place = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                let place =
+                    |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 Body::Whole(bytes.slice(place(from)..place(to).max(place(from))))
             }
             Self::File(file, _) | Self::Memory(file, _) => Body::File(Arc::clone(file), from, to),

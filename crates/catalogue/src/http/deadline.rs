@@ -23,10 +23,7 @@ impl Deadline {
     }
 
     /// What `ready` gives; none if the deadline comes first.
-    pub async fn or<T>(
-        &mut self,
-        mut ready: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Option<T> {
+    pub async fn or<T>(&mut self, mut ready: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
         poll_fn(|cx| match ready(cx) {
             Poll::Ready(value) => Poll::Ready(Some(value)),
             Poll::Pending => self.poll(cx).map(|()| None),

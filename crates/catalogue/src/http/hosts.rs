@@ -63,7 +63,9 @@ impl Hosts {
             Some((name, port)) if !port.contains(']') => name,
             _ => whole,
         };
-        self.accepted.iter().any(|it| it.eq_ignore_ascii_case(whole) || it.eq_ignore_ascii_case(name))
+        self.accepted
+            .iter()
+            .any(|it| it.eq_ignore_ascii_case(whole) || it.eq_ignore_ascii_case(name))
     }
 }
 

@@ -8,8 +8,11 @@ use crate::model::{Kind, MAX_NAME};
 
 /// The description.
 pub fn document() -> Value {
-    let paths: Map<String, Value> =
-        operations().into_iter().map(|one| (one.path.to_owned(), one.item())).chain([watch()]).collect();
+    let paths: Map<String, Value> = operations()
+        .into_iter()
+        .map(|one| (one.path.to_owned(), one.item()))
+        .chain([watch()])
+        .collect();
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -39,7 +42,10 @@ struct Operation {
 impl Operation {
     fn item(&self) -> Value {
         let mut responses = Map::new();
-        responses.insert("200".to_owned(), json!({"description": "Here it is.", "content": self.content}));
+        responses.insert(
+            "200".to_owned(),
+            json!({"description": "Here it is.", "content": self.content}),
+        );
         for (status, response) in &self.others {
             responses.insert((*status).to_owned(), response.clone());
         }
@@ -51,7 +57,9 @@ impl Operation {
         // An answer to HEAD has the fields of one to GET, and no content.
         let head: Map<String, Value> = responses
             .iter()
-            .map(|(status, response)| (status.clone(), json!({"description": response["description"]})))
+            .map(|(status, response)| {
+                (status.clone(), json!({"description": response["description"]}))
+            })
             .collect();
         json!({
             "parameters": self.parameters,
@@ -105,7 +113,10 @@ fn operations() -> Vec<Operation> {
             parameters: vec![path_digest()],
             content: json!({"*/*": {"schema": {}}}),
             others: vec![
-                ("206", json!({"description": "The part that Range names.", "content": {"*/*": {"schema": {}}}})),
+                (
+                    "206",
+                    json!({"description": "The part that Range names.", "content": {"*/*": {"schema": {}}}}),
+                ),
                 unchanged(),
             ],
         },
@@ -211,7 +222,8 @@ fn digest() -> Value {
 
 /// An object with these members, all of which are there.
 fn object(properties: Value) -> Value {
-    let names: Vec<&String> = properties.as_object().map(|map| map.keys().collect()).unwrap_or_default();
+    let names: Vec<&String> =
+        properties.as_object().map(|map| map.keys().collect()).unwrap_or_default();
     let mut names: Vec<String> = names.into_iter().cloned().collect();
     names.sort();
     json!({"type": "object", "properties": properties, "required": names})
@@ -286,8 +298,12 @@ mod tests {
             let text = serde_json::to_string_pretty(&document()).unwrap();
             std::fs::write(path, format!("{text}\n")).unwrap();
         }
-        let committed: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        assert!(committed == document(), "docs/openapi.json is stale: run this test with LEVADA_UPDATE=1");
+        let committed: Value =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        assert!(
+            committed == document(),
+            "docs/openapi.json is stale: run this test with LEVADA_UPDATE=1"
+        );
     }
 
     #[test]

@@ -92,7 +92,9 @@ struct View {
 }
 
 fn home(site: &Arc<Site>, request: &Request<'_>) -> Answered {
-    let refused = |response: Response| failed(response.status, "This address has something wrong behind the ?");
+    let refused = |response: Response| {
+        failed(response.status, "This address has something wrong behind the ?")
+    };
     let query = Query::parse(request.query, &["q", "kind", "cursor"]).map_err(refused)?;
     // An empty kind is what the form sends for all kinds.
     let kind = query.text("kind").map(|_| query.kind()).transpose().map_err(refused)?.flatten();
@@ -118,7 +120,10 @@ impl View {
             list(&items, &mut content);
         }
         if let Some(next) = next {
-            content.raw("<p><a rel=\"next\" href=\"").text(&self.link(self.kind, Some(&next))).raw("\">More</a></p>");
+            content
+                .raw("<p><a rel=\"next\" href=\"")
+                .text(&self.link(self.kind, Some(&next)))
+                .raw("\">More</a></p>");
         }
         Ok(respond(200, "Catalogue", &content))
     }
@@ -136,7 +141,8 @@ impl View {
         let items = keys.into_iter().map(|key| {
             let object = site.index.object(&key);
             let newest = object.as_deref().and_then(|object| object.newest());
-            let version = newest.map_or_else(|| "yanked".to_owned(), |(entry, _)| entry.version.to_string());
+            let version =
+                newest.map_or_else(|| "yanked".to_owned(), |(entry, _)| entry.version.to_string());
             HitJson { kind: key.kind.as_str(), name: key.name.as_str().to_owned(), version }
         });
         Ok((items.collect(), next.map(|key| lists::cursor_of(&key))))
@@ -148,7 +154,9 @@ impl View {
             ("kind", kind.map(Kind::as_str)),
             ("cursor", cursor),
         ];
-        let pairs = pairs.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encode(value?))));
+        let pairs = pairs
+            .into_iter()
+            .filter_map(|(name, value)| Some(format!("{name}={}", encode(value?))));
         format!("/?{}", pairs.collect::<Vec<_>>().join("&"))
     }
 
@@ -156,7 +164,10 @@ impl View {
         content.raw("<form action=\"/\" role=\"search\"><label for=\"q\">Search</label><input id=\"q\" name=\"q\" type=\"search\" maxlength=\"255\" value=\"");
         content.text(&self.words).raw("\">");
         if let Some(kind) = self.kind {
-            content.raw("<input type=\"hidden\" name=\"kind\" value=\"").text(kind.as_str()).raw("\">");
+            content
+                .raw("<input type=\"hidden\" name=\"kind\" value=\"")
+                .text(kind.as_str())
+                .raw("\">");
         }
         content.raw("<button>Search</button></form>");
     }
@@ -174,7 +185,12 @@ impl View {
 
     fn kind_link(&self, kind: Option<Kind>, name: &str, count: usize, content: &mut Html) {
         let current = if kind == self.kind { "\" aria-current=\"true" } else { "" };
-        content.raw("<li><a href=\"").text(&self.link(kind, None)).raw(current).raw("\">").text(name);
+        content
+            .raw("<li><a href=\"")
+            .text(&self.link(kind, None))
+            .raw(current)
+            .raw("\">")
+            .text(name);
         content.raw("</a> <small>").text(&count.to_string()).raw("</small></li>");
     }
 }
@@ -183,7 +199,12 @@ fn list(items: &[HitJson], content: &mut Html) {
     content.raw("<table><thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Type</th><th scope=\"col\">Newest version</th></tr></thead><tbody>");
     for item in items {
         let link = format!("/objects/{}/{}", item.kind, encode(&item.name));
-        content.raw("<tr><td><a href=\"").text(&link).raw("\">").text(&item.name).raw("</a></td><td>");
+        content
+            .raw("<tr><td><a href=\"")
+            .text(&link)
+            .raw("\">")
+            .text(&item.name)
+            .raw("</a></td><td>");
         content.text(item.kind).raw("</td><td>").text(&item.version).raw("</td></tr>");
     }
     content.raw("</tbody></table>");

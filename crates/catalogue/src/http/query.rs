@@ -19,7 +19,8 @@ impl Query {
         for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let decode = |text: &str| {
-                decode(&text.replace('+', " ")).ok_or_else(|| problem(400, "the query is not percent-encoded UTF-8"))
+                decode(&text.replace('+', " "))
+                    .ok_or_else(|| problem(400, "the query is not percent-encoded UTF-8"))
             };
             let (name, value) = (decode(name)?, decode(value)?);
             if !known.contains(&name.as_str()) {
@@ -52,7 +53,9 @@ impl Query {
         let Some(text) = self.given(name) else { return Ok(None) };
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let number = digits.then(|| text.parse().ok()).flatten();
-        number.map(Some).ok_or_else(|| problem(400, format!("`{name}` is not a whole number from 0 on")))
+        number
+            .map(Some)
+            .ok_or_else(|| problem(400, format!("`{name}` is not a whole number from 0 on")))
     }
 
     /// How much a page has.
@@ -85,7 +88,8 @@ pub(super) fn decode(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {
-        let byte = if byte == b'%' { digit(bytes.next()?)? << 4 | digit(bytes.next()?)? } else { byte };
+        let byte =
+            if byte == b'%' { digit(bytes.next()?)? << 4 | digit(bytes.next()?)? } else { byte };
         decoded.push(byte);
     }
     String::from_utf8(decoded).ok()
@@ -117,7 +121,8 @@ mod tests {
 
     #[test]
     fn a_query_has_known_parameters_once() {
-        let query = Query::parse(Some("q=a+b%20c%C3%A7&limit=7&&kind=runtime"), &["q", "limit", "kind"]);
+        let query =
+            Query::parse(Some("q=a+b%20c%C3%A7&limit=7&&kind=runtime"), &["q", "limit", "kind"]);
         let query = query.unwrap();
         assert_eq!(query.text("q"), Some("a b cç"));
         assert_eq!((query.limit().unwrap(), query.kind().unwrap()), (7, Some(Kind::Runtime)));
@@ -136,7 +141,9 @@ mod tests {
     fn what_is_encoded_is_decoded() {
         bolero::check!().with_type::<String>().for_each(|text| {
             let encoded = encode(text);
-            assert!(encoded.bytes().all(|byte| byte == b'%' || byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)));
+            assert!(encoded.bytes().all(|byte| byte == b'%'
+                || byte.is_ascii_alphanumeric()
+                || b"-._~".contains(&byte)));
             assert_eq!(decode(&encoded).as_ref(), Some(text));
         });
     }

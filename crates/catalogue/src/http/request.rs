@@ -113,7 +113,9 @@ fn too_long(seen: &[u8]) -> Refusal {
 
 fn malformed(error: httparse::Error) -> Refusal {
     match error {
-        httparse::Error::TooManyHeaders => refuse(431, "the request has more than 64 header fields"),
+        httparse::Error::TooManyHeaders => {
+            refuse(431, "the request has more than 64 header fields")
+        }
         httparse::Error::Version => refuse(505, "this is not HTTP/1.0 or HTTP/1.1"),
         _ => refuse(400, "the head of the request is malformed"),
     }
@@ -199,7 +201,10 @@ fn read_field<'a>(
 
 fn check_body(framing: &Framing, method: Method) -> Result<(), Refusal> {
     if framing.ambiguous {
-        return Err(refuse(400, "a request has no body here: leave out Transfer-Encoding and Content-Length"));
+        return Err(refuse(
+            400,
+            "a request has no body here: leave out Transfer-Encoding and Content-Length",
+        ));
     }
     match method {
         _ if !framing.body => Ok(()),
@@ -209,7 +214,9 @@ fn check_body(framing: &Framing, method: Method) -> Result<(), Refusal> {
 }
 
 fn has_token(value: &[u8], token: &str) -> bool {
-    value.split(|byte| *byte == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+    value
+        .split(|byte| *byte == b',')
+        .any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }
 
 /// The authority, if the target has one, and the rest (RFC 9112 section 3.2).
@@ -314,10 +321,16 @@ mod tests {
     fn every_length_is_bounded() {
         let long = "x".repeat(MAX_HEAD);
         assert_eq!(refused(format!("GET /{long} HTTP/1.1\r\n").as_bytes()), 414);
-        assert_eq!(refused(format!("GET / HTTP/1.1\r\nHost: h\r\nX: {long}\r\n\r\n").as_bytes()), 431);
+        assert_eq!(
+            refused(format!("GET / HTTP/1.1\r\nHost: h\r\nX: {long}\r\n\r\n").as_bytes()),
+            431
+        );
         let many = "X: y\r\n".repeat(MAX_HEADERS + 1);
         assert_eq!(refused(format!("GET / HTTP/1.1\r\n{many}\r\n").as_bytes()), 431);
-        assert_eq!(refused(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", "h".repeat(256)).as_bytes()), 400);
+        assert_eq!(
+            refused(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", "h".repeat(256)).as_bytes()),
+            400
+        );
         assert_eq!(refused(b"GET / HTTP/2.0\r\n\r\n"), 505);
         assert_eq!(refused(b"GET /\0 HTTP/1.1\r\nHost: h\r\n\r\n"), 400);
         assert_eq!(refused(b"GET / HTTP/1.1\r\n\r\n"), 400);

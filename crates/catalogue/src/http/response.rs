@@ -82,7 +82,8 @@ impl Response {
     pub fn field(mut self, name: &str, value: &str) -> Self {
         self.fields.extend_from_slice(name.as_bytes());
         self.fields.extend_from_slice(b": ");
-        self.fields.extend(value.bytes().filter(|byte| *byte == b'\t' || (b' '..=b'~').contains(byte)));
+        self.fields
+            .extend(value.bytes().filter(|byte| *byte == b'\t' || (b' '..=b'~').contains(byte)));
         self.fields.extend_from_slice(b"\r\n");
         self
     }

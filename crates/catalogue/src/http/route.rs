@@ -43,7 +43,8 @@ impl Site {
             Method::Get | Method::Head => {}
             Method::Options => return Reply::Now(allowed()),
             Method::Other => {
-                let detail = "only GET, HEAD and OPTIONS are answered here: publish with `levada catalogue`";
+                let detail =
+                    "only GET, HEAD and OPTIONS are answered here: publish with `levada catalogue`";
                 return Reply::Now(problem(405, detail).field("Allow", ALLOW));
             }
         }
@@ -71,7 +72,10 @@ fn allowed() -> Response {
         .field("Allow", ALLOW)
         .shared()
         .field("Access-Control-Allow-Methods", ALLOW)
-        .field("Access-Control-Allow-Headers", "Accept, Cache-Control, If-None-Match, If-Range, Last-Event-ID, Range")
+        .field(
+            "Access-Control-Allow-Headers",
+            "Accept, Cache-Control, If-None-Match, If-Range, Last-Event-ID, Range",
+        )
         .field("Access-Control-Max-Age", "86400")
         .keep(Keep::Never)
 }

@@ -37,7 +37,7 @@ pub async fn serve(
     listener: TcpListener,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let listener = AsyncFd::with_interest(listener.into_std()?, Interest::READABLE)?;
+    let listener = watch(listener)?;
     let places = Arc::new(Semaphore::new(site.config.connections));
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
@@ -72,6 +72,13 @@ pub async fn serve(
     Ok(())
 }
 
+/// Has the runtime tell when somebody comes, and nothing more: its own way to accept would have it watch every connection
+/// at once, also those that are over before there is anything to wait for.
+#[allow(deprecated)] // Unsound for what does not own its descriptor; std's listener does, and `unsafe` is not for here.
+fn watch(listener: TcpListener) -> io::Result<AsyncFd<StdListener>> {
+    AsyncFd::with_interest(listener.into_std()?, Interest::READABLE)
+}
+
 /// The next connection. Those for which there is no place wait in the kernel.
 async fn accept(
     listener: &AsyncFd<StdListener>,
@@ -79,9 +86,8 @@ async fn accept(
 ) -> io::Result<(OwnedSemaphorePermit, StdStream)> {
     let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = listener
-        .async_io(Interest::READABLE, |listener| Ok(accept_with(listener, flags)?))
-        .await?;
+    let socket =
+        listener.async_io(Interest::READABLE, |listener| Ok(accept_with(listener, flags)?)).await?;
     Ok((place, socket.into()))
 }
 
@@ -97,7 +103,8 @@ fn begin(
     socket: StdStream,
     connections: &mut JoinSet<()>,
 ) {
-    if let Some((connection, socket, step)) = Connection::new(Arc::clone(site), place).begin(socket) {
+    if let Some((connection, socket, step)) = Connection::new(Arc::clone(site), place).begin(socket)
+    {
         connections.spawn(go_on(connection, socket, step));
     }
 }

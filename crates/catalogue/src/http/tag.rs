@@ -53,9 +53,10 @@ impl Tag {
     /// Whether this value of `If-None-Match` has it.
     pub fn is_in(&self, value: &[u8]) -> bool {
         let own = self.text();
-        value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).any(|one| {
-            one == b"*" || one.strip_prefix(b"W/".as_slice()).unwrap_or(one) == own
-        })
+        value
+            .split(|byte| *byte == b',')
+            .map(<[u8]>::trim_ascii)
+            .any(|one| one == b"*" || one.strip_prefix(b"W/".as_slice()).unwrap_or(one) == own)
     }
 
     /// Whether a range may be answered: there is no `If-Range`, or it has this very tag. A date never has.

@@ -19,7 +19,8 @@ fn site() -> (tempfile::TempDir, Arc<Site>) {
     let mut writer = store.begin_blob().unwrap();
     writer.write(b"code").unwrap();
     let (digest, length) = writer.finish(None).unwrap();
-    let descriptor = r#"{"type":"t","version":"1.0.0","objectName":"S","description":"d","language":"l"}"#;
+    let descriptor =
+        r#"{"type":"t","version":"1.0.0","objectName":"S","description":"d","language":"l"}"#;
     let package = Package {
         digest,
         length,
@@ -82,26 +83,50 @@ fn whatever_comes_has_an_answer() {
 fn whatever_is_asked_for_has_an_answer() {
     let (_folder, site) = site();
     let roots = [
-        "/", "/.well-known/", "/.well-known/dataschema/", "/.well-known/sourcepackage/", "/v1/", "/v1/objects/",
-        "/v1/objects/dataschema/S/", "/v1/blobs/sha256:", "/v1/search?q=", "/v1/objects?", "/v1/watch?after=",
-        "/objects/", "/?", "http://",
+        "/",
+        "/.well-known/",
+        "/.well-known/dataschema/",
+        "/.well-known/sourcepackage/",
+        "/v1/",
+        "/v1/objects/",
+        "/v1/objects/dataschema/S/",
+        "/v1/blobs/sha256:",
+        "/v1/search?q=",
+        "/v1/objects?",
+        "/v1/watch?after=",
+        "/objects/",
+        "/?",
+        "http://",
     ];
-    let names = ["Range", "If-None-Match", "If-Range", "Host", "Last-Event-ID", "Accept-Encoding", "Connection", "Content-Length"];
-    bolero::check!().with_type::<(u8, String, u8, String)>().for_each(|(root, rest, name, value)| {
-        let root = roots[usize::from(*root) % roots.len()];
-        let name = names[usize::from(*name) % names.len()];
-        let rest: String = rest.chars().filter(|c| *c > ' ' && *c != '\u{7f}').collect();
-        let value: String = value.chars().filter(|c| !c.is_control()).collect();
-        let request = format!("GET {root}{rest} HTTP/1.1\r\nHost: h\r\n{name}: {value}\r\n\r\n");
-        assert!(check(&site, request.as_bytes()).is_some());
-    });
+    let names = [
+        "Range",
+        "If-None-Match",
+        "If-Range",
+        "Host",
+        "Last-Event-ID",
+        "Accept-Encoding",
+        "Connection",
+        "Content-Length",
+    ];
+    bolero::check!().with_type::<(u8, String, u8, String)>().for_each(
+        |(root, rest, name, value)| {
+            let root = roots[usize::from(*root) % roots.len()];
+            let name = names[usize::from(*name) % names.len()];
+            let rest: String = rest.chars().filter(|c| *c > ' ' && *c != '\u{7f}').collect();
+            let value: String = value.chars().filter(|c| !c.is_control()).collect();
+            let request =
+                format!("GET {root}{rest} HTTP/1.1\r\nHost: h\r\n{name}: {value}\r\n\r\n");
+            assert!(check(&site, request.as_bytes()).is_some());
+        },
+    );
 }
 
 #[test]
 fn paths_of_the_description_are_answered() {
     let (_folder, site) = site();
     let document = openapi_document();
-    let digest = site.index.object(&"dataschema/S".parse().unwrap()).unwrap().versions[0].package.unwrap().0;
+    let digest =
+        site.index.object(&"dataschema/S".parse().unwrap()).unwrap().versions[0].package.unwrap().0;
     for path in document["paths"].as_object().unwrap().keys() {
         let target = path
             .replace("{kind}", "dataschema")

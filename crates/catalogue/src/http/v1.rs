@@ -30,8 +30,12 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Answered {
         ["search"] => lists::search(site, request),
         ["watch"] => watch::answer(site, request),
         ["objects", kind, name] => objects::object(site, request, kind, name),
-        ["objects", kind, name, version] => objects::descriptor(site, request, (kind, name, version)),
-        ["objects", kind, name, version, "meta"] => objects::meta(site, request, (kind, name, version)),
+        ["objects", kind, name, version] => {
+            objects::descriptor(site, request, (kind, name, version))
+        }
+        ["objects", kind, name, version, "meta"] => {
+            objects::meta(site, request, (kind, name, version))
+        }
         ["blobs", digest] => blobs::answer(site, request, digest),
         ["openapi.json"] => describe(site, request),
         _ => Err(problem(404, "there is no such path: /v1/openapi.json has those that are")),

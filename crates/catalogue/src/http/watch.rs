@@ -39,10 +39,8 @@ impl Filter {
 /// `/v1/watch`.
 pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Answered {
     let query = Query::parse(request.query, &["after", "kind", "prefix"])?;
-    let filter = Filter {
-        kind: query.kind()?,
-        prefix: query.text("prefix").unwrap_or_default().to_owned(),
-    };
+    let filter =
+        Filter { kind: query.kind()?, prefix: query.text("prefix").unwrap_or_default().to_owned() };
     // Whoever comes again asks with what he had first, and says in the header what he has now.
     let after = match last_event_id(request)? {
         Some(id) => Some(id),

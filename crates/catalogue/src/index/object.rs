@@ -147,8 +147,10 @@ pub(super) fn build_all(objects: HashMap<Key, Building>) -> (Vec<Object>, Vec<Pr
     };
     let (mut built, mut prepared) = (Vec::new(), Vec::new());
     thread::scope(|scope| {
-        let workers: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || build(part))).collect();
-        for (object, body) in workers.into_iter().filter_map(|worker| worker.join().ok()).flatten() {
+        let workers: Vec<_> =
+            parts.into_iter().map(|part| scope.spawn(move || build(part))).collect();
+        for (object, body) in workers.into_iter().filter_map(|worker| worker.join().ok()).flatten()
+        {
             built.push(object);
             prepared.extend(body);
         }

@@ -83,7 +83,9 @@ fn what_is_not_open_is_not_there() {
     store.publish(&draft("service/secret2", "1.0.0", "{}"), None, NOW).unwrap();
     index.catch_up(&store).unwrap();
     assert!(newest(&index, "service/public-a").is_some());
-    assert!(newest(&index, "service/secret").is_none() && newest(&index, "service/secret2").is_none());
+    assert!(
+        newest(&index, "service/secret").is_none() && newest(&index, "service/secret2").is_none()
+    );
     assert_eq!(index.recent(2, 10), Some((Vec::new(), 3)));
 }
 
@@ -124,7 +126,9 @@ fn the_originals_layer_follows() {
     writer.write(b"code").unwrap();
     let (digest, length) = writer.finish(None).unwrap();
     let descriptor = |version: &str| {
-        format!(r#"{{"type":"t","version":"{version}","objectName":"S","description":"d","language":"l"}}"#)
+        format!(
+            r#"{{"type":"t","version":"{version}","objectName":"S","description":"d","language":"l"}}"#
+        )
     };
     let package = Package {
         digest,

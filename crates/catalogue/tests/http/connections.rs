@@ -18,7 +18,8 @@ fn server() -> Server {
 }
 
 const GET: &str = "GET /v1/objects/service/a/VERSION HTTP/1.1\r\nHost: h\r\n\r\n";
-const LAST: &str = "GET /v1/objects/service/a/2.0.0 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+const LAST: &str =
+    "GET /v1/objects/service/a/2.0.0 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
 /// The bodies of answers, one behind the other.
 fn bodies(mut bytes: &[u8]) -> Vec<Vec<u8>> {
@@ -40,7 +41,11 @@ fn pipelined_requests_are_answered_in_order() {
     let answers = bodies(&server.raw((pair.repeat(100) + LAST).as_bytes()));
     assert_eq!(answers.len(), 201);
     for (place, body) in answers.iter().enumerate() {
-        let expected = if place % 2 == 0 && place < 200 { r#"{"which":"first"}"# } else { r#"{"which":"second"}"# };
+        let expected = if place % 2 == 0 && place < 200 {
+            r#"{"which":"first"}"#
+        } else {
+            r#"{"which":"second"}"#
+        };
         assert_eq!(body, expected.as_bytes(), "{place}");
     }
 }
@@ -77,7 +82,14 @@ fn a_request_may_come_byte_by_byte() {
 #[test]
 fn a_head_has_the_fields_and_no_body() {
     let server = server();
-    for path in ["/v1/objects/service/a/1.0.0", "/v1/objects", "/v1/nothing", "/", "/page.css", "/.well-known/"] {
+    for path in [
+        "/v1/objects/service/a/1.0.0",
+        "/v1/objects",
+        "/v1/nothing",
+        "/",
+        "/page.css",
+        "/.well-known/",
+    ] {
         let (get, head) = (server.get(path), server.ask("HEAD", path, ""));
         assert_eq!((get.status, head.body.len()), (head.status, 0), "{path}");
         for field in ["content-length", "content-type", "etag", "cache-control"] {
@@ -102,8 +114,16 @@ fn old_clients_are_answered() {
 fn options_say_what_is_allowed() {
     let server = server();
     for target in ["*", "/", "/v1/objects", "/.well-known/runtime/x"] {
-        let answer = server.ask("OPTIONS", target, "Origin: http://o\r\nAccess-Control-Request-Method: GET\r\n");
-        assert_eq!((answer.status, answer.field("allow")), (204, Some("GET, HEAD, OPTIONS")), "{target}");
+        let answer = server.ask(
+            "OPTIONS",
+            target,
+            "Origin: http://o\r\nAccess-Control-Request-Method: GET\r\n",
+        );
+        assert_eq!(
+            (answer.status, answer.field("allow")),
+            (204, Some("GET, HEAD, OPTIONS")),
+            "{target}"
+        );
         assert_eq!(answer.field("access-control-allow-origin"), Some("*"));
         assert!(answer.field("content-length").is_none() && answer.body.is_empty());
     }
@@ -111,7 +131,8 @@ fn options_say_what_is_allowed() {
 
 #[test]
 fn when_there_is_no_place_the_next_connection_waits() {
-    let server = Server::start_with(Config { connections: 2, ..Config::default() }, Options::default());
+    let server =
+        Server::start_with(Config { connections: 2, ..Config::default() }, Options::default());
     let first = server.connect();
     let second = server.connect();
     let mut third = server.connect();

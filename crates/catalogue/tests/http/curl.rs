@@ -46,9 +46,28 @@ fn what_has_not_changed_is_not_fetched_again() {
     let tag = folder.path().join("tag");
     let tag = tag.to_str().unwrap();
     let url = server.url("/v1/objects/runtime/Runtime/latest");
-    let fetch = || curl(&["-o", "/dev/null", "-w", "%{http_code}", "--etag-save", tag, "--etag-compare", tag, &url]).1;
+    let fetch = || {
+        curl(&[
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            "--etag-save",
+            tag,
+            "--etag-compare",
+            tag,
+            &url,
+        ])
+        .1
+    };
     assert_eq!((fetch(), fetch()), (b"200".to_vec(), b"304".to_vec()));
-    server.publish(&draft_with(&server, "runtime/Runtime", "1.0.1", "text/javascript", b"more code"));
+    server.publish(&draft_with(
+        &server,
+        "runtime/Runtime",
+        "1.0.1",
+        "text/javascript",
+        b"more code",
+    ));
     // The descriptor is the same, byte for byte: so is its tag.
     assert_eq!(fetch(), b"304");
 }
@@ -57,9 +76,17 @@ fn what_has_not_changed_is_not_fetched_again() {
 fn errors_are_errors() {
     let server = Server::start();
     assert!(!curl(&["-f", &server.url("/v1/objects/runtime/none")]).0);
-    let (_, code) = curl(&["-o", "/dev/null", "-w", "%{http_code}", "-d", "x", &server.url("/v1/objects")]);
+    let (_, code) =
+        curl(&["-o", "/dev/null", "-w", "%{http_code}", "-d", "x", &server.url("/v1/objects")]);
     assert_eq!(code, b"405");
-    let (_, code) = curl(&["-o", "/dev/null", "-w", "%{http_code}", "--path-as-is", &server.url("/v1/../etc/passwd")]);
+    let (_, code) = curl(&[
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        "--path-as-is",
+        &server.url("/v1/../etc/passwd"),
+    ]);
     assert_eq!(code, b"404");
     let (_, head) = curl(&["-I", &server.url("/v1/openapi.json")]);
     assert!(String::from_utf8(head).unwrap().starts_with("HTTP/1.1 200 OK"));
@@ -69,7 +96,8 @@ fn errors_are_errors() {
 fn a_connection_is_used_again() {
     let server = Server::start();
     let url = server.url("/v1/openapi.json");
-    let (ok, count) = curl(&["-o", "/dev/null", "-o", "/dev/null", "-w", "%{num_connects} ", &url, &url]);
+    let (ok, count) =
+        curl(&["-o", "/dev/null", "-o", "/dev/null", "-w", "%{num_connects} ", &url, &url]);
     assert!(ok);
     assert_eq!(String::from_utf8(count).unwrap(), "1 0 ");
 }

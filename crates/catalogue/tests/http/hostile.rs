@@ -42,7 +42,12 @@ fn no_path_leads_out() {
         assert_eq!(answer.status, 404, "{path}: {}", answer.text());
         assert!(!answer.text().contains("SQLite"), "{path}");
     }
-    for path in ["/v1/objects/service/%", "/v1/objects/service/%zz", "/v1/objects/service/%ff", "/v1/%c0%af"] {
+    for path in [
+        "/v1/objects/service/%",
+        "/v1/objects/service/%zz",
+        "/v1/objects/service/%ff",
+        "/v1/%c0%af",
+    ] {
         server.get(path).assert_problem(400);
     }
 }
@@ -64,7 +69,12 @@ fn what_is_no_request_is_refused_with_a_reason() {
         ("CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n".to_owned(), 400),
         ("\u{16}\u{3}\u{1}\u{0}ssl".to_owned(), 400),
     ] {
-        assert_eq!(status(&server, request.as_bytes()), expected, "{:?}", &request[..request.len().min(60)]);
+        assert_eq!(
+            status(&server, request.as_bytes()),
+            expected,
+            "{:?}",
+            &request[..request.len().min(60)]
+        );
     }
     for method in ["POST", "PUT", "DELETE", "PATCH", "TRACE", "get"] {
         let answer = server.ask(method, "/v1/objects", "");
@@ -107,7 +117,12 @@ fn a_megabyte_that_nobody_wants_does_not_destroy_the_answer() {
 fn only_configured_hosts_are_served() {
     let hosts = Hosts::only(&["good.example".to_owned()]).unwrap();
     let server = Server::start_with(Config { hosts, ..Config::default() }, Options::default());
-    let ask = |host: &str| status(&server, format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes());
+    let ask = |host: &str| {
+        status(
+            &server,
+            format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes(),
+        )
+    };
     assert_eq!((ask("good.example"), ask("GOOD.example:5383")), (200, 200));
     assert_eq!((ask("evil.example"), ask("127.0.0.1")), (400, 400));
     let forwarded = b"GET / HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: good.example\r\nConnection: close\r\n\r\n";
@@ -193,8 +208,12 @@ fn a_host_cannot_put_anything_into_a_command() {
     let server = Server::start();
     server.publish(&draft("service/a", "1.0.0", "{}"));
     for host in ["$(reboot)", "a';b", "a&b", "a%24b"] {
-        let request = format!("GET /objects/service/a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET /objects/service/a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         let page = Answer::parse(&server.raw(request.as_bytes()));
-        assert!(page.status == 200 && page.text().contains("http://HOST/v1/objects/service/a/1.0.0"), "{host}");
+        assert!(
+            page.status == 200 && page.text().contains("http://HOST/v1/objects/service/a/1.0.0"),
+            "{host}"
+        );
     }
 }

@@ -16,7 +16,8 @@ fn folder(name: &str) -> std::path::PathBuf {
 }
 
 fn ask(server: &Server, path: &str, host: &str, fields: &str) -> Answer {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}\r\n");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}\r\n");
     Answer::parse(&server.raw(request.as_bytes()))
 }
 
@@ -37,7 +38,12 @@ fn every_recorded_exchange_has_the_same_answer() {
         assert_eq!(exchange["status"], 200, "{}", text("name"));
         assert_eq!(answer.field("content-type"), Some(text("content_type")), "{}", text("name"));
         assert_eq!(answer.field("access-control-allow-origin"), Some("*"));
-        assert_eq!(HEXLOWER.encode(&sha256(&[&answer.body])), text("body_sha256"), "{}", text("name"));
+        assert_eq!(
+            HEXLOWER.encode(&sha256(&[&answer.body])),
+            text("body_sha256"),
+            "{}",
+            text("name")
+        );
         same += 1;
     }
     assert_eq!((same, others), (84, DEVIATIONS));
@@ -69,10 +75,17 @@ fn the_host_is_that_of_the_request_and_is_never_kept() {
 fn what_is_known_is_not_sent_again() {
     let server = Server::start();
     server.import(&folder("objects"));
-    for path in ["/.well-known/runtime/Runtime150k", "/.well-known/runtime", "/.well-known/hyperty/Connector/version"] {
+    for path in [
+        "/.well-known/runtime/Runtime150k",
+        "/.well-known/runtime",
+        "/.well-known/hyperty/Connector/version",
+    ] {
         let tag = server.get(path).field("etag").unwrap().to_owned();
         let again = server.ask("GET", path, &format!("If-None-Match: {tag}\r\n"));
-        assert_eq!((again.status, again.body.len(), again.field("etag")), (304, 0, Some(tag.as_str())));
+        assert_eq!(
+            (again.status, again.body.len(), again.field("etag")),
+            (304, 0, Some(tag.as_str()))
+        );
         assert_eq!(server.ask("GET", path, "If-None-Match: \"x\"\r\n").status, 200);
     }
 }
@@ -91,7 +104,10 @@ fn a_package_is_the_same_from_the_store_and_from_memory() {
         let known = format!("If-None-Match: {}\r\n", first.field("etag").unwrap());
         assert_eq!(server.ask("GET", &path, &known).status, 304);
         let head = server.ask("HEAD", &path, "");
-        assert_eq!((head.field("content-length"), head.body.len()), (first.field("content-length"), 0));
+        assert_eq!(
+            (head.field("content-length"), head.body.len()),
+            (first.field("content-length"), 0)
+        );
         long = long.max(first.body.len());
     }
     assert!(long > 150_000);
@@ -106,7 +122,8 @@ fn sixty_packages_at_once_are_all_whole() {
     let url = object["sourcePackageURL"].as_str().unwrap();
     let path = url.strip_prefix("hyperty-catalogue://h:1").unwrap();
     let digests: Vec<_> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..60).map(|_| scope.spawn(|| sha256(&[&server.get(path).body]))).collect();
+        let workers: Vec<_> =
+            (0..60).map(|_| scope.spawn(|| sha256(&[&server.get(path).body]))).collect();
         workers.into_iter().map(|worker| worker.join().unwrap()).collect()
     });
     let expected = sha256(&[&server.get(path).body]);

@@ -9,7 +9,11 @@ use crate::support::{Server, draft, draft_with};
 fn people_browse_search_and_look() {
     let server = Server::start();
     for number in 0..120 {
-        server.publish(&draft(&format!("service/s{number:03}"), "1.0.0", r#"{"description":"thing"}"#));
+        server.publish(&draft(
+            &format!("service/s{number:03}"),
+            "1.0.0",
+            r#"{"description":"thing"}"#,
+        ));
     }
     let mut signed = draft_with(&server, "hyperty/Connector", "1.0.0", "text/javascript", b"code");
     signed.descriptor = br#"{"description":"connects things"}"#.to_vec();
@@ -20,7 +24,10 @@ fn people_browse_search_and_look() {
     let (mut path, mut seen) = ("/".to_owned(), 0);
     loop {
         let page = server.get(&path);
-        assert_eq!((page.status, page.field("content-type")), (200, Some("text/html; charset=utf-8")));
+        assert_eq!(
+            (page.status, page.field("content-type")),
+            (200, Some("text/html; charset=utf-8"))
+        );
         seen += page.text().matches("<td><a href=\"/objects/").count();
         let Some(at) = page.text().find("rel=\"next\" href=\"") else { break };
         let link = page.text()[at..].split('"').nth(3).unwrap();
@@ -63,9 +70,15 @@ fn wrong_addresses_get_a_page_too() {
         ("/?q=a&cursor=x", 404),
     ] {
         let page = server.get(path);
-        assert_eq!((page.status, page.field("content-type")), (status, Some("text/html; charset=utf-8")), "{path}");
+        assert_eq!(
+            (page.status, page.field("content-type")),
+            (status, Some("text/html; charset=utf-8")),
+            "{path}"
+        );
     }
-    for (path, media_type) in [("/page.css", "text/css"), ("/page.js", "text/javascript"), ("/icon.svg", "image/svg")] {
+    for (path, media_type) in
+        [("/page.css", "text/css"), ("/page.js", "text/javascript"), ("/icon.svg", "image/svg")]
+    {
         let file = server.get(path);
         assert!(file.status == 200 && file.field("content-type").unwrap().starts_with(media_type));
         let tag = file.field("etag").unwrap();

@@ -25,13 +25,18 @@ fn versions_ranges_and_the_newest() {
         ("latest", "2.0.0-beta.1", false),
     ] {
         let answer = server.get(&format!("{base}/{asked}"));
-        assert_eq!((answer.status, answer.text()), (200, format!(r#"{{ "v": "{version}" }}"#).as_str()), "{asked}");
+        assert_eq!(
+            (answer.status, answer.text()),
+            (200, format!(r#"{{ "v": "{version}" }}"#).as_str()),
+            "{asked}"
+        );
         let location = format!("{base}/{version}");
         assert_eq!(answer.field("content-location"), (!exact).then_some(location.as_str()));
         assert_eq!(answer.field("cache-control").unwrap().contains("immutable"), exact);
         let tag = format!("\"{}\"", digest_text(&sha256(&[&answer.body])));
         assert_eq!(answer.field("etag"), Some(tag.as_str()));
-        let again = server.ask("GET", &format!("{base}/{asked}"), &format!("If-None-Match: {tag}\r\n"));
+        let again =
+            server.ask("GET", &format!("{base}/{asked}"), &format!("If-None-Match: {tag}\r\n"));
         assert_eq!((again.status, again.body.len()), (304, 0));
     }
     for none in ["3", "1.3.0", "x", "^3", "1.0.0.0", ""] {
@@ -39,7 +44,8 @@ fn versions_ranges_and_the_newest() {
     }
     let object = server.get(base).json();
     assert_eq!(object["newest"], "2.0.0-beta.1");
-    let versions: Vec<_> = object["versions"].as_array().unwrap().iter().map(|one| &one["version"]).collect();
+    let versions: Vec<_> =
+        object["versions"].as_array().unwrap().iter().map(|one| &one["version"]).collect();
     assert_eq!(versions, ["1.0.0", "1.2.0", "1.10.0", "2.0.0-beta.1"]);
     assert_eq!(object["versions"][2]["yanked"], true);
 }
@@ -60,13 +66,17 @@ fn meta_has_what_a_client_checks() {
     assert_eq!(meta["package"]["length"], 4);
     assert_eq!(meta["package"]["description"]["encoding"], "UTF-8");
     assert_eq!(meta["signatures"][0]["identity"], key.identity().to_string());
-    assert_eq!((&meta["publisher"], &meta["yanked"], &meta["revision"]), (&Value::Null, &Value::Bool(false), &Value::from(1)));
+    assert_eq!(
+        (&meta["publisher"], &meta["yanked"], &meta["revision"]),
+        (&Value::Null, &Value::Bool(false), &Value::from(1))
+    );
     assert_eq!(answer.field("content-location"), Some("/v1/objects/hyperty/%C3%A7%20d/1.0.0/meta"));
     let tag = answer.field("etag").unwrap();
     assert_eq!(server.ask("GET", path, &format!("If-None-Match: {tag}\r\n")).status, 304);
     server.yank("hyperty/ç d", "1.0.0");
     server.get(path).assert_problem(404);
-    let exact = server.ask("GET", &path.replace("latest", "1.0.0"), &format!("If-None-Match: {tag}\r\n"));
+    let exact =
+        server.ask("GET", &path.replace("latest", "1.0.0"), &format!("If-None-Match: {tag}\r\n"));
     assert_eq!((exact.status, &exact.json()["yanked"]), (200, &Value::Bool(true)));
 }
 
@@ -75,7 +85,13 @@ fn packages_and_their_parts() {
     let server = Server::start();
     for length in [0, 1, 1000, 20_000, 3_000_000] {
         let content = noise(length);
-        server.publish(&draft_with(&server, &format!("runtime/r{length}"), "1.0.0", "image/png", &content));
+        server.publish(&draft_with(
+            &server,
+            &format!("runtime/r{length}"),
+            "1.0.0",
+            "image/png",
+            &content,
+        ));
         let path = format!("/v1/blobs/{}", digest_text(&sha256(&[&content])));
         let whole = server.get(&path);
         assert_eq!((whole.status, whole.field("content-type")), (200, Some("image/png")));
@@ -90,16 +106,21 @@ fn packages_and_their_parts() {
             continue;
         }
         let from = length / 3;
-        let part = server.ask("GET", &path, &format!("Range: bytes={from}-\r\nIf-Range: {tag}\r\n"));
+        let part =
+            server.ask("GET", &path, &format!("Range: bytes={from}-\r\nIf-Range: {tag}\r\n"));
         let range = format!("bytes {from}-{}/{length}", length - 1);
         assert_eq!((part.status, part.field("content-range")), (206, Some(range.as_str())));
         assert!(part.body == content[from..]);
-        let other = server.ask("GET", &path, &format!("Range: bytes={from}-\r\nIf-Range: \"other\"\r\n"));
+        let other =
+            server.ask("GET", &path, &format!("Range: bytes={from}-\r\nIf-Range: \"other\"\r\n"));
         assert!(other.status == 200 && other.body == content);
         let several = server.ask("GET", &path, "Range: bytes=0-0,2-2\r\n");
         assert!(several.status == 200 && several.body == content);
         let head = server.ask("HEAD", &path, "Range: bytes=0-0\r\n");
-        assert_eq!((head.status, head.field("content-length")), (200, Some(length.to_string().as_str())));
+        assert_eq!(
+            (head.status, head.field("content-length")),
+            (200, Some(length.to_string().as_str()))
+        );
     }
 }
 
@@ -111,13 +132,20 @@ fn code_is_compressed_for_who_asks() {
     server.publish(&draft_with(&server, "runtime/n", "1.0.0", "text/javascript", &noise(10_000)));
     let path = format!("/v1/blobs/{}", digest_text(&sha256(&[&content])));
     let plain = server.get(&path);
-    assert_eq!((plain.field("content-encoding"), plain.field("vary")), (None, Some("Accept-Encoding")));
+    assert_eq!(
+        (plain.field("content-encoding"), plain.field("vary")),
+        (None, Some("Accept-Encoding"))
+    );
     for _ in 0..2 {
         let packed = server.ask("GET", &path, "Accept-Encoding: br, gzip\r\n");
         assert_eq!(packed.field("content-encoding"), Some("gzip"));
         assert!(packed.body.len() < content.len() / 10);
         let mut unpacked = Vec::new();
-        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&packed.body[..]), &mut unpacked).unwrap();
+        std::io::Read::read_to_end(
+            &mut flate2::read::GzDecoder::new(&packed.body[..]),
+            &mut unpacked,
+        )
+        .unwrap();
         assert!(unpacked == content);
         let tag = packed.field("etag").unwrap();
         assert_ne!(Some(tag), plain.field("etag"));
@@ -127,7 +155,10 @@ fn code_is_compressed_for_who_asks() {
     assert_eq!((part.status, part.field("content-encoding"), part.text()), (206, None, "un"));
     let noise = format!("/v1/blobs/{}", digest_text(&sha256(&[&noise(10_000)])));
     for _ in 0..2 {
-        assert_eq!(server.ask("GET", &noise, "Accept-Encoding: gzip\r\n").field("content-encoding"), None);
+        assert_eq!(
+            server.ask("GET", &noise, "Accept-Encoding: gzip\r\n").field("content-encoding"),
+            None
+        );
     }
 }
 
@@ -135,7 +166,11 @@ fn code_is_compressed_for_who_asks() {
 fn lists_and_search_go_page_by_page() {
     let server = Server::start();
     for number in 0..7 {
-        server.publish(&draft(&format!("service/s{number}"), "1.0.0", r#"{"description":"a great thing"}"#));
+        server.publish(&draft(
+            &format!("service/s{number}"),
+            "1.0.0",
+            r#"{"description":"a great thing"}"#,
+        ));
     }
     server.publish(&draft("hyperty/great", "1.0.0", "{}"));
     for (first, expected) in [
@@ -192,7 +227,14 @@ fn parameters_are_checked() {
     }
     let words = "a ".repeat(127).replace(' ', "+");
     assert_eq!(server.get(&format!("/v1/search?q={words}")).status, 200);
-    for target in ["/v1/objects?cursor=x", "/v1/search?q=a&cursor=bA", "/v1", "/v1/", "/v1/objects/", "/v1/objects/runtime"] {
+    for target in [
+        "/v1/objects?cursor=x",
+        "/v1/search?q=a&cursor=bA",
+        "/v1",
+        "/v1/",
+        "/v1/objects/",
+        "/v1/objects/runtime",
+    ] {
         server.get(target).assert_problem(404);
     }
 }
@@ -202,13 +244,23 @@ fn what_is_not_open_is_nowhere() {
     let open = Open::only(vec!["service/public*".parse().unwrap()]);
     let server = Server::start_with(Config::default(), Options { open, ..Options::default() });
     for name in ["public", "secret"] {
-        server.publish(&draft_with(&server, &format!("service/{name}"), "1.0.0", "text/plain", name.as_bytes()));
+        server.publish(&draft_with(
+            &server,
+            &format!("service/{name}"),
+            "1.0.0",
+            "text/plain",
+            name.as_bytes(),
+        ));
     }
     let blob = |name: &str| format!("/v1/blobs/{}", digest_text(&sha256(&[name.as_bytes()])));
     for path in ["/v1/objects/service/public".to_owned(), blob("public")] {
         assert_eq!(server.get(&path).status, 200);
     }
-    for path in ["/v1/objects/service/secret".to_owned(), "/v1/objects/service/secret/1.0.0".to_owned(), blob("secret")] {
+    for path in [
+        "/v1/objects/service/secret".to_owned(),
+        "/v1/objects/service/secret/1.0.0".to_owned(),
+        blob("secret"),
+    ] {
         server.get(&path).assert_problem(404);
     }
     for path in ["/v1/objects", "/v1/search?q=javascript", "/"] {

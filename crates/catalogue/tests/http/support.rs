@@ -40,8 +40,11 @@ impl Server {
         let store = Arc::new(EmbeddedStore::open(&folder.path().join("catalogue")).unwrap());
         let index = Arc::new(Index::load(&*store, options).unwrap());
         let site = Site::new(index, Arc::clone(&store) as Arc<dyn Store>, config, None);
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         runtime.spawn(serve(Arc::clone(&site), listener, std::future::pending()));
@@ -93,7 +96,8 @@ impl Server {
 
     /// One request on a connection of its own; `fields` are whole lines.
     pub fn ask(&self, method: &str, target: &str, fields: &str) -> Answer {
-        let request = format!("{method} {target} HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\n{fields}\r\n");
+        let request =
+            format!("{method} {target} HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\n{fields}\r\n");
         Answer::parse(&self.raw(request.as_bytes()))
     }
 
@@ -155,7 +159,8 @@ impl Answer {
     }
 
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
     /// That it is a problem document of this status.
@@ -179,7 +184,13 @@ pub fn draft(key: &str, version: &str, descriptor: &str) -> Draft {
 }
 
 /// As [`draft`], with `content` as its package.
-pub fn draft_with(server: &Server, key: &str, version: &str, media_type: &str, content: &[u8]) -> Draft {
+pub fn draft_with(
+    server: &Server,
+    key: &str,
+    version: &str,
+    media_type: &str,
+    content: &[u8],
+) -> Draft {
     let package = Package {
         digest: server.upload(content),
         length: content.len() as u64,

@@ -21,7 +21,8 @@ impl Watcher {
         stream.write_all(request.as_bytes()).unwrap();
         let mut watcher = Self { lines: BufReader::new(stream) };
         assert_eq!(watcher.line(), "HTTP/1.1 200 OK");
-        let fields: Vec<_> = std::iter::from_fn(|| Some(watcher.line()).filter(|line| !line.is_empty())).collect();
+        let fields: Vec<_> =
+            std::iter::from_fn(|| Some(watcher.line()).filter(|line| !line.is_empty())).collect();
         assert!(fields.contains(&"Content-Type: text/event-stream".to_owned()), "{fields:?}");
         assert_eq!(watcher.line(), "retry: 2000");
         watcher
@@ -36,13 +37,23 @@ impl Watcher {
     /// The next event: its id, its name and the object.
     fn event(&mut self) -> (u64, String, String) {
         loop {
-            let fields: Vec<_> = std::iter::from_fn(|| Some(self.line()).filter(|line| !line.is_empty())).collect();
-            let field = |name: &str| fields.iter().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+            let fields: Vec<_> =
+                std::iter::from_fn(|| Some(self.line()).filter(|line| !line.is_empty())).collect();
+            let field = |name: &str| {
+                fields.iter().find_map(|line| line.strip_prefix(name)).map(str::to_owned)
+            };
             let (Some(event), Some(data)) = (field("event: "), field("data: ")) else { continue };
             let data: serde_json::Value = serde_json::from_str(&data).unwrap();
             let id = field("id: ").unwrap().parse().unwrap();
-            assert_eq!((data["revision"].as_u64(), data["event"].as_str()), (Some(id), Some(event.as_str())));
-            return (id, event, format!("{} {}", data["name"].as_str().unwrap(), data["version"].as_str().unwrap()));
+            assert_eq!(
+                (data["revision"].as_u64(), data["event"].as_str()),
+                (Some(id), Some(event.as_str()))
+            );
+            return (
+                id,
+                event,
+                format!("{} {}", data["name"].as_str().unwrap(), data["version"].as_str().unwrap()),
+            );
         }
     }
 }

@@ -30,14 +30,16 @@ impl Html {
 
 /// No control character, and none that turns the direction of what follows: text could look like another.
 fn is_shown(c: char) -> bool {
-    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     matches!(c, '\n' | '\t') || !(c.is_control() || turns)
 }
 
 /// A whole page.
 pub(super) fn document(title: &str, content: &Html) -> String {
     let mut page = Html::default();
-    page.raw("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>").text(title);
+    page.raw("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>")
+        .text(title);
     page.raw(concat!(
         " – Levada</title><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
         "<meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" href=\"/icon.svg\">",
@@ -69,6 +71,8 @@ mod tests {
         let mut content = Html::default();
         content.raw("<p>").text("a < b").raw("</p>");
         let page = document("<x>", &content);
-        assert!(page.contains("<title>&lt;x&gt; – Levada</title>") && page.contains("<p>a &lt; b</p>"));
+        assert!(
+            page.contains("<title>&lt;x&gt; – Levada</title>") && page.contains("<p>a &lt; b</p>")
+        );
     }
 }

@@ -76,7 +76,12 @@ fn show_version(published: &Published, base: &str, content: &mut Html) {
     }
     let key = &published.key;
     let version = published.version.to_string();
-    let url = format!("{base}/v1/objects/{}/{}/{}", key.kind, encode(key.name.as_str()), encode(&version));
+    let url = format!(
+        "{base}/v1/objects/{}/{}/{}",
+        key.kind,
+        encode(key.name.as_str()),
+        encode(&version)
+    );
     content.raw("<h2>Version ").text(&version);
     content.raw(if published.yanked { " (yanked)</h2>" } else { "</h2>" });
     command("The descriptor", &format!("curl -fsS '{url}'"), content);
@@ -141,9 +146,17 @@ fn show_versions(object: &Object, content: &mut Html) {
 
 fn show_row(object: &Object, entry: &VersionEntry, content: &mut Html) {
     let version = entry.version.to_string();
-    let link = format!("/objects/{}/{}/{}", object.key.kind, encode(object.key.name.as_str()), encode(&version));
+    let link = format!(
+        "/objects/{}/{}/{}",
+        object.key.kind,
+        encode(object.key.name.as_str()),
+        encode(&version)
+    );
     content.raw("<tr><td><a href=\"").text(&link).raw("\">").text(&version).raw("</a>");
-    content.raw(if entry.yanked { " yanked" } else { "" }).raw("</td><td>").text(&date(entry.published));
+    content
+        .raw(if entry.yanked { " yanked" } else { "" })
+        .raw("</td><td>")
+        .text(&date(entry.published));
     content.raw("</td><td><code>").text(&digest_text(&entry.digest)).raw("</code></td><td>");
     if let Some((digest, length)) = &entry.package {
         let digest = digest_text(digest);

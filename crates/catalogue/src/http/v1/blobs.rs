@@ -50,15 +50,16 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>, text: &str) -> Ans
     let range = request.range.value().filter(|_| ranged).map(<[u8]>::to_vec);
     let compressed = varies && range.is_none() && accepts_gzip(request);
     let wish = Wish { range, compressed, varies, media_type };
-    if let Some(response) = wish.from_cache(site, &digest) {
+    if let Some(response) = wish.find(site, &digest) {
         return Ok(Reply::Now(response));
     }
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job(Box::new(move || wish.from_store(&site, &digest)))))
+    Ok(Reply::Later(Job(Box::new(move || wish.read(&site, &digest)))))
 }
 
 impl Wish {
-    fn from_cache(&self, site: &Site, digest: &Digest) -> Option<Response> {
+    /// The answer, if what it needs is in memory.
+    fn find(&self, site: &Site, digest: &Digest) -> Option<Response> {
         if self.compressed
             && let Cached::Content(content, _) = site.cache.find(&CacheKey::Compressed(*digest))?
         {
@@ -70,8 +71,8 @@ impl Wish {
         }
     }
 
-    /// May block.
-    fn from_store(&self, site: &Site, digest: &Digest) -> Response {
+    /// The answer, with what the store has. May block.
+    fn read(&self, site: &Site, digest: &Digest) -> Response {
         let content = match site.store.open_blob(digest) {
             Ok(Some(blob)) => Content::of_blob(blob),
             Ok(None) => return problem(500, "the package is not in the store"),
@@ -81,7 +82,9 @@ impl Wish {
         site.cache.put(CacheKey::Blob(*digest), Cached::Content(content.clone(), [0; 16]));
         if self.compressed {
             let compressed = compressed(site, digest, content.length());
-            let cached = compressed.clone().map_or(Cached::Incompressible, |content| Cached::Content(content, [0; 16]));
+            let cached = compressed
+                .clone()
+                .map_or(Cached::Incompressible, |content| Cached::Content(content, [0; 16]));
             site.cache.put(CacheKey::Compressed(*digest), cached);
             if let Some(compressed) = compressed {
                 return self.respond_compressed(&compressed, digest);
@@ -137,7 +140,8 @@ fn is_text(media_type: &str) -> bool {
     essence.starts_with("text/")
         || essence.ends_with("+json")
         || essence.ends_with("+xml")
-        || ["application/javascript", "application/json", "application/wasm", "application/xml"].contains(&essence.as_str())
+        || ["application/javascript", "application/json", "application/wasm", "application/xml"]
+            .contains(&essence.as_str())
 }
 
 /// RFC 9110 section 12.5.3: `gzip` is there and its weight is not 0. `*` and other encodings get the plain bytes.
@@ -175,7 +179,12 @@ mod tests {
 
     #[test]
     fn code_and_text_are_compressed() {
-        for media_type in ["text/javascript", "Text/HTML; charset=utf-8", "application/ld+json", "application/wasm"] {
+        for media_type in [
+            "text/javascript",
+            "Text/HTML; charset=utf-8",
+            "application/ld+json",
+            "application/wasm",
+        ] {
             assert!(is_text(media_type), "{media_type}");
         }
         for media_type in ["application/octet-stream", "image/png", "application/gzip"] {

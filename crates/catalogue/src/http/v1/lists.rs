@@ -61,9 +61,11 @@ pub(super) fn search(site: &Arc<Site>, request: &Request<'_>) -> Answered {
     let words = words.to_owned();
     let after = query.text("cursor").map(cursor::hit).transpose()?;
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job(Box::new(move || match find(&site, &words, kind, after.as_ref(), limit) {
-        Ok((items, next)) => page(&Page { items, next }),
-        Err(error) => of_store(&error),
+    Ok(Reply::Later(Job(Box::new(move || {
+        match find(&site, &words, kind, after.as_ref(), limit) {
+            Ok((items, next)) => page(&Page { items, next }),
+            Err(error) => of_store(&error),
+        }
     }))))
 }
 

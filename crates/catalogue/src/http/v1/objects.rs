@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Answered;
+use crate::http::Site;
 use crate::http::json::{self, ObjectJson};
 use crate::http::problem::{of_store, problem};
 use crate::http::query::{Query, encode};
@@ -12,7 +13,6 @@ use crate::http::request::Request;
 use crate::http::response::{Keep, Response};
 use crate::http::route::{Job, Reply};
 use crate::http::tag::Tag;
-use crate::http::Site;
 use crate::index::{Object, VersionEntry};
 use crate::model::{Key, Kind, Published, Version, VersionReq};
 
@@ -58,7 +58,8 @@ pub(super) fn meta(
     let object = find(site, kind, name)?;
     let (entry, exact) = choose(&object, version)?;
     // It changes when the version is yanked.
-    let fields = Fields { keep: Keep::Revalidate, ..Fields::new(&object.key, entry, exact, "/meta") };
+    let fields =
+        Fields { keep: Keep::Revalidate, ..Fields::new(&object.key, entry, exact, "/meta") };
     let known = request.if_none_match.value().map(<[u8]>::to_vec);
     Ok(from_store(site, &object.key, entry, move |published| {
         let body = json::meta(&published);
@@ -99,11 +100,14 @@ pub(in crate::http) fn choose<'a>(
         _ if text == LATEST => object.newest().map(|(entry, _)| entry),
         Ok(range) => object.matching(&range),
         Err(_) => {
-            let detail = "a version is MAJOR.MINOR.PATCH, a range such as `^1.2` or `>=1, <3`, or `latest`";
+            let detail =
+                "a version is MAJOR.MINOR.PATCH, a range such as `^1.2` or `>=1, <3`, or `latest`";
             return Err(problem(404, detail));
         }
     };
-    let entry = found.ok_or_else(|| problem(404, format!("{key} has no version in this range that is not yanked")))?;
+    let entry = found.ok_or_else(|| {
+        problem(404, format!("{key} has no version in this range that is not yanked"))
+    })?;
     Ok((entry, false))
 }
 

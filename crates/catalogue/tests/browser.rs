@@ -1,0 +1,60 @@
+//! The page for people in a browser: headless Chromium, driven by `browser/page.mjs`.
+//!
+//! Needs Debian's `chromium`, `node`, and in `LEVADA_PLAYWRIGHT` a folder in which `npm install playwright-core` was done;
+//! `scripts/test --all` provides them. With `LEVADA_SCREENSHOTS` pictures of the page are put into that folder.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Helpers of tests, as in tests.
+
+#[allow(dead_code)] // The other tests use the rest of it.
+#[path = "http/support.rs"]
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use levada_core::{SecretKey, SystemRandom};
+
+use support::{Server, draft, draft_with};
+
+fn fill(server: &Server) {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    server.import(&manifest.join("tests/original/objects"));
+    let key = SecretKey::generate(&SystemRandom).unwrap();
+    for (version, code) in
+        [("1.0.0", "export const one = 1;\n"), ("1.1.0", "export const one = 1.1;\n")]
+    {
+        let code = code.repeat(500);
+        let mut draft =
+            draft_with(server, "hyperty/Chat", version, "text/javascript", code.as_bytes());
+        draft.descriptor = br#"{
+  "hypertyType": "communicator",
+  "objectName": "Chat",
+  "description": "Talks to everybody who listens.",
+  "language": "javascript"
+}"#
+        .to_vec();
+        draft.sign(&key);
+        server.publish(&draft);
+    }
+    for number in 0..30 {
+        server.publish(&draft(&format!("service/probe-{number}"), "1.0.0", "{}"));
+    }
+    let evil = r#"{"description": "<img src=x onerror=alert(1)></pre><script>alert(2)</script>"}"#;
+    server.publish(&draft("service/<script>alert(3)<script>", "1.0.0", evil));
+}
+
+#[test]
+fn people_read_search_and_copy() {
+    let playwright = std::env::var_os("LEVADA_PLAYWRIGHT")
+        .expect("LEVADA_PLAYWRIGHT names no folder with playwright-core: use scripts/test --all");
+    let server = Server::start();
+    fill(&server);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/page.mjs");
+    // Whatever hangs ends: the script gives each step ten seconds.
+    let status = Command::new("node")
+        .arg(script)
+        .arg(server.url(""))
+        .env("LEVADA_PLAYWRIGHT", playwright)
+        .status();
+    assert!(status.expect("node is not installed").success());
+}
