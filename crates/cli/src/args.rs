@@ -2,9 +2,9 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::{
-    approve, ask, backup, catalogue, completions, connect, doctor, forward, grant, id, input, inspect, invite,
-    invoke, join, ls, man, peers, query, request, restore, revoke, run, sessions, show, status,
-    stop, terminate, up,
+    approve, ask, backup, catalogue, completions, connect, doctor, forward, grant, id, input,
+    inspect, invite, invoke, join, ls, man, peers, query, request, restore, revoke, run, sessions,
+    show, status, stop, terminate, up,
 };
 use clap::builder::Styles;
 use clap::{Parser, Subcommand};

@@ -19,7 +19,8 @@ const RULES: &str = "name = 'catalogue'\ntype = 'catalogue'\nrules = ['write hyp
 fn files(home: &Home, name: &str, code: &[u8]) -> (String, String) {
     let path = |end: &str| home.path().join(format!("{name}.{end}"));
     let (descriptor, package) = (path("json"), path("js"));
-    fs::write(&descriptor, format!("{{\"objectName\":\"{name}\",\"note\":\"about {name}\"}}")).unwrap();
+    fs::write(&descriptor, format!("{{\"objectName\":\"{name}\",\"note\":\"about {name}\"}}"))
+        .unwrap();
     fs::write(&package, code).unwrap();
     (descriptor.display().to_string(), package.display().to_string())
 }
@@ -136,7 +137,8 @@ fn a_running_node_does_the_same_for_its_owner_and_serves_it_by_http() {
     let stranger = Home::new();
     let place = format!("http://{}", home.json("status")["http"].as_str().unwrap());
     let target = stranger.path().join("got.js").display().to_string();
-    let words = ["catalogue", "get", "hyperty/Connector@^1", "--from", &place, "--package", &target];
+    let words =
+        ["catalogue", "get", "hyperty/Connector@^1", "--from", &place, "--package", &target];
     let owner = home.identity();
     let signed = [&words[..], &["--signed-by", &owner]].concat();
     assert!(stranger.args(&signed).ok().contains("about Connector"));
@@ -147,7 +149,9 @@ fn a_running_node_does_the_same_for_its_owner_and_serves_it_by_http() {
     stranger.args([&words[..], &["--signed-by", &me]].concat()).denied("not signed");
     let words = ["catalogue", "get", "hyperty/Nobody", "--from", &place];
     stranger.args(words).fails(1, "no hyperty");
-    stranger.args(["catalogue", "get", "hyperty/a", "--from", "http://127.0.0.1:1"]).fails(122, "unreachable");
+    stranger
+        .args(["catalogue", "get", "hyperty/a", "--from", "http://127.0.0.1:1"])
+        .fails(122, "unreachable");
     assert_eq!(node.http("/healthz"), (200, "ok\n".into()));
     assert_eq!(node.http("/readyz").0, 200);
     let (_, metrics) = node.http("/metrics");
@@ -204,10 +208,9 @@ fn others_read_and_write_what_the_configuration_and_their_capability_allow() {
         alice.args([&words[..], rules].concat()).ok()
     };
     let narrow = grant(&["read hyperty/acme.one", "yank hyperty/acme.one"]);
-    let listed: Value = serde_json::from_str(
-        &bob.args(["catalogue", "ls", "--json", "--at", &narrow]).ok(),
-    )
-    .unwrap();
+    let listed: Value =
+        serde_json::from_str(&bob.args(["catalogue", "ls", "--json", "--at", &narrow]).ok())
+            .unwrap();
     let objects = listed["objects"].as_array().unwrap();
     assert_eq!(objects.len(), 1, "{listed}");
     assert_eq!(objects[0]["object"], "hyperty/acme.one");
@@ -291,7 +294,11 @@ fn an_imported_folder_comes_out_again_as_it_was_shown() {
     other.args(["catalogue", "import", &export]).ok();
     let node = home.up_with("catalogue serve --listen 127.0.0.1:0 --http 127.0.0.1:0");
     let copied = other.up_with("catalogue serve --listen 127.0.0.1:0 --http 127.0.0.1:0");
-    for path in ["/.well-known/hyperty", "/.well-known/hyperty/Connector", "/.well-known/sourcepackage/Connector"] {
+    for path in [
+        "/.well-known/hyperty",
+        "/.well-known/hyperty/Connector",
+        "/.well-known/sourcepackage/Connector",
+    ] {
         assert_eq!(node.http(path), copied.http(path), "{path}");
         assert_eq!(node.http(path).0, 200, "{path}");
     }
@@ -332,7 +339,9 @@ fn what_cannot_be_published_is_refused_in_words() {
     let home = Home::new();
     let bad = home.path().join("bad.json");
     let path = bad.display().to_string();
-    for (text, says) in [("[1]", "not an object"), ("{", "well-formed"), ("{\"a\":1,\"a\":2}", "twice")] {
+    for (text, says) in
+        [("[1]", "not an object"), ("{", "well-formed"), ("{\"a\":1,\"a\":2}", "twice")]
+    {
         fs::write(&bad, text).unwrap();
         home.args(["catalogue", "publish", "hyperty/x@1.0.0", &path]).fails(2, says);
     }

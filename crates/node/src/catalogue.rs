@@ -48,7 +48,8 @@ pub(crate) fn open(
     // A file that cannot be read is told of when its service is built.
     let mut files = overrides.services.iter().filter_map(|file| ServiceSource::load(file).ok());
     let mut is_needed = || {
-        config.services.iter().any(offer::is_catalogue) || files.any(|one| offer::is_catalogue(&one))
+        config.services.iter().any(offer::is_catalogue)
+            || files.any(|one| offer::is_catalogue(&one))
     };
     let wanted = match config.catalogue.wanted {
         _ if overrides.only_catalogue => true,

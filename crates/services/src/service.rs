@@ -142,7 +142,9 @@ pub enum Refused {
         service: String,
     },
     /// Not a rule of the service `catalogue`.
-    #[error("{0:?} is no rule: expected `read`, `write` or `yank`, a space, and TYPE/NAME, or `admin */*`")]
+    #[error(
+        "{0:?} is no rule: expected `read`, `write` or `yank`, a space, and TYPE/NAME, or `admin */*`"
+    )]
     Rule(String),
     /// A rule that gives more than the configuration does.
     #[error("the right {0:?} is more than this service gives")]

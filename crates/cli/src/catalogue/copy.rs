@@ -49,9 +49,7 @@ pub async fn import(arguments: Import) -> Outcome {
     let counted = import_all(&mut link.caller, folder).await;
     link.close().await;
     let Count { published, there, skipped } = counted?;
-    output::note(format_args!(
-        "published {published}, there already {there}, skipped {skipped}"
-    ));
+    output::note(format_args!("published {published}, there already {there}, skipped {skipped}"));
     Ok(0)
 }
 

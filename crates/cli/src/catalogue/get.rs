@@ -138,11 +138,7 @@ pub fn check_signatures(found: &Published, signers: &[Identity]) -> Result<(), F
 }
 
 /// Puts the package of `found` to `path`, if it is not there yet.
-pub async fn fetch(
-    shelf: &mut Shelf<'_>,
-    found: &Published,
-    path: &Path,
-) -> Result<(), Failure> {
+pub async fn fetch(shelf: &mut Shelf<'_>, found: &Published, path: &Path) -> Result<(), Failure> {
     let Some(package) = &found.package else {
         let (object, version) = (plain(&found.key.to_string()), &found.version);
         return Err(Failure::new(NO, format!("{object} {version} has no package")));

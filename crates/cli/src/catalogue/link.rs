@@ -93,9 +93,8 @@ fn within(home: &Home) -> Result<Link, Failure> {
     let keeper = keep(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?;
     let (near, far) = tokio::io::duplex(ROOM);
     let (read, write) = tokio::io::split(far);
-    let served = tokio::spawn(async move {
-        serve(&keeper, &Visitor::owner(), of_bytes(read, write)).await
-    });
+    let served =
+        tokio::spawn(async move { serve(&keeper, &Visitor::owner(), of_bytes(read, write)).await });
     let (read, write) = tokio::io::split(near);
     Ok(Link { caller: Caller::new(of_bytes(read, write)), other: Other::Here(served, lock) })
 }

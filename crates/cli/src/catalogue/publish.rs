@@ -78,7 +78,9 @@ pub async fn publish(arguments: Publish) -> Outcome {
     let (object, version) = (plain(&draft.key.to_string()), &draft.version);
     match is_new {
         true => output::note(format_args!("published {object}@{version}, revision {revision}")),
-        false => output::note(format_args!("{object}@{version} is published already, the very same")),
+        false => {
+            output::note(format_args!("{object}@{version} is published already, the very same"))
+        }
     }
     Ok(0)
 }
@@ -101,11 +103,7 @@ fn draft(arguments: &Publish) -> Result<(Draft, Option<File>), Failure> {
     Ok((draft, file))
 }
 
-fn package(
-    arguments: &Publish,
-    key: &Key,
-    path: &Path,
-) -> Result<(Package, File), Failure> {
+fn package(arguments: &Publish, key: &Key, path: &Path) -> Result<(Package, File), Failure> {
     let mut file = File::open(path).map_err(Failure::file("open", path))?;
     let (digest, length) = digest(&mut file).map_err(Failure::file("read", path))?;
     let description = match &arguments.about {

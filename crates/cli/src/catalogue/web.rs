@@ -171,7 +171,8 @@ impl Web {
     }
 
     fn connect(&self) -> Result<TcpStream, Failure> {
-        let ends_with_port = self.authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+        let ends_with_port =
+            self.authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         let place = match ends_with_port {
             true => self.authority.clone(),
             false => format!("{}:{DEFAULT_PORT}", self.authority),
@@ -181,7 +182,9 @@ impl Web {
             match TcpStream::connect_timeout(&address, CONNECT) {
                 Ok(stream) => {
                     let bounded = stream.set_read_timeout(Some(SILENCE));
-                    bounded.and_then(|()| stream.set_write_timeout(Some(SILENCE))).map_err(Failure::local)?;
+                    bounded
+                        .and_then(|()| stream.set_write_timeout(Some(SILENCE)))
+                        .map_err(Failure::local)?;
                     return Ok(stream);
                 }
                 Err(error) => last = error,
@@ -201,7 +204,9 @@ fn read_head(stream: TcpStream) -> std::io::Result<Option<Answer>> {
     let mut line = String::new();
     reader.read_line(&mut line)?;
     let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1));
-    let Some(status) = status.and_then(|status| status.trim().parse().ok()) else { return Ok(None) };
+    let Some(status) = status.and_then(|status| status.trim().parse().ok()) else {
+        return Ok(None);
+    };
     let mut length = None;
     loop {
         line.clear();
@@ -232,7 +237,8 @@ impl Answer {
         // The status says enough if the words do not come.
         let _ = (&mut self.body).take(MAX_META as u64).read_to_end(&mut body);
         let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let text: String = problem["detail"].as_str().unwrap_or_default().chars().take(512).collect();
+        let text: String =
+            problem["detail"].as_str().unwrap_or_default().chars().take(512).collect();
         let text = format!("{} (HTTP {})", plain(&text), self.status);
         match self.status {
             404 | 410 => Failure::new(NO, text),

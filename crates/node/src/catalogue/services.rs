@@ -83,8 +83,10 @@ impl Catalogued {
 
     /// As the node itself would answer.
     pub fn service(&self) -> wire::Service {
-        let parameter =
-            |one: &Parameter| wire::Parameter { key: one.key.clone(), meaning: one.meaning.clone() };
+        let parameter = |one: &Parameter| wire::Parameter {
+            key: one.key.clone(),
+            meaning: one.meaning.clone(),
+        };
         wire::Service {
             name: self.name.clone(),
             category: self.category.clone(),
@@ -120,7 +122,8 @@ pub(crate) async fn publish_here(node: &Node) {
     let Some(keeper) = &node.catalogue else { return };
     let (near, far) = tokio::io::duplex(ROOM);
     let (read, write) = tokio::io::split(far);
-    let visitor = Visitor { identity: Some(node.identity()), rights: Rights::all(), max_package: 0 };
+    let visitor =
+        Visitor { identity: Some(node.identity()), rights: Rights::all(), max_package: 0 };
     let serving = serve(keeper, &visitor, of_bytes(read, write));
     let publishing = async {
         let (read, write) = tokio::io::split(near);

@@ -44,7 +44,8 @@ impl Catalogue {
         if let Some(wanted) = value.as_bool() {
             return Ok(Self { wanted: Some(wanted), ..Self::default() });
         }
-        let section = value.section_or("true, false, or a table such as { folder = \"/srv/catalogue\" }")?;
+        let section =
+            value.section_or("true, false, or a table such as { folder = \"/srv/catalogue\" }")?;
         section.only(&["folder", "services", "open", "hosts", "forwarded_host", "default"])?;
         let mut catalogue = Self { wanted: Some(true), ..Self::default() };
         let mut forwarded = false;

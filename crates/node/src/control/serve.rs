@@ -102,12 +102,7 @@ async fn send(write: &mut OwnedWriteHalf, reply: &Reply) -> std::io::Result<()> 
 }
 
 /// Serves the catalogue to its owner, until he has done or the node ends.
-async fn catalogue(
-    node: &Node,
-    keeper: &Keeper,
-    read: OwnedReadHalf,
-    mut write: OwnedWriteHalf,
-) {
+async fn catalogue(node: &Node, keeper: &Keeper, read: OwnedReadHalf, mut write: OwnedWriteHalf) {
     if send(&mut write, &Reply::Ok(json!({}))).await.is_err() {
         return;
     }

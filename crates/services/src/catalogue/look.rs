@@ -1,5 +1,8 @@
 //! What exists: one version, all versions, lists, searches, and changes as they happen.
 
+use std::cmp::Ordering;
+
+use levada_catalogue::model::version::precedence;
 use levada_catalogue::model::{Key, Kind, Published};
 use levada_catalogue::store::{SearchCursor, Store, StoreError};
 use levada_core::wire::catalogue::{self as wire, answer::Answer as Said};
@@ -198,6 +201,13 @@ fn item(key: &Key, newest: Option<Published>, full: bool) -> wire::Item {
     wire::Item { key: key.to_string(), newest }
 }
 
+/// Which of two versions is newer: of those that Semantic Versioning does not tell apart, the one that was published
+/// later.
+fn newer(one: &Published, other: &Published) -> Ordering {
+    let order = precedence(&one.version, &other.version);
+    order.then(one.published.cmp(&other.published)).then(one.revision.cmp(&other.revision))
+}
+
 /// The version that is wanted. A yanked one is found by its own number alone.
 pub(super) fn find(
     store: &dyn Store,
@@ -211,6 +221,6 @@ pub(super) fn find(
         Wanted::Range(range) => range.matches(&one.version),
         _ => true,
     };
-    // They come in ascending order.
-    Ok(store.versions(key)?.into_iter().rev().find(|one| !one.yanked && fits(one)))
+    let found = store.versions(key)?.into_iter().filter(|one| !one.yanked && fits(one));
+    Ok(found.max_by(newer))
 }

@@ -1,7 +1,7 @@
 //! Between the messages on the wire and the catalogue's own types. Whatever came from outside is checked here.
 
 use levada_catalogue::model::{
-    Draft, DescriptorSignature, Key, Kind, MAX_SIGNATURES, Package, Published, Version, VersionReq,
+    DescriptorSignature, Draft, Key, Kind, MAX_SIGNATURES, Package, Published, Version, VersionReq,
 };
 use levada_catalogue::store::{Action, AuditEntry, Change, StoreError};
 use levada_core::wire::catalogue::{self as wire, Cause, Failed};
@@ -31,7 +31,9 @@ impl Wanted {
             return Ok(Self::Exact(version));
         }
         let range = VersionReq::parse(text).map(Self::Range);
-        range.map_err(|error| invalid(&format!("neither a version nor a range of versions: {error}")))
+        range.map_err(|error| {
+            invalid(&format!("neither a version nor a range of versions: {error}"))
+        })
     }
 }
 

@@ -216,10 +216,7 @@ mod tests {
             let (_read, mut write) = tokio::io::split(near);
             write.write_all(bytes).await.unwrap();
             write.shutdown().await.unwrap();
-            assert!(
-                matches!(receive.receive(10).await, Err(PipeError::Malformed)),
-                "{bytes:?}"
-            );
+            assert!(matches!(receive.receive(10).await, Err(PipeError::Malformed)), "{bytes:?}");
         }
     }
 }

@@ -99,7 +99,11 @@ impl FromStr for Rule {
         }
         let rule = Self { right, kind, name: name.to_owned(), is_prefix };
         // The log and the garbage are everybody's.
-        if right == Right::Admin && rule != Self::all(Right::Admin) { Err(RuleError) } else { Ok(rule) }
+        if right == Right::Admin && rule != Self::all(Right::Admin) {
+            Err(RuleError)
+        } else {
+            Ok(rule)
+        }
     }
 }
 
@@ -170,12 +174,21 @@ mod tests {
     #[test]
     fn a_rule_covers_what_is_narrower_and_nothing_else() {
         let bound = rights(&["write hyperty/acme.*", "read hyperty/one"]);
-        for inside in ["write hyperty/acme.*", "write hyperty/acme.x*", "write hyperty/acme.x", "read hyperty/one"] {
+        for inside in [
+            "write hyperty/acme.*",
+            "write hyperty/acme.x*",
+            "write hyperty/acme.x",
+            "read hyperty/one",
+        ] {
             assert!(bound.covers(&inside.parse().unwrap()), "{inside}");
         }
-        for outside in
-            ["write */acme.*", "write hyperty/acm*", "read hyperty/acme.x", "read hyperty/one*", "admin */*"]
-        {
+        for outside in [
+            "write */acme.*",
+            "write hyperty/acm*",
+            "read hyperty/acme.x",
+            "read hyperty/one*",
+            "admin */*",
+        ] {
             assert!(!bound.covers(&outside.parse().unwrap()), "{outside}");
         }
     }
@@ -200,7 +213,16 @@ mod tests {
                 assert_eq!(&rule.to_string(), text);
             }
         });
-        for wrong in ["", "read", "read x", "read hyperty/", "read x/y", "admin hyperty/*", "read  */*", "own */*"] {
+        for wrong in [
+            "",
+            "read",
+            "read x",
+            "read hyperty/",
+            "read x/y",
+            "admin hyperty/*",
+            "read  */*",
+            "own */*",
+        ] {
             assert_eq!(wrong.parse::<Rule>(), Err(RuleError), "{wrong:?}");
         }
     }

@@ -237,7 +237,8 @@ impl Talk<'_> {
                 self.done(false, revision).await
             }
             Outcome::Conflict => {
-                let text = "that version is published already, and is another: a version never changes";
+                let text =
+                    "that version is published already, and is another: a version never changes";
                 Err(Failed::new(Cause::Conflict, text).into())
             }
         }
