@@ -110,7 +110,7 @@ pub async fn serve(
     }
 }
 
-/// A conversation. What is asked in it is spread over this file, `read.rs` and `look.rs`.
+/// A conversation. What is asked in it is spread over this file, `look.rs` and `tend.rs`.
 pub(super) struct Talk<'a> {
     pub(super) keeper: &'a Keeper,
     pub(super) visitor: &'a Visitor,
