@@ -93,6 +93,20 @@ fn use_it(home: &Home) {
     let verified = home.json("catalogue verify");
     assert_eq!(verified["findings"].as_array().unwrap().len(), 0);
     assert_eq!(verified["packages"], 3);
+    let reading = [
+        "ls",
+        "ls hyperty/Connector",
+        "search about",
+        "log",
+        "verify",
+        "gc",
+        "get runtime/Browser",
+    ];
+    for line in reading {
+        let printed = home.run(&format!("catalogue {line} --json")).ok();
+        assert_eq!(printed.lines().count(), 1, "{line}: {printed}");
+        assert_eq!(serde_json::from_str::<Value>(&printed).unwrap()["schema"], 1, "{line}");
+    }
 }
 
 #[test]
