@@ -112,7 +112,9 @@ fn channel(arguments: &Arguments) -> anyhow::Result<Outcome> {
 impl Arguments {
     /// Everything.
     pub fn all(shared: Shared) -> Self {
-        Self { shared, rtt: Vec::new(), rate: Vec::new(), congestion: Vec::new(), only: None }
+        // Screens take minutes: a quick look at everything leaves them to a call of their own.
+        let only = shared.quick.then_some(Only::Channel);
+        Self { shared, rtt: Vec::new(), rate: Vec::new(), congestion: Vec::new(), only }
     }
 
     fn conditions(&self) -> Vec<Conditions<'_>> {

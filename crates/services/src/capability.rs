@@ -16,10 +16,11 @@ use levada_core::wire::{Cause, Ended, mediation::Part};
 use levada_core::{Identity, Params};
 use levada_session::{Class, ReceiveHalf, SendHalf, Stream};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny};
+use serde::de::{Deserializer, Error as _};
 use tokio::time::timeout;
 
 use crate::mediation::{self, ENTITY, REQUESTER, ROLE};
+use crate::registry::definition_options;
 use crate::service::{Running, close};
 use crate::stdio::StdioError;
 use crate::{Context, Invocation, Refused, Service, ServiceError};
@@ -35,28 +36,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// The most that a limit may be set to.
 const MAX_LIMIT: usize = 10_000;
 
-/// The options of a definition of type `capability`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Options {
-    #[serde(default = "entities", deserialize_with = "limit")]
-    entities: usize,
-    #[serde(default = "questions", deserialize_with = "limit")]
-    questions: usize,
-    #[serde(default = "questions_per_requester", deserialize_with = "limit")]
-    questions_per_requester: usize,
-
-    // The keys of every definition, see `registry::NoOptions`.
-    #[serde(default, rename = "name")]
-    _name: IgnoredAny,
-    #[serde(default, rename = "type")]
-    _kind: IgnoredAny,
-    #[serde(default, rename = "category")]
-    _category: IgnoredAny,
-    #[serde(default, rename = "location")]
-    _location: IgnoredAny,
-    #[serde(default, rename = "framing")]
-    _framing: IgnoredAny,
+definition_options! {
+    /// The options of a definition of type `capability`.
+    pub(crate) struct Options {
+        #[serde(default = "entities", deserialize_with = "limit")]
+        entities: usize,
+        #[serde(default = "questions", deserialize_with = "limit")]
+        questions: usize,
+        #[serde(default = "questions_per_requester", deserialize_with = "limit")]
+        questions_per_requester: usize,
+    }
 }
 
 /// How much the service takes on.

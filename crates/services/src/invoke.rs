@@ -14,11 +14,12 @@ use levada_capability::{Capability, LinkId};
 use levada_core::{Identity, Params};
 use levada_session::{Class, ReceiveHalf, SendHalf, Stream, StreamError};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny};
+use serde::de::{Deserializer, Error as _};
 use tokio::select;
 use tokio::time::{sleep, timeout};
 use zeroize::Zeroizing;
 
+use crate::registry::definition_options;
 use crate::service::{LINGER, Running, exit};
 use crate::stdio::{Message, Window};
 use crate::{CallError, Client, Context, Invocation, PlacePattern, Refused, Service, ServiceError};
@@ -63,24 +64,12 @@ pub fn parameters(capability: &Capability) -> Params {
     params
 }
 
-/// The options of a definition of type `invoke`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Options {
-    #[serde(deserialize_with = "places")]
-    start: Vec<PlacePattern>,
-
-    // The keys of every definition, see `registry::NoOptions`.
-    #[serde(default, rename = "name")]
-    _name: IgnoredAny,
-    #[serde(default, rename = "type")]
-    _kind: IgnoredAny,
-    #[serde(default, rename = "category")]
-    _category: IgnoredAny,
-    #[serde(default, rename = "location")]
-    _location: IgnoredAny,
-    #[serde(default, rename = "framing")]
-    _framing: IgnoredAny,
+definition_options! {
+    /// The options of a definition of type `invoke`.
+    pub(crate) struct Options {
+        #[serde(deserialize_with = "places")]
+        start: Vec<PlacePattern>,
+    }
 }
 
 /// The service of type `invoke`.

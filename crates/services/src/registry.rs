@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use crate::capability::{self, Mediator};
 use crate::catalogue::{self, Catalogue};
@@ -15,6 +14,30 @@ use crate::forward::{self, Forward};
 use crate::input::service::{self as input, Input};
 use crate::invoke::{self, Invoke};
 use crate::{Context, Definition, DefinitionError, Service};
+
+/// Declares the options of a type. The keys of every definition are added to its own: so the options can
+/// be read from the whole definition, and an unknown key is told beside all that are known.
+macro_rules! definition_options {
+    ($(#[$attribute:meta])* $visible:vis struct $name:ident { $($fields:tt)* }) => {
+        $(#[$attribute])*
+        #[derive(::serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        $visible struct $name {
+            $($fields)*
+            #[serde(default, rename = "name")]
+            _name: ::serde::de::IgnoredAny,
+            #[serde(default, rename = "type")]
+            _kind: ::serde::de::IgnoredAny,
+            #[serde(default, rename = "category")]
+            _category: ::serde::de::IgnoredAny,
+            #[serde(default, rename = "location")]
+            _location: ::serde::de::IgnoredAny,
+            #[serde(default, rename = "framing")]
+            _framing: ::serde::de::IgnoredAny,
+        }
+    };
+}
+pub(crate) use definition_options;
 
 /// Every type of service, in order of the alphabet.
 pub const TYPES: &[&str] =
@@ -69,21 +92,9 @@ pub(crate) fn check_text(
     }
 }
 
-/// The keys of every definition, for types without options of their own. A type with options has
-/// these fields too, so that its options can be read from the whole definition.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NoOptions {
-    #[serde(default, rename = "name")]
-    _name: IgnoredAny,
-    #[serde(default, rename = "type")]
-    _kind: IgnoredAny,
-    #[serde(default, rename = "category")]
-    _category: IgnoredAny,
-    #[serde(default, rename = "location")]
-    _location: IgnoredAny,
-    #[serde(default, rename = "framing")]
-    _framing: IgnoredAny,
+definition_options! {
+    /// For types without options of their own.
+    struct NoOptions {}
 }
 
 fn none(definition: &Definition) -> Result<(), DefinitionError> {

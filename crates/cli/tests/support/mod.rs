@@ -18,7 +18,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// How long anything may take before a test says that it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether counts and sizes are those of `scripts/test --all`.
 pub fn in_full() -> bool {

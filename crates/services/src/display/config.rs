@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny};
+use serde::de::{Deserializer, Error as _};
 
+use crate::registry::definition_options;
 use crate::screen::{self, Choice};
 use crate::xpra::Look;
 
@@ -13,32 +14,20 @@ const ENCODINGS: [&str; 5] = ["png", "rgb", "auto", "jpeg", "webp"];
 /// The widest border, in pixels.
 const MAX_BORDER: u8 = 20;
 
-/// The options of a definition of type `display`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Options {
-    #[serde(default, deserialize_with = "screen::display")]
-    display: Option<String>,
-    #[serde(default, deserialize_with = "screen::authority")]
-    xauthority: Option<PathBuf>,
-    #[serde(default)]
-    clipboard: bool,
-    #[serde(default, deserialize_with = "border")]
-    border: Option<String>,
-    #[serde(default = "png", deserialize_with = "encoding")]
-    encoding: String,
-
-    // The keys of every definition, see `registry::NoOptions`.
-    #[serde(default, rename = "name")]
-    _name: IgnoredAny,
-    #[serde(default, rename = "type")]
-    _kind: IgnoredAny,
-    #[serde(default, rename = "category")]
-    _category: IgnoredAny,
-    #[serde(default, rename = "location")]
-    _location: IgnoredAny,
-    #[serde(default, rename = "framing")]
-    _framing: IgnoredAny,
+definition_options! {
+    /// The options of a definition of type `display`.
+    pub(crate) struct Options {
+        #[serde(default, deserialize_with = "screen::display")]
+        display: Option<String>,
+        #[serde(default, deserialize_with = "screen::authority")]
+        xauthority: Option<PathBuf>,
+        #[serde(default)]
+        clipboard: bool,
+        #[serde(default, deserialize_with = "border")]
+        border: Option<String>,
+        #[serde(default = "png", deserialize_with = "encoding")]
+        encoding: String,
+    }
 }
 
 impl Options {

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use levada_core::Params;
 use regex_lite::Regex;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny};
+use serde::de::{Deserializer, Error as _};
 
 use crate::program::find;
+use crate::registry::definition_options;
 use crate::stdio::Window;
 use crate::{DefinitionError, Refused};
 
@@ -21,34 +22,22 @@ const ENVIRONMENT: &str = "env.";
 /// What a program's terminal is called if nobody says so: one that can do nothing.
 const TERM: (&str, &str) = ("TERM", "dumb");
 
-/// The options of a definition of type `exec`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Options {
-    #[serde(deserialize_with = "commands")]
-    command: Vec<Allowed>,
-    #[serde(default, deserialize_with = "environment")]
-    environment: BTreeMap<String, String>,
-    #[serde(default = "inherited", deserialize_with = "names")]
-    inherit_environment: Vec<String>,
-    #[serde(default = "from_client", deserialize_with = "names")]
-    client_environment: Vec<String>,
-    #[serde(default, deserialize_with = "directory")]
-    directory: Option<PathBuf>,
-    #[serde(default = "yes")]
-    pty: bool,
-
-    // The keys of every definition, see `registry::NoOptions`.
-    #[serde(default, rename = "name")]
-    _name: IgnoredAny,
-    #[serde(default, rename = "type")]
-    _kind: IgnoredAny,
-    #[serde(default, rename = "category")]
-    _category: IgnoredAny,
-    #[serde(default, rename = "location")]
-    _location: IgnoredAny,
-    #[serde(default, rename = "framing")]
-    _framing: IgnoredAny,
+definition_options! {
+    /// The options of a definition of type `exec`.
+    pub(crate) struct Options {
+        #[serde(deserialize_with = "commands")]
+        command: Vec<Allowed>,
+        #[serde(default, deserialize_with = "environment")]
+        environment: BTreeMap<String, String>,
+        #[serde(default = "inherited", deserialize_with = "names")]
+        inherit_environment: Vec<String>,
+        #[serde(default = "from_client", deserialize_with = "names")]
+        client_environment: Vec<String>,
+        #[serde(default, deserialize_with = "directory")]
+        directory: Option<PathBuf>,
+        #[serde(default = "yes")]
+        pty: bool,
+    }
 }
 
 /// One `[[command]]`.

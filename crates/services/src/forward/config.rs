@@ -5,36 +5,25 @@ use std::sync::Arc;
 
 use levada_core::Params;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny};
+use serde::de::{Deserializer, Error as _};
 
 use super::address::Address;
 use super::pattern::{By, Pattern};
 use crate::Refused;
+use crate::registry::definition_options;
 
 /// Connections that a service carries at a time, of all its sessions, if nothing else is configured. Each is an open
 /// file of the node.
 const CONNECTIONS: usize = 256;
 
-/// The options of a definition of type `forward`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Options {
-    #[serde(deserialize_with = "patterns")]
-    allow: Vec<Pattern>,
-    #[serde(default = "connections", deserialize_with = "count")]
-    connections: usize,
-
-    // The keys of every definition, see `registry::NoOptions`.
-    #[serde(default, rename = "name")]
-    _name: IgnoredAny,
-    #[serde(default, rename = "type")]
-    _kind: IgnoredAny,
-    #[serde(default, rename = "category")]
-    _category: IgnoredAny,
-    #[serde(default, rename = "location")]
-    _location: IgnoredAny,
-    #[serde(default, rename = "framing")]
-    _framing: IgnoredAny,
+definition_options! {
+    /// The options of a definition of type `forward`.
+    pub(crate) struct Options {
+        #[serde(deserialize_with = "patterns")]
+        allow: Vec<Pattern>,
+        #[serde(default = "connections", deserialize_with = "count")]
+        connections: usize,
+    }
 }
 
 /// What the configuration allows.

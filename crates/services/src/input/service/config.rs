@@ -3,42 +3,31 @@
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny};
+use serde::de::{Deserializer, Error as _};
 
 use super::hands::Batch;
 use crate::input::event::Event;
+use crate::registry::definition_options;
 use crate::screen::{self, Choice};
 
 /// Events a second, unless the configuration says otherwise: twice what a fast mouse makes.
 const RATE: u32 = 2000;
 const MAX_RATE: u32 = 100_000;
 
-/// The options of a definition of type `input`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Options {
-    #[serde(default, deserialize_with = "screen::display")]
-    display: Option<String>,
-    #[serde(default, deserialize_with = "screen::authority")]
-    xauthority: Option<PathBuf>,
-    #[serde(default = "yes")]
-    keyboard: bool,
-    #[serde(default = "yes")]
-    pointer: bool,
-    #[serde(default = "rate", deserialize_with = "events_per_second")]
-    events_per_second: u32,
-
-    // The keys of every definition, see `registry::NoOptions`.
-    #[serde(default, rename = "name")]
-    _name: IgnoredAny,
-    #[serde(default, rename = "type")]
-    _kind: IgnoredAny,
-    #[serde(default, rename = "category")]
-    _category: IgnoredAny,
-    #[serde(default, rename = "location")]
-    _location: IgnoredAny,
-    #[serde(default, rename = "framing")]
-    _framing: IgnoredAny,
+definition_options! {
+    /// The options of a definition of type `input`.
+    pub(crate) struct Options {
+        #[serde(default, deserialize_with = "screen::display")]
+        display: Option<String>,
+        #[serde(default, deserialize_with = "screen::authority")]
+        xauthority: Option<PathBuf>,
+        #[serde(default = "yes")]
+        keyboard: bool,
+        #[serde(default = "yes")]
+        pointer: bool,
+        #[serde(default = "rate", deserialize_with = "events_per_second")]
+        events_per_second: u32,
+    }
 }
 
 /// What a client may do.
