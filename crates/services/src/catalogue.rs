@@ -20,8 +20,9 @@ use std::sync::Arc;
 use levada_core::Params;
 use levada_session::{Class, Stream};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny};
+use serde::de::{Deserializer, Error as _};
 
+use crate::registry::definition_options;
 use crate::service::Running;
 use crate::{Context, Definition, DefinitionError, Invocation, Refused, Service, ServiceError};
 
@@ -34,28 +35,16 @@ pub use talk::{TalkError, Visitor, serve};
 /// The longest package that a session may publish, in bytes, if nothing else is configured.
 const MAX_PACKAGE: u64 = 256 * 1024 * 1024;
 
-/// The options of a definition of type `catalogue`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Options {
-    #[serde(default = "open")]
-    open: bool,
-    #[serde(default, deserialize_with = "rules")]
-    rules: Vec<Rule>,
-    #[serde(default = "max_package")]
-    max_package: u64,
-
-    // The keys of every definition, see `registry::NoOptions`.
-    #[serde(default, rename = "name")]
-    _name: IgnoredAny,
-    #[serde(default, rename = "type")]
-    _kind: IgnoredAny,
-    #[serde(default, rename = "category")]
-    _category: IgnoredAny,
-    #[serde(default, rename = "location")]
-    _location: IgnoredAny,
-    #[serde(default, rename = "framing")]
-    _framing: IgnoredAny,
+definition_options! {
+    /// The options of a definition of type `catalogue`.
+    pub(crate) struct Options {
+        #[serde(default = "open")]
+        open: bool,
+        #[serde(default, deserialize_with = "rules")]
+        rules: Vec<Rule>,
+        #[serde(default = "max_package")]
+        max_package: u64,
+    }
 }
 
 /// The service of type `catalogue`.
