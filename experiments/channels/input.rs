@@ -15,9 +15,9 @@ use socket2::SockRef;
 
 use super::Shared;
 use super::ends::measure;
-use super::measuring::{Measuring, Outcome};
-use super::place::Place;
 use super::throughput::rtts;
+use crate::measuring::{Measuring, Outcome};
+use crate::place::Place;
 use events::{Events, Plan};
 
 /// Its name in rows.
