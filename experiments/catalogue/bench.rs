@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use levada_harness::{Case, Group, Options, Params, Row};
+use levada_harness::{Case, Group, Options, Params, Row, Witness};
 
 use super::NAME;
 use super::family::Family;
@@ -74,9 +74,8 @@ impl Bench {
         params: Params,
         cases: Vec<Case<'_>>,
     ) -> anyhow::Result<()> {
-        let watch = Watch { lab: place.witness(), doubt };
-        let witness = Some(Box::new(watch) as _);
-        self.measuring.group(Group { experiment: NAME, params, cases, witness })
+        let watch: Box<dyn Witness + '_> = Box::new(Watch { lab: place.witness(), doubt });
+        self.measuring.group(Group { experiment: NAME, params, cases, witness: Some(watch) })
     }
 
     /// That was all.

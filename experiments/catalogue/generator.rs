@@ -27,7 +27,7 @@ use rustix::io::Errno;
 use connection::{Connection, Step};
 pub use schedule::Load;
 use schedule::Schedule;
-pub use seen::{Errors, Seen};
+pub use seen::Seen;
 
 /// A request that was not answered so long after it was due is an error, as in the paper.
 pub const PATIENCE: Duration = Duration::from_secs(5);

@@ -132,10 +132,10 @@ impl Sweep {
     fn rates(self, quick: bool) -> Vec<u32> {
         let all = match (self.step, quick) {
             (Step::Twenty, false) => &RATES[..],
-            (Step::Twenty, true) if self.requests == Requests::Many => &[],
-            (Step::Twenty, true) => &FEW_RATES,
-            (Step::Long, false) => &LONG_RATES,
-            (Step::Long, true) => &FEW_LONG_RATES,
+            (Step::Twenty, true) if self.requests == Requests::Many => &[][..],
+            (Step::Twenty, true) => &FEW_RATES[..],
+            (Step::Long, false) => &LONG_RATES[..],
+            (Step::Long, true) => &FEW_LONG_RATES[..],
         };
         // With many requests on each connection a step takes ten times as long.
         let least = if self.requests == Requests::Many { 50 } else { 1 };
