@@ -13,6 +13,8 @@ mod answer;
 mod connection;
 mod schedule;
 mod seen;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
