@@ -17,6 +17,8 @@ use crate::place::Place;
 
 /// Its name in rows.
 pub const NAME: &str = "levada";
+/// Neighbours need not hear of it.
+const CONFIG: &str = "announce = false\n";
 /// Answers 200 once it serves.
 const READY: &str = "/readyz";
 
@@ -64,6 +66,7 @@ impl Levada {
         name: &str,
         home: tempfile::TempDir,
     ) -> anyhow::Result<Server> {
+        fs::write(home.path().join("config.toml"), CONFIG)?;
         let folder = home.path().join("import");
         if folder.exists() {
             let mut import = Command::new(&self.binary);
