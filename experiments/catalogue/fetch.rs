@@ -86,8 +86,8 @@ fn parse(bytes: &[u8]) -> anyhow::Result<Answer> {
     let mut response = Response::new(&mut fields);
     let Status::Complete(head) = response.parse(bytes)? else { bail!("the answer was cut") };
     let field = |name: &str| {
-        let fields = response.headers.iter();
-        let found = fields.filter(|field| field.name.eq_ignore_ascii_case(name)).last();
+        let named = |field: &&httparse::Header<'_>| field.name.eq_ignore_ascii_case(name);
+        let found = response.headers.iter().rfind(named);
         found.map(|field| String::from_utf8_lossy(field.value).into_owned())
     };
     let body = bytes[head..].to_vec();

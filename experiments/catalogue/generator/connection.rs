@@ -104,18 +104,16 @@ impl Connection {
             return Ok(Step::Waiting);
         }
         loop {
-            let taken = match self.take(buffer, expect)? {
+            let silent = matches!(self.stage, Stage::Idle | Stage::Ending);
+            match self.take(buffer, expect)? {
                 None => return Ok(Step::Waiting),
-                Some(0) if matches!(self.stage, Stage::Idle | Stage::Ending) => {
-                    return Ok(Step::Ended);
-                }
+                Some(0) if silent => return Ok(Step::Ended),
                 Some(0) => return Err(Fault::Cut),
-                Some(taken) => taken,
-            };
-            match self.stage {
-                Stage::Idle | Stage::Ending if taken > 0 => return Err(Fault::Wrong),
-                Stage::Body(0) => return Ok(self.answered()),
-                _ => {}
+                Some(_) if silent => return Err(Fault::Wrong),
+                Some(_) => {}
+            }
+            if self.stage == Stage::Body(0) {
+                return Ok(self.answered());
             }
         }
     }
