@@ -173,8 +173,8 @@ impl Sweep {
         if let Load::Open { rate, count } = plan.load {
             job.first.load = Load::Open { rate, count: count.min(rate / 4).max(1) };
         }
-        let short = self.step == Step::Twenty && rate >= 50 && !quick;
-        job.repeats = if short { 4 } else { 1 };
+        let short = (self.step, self.requests) == (Step::Twenty, Requests::One) && rate >= 50;
+        job.repeats = if short && !quick { 4 } else { 1 };
         job.distribution = self.step == Step::Long && rate == STABLE;
         Ok(job)
     }
