@@ -19,6 +19,8 @@ use crate::place::Place;
 pub const NAME: &str = "levada";
 /// Neighbours need not hear of it.
 const CONFIG: &str = "announce = false\n";
+/// The newest version of the paper's runtime, where answers have tags.
+pub const LATEST: &str = "/v1/objects/runtime/Runtime/latest";
 /// Answers 200 once it serves.
 const READY: &str = "/readyz";
 

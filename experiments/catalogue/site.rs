@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow};
 use levada_harness::{Attested, Measured, Witness, pin};
 
 use super::family::Family;
+use super::fetch;
 use super::generator::{self, Plan, Seen, Target};
 use super::levada::{self, Levada};
 use super::nginx;
@@ -61,7 +62,8 @@ impl Site {
         found.ok_or_else(|| anyhow!("there is no subject `{name}` here"))
     }
 
-    /// Requests for `object`, to `server`.
+    /// Requests for `object`, to `server`; if they are `conditional`, with the tag of what it is now, which the newer
+    /// layer of a catalogue has in any case.
     pub fn target(
         &self,
         server: &Server,
@@ -69,7 +71,11 @@ impl Site {
         conditional: bool,
         last: bool,
     ) -> anyhow::Result<Target> {
-        super::fetch::target(&self.place, server.address(), &object.path(), conditional, last)
+        let target = |path: &str| {
+            fetch::target(&self.place, server.address(), path, conditional, last)
+        };
+        let found = target(&object.path());
+        if conditional { found.or_else(|_| target(levada::LATEST)) } else { found }
     }
 }
 
