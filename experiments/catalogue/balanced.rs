@@ -82,8 +82,10 @@ impl Fleet {
             catalogues.push(bench.levada.serve(place, &format!("catalogue {number}"))?);
         }
         let addresses: Vec<_> = catalogues.iter().map(Server::address).collect();
-        let balancers =
-            (1..=MOST).map(|count| nginx::balancer(place, &addresses[..count])).collect::<Result<_, _>>()?;
+        let mut balancers = Vec::new();
+        for count in 1..=MOST {
+            balancers.push(nginx::balancer(place, &addresses[..count])?);
+        }
         Ok(Self { balancers, catalogues: catalogues.into_iter().map(RefCell::new).collect() })
     }
 

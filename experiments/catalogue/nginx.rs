@@ -68,6 +68,7 @@ fn program() -> anyhow::Result<PathBuf> {
     let folders = env::split_paths(&path).chain([PathBuf::from(SBIN)]);
     let found = folders.map(|folder| folder.join("nginx")).find(|file| file.is_file());
     found.context(
-        "nginx is not here: install the Debian package nginx-light, or leave it out with `--subject levada`",
+        "nginx is not here: install the Debian package nginx-light, or leave it out \
+         (`--subject levada`)",
     )
 }

@@ -22,8 +22,9 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
     let mut rows = read_rows(&file(folder, NAME))?;
     rows.retain(|row| row.experiment == NAME);
     ensure!(!rows.is_empty(), "{} has no rows of {NAME}", folder.display());
-    let mut tables = vec![paper::table(&rows), targets::table(&rows), saturation(&rows), half(&rows)];
-    tables.extend([publishing(&rows), balanced(&rows), large(&rows), generator(&rows)]);
+    let mut tables = vec![paper::table(&rows), targets::table(&rows)];
+    tables.extend([saturation(&rows), half(&rows), publishing(&rows)]);
+    tables.extend([balanced(&rows), large(&rows), generator(&rows)]);
     for object in Object::ALL {
         for requests in Requests::ALL {
             for step in Step::ALL {

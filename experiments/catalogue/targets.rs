@@ -97,7 +97,7 @@ impl Targets<'_> {
 
     fn publishing(&mut self) {
         let rows = self.rows;
-        let what = "p99 of reading at half load: while 50 descriptors a second are published ÷ without";
+        let what = "p99 of reading at half load: with 50 publications a second ÷ without";
         self.line(what, AtMost(1.5), |rtt| {
             let at = at(PUBLISHING, rtt, Object::Descriptor, Requests::Many);
             pair(rows, "response time p99", (PUBLISHED, levada::NAME), &at)
@@ -187,9 +187,12 @@ mod tests {
             row("nginx", "response rate", &at, &[100.0, 50.0]),
             row("levada/304", "response rate", &at, &[117.0, 58.5]),
         ];
-        let line = |beginning| line(&rows, beginning);
-        assert_eq!(line("answers per second at most, descr"), ["≥ 1.2", "1.30 ✓ (1.30 … 1.30)", ""]);
-        assert_eq!(line("answers per second at most: not"), ["≥ 1", "0.900 ✗ (0.900 … 0.900)", ""]);
+        let line = |beginning: &str| line(&rows, beginning);
+        let most = "answers per second at most";
+        let descriptor = ["≥ 1.2", "1.30 ✓ (1.30 … 1.30)", ""];
+        assert_eq!(line(&format!("{most}, descr")), descriptor);
+        let conditional = ["≥ 1", "0.900 ✗ (0.900 … 0.900)", ""];
+        assert_eq!(line(&format!("{most}: not")), conditional);
     }
 
     #[test]

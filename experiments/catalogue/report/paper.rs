@@ -97,7 +97,10 @@ fn first_error(rows: &[Row], sweep: Sweep, subject: &str) -> String {
     let errors = by_rate(rows, sweep, subject, "errors");
     let Some((last, _)) = errors.last() else { return String::new() };
     let first = errors.iter().find(|(_, row)| row.values.iter().any(|count| *count > 0.0));
-    first.map_or_else(|| format!("none up to {last} 1/s"), |(rate, _)| format!("from {rate} 1/s on"))
+    match first {
+        Some((rate, _)) => format!("from {rate} 1/s on"),
+        None => format!("none up to {last} 1/s"),
+    }
 }
 
 /// How much more time the package takes than the descriptor.
