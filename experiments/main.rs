@@ -1,6 +1,11 @@
 //! `cargo xp`: the measurements of the papers that Levada is built from, run again on this machine beside rivals.
 
+mod catalogue;
 mod channels;
+mod limit;
+mod measuring;
+mod place;
+mod table;
 
 use std::process::ExitCode;
 
@@ -18,12 +23,17 @@ struct Arguments {
 enum Reference {
     /// Secure channels: throughput, connection establishment, input latency
     Channels(channels::Arguments),
+    /// The catalogue: how many requests it answers, and how fast, beside nginx
+    Catalogue(catalogue::Arguments),
     Lab(levada_lab::command::LabCommand),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().reference {
         Reference::Channels(arguments) => channels::run(arguments).map(|()| ExitCode::SUCCESS),
+        Reference::Catalogue(arguments) => {
+            catalogue::run(arguments).map(|()| ExitCode::SUCCESS)
+        }
         Reference::Lab(command) => command.run().map_err(Into::into),
     };
     match done {

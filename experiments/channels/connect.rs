@@ -14,10 +14,10 @@ use levada_core::Framing;
 use levada_harness::{Case, Group, Measured, Params, params};
 
 use super::Shared;
-use super::measuring::{Measuring, Outcome};
-use super::place::Place;
 use super::subject::{BLOCKS, FEW_BLOCKS};
 use super::throughput::rtts;
+use crate::measuring::{Measuring, Outcome};
+use crate::place::Place;
 use dial::Plan;
 
 /// Its name in rows.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use levada_harness::{Clock, Ends, Window, pin};
 
-use super::place::Place;
+use crate::place::Place;
 
 /// An end that takes longer is stuck.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -11,6 +11,7 @@ use levada_harness::{
 
 use super::throughput::{MESSAGES, RTTS};
 use super::{connect, throughput};
+use crate::measuring::file;
 
 /// What Capone aims at, in MB/s: Ethernet and the internet.
 const AIMS: [f64; 2] = [120.0, 10.0];
@@ -29,11 +30,11 @@ pub fn draw(folder: &Path) -> anyhow::Result<()> {
         (super::screens::NAME, screens::figure),
     ];
     for (name, figure) in kinds {
-        let file = super::file(folder, name);
-        let mut rows = read_rows(&file)?;
+        let path = file(folder, name);
+        let mut rows = read_rows(&path)?;
         rows.retain(|row| row.experiment == name);
         if !rows.is_empty() {
-            figure(&rows).draw(&file.with_extension("svg"))?;
+            figure(&rows).draw(&path.with_extension("svg"))?;
         }
     }
     Ok(())

@@ -15,10 +15,10 @@ use socket2::SockRef;
 
 use super::Shared;
 use super::ends::measure;
-use super::measuring::{Measuring, Outcome};
-use super::place::Place;
 use super::screens;
 use super::throughput::rtts;
+use crate::measuring::{Measuring, Outcome};
+use crate::place::Place;
 use events::{Events, Plan};
 
 /// Its name in rows.

@@ -5,25 +5,22 @@ mod ends;
 mod figures;
 mod input;
 mod levada;
-mod measuring;
 mod node;
-mod place;
 mod report;
 mod screens;
 mod subject;
-mod table;
 mod targets;
 mod tcp;
 mod throughput;
 mod tls;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::bail;
 use clap::{Args, Subcommand};
 use levada_harness::{HarnessError, Options, read_rows};
-use measuring::Outcome;
+
+use crate::measuring::{Outcome, file};
 
 /// Which experiment.
 #[derive(Args)]
@@ -90,27 +87,11 @@ fn all(shared: &Shared) -> anyhow::Result<Outcome> {
     Ok(outcome.and(input::run(&input::Arguments::all(rest()))?))
 }
 
-/// Where the rows of an experiment are kept.
-fn file(folder: &Path, name: &str) -> PathBuf {
-    folder.join(name.rsplit('/').next().unwrap_or(name)).with_extension("jsonl")
-}
-
 /// Draws, compares, and says what is missing.
 fn conclude(shared: &Shared, outcome: Outcome) -> anyhow::Result<()> {
     if let Some(folder) = shared.folder() {
         figures::draw(folder)?;
     }
     let table = targets::table(&outcome.rows);
-    match (table.lines.is_empty(), shared.json) {
-        (true, _) => {}
-        (false, true) => eprint!("{table}"),
-        (false, false) => print!("{table}"),
-    }
-    if outcome.left > 0 {
-        eprintln!("{} groups are left for another call: give --resume DIR", outcome.left);
-    }
-    match outcome.no_lab {
-        Some(reason) => bail!("what needs a link of the lab was left out: {reason}"),
-        None => Ok(()),
-    }
+    outcome.conclude(shared.json, &table)
 }

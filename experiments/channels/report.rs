@@ -6,9 +6,10 @@ use anyhow::ensure;
 use levada_harness::{Params, Row, find, params, read_rows};
 
 use super::subject::{BLOCKS, Subject};
-use super::table::{Table, short};
 use super::throughput::{MESSAGES, RTTS};
 use super::{connect, input, screens, targets, throughput};
+use crate::measuring::file;
+use crate::table::{Table, short};
 
 /// A block length caps throughput if no longer one carries this much more.
 const CAP: f64 = 1.05;
@@ -34,7 +35,7 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
 pub fn rows(folder: &Path) -> anyhow::Result<Vec<Row>> {
     let mut all = Vec::new();
     for name in [throughput::NAME, connect::NAME, input::NAME, screens::NAME] {
-        all.extend(read_rows(&super::file(folder, name))?);
+        all.extend(read_rows(&file(folder, name))?);
     }
     Ok(all)
 }

@@ -16,8 +16,8 @@ use socket2::SockRef;
 
 use super::Shared;
 use super::input;
-use super::measuring::{Measuring, Outcome};
-use super::place::Place;
+use crate::measuring::{Measuring, Outcome};
+use crate::place::Place;
 use stage::{Stage, Tools};
 
 /// Its name in rows.

@@ -7,8 +7,8 @@ use levada_core::Framing;
 use levada_harness::Window;
 
 use super::ends::{Timing, measure};
-use super::place::Place;
 use super::{levada, node, tcp, tls};
+use crate::place::Place;
 
 /// The block lengths of Capone, in bytes.
 pub const BLOCKS: [u16; 8] = [64, 128, 256, 512, 1024, 1500, 2048, 4096];

@@ -6,40 +6,9 @@ use std::collections::BTreeSet;
 
 use levada_harness::{Params, Row, best, find, params, ratio_row};
 
-use super::table::{Table, short};
 use super::{input, screens, throughput};
-
-/// What a figure may be.
-#[derive(Clone, Copy)]
-enum Limit {
-    AtLeast(f64),
-    AtMost(f64),
-    /// Nothing is wanted of it: it is there to compare with.
-    Any,
-}
-
-use Limit::{Any, AtLeast, AtMost};
-
-impl Limit {
-    fn text(self) -> String {
-        match self {
-            AtLeast(limit) => format!("≥ {limit}"),
-            AtMost(limit) => format!("≤ {limit}"),
-            Any => String::new(),
-        }
-    }
-
-    fn judge(self, ratio: &Row) -> String {
-        let value = ratio.median;
-        let mark = match self {
-            AtLeast(limit) if value >= limit => " ✓",
-            AtMost(limit) if value <= limit => " ✓",
-            AtLeast(_) | AtMost(_) => " ✗",
-            Any => "",
-        };
-        format!("{}{mark} ({} … {})", short(value), short(ratio.min), short(ratio.max))
-    }
-}
+use crate::limit::Limit::{self, Any, AtLeast, AtMost};
+use crate::table::Table;
 
 /// The rows, and at which round trips they were measured.
 struct Targets<'a> {

@@ -7,9 +7,9 @@ use levada_harness::{Case, Group, Measured, Params, Window, params};
 
 use super::Shared;
 use super::ends::Timing;
-use super::measuring::{Measuring, Outcome};
-use super::place::Place;
 use super::subject::{BLOCKS, FEW_BLOCKS, Subject};
+use crate::measuring::{Measuring, Outcome};
+use crate::place::Place;
 
 /// Its name in rows.
 pub const NAME: &str = "channels/throughput";

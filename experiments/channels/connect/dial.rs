@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
 use crate::channels::ends::{block_on, both};
-use crate::channels::place::Place;
+use crate::place::Place;
 
 /// What the client says, and what it hears: as long as a short control message.
 pub const MESSAGE: [u8; 32] = [7; 32];

@@ -1,9 +1,13 @@
 //! The groups of one experiment, each at its place.
 
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
 use levada_harness::{Group, Options, Params, Row, Runner};
 use levada_lab::LabError;
 
-use super::place::Place;
+use crate::place::Place;
+use crate::table::Table;
 
 /// Measures what is not there yet and can be measured here.
 pub struct Measuring {
@@ -36,10 +40,17 @@ impl Measuring {
         subjects: &[String],
         make: impl FnOnce() -> Result<Place, LabError>,
     ) -> anyhow::Result<Option<Place>> {
-        if !self.runner.wants(params, subjects.iter().map(String::as_str)) {
-            return Ok(None);
-        }
-        match make() {
+        if self.wants(params, subjects) { self.made(make()) } else { Ok(None) }
+    }
+
+    /// Whether a group still has to be measured, and there is time for it.
+    pub fn wants(&mut self, params: &Params, subjects: &[String]) -> bool {
+        self.runner.wants(params, subjects.iter().map(String::as_str))
+    }
+
+    /// Records what a place is; None if it needs a lab and there can be none.
+    pub fn made(&mut self, place: Result<Place, LabError>) -> anyhow::Result<Option<Place>> {
+        match place {
             Ok(place) => {
                 self.runner.note(&place.settings())?;
                 Ok(Some(place))
@@ -57,11 +68,21 @@ impl Measuring {
         Ok(self.runner.measure(group)?)
     }
 
+    /// All rows so far.
+    pub fn rows(&self) -> &[Row] {
+        self.runner.rows()
+    }
+
     /// That was all.
     pub fn finish(self) -> Outcome {
         let (rows, left) = self.runner.finish();
         Outcome { rows, left, no_lab: self.no_lab }
     }
+}
+
+/// Where the rows of an experiment are kept.
+pub fn file(folder: &Path, name: &str) -> PathBuf {
+    folder.join(name.rsplit('/').next().unwrap_or(name)).with_extension("jsonl")
 }
 
 impl Outcome {
@@ -71,5 +92,21 @@ impl Outcome {
         self.left += other.left;
         self.no_lab = self.no_lab.or(other.no_lab);
         self
+    }
+
+    /// Shows what `table` says of the rows, and what is missing.
+    pub fn conclude(self, json: bool, table: &Table) -> anyhow::Result<()> {
+        match (table.lines.is_empty(), json) {
+            (true, _) => {}
+            (false, true) => eprint!("{table}"),
+            (false, false) => print!("{table}"),
+        }
+        if self.left > 0 {
+            eprintln!("{} groups are left for another call: give --resume DIR", self.left);
+        }
+        match self.no_lab {
+            Some(reason) => bail!("what needs a link of the lab was left out: {reason}"),
+            None => Ok(()),
+        }
     }
 }

@@ -1,9 +1,12 @@
 //! Where the two ends are: both on this host, or in the lab with a link between them.
 
+use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anyhow::Context;
 use levada_harness::{Attested, Measured, Witness};
 use levada_lab::{Attestation, Lab, LabError, Link, Node, Options};
 
@@ -29,10 +32,15 @@ pub struct Pair {
 impl Place {
     /// Two ends with this round trip; without one, both are on this host, as in Capone's.
     pub fn with_rtt(rtt_ms: u64) -> Result<Self, LabError> {
-        if rtt_ms == 0 {
+        Self::with_round_trip(Duration::from_millis(rtt_ms))
+    }
+
+    /// As [`Self::with_rtt`].
+    pub fn with_round_trip(round_trip: Duration) -> Result<Self, LabError> {
+        if round_trip.is_zero() {
             return Ok(Self::Loopback);
         }
-        let link = Link::new().delay(Duration::from_micros(rtt_ms * 500));
+        let link = Link::new().delay(round_trip / 2);
         Self::lab(Options::default(), &link, false)
     }
 
@@ -73,6 +81,26 @@ impl Place {
         match self {
             Self::Loopback => Ok(work()),
             Self::Lab(pair) => Ok(pair.far.run(work)?),
+        }
+    }
+
+    /// Starts a program at the far end, with what `configure` gives it. It ends with the thread that calls this, or with
+    /// the lab, whatever becomes of this process.
+    pub fn spawn_far(
+        &self,
+        program: impl AsRef<OsStr>,
+        configure: impl FnOnce(&mut Command),
+    ) -> anyhow::Result<Child> {
+        match self {
+            Self::Loopback => {
+                let mut command = Command::new("setpriv");
+                command.args(["--pdeathsig", "TERM", "--"]).arg(program);
+                configure(&mut command);
+                command
+                    .spawn()
+                    .with_context(|| format!("start {command:?} (setpriv is in util-linux)"))
+            }
+            Self::Lab(pair) => Ok(pair.far.spawn(program, configure)?),
         }
     }
 

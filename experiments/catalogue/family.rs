@@ -1,0 +1,75 @@
+//! What a process and all that it started cost: read from `/proc`, which lists the processes of a lab, too.
+
+use std::fs;
+
+/// A process and its descendants.
+#[derive(Clone, Copy, Debug)]
+pub struct Family(pub u32);
+
+impl Family {
+    /// Seconds on a CPU so far of those that still run, good to a tick of the scheduler (4 ms or less).
+    pub fn cpu_seconds(self) -> f64 {
+        let threads = self.processes().into_iter().flat_map(threads);
+        threads.filter_map(|path| nanoseconds(&format!("{path}/schedstat"))).sum::<f64>() * 1e-9
+    }
+
+    /// Bytes in memory of the largest of them: what started it, in a lab, is small.
+    pub fn memory(self) -> u64 {
+        let sizes = self.processes().into_iter().filter_map(resident);
+        sizes.max().unwrap_or(0)
+    }
+
+    fn processes(self) -> Vec<u32> {
+        let mut all = vec![self.0];
+        let mut next = 0;
+        while let Some(&process) = all.get(next) {
+            next += 1;
+            for thread in threads(process) {
+                let text = fs::read_to_string(format!("{thread}/children")).unwrap_or_default();
+                all.extend(text.split_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+            }
+        }
+        all
+    }
+}
+
+/// The folders of a process's threads; none if it has ended.
+fn threads(process: u32) -> Vec<String> {
+    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path().to_str()?.to_owned())).collect()
+}
+
+/// The first number of a file.
+fn nanoseconds(path: &str) -> Option<f64> {
+    fs::read_to_string(path).ok()?.split(' ').next()?.parse().ok()
+}
+
+fn resident(process: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_costs_time_and_memory() {
+        let own = Family(std::process::id());
+        let before = own.cpu_seconds();
+        let until = std::time::Instant::now() + std::time::Duration::from_millis(100);
+        while std::time::Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        assert!(own.cpu_seconds() > before);
+        assert!(own.memory() > 1 << 20);
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_process_that_is_not() {
+        let none = Family(u32::MAX);
+        assert_eq!((none.cpu_seconds(), none.memory()), (0.0, 0));
+    }
+}

@@ -1,0 +1,117 @@
+//! How a catalogue of this workspace is started and spoken to: all that is known here of its command line and paths.
+//!
+//! Each has a home of its own (`LEVADA_HOME`), is filled by `levada catalogue import FOLDER` before it runs, and is then
+//! `levada catalogue serve --http A:P --listen A:0` on one core, with one thread (`TOKIO_WORKER_THREADS`).
+
+use std::env;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, ensure};
+
+use super::objects;
+use super::server::{Server, Start};
+use crate::place::Place;
+
+/// Its name in rows.
+pub const NAME: &str = "levada";
+/// Neighbours need not hear of it.
+const CONFIG: &str = "announce = false\n";
+/// The newest version of the paper's runtime, where answers have tags.
+pub const LATEST: &str = "/v1/objects/runtime/Runtime/latest";
+/// Answers 200 once it serves.
+const READY: &str = "/readyz";
+
+/// The binary.
+pub struct Levada {
+    binary: PathBuf,
+}
+
+impl Levada {
+    /// The given one, or else that of this workspace, which is built as this program is if it is `needed`.
+    pub fn find(given: Option<&Path>, needed: bool) -> anyhow::Result<Self> {
+        if let Some(binary) = given {
+            ensure!(binary.is_file(), "{} is no file", binary.display());
+            return Ok(Self { binary: std::path::absolute(binary)? });
+        }
+        let own = env::current_exe()?;
+        let profile = own.parent().context("this program is in no folder")?;
+        let target = profile.parent().context("this program is in no target folder")?;
+        let binary = profile.join("levada");
+        if !needed {
+            return Ok(Self { binary });
+        }
+        let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "--package", "levada-cli", "--bin", "levada"]);
+        build.arg("--target-dir").arg(target);
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        let built = build.status().with_context(|| format!("run {build:?}"))?;
+        ensure!(built.success(), "`levada` could not be built; give one with --levada FILE");
+        Ok(Self { binary })
+    }
+
+    /// One that serves the paper's runtime.
+    pub fn serve(&self, place: &Place, name: &str) -> anyhow::Result<Server> {
+        let home = tempfile::tempdir()?;
+        objects::write_folder(&home.path().join("import"))?;
+        self.start(place, name, home)
+    }
+
+    /// One with what is in `import` below this home, or empty if there is nothing.
+    pub fn start(
+        &self,
+        place: &Place,
+        name: &str,
+        home: tempfile::TempDir,
+    ) -> anyhow::Result<Server> {
+        fs::write(home.path().join("config.toml"), CONFIG)?;
+        let folder = home.path().join("import");
+        if folder.exists() {
+            let mut import = Command::new(&self.binary);
+            import.args(["catalogue", "import"]).arg(&folder);
+            import.env("LEVADA_HOME", home.path()).stdin(Stdio::null());
+            let done = import.output().with_context(|| format!("run {import:?}"))?;
+            let said = String::from_utf8_lossy(&done.stderr);
+            ensure!(done.status.success(), "{import:?} ended with {}: {said}", done.status);
+        }
+        let address = super::free_address(place)?;
+        let (http, listen) = (address.to_string(), SocketAddr::new(address.ip(), 0).to_string());
+        let path = home.path().to_owned();
+        let start = Start {
+            name: name.to_owned(),
+            folder: home,
+            address,
+            ready: READY.to_owned(),
+            program: self.binary.clone().into_os_string(),
+            configure: Box::new(move |command| {
+                command.args(["catalogue", "serve", "--http", &http, "--listen", &listen]);
+                command.env("LEVADA_HOME", &path).env("TOKIO_WORKER_THREADS", "1");
+            }),
+        };
+        Server::start(place, start)
+    }
+
+    /// Publishes a data schema's version through the catalogue that runs in this home; on any processor but that of
+    /// servers, and only when nothing else wants it.
+    pub fn publish(&self, home: &Path, core: usize, version: &str) -> anyhow::Result<Child> {
+        let file = home.join("published.json");
+        if !file.exists() {
+            fs::write(&file, objects::description(0))?;
+        }
+        let mut command = Command::new("chrt");
+        command.args(["--idle", "0", "taskset", "-c", &core.to_string()]).arg(&self.binary);
+        command.args(["catalogue", "publish", "dataschema/Published", version]).arg(&file);
+        command.env("LEVADA_HOME", home);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().with_context(|| format!("run {command:?}"))
+    }
+}
+
+/// Where descriptors with these words are searched.
+pub fn search(words: &str) -> String {
+    format!("/v1/search?q={words}&limit=20")
+}

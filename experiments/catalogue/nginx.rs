@@ -1,0 +1,74 @@
+//! nginx: what a catalogue is measured beside, and what stands in front of several.
+
+use std::env;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use super::objects::{Bodies, Object};
+use super::server::{Server, Start};
+use crate::place::Place;
+
+/// Its name in rows.
+pub const NAME: &str = "nginx";
+/// Its configuration with the files that a catalogue would answer.
+const FILES: &str = include_str!("nginx.conf");
+/// Its configuration in front of catalogues.
+const BALANCER: &str = include_str!("balancer.conf");
+/// Where Debian has what only administrators need.
+const SBIN: &str = "/usr/sbin";
+
+/// Serves `bodies` as files.
+pub fn files(place: &Place, bodies: &Bodies) -> anyhow::Result<Server> {
+    let folder = tempfile::tempdir()?;
+    bodies.write(&folder.path().join("files"))?;
+    let server = start(place, NAME, folder, FILES)?;
+    bodies.check(place, server.address()).context("what nginx serves")?;
+    Ok(server)
+}
+
+/// Passes requests on to catalogues in turn.
+pub fn balancer(place: &Place, catalogues: &[SocketAddr]) -> anyhow::Result<Server> {
+    let folder = tempfile::tempdir()?;
+    let line = |address: &SocketAddr| format!("server {address} fail_timeout=1s;\n");
+    let upstream: String = catalogues.iter().map(line).collect();
+    fs::write(folder.path().join("upstream.conf"), upstream)?;
+    start(place, "balancer", folder, BALANCER)
+}
+
+fn start(
+    place: &Place,
+    name: &str,
+    folder: tempfile::TempDir,
+    configuration: &str,
+) -> anyhow::Result<Server> {
+    let address = super::free_address(place)?;
+    let path = folder.path().to_owned();
+    fs::write(path.join("nginx.conf"), configuration)?;
+    fs::write(path.join("listen.conf"), format!("listen {address} backlog=4096;\n"))?;
+    let start = Start {
+        name: name.to_owned(),
+        folder,
+        address,
+        ready: Object::Descriptor.path(),
+        program: program()?.into_os_string(),
+        configure: Box::new(move |command| {
+            command.arg("-p").arg(&path).arg("-c").arg(path.join("nginx.conf"));
+            command.args(["-e", "stderr"]);
+        }),
+    };
+    Server::start(place, start)
+}
+
+/// Debian's nginx.
+fn program() -> anyhow::Result<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain([PathBuf::from(SBIN)]);
+    let found = folders.map(|folder| folder.join("nginx")).find(|file| file.is_file());
+    found.context(
+        "nginx is not here: install the Debian package nginx-light, or leave it out \
+         (`--subject levada`)",
+    )
+}

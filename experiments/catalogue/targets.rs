@@ -1,0 +1,223 @@
+//! What a catalogue has to reach, beside nginx and by itself, and whether it does: computed from rows alone. Ratios are
+//! medians of pairs of runs that were made side by side.
+
+use levada_harness::{Params, Row, find, params, ratio_row};
+
+use super::large;
+use super::load::RTTS;
+use super::objects::Object;
+use super::saturation::{CONDITIONAL, HALF, PART, PUBLISHED, PUBLISHING, at};
+use super::sweep::{self, Requests};
+use super::{levada, nginx};
+use crate::limit::Limit::{self, AtLeast, AtMost};
+use crate::table::Table;
+
+/// No error is allowed up to this rate of connections.
+const SOUND: u64 = 4000;
+
+/// Every comparison that the rows allow.
+pub fn table(rows: &[Row]) -> Table {
+    let head = ["what", "wanted", "loopback", "0.56 ms RTT"];
+    let table = Table::new("What is wanted of a catalogue", head);
+    let mut targets = Targets { rows, table };
+    targets.saturation();
+    targets.half();
+    targets.conditional();
+    targets.errors();
+    targets.publishing();
+    targets.large();
+    targets.table
+}
+
+struct Targets<'a> {
+    rows: &'a [Row],
+    table: Table,
+}
+
+impl Targets<'_> {
+    /// A line, unless the rows say nothing of it.
+    fn line(&mut self, what: &str, limit: Limit, value: impl Fn(u64) -> Option<Row>) {
+        let cells = RTTS.map(|rtt| value(rtt).map(|row| limit.judge(&row)));
+        if cells.iter().any(Option::is_some) {
+            let mut line = vec![what.to_owned(), limit.text()];
+            line.extend(cells.into_iter().map(Option::unwrap_or_default));
+            self.table.lines.push(line);
+        }
+    }
+
+    fn saturation(&mut self) {
+        let rows = self.rows;
+        for (object, requests, least) in [
+            (Object::Descriptor, Requests::Many, 1.2),
+            (Object::Descriptor, Requests::One, 0.95),
+            (Object::Package, Requests::Many, 0.9),
+            (Object::Package, Requests::One, 0.9),
+        ] {
+            let what = words("answers per second at most", object, requests);
+            self.line(&what, AtLeast(least), |rtt| {
+                let at = at(PART, rtt, object, requests);
+                pair(rows, "response rate", (levada::NAME, nginx::NAME), &at)
+            });
+        }
+    }
+
+    fn half(&mut self) {
+        let rows = self.rows;
+        for object in Object::ALL {
+            for requests in Requests::ALL {
+                let what = words("p99 at half of nginx's saturation", object, requests);
+                self.line(&what, AtMost(1.1), |rtt| {
+                    let at = at(HALF, rtt, object, requests);
+                    pair(rows, "response time p99", (levada::NAME, nginx::NAME), &at)
+                });
+            }
+        }
+    }
+
+    fn conditional(&mut self) {
+        let rows = self.rows;
+        let what = "answers per second at most: not modified (304) ÷ descriptor";
+        let conditional = levada::NAME.to_owned() + CONDITIONAL;
+        self.line(what, AtLeast(1.0), |rtt| {
+            let at = at(PART, rtt, Object::Descriptor, Requests::Many);
+            pair(rows, "response rate", (&conditional, levada::NAME), &at)
+        });
+    }
+
+    fn errors(&mut self) {
+        let rows = self.rows;
+        for object in Object::ALL {
+            let what = format!(
+                "errors in all runs up to {SOUND} connections per second, {}",
+                object.name()
+            );
+            self.line(&what, AtMost(0.0), |rtt| errors(rows, rtt, object));
+        }
+    }
+
+    fn publishing(&mut self) {
+        let rows = self.rows;
+        let what = "p99 of reading at half load: with 50 publications a second ÷ without";
+        self.line(what, AtMost(1.5), |rtt| {
+            let at = at(PUBLISHING, rtt, Object::Descriptor, Requests::Many);
+            pair(rows, "response time p99", (PUBLISHED, levada::NAME), &at)
+        });
+    }
+
+    fn large(&mut self) {
+        let rows = self.rows;
+        let all = rows.iter().filter_map(|row| row.params.get("descriptors")?.as_u64());
+        let Some(count) = all.max() else { return };
+        let at = large::at(usize::try_from(count).ok());
+        for (what, metric, most) in [
+            ("p99 of searches, ms", "response time p99", 10.0),
+            ("start-up, s", "start-up", 5.0),
+            (
+                "memory per descriptor beyond its text, B",
+                "memory per descriptor beyond its text",
+                2048.0,
+            ),
+        ] {
+            let what = format!("{count} descriptors: {what}");
+            self.line(&what, AtMost(most), |rtt| {
+                find(rows, levada::NAME, metric, &at).filter(|_| rtt == 0).cloned()
+            });
+        }
+    }
+}
+
+fn words(what: &str, object: Object, requests: Requests) -> String {
+    let connection = match requests {
+        Requests::One => "one request per connection",
+        Requests::Many => "keep-alive",
+    };
+    format!("{what}, {}, {connection}: `levada` ÷ `nginx`", object.name())
+}
+
+/// One subject's value over another's, pair by pair.
+fn pair(rows: &[Row], metric: &str, (a, b): (&str, &str), at: &Params) -> Option<Row> {
+    ratio_row(find(rows, a, metric, at)?, find(rows, b, metric, at)?)
+}
+
+/// The errors of all runs of a sweep with a connection per request; each value is the sum of one rate.
+fn errors(rows: &[Row], rtt_us: u64, object: Object) -> Option<Row> {
+    let at = params([
+        ("part", sweep::PART.into()),
+        ("rtt_us", rtt_us.into()),
+        ("object", object.name().into()),
+        ("requests", Requests::One.name().into()),
+    ]);
+    let of_sweep = rows.iter().filter(|row| {
+        row.subject == levada::NAME
+            && row.metric == "errors"
+            && at.iter().all(|(name, value)| row.params.get(name) == Some(value))
+            && row.number("rate").is_some_and(|rate| rate <= SOUND as f64)
+    });
+    let each: Vec<&Row> = of_sweep.collect();
+    let sum = |row: &&Row| row.values.iter().sum::<f64>();
+    let values: Vec<f64> = each.iter().map(sum).collect();
+    let max = values.iter().copied().fold(0.0, f64::max);
+    let median = values.iter().sum();
+    each.first().map(|&row| Row { median, min: 0.0, max, values, ..row.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(subject: &str, metric: &str, at: &Params, values: &[f64]) -> Row {
+        let row = serde_json::json!({
+            "experiment": "e", "subject": subject, "params": at, "metric": metric, "unit": "u",
+            "median": values[0], "min": values[0], "max": values[0], "p50": 0.0, "p99": 0.0,
+            "runs": values.len(), "values": values,
+        });
+        serde_json::from_value(row).unwrap()
+    }
+
+    fn line(rows: &[Row], beginning: &str) -> Vec<String> {
+        let lines = table(rows).lines;
+        lines.into_iter().find(|line| line[0].starts_with(beginning)).unwrap()[1..].to_vec()
+    }
+
+    #[test]
+    fn a_catalogue_is_judged_by_pairs() {
+        let at = at(PART, 0, Object::Descriptor, Requests::Many);
+        let rows = [
+            row("levada", "response rate", &at, &[130.0, 65.0]),
+            row("nginx", "response rate", &at, &[100.0, 50.0]),
+            row("levada/304", "response rate", &at, &[117.0, 58.5]),
+        ];
+        let line = |beginning: &str| line(&rows, beginning);
+        let most = "answers per second at most";
+        let descriptor = ["≥ 1.2", "1.30 ✓ (1.30 … 1.30)", ""];
+        assert_eq!(line(&format!("{most}, descr")), descriptor);
+        let conditional = ["≥ 1", "0.900 ✗ (0.900 … 0.900)", ""];
+        assert_eq!(line(&format!("{most}: not")), conditional);
+    }
+
+    #[test]
+    fn one_error_is_one_too_many_but_not_beyond_4000() {
+        let at = |rate: u32| {
+            params([
+                ("part", "sweep".into()),
+                ("rtt_us", 560.into()),
+                ("object", "package".into()),
+                ("requests", "one".into()),
+                ("rate", rate.into()),
+            ])
+        };
+        let mut rows = vec![
+            row("levada", "errors", &at(4000), &[0.0, 0.0]),
+            row("levada", "errors", &at(8000), &[9.0, 9.0]),
+        ];
+        let what = "errors in all runs up to 4000 connections per second, package";
+        assert_eq!(line(&rows, what)[2], "0.000 ✓ (0.000 … 0.000)");
+        rows.push(row("levada", "errors", &at(1000), &[0.0, 1.0]));
+        assert_eq!(line(&rows, what)[2], "1.00 ✗ (0.000 … 1.00)");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_judged() {
+        assert!(table(&[]).lines.is_empty());
+    }
+}

@@ -1,0 +1,60 @@
+//! wrk: another generator, which says in a closed loop whether ours is too slow.
+
+use std::env;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use anyhow::{Context, bail, ensure};
+
+use super::fetch::HOST;
+use crate::place::Place;
+
+/// For so many seconds it asks.
+const SECONDS: u32 = 1;
+
+/// Whether it is installed: the Debian package `wrk`.
+pub fn is_here() -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join("wrk").is_file())
+}
+
+/// Answers per second on so many connections, on the generator's core.
+pub fn rate(
+    place: &Place,
+    address: SocketAddr,
+    path: &str,
+    connections: usize,
+    last: bool,
+) -> anyhow::Result<f64> {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &super::GENERATOR.to_string(), "wrk", "--threads", "1"]);
+    command.args(["--connections", &connections.to_string()]);
+    command.args(["--duration", &format!("{SECONDS}s"), "--header", &format!("Host: {HOST}")]);
+    if last {
+        command.args(["--header", "Connection: close"]);
+    }
+    command.arg(format!("http://{address}{path}"));
+    let output = match place.near(|| command.output())? {
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!("taskset is in util-linux"),
+        other => other.context("run wrk")?,
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "wrk ended with {}: {text}", output.status);
+    parse(&text).with_context(|| format!("wrk said no rate: {text}"))
+}
+
+fn parse(text: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("Requests/sec:"))?;
+    line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_rate_is_found_in_what_wrk_says() {
+        let text = "  15000 requests in 1.00s, 2.1MB read\nRequests/sec:  14985.02\nTransfer/sec:";
+        assert_eq!(super::parse(text), Some(14985.02));
+        assert_eq!(super::parse("unable to connect"), None);
+    }
+}
