@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 
 use super::server::Side;
-use crate::channels::place::Place;
+use crate::place::Place;
 
 /// How long anything may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(60);

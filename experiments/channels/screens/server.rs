@@ -18,7 +18,7 @@ use x11rb::protocol::xtest::ConnectionExt as _;
 use x11rb::rust_connection::RustConnection;
 use x11rb::{COPY_FROM_PARENT, CURRENT_TIME, NONE};
 
-use crate::channels::place::Place;
+use crate::place::Place;
 
 /// Its width and height in pixels.
 pub const SIZE: (u16, u16) = (1024, 768);

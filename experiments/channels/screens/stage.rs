@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use super::program::{Program, output, patiently, quiet};
 use super::server::{SIZE, Server, Side, Watch};
 use crate::channels::ends::block_on;
-use crate::channels::place::Place;
+use crate::place::Place;
 
 /// Programs that are needed, and the Debian packages that have them.
 const NEEDS: [(&str, &str); 5] = [
