@@ -31,9 +31,7 @@ enum Reference {
 fn main() -> ExitCode {
     let done = match Arguments::parse().reference {
         Reference::Channels(arguments) => channels::run(arguments).map(|()| ExitCode::SUCCESS),
-        Reference::Catalogue(arguments) => {
-            catalogue::run(arguments).map(|()| ExitCode::SUCCESS)
-        }
+        Reference::Catalogue(arguments) => catalogue::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Lab(command) => command.run().map_err(Into::into),
     };
     match done {

@@ -54,17 +54,26 @@ fn resident(process: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_process_costs_time_and_memory() {
-        let own = Family(std::process::id());
-        let before = own.cpu_seconds();
-        let until = std::time::Instant::now() + std::time::Duration::from_millis(100);
-        while std::time::Instant::now() < until {
-            std::hint::spin_loop();
+        // It begins with a process that only waits.
+        let script = "while :; do :; done & trap 'kill $!' TERM; wait";
+        let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let (family, begun) = (Family(child.id()), Instant::now());
+        let mut seconds = 0.0;
+        while seconds < 0.05 && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(5));
+            seconds = family.cpu_seconds();
         }
-        assert!(own.cpu_seconds() > before);
-        assert!(own.memory() > 1 << 20);
+        let memory = family.memory();
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        child.wait().unwrap();
+        assert!(seconds >= 0.05, "{seconds}");
+        assert!(memory > 1 << 16, "{memory}");
     }
 
     #[test]

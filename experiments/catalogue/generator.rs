@@ -32,7 +32,7 @@ use schedule::Schedule;
 pub use seen::Seen;
 
 /// A request that was not answered so long after it was due is an error, as in the paper.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// So many connections are open at most: as many as a listening socket holds here (`net.core.somaxconn`).
 const OPEN_MOST: usize = 4096;
 /// Between the opening of connections and the first request.
@@ -74,6 +74,15 @@ pub struct Plan {
     pub reuse: Reuse,
     /// Nothing else needs this thread's core: it may look all the time.
     pub alone: bool,
+    /// A request that was not answered so long after it was due is an error.
+    pub patience: Duration,
+}
+
+impl Plan {
+    /// With a core of its own, and as much patience as in the paper.
+    pub fn new(load: Load, reuse: Reuse) -> Self {
+        Self { load, reuse, alone: true, patience: PATIENCE }
+    }
 }
 
 /// How many requests a connection carries.
@@ -88,7 +97,7 @@ pub enum Reuse {
 /// What can go wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// There was no answer within [`PATIENCE`].
+    /// There was no answer within [`Plan::patience`].
     TimedOut,
     /// Nobody listens.
     Refused,
@@ -237,7 +246,7 @@ impl<'a> Generator<'a> {
         let slot = &mut self.slots[index];
         self.seen.sent(due.max(slot.free_since), Instant::now())?;
         (slot.due, slot.number) = (Some(due), self.asked);
-        self.deadlines.push_back((due + PATIENCE, index, self.asked));
+        self.deadlines.push_back((due + self.plan.patience, index, self.asked));
         let usable = slot.connection.take().filter(Connection::is_idle);
         let connection = match usable {
             Some(connection) => Ok(connection),
@@ -293,7 +302,7 @@ impl<'a> Generator<'a> {
 
     /// What waits too long has failed.
     fn expire(&mut self, now: Instant) {
-        while self.waiting.front().is_some_and(|due| *due + PATIENCE < now) {
+        while self.waiting.front().is_some_and(|due| *due + self.plan.patience < now) {
             self.waiting.pop_front();
             self.seen.failed(Fault::TimedOut);
         }

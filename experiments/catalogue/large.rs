@@ -1,5 +1,6 @@
 //! A catalogue with very many descriptors: how long it takes to start, what it keeps in memory, and how fast it searches.
 
+use anyhow::{Context, ensure};
 use levada_harness::{Case, Measured, Params, params};
 
 use super::bench::Bench;
@@ -43,7 +44,7 @@ pub fn run(bench: &mut Bench) -> anyhow::Result<()> {
     let target = searches(&full)?;
     let length = if bench.quick { 1 } else { 4 };
     let load = Load::Open { rate: RATE, count: RATE * length };
-    let plan = Plan { load, reuse: Reuse::Many(CONNECTIONS), alone: true };
+    let plan = Plan::new(load, Reuse::Many(CONNECTIONS));
     let case = Case::new(levada::NAME, || {
         empty.again(&place)?;
         let nothing = empty.family().memory();
@@ -67,7 +68,24 @@ pub fn run(bench: &mut Bench) -> anyhow::Result<()> {
 fn filled(levada: &Levada, place: &Place, count: usize) -> anyhow::Result<(Server, f64)> {
     let home = tempfile::tempdir()?;
     let text = objects::write_many(&home.path().join("import"), count)?;
-    Ok((levada.start(place, levada::NAME, home)?, text))
+    let server = levada.start(place, levada::NAME, home)?;
+    check(place, &server, count).context("what was imported")?;
+    Ok((server, text))
+}
+
+/// An import skips what it cannot take, and succeeds all the same.
+fn check(place: &Place, server: &Server, count: usize) -> anyhow::Result<()> {
+    let text = |path: &str| {
+        let answer = fetch::get(place, server.address(), path, None)?;
+        ensure!(answer.status == 200, "{path} was answered {}", answer.status);
+        anyhow::Ok(String::from_utf8_lossy(&answer.body).into_owned())
+    };
+    let wanted = levada::count_of_schemas(count);
+    let metrics = text(levada::METRICS)?;
+    ensure!(metrics.lines().any(|line| line == wanted), "{} lacks {wanted}", levada::METRICS);
+    let query = levada::search(objects::KNOWN);
+    ensure!(text(&query)?.contains("Schema"), "{query} finds nothing");
+    Ok(())
 }
 
 fn searches(server: &Server) -> anyhow::Result<Target> {

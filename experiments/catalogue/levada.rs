@@ -19,8 +19,8 @@ use crate::place::Place;
 pub const NAME: &str = "levada";
 /// Neighbours need not hear of it.
 const CONFIG: &str = "announce = false\n";
-/// The newest version of the paper's runtime, where answers have tags.
-pub const LATEST: &str = "/v1/objects/runtime/Runtime/latest";
+/// What it counts.
+pub const METRICS: &str = "/metrics";
 /// Answers 200 once it serves.
 const READY: &str = "/readyz";
 
@@ -43,6 +43,11 @@ impl Levada {
         if !needed {
             return Ok(Self { binary });
         }
+        ensure!(
+            profile.ends_with("release") || profile.ends_with("debug"),
+            "{} is no target folder of cargo, to build `levada` in; give one with --levada FILE",
+            profile.display()
+        );
         let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         build.args(["build", "--quiet", "--package", "levada-cli", "--bin", "levada"]);
         build.arg("--target-dir").arg(target);
@@ -95,20 +100,25 @@ impl Levada {
         Server::start(place, start)
     }
 
-    /// Publishes a data schema's version through the catalogue that runs in this home; on any processor but that of
-    /// servers, and only when nothing else wants it.
-    pub fn publish(&self, home: &Path, core: usize, version: &str) -> anyhow::Result<Child> {
+    /// Publishes a data schema of this name through the catalogue that runs in this home, on a processor and only when
+    /// nothing else wants that.
+    pub fn publish(&self, home: &Path, core: usize, name: &str) -> anyhow::Result<Child> {
         let file = home.join("published.json");
         if !file.exists() {
             fs::write(&file, objects::description(0))?;
         }
         let mut command = Command::new("chrt");
         command.args(["--idle", "0", "taskset", "-c", &core.to_string()]).arg(&self.binary);
-        command.args(["catalogue", "publish", "dataschema/Published", version]).arg(&file);
+        command.args(["catalogue", "publish", &format!("dataschema/{name}@1.0.0")]).arg(&file);
         command.env("LEVADA_HOME", home);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().with_context(|| format!("run {command:?}"))
     }
+}
+
+/// The line of [`METRICS`] that says how many data schemas everybody may see.
+pub fn count_of_schemas(count: usize) -> String {
+    format!("levada_catalogue_objects{{kind=\"dataschema\"}} {count}")
 }
 
 /// Where descriptors with these words are searched.

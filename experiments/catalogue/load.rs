@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::bench::Bench;
 use super::levada::{self, Levada};
 use super::objects::Object;
-use super::{balanced, large, nginx, saturation, sweep};
+use super::{balanced, large, nginx, saturation, sweep, wrk};
 use crate::measuring::Outcome;
 
 /// Round trips in µs: loopback, and that of the paper's network.
@@ -121,6 +121,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let mut bench = Bench::new(levada, subjects, &arguments.shared, groups)?;
     // What is wanted of a catalogue first: the sweep is the longest.
     if arguments.wants(Part::Saturation) {
+        if !bench.quick && !wrk::is_here() {
+            eprintln!(
+                "wrk is not here, so only the generator of this program asks in closed loops: \
+                 install the Debian package wrk to have its rates beside"
+            );
+        }
         saturation::run(&mut bench, arguments)?;
     }
     if arguments.wants(Part::Half) {

@@ -189,6 +189,9 @@ pub fn write_many(folder: &Path, count: usize) -> anyhow::Result<f64> {
     Ok(bytes as f64 / count.max(1) as f64)
 }
 
+/// A word of the first of them.
+pub const KNOWN: &str = WORDS[0];
+
 /// What to search a large catalogue for: frequent words, rare ones, two at once, and none that is there.
 pub fn queries() -> Vec<String> {
     let pairs = WORDS.windows(2).map(|pair| pair.join("+"));

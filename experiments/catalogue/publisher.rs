@@ -3,7 +3,9 @@
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+
+use levada_harness::pin;
 
 use super::levada::Levada;
 use super::server::Server;
@@ -41,6 +43,8 @@ pub fn meanwhile<T>(
 }
 
 fn publish(levada: &Levada, server: &Server, rate: u32, stop: &AtomicBool) -> Published {
+    // What is started there begins there: the core of servers is theirs alone. If that cannot be, it is only noisier.
+    let _ = pin(super::GENERATOR);
     let begun = Instant::now();
     let mut published = Published::default();
     let mut running: Vec<Child> = Vec::new();
@@ -48,7 +52,7 @@ fn publish(levada: &Levada, server: &Server, rate: u32, stop: &AtomicBool) -> Pu
     while !stop.load(Ordering::Relaxed) {
         running.retain_mut(|child| is_running(child, &mut published));
         let started = (running.len() < MOST)
-            .then(|| levada.publish(server.folder(), super::GENERATOR, &version()));
+            .then(|| levada.publish(server.folder(), super::GENERATOR, &name()));
         match started {
             Some(Ok(child)) => running.push(child),
             _ => published.failed += 1,
@@ -80,9 +84,8 @@ fn is_running(child: &mut Child, published: &mut Published) -> bool {
     false
 }
 
-/// One that was never published before: a second, and a number.
-fn version() -> String {
+/// One that was never published before: a home is used by one process of the experiment.
+fn name() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("1.{}.{}", now.as_secs(), NUMBER.fetch_add(1, Ordering::Relaxed))
+    format!("Published{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }

@@ -12,7 +12,7 @@ use super::load::RTTS;
 use super::objects::Object;
 use super::saturation::{CONDITIONAL, HALF, PART, PUBLISHED, PUBLISHING, at};
 use super::sweep::{Requests, Step, Sweep};
-use super::{NAME, balanced, large, levada, nginx, targets};
+use super::{NAME, balanced, large, levada, nginx, site, targets, wrk};
 use crate::measuring::file;
 use crate::table::{Table, short};
 use paper::by_rate;
@@ -74,7 +74,7 @@ fn saturation(rows: &[Row]) -> Table {
     conditions(|condition, rtt, object, requests| {
         let at = at(PART, rtt, object, requests);
         let mut line = vec![condition];
-        for metric in ["response rate", "response rate by wrk", "server CPU", "response time p99"] {
+        for metric in ["response rate", wrk::RATE, site::CPU, "response time p99"] {
             let of = |subject: &str| cell(rows, subject, metric, &at);
             line.extend([levada::NAME, nginx::NAME].map(of));
         }
@@ -102,7 +102,7 @@ fn half(rows: &[Row]) -> Table {
         for subject in [levada::NAME, nginx::NAME] {
             let metrics = ["response time mean", "response time p95", "response time p99"];
             line.extend(metrics.map(|metric| cell(rows, subject, metric, &at)));
-            line.push(cell(rows, subject, "server CPU", &at));
+            line.push(cell(rows, subject, site::CPU, &at));
         }
         push(&mut table, line);
     });

@@ -24,7 +24,7 @@ pub const CONDITIONAL: &str = "/304";
 /// The subject of [`PUBLISHING`] that is published to meanwhile.
 pub const PUBLISHED: &str = "levada/publishing";
 /// Publications per second.
-const PUBLICATIONS: u32 = 50;
+pub const PUBLICATIONS: u32 = 50;
 
 /// What its rows have in common.
 pub fn at(part: &str, rtt_us: u64, object: Object, requests: Requests) -> Params {
@@ -149,13 +149,14 @@ fn job(
 fn closed(requests: Requests, quick: bool) -> Plan {
     let length = Duration::from_millis(if quick { 400 } else { 1500 });
     let load = Load::Closed { warm_up: Duration::from_millis(200), length };
-    Plan { load, reuse: reuse(requests), alone: true }
+    Plan::new(load, reuse(requests))
 }
 
 fn open(rate: u32, requests: Requests, quick: bool, alone: bool) -> Plan {
     // In tenths of a second.
     let count = rate / 10 * if quick { 6 } else { 20 };
-    Plan { load: Load::Open { rate, count: count.max(1) }, reuse: reuse(requests), alone }
+    let load = Load::Open { rate, count: count.max(1) };
+    Plan { alone, ..Plan::new(load, reuse(requests)) }
 }
 
 fn reuse(requests: Requests) -> Reuse {
@@ -182,7 +183,7 @@ fn by_wrk<'a>(
     Ok(Case::new(name, move || {
         let mut measured = (case.run)()?;
         let rate = wrk::rate(&site.place, address, &object.path(), POOL, last)?;
-        measured.push(Measured::new("response rate by wrk", "1/s", rate));
+        measured.push(Measured::new(wrk::RATE, "1/s", rate));
         Ok(measured)
     }))
 }

@@ -21,6 +21,9 @@ const LATE: Duration = Duration::from_millis(1);
 /// It is doubted, too, if the generator was busy for more than this share of the time, and the servers for less.
 const BUSY: f64 = 0.9;
 
+/// The metric of what answers cost the servers.
+pub const CPU: &str = "server CPU";
+
 /// A place, and what runs there.
 pub struct Site {
     /// Dropped before the place.
@@ -62,8 +65,7 @@ impl Site {
         found.ok_or_else(|| anyhow!("there is no subject `{name}` here"))
     }
 
-    /// Requests for `object`, to `server`; if they are `conditional`, with the tag of what it is now, which the newer
-    /// layer of a catalogue has in any case.
+    /// Requests for `object`, to `server`; if they are `conditional`, with the tag of what it is now.
     pub fn target(
         &self,
         server: &Server,
@@ -71,11 +73,7 @@ impl Site {
         conditional: bool,
         last: bool,
     ) -> anyhow::Result<Target> {
-        let target = |path: &str| {
-            fetch::target(&self.place, server.address(), path, conditional, last)
-        };
-        let found = target(&object.path());
-        if conditional { found.or_else(|_| target(levada::LATEST)) } else { found }
+        fetch::target(&self.place, server.address(), &object.path(), conditional, last)
     }
 }
 
@@ -110,7 +108,7 @@ impl Run {
             Measured::new("response rate", "1/s", seen.rate()),
             Measured::new("errors", "1", count(errors.all())),
             Measured::new("time-outs", "1", count(errors.timed_out)),
-            Measured::new("server CPU", "µs", cpu * 1e6 / count(seen.answered.max(1))),
+            Measured::new(CPU, "µs", cpu * 1e6 / count(seen.answered.max(1))),
             Measured::new("generator busy", "1", own),
         ];
         all.extend(rate.map(|rate| Measured::new("demanded rate", "1/s", f64::from(rate))));

@@ -13,13 +13,15 @@ use super::site::{Doubt, Site};
 /// The value of `part` in its rows.
 pub const PART: &str = "sweep";
 /// Connections of a step in the paper.
-pub const TWENTY: u32 = 20;
+const TWENTY: u32 = 20;
 /// Requests on each of them where a connection carries many.
 const EACH: u32 = 10;
 /// Connections of a longer step where a connection carries many.
 pub const POOL: usize = 64;
 /// The rate at which a distribution is kept: the paper's system is stable below 500 per second.
 pub const STABLE: u32 = 400;
+/// So far a sweep goes in any case, per second: as the paper's.
+pub const MOST: u32 = 4000;
 /// A subject is saturated if it answers less than this share of what is demanded.
 const SATURATED: f64 = 0.8;
 
@@ -36,8 +38,6 @@ const LONG_RATES: [u32; 24] = [
 /// Those of a quick run.
 const FEW_RATES: [u32; 5] = [20, 100, 400, 1000, 4000];
 const FEW_LONG_RATES: [u32; 7] = [400, 1000, 4000, 8000, 16_000, 32_000, 64_000];
-/// At most these where there is a link, in a quick run: beyond is only the emulator.
-const FEW_MOST: u32 = 4000;
 
 /// How many requests a connection carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,13 +139,14 @@ impl Sweep {
         };
         // With many requests on each connection a step takes ten times as long.
         let least = if self.requests == Requests::Many { 50 } else { 1 };
-        let most = if quick && self.rtt_us > 0 { FEW_MOST } else { u32::MAX };
+        // With a link, a quick run leaves out what would show only the emulator.
+        let most = if quick && self.rtt_us > 0 { MOST } else { u32::MAX };
         all.iter().copied().filter(|rate| (least..=most).contains(rate)).collect()
     }
 
     fn run(self, bench: &mut Bench, rates: &[u32]) -> anyhow::Result<()> {
         for &rate in rates {
-            if self.is_past_saturation(bench.rows(), rate) {
+            if rate > MOST && self.is_past_saturation(bench.rows(), rate) {
                 break;
             }
             let (params, subjects) = (self.at(rate), bench.subjects.clone());
@@ -191,7 +192,7 @@ impl Sweep {
             Requests::One => Reuse::One(0),
             Requests::Many => Reuse::Many(pool),
         };
-        Plan { load: Load::Open { rate, count }, reuse, alone: true }
+        Plan::new(Load::Open { rate, count }, reuse)
     }
 
     /// Whether some lower rate was more than any subject could answer.

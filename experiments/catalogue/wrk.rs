@@ -10,6 +10,8 @@ use anyhow::{Context, bail, ensure};
 use super::fetch::HOST;
 use crate::place::Place;
 
+/// The metric of what it finds.
+pub const RATE: &str = "response rate by wrk";
 /// For so many seconds it asks.
 const SECONDS: u32 = 1;
 
@@ -41,10 +43,14 @@ pub fn rate(
     };
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "wrk ended with {}: {text}", output.status);
-    parse(&text).with_context(|| format!("wrk said no rate: {text}"))
+    parse(&text).with_context(|| format!("wrk found no rate of right answers: {text}"))
 }
 
+/// None if other answers than the right ones are counted, too.
 fn parse(text: &str) -> Option<f64> {
+    if text.contains("Non-2xx or 3xx responses") {
+        return None;
+    }
     let line = text.lines().find_map(|line| line.strip_prefix("Requests/sec:"))?;
     line.trim().parse().ok()
 }
@@ -56,5 +62,7 @@ mod tests {
         let text = "  15000 requests in 1.00s, 2.1MB read\nRequests/sec:  14985.02\nTransfer/sec:";
         assert_eq!(super::parse(text), Some(14985.02));
         assert_eq!(super::parse("unable to connect"), None);
+        let wrong = format!("  Non-2xx or 3xx responses: 15000\n{text}");
+        assert_eq!(super::parse(&wrong), None);
     }
 }

@@ -1,5 +1,6 @@
 //! Runs groups of subjects in turns.
 
+use std::error::Error;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -158,8 +159,23 @@ impl Runner {
 fn run_case(case: &mut Case<'_>) -> Result<Vec<Measured>, HarnessError> {
     (case.run)().map_err(|error| HarnessError::Subject {
         subject: case.subject.clone(),
-        reason: error.to_string(),
+        reason: explain(&*error),
     })
+}
+
+/// What went wrong, and why, as far as that is known.
+fn explain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        // Some end with their cause themselves.
+        if !text.ends_with(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 fn describe(params: &Params) -> String {
@@ -293,6 +309,18 @@ mod tests {
         let mut runner = Runner::new("t/e", &options(true), 1).unwrap();
         runner.measure(group(&calls, Some(Box::new(Doubts(99))))).unwrap();
         assert_eq!(calls.borrow().len(), 8);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("start the server")]
+    struct NotStarted(#[source] std::io::Error);
+
+    #[test]
+    fn a_failure_is_told_with_its_causes_once() {
+        let full = || std::io::Error::other("the disk is full");
+        assert_eq!(explain(&NotStarted(full())), "start the server: the disk is full");
+        let file = HarnessError::File { path: "rows".into(), source: full() };
+        assert_eq!(explain(&file), "rows: the disk is full");
     }
 
     #[test]
