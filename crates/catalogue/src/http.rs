@@ -12,6 +12,7 @@ mod compat;
 mod connection;
 mod content;
 mod deadline;
+mod ending;
 mod hosts;
 mod json;
 mod openapi;
@@ -31,10 +32,11 @@ mod v1;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use levada_core::Digest;
 use tokio::sync::Semaphore;
 
 use crate::index::Index;
@@ -83,7 +85,8 @@ pub const MIN_TAKEN: u64 = 32 * 1024;
 pub struct Config {
     /// Which values of `Host` are accepted.
     pub hosts: Hosts,
-    /// The most connections; further ones wait to be accepted.
+    /// The most connections, and at most a third of the files that the process may open; further ones wait to be
+    /// accepted.
     pub connections: usize,
     /// The most watches at once; further ones are told to come again.
     pub watches: usize,
@@ -113,6 +116,10 @@ pub trait Extra: Send + Sync {
 
 /// No more than these at once ask the store.
 const STORE_CALLS: usize = 64;
+/// No more than these at once make a body of a package: that may take some hundred megabytes while it lasts.
+const WORKSHOPS: usize = 4;
+/// The least room for bodies that are made of packages, in bytes: two of the longest.
+const MIN_ROOM: u64 = 256 * 1024 * 1024;
 
 /// What is served.
 pub struct Site {
@@ -121,6 +128,9 @@ pub struct Site {
     extra: Option<Box<dyn Extra>>,
     config: Config,
     cache: Cache,
+    /// For bodies that are made here: those that are kept, and as much again for those that are only on their way.
+    room: Arc<Semaphore>,
+    workshops: [Mutex<()>; WORKSHOPS],
     calls: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     counters: Counters,
@@ -143,6 +153,8 @@ impl Site {
             store,
             extra,
             cache: Cache::new(config.cache),
+            room: content::room(config.cache.saturating_mul(2).max(MIN_ROOM)),
+            workshops: Default::default(),
             calls: Arc::new(Semaphore::new(STORE_CALLS)),
             watches: Arc::new(Semaphore::new(config.watches)),
             config,
@@ -174,6 +186,12 @@ impl Site {
                 tracing::warn!(%error, "the catalogue's index does not follow its store");
             }
         }
+    }
+
+    /// Where something may be made of a package. Whoever wants the same waits here, and finds it made.
+    fn workshop(&self, digest: &Digest) -> MutexGuard<'_, ()> {
+        let place = &self.workshops[usize::from(digest[0]) % WORKSHOPS];
+        place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_stopping(&self) -> bool {

@@ -52,7 +52,7 @@ pub struct Index {
     shards: Box<[ArcSwap<Shard>]>,
     /// How many objects there are, in the order of [`Kind::ALL`].
     counts: [AtomicUsize; Kind::ALL.len()],
-    /// The media type of every package that a version refers to; of several the first.
+    /// The media type of every package that a version refers to; of several that of the object which was there first.
     packages: RwLock<HashMap<Digest, Arc<str>>>,
     original: RwLock<Catalogue>,
     feed: RwLock<Feed>,

@@ -50,7 +50,7 @@ fn people_read_search_and_copy() {
     let server = Server::start();
     fill(&server);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/page.mjs");
-    // Whatever hangs ends: the script gives each step ten seconds.
+    // Whatever hangs ends: the script gives each step a minute.
     let status = Command::new("node")
         .arg(script)
         .arg(server.url(""))

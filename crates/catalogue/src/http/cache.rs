@@ -8,8 +8,8 @@ use levada_core::Digest;
 use super::content::Content;
 use crate::original::PackageRequest;
 
-/// The most that are kept: many of them are open files.
-const MAX_ENTRIES: usize = 512;
+/// The most that are kept: many of them are open files, of which a process may have 1024 unless more are allowed.
+const MAX_ENTRIES: usize = 256;
 
 /// What is kept under.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +18,8 @@ pub(super) enum CacheKey {
     Blob(Digest),
     /// A package, compressed.
     Compressed(Digest),
+    /// A descriptor that the index does not have.
+    Descriptor(Digest),
     /// A body of the original's layer.
     Package(PackageRequest),
 }

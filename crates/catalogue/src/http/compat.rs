@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::Site;
 use super::cache::{CacheKey, Cached};
 use super::content::{Content, read_blob};
-use super::problem::{document, of_store, problem};
+use super::problem::{busy, document, of_store, problem};
 use super::request::Request;
 use super::response::{Body, Keep, Response};
 use super::route::{Job, Reply};
@@ -50,26 +50,37 @@ fn fields(response: Response, tag: &Tag) -> Response {
 }
 
 fn answer_package(site: &Arc<Site>, package: PackageRequest, request: &Request<'_>) -> Reply {
-    let key = CacheKey::Package(package);
-    if let Some(Cached::Content(content, half)) = site.cache.find(&key) {
-        let tag = Tag::Template(half);
-        return Reply::Now(match tag.is_known(request) {
-            true => fields(Response::new(304), &tag),
-            false => content_response(&content, &tag),
-        });
+    let key = CacheKey::Package(package.clone());
+    let known = request.if_none_match.value();
+    if let Some(response) = find(site, &key, known) {
+        return Reply::Now(response);
     }
-    let CacheKey::Package(package) = key else { return Reply::Now(problem(500, "")) };
-    let site = Arc::clone(site);
-    // Whether it is known is seen when it is asked for again: by then it is in the cache.
-    Reply::Later(Job(Box::new(move || make(&site, package))))
+    let (site, known) = (Arc::clone(site), known.map(<[u8]>::to_vec));
+    Reply::Later(Job(Box::new(move || make(&site, &package, key, known.as_deref()))))
 }
 
-fn content_response(content: &Content, tag: &Tag) -> Response {
-    fields(Response::new(200).field("Content-Type", MEDIA_TYPE), tag).body(content.body())
+/// The answer, if its body is kept. `known` is what the client has.
+fn find(site: &Site, key: &CacheKey, known: Option<&[u8]>) -> Option<Response> {
+    match site.cache.find(key)? {
+        Cached::Content(content, half) => Some(content_response(&content, half, known)),
+        Cached::Incompressible => None,
+    }
+}
+
+fn content_response(content: &Content, half: [u8; 16], known: Option<&[u8]>) -> Response {
+    let tag = Tag::Template(half);
+    if known.is_some_and(|known| tag.is_in(known)) {
+        return fields(Response::new(304), &tag);
+    }
+    fields(Response::new(200).field("Content-Type", MEDIA_TYPE), &tag).body(content.body())
 }
 
 /// Makes the body of a package from its code.
-fn make(site: &Site, package: PackageRequest) -> Response {
+fn make(site: &Site, package: &PackageRequest, key: CacheKey, known: Option<&[u8]>) -> Response {
+    let _workshop = site.workshop(&package.digest);
+    if let Some(response) = find(site, &key, known) {
+        return response;
+    }
     let code = match site.store.open_blob(&package.digest) {
         Ok(Some(blob)) => read_blob(blob, MAX_CODE),
         Ok(None) => return problem(500, "the package is not in the store"),
@@ -78,10 +89,11 @@ fn make(site: &Site, package: PackageRequest) -> Response {
     let Ok(code) = code else { return problem(500, "the package cannot be read") };
     match package.complete(&code) {
         Answer::Body(template) => {
-            let content = Content::made(template.parts().0);
             let half = template.tag();
-            let response = content_response(&content, &Tag::Template(half));
-            site.cache.put(CacheKey::Package(package), Cached::Content(content, half));
+            let made = Content::made(template.parts().0, &site.room);
+            let Some(content) = made else { return busy() };
+            let response = content_response(&content, half, known);
+            site.cache.put(key, Cached::Content(content, half));
             response
         }
         Answer::Problem(problem) => document(&problem),

@@ -3,19 +3,18 @@
 use std::io;
 use std::net::TcpStream as StdStream;
 use std::os::fd::AsFd;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use rustix::net::{Shutdown, shutdown};
-use tokio::io::Interest;
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::deadline::Deadline;
+use super::ending::{closed, is_patience, linger};
 use super::outgoing::Outgoing;
-use super::problem::{busy, problem};
 use super::request::{MAX_HEAD, Method, Parsed, Refusal, parse};
 use super::response::{Body, Connection as Stays, Response};
 use super::route::{Job, Reply};
@@ -26,8 +25,6 @@ use super::{MIN_TAKEN, Site};
 const ENOUGH: usize = 64 * 1024;
 /// After so many steps others have their turn, however much this client asks for.
 const TURN: u64 = 32;
-/// How long a refused client may go on talking, and how many bytes: so that it gets to read why.
-const LINGER: (Duration, usize) = (Duration::from_secs(2), 64 * 1024);
 
 /// A connection without its socket.
 pub(super) struct Connection {
@@ -101,7 +98,9 @@ impl Connection {
         if matches!(step, Step::Job(..) | Step::Watch(_)) {
             return Some((self, socket, step));
         }
-        match self.outgoing.write_to(socket.as_fd()) {
+        let written = self.outgoing.write_to(socket.as_fd());
+        self.site.counters.sent.fetch_add(self.outgoing.total, Ordering::Relaxed);
+        match written {
             Ok(true) if matches!(step, Step::End) && !self.is_talking() => None,
             Ok(_) => Some((self, socket, step)),
             Err(error) if is_patience(&error) => Some((self, socket, step)),
@@ -110,7 +109,7 @@ impl Connection {
     }
 
     /// Goes on until the connection ends. None is an end before the end.
-    pub async fn run(mut self, stream: TcpStream, mut step: Step) -> Option<()> {
+    pub async fn run(mut self, mut stream: TcpStream, mut step: Step) -> Option<()> {
         let mut deadline = Deadline::new(Instant::now() + self.site.config.times.head);
         for turn in 1_u64.. {
             if turn % TURN == 0 {
@@ -119,7 +118,7 @@ impl Connection {
             step = match step {
                 Step::Read => {
                     self.send(&stream, &mut deadline).await?;
-                    self.fill(&stream, &mut deadline).await?;
+                    self.fill(&mut stream, &mut deadline).await?;
                     self.advance()
                 }
                 Step::Send => {
@@ -138,7 +137,7 @@ impl Connection {
                 Step::End => {
                     self.send(&stream, &mut deadline).await?;
                     if self.is_talking() {
-                        let _ = timeout(LINGER.0, linger(&stream)).await;
+                        linger(&stream).await;
                     }
                     return Some(());
                 }
@@ -232,39 +231,27 @@ impl Connection {
     }
 
     /// Reads more. An end of the client's is an end of ours: what he asked for is sent by now.
-    async fn fill(&mut self, stream: &TcpStream, deadline: &mut Deadline) -> Option<()> {
+    async fn fill(&mut self, stream: &mut TcpStream, deadline: &mut Deadline) -> Option<()> {
         if self.start > 0 {
             self.input.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let mut waited = false;
-        loop {
-            match stream.try_read(&mut self.input[self.end..]) {
-                Ok(0) => return None,
-                Ok(count) => {
-                    self.arrived(count);
-                    return Some(());
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return None,
+        self.begin_wait(deadline);
+        let mut free = ReadBuf::new(&mut self.input[self.end..]);
+        // Unlike `try_read` this knows that a read which left room has emptied the socket: it does not ask once more.
+        let read = deadline.or(|cx| Pin::new(&mut *stream).poll_read(cx, &mut free)).await;
+        let count = free.filled().len();
+        match read {
+            Some(Ok(())) if count > 0 => self.arrived(count),
+            None if self.end > 0 => {
+                self.refuse(Refusal {
+                    status: 408,
+                    detail: "the head of the request did not come in time",
+                });
             }
-            if !waited {
-                waited = true;
-                self.begin_wait(deadline);
-            }
-            match deadline.or(|cx| stream.poll_read_ready(cx)).await {
-                Some(ready) => ready.ok()?,
-                None if self.end > 0 => {
-                    self.refuse(Refusal {
-                        status: 408,
-                        detail: "the head of the request did not come in time",
-                    });
-                    return Some(());
-                }
-                None => return None,
-            }
+            _ => return None,
         }
+        Some(())
     }
 
     fn begin_wait(&mut self, deadline: &mut Deadline) {
@@ -279,7 +266,14 @@ impl Connection {
 
     /// Sends all that waits, to a client that takes it fast enough.
     async fn send(&mut self, stream: &TcpStream, deadline: &mut Deadline) -> Option<()> {
-        let (first, mut mark) = (self.outgoing.total, self.outgoing.total);
+        let before = self.outgoing.total;
+        let sent = self.send_all(stream, deadline).await;
+        self.site.counters.sent.fetch_add(self.outgoing.total - before, Ordering::Relaxed);
+        sent
+    }
+
+    async fn send_all(&mut self, stream: &TcpStream, deadline: &mut Deadline) -> Option<()> {
+        let mut mark = self.outgoing.total;
         let stall = self.site.config.times.stall;
         let mut until = None;
         while !self.outgoing.is_done() {
@@ -302,7 +296,6 @@ impl Connection {
                 None => return None,
             }
         }
-        self.site.counters.sent.fetch_add(self.outgoing.total - first, Ordering::Relaxed);
         Some(())
     }
 
@@ -330,59 +323,5 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.set_busy(false);
         self.site.counters.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Site {
-    /// Has somebody else make an answer, who may block.
-    async fn run(&self, job: Job) -> Response {
-        let patience = self.config.times.store;
-        let Ok(Ok(place)) = timeout(patience, Arc::clone(&self.calls).acquire_owned()).await else {
-            return busy();
-        };
-        let made = tokio::task::spawn_blocking(move || {
-            // Held until it is made, also if nobody waits for it any more.
-            let _place = place;
-            job.run()
-        });
-        match timeout(patience, made).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(_)) => {
-                problem(500, "the answer could not be made: the log of the catalogue says why")
-            }
-            Err(_) => busy(),
-        }
-    }
-}
-
-fn is_patience(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-/// Reads what a refused client still sends, so that its end does not destroy our answer (RFC 9112 section 9.6).
-async fn linger(stream: &TcpStream) {
-    if shutdown(stream, Shutdown::Write).is_err() {
-        return;
-    }
-    let mut piece = [0; 4096];
-    let mut rest = LINGER.1;
-    while stream.readable().await.is_ok() && rest > 0 {
-        match stream.try_read(&mut piece) {
-            Ok(count @ 1..) => rest = rest.saturating_sub(count),
-            Err(error) if is_patience(&error) => {}
-            _ => return,
-        }
-    }
-}
-
-/// Ends when the client does. What it says meanwhile is of no interest.
-async fn closed(stream: &TcpStream) {
-    let mut piece = [0; 256];
-    while stream.readable().await.is_ok() {
-        match stream.try_read(&mut piece) {
-            Ok(1..) => {}
-            Err(error) if is_patience(&error) => {}
-            _ => return,
-        }
     }
 }

@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::fs::{MemfdFlags, memfd_create};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::response::Body;
 use crate::store::Blob;
@@ -16,6 +18,33 @@ use crate::store::Blob;
 const IN_MEMORY: u64 = 16 * 1024;
 /// An open file costs this much of a cache, in bytes: what it has is the kernel's.
 const OPEN_FILE: u64 = 4096;
+/// What memory is counted in, in bytes.
+const UNIT: u64 = 1024;
+
+/// Room in memory for what is made here, whether it is kept or on its way to somebody slow.
+pub(super) fn room(bytes: u64) -> Arc<Semaphore> {
+    let units = usize::try_from(bytes / UNIT).unwrap_or(usize::MAX);
+    Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS)))
+}
+
+/// An open file; if it is memory, with the room that it takes until nobody has it any more.
+#[derive(Debug)]
+pub struct Held {
+    file: File,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl From<File> for Held {
+    fn from(file: File) -> Self {
+        Self { file, _room: None }
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
 
 /// Bytes that do not change.
 #[derive(Clone, Debug)]
@@ -23,9 +52,9 @@ pub(super) enum Content {
     /// In memory.
     Bytes(Bytes),
     /// In a file, with its length. It may have no name any more.
-    File(Arc<File>, u64),
+    File(Arc<Held>, u64),
     /// As [`Self::File`], in a file that is memory.
-    Memory(Arc<File>, u64),
+    Memory(Arc<Held>, u64),
 }
 
 impl Content {
@@ -37,7 +66,7 @@ impl Content {
         match blob {
             Blob::Bytes(bytes) => Ok(Self::Bytes(bytes)),
             Blob::File(file, length) if length > IN_MEMORY => {
-                Ok(Self::File(Arc::new(file), length))
+                Ok(Self::File(Arc::new(file.into()), length))
             }
             Blob::File(mut file, length) => {
                 let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
@@ -47,17 +76,18 @@ impl Content {
         }
     }
 
-    /// What was made here. It goes into a file without a name if it is long, and stays if that cannot be.
-    pub fn made(bytes: Bytes) -> Self {
+    /// What was made here. If it is long it goes into a file without a name, and takes of `room`; none if there is not
+    /// enough left, or the system has no memory or no open files left.
+    pub fn made(bytes: Bytes, room: &Arc<Semaphore>) -> Option<Self> {
         let length = bytes.len() as u64;
         if length <= IN_MEMORY {
-            return Self::Bytes(bytes);
+            return Some(Self::Bytes(bytes));
         }
-        let filled = memfd_create("levada-catalogue", MemfdFlags::CLOEXEC).map(File::from);
-        match filled {
-            Ok(file) if (&file).write_all(&bytes).is_ok() => Self::Memory(Arc::new(file), length),
-            _ => Self::Bytes(bytes),
-        }
+        let units = u32::try_from(length.div_ceil(UNIT)).ok()?;
+        let place = Arc::clone(room).try_acquire_many_owned(units).ok()?;
+        let mut file = File::from(memfd_create("levada-catalogue", MemfdFlags::CLOEXEC).ok()?);
+        file.write_all(&bytes).ok()?;
+        Some(Self::Memory(Arc::new(Held { file, _room: Some(place) }), length))
     }
 
     /// How many bytes.
@@ -118,4 +148,32 @@ pub(super) fn compress(bytes: &[u8]) -> Option<Bytes> {
     encoder.write_all(bytes).ok()?;
     let compressed = encoder.finish().ok()?;
     (compressed.len() < bytes.len() / 10 * 9).then(|| compressed.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_takes_room_as_long_as_somebody_has_it() {
+        let room = room(100 * 1024);
+        let long = Bytes::from(vec![7; 60 * 1024]);
+        let made = Content::made(long.clone(), &room).unwrap();
+        assert_eq!((made.length(), made.cost()), (60 * 1024, 60 * 1024));
+        assert!(Content::made(long.clone(), &room).is_none());
+        let body = made.body();
+        drop(made);
+        assert!(Content::made(long.clone(), &room).is_none(), "it is on its way to somebody");
+        drop(body);
+        assert!(Content::made(long, &room).is_some());
+        // What is short takes none.
+        let _all = Arc::clone(&room).try_acquire_many_owned(100).unwrap();
+        assert!(Content::made(Bytes::from(vec![7; 1000]), &room).is_some());
+    }
+
+    #[test]
+    fn only_what_becomes_shorter_is_compressed() {
+        assert!(compress(&b"a line\n".repeat(1000)).is_some_and(|short| short.len() < 1000));
+        assert_eq!(compress(b"abcdefgh"), None);
+    }
 }

@@ -68,5 +68,9 @@ mod tests {
         let at = reached(&mut deadline).await;
         assert!(at >= seconds(30) && at < seconds(100));
         assert_eq!(deadline.or(|_| Poll::Ready(7)).await, Some(7));
+        let mut late = Deadline::new(seconds(1000));
+        late.set(seconds(200));
+        let at = reached(&mut late).await;
+        assert!(at >= seconds(200) && at < seconds(1000));
     }
 }

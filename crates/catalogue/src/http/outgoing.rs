@@ -14,8 +14,9 @@ use super::response::Body;
 const COPIED: usize = 16 * 1024;
 /// So much is written before others have their turn, in bytes.
 const TURN: u64 = 2 * 1024 * 1024;
-/// Memory that is kept for the next answers.
-const KEPT: usize = 64 * 1024;
+/// Memory that is there from the beginning, and that is kept for the next answers.
+const FIRST: usize = 2 * 1024;
+const KEPT: usize = 16 * 1024;
 
 /// Heads and short bodies, and behind them at most one long body.
 pub(super) struct Outgoing {
@@ -28,7 +29,7 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     pub fn new() -> Self {
-        Self { text: Vec::new(), sent: 0, body: Body::empty(), total: 0 }
+        Self { text: Vec::with_capacity(FIRST), sent: 0, body: Body::empty(), total: 0 }
     }
 
     /// Where heads are written to.
@@ -187,7 +188,7 @@ mod tests {
         file.rewind().unwrap();
         let parts = [bytes[..10].to_vec(), bytes[10..70_000].to_vec(), bytes[70_000..].to_vec()];
         for body in [
-            Body::File(Arc::new(file), 0, 5_000_000),
+            Body::File(Arc::new(file.into()), 0, 5_000_000),
             Body::Parts(Box::new(parts.map(Bytes::from))),
             Body::Whole(bytes.clone().into()),
         ] {
@@ -206,7 +207,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let (socket, _reader) = UnixStream::pair().unwrap();
         let mut outgoing = Outgoing::new();
-        outgoing.add(Body::File(Arc::new(file), 0, 10));
+        outgoing.add(Body::File(Arc::new(file.into()), 0, 10));
         let error = outgoing.write_to(socket.as_fd()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }

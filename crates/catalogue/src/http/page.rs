@@ -4,6 +4,7 @@
 mod html;
 mod object;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -39,7 +40,7 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Answered {
         _ => {}
     }
     let Some(rest) = request.path.strip_prefix("/objects/") else { return Err(nowhere()) };
-    let segments: Option<Vec<String>> = rest.split('/').map(decode).collect();
+    let segments: Option<Vec<Cow<'_, str>>> = rest.split('/').map(decode).collect();
     match segments.unwrap_or_default().as_slice() {
         [kind, name] => object::answer(site, request, kind, name, objects::LATEST),
         [kind, name, version] => object::answer(site, request, kind, name, version),

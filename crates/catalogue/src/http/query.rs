@@ -1,5 +1,7 @@
 //! What follows the `?` of a request, and percent-encoding (RFC 3986 section 2.1).
 
+use std::borrow::Cow;
+
 use super::problem::problem;
 use super::response::Response;
 use crate::model::Kind;
@@ -19,8 +21,8 @@ impl Query {
         for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let decode = |text: &str| {
-                decode(&text.replace('+', " "))
-                    .ok_or_else(|| problem(400, "the query is not percent-encoded UTF-8"))
+                let text = decode(&text.replace('+', " ")).map(Cow::into_owned);
+                text.ok_or_else(|| problem(400, "the query is not percent-encoded UTF-8"))
             };
             let (name, value) = (decode(name)?, decode(value)?);
             if !known.contains(&name.as_str()) {
@@ -81,9 +83,9 @@ fn unknown(known: &[&str]) -> Response {
 }
 
 /// What `text` means; none if it is not the percent-encoding of UTF-8.
-pub(super) fn decode(text: &str) -> Option<String> {
+pub(super) fn decode(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
-        return Some(text.to_owned());
+        return Some(Cow::Borrowed(text));
     }
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
@@ -92,7 +94,7 @@ pub(super) fn decode(text: &str) -> Option<String> {
             if byte == b'%' { digit(bytes.next()?)? << 4 | digit(bytes.next()?)? } else { byte };
         decoded.push(byte);
     }
-    String::from_utf8(decoded).ok()
+    String::from_utf8(decoded).ok().map(Cow::Owned)
 }
 
 fn digit(byte: u8) -> Option<u8> {
@@ -144,7 +146,7 @@ mod tests {
             assert!(encoded.bytes().all(|byte| byte == b'%'
                 || byte.is_ascii_alphanumeric()
                 || b"-._~".contains(&byte)));
-            assert_eq!(decode(&encoded).as_ref(), Some(text));
+            assert_eq!(decode(&encoded).as_deref(), Some(text.as_str()));
         });
     }
 }

@@ -1,5 +1,7 @@
 //! The head of a request (RFC 9112).
 
+use std::mem::MaybeUninit;
+
 use crate::original::Host;
 
 /// The longest head, in bytes.
@@ -89,10 +91,10 @@ pub enum Parsed<'a> {
 
 /// Reads the head of a request from the beginning of `bytes`.
 pub fn parse(bytes: &[u8]) -> Parsed<'_> {
-    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-    let mut head = httparse::Request::new(&mut headers);
+    let mut headers = [MaybeUninit::uninit(); MAX_HEADERS];
+    let mut head = httparse::Request::new(&mut []);
     let seen = bytes.split_at(bytes.len().min(MAX_HEAD)).0;
-    match head.parse(seen) {
+    match head.parse_with_uninit_headers(seen, &mut headers) {
         Ok(httparse::Status::Complete(used)) => match read(&head) {
             Ok(request) => Parsed::Request(request, used),
             Err(refusal) => Parsed::Refused(refusal),

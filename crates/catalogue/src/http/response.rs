@@ -1,13 +1,13 @@
 //! An answer: its status, its fields and its body.
 
 use std::cell::RefCell;
-use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
+use super::content::Held;
 use super::tag::Tag;
 use super::watch::Watch;
 
@@ -28,7 +28,7 @@ pub enum Body {
     /// Parts in memory, one behind the other; some may be empty.
     Parts(Box<[Bytes; 3]>),
     /// The bytes of a file from an offset up to, and not including, another.
-    File(Arc<File>, u64, u64),
+    File(Arc<Held>, u64, u64),
     /// A stream of events, which ends with the connection.
     #[doc(hidden)]
     Events(Box<Watch>),
@@ -122,9 +122,12 @@ impl Response {
 
     /// Writes the head behind what is in `out`.
     pub(super) fn write_head(&self, out: &mut Vec<u8>, connection: Connection) {
-        out.extend_from_slice(b"HTTP/1.1 ");
-        // Writing to a vector does not fail.
-        let _ = write!(out, "{} {}\r\n", self.status, reason(self.status));
+        if self.status == 200 {
+            out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        } else {
+            // Writing to a vector does not fail.
+            let _ = write!(out, "HTTP/1.1 {} {}\r\n", self.status, reason(self.status));
+        }
         write_date(out);
         out.extend_from_slice(&self.fields);
         if !matches!(self.status, 204 | 304)

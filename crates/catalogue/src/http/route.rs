@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::problem::problem;
+use tokio::time::timeout;
+
+use super::problem::{busy, problem};
 use super::request::{Method, Request};
 use super::response::{Keep, Response};
 use super::{Site, compat, page, v1};
@@ -58,6 +60,26 @@ impl Site {
         match extra {
             Some(response) => Reply::Now(response),
             None => page::answer(self, request).unwrap_or_else(Reply::Now),
+        }
+    }
+
+    /// Has somebody else make an answer, who may block.
+    pub(super) async fn run(&self, job: Job) -> Response {
+        let patience = self.config.times.store;
+        let Ok(Ok(place)) = timeout(patience, Arc::clone(&self.calls).acquire_owned()).await else {
+            return busy();
+        };
+        let made = tokio::task::spawn_blocking(move || {
+            // Held until it is made, also if nobody waits for it any more.
+            let _place = place;
+            job.run()
+        });
+        match timeout(patience, made).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(_)) => {
+                problem(500, "the answer could not be made: the log of the catalogue says why")
+            }
+            Err(_) => busy(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{Resource, getrlimit};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, TcpStream};
@@ -38,7 +39,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let listener = watch(listener)?;
-    let places = Arc::new(Semaphore::new(site.config.connections));
+    let places = Arc::new(Semaphore::new(places(site.config.connections)));
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     let mut turn = 0;
@@ -70,6 +71,13 @@ pub async fn serve(
     }
     connections.shutdown().await;
     Ok(())
+}
+
+/// How many connections there may be. Each is an open file, and may be sent another one: some are left for the rest of
+/// the process.
+fn places(wanted: usize) -> usize {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    wanted.min(usize::try_from(files / 3).unwrap_or(usize::MAX)).max(1)
 }
 
 /// Has the runtime tell when somebody comes, and nothing more: its own way to accept would have it watch every connection

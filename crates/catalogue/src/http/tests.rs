@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use levada_core::UnixTime;
 
+use super::cache::{CacheKey, Cached};
+use super::content::Content;
 use super::response::Connection;
 use super::*;
 use crate::index::Options;
 use crate::model::{Draft, Package};
+use crate::original::Answer;
 use crate::store::embedded::EmbeddedStore;
 
 const NOW: UnixTime = UnixTime(1_700_000_000);
@@ -17,11 +20,18 @@ const NOW: UnixTime = UnixTime(1_700_000_000);
 fn site() -> (tempfile::TempDir, Arc<Site>) {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(&folder.path().join("catalogue")).unwrap();
+    publish(&store, "1.0.0", b"code");
+    let index = Arc::new(Index::load(&store, Options::default()).unwrap());
+    (folder, Site::new(index, Arc::new(store), Config::default(), None))
+}
+
+fn publish(store: &dyn Store, version: &str, code: &[u8]) {
     let mut writer = store.begin_blob().unwrap();
-    writer.write(b"code").unwrap();
+    writer.write(code).unwrap();
     let (digest, length) = writer.finish(None).unwrap();
-    let descriptor =
-        r#"{"type":"t","version":"1.0.0","objectName":"S","description":"d","language":"l"}"#;
+    let descriptor = format!(
+        r#"{{"type":"t","version":"{version}","objectName":"S","description":"d","language":"l"}}"#
+    );
     let package = Package {
         digest,
         length,
@@ -30,14 +40,12 @@ fn site() -> (tempfile::TempDir, Arc<Site>) {
     };
     let draft = Draft {
         key: "dataschema/S".parse().unwrap(),
-        version: "1.0.0".parse().unwrap(),
+        version: version.parse().unwrap(),
         descriptor: descriptor.into(),
         package: Some(package),
         signatures: Vec::new(),
     };
     store.publish(&draft, None, NOW).unwrap();
-    let index = Arc::new(Index::load(&store, Options::default()).unwrap());
-    (folder, Site::new(index, Arc::new(store), Config::default(), None))
 }
 
 /// The answer, and its head.
@@ -123,6 +131,55 @@ fn whatever_is_asked_for_has_an_answer() {
             assert!(check(&site, request.as_bytes()).is_some());
         },
     );
+}
+
+const PACKAGE: &str = "/.well-known/sourcepackage/S";
+
+fn ask(site: &Arc<Site>, path: &str, fields: &str) -> Reply {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+    let Parsed::Request(request, _) = parse(request.as_bytes()) else { panic!("{request}") };
+    site.answer(&request)
+}
+
+#[test]
+fn what_somebody_makes_is_not_made_twice() {
+    let (_folder, site) = site();
+    let Answer::Package(package) = site.index.original(PACKAGE.as_bytes()) else {
+        panic!("there is a package")
+    };
+    let Reply::Later(job) = ask(&site, PACKAGE, "") else { panic!("nobody has made it yet") };
+    let workshop = site.workshop(&package.digest);
+    let waiting = std::thread::spawn(move || job.run());
+    let made = Cached::Content(Content::Bytes("made meanwhile".into()), [7; 16]);
+    site.cache.put(CacheKey::Package(package), made);
+    drop(workshop);
+    let response = waiting.join().unwrap();
+    assert!(matches!(response.body, Body::Whole(body) if body == "made meanwhile"));
+}
+
+#[test]
+fn what_is_known_is_not_sent_the_first_time_either() {
+    let (_folder, site) = site();
+    let Reply::Later(job) = ask(&site, PACKAGE, "If-None-Match: *\r\n") else { panic!() };
+    let response = job.run();
+    assert_eq!((response.status, response.body.length()), (304, Some(0)));
+    assert!(matches!(ask(&site, PACKAGE, ""), Reply::Now(_)));
+}
+
+#[test]
+fn without_room_for_a_body_the_client_is_told_to_come_again() {
+    let (_folder, site) = site();
+    publish(&*site.store, "2.0.0", &[b'x'; 50_000]);
+    site.index.catch_up(&*site.store).unwrap();
+    let all = u32::try_from(site.room.available_permits()).unwrap();
+    let taken = site.room.try_acquire_many(all).unwrap();
+    let answer = || match ask(&site, PACKAGE, "") {
+        Reply::Now(response) => response.status,
+        Reply::Later(job) => job.run().status,
+    };
+    assert_eq!(answer(), 503);
+    drop(taken);
+    assert_eq!(answer(), 200);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod cursor;
 pub(super) mod lists;
 pub(super) mod objects;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -22,9 +23,9 @@ pub(super) type Answered = Result<Reply, Response>;
 
 pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Answered {
     let rest = request.path.strip_prefix("/v1/").unwrap_or_default();
-    let segments: Option<Vec<String>> = rest.split('/').map(decode).collect();
+    let segments: Option<Vec<Cow<'_, str>>> = rest.split('/').map(decode).collect();
     let segments = segments.ok_or_else(|| problem(400, "the path is not percent-encoded UTF-8"))?;
-    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let segments: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
     match segments.as_slice() {
         ["objects"] => lists::objects(site, request),
         ["search"] => lists::search(site, request),

@@ -155,5 +155,7 @@ pub(super) fn build_all(objects: HashMap<Key, Building>) -> (Vec<Object>, Vec<Pr
             prepared.extend(body);
         }
     });
+    // What depends on their order is to be the same each time.
+    built.sort_unstable_by_key(|object| object.order);
     (built, prepared)
 }

@@ -41,7 +41,8 @@ impl Template {
 
     /// A body of JSON that lacks the host at the offset `hole`, within a string.
     pub(super) fn json(text: String, hole: Option<usize>) -> Self {
-        Self::new(text.into(), hole, true)
+        // It is kept: without room for more.
+        Self::new(text.into_boxed_str().into_boxed_bytes().into(), hole, true)
     }
 
     /// A bare text that lacks the host at the offset `hole`.

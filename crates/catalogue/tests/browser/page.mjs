@@ -1,4 +1,5 @@
 // Uses the catalogue's page as a person does: node page.mjs URL
+// A click does not wait until the next page is there: whatever is looked at after one is waited for.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -23,7 +24,7 @@ try {
 async function visit(colorScheme, javaScriptEnabled) {
   const context = await browser.newContext({ colorScheme, javaScriptEnabled, viewport: { width: 1000, height: 760 } });
   const page = await context.newPage();
-  page.setDefaultTimeout(10_000);
+  page.setDefaultTimeout(60_000);
   const wrong = [];
   page.on("dialog", (dialog) => { wrong.push(`a dialog: ${dialog.message()}`); dialog.dismiss(); });
   // What the policy forbids, what is not found, what fails.
@@ -36,21 +37,26 @@ async function visit(colorScheme, javaScriptEnabled) {
   assert.equal(await page.locator("tbody tr").count(), 50);
   await picture(page, `catalogue-${colorScheme}`, javaScriptEnabled);
   await page.getByRole("link", { name: "More" }).click();
+  await page.waitForURL(/cursor=/);
   assert.ok(await page.locator("tbody tr").count() > 0);
 
   await page.getByLabel("Search").fill("talks everybody");
   await page.getByRole("button", { name: "Search" }).click();
+  await page.waitForURL(/q=talks/);
   assert.equal(await page.locator("tbody tr").count(), 1);
   await page.getByRole("link", { name: "Chat" }).click();
+  await page.waitForURL(/objects\/hyperty\/Chat$/);
   assert.match(await page.locator("h1").textContent(), /^Chat/);
   assert.match(await page.locator("main").textContent(), /Version 1\.1\.0/);
   await picture(page, `catalogue-object-${colorScheme}`, javaScriptEnabled);
   await commands(page, javaScriptEnabled);
   await page.getByRole("link", { name: "1.0.0" }).click();
+  await page.waitForURL(/Chat\/1\.0\.0$/);
   assert.match(await page.locator("main").textContent(), /Version 1\.0\.0/);
 
   await page.goto(base + "/?q=script&kind=service");
   await page.locator("tbody a").first().click();
+  await page.waitForURL(/objects\/service\//);
   assert.match(await page.locator("pre.descriptor").textContent(), /<script>alert\(2\)<\/script>/);
   assert.equal(await page.locator("main script, main img").count(), 0);
 

@@ -2,13 +2,16 @@
 
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use levada_catalogue::http::Config;
 use levada_catalogue::index::Options;
 use levada_catalogue::model::digest_text;
 use levada_core::sha256;
 
-use crate::support::{Answer, Server, draft, draft_with, noise, read_all};
+use crate::support::{
+    Answer, PATIENCE, Server, draft, draft_with, eventually, noise, patient, read_all,
+};
 
 fn server() -> Server {
     let server = Server::start();
@@ -36,15 +39,21 @@ fn bodies(mut bytes: &[u8]) -> Vec<Vec<u8>> {
 #[test]
 fn pipelined_requests_are_answered_in_order() {
     let server = server();
-    // The first needs the store, the second does not.
-    let pair = [GET.replace("VERSION", "1.0.0"), GET.replace("VERSION", "2.0.0")].concat();
-    let answers = bodies(&server.raw((pair.repeat(100) + LAST).as_bytes()));
+    let mut requests = String::new();
+    for minor in 1..=100 {
+        let descriptor = format!(r#"{{"which":{minor}}}"#);
+        server.publish(&draft("service/a", &format!("1.{minor}.0"), &descriptor));
+        // The first needs the store, the second does not.
+        requests += &GET.replace("VERSION", &format!("1.{minor}.0"));
+        requests += &GET.replace("VERSION", "2.0.0");
+    }
+    let answers = bodies(&server.raw((requests + LAST).as_bytes()));
     assert_eq!(answers.len(), 201);
     for (place, body) in answers.iter().enumerate() {
         let expected = if place % 2 == 0 && place < 200 {
-            r#"{"which":"first"}"#
+            format!(r#"{{"which":{}}}"#, place / 2 + 1)
         } else {
-            r#"{"which":"second"}"#
+            r#"{"which":"second"}"#.to_owned()
         };
         assert_eq!(body, expected.as_bytes(), "{place}");
     }
@@ -131,12 +140,16 @@ fn options_say_what_is_allowed() {
 
 #[test]
 fn when_there_is_no_place_the_next_connection_waits() {
-    let server =
-        Server::start_with(Config { connections: 2, ..Config::default() }, Options::default());
+    let server = Server::start_with(Config { connections: 2, ..patient() }, Options::default());
     let first = server.connect();
     let second = server.connect();
     let mut third = server.connect();
     third.write_all(b"GET /v1/objects HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    let counters = server.site.counters();
+    eventually(|| counters.connections.load(Ordering::Relaxed) == 2);
+    third.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(third.read(&mut [0]).is_err(), "there was no place");
+    third.set_read_timeout(Some(PATIENCE)).unwrap();
     // It has a place as soon as another has gone, and is answered then.
     drop(first);
     assert_eq!(Answer::parse(&read_all(&mut third)).status, 200);
@@ -147,13 +160,18 @@ fn when_there_is_no_place_the_next_connection_waits() {
 #[test]
 fn answers_and_connections_are_counted() {
     let server = server();
+    let mut received = 0;
     for path in ["/v1/objects", "/v1/nothing", "/"] {
-        server.get(path);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        received += server.raw(request.as_bytes()).len() as u64;
     }
     let counters = server.site.counters();
     assert_eq!(counters.connections.load(Ordering::Relaxed), 3);
     assert_eq!(counters.answers[1].load(Ordering::Relaxed), 2);
     assert_eq!(counters.answers[3].load(Ordering::Relaxed), 1);
+    // Counted when it has been sent: that may be after it was received.
+    eventually(|| counters.sent.load(Ordering::Relaxed) == received);
+    eventually(|| counters.open.load(Ordering::Relaxed) == 0);
 }
 
 #[test]

@@ -31,6 +31,8 @@ fn every_recorded_exchange_has_the_same_answer() {
         let text = |name: &str| exchange[name].as_str().unwrap_or_default();
         let answer = ask(&server, text("path"), text("request_host"), "");
         if answer.status != 200 {
+            // The object that `default` stood for came from another folder.
+            assert!(exchange["status"] != 200 || text("name") == "edge_hyperty_default");
             answer.assert_problem(404);
             others += 1;
             continue;

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use levada_catalogue::http::{Config, Site, serve};
+use levada_catalogue::http::{Config, Site, Times, serve};
 use levada_catalogue::index::{Index, Options};
 use levada_catalogue::model::{Draft, Package};
 use levada_catalogue::original::Folder;
@@ -19,7 +19,23 @@ use tokio::runtime::Runtime;
 /// When everything is published.
 pub const NOW: UnixTime = UnixTime(1_700_000_000);
 /// No answer takes so long; whoever waits longer fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until it is so.
+#[track_caller]
+pub fn eventually(mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "it did not come about within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// For a test that others may keep waiting.
+pub fn patient() -> Config {
+    let times = Times { head: PATIENCE, stall: PATIENCE, store: PATIENCE, ..Times::default() };
+    Config { times, ..Config::default() }
+}
 
 /// A running server. It ends with this.
 pub struct Server {
@@ -32,7 +48,7 @@ pub struct Server {
 
 impl Server {
     pub fn start() -> Self {
-        Self::start_with(Config::default(), Options::default())
+        Self::start_with(patient(), Options::default())
     }
 
     pub fn start_with(config: Config, options: Options) -> Self {

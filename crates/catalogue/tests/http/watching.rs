@@ -2,12 +2,12 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use levada_catalogue::http::{Config, Times};
 use levada_catalogue::index::Options;
 
-use crate::support::{Server, draft};
+use crate::support::{PATIENCE, Server, draft, eventually};
 
 /// A client that follows.
 struct Watcher {
@@ -36,7 +36,9 @@ impl Watcher {
 
     /// The next event: its id, its name and the object.
     fn event(&mut self) -> (u64, String, String) {
+        let until = Instant::now() + PATIENCE;
         loop {
+            assert!(Instant::now() < until, "there is no event");
             let fields: Vec<_> =
                 std::iter::from_fn(|| Some(self.line()).filter(|line| !line.is_empty())).collect();
             let field = |name: &str| {
@@ -116,7 +118,7 @@ fn a_quiet_watch_shows_that_it_lives() {
     let mut watcher = Watcher::start(&server, "?kind=runtime", "");
     server.publish(&draft("service/a", "1.0.0", "{}"));
     // What was not for it moves its place all the same.
-    while watcher.line() != "id: 1" {}
+    eventually(|| watcher.line() == "id: 1");
 }
 
 #[test]
@@ -132,7 +134,5 @@ fn watches_are_bounded_and_wrong_ones_refused() {
     assert_eq!(answer.field("retry-after"), Some("1"));
     drop(first);
     // Its place is free as soon as the server has seen that it is gone.
-    while server.ask("HEAD", "/v1/watch", "").status == 503 {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually(|| server.ask("HEAD", "/v1/watch", "").status != 503);
 }

@@ -80,15 +80,10 @@ impl Wish {
         };
         let Ok(content) = content else { return problem(500, "the package cannot be read") };
         site.cache.put(CacheKey::Blob(*digest), Cached::Content(content.clone(), [0; 16]));
-        if self.compressed {
-            let compressed = compressed(site, digest, content.length());
-            let cached = compressed
-                .clone()
-                .map_or(Cached::Incompressible, |content| Cached::Content(content, [0; 16]));
-            site.cache.put(CacheKey::Compressed(*digest), cached);
-            if let Some(compressed) = compressed {
-                return self.respond_compressed(&compressed, digest);
-            }
+        if self.compressed
+            && let Some(Cached::Content(shorter, _)) = compressed(site, digest, content.length())
+        {
+            return self.respond_compressed(&shorter, digest);
         }
         self.respond(&content, digest)
     }
@@ -125,13 +120,24 @@ impl Wish {
     }
 }
 
-fn compressed(site: &Site, digest: &Digest, length: u64) -> Option<Content> {
-    if !COMPRESSED.contains(&length) {
-        return None;
+/// The package compressed, or that it does not pay. None if it cannot be tried now: then it comes as it is.
+fn compressed(site: &Site, digest: &Digest, length: u64) -> Option<Cached> {
+    let _workshop = site.workshop(digest);
+    let key = CacheKey::Compressed(*digest);
+    if let Some(found) = site.cache.find(&key) {
+        return Some(found);
     }
-    let blob = site.store.open_blob(digest).ok().flatten()?;
-    let bytes = read_blob(blob, *COMPRESSED.end()).ok()?;
-    compress(&bytes).map(Content::made)
+    let made = if COMPRESSED.contains(&length) {
+        let blob = site.store.open_blob(digest).ok().flatten()?;
+        match compress(&read_blob(blob, *COMPRESSED.end()).ok()?) {
+            Some(shorter) => Cached::Content(Content::made(shorter, &site.room)?, [0; 16]),
+            None => Cached::Incompressible,
+        }
+    } else {
+        Cached::Incompressible
+    };
+    site.cache.put(key, made.clone());
+    Some(made)
 }
 
 /// Whether a package of this type becomes shorter by compression: code and text do.

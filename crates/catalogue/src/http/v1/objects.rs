@@ -6,6 +6,8 @@ use bytes::Bytes;
 
 use super::Answered;
 use crate::http::Site;
+use crate::http::cache::{CacheKey, Cached};
+use crate::http::content::Content;
 use crate::http::json::{self, ObjectJson};
 use crate::http::problem::{of_store, problem};
 use crate::http::query::{Query, encode};
@@ -43,8 +45,15 @@ pub(super) fn descriptor(
     if let Some(descriptor) = object.descriptor(entry) {
         return Ok(Reply::Now(fields.add(json_body(descriptor.clone()), &tag)));
     }
-    Ok(from_store(site, &object.key, entry, move |published| {
-        fields.add(json_body(published.descriptor), &tag)
+    let key = CacheKey::Descriptor(entry.digest);
+    if let Some(Cached::Content(Content::Bytes(descriptor), _)) = site.cache.find(&key) {
+        return Ok(Reply::Now(fields.add(json_body(descriptor), &tag)));
+    }
+    Ok(from_store(site, &object.key, entry, move |site, published| {
+        let descriptor = Bytes::from(published.descriptor);
+        let content = Content::Bytes(descriptor.clone());
+        site.cache.put(key, Cached::Content(content, [0; 16]));
+        fields.add(json_body(descriptor), &tag)
     }))
 }
 
@@ -61,7 +70,7 @@ pub(super) fn meta(
     let fields =
         Fields { keep: Keep::Revalidate, ..Fields::new(&object.key, entry, exact, "/meta") };
     let known = request.if_none_match.value().map(<[u8]>::to_vec);
-    Ok(from_store(site, &object.key, entry, move |published| {
+    Ok(from_store(site, &object.key, entry, move |_, published| {
         let body = json::meta(&published);
         let tag = Tag::of(body.as_bytes());
         let response = if known.is_some_and(|known| tag.is_in(&known)) {
@@ -141,11 +150,11 @@ fn from_store(
     site: &Arc<Site>,
     key: &Key,
     entry: &VersionEntry,
-    answer: impl FnOnce(Published) -> Response + Send + 'static,
+    answer: impl FnOnce(&Site, Published) -> Response + Send + 'static,
 ) -> Reply {
     let (site, key, version) = (Arc::clone(site), key.clone(), entry.version.clone());
     Reply::Later(Job(Box::new(move || match site.store.get(&key, &version) {
-        Ok(Some(published)) => answer(published),
+        Ok(Some(published)) => answer(&site, published),
         Ok(None) => problem(404, format!("{key} has no version {version}")),
         Err(error) => of_store(&error),
     })))

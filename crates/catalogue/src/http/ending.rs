@@ -1,0 +1,39 @@
+//! How connections end.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::net::{Shutdown, shutdown};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// How long a refused client may go on talking, so that it gets to read why.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How much of what nobody wants is read, in bytes.
+const MOST: usize = 64 * 1024;
+
+/// It was no failure: there is nothing to do yet.
+pub(super) fn is_patience(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Ends our side, and reads what a refused client still sends, so that its end does not destroy our answer (RFC 9112
+/// section 9.6).
+pub(super) async fn linger(stream: &TcpStream) {
+    if shutdown(stream, Shutdown::Write).is_ok() {
+        let _ = timeout(PATIENCE, closed(stream)).await;
+    }
+}
+
+/// Ends when the client does, or has said too much: it is of no interest.
+pub(super) async fn closed(stream: &TcpStream) {
+    let mut piece = [0; 512];
+    let mut rest = MOST;
+    while stream.readable().await.is_ok() && rest > 0 {
+        match stream.try_read(&mut piece) {
+            Ok(count @ 1..) => rest = rest.saturating_sub(count),
+            Err(error) if is_patience(&error) => {}
+            _ => return,
+        }
+    }
+}
