@@ -362,21 +362,21 @@ fn an_export_has_every_version_and_comes_back_as_it_was() {
     let third = Home::new();
     fs::write(export.join("hyperty/One/1.1.0/descriptor.json"), "{}").unwrap();
     let ran = third.args(["catalogue", "import", &folder]);
-    assert!(ran.stderr.contains("published 3") && ran.stderr.contains("skipped 1"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("published 3, there already 0, skipped 1"), "{}", ran.stderr);
     ran.ok();
 }
 
 #[test]
 fn commands_of_one_home_wait_for_each_other() {
     let home = Home::new();
-    let objects = (0..8).map(|number| format!("hyperty/thing{number}@1.0.0"));
-    let objects: Vec<String> = objects.collect();
+    let objects = ["hyperty/one@1.0.0", "hyperty/two@1.0.0", "hyperty/three@1.0.0"];
     std::thread::scope(|scope| {
-        for object in &objects {
-            scope.spawn(|| publish(&home, object, &[]).ok());
+        for object in objects {
+            let home = &home;
+            scope.spawn(move || publish(home, object, &[]).ok());
         }
     });
-    assert_eq!(home.json("catalogue ls")["objects"].as_array().unwrap().len(), 8);
+    assert_eq!(home.json("catalogue ls")["objects"].as_array().unwrap().len(), objects.len());
 }
 
 #[test]

@@ -32,6 +32,7 @@ use super::{
 use crate::model::{Draft, Key, Kind, Published, Version};
 use blobs::{Blobs, Writer};
 
+pub use blobs::FOLDER as BLOBS;
 pub use files::{Files, NewFile};
 
 /// The name of the database in the store's folder.

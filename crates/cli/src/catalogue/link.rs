@@ -29,7 +29,7 @@ use crate::output::plain;
 /// How much is under way between the two ends within this process, in bytes.
 const ROOM: usize = 256 * 1024;
 /// How long another command of this home may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(20);
 /// How long the store of this process may take to be closed.
 const CLOSING: Duration = Duration::from_secs(10);

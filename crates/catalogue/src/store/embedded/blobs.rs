@@ -13,7 +13,7 @@ use super::{Files, Inner, NewFile, row};
 use crate::store::{Blob, BlobWriter, StoreError};
 
 /// Where blobs lie in the store's folder.
-pub(super) const FOLDER: &str = "blobs";
+pub const FOLDER: &str = "blobs";
 /// Where they are written, and where they go before they are deleted: in `blobs`, emptied at each start.
 pub(super) const TEMP: &str = "temp";
 
