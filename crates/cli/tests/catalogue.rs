@@ -143,7 +143,8 @@ fn a_running_node_does_the_same_for_its_owner_and_serves_it_by_http() {
     assert_eq!(home.json("status")["services"], serde_json::json!(["catalogue"]));
     home.run("up").fails(120, "uses this home");
     use_it(&home);
-    eventually("the index has it", || node.http("/v1/objects/hyperty/Connector/1.1.0").0 == 200);
+    let newest = || node.http("/v1/objects/hyperty/Connector/latest/meta").1;
+    eventually("the index has it", || newest().contains("\"1.1.0\""));
     let (status, body) = node.http("/v1/objects/hyperty/Connector/latest");
     assert_eq!((status, body.contains("about Connector")), (200, true));
     assert_eq!(node.http("/v1/objects/hyperty/Nobody").0, 404);
