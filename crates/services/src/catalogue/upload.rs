@@ -156,7 +156,8 @@ mod tests {
         let mut running = Vec::new();
         for number in 0..MOST_OF_ONE {
             let number = u8::try_from(number).unwrap();
-            running.push(keeper.uploads.begin(&keeper, alice, [number; 32]).await.unwrap().unwrap());
+            let upload = keeper.uploads.begin(&keeper, alice, [number; 32]).await.unwrap();
+            running.push(upload.unwrap());
         }
         assert!(keeper.uploads.begin(&keeper, alice, [99; 32]).await.unwrap().is_none());
         assert!(keeper.uploads.begin(&keeper, bob, [99; 32]).await.unwrap().is_some());
