@@ -9,6 +9,7 @@ pub mod conformance;
 pub mod embedded;
 mod error;
 
+use std::path::Path;
 use std::time::Duration;
 
 use levada_core::{Digest, Identity, UnixTime};
@@ -176,6 +177,13 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// The store failed before it was through.
     fn verify(&self, each: &mut dyn FnMut(Finding)) -> Result<Verified, StoreError>;
+
+    /// Writes all that is published, as it is at one moment, into the empty folder `to`: a whole store of this kind.
+    /// Others may go on meanwhile. Returns the blobs that versions refer to and that are not here to be copied.
+    ///
+    /// # Errors
+    /// [`StoreError`] if something cannot be read or written; what is in the folder is of no use then.
+    fn back_up(&self, to: &Path) -> Result<Vec<Digest>, StoreError>;
 }
 
 /// A blob on its way into a store. Dropped without [`Self::finish`] it leaves nothing behind.

@@ -6,18 +6,20 @@ use age::{DecryptError, Decryptor, Encryptor, scrypt};
 use levada_core::UnixTime;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
-use std::fs::File;
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::failure::Failure;
-use levada_node::adopt::{CONFIG, KEY, KNOWN_DB, NODE_DB};
+use levada_catalogue::store::embedded::{BLOBS, DATABASE};
+use levada_node::adopt::{CATALOGUE, CONFIG, KEY, KNOWN_DB, NODE_DB};
 
-/// The newest format that this build writes and reads.
-const FORMAT: u32 = 1;
+/// The newest format that this build writes and reads. The first had no catalogue.
+const FORMAT: u32 = 2;
 const MANIFEST: &str = "manifest.json";
-/// The files behind the manifest, and the most bytes that each may have. All but [`CONFIG`] are needed.
+/// The files behind the manifest, and the most bytes that each may have. All but [`CONFIG`] are needed. The catalogue
+/// may follow: its database, and its packages.
 const FILES: [(&str, u64); 4] =
     [(KEY, 256), (CONFIG, 1024 * 1024), (NODE_DB, u64::MAX), (KNOWN_DB, u64::MAX)];
 const MAX_MANIFEST: u64 = 64 * 1024;
@@ -51,12 +53,13 @@ impl Manifest {
     }
 }
 
-/// Writes the files of `folder` to `output`; [`CONFIG`] may be missing.
+/// Writes the files of `folder` to `output`, and the copy of the catalogue if there is one; [`CONFIG`] may be missing.
 ///
 /// # Errors
 /// [`Failure`] 120 if a file cannot be read or `output` written.
 pub fn pack<W: Write>(
     folder: &Path,
+    catalogue: Option<&Path>,
     manifest: &Manifest,
     passphrase: SecretString,
     output: W,
@@ -65,20 +68,67 @@ pub fn pack<W: Write>(
     recipient.set_work_factor(WORK);
     let recipients = std::iter::once(&recipient as &dyn age::Recipient);
     let encryptor = Encryptor::with_recipients(recipients).map_err(Failure::local)?;
-    let write = |error: io::Error| Failure::local(format!("cannot write the backup: {error}"));
     let mut tar = tar::Builder::new(encryptor.wrap_output(output).map_err(write)?);
     let text = serde_json::to_vec(manifest).map_err(Failure::local)?;
     append(&mut tar, MANIFEST, text.len() as u64, manifest.created, &*text).map_err(write)?;
     for (name, _) in FILES {
         let path = folder.join(name);
-        let file = match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && name == CONFIG => continue,
-            other => other.map_err(Failure::file("read", &path))?,
-        };
-        let length = file.metadata().map_err(Failure::file("read", &path))?.len();
-        append(&mut tar, name, length, manifest.created, file).map_err(write)?;
+        if name != CONFIG || path.exists() {
+            append_file(&mut tar, name, &path, manifest.created)?;
+        }
+    }
+    if let Some(catalogue) = catalogue {
+        append_catalogue(&mut tar, catalogue, manifest.created)?;
     }
     tar.into_inner().and_then(|encrypted| encrypted.finish()).map_err(write)
+}
+
+fn write(error: io::Error) -> Failure {
+    Failure::local(format!("cannot write the backup: {error}"))
+}
+
+fn append_catalogue(
+    tar: &mut tar::Builder<impl Write>,
+    folder: &Path,
+    time: u64,
+) -> Result<(), Failure> {
+    append_file(tar, &format!("{CATALOGUE}/{DATABASE}"), &folder.join(DATABASE), time)?;
+    let blobs = folder.join(BLOBS);
+    for shard in names(&blobs)? {
+        let shard_folder = blobs.join(&shard);
+        for name in names(&shard_folder)? {
+            let inside = format!("{CATALOGUE}/{BLOBS}/{shard}/{name}");
+            append_file(tar, &inside, &shard_folder.join(name), time)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is in a folder, sorted; nothing if there is no such folder.
+fn names(folder: &Path) -> Result<Vec<String>, Failure> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(Failure::file("read", folder))?,
+    };
+    let name = |entry: io::Result<fs::DirEntry>| {
+        // Digits; what is not is refused by `unpack`.
+        Ok(entry?.file_name().to_string_lossy().into_owned())
+    };
+    let names = entries.map(name).collect::<io::Result<Vec<String>>>();
+    let mut names = names.map_err(Failure::file("read", folder))?;
+    names.sort();
+    Ok(names)
+}
+
+fn append_file(
+    tar: &mut tar::Builder<impl Write>,
+    name: &str,
+    path: &Path,
+    time: u64,
+) -> Result<(), Failure> {
+    let file = File::open(path).map_err(Failure::file("read", path))?;
+    let length = file.metadata().map_err(Failure::file("read", path))?.len();
+    append(tar, name, length, time, file).map_err(write)
 }
 
 fn append(
@@ -113,7 +163,10 @@ pub fn unpack(
     let identities = std::iter::once(&identity as &dyn age::Identity);
     let mut plain = decryptor.decrypt(identities).map_err(|error| refuse(&error))?;
     let manifest = read_tar(&mut plain, |name| {
-        File::options().write(true).create_new(true).mode(0o600).open(folder.join(name))
+        let path = folder.join(name);
+        let above = path.parent().unwrap_or(folder);
+        DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+        File::options().write(true).create_new(true).mode(0o600).open(path)
     })?;
     // The last chunk of an age file says that nothing was cut off.
     io::copy(&mut plain, &mut io::sink()).map_err(damaged)?;
@@ -156,16 +209,13 @@ fn read_tar<W: Write>(
     let mut missing: Vec<(&str, u64)> = FILES.to_vec();
     for entry in entries {
         let mut entry = entry.map_err(damaged)?;
-        let at = missing
-            .iter()
-            .position(|(name, _)| entry.path_bytes() == name.as_bytes())
+        let (name, most) = expected(&entry.path_bytes(), &mut missing)
             .filter(|_| entry.header().entry_type().is_file())
             .ok_or_else(|| not_a_backup("it holds something unknown"))?;
-        let (name, most) = missing.swap_remove(at);
         if entry.size() > most {
             return Err(not_a_backup(format!("{name} in it is too long")));
         }
-        let mut file = create(name)
+        let mut file = create(&name)
             .map_err(|error| Failure::local(format!("cannot unpack {name}: {error}")))?;
         io::copy(&mut entry, &mut file).map_err(damaged)?;
         file.flush().map_err(damaged)?;
@@ -174,6 +224,30 @@ fn read_tar<W: Write>(
         Some((name, _)) => Err(not_a_backup(format!("{name} is missing in it"))),
         None => Ok(manifest),
     }
+}
+
+/// The name of an entry, and the most bytes that it may have.
+fn expected(path: &[u8], missing: &mut Vec<(&str, u64)>) -> Option<(String, u64)> {
+    let path = std::str::from_utf8(path).ok()?;
+    if let Some(at) = missing.iter().position(|(name, _)| *name == path) {
+        let (name, most) = missing.swap_remove(at);
+        return Some((name.to_owned(), most));
+    }
+    is_of_catalogue(path).then(|| (path.to_owned(), u64::MAX))
+}
+
+/// Its database, or a package: named by 2 digits, a `/`, and 62 more.
+fn is_of_catalogue(path: &str) -> bool {
+    let Some(inside) = below(CATALOGUE, path) else { return false };
+    let digits = |text: &str, length: usize| {
+        text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let blob = below(BLOBS, inside).and_then(|blob| blob.split_once('/'));
+    inside == DATABASE || blob.is_some_and(|(shard, name)| digits(shard, 2) && digits(name, 62))
+}
+
+fn below<'a>(folder: &str, path: &'a str) -> Option<&'a str> {
+    path.strip_prefix(folder)?.strip_prefix('/')
 }
 
 fn read_manifest(entry: tar::Entry<'_, impl Read>) -> Result<Manifest, Failure> {
@@ -200,7 +274,6 @@ fn read_manifest(entry: tar::Entry<'_, impl Read>) -> Result<Manifest, Failure> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     fn manifest() -> Manifest {
         Manifest::new(&"lvtest", UnixTime(7))
@@ -228,11 +301,24 @@ mod tests {
         for name in [KEY, NODE_DB, KNOWN_DB] {
             fs::write(from.path().join(name), name.repeat(9)).unwrap();
         }
-        let file = pack(from.path(), &manifest(), passphrase("right"), Vec::new()).unwrap();
+        let shelf = from.path().join("copy");
+        let blob = format!("{BLOBS}/ab/{}", "c".repeat(62));
+        fs::create_dir_all(shelf.join(BLOBS).join("ab")).unwrap();
+        fs::write(shelf.join(DATABASE), "rows").unwrap();
+        fs::write(shelf.join(&blob), "code").unwrap();
+        let pack = |catalogue| {
+            pack(from.path(), catalogue, &manifest(), passphrase("right"), Vec::new()).unwrap()
+        };
+        let file = pack(Some(&*shelf));
         let found = unpack(&*file, passphrase("right"), to.path()).unwrap();
         assert_eq!(found, manifest());
         assert_eq!(fs::read_to_string(to.path().join(KEY)).unwrap(), KEY.repeat(9));
         assert!(!to.path().join(CONFIG).exists());
+        let back = |name: &str| fs::read_to_string(to.path().join(CATALOGUE).join(name)).unwrap();
+        assert_eq!((back(DATABASE), back(&blob)), ("rows".into(), "code".into()));
+        let without = tempfile::tempdir().unwrap();
+        unpack(&*pack(None), passphrase("right"), without.path()).unwrap();
+        assert!(!without.path().join(CATALOGUE).exists());
         assert!(unpack(&*file, passphrase("wrong"), other.path()).is_err());
         assert!(unpack(&file[..file.len() - 1], passphrase("right"), other.path()).is_err());
     }
@@ -249,7 +335,20 @@ mod tests {
         // The library that writes archives refuses such a name; a hostile one does not.
         let strange = std::panic::catch_unwind(|| tar(&strange));
         assert!(strange.is_err() || read(&strange.unwrap()).is_err());
-        let newer = [(MANIFEST, &br#"{"format":2,"new":[]}"#[..])];
+        let blob = format!("catalogue/blobs/0f/{}", "a".repeat(62));
+        for name in ["catalogue/catalogue.db", blob.as_str()] {
+            assert_eq!(read(&tar(&[&all[..], &[(name, b"c")]].concat())), Ok(manifest()));
+        }
+        let long = format!("{blob}a");
+        let outside = format!("catalogue/blobs/0F/{}", "a".repeat(62));
+        let deeper = format!("{blob}/a");
+        for name in
+            ["catalogue", "catalogue/other.db", "catalogue/blobs/0f", &long, &outside, &deeper]
+        {
+            let found = read(&tar(&[&all[..], &[(name, b"c")]].concat()));
+            assert!(found.unwrap_err().contains("unknown"), "{name}");
+        }
+        let newer = [(MANIFEST, &br#"{"format":3,"new":[]}"#[..])];
         assert!(read(&tar(&newer)).unwrap_err().contains("newer Levada"));
         assert!(read(b"").is_err());
     }

@@ -4,19 +4,28 @@ use crate::archive::{self, Manifest};
 use crate::failure::{Failure, Outcome};
 use crate::{output, passphrase, waiting};
 use clap::Args;
+use levada_catalogue::model::digest_text;
+use levada_catalogue::store::Store as _;
+use levada_catalogue::store::embedded::{DATABASE, EmbeddedStore};
 use levada_core::{Clock, SystemClock};
 use levada_node::adopt::{CONFIG, KEY, KNOWN_DB, NODE_DB};
+use levada_node::catalogue;
+use levada_node::config::Config;
 use levada_node::control::{self, ControlError, Request};
 use levada_node::home::{Home, HomeError, write_private};
 use levada_node::known::Known;
 use levada_node::store::Store;
+use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::{NamedTempFile, TempDir};
 
-/// Write key, configuration, pins, sessions and log to one file, encrypted under a passphrase
+/// What the names of its folders begin with.
+const PREFIX: &str = ".backup-";
+
+/// Write key, configuration, pins, sessions, log and catalogue to one file, encrypted under a passphrase
 ///
 /// Works while the node runs. The file is a standard age file (age-encryption.org) with a tar
 /// archive inside.
@@ -45,25 +54,26 @@ pub async fn run(arguments: Arguments) -> Outcome {
         Failure::local("this home has no identity yet, and so nothing to back up")
     })?;
     let passphrase = passphrase.choose()?;
-    let folder = working_folder(&home, ".backup-")?;
+    let folder = working_folder(home.state_folder(), PREFIX)?;
     collect(&home, folder.path()).await?;
+    let catalogue = copy_catalogue(&home).await?;
     let manifest = Manifest::new(&key.identity(), SystemClock.now());
     let written = new_file_beside(&file)?;
     let buffered = BufWriter::with_capacity(256 * 1024, written);
-    let buffered = archive::pack(folder.path(), &manifest, passphrase, buffered)?;
+    let shelf = catalogue.as_ref().map(TempDir::path);
+    let buffered = archive::pack(folder.path(), shelf, &manifest, passphrase, buffered)?;
     let written = buffered.into_inner().map_err(|error| Failure::local(error.error()))?;
     place(written, &file, force)?;
     output::note(format_args!("backup of {} written to {}", key.identity(), file.display()));
     Ok(0)
 }
 
-/// A folder of ours on the file system of the state, where the node can reach it too.
-pub fn working_folder(home: &Home, prefix: &str) -> Result<TempDir, Failure> {
-    let state = home.state_folder();
+/// A folder of ours in one that the node can reach, too.
+pub fn working_folder(above: &Path, prefix: &str) -> Result<TempDir, Failure> {
     tempfile::Builder::new()
         .prefix(prefix)
-        .tempdir_in(state)
-        .map_err(Failure::file("make a folder in", state))
+        .tempdir_in(above)
+        .map_err(Failure::file("make a folder in", above))
 }
 
 /// Puts a consistent copy of everything into `folder`.
@@ -83,17 +93,57 @@ fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The running node copies its database itself; without one we take its lock.
 async fn snapshot(home: &Home, to: &Path) -> Result<(), Failure> {
     let request = Request::Snapshot { to: to.to_owned() };
-    match control::call(home, &request).await {
+    let alone = || -> Result<Value, Failure> {
+        Store::open(&home.node_db())?.snapshot(to)?;
+        Ok(Value::Null)
+    };
+    node_or(home, &request, alone).await.map(drop)
+}
+
+/// A copy of the catalogue, if there is one. It lies beside it: there its packages are second names, and take no room.
+async fn copy_catalogue(home: &Home) -> Result<Option<TempDir>, Failure> {
+    let config = Config::load(&home.config_file()).unwrap_or_else(|error| {
+        output::note(format_args!("note: the catalogue is taken from its usual folder: {error}"));
+        Config::default()
+    });
+    let folder = catalogue::folder(home, &config);
+    if !folder.join(DATABASE).exists() {
+        return Ok(None);
+    }
+    let copy = working_folder(&folder, PREFIX)?;
+    let alone = || -> Result<Value, Failure> {
+        let store = EmbeddedStore::open(&folder).map_err(Failure::local)?;
+        let missing = store.back_up(copy.path()).map_err(Failure::local)?;
+        Ok(json!({ "missing": missing.iter().map(digest_text).collect::<Vec<_>>() }))
+    };
+    let request = Request::BackUpCatalogue { to: copy.path().to_owned() };
+    let mut answer = node_or(home, &request, alone).await?;
+    if answer["kept"] == false {
+        // A node that keeps no catalogue leaves the one that is there to others.
+        answer = alone()?;
+    }
+    for digest in answer["missing"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        output::note(format_args!("note: {digest} is missing in the catalogue, and in the backup"));
+    }
+    Ok(Some(copy))
+}
+
+/// The running node copies what it has open itself; without one we take its lock.
+async fn node_or(
+    home: &Home,
+    request: &Request,
+    alone: impl FnOnce() -> Result<Value, Failure>,
+) -> Result<Value, Failure> {
+    match control::call(home, request).await {
         Err(ControlError::NotRunning) => {}
-        answer => return Ok(answer.map(drop)?),
+        answer => return Ok(answer?),
     }
     match waiting::until_free(home, Duration::from_secs(2)).await {
-        Ok(_lock) => Ok(Store::open(&home.node_db())?.snapshot(to)?),
+        Ok(_lock) => alone(),
         // It was starting just now.
-        Err(HomeError::Locked { .. }) => Ok(control::call(home, &request).await.map(drop)?),
+        Err(HomeError::Locked { .. }) => Ok(control::call(home, request).await?),
         Err(error) => Err(error.into()),
     }
 }

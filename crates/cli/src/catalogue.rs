@@ -1,7 +1,9 @@
 //! `levada catalogue`: what exists, and the code behind it.
 
-mod copy;
+mod export;
+mod exported;
 mod get;
+mod import;
 mod keep;
 mod link;
 mod object;
@@ -38,8 +40,8 @@ enum Action {
     Search(show::Search),
     Watch(show::Watch),
     Log(show::Log),
-    Import(copy::Import),
-    Export(copy::Export),
+    Import(import::Import),
+    Export(export::Export),
     Verify(keep::Verify),
     Gc(keep::Gc),
 }
@@ -54,8 +56,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
         Action::Search(arguments) => show::search(arguments).await,
         Action::Watch(arguments) => show::watch(arguments).await,
         Action::Log(arguments) => show::log(arguments).await,
-        Action::Import(arguments) => copy::import(arguments).await,
-        Action::Export(arguments) => copy::export(arguments).await,
+        Action::Import(arguments) => import::import(arguments).await,
+        Action::Export(arguments) => export::export(arguments).await,
         Action::Verify(arguments) => keep::verify(arguments).await,
         Action::Gc(arguments) => keep::gc(arguments).await,
     }

@@ -78,7 +78,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     explain(&listing, unasked);
     for (catalogue, trouble) in &found.trouble {
         let trouble = plain(trouble);
-        output::note(format_args!("note: the catalogue `{catalogue}` was not read: {trouble}"));
+        output::note(format_args!("note: the catalogue `{catalogue}`: {trouble}"));
     }
     Ok(0)
 }

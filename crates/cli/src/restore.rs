@@ -5,8 +5,10 @@ use crate::backup::working_folder;
 use crate::failure::{Failure, NO, Outcome};
 use crate::{output, passphrase, waiting};
 use clap::Args;
+use levada_catalogue::store::embedded::EmbeddedStore;
+use levada_catalogue::store::{Finding, Store as _};
 use levada_core::{Identity, UnixTime};
-use levada_node::adopt::{self, CONFIG, KEY, KNOWN_DB, NODE_DB};
+use levada_node::adopt::{self, CATALOGUE, CONFIG, KEY, KNOWN_DB, NODE_DB};
 use levada_node::config::Config;
 use levada_node::control::{self, ControlError, Request};
 use levada_node::home::{Home, read_key_file};
@@ -17,7 +19,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Bring back identity, configuration, pins and log from a backup
+/// Bring back identity, configuration, pins, log and catalogue from a backup
 ///
 /// Works while the node runs, which then starts again. The sessions of the backup come back
 /// terminated, because what was used or revoked since is unknown.
@@ -42,7 +44,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let Arguments { file, force, passphrase } = arguments;
     let home = Home::open()?;
     let input = File::open(&file).map_err(Failure::file("read", &file))?;
-    let folder = working_folder(&home, ".restore-")?;
+    let folder = working_folder(home.state_folder(), ".restore-")?;
     let manifest = archive::unpack(BufReader::new(input), passphrase.read()?, folder.path())?;
     let identity = check(folder.path(), &manifest)?;
     if !may_replace(&home, &identity, force)? {
@@ -64,7 +66,28 @@ fn check(folder: &Path, manifest: &archive::Manifest) -> Result<Identity, Failur
     Config::load(&folder.join(CONFIG))?;
     Store::open(&folder.join(NODE_DB))?.integrity_check()?;
     Known::open(&folder.join(KNOWN_DB))?.integrity_check()?;
+    if adopt::has_catalogue(folder) {
+        check_catalogue(&folder.join(CATALOGUE))?;
+    }
     Ok(key.identity())
+}
+
+/// That its database holds together. A package that is missing or damaged was so before, and can be uploaded again.
+fn check_catalogue(folder: &Path) -> Result<(), Failure> {
+    let store = EmbeddedStore::open(folder).map_err(Failure::local)?;
+    let mut damage = None;
+    let mut each = |finding: Finding| {
+        let text = output::plain(&finding.to_string());
+        match finding {
+            Finding::Database(_) => damage = Some(text),
+            _ => output::note(format_args!("note: in its catalogue, {text}")),
+        }
+    };
+    store.verify(&mut each).map_err(Failure::local)?;
+    match damage {
+        Some(text) => Err(Failure::local(format!("the backup is damaged: its catalogue: {text}"))),
+        None => Ok(()),
+    }
 }
 
 fn may_replace(home: &Home, new: &Identity, force: bool) -> Result<bool, Failure> {

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 
 const STEP: Duration = Duration::from_millis(20);
 
-/// Longer than a node takes to end and to start again.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than a node takes to end and to start again, also with many packages of a catalogue to put in their places.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Waits until a node of `home` answers as `identity`.
 ///

@@ -175,6 +175,90 @@ fn a_running_node_becomes_another_identity_only_by_force() {
     scene.other.run("run other/clock").ok();
 }
 
+fn publish(home: &Home, object: &str) -> Ran {
+    // A file for each, because some are published at the same time.
+    let name = object.replace(['/', '@'], "-");
+    let path = |end: &str| home.path().join(format!("{name}.{end}"));
+    std::fs::write(path("json"), "{}").unwrap();
+    std::fs::write(path("js"), format!("code of {object}")).unwrap();
+    let [descriptor, package] = ["json", "js"].map(|end| path(end).display().to_string());
+    home.args(["catalogue", "publish", object, &descriptor, "--package", &package])
+}
+
+/// The catalogue is sound and has what was published before the backup, and `later` is not in it.
+fn has_catalogue(home: &Home, later: &str) {
+    assert_eq!(home.json("catalogue verify")["findings"].as_array().unwrap().len(), 0);
+    let versions = home.json("catalogue ls hyperty/One")["objects"].take();
+    let yanked: Vec<_> = versions.as_array().unwrap().iter().map(|one| &one["yanked"]).collect();
+    assert_eq!(yanked, [false, true]);
+    let target = home.path().join("got.js");
+    let path = target.display().to_string();
+    home.args(["catalogue", "get", "hyperty/One", "--package", &path]).ok();
+    assert_eq!(std::fs::read(&target).unwrap(), b"code of hyperty/One@1.0.0");
+    home.run(&format!("catalogue get {later}")).fails(1, "there is no");
+}
+
+#[test]
+fn the_catalogue_is_in_the_backup_while_others_publish() {
+    let scene = Scene::new();
+    publish(&scene.home, "hyperty/One@1.0.0").ok();
+    publish(&scene.home, "hyperty/One@1.1.0").ok();
+    scene.home.run("catalogue yank hyperty/One@1.1.0").ok();
+    let node = scene.home.up("");
+    std::thread::scope(|scope| {
+        let home = &scene.home;
+        scope.spawn(move || {
+            for number in 0..10 {
+                publish(home, &format!("runtime/Busy@1.0.{number}")).ok();
+            }
+        });
+        scene.backup().ok();
+    });
+    publish(&scene.home, "hyperty/Later@1.0.0").ok();
+    let changes = scene.home.run("catalogue watch --after 0 --once").ok();
+    let last = changes.lines().last().unwrap().split(' ').next().unwrap();
+    let watch = format!("catalogue watch --once --after {last}");
+    scene.home.run(&watch).ok();
+
+    scene.restore("open sesame").ok();
+    assert_eq!(scene.home.json("status")["process"], node.process());
+    has_catalogue(&scene.home, "hyperty/Later");
+    // Who followed would miss something, and is told so.
+    scene.home.run(&watch).fails(1, "anew");
+    publish(&scene.home, "hyperty/Later@1.0.0").ok();
+    let catalogue = scene.home.path().join("catalogue");
+    assert!([scene.home.path(), &catalogue].iter().all(|folder| left_behind(folder).is_empty()));
+    drop(node);
+
+    // Without nodes, into a home that has another; the configuration may say where it lies.
+    let config = "[catalogue]\nfolder = '/CATALOGUE'\n";
+    let place = scene.folder.path().join("elsewhere");
+    let config = config.replace("/CATALOGUE", &place.display().to_string());
+    std::fs::write(scene.home.path().join("config.toml"), config).unwrap();
+    std::fs::rename(&catalogue, &place).unwrap();
+    let again = scene.folder.path().join("again.age").display().to_string();
+    scene.home.with_passphrase("open sesame", &format!("backup {again}")).ok();
+    std::fs::remove_dir_all(&place).unwrap();
+    let other = Home::new();
+    publish(&other, "hyperty/Other@1.0.0").ok();
+    let line = format!("restore {again} --force");
+    other.with_passphrase("open sesame", &line).ok();
+    has_catalogue(&other, "hyperty/Other");
+    assert!(place.join("catalogue.db").is_file());
+}
+
+#[test]
+fn a_backup_without_a_catalogue_leaves_the_one_that_is_there() {
+    let scene = Scene::new();
+    scene.home.identity();
+    scene.backup().ok();
+    let other = Home::new();
+    publish(&other, "hyperty/One@1.0.0").ok();
+    let line = format!("restore {} --force", scene.file());
+    other.with_passphrase("open sesame", &line).ok();
+    assert_eq!(other.json("catalogue get hyperty/One")["version"], "1.0.0");
+}
+
 /// Decrypts with the standard tool, which wants its passphrase typed.
 fn age(file: &str, to: &Path) {
     let (mut terminal, inside) = pty_process::blocking::open().unwrap();

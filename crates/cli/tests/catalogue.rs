@@ -143,7 +143,8 @@ fn a_running_node_does_the_same_for_its_owner_and_serves_it_by_http() {
     assert_eq!(home.json("status")["services"], serde_json::json!(["catalogue"]));
     home.run("up").fails(120, "uses this home");
     use_it(&home);
-    eventually("the index has it", || node.http("/v1/objects/hyperty/Connector/1.1.0").0 == 200);
+    let newest = || node.http("/v1/objects/hyperty/Connector/latest/meta").1;
+    eventually("the index has it", || newest().contains("\"1.1.0\""));
     let (status, body) = node.http("/v1/objects/hyperty/Connector/latest");
     assert_eq!((status, body.contains("about Connector")), (200, true));
     assert_eq!(node.http("/v1/objects/hyperty/Nobody").0, 404);
@@ -320,6 +321,66 @@ fn an_imported_folder_comes_out_again_as_it_was_shown() {
 }
 
 #[test]
+fn an_export_has_every_version_and_comes_back_as_it_was() {
+    let (home, other) = (Home::new(), Home::new());
+    for version in ["1.0.0", "1.1.0", "2.0.0"] {
+        publish(&home, &format!("hyperty/One@{version}"), &[]).ok();
+    }
+    publish(&home, "service/Two@1.0.0", &["--unsigned"]).ok();
+    home.run("catalogue yank hyperty/One@2.0.0").ok();
+    home.run("catalogue yank service/Two@1.0.0").ok();
+    let export = home.path().join("export");
+    let folder = export.display().to_string();
+    let ran = home.args(["catalogue", "export", &folder]);
+    assert!(ran.stderr.contains("wrote 4 versions"), "{}", ran.stderr);
+    ran.ok();
+    for _ in 0..2 {
+        other.args(["catalogue", "import", &folder]).ok();
+    }
+    let versions = |home: &Home, object: &str| {
+        let listed = home.json(&format!("catalogue ls {object}"))["objects"].take();
+        let mut listed = listed.as_array().unwrap().clone();
+        for one in &mut listed {
+            // Of the catalogue, not of the version.
+            for key in ["published", "revision"] {
+                one[key].take();
+            }
+        }
+        listed
+    };
+    for (object, count) in [("hyperty/One", 3), ("service/Two", 1)] {
+        let found = versions(&home, object);
+        assert_eq!(found.len(), count);
+        assert_eq!(found, versions(&other, object));
+    }
+    assert_eq!(versions(&other, "hyperty/One")[2]["yanked"], true);
+    let me = home.identity();
+    let target = other.path().join("got.js").display().to_string();
+    let words = ["catalogue", "get", "hyperty/One", "--signed-by", &me, "--package", &target];
+    other.args(words).ok();
+    assert_eq!(fs::read(&target).unwrap(), b"code of hyperty/One@1.1.0");
+    // What was changed on its way is left out.
+    let third = Home::new();
+    fs::write(export.join("hyperty/One/1.1.0/descriptor.json"), "{}").unwrap();
+    let ran = third.args(["catalogue", "import", &folder]);
+    assert!(ran.stderr.contains("published 3, there already 0, skipped 1"), "{}", ran.stderr);
+    ran.ok();
+}
+
+#[test]
+fn commands_of_one_home_wait_for_each_other() {
+    let home = Home::new();
+    let objects = ["hyperty/one@1.0.0", "hyperty/two@1.0.0", "hyperty/three@1.0.0"];
+    std::thread::scope(|scope| {
+        for object in objects {
+            let home = &home;
+            scope.spawn(move || publish(home, object, &[]).ok());
+        }
+    });
+    assert_eq!(home.json("catalogue ls")["objects"].as_array().unwrap().len(), objects.len());
+}
+
+#[test]
 fn ls_shows_what_is_on_the_network_and_what_is_in_catalogues() {
     let (home, well, alice) = (Home::new(), Home::new(), Home::new());
     let node = hub(&home, "--no-announce");
@@ -338,9 +399,12 @@ fn ls_shows_what_is_on_the_network_and_what_is_in_catalogues() {
     drop(away);
     // It is gone from the network, and the catalogue still knows of it.
     assert!(alice.sees(&well.identity()).is_null());
-    let table = alice.run("ls --type echo").ok();
-    let line = table.lines().find(|line| line.starts_with("well")).unwrap();
-    assert!(line.contains("published") && line.ends_with("hub/catalogue"), "{table}");
+    // A catalogue that does not answer in two seconds is left out.
+    eventually("the table has it", || {
+        let table = alice.run("ls --type echo").ok();
+        let line = table.lines().find(|line| line.starts_with("well"));
+        line.is_some_and(|line| line.contains("published") && line.ends_with("hub/catalogue"))
+    });
     // What a node does not offer any more, it takes back.
     let config = "publish_in = ['hub/catalogue']\n[[service]]\nname = 'only'\ntype = 'echo'\n";
     fs::write(well.path().join("config.toml"), config).unwrap();

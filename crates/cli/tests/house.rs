@@ -39,10 +39,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("experiments", &["core", "channel", "link", "session", "services", "node", "lab", "harness"]),
 ];
 
-/// Crates that do no I/O, and what they must therefore not import.
 /// With lints of their own, which ask for a SAFETY comment at each block: system calls that no library wraps, and a
 /// table of C functions.
 const WITH_UNSAFE: &[&str] = &["link", "faultfs"];
+/// Crates that do no I/O, and what they must therefore not import.
 const WITHOUT_IO: &[&str] = &["core", "capability", "channel"];
 const IO: &[&str] = &["tokio", "socket2", "rusqlite", "rustix", "axum"];
 

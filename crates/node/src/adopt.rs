@@ -1,13 +1,17 @@
-//! Taking over an unpacked backup: identity, configuration, pins and log come back, sessions come
+//! Taking over an unpacked backup: identity, configuration, pins, log and catalogue come back, sessions come
 //! back terminated, because what was used or revoked since the backup is unknown.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use levada_catalogue::store::embedded::{DATABASE, EmbeddedStore};
 use levada_core::{Clock, SystemClock};
+use levada_database::file;
 use thiserror::Error;
 
+use crate::catalogue;
+use crate::config::{Config, ConfigError};
 use crate::home::Home;
 use crate::known::Known;
 use crate::store::{Store, StoreError};
@@ -20,6 +24,8 @@ pub const CONFIG: &str = "config.toml";
 pub const NODE_DB: &str = "node.db";
 /// See [`KEY`].
 pub const KNOWN_DB: &str = "known.db";
+/// See [`KEY`]; the folder of the catalogue, which may be missing.
+pub const CATALOGUE: &str = "catalogue";
 
 /// Why a backup was not taken over.
 #[derive(Debug, Error)]
@@ -35,6 +41,12 @@ pub enum AdoptError {
     /// A database of the backup is not usable.
     #[error("cannot restore: {0}")]
     Store(#[from] StoreError),
+    /// The catalogue of the backup is not usable, or not to be put in its place.
+    #[error("cannot restore the catalogue: {0}")]
+    Catalogue(#[from] levada_catalogue::store::StoreError),
+    /// The configuration of the backup is not usable.
+    #[error("cannot restore: {0}")]
+    Config(#[from] ConfigError),
 }
 
 /// Takes over the backup unpacked in `folder`, which must lie in the file system of `home` and goes
@@ -44,10 +56,13 @@ pub enum AdoptError {
 /// # Errors
 /// [`AdoptError`] names the file.
 pub fn adopt(home: &Home, folder: &Path) -> Result<(), AdoptError> {
-    invalidate(folder)?;
+    invalidate(home, folder)?;
     let pending = pending(home);
     if pending.exists() {
         finish_interrupted(home)?;
+    }
+    for name in [KEY, CONFIG] {
+        sync_if_there(&folder.join(name))?;
     }
     sync(folder)?;
     fs::rename(folder, &pending).map_err(at(&pending))?;
@@ -64,6 +79,8 @@ pub fn finish_interrupted(home: &Home) -> Result<(), AdoptError> {
     if !pending.exists() {
         return Ok(());
     }
+    // Where it belongs is in the configuration, which must not have been moved yet.
+    move_catalogue(&pending, home)?;
     move_database(&pending.join(NODE_DB), &home.node_db())?;
     move_database(&pending.join(KNOWN_DB), &home.known_db())?;
     fs::create_dir_all(home.config_folder()).map_err(at(home.config_folder()))?;
@@ -84,13 +101,34 @@ fn pending(home: &Home) -> PathBuf {
     home.state_folder().join("restore.pending")
 }
 
-/// Opens both databases once: what is not usable is refused before anything changes.
-fn invalidate(folder: &Path) -> Result<(), AdoptError> {
+/// Opens all databases once: what is not usable is refused before anything changes.
+fn invalidate(home: &Home, folder: &Path) -> Result<(), AdoptError> {
     let store = Store::open(&folder.join(NODE_DB))?;
     store.integrity_check()?;
     store.invalidate_sessions("restored from a backup", SystemClock.now())?;
     drop(store);
     Known::open(&folder.join(KNOWN_DB))?.integrity_check()?;
+    let config = Config::load(&folder.join(CONFIG))?;
+    if has_catalogue(folder) {
+        // It may lie anywhere, and a folder that cannot be made is known before it is too late.
+        let place = catalogue::folder(home, &config);
+        file::create_folder(&place).map_err(at(&place))?;
+        EmbeddedStore::open(&folder.join(CATALOGUE))?.skip_revisions()?;
+    }
+    Ok(())
+}
+
+/// Whether a backup has a catalogue. One that has none leaves that of the home as it is.
+pub fn has_catalogue(folder: &Path) -> bool {
+    folder.join(CATALOGUE).join(DATABASE).exists()
+}
+
+/// It is moved before the configuration, so a second try finds both here, or the catalogue in its place.
+fn move_catalogue(pending: &Path, home: &Home) -> Result<(), AdoptError> {
+    if has_catalogue(pending) {
+        let config = Config::load(&pending.join(CONFIG))?;
+        EmbeddedStore::take_over(&pending.join(CATALOGUE), &catalogue::folder(home, &config))?;
+    }
     Ok(())
 }
 
@@ -135,6 +173,10 @@ fn remove(path: &Path) -> Result<(), AdoptError> {
 
 fn sync(path: &Path) -> Result<(), AdoptError> {
     File::open(path).and_then(|file| file.sync_all()).map_err(at(path))
+}
+
+fn sync_if_there(path: &Path) -> Result<(), AdoptError> {
+    if path.exists() { sync(path) } else { Ok(()) }
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> AdoptError {

@@ -58,6 +58,11 @@ pub enum Request {
         /// Where to.
         to: PathBuf,
     },
+    /// Write a consistent copy of the node's catalogue into an empty folder; `kept` says whether it keeps one.
+    BackUpCatalogue {
+        /// The folder.
+        to: PathBuf,
+    },
     /// Take over identity, configuration and databases from a folder, then start again.
     Restore {
         /// The folder with the unpacked backup.

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::fs::File;
+use std::io::{self, Read};
 
 use bytes::Bytes;
-use levada_core::{Digest, Identity, UnixTime};
+use levada_core::{Digest, Hasher, Identity, UnixTime};
 
 use super::error::hex;
 use crate::model::{Key, Version};
@@ -27,6 +28,37 @@ pub enum Blob {
     File(File, u64),
     /// In memory.
     Bytes(Bytes),
+}
+
+impl Blob {
+    /// Reads all of it: SHA-256, and how many bytes there are.
+    ///
+    /// # Errors
+    /// What the disk said.
+    pub fn digest(self) -> io::Result<(Digest, u64)> {
+        let (mut hasher, mut length) = (Hasher::default(), 0);
+        match self {
+            Self::Bytes(bytes) => {
+                hasher.update(&bytes);
+                length = bytes.len() as u64;
+            }
+            Self::File(mut file, _) => {
+                let mut buffer = vec![0; 128 * 1024];
+                loop {
+                    match file.read(&mut buffer) {
+                        Ok(0) => break,
+                        Ok(count) => {
+                            hasher.update(&buffer[..count]);
+                            length += count as u64;
+                        }
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok((hasher.finish(), length))
+    }
 }
 
 /// What happened to a version.

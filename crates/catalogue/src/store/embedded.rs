@@ -6,6 +6,7 @@
 //! leave files without a row, which the next start removes, and never a row without a file.
 
 mod audit;
+mod backup;
 mod blobs;
 mod collect;
 mod feed;
@@ -31,6 +32,7 @@ use super::{
 use crate::model::{Draft, Key, Kind, Published, Version};
 use blobs::{Blobs, Writer};
 
+pub use blobs::FOLDER as BLOBS;
 pub use files::{Files, NewFile};
 
 /// The name of the database in the store's folder.
@@ -113,13 +115,22 @@ impl EmbeddedStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Writes a copy of the database, as it is now, to the new file `to` (mode 0600). It is on disk when
-    /// this returns. Blobs are not in it; those that it refers to are those of [`Store::each`].
+    /// For a store that was put back to what it once was: its revisions go on far beyond those that were given out
+    /// since, so that none is used twice, and whoever follows is told to read everything anew.
     ///
     /// # Errors
-    /// [`StoreError`] names `to`; it must not exist yet.
-    pub fn snapshot(&self, to: &Path) -> Result<(), StoreError> {
-        Ok(self.inner.database.snapshot(to)?)
+    /// [`StoreError`] if it cannot be written.
+    pub fn skip_revisions(&self) -> Result<(), StoreError> {
+        self.inner.skip_revisions()
+    }
+
+    /// Puts what [`Store::back_up`] wrote to `from` in the place of the store in `to`, which nobody has open and
+    /// which need not exist. If it is cut off, it is to be repeated before anybody opens that store.
+    ///
+    /// # Errors
+    /// [`StoreError`] names the file.
+    pub fn take_over(from: &Path, to: &Path) -> Result<(), StoreError> {
+        backup::take_over(from, to)
     }
 }
 
@@ -215,6 +226,10 @@ impl Store for EmbeddedStore {
 
     fn verify(&self, each: &mut dyn FnMut(Finding)) -> Result<Verified, StoreError> {
         self.inner.verify(each)
+    }
+
+    fn back_up(&self, to: &Path) -> Result<Vec<Digest>, StoreError> {
+        self.inner.back_up(to)
     }
 }
 

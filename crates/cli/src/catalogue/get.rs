@@ -113,9 +113,15 @@ impl Shelf<'_> {
 
 async fn find(arguments: &Get, shelf: &mut Shelf<'_>) -> Result<Published, Failure> {
     let found = shelf.get(&arguments.object).await?;
+    if !arguments.object.allows(&found.version) {
+        let text = format!("protocol: the catalogue answered with version {}", found.version);
+        return Err(Failure::new(PROTOCOL, text));
+    }
     check_signatures(&found, &arguments.signed_by)?;
-    if let Some(path) = &arguments.package {
-        fetch(shelf, &found, path).await?;
+    if let Some(path) = &arguments.package
+        && !fetch(shelf, &found, path).await?
+    {
+        output::note(format_args!("{} has not changed", path.display()));
     }
     Ok(found)
 }
@@ -137,15 +143,18 @@ pub fn check_signatures(found: &Published, signers: &[Identity]) -> Result<(), F
     }
 }
 
-/// Puts the package of `found` to `path`, if it is not there yet.
-pub async fn fetch(shelf: &mut Shelf<'_>, found: &Published, path: &Path) -> Result<(), Failure> {
+/// Puts the package of `found` to `path`; false if it is there already.
+pub async fn fetch(
+    shelf: &mut Shelf<'_>,
+    found: &Published,
+    path: &Path,
+) -> Result<bool, Failure> {
     let Some(package) = &found.package else {
         let (object, version) = (plain(&found.key.to_string()), &found.version);
         return Err(Failure::new(NO, format!("{object} {version} has no package")));
     };
     if is_there(path, package)? {
-        output::note(format_args!("{} has not changed", path.display()));
-        return Ok(());
+        return Ok(false);
     }
     let part = beginning(path, package);
     let mut target = Target::open(&part, package.length).map_err(Failure::file("write", &part))?;
@@ -160,7 +169,8 @@ pub async fn fetch(shelf: &mut Shelf<'_>, found: &Published, path: &Path) -> Res
         let text = format!("protocol: what came has the digest {}", digest_text(&digest));
         return Err(Failure::new(PROTOCOL, text));
     }
-    fs::rename(&part, path).map_err(Failure::file("write", path))
+    fs::rename(&part, path).map_err(Failure::file("write", path))?;
+    Ok(true)
 }
 
 fn is_there(path: &Path, package: &Package) -> Result<bool, Failure> {

@@ -7,17 +7,18 @@ use std::time::Duration;
 use clap::Args;
 use levada_core::SystemClock;
 use levada_core::wire::catalogue::Cause;
+use levada_node::adopt::finish_interrupted;
 use levada_node::catalogue::keep;
 use levada_node::client::{Client, ClientError, Running};
 use levada_node::config::Config;
 use levada_node::control::{self, ControlError};
-use levada_node::home::{Home, Lock};
+use levada_node::home::{Home, HomeError, Lock};
 use levada_services::catalogue::{
     Caller, CallerError, PipeError, TalkError, Visitor, of_bytes, of_stream, serve,
 };
 use levada_session::Connection;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::destination::Destination;
 use crate::failure::{Failure, NO, PROTOCOL, UNREACHABLE, USAGE};
@@ -27,6 +28,9 @@ use crate::output::plain;
 
 /// How much is under way between the two ends within this process, in bytes.
 const ROOM: usize = 256 * 1024;
+/// How long another command of this home may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+const STEP: Duration = Duration::from_millis(20);
 /// How long the store of this process may take to be closed.
 const CLOSING: Duration = Duration::from_secs(10);
 
@@ -67,13 +71,7 @@ impl At {
         let home = Home::open()?;
         match &self.at {
             Some(destination) => self.call(&home, destination).await,
-            None => match control::converse(&home).await {
-                Ok((read, write)) => {
-                    Ok(Link { caller: Caller::new(of_bytes(read, write)), other: Other::Own })
-                }
-                Err(ControlError::NotRunning) => within(&home),
-                Err(error) => Err(error.into()),
-            },
+            None => own(&home).await,
         }
     }
 
@@ -86,9 +84,28 @@ impl At {
     }
 }
 
+/// The catalogue of this home. Another command, or a node that is starting, may have it at this moment.
+async fn own(home: &Home) -> Result<Link, Failure> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match control::converse(home).await {
+            Ok((read, write)) => {
+                return Ok(Link { caller: Caller::new(of_bytes(read, write)), other: Other::Own });
+            }
+            Err(ControlError::NotRunning) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match home.lock() {
+            Ok(lock) => return within(home, lock),
+            Err(HomeError::Locked { .. }) if Instant::now() < end => sleep(STEP).await,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// No node runs: this process is the only one that has the store open.
-fn within(home: &Home) -> Result<Link, Failure> {
-    let lock = home.lock()?;
+fn within(home: &Home, lock: Lock) -> Result<Link, Failure> {
+    finish_interrupted(home).map_err(Failure::local)?;
     let config = Config::load(&home.config_file())?;
     let keeper = keep(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?;
     let (near, far) = tokio::io::duplex(ROOM);
@@ -125,6 +142,7 @@ impl From<CallerError> for Failure {
             CallerError::Pipe(PipeError::Stalled) => {
                 Self::new(UNREACHABLE, "unreachable: the catalogue does not answer")
             }
+            CallerError::Gone => Self::new(UNREACHABLE, format!("unreachable: {error}")),
             CallerError::Pipe(PipeError::Socket(error)) => {
                 Self::local(format!("the node of this home went away: {error}"))
             }

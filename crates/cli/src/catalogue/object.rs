@@ -2,7 +2,11 @@
 
 use std::str::FromStr;
 
-use levada_catalogue::model::{Key, Package, Published, Version, VersionReq, digest_text};
+use data_encoding::BASE64;
+use levada_catalogue::model::{
+    DescriptorSignature, Key, Package, Published, Version, VersionReq, digest_text,
+};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::output;
@@ -52,6 +56,39 @@ impl FromStr for Wanted {
         };
         let key = key.parse::<Key>().map_err(|error| error.to_string())?;
         Ok(Self { key, version: version.to_owned() })
+    }
+}
+
+impl Wanted {
+    /// Whether `version` is one that was asked for: a catalogue may say what it likes.
+    pub fn allows(&self, version: &Version) -> bool {
+        if let Ok(exact) = Version::parse(&self.version) {
+            return exact == *version;
+        }
+        match VersionReq::parse(&self.version) {
+            Ok(range) => range.matches(version),
+            // The newest.
+            Err(_) => true,
+        }
+    }
+}
+
+/// A signature as it stands in JSON.
+#[derive(Serialize, Deserialize)]
+pub struct SignatureText {
+    identity: String,
+    signature: String,
+}
+
+impl SignatureText {
+    pub fn new(one: &DescriptorSignature) -> Self {
+        Self { identity: one.identity.to_string(), signature: BASE64.encode(&one.signature) }
+    }
+
+    /// `None` if it is none.
+    pub fn read(&self) -> Option<DescriptorSignature> {
+        let signature = BASE64.decode(self.signature.as_bytes()).ok()?.try_into().ok()?;
+        Some(DescriptorSignature { identity: self.identity.parse().ok()?, signature })
     }
 }
 
@@ -112,6 +149,12 @@ mod tests {
             let read: Wanted = text.parse().unwrap();
             assert_eq!((read.key.to_string().as_str(), read.version.as_str()), (key, version));
         }
+        let allows = |wanted: &str, version: &str| {
+            wanted.parse::<Wanted>().unwrap().allows(&version.parse().unwrap())
+        };
+        assert!(allows("hyperty/a", "9.0.0-x") && allows("hyperty/a@latest", "1.0.0"));
+        assert!(allows("hyperty/a@1.2.3", "1.2.3") && !allows("hyperty/a@1.2.3", "1.2.4"));
+        assert!(allows("hyperty/a@^1", "1.9.0") && !allows("hyperty/a@^1", "2.0.0"));
         assert!("a".parse::<Wanted>().is_err() && "hyperty/@1.0.0".parse::<Wanted>().is_err());
         assert!("hyperty/a@1".parse::<Exact>().is_err() && "hyperty/a".parse::<Exact>().is_err());
         assert_eq!("hyperty/a@1.0.0".parse::<Exact>().unwrap().version, Version::new(1, 0, 0));

@@ -128,7 +128,7 @@ fn wrong(path: &Path, error: &ModelError) -> Failure {
 }
 
 /// The whole of a file that has at most `max` bytes.
-fn read(path: &Path, max: usize) -> Result<Vec<u8>, Failure> {
+pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     // One byte more than allowed shows that there is more.
     let bound = max as u64 + 1;

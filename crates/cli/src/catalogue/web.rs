@@ -6,15 +6,12 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
 
-use data_encoding::BASE64;
-use levada_catalogue::model::{
-    DescriptorSignature, Key, MAX_DESCRIPTOR, Package, Published, parse_digest,
-};
+use levada_catalogue::model::{Key, MAX_DESCRIPTOR, Package, Published, parse_digest};
 use levada_core::{UnixTime, sha256};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::object::Wanted;
+use super::object::{SignatureText, Wanted};
 use crate::failure::{Failure, NO, PROTOCOL, UNREACHABLE};
 use crate::output::plain;
 
@@ -65,7 +62,7 @@ struct Meta {
     version: String,
     digest: String,
     package: Option<MetaPackage>,
-    signatures: Vec<MetaSignature>,
+    signatures: Vec<SignatureText>,
     publisher: Option<String>,
     published: u64,
     yanked: bool,
@@ -78,12 +75,6 @@ struct MetaPackage {
     digest: String,
     length: u64,
     media_type: String,
-}
-
-#[derive(Deserialize)]
-struct MetaSignature {
-    identity: String,
-    signature: String,
 }
 
 impl Web {
@@ -259,10 +250,6 @@ impl Meta {
                 description: b"{}".to_vec(),
             }),
         };
-        let signature = |one: &MetaSignature| {
-            let signature = BASE64.decode(one.signature.as_bytes()).ok()?.try_into().ok()?;
-            Some(DescriptorSignature { identity: one.identity.parse().ok()?, signature })
-        };
         let publisher = match self.publisher {
             None => None,
             Some(publisher) => Some(publisher.parse().ok()?),
@@ -273,7 +260,7 @@ impl Meta {
             descriptor: Vec::new(),
             digest: parse_digest(&self.digest).ok()?,
             package,
-            signatures: self.signatures.iter().map(signature).collect::<Option<_>>()?,
+            signatures: self.signatures.iter().map(SignatureText::read).collect::<Option<_>>()?,
             publisher,
             published: UnixTime(self.published),
             yanked: self.yanked,

@@ -45,7 +45,7 @@ pub struct Catalogued {
 pub struct Found {
     /// In the order of the configuration, then by key.
     pub nodes: Vec<Catalogued>,
-    /// Catalogues that could not be read, and why.
+    /// Catalogues that were not read, or not to their end, and why.
     pub trouble: Vec<(String, String)>,
 }
 
@@ -100,22 +100,37 @@ pub async fn read(client: &Arc<Client>, places: &[String]) -> Found {
     let mut found = Found::default();
     for (place, answer) in answers.into_values() {
         match answer {
-            Ok(nodes) => found.nodes.extend(nodes),
-            Err(text) => found.trouble.push((place, text)),
+            Ok((nodes, more)) => {
+                found.nodes.extend(nodes);
+                if more {
+                    let text = format!("only its first {MOST_SERVICES} services were read");
+                    found.trouble.push((place, text));
+                }
+            }
+            Err(text) => found.trouble.push((place, format!("it was not read: {text}"))),
         }
+    }
+    for place in places.iter().skip(MOST) {
+        let text = format!("it was not read: no more than {MOST} are");
+        found.trouble.push((place.clone(), text));
     }
     found
 }
 
-async fn ask(client: &Client, text: &str) -> Result<Vec<Catalogued>, Failure> {
+/// The nodes that it knows, and whether it has more services than are read.
+async fn ask(client: &Client, text: &str) -> Result<(Vec<Catalogued>, bool), Failure> {
     let place: Place = text.parse().map_err(Failure::local)?;
     let target = client.resolve(&place.node, |_| Verdict::Unasked).await?;
     let spec = RequestSpec { service: place.service, uses: 1, ..RequestSpec::default() };
     let capability = client.request(&target, spec).await?;
     let Running { stream, connection, .. } = client.connect(&capability).await?;
     let mut caller = Caller::new(of_stream(stream));
-    let mut nodes = BTreeMap::new();
+    let (mut nodes, mut count) = (BTreeMap::new(), 0);
     let each = |item: Item| {
+        count += 1;
+        if count > MOST_SERVICES {
+            return Ok::<_, Failure>(());
+        }
         if let Some((node, about)) = item.newest.as_ref().and_then(service_of) {
             let entry = nodes.entry(node).or_insert_with(|| Catalogued {
                 catalogue: text.to_owned(),
@@ -126,10 +141,10 @@ async fn ask(client: &Client, text: &str) -> Result<Vec<Catalogued>, Failure> {
             });
             entry.services.push(about.service());
         }
-        Ok::<_, Failure>(())
+        Ok(())
     };
-    caller.list(Some(Kind::Service), "", MOST_SERVICES, Detail::Full, each).await?;
+    caller.list(Some(Kind::Service), "", MOST_SERVICES + 1, Detail::Full, each).await?;
     caller.finish().await;
     drop(connection);
-    Ok(nodes.into_values().collect())
+    Ok((nodes.into_values().collect(), count > MOST_SERVICES))
 }

@@ -106,10 +106,13 @@ pub fn service_of(published: &Published) -> Option<(Identity, Catalogued)> {
     let node: Identity = found.node.parse().ok()?;
     let named = published.key.kind == Kind::Service
         && published.key.name.as_str() == name(&node, &found.name);
+    if named && is_signed_by(&node, published) { Some((node, found)) } else { None }
+}
+
+fn is_signed_by(node: &Identity, published: &Published) -> bool {
     let digest = published.signed_digest();
-    let mut own = published.signatures.iter().filter(|one| one.identity == node);
-    let signed = own.any(|one| one.verify(&digest).is_ok());
-    if named && signed { Some((node, found)) } else { None }
+    let mut own = published.signatures.iter().filter(|one| one.identity == *node);
+    own.any(|one| one.verify(&digest).is_ok())
 }
 
 fn name(node: &Identity, service: &str) -> String {
@@ -192,7 +195,11 @@ async fn publish_one(
     let descriptor = serde_json::to_vec(&Catalogued::new(node, service)).unwrap_or_default();
     let versions = versions(caller, &key).await?;
     let shown = versions.iter().rev().find(|one| !one.yanked);
-    if shown.is_some_and(|shown| shown.digest == sha256(&[&descriptor])) {
+    let is_ours = |shown: &Published| {
+        // Others may have published the same, and nobody believes them.
+        shown.digest == sha256(&[&descriptor]) && is_signed_by(&node.identity(), shown)
+    };
+    if shown.is_some_and(is_ours) {
         return Ok(());
     }
     let version = next(&service.version, versions.last().map(|last| &last.version));

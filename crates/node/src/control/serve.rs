@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use levada_capability::{Invitation, SessionId};
+use levada_catalogue::model::digest_text;
 use levada_core::wire::Reason;
 use levada_core::{Identity, SystemRandom};
 use levada_services::catalogue::{Keeper, Visitor, of_bytes};
@@ -145,6 +147,7 @@ async fn act(node: &Arc<Node>, request: Request) -> Acted {
         Request::Snapshot { to } => {
             on_store(node, move |store| store.snapshot(&to).map(|()| json!({}))).await
         }
+        Request::BackUpCatalogue { to } => back_up_catalogue(node, to).await,
         Request::Rotate => rotate_key(node).await,
         Request::Integrity => {
             on_store(node, |store| store.integrity_check().map(|()| json!({}))).await
@@ -289,6 +292,14 @@ async fn rotate_key(node: &Arc<Node>) -> Result<Value, Reply> {
     let rotated = node.with_store(move |store| rotate(&home, store)).await;
     let (old, new) = rotated.map_err(|error| refused(120, &error))?;
     Ok(json!({ "old": old.to_string(), "identity": new.to_string() }))
+}
+
+async fn back_up_catalogue(node: &Node, to: PathBuf) -> Result<Value, Reply> {
+    let Some(keeper) = &node.catalogue else { return Ok(json!({ "kept": false })) };
+    let missing = keeper.with(move |store| store.back_up(&to)).await;
+    let missing = missing.map_err(|error| refused(120, &error))?;
+    let missing: Vec<String> = missing.iter().map(digest_text).collect();
+    Ok(json!({ "kept": true, "missing": missing }))
 }
 
 async fn on_store(

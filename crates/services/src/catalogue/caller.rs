@@ -30,9 +30,12 @@ pub enum CallerError {
         /// One line; the catalogue's own words.
         text: String,
     },
-    /// It has gone.
+    /// It cannot be reached any more.
     #[error(transparent)]
     Pipe(#[from] PipeError),
+    /// It ended the conversation before its answer was whole.
+    #[error("the catalogue ended the conversation")]
+    Gone,
     /// It sent something else than was asked for.
     #[error("the catalogue sent something else than was asked")]
     Unexpected,
@@ -300,7 +303,7 @@ impl Caller {
         progress(at);
         while at < length {
             let part = timeout(ANSWER, self.receive.receive(wire::MAX_PART)).await;
-            let part = part.map_err(|_| PipeError::Stalled)??.ok_or(CallerError::Unexpected)?;
+            let part = part.map_err(|_| PipeError::Stalled)??.ok_or(CallerError::Gone)?;
             if part.is_empty() || part.len() as u64 > length - at {
                 return Err(CallerError::Unexpected);
             }
@@ -382,7 +385,7 @@ impl Caller {
 }
 
 fn read(message: Option<Vec<u8>>) -> Result<Said, CallerError> {
-    let bytes = message.ok_or(CallerError::Unexpected)?;
+    let bytes = message.ok_or(CallerError::Gone)?;
     let answer = decode_within::<Answer>(&bytes, wire::MAX_MESSAGE);
     answer.ok().and_then(|answer| answer.answer).ok_or(CallerError::Unexpected)
 }

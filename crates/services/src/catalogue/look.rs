@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use levada_catalogue::model::version::precedence;
-use levada_catalogue::model::{Key, Kind, Published};
+use levada_catalogue::model::{Key, Kind, MAX_NAME, Published};
 use levada_catalogue::store::{SearchCursor, Store, StoreError};
 use levada_core::wire::catalogue::{self as wire, answer::Answer as Said};
 
@@ -67,6 +67,9 @@ impl Talk<'_> {
 
     pub(super) async fn list(&mut self, call: wire::List) -> Result<(), Stop> {
         self.allow_some(Right::Read)?;
+        if call.prefix.len() > MAX_NAME {
+            return Err(message::invalid("no name is as long as this prefix").into());
+        }
         let detail = call.detail();
         let query = Query {
             kind: message::kind(&call.kind)?,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use levada_catalogue::model::{Draft, Key, Package};
-use levada_catalogue::store::{Outcome, StoreError};
+use levada_catalogue::store::{Blob, Outcome, Store, StoreError};
 use levada_core::Identity;
 use levada_core::wire::catalogue::{
     self as wire, Answer, Cause, Failed, answer::Answer as Said, call::Call as Asked,
@@ -253,16 +253,29 @@ async fn look_at(keeper: &Keeper, draft: Draft) -> Result<(Draft, Option<Package
             draft.check_signatures()?;
             let is_there = match &draft.package {
                 None => true,
-                // Where the version is there already, it is the same, or a conflict: no package is needed to tell.
-                Some(package) => {
-                    store.has_blob(&package.digest)?
-                        || store.get(&draft.key, &draft.version)?.is_some()
-                }
+                Some(package) => is_whole(store, package)? || is_another(store, &draft, package)?,
             };
             let lacking = if is_there { None } else { draft.package.clone() };
             Ok((draft, lacking))
         })
         .await
+}
+
+/// Whether the store has all of a package. It is read, so that an upload heals one that is damaged.
+fn is_whole(store: &dyn Store, package: &Package) -> Result<bool, StoreError> {
+    if !store.has_blob(&package.digest)? {
+        return Ok(false);
+    }
+    let found = store.open_blob(&package.digest)?.map(Blob::digest);
+    // What the disk does not give back is damaged.
+    Ok(matches!(found, Some(Ok((digest, _))) if digest == package.digest))
+}
+
+/// Whether the version is there with another package: that is a conflict, whatever is uploaded.
+fn is_another(store: &dyn Store, draft: &Draft, package: &Package) -> Result<bool, StoreError> {
+    let found = store.get(&draft.key, &draft.version)?;
+    let same = |found: &Package| found.digest == package.digest;
+    Ok(found.is_some_and(|found| !found.package.as_ref().is_some_and(same)))
 }
 
 /// A failure while messages come that are no calls: nobody could tell where they end.

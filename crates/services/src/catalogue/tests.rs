@@ -12,7 +12,7 @@ use crate::testing::{invocation, params};
 
 /// A store in a folder of its own.
 struct Scene {
-    _folder: TempDir,
+    folder: TempDir,
     keeper: Arc<Keeper>,
 }
 
@@ -23,7 +23,7 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(folder.path()).unwrap();
         let keeper = Arc::new(Keeper::new(Arc::new(store), Arc::new(SystemClock)));
-        Self { _folder: folder, keeper }
+        Self { folder, keeper }
     }
 
     fn speak(&self, visitor: Visitor) -> (Caller, JoinHandle<Result<(), TalkError>>) {
@@ -124,6 +124,36 @@ async fn what_is_published_is_found_and_its_package_comes_back() {
     let finding = |text: String| -> Result<(), CallerError> { panic!("{text}") };
     let verified = caller.verify(finding).await.unwrap();
     assert_eq!((verified.versions, verified.packages, verified.findings), (2, 1, 0));
+}
+
+#[tokio::test]
+async fn a_package_that_is_damaged_or_lost_is_healed_by_publishing_it_again() {
+    let scene = Scene::new();
+    let mut caller = scene.owner();
+    let code = vec![5; 100_000];
+    let whole = draft("runtime/Frail", "1.0.0", Some(&code));
+    publish(&mut caller, &whole, &code).await.unwrap();
+    let digest: String = sha256(&[&code]).iter().map(|byte| format!("{byte:02x}")).collect();
+    let place = scene.folder.path().join("blobs").join(&digest[..2]).join(&digest[2..]);
+    let damage: [fn(&std::path::Path); 2] = [
+        |place| std::fs::write(place, vec![6; 100_000]).unwrap(),
+        |place| std::fs::remove_file(place).unwrap(),
+    ];
+    for damage in damage {
+        damage(&place);
+        assert_eq!(caller.verify(|_| Ok::<_, CallerError>(())).await.unwrap().findings, 1);
+        let mut uploaded = 0;
+        let mut source = Cursor::new(code.clone());
+        let again = caller.publish(&whole, &mut source, |at| uploaded = at).await.unwrap();
+        assert!(!again.is_new && uploaded == 100_000);
+        assert_eq!(caller.verify(|_| Ok::<_, CallerError>(())).await.unwrap().findings, 0);
+    }
+    // What is a conflict anyway is not uploaded.
+    let other = draft("runtime/Frail", "1.0.0", Some(b"other"));
+    let mut uploaded = false;
+    let mut source = Cursor::new(b"other".to_vec());
+    let refused = caller.publish(&other, &mut source, |_| uploaded = true).await;
+    assert_eq!((cause(refused), uploaded), (Cause::Conflict, false));
 }
 
 #[tokio::test]
@@ -240,6 +270,9 @@ async fn changes_come_as_they_happen_and_can_be_resumed() {
         owner.yank(&whole.key, &whole.version, true).await.unwrap();
     };
     tokio::join!(follow, change);
+    let long = "x".repeat(256);
+    let listed = scene.owner().list(None, &long, 0, Detail::Keys, |_| Ok(())).await;
+    assert_eq!(cause(listed), Cause::Invalid);
     let ahead = scene.owner().watch(Some(1_000_000), (None, ""), false, |_| Ok(())).await;
     assert_eq!(cause(ahead), Cause::Compacted);
 }

@@ -12,6 +12,8 @@ use super::keeper::{Keeper, KeeperError};
 
 /// Uploads at a time.
 const MOST_RUNNING: usize = 32;
+/// Those of one identity, so that nobody takes all places.
+const MOST_OF_ONE: usize = 8;
 /// Uploads that were cut off and are kept.
 const MOST_KEPT: usize = 8;
 /// For how long.
@@ -23,7 +25,8 @@ pub(super) struct Uploads(Arc<Mutex<Table>>);
 
 #[derive(Default)]
 struct Table {
-    running: usize,
+    /// Whose uploads are under way.
+    running: Vec<Option<Identity>>,
     /// The oldest first.
     kept: Vec<Kept>,
 }
@@ -63,10 +66,11 @@ impl Uploads {
         let kept = {
             let mut table = self.table();
             table.expire();
-            if table.running >= MOST_RUNNING {
+            let own = table.running.iter().filter(|one| **one == by && by.is_some()).count();
+            if table.running.len() >= MOST_RUNNING || own >= MOST_OF_ONE {
                 return Ok(None);
             }
-            table.running += 1;
+            table.running.push(by);
             let place = table.kept.iter().position(|kept| kept.who == who);
             place.map(|place| table.kept.remove(place))
         };
@@ -122,7 +126,9 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         let mut table = self.uploads.table();
-        table.running -= 1;
+        if let Some(place) = table.running.iter().position(|one| *one == self.who.0) {
+            table.running.swap_remove(place);
+        }
         table.expire();
         let Some(writer) = self.writer.take().filter(|_| self.offset > 0) else { return };
         table.kept.retain(|kept| kept.who != self.who);
@@ -131,5 +137,31 @@ impl Drop for Upload {
         }
         let since = Instant::now();
         table.kept.push(Kept { who: self.who, writer, offset: self.offset, since });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use levada_catalogue::store::embedded::EmbeddedStore;
+    use levada_core::SystemClock;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_identity_does_not_take_all_places() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(folder.path()).unwrap();
+        let keeper = Keeper::new(Arc::new(store), Arc::new(SystemClock));
+        let [alice, bob] = [1, 2].map(|byte| Some(Identity::from_bytes([byte; 32])));
+        let mut running = Vec::new();
+        for number in 0..MOST_OF_ONE {
+            let number = u8::try_from(number).unwrap();
+            let upload = keeper.uploads.begin(&keeper, alice, [number; 32]).await.unwrap();
+            running.push(upload.unwrap());
+        }
+        assert!(keeper.uploads.begin(&keeper, alice, [99; 32]).await.unwrap().is_none());
+        assert!(keeper.uploads.begin(&keeper, bob, [99; 32]).await.unwrap().is_some());
+        running.pop();
+        assert!(keeper.uploads.begin(&keeper, alice, [99; 32]).await.unwrap().is_some());
     }
 }

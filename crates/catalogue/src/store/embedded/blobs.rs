@@ -13,7 +13,7 @@ use super::{Files, Inner, NewFile, row};
 use crate::store::{Blob, BlobWriter, StoreError};
 
 /// Where blobs lie in the store's folder.
-const FOLDER: &str = "blobs";
+pub const FOLDER: &str = "blobs";
 /// Where they are written, and where they go before they are deleted: in `blobs`, emptied at each start.
 pub(super) const TEMP: &str = "temp";
 
@@ -53,12 +53,11 @@ impl Blobs {
 
     /// The path of a blob: two digits of its digest are a folder, so that none grows too large.
     pub fn path(&self, digest: &Digest) -> PathBuf {
-        let (folder, name) = digest.split_at(1);
-        self.folder.join(digits(folder)).join(digits(name))
+        path_in(&self.folder, digest)
     }
 
     pub fn shard(&self, number: u8) -> PathBuf {
-        self.folder.join(digits(&[number]))
+        shard_in(&self.folder, number)
     }
 
     /// The content; whole, if there is any, because a file gets its name when it is.
@@ -240,6 +239,15 @@ impl Inner {
             let _ = self.blobs.remove(&self.blobs.path(digest));
         }
     }
+}
+
+/// The path of a blob below the folder of all.
+pub(super) fn path_in(folder: &Path, digest: &Digest) -> PathBuf {
+    shard_in(folder, digest[0]).join(digits(&digest[1..]))
+}
+
+pub(super) fn shard_in(folder: &Path, number: u8) -> PathBuf {
+    folder.join(digits(&[number]))
 }
 
 /// Lower-case hexadecimal digits.

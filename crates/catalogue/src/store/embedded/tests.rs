@@ -278,18 +278,44 @@ fn the_grace_begins_again_with_every_upload() {
 }
 
 #[test]
-fn a_snapshot_is_a_store_without_its_blobs() {
-    let place = Place::new();
+fn a_backup_is_a_store_and_takes_the_place_of_one() {
+    let [place, copy, other] = [(); 3].map(|()| Place::new());
     let store = place.open();
-    let whole = draft("hyperty/a", "1.0.0", r#"{"w":"word"}"#);
+    let whole = draft_with(&store, "hyperty/a", "1.0.0", b"code");
     publish(&store, &whole);
-    let copy = Place::new();
+    let gone = draft_with(&store, "hyperty/a", "1.1.0", b"more code");
+    publish(&store, &gone);
+    store.yank(&gone.key, &gone.version, true, None, NOW).unwrap();
+    upload(&store, b"nobody refers to it");
+    let lost = draft_with(&store, "runtime/a", "1.0.0", b"lost");
+    publish(&store, &lost);
+    fs::remove_file(place.blob(b"lost")).unwrap();
     fs::create_dir(copy.path()).unwrap();
-    store.snapshot(&copy.path().join(DATABASE)).unwrap();
-    let copy = copy.open();
-    assert!(copy.get(&whole.key, &whole.version).unwrap().is_some());
-    assert_eq!(copy.search("word", None, None, 5).unwrap().len(), 1);
-    assert!(findings(&copy).is_empty());
+    let missing = store.back_up(&copy.path()).unwrap();
+    assert_eq!(missing, [sha256(&[b"lost"])]);
+    // What happens later is not in it.
+    publish(&store, &draft("hyperty/later", "1.0.0", "{}"));
+    let later = store.revision().unwrap();
+    drop(store);
+
+    let before = other.open();
+    publish(&before, &draft_with(&before, "hyperty/old", "1.0.0", b"old"));
+    drop(before);
+    EmbeddedStore::open(&copy.path()).unwrap().skip_revisions().unwrap();
+    EmbeddedStore::take_over(&copy.path(), &other.path()).unwrap();
+    let store = other.open();
+    assert_eq!(findings(&store), [Finding::Missing(sha256(&[b"lost"]))]);
+    assert!(store.get(&whole.key, &whole.version).unwrap().is_some());
+    assert!(store.get(&gone.key, &gone.version).unwrap().unwrap().yanked);
+    assert_eq!(content(&store, &sha256(&[b"code"])).unwrap(), b"code");
+    assert_eq!(content(&store, &sha256(&[b"nobody refers to it"])), None);
+    assert_eq!(content(&store, &sha256(&[b"old"])), None);
+    assert_eq!(store.list(None, "", None, 9).unwrap().len(), 2);
+    // Whoever follows is told to begin anew, however far he was.
+    assert!(store.revision().unwrap() > later);
+    assert!(matches!(store.changes(later, 9), Err(StoreError::Compacted { .. })));
+    publish(&store, &draft("hyperty/new", "1.0.0", "{}"));
+    assert_eq!(store.changes(store.revision().unwrap() - 1, 9).unwrap().len(), 1);
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! Reads everything, and compares every digest and every reference.
 
-use std::io::{self, Read};
 use std::path::Path;
 
-use aws_lc_rs::digest::{Context, SHA256};
 use levada_core::{Digest, sha256};
 use levada_database::DatabaseError;
 use rusqlite::Connection;
@@ -94,7 +92,7 @@ impl Inner {
         report: &mut Report,
     ) -> Result<(), StoreError> {
         let content = self.blobs.read(digest)?;
-        let finding = match content.map(hash).transpose() {
+        let finding = match content.map(Blob::digest).transpose() {
             Ok(Some(found)) if found == (*digest, length) => {
                 report.verified.blobs += 1;
                 report.verified.bytes += length;
@@ -150,33 +148,4 @@ fn list(connection: &Connection, after: &[u8]) -> rusqlite::Result<Vec<(Digest, 
     let rows = query
         .query_map((after, BATCH), |row| Ok((row.get("digest")?, row::number(row, "length")?)))?;
     rows.collect()
-}
-
-/// Digest and length.
-fn hash(blob: Blob) -> io::Result<(Digest, u64)> {
-    let mut context = Context::new(&SHA256);
-    let mut length = 0;
-    match blob {
-        Blob::Bytes(bytes) => {
-            context.update(&bytes);
-            length = bytes.len() as u64;
-        }
-        Blob::File(mut file, _) => {
-            let mut buffer = vec![0; 128 * 1024];
-            loop {
-                match file.read(&mut buffer) {
-                    Ok(0) => break,
-                    Ok(count) => {
-                        context.update(&buffer[..count]);
-                        length += count as u64;
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-    }
-    let mut digest = Digest::default();
-    digest.copy_from_slice(context.finish().as_ref());
-    Ok((digest, length))
 }
