@@ -189,8 +189,8 @@ impl Index {
         self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         let mut types = BTreeSet::new();
         let (built, prepared) = object::build_all(objects);
-        for object in built {
-            note_packages(&object, &mut types, &mut packages);
+        for mut object in built {
+            note_packages(&mut object, &mut types, &mut packages);
             self.counter(object.key.kind).fetch_add(1, Ordering::Relaxed);
             shards[self.place(&object.key)].insert(object.key.clone(), Arc::new(object));
         }
@@ -226,8 +226,8 @@ impl Index {
         Ok(())
     }
 
-    fn put(&self, object: Object, prepared: Option<Prepared>) {
-        note_packages(&object, &mut BTreeSet::new(), &mut write(&self.packages));
+    fn put(&self, mut object: Object, prepared: Option<Prepared>) {
+        note_packages(&mut object, &mut BTreeSet::new(), &mut write(&self.packages));
         {
             let mut original = write(&self.original);
             match prepared {
@@ -246,16 +246,18 @@ impl Index {
     }
 }
 
-/// Adds the packages of an object to `packages`. Media types are few: `types` has each once.
+/// Adds the packages of an object to `packages`. Media types are few: `types` has each once, for both.
 fn note_packages(
-    object: &Object,
+    object: &mut Object,
     types: &mut BTreeSet<Arc<str>>,
     packages: &mut HashMap<Digest, Arc<str>>,
 ) {
     for (digest, media_type) in object.packages() {
-        let media_type = types.get(media_type).cloned().unwrap_or_else(|| Arc::clone(media_type));
-        types.insert(Arc::clone(&media_type));
-        packages.entry(*digest).or_insert(media_type);
+        match types.get(&*media_type) {
+            Some(known) => *media_type = Arc::clone(known),
+            None => drop(types.insert(Arc::clone(media_type))),
+        }
+        packages.entry(*digest).or_insert_with(|| Arc::clone(media_type));
     }
 }
 

@@ -66,10 +66,10 @@ impl Object {
         (newest.version == entry.version).then_some(descriptor)
     }
 
-    pub(super) fn packages(&self) -> impl Iterator<Item = (&Digest, &Arc<str>)> {
-        self.versions.iter().filter_map(|entry| {
+    pub(super) fn packages(&mut self) -> impl Iterator<Item = (&Digest, &mut Arc<str>)> {
+        self.versions.iter_mut().filter_map(|entry| {
             let (digest, _) = entry.package.as_ref()?;
-            Some((digest, entry.media_type.as_ref()?))
+            Some((digest, entry.media_type.as_mut()?))
         })
     }
 }

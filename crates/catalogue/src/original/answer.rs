@@ -40,7 +40,9 @@ impl Template {
     }
 
     /// A body of JSON that lacks the host at the offset `hole`, within a string.
-    pub(super) fn json(text: String, hole: Option<usize>) -> Self {
+    pub(super) fn json(mut text: String, hole: Option<usize>) -> Self {
+        // It is kept as it is, and it has grown.
+        text.shrink_to_fit();
         Self::new(text.into(), hole, true)
     }
 

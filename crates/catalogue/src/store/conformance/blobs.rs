@@ -8,7 +8,7 @@ use crate::store::{Action, Collected, StoreError};
 const HOUR: Duration = Duration::from_secs(3600);
 
 pub fn a_blob_is_there_when_it_is_finished(store: &dyn Store) {
-    let bytes: Vec<u8> = (0..200_000_u32).map(|n| (n * n) as u8).collect();
+    let bytes: Vec<u8> = (0..200_000_u32).map(|n| n.wrapping_mul(n) as u8).collect();
     let digest = sha256(&[&bytes]);
     let there = || (store.has_blob(&digest).unwrap(), content(store, &digest).is_some());
     let mut writer = store.begin_blob().unwrap();

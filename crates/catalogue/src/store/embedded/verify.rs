@@ -93,17 +93,15 @@ impl Inner {
         length: u64,
         report: &mut Report,
     ) -> Result<(), StoreError> {
-        let content = self.blobs.read(digest)?;
-        let finding = match content.map(hash).transpose() {
-            Ok(Some(found)) if found == (*digest, length) => {
+        // What the disk does not give back is damaged for whoever wants it.
+        let finding = match self.blobs.read(digest).map(|blob| blob.map(hash)) {
+            Ok(None) => Finding::Missing(*digest),
+            Ok(Some(Ok(found))) if found == (*digest, length) => {
                 report.verified.blobs += 1;
                 report.verified.bytes += length;
                 return Ok(());
             }
-            Ok(None) => Finding::Missing(*digest),
-            Ok(Some(_)) => Finding::Damaged(*digest),
-            // The disk does not give it back: for whoever wants it, that is the same.
-            Err(_) => Finding::Damaged(*digest),
+            Ok(Some(_)) | Err(_) => Finding::Damaged(*digest),
         };
         // It may have been collected in between.
         if self.has_blob(digest)? {
