@@ -255,7 +255,9 @@ fn note_packages(
     for (digest, media_type) in object.packages() {
         match types.get(&*media_type) {
             Some(known) => *media_type = Arc::clone(known),
-            None => drop(types.insert(Arc::clone(media_type))),
+            None => {
+                types.insert(Arc::clone(media_type));
+            }
         }
         packages.entry(*digest).or_insert_with(|| Arc::clone(media_type));
     }

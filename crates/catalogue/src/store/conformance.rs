@@ -44,6 +44,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("search::no_text_is_syntax", search::no_text_is_syntax),
     ("blobs::a_blob_is_there_when_it_is_finished", blobs::a_blob_is_there_when_it_is_finished),
     ("blobs::the_same_bytes_are_one_blob", blobs::the_same_bytes_are_one_blob),
+    ("blobs::many_at_once_are_as_one_by_one", blobs::many_at_once_are_as_one_by_one),
     ("blobs::what_was_announced_must_come", blobs::what_was_announced_must_come),
     ("blobs::a_package_must_be_here", blobs::a_package_must_be_here),
     ("blobs::garbage_is_collected_and_nothing_else", blobs::garbage_is_collected_and_nothing_else),

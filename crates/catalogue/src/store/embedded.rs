@@ -197,6 +197,10 @@ impl Store for EmbeddedStore {
         Ok(Box::new(Writer::begin(&self.inner)?))
     }
 
+    fn add_blobs(&self, contents: &[&[u8]]) -> Result<Vec<Digest>, StoreError> {
+        self.inner.add_blobs(contents)
+    }
+
     fn open_blob(&self, digest: &Digest) -> Result<Option<Blob>, StoreError> {
         self.inner.blobs.read(digest)
     }

@@ -33,6 +33,27 @@ pub fn the_same_bytes_are_one_blob(store: &dyn Store) {
     assert!(!store.has_blob(&digest).unwrap() && content(store, &digest).is_none());
 }
 
+pub fn many_at_once_are_as_one_by_one(store: &dyn Store) {
+    upload(store, b"content 3");
+    let mut contents: Vec<Vec<u8>> =
+        (0..50).map(|n| format!("content {n}").into_bytes()).collect();
+    contents.extend([Vec::new(), vec![7; 100_000], b"content 5".to_vec()]);
+    let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
+    let digests = store.add_blobs(&contents).unwrap();
+    assert_eq!(digests.len(), contents.len());
+    for (digest, bytes) in digests.iter().zip(&contents) {
+        assert_eq!(*digest, sha256(&[*bytes]));
+        assert!(store.has_blob(digest).unwrap());
+        assert_eq!(content(store, digest).unwrap(), *bytes);
+    }
+    assert!(store.add_blobs(&[]).unwrap().is_empty());
+    assert_eq!(store.add_blobs(&contents[..2]).unwrap(), digests[..2]);
+    publish(store, &Draft { package: Some(package(digests[9], 9)), ..draft("hyperty/a", "1.0.0", "{}") });
+    let later = SystemClock.now().after(2 * HOUR);
+    assert_eq!(store.collect(HOUR, later).unwrap().blobs, 51);
+    assert_eq!(content(store, &digests[9]).unwrap(), b"content 9");
+}
+
 pub fn what_was_announced_must_come(store: &dyn Store) {
     let mut writer = store.begin_blob().unwrap();
     writer.write(b"something").unwrap();

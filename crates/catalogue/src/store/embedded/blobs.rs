@@ -1,5 +1,6 @@
 //! Blobs as files, and how one comes to be.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use aws_lc_rs::digest::{Context, SHA256};
-use levada_core::Digest;
+use levada_core::{Digest, sha256};
 
 use super::{Files, Inner, NewFile, row};
 use crate::store::{Blob, BlobWriter, StoreError};
@@ -111,24 +112,38 @@ impl Blobs {
     /// Gives a file that is on disk its place; that is on disk, too, when this returns. One that is there is
     /// replaced: its content is the same, unless it was damaged.
     fn place(&self, temp: &Path, digest: &Digest) -> Result<(), StoreError> {
-        let folder = self.make_shard(digest[0])?;
-        let path = self.path(digest);
+        self.make_shards(&[digest[0]])?;
+        let (folder, path) = (self.shard(digest[0]), self.path(digest));
         self.files.rename(temp, &path).map_err(|error| StoreError::file(&path, error))?;
         self.files.sync_folder(&folder).map_err(|error| StoreError::file(&folder, error))
     }
 
-    fn make_shard(&self, number: u8) -> Result<PathBuf, StoreError> {
-        let path = self.shard(number);
+    /// As [`Self::place`] for many.
+    fn place_all(&self, moves: &[(PathBuf, Digest)]) -> Result<(), StoreError> {
+        let shards: Vec<u8> = moves.iter().map(|(_, digest)| digest[0]).collect();
+        self.make_shards(&shards)?;
+        let to = |(temp, digest): &(PathBuf, Digest)| (temp.clone(), self.path(digest));
+        let moves: Vec<(PathBuf, PathBuf)> = moves.iter().map(to).collect();
+        let renamed = self.files.rename_all(&self.folder, &moves);
+        renamed.map_err(|error| StoreError::file(&self.folder, error))
+    }
+
+    /// Makes the folders with these numbers, and puts their names on disk.
+    fn make_shards(&self, numbers: &[u8]) -> Result<(), StoreError> {
         let mut durable = self.durable.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = &mut durable[usize::from(number)];
-        if !*known {
-            // That it is there does not say that it is on disk: see `open`.
-            let made = self.files.make_folder(&path);
-            made.and_then(|()| self.files.sync_folder(&self.folder))
-                .map_err(|error| StoreError::file(&path, error))?;
-            *known = true;
+        let new = numbers.iter().filter(|number| !durable[usize::from(**number)]);
+        let new: Vec<u8> = new.copied().collect();
+        if new.is_empty() {
+            return Ok(());
         }
-        Ok(path)
+        for path in new.iter().map(|number| self.shard(*number)) {
+            self.files.make_folder(&path).map_err(|error| StoreError::file(&path, error))?;
+        }
+        // Also if they were there, which does not say that they are on disk: see `open`.
+        let synced = self.files.sync_folder(&self.folder);
+        synced.map_err(|error| StoreError::file(&self.folder, error))?;
+        new.iter().for_each(|number| durable[usize::from(*number)] = true);
+        Ok(())
     }
 
     fn temp(&self) -> PathBuf {
@@ -194,7 +209,7 @@ impl BlobWriter for Writer {
         let placing = self.inner.blobs.placing();
         self.inner.blobs.place(&self.path, &found)?;
         self.placed = true;
-        let noted = self.inner.note_blob(&found, self.length);
+        let noted = self.inner.note_blobs([(&found, self.length)]);
         drop(placing);
         if noted.is_err() {
             self.inner.withdraw(&found);
@@ -219,7 +234,45 @@ impl Inner {
         })?)
     }
 
-    fn note_blob(&self, digest: &Digest, length: u64) -> Result<(), StoreError> {
+    /// Stores many with few syncs; their digests, in order.
+    pub fn add_blobs(&self, contents: &[&[u8]]) -> Result<Vec<Digest>, StoreError> {
+        let digests: Vec<Digest> = contents.iter().map(|content| sha256(&[*content])).collect();
+        // The same bytes twice are one blob.
+        let new: BTreeMap<Digest, &[u8]> =
+            digests.iter().copied().zip(contents.iter().copied()).collect();
+        let files: Vec<(PathBuf, &[u8])> =
+            new.values().map(|content| (self.blobs.temp(), *content)).collect();
+        let moves = files.iter().zip(new.keys()).map(|((temp, _), digest)| (temp.clone(), *digest));
+        let moves: Vec<(PathBuf, Digest)> = moves.collect();
+        let written = self.blobs.files.create_all(&self.blobs.folder, &files);
+        let written = written.map_err(|error| StoreError::file(&self.blobs.folder, error));
+        let added = written.and_then(|()| self.place_and_note(&moves, &new));
+        if added.is_err() {
+            // What stays is removed by the next start.
+            files.iter().for_each(|(temp, _)| drop(self.blobs.remove(temp)));
+        }
+        added.map(|()| digests)
+    }
+
+    fn place_and_note(
+        &self,
+        moves: &[(PathBuf, Digest)],
+        new: &BTreeMap<Digest, &[u8]>,
+    ) -> Result<(), StoreError> {
+        let placing = self.blobs.placing();
+        let lengths = new.iter().map(|(digest, content)| (digest, content.len() as u64));
+        let noted = self.blobs.place_all(moves).and_then(|()| self.note_blobs(lengths));
+        drop(placing);
+        if noted.is_err() {
+            new.keys().for_each(|digest| self.withdraw(digest));
+        }
+        noted
+    }
+
+    fn note_blobs<'a>(
+        &self,
+        blobs: impl IntoIterator<Item = (&'a Digest, u64)>,
+    ) -> Result<(), StoreError> {
         let stored = row::from_time(self.clock.now());
         self.database.write(|tx| {
             // Uploaded again: its grace begins again, whatever the clock did.
@@ -227,7 +280,9 @@ impl Inner {
                 "INSERT INTO blob (digest, length, stored) VALUES (?1, ?2, ?3)
                  ON CONFLICT (digest) DO UPDATE SET stored = max(stored, excluded.stored)",
             )?;
-            insert.execute((digest, row::from_number(length), stored))?;
+            for (digest, length) in blobs {
+                insert.execute((digest, row::from_number(length), stored))?;
+            }
             Ok(())
         })
     }
