@@ -5,10 +5,12 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use levada_catalogue::model::{Key, Package, Published};
+use levada_catalogue::model::{Draft, Key, Package, Published};
 use levada_catalogue::original::{Folder, Found};
 use levada_core::wire::catalogue::{Cause, Detail};
-use levada_services::catalogue::{Caller, CallerError, Item};
+use levada_services::catalogue::{
+    Caller, CallerError, Changed, Item, MAX_TOGETHER, MAX_TOGETHER_BYTES,
+};
 
 use super::get::{Shelf, fetch};
 use super::link::{At, Link};
@@ -57,38 +59,83 @@ async fn import_all(caller: &mut Caller, mut folder: Folder) -> Result<Count, Fa
     let all = folder.remaining() as u64;
     let bar = Progress::of_things("import", all);
     let mut count = Count::default();
+    let mut batch = Batch::default();
     while let Some(found) = folder.next() {
-        bar.set(all.saturating_sub(folder.remaining() as u64));
-        let refused = match found {
-            Ok(found) => publish(caller, found, &mut count).await?,
-            Err(skipped) => Some(skipped.to_string()),
-        };
-        if let Some(text) = refused {
-            count.skipped += 1;
-            output::note(format_args!("skipped {}", plain(&text)));
+        match found {
+            Ok(found) => {
+                if !batch.has_room(&found) {
+                    batch.publish(caller, &mut count).await?;
+                }
+                batch.add(found);
+            }
+            Err(skipped) => count.skip(&skipped.to_string()),
         }
+        bar.set(all.saturating_sub(folder.remaining() as u64));
     }
+    batch.publish(caller, &mut count).await?;
     Ok(count)
 }
 
-/// Publishes one object; why not, if it alone is to blame.
-async fn publish(
-    caller: &mut Caller,
-    found: Found,
-    count: &mut Count,
-) -> Result<Option<String>, Failure> {
-    let Found { folder, draft, code } = found;
-    match caller.publish(&draft, &mut Cursor::new(code), |_| {}).await {
-        Ok(changed) => {
-            count.published += u64::from(changed.is_new);
-            count.there += u64::from(!changed.is_new);
-            Ok(None)
+impl Count {
+    /// Counts one that is published, or not if it alone is to blame.
+    fn add(&mut self, folder: &Path, outcome: Result<Changed, CallerError>) -> Result<(), Failure> {
+        match outcome {
+            Ok(Changed { is_new: true, .. }) => self.published += 1,
+            Ok(Changed { is_new: false, .. }) => self.there += 1,
+            Err(CallerError::Failed { cause: Cause::Conflict | Cause::Invalid, text }) => {
+                self.skip(&format!("{}: {text}", folder.display()));
+            }
+            Err(error) => return Err(error.into()),
         }
-        Err(CallerError::Failed { cause: Cause::Conflict | Cause::Invalid, text }) => {
-            Ok(Some(format!("{}: {text}", folder.display())))
-        }
-        Err(error) => Err(error.into()),
+        Ok(())
     }
+
+    fn skip(&mut self, text: &str) {
+        self.skipped += 1;
+        output::note(format_args!("skipped {}", plain(text)));
+    }
+}
+
+/// What is published in one go.
+#[derive(Default)]
+struct Batch {
+    folders: Vec<PathBuf>,
+    /// With the code.
+    drafts: Vec<(Draft, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn has_room(&self, found: &Found) -> bool {
+        self.drafts.len() < MAX_TOGETHER && self.bytes + bytes(found) <= MAX_TOGETHER_BYTES
+    }
+
+    fn add(&mut self, found: Found) {
+        self.bytes += bytes(&found);
+        let Found { folder, draft, code } = found;
+        self.folders.push(folder);
+        self.drafts.push((draft, code));
+    }
+
+    /// Publishes all that is in it, and empties it.
+    async fn publish(&mut self, caller: &mut Caller, count: &mut Count) -> Result<(), Failure> {
+        let Self { folders, drafts, bytes } = std::mem::take(self);
+        let outcomes = match &drafts[..] {
+            [] => return Ok(()),
+            // Too long for the company of others.
+            [(draft, code)] if bytes > MAX_TOGETHER_BYTES => {
+                vec![caller.publish(draft, &mut Cursor::new(code), |_| {}).await]
+            }
+            drafts => caller.publish_all(drafts).await?,
+        };
+        folders.iter().zip(outcomes).try_for_each(|(folder, outcome)| count.add(folder, outcome))
+    }
+}
+
+/// How many bytes of a call and of packages an object takes.
+fn bytes(found: &Found) -> usize {
+    let about = found.draft.package.as_ref().map_or(0, |package| package.description.len());
+    found.draft.descriptor.len() + about + found.code.len()
 }
 
 /// Write the newest versions with their packages to a folder, as the original catalogue had it
