@@ -33,6 +33,8 @@ pub use open::{Open, Pattern, PatternError};
 const SHARDS: usize = 256;
 /// How many changes are read at once.
 const BATCH: u32 = 256;
+/// How many objects are built at once.
+const AT_ONCE: usize = 4096;
 
 type Shard = HashMap<Key, Arc<Object>>;
 
@@ -188,13 +190,21 @@ impl Index {
         }
         self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         let mut types = BTreeSet::new();
-        let (built, prepared) = object::build_all(objects);
-        for mut object in built {
-            note_packages(&mut object, &mut types, &mut packages);
-            self.counter(object.key.kind).fetch_add(1, Ordering::Relaxed);
-            shards[self.place(&object.key)].insert(object.key.clone(), Arc::new(object));
+        let mut objects = objects.into_iter();
+        loop {
+            // Not all at once: what is needed in between would be as much again.
+            let some: Vec<_> = objects.by_ref().take(AT_ONCE).collect();
+            if some.is_empty() {
+                break;
+            }
+            let (built, prepared) = object::build_all(some);
+            for mut object in built {
+                note_packages(&mut object, &mut types, &mut packages);
+                self.counter(object.key.kind).fetch_add(1, Ordering::Relaxed);
+                shards[self.place(&object.key)].insert(object.key.clone(), Arc::new(object));
+            }
+            prepared.into_iter().for_each(|one| catalogue.put(one));
         }
-        prepared.into_iter().for_each(|one| catalogue.put(one));
         for (place, shard) in self.shards.iter().zip(shards) {
             place.store(Arc::new(shard));
         }

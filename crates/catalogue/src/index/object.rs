@@ -1,6 +1,5 @@
 //! An object with its versions, and how it is built from what the store has.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread;
 
@@ -136,7 +135,7 @@ impl Building {
 }
 
 /// Builds many at once, on all processors: the bodies of the original's layer take time.
-pub(super) fn build_all(objects: HashMap<Key, Building>) -> (Vec<Object>, Vec<Prepared>) {
+pub(super) fn build_all(objects: Vec<(Key, Building)>) -> (Vec<Object>, Vec<Prepared>) {
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(16));
     let mut parts: Vec<Vec<(Key, Building)>> = (0..threads).map(|_| Vec::new()).collect();
     for (place, one) in objects.into_iter().enumerate() {
