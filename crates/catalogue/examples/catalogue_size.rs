@@ -18,8 +18,18 @@ use serde_json::json;
 
 /// Words that descriptors are made of, and how many there are of each kind of word.
 const COMMON: [&str; 12] = [
-    "audio", "video", "chat", "observer", "reporter", "browser", "context", "presence", "location",
-    "connector", "sensor", "group",
+    "audio",
+    "video",
+    "chat",
+    "observer",
+    "reporter",
+    "browser",
+    "context",
+    "presence",
+    "location",
+    "connector",
+    "sensor",
+    "group",
 ];
 const RARE: u64 = 5000;
 /// The package of every one of them.
@@ -121,7 +131,9 @@ fn search(store: &EmbeddedStore, count: u64) -> Result<(), Box<dyn Error>> {
         ("three letters", |n, _| (COMMON[(n % 12) as usize][..3].to_owned(), None)),
         ("two letters", |n, _| (COMMON[(n % 12) as usize][..2].to_owned(), None)),
         ("a word of all", |_, _| ("sourcepackage".to_owned(), None)),
-        ("the beginning of a word of all", |n, _| ("sourcepackage"[..2 + (n % 11) as usize].to_owned(), None)),
+        ("the beginning of a word of all", |n, _| {
+            ("sourcepackage"[..2 + (n % 11) as usize].to_owned(), None)
+        }),
         ("a rare word", |n, _| (format!("rare{}", n % RARE), None)),
         ("a common and a rare word", |n, _| {
             (format!("{} rare{}", COMMON[(n % 12) as usize], n % RARE), None)

@@ -205,8 +205,5 @@ pub trait BlobWriter: Send {
     ///
     /// # Errors
     /// [`StoreError::WrongDigest`] if it is not `expected`; or the store failed. Nothing is stored then.
-    fn finish(
-        self: Box<Self>,
-        expected: Option<&Digest>,
-    ) -> Result<(Digest, u64), StoreError>;
+    fn finish(self: Box<Self>, expected: Option<&Digest>) -> Result<(Digest, u64), StoreError>;
 }

@@ -101,9 +101,7 @@ impl EmbeddedStore {
         let path = folder.join(DATABASE);
         let (database, files) = match options.disk {
             None => (Database::open(&path, &CATALOGUE)?, files::operating_system()),
-            Some(disk) => {
-                (Database::open_with_vfs(&path, disk.vfs, &CATALOGUE)?, disk.files)
-            }
+            Some(disk) => (Database::open_with_vfs(&path, disk.vfs, &CATALOGUE)?, disk.files),
         };
         // The lock on the database guards the blobs, too: nobody else is writing one.
         let blobs = Blobs::open(folder, files)?;

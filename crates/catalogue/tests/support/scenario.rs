@@ -15,10 +15,21 @@ use super::support::{NOW, check_consistent, content, draft, publish, upload};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Upload(u8),
-    Publish { object: u64, version: u64, blob: Option<u8> },
-    Yank { object: u64, version: u64, yanked: bool },
+    Publish {
+        object: u64,
+        version: u64,
+        blob: Option<u8>,
+    },
+    Yank {
+        object: u64,
+        version: u64,
+        yanked: bool,
+    },
     /// Versions 1 and 2 of an object and their contents, in one go.
-    Together { object: u64, blobs: [u8; 2] },
+    Together {
+        object: u64,
+        blobs: [u8; 2],
+    },
     Collect,
     /// The store is closed, which writes the log back into the database, and opened.
     Reopen,
@@ -149,7 +160,8 @@ impl Model {
             .each(&mut |it| {
                 let object: u64 = it.key.name.as_str()["object".len()..].parse().unwrap();
                 let version = it.version.patch;
-                let of = |blob: &u8| it.package.as_ref().unwrap().digest == sha256(&[&bytes(*blob)]);
+                let of =
+                    |blob: &u8| it.package.as_ref().unwrap().digest == sha256(&[&bytes(*blob)]);
                 let blob = it.package.as_ref().map(|_| (1..=7).find(of).unwrap());
                 let whole = draft(object, version, blob.map(bytes).as_deref());
                 assert_eq!(it.descriptor, whole.descriptor, "{when}");

@@ -97,15 +97,16 @@ impl Keeper {
         by: Option<Identity>,
     ) -> Result<Vec<Result<Outcome, StoreError>>, KeeperError> {
         let now = self.now();
-        let work = move |store: &dyn Store| -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
-            let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
-            store.add_blobs(&contents)?;
-            Ok(match store.publish_all(&drafts, by, now) {
-                Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-                // One of them is to blame, and the others are not.
-                Err(_) => drafts.iter().map(|draft| store.publish(draft, by, now)).collect(),
-            })
-        };
+        let work =
+            move |store: &dyn Store| -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+                let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
+                store.add_blobs(&contents)?;
+                Ok(match store.publish_all(&drafts, by, now) {
+                    Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+                    // One of them is to blame, and the others are not.
+                    Err(_) => drafts.iter().map(|draft| store.publish(draft, by, now)).collect(),
+                })
+            };
         let outcomes = self.with(work).await?;
         outcomes.iter().flatten().for_each(|outcome| self.tell(*outcome));
         Ok(outcomes)

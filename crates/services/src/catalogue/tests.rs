@@ -221,7 +221,8 @@ async fn many_are_published_in_one_go_and_each_has_its_outcome() {
     changed.1 = b"different".to_vec();
     let mut short = object("hyperty/short", b"code");
     short.0.package.as_mut().unwrap().length = 3;
-    let list = (Draft { descriptor: b"[]".to_vec(), ..draft("hyperty/list", "1.0.0", None) }, Vec::new());
+    let list =
+        (Draft { descriptor: b"[]".to_vec(), ..draft("hyperty/list", "1.0.0", None) }, Vec::new());
     let drafts = [
         object("hyperty/new", &[7; 200_000]),
         there,

@@ -128,7 +128,9 @@ fn look_at(
                 lacking.push(Lacking { object, digest: package.digest, length });
                 looked.push(checked);
             }
-            None => looked.push(Err(invalid("its package is too long to be published with others"))),
+            None => {
+                looked.push(Err(invalid("its package is too long to be published with others")))
+            }
         }
     }
     Ok((looked, lacking))

@@ -35,8 +35,7 @@ pub fn the_same_bytes_are_one_blob(store: &dyn Store) {
 
 pub fn many_at_once_are_as_one_by_one(store: &dyn Store) {
     upload(store, b"content 3");
-    let mut contents: Vec<Vec<u8>> =
-        (0..50).map(|n| format!("content {n}").into_bytes()).collect();
+    let mut contents: Vec<Vec<u8>> = (0..50).map(|n| format!("content {n}").into_bytes()).collect();
     contents.extend([Vec::new(), vec![7; 100_000], b"content 5".to_vec()]);
     let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
     let digests = store.add_blobs(&contents).unwrap();
@@ -48,7 +47,10 @@ pub fn many_at_once_are_as_one_by_one(store: &dyn Store) {
     }
     assert!(store.add_blobs(&[]).unwrap().is_empty());
     assert_eq!(store.add_blobs(&contents[..2]).unwrap(), digests[..2]);
-    publish(store, &Draft { package: Some(package(digests[9], 9)), ..draft("hyperty/a", "1.0.0", "{}") });
+    publish(
+        store,
+        &Draft { package: Some(package(digests[9], 9)), ..draft("hyperty/a", "1.0.0", "{}") },
+    );
     let later = SystemClock.now().after(2 * HOUR);
     assert_eq!(store.collect(HOUR, later).unwrap().blobs, 51);
     assert_eq!(content(store, &digests[9]).unwrap(), b"content 9");
@@ -106,7 +108,10 @@ pub fn garbage_is_collected_and_nothing_else(store: &dyn Store) {
 pub fn a_sound_store_has_no_findings(store: &dyn Store) {
     for n in 0..40 {
         let bytes = vec![n; 1000 * usize::from(n % 4)];
-        publish(store, &draft_with(store, &format!("hyperty/o{}", n % 10), &format!("{n}.0.0"), &bytes));
+        publish(
+            store,
+            &draft_with(store, &format!("hyperty/o{}", n % 10), &format!("{n}.0.0"), &bytes),
+        );
     }
     let late = draft("hyperty/o9", "39.0.0", "{}");
     store.yank(&late.key, &late.version, true, None, NOW).unwrap();

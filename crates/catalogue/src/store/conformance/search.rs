@@ -84,8 +84,22 @@ pub fn names_come_first_and_pages_fit_together(store: &dyn Store) {
 pub fn no_text_is_syntax(store: &dyn Store) {
     publish(store, &draft("hyperty/a", "1.0.0", r#"{"d":"one OR two"}"#));
     for text in [
-        "\"", "\"one", "one*", "^one", "one AND", "NEAR(one two)", "words:one", "(one", "one + two",
-        "one; DROP TABLE search", "'", "\0", "\u{e000}hyperty", "\u{fffd}", "- one", "{one} : two",
+        "\"",
+        "\"one",
+        "one*",
+        "^one",
+        "one AND",
+        "NEAR(one two)",
+        "words:one",
+        "(one",
+        "one + two",
+        "one; DROP TABLE search",
+        "'",
+        "\0",
+        "\u{e000}hyperty",
+        "\u{fffd}",
+        "- one",
+        "{one} : two",
     ] {
         store.search(text, None, None, 5).unwrap_or_else(|error| panic!("{text:?}: {error}"));
     }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use aws_lc_rs::digest::{Context, SHA256};
-use levada_core::{Digest, sha256};
+use data_encoding::HEXLOWER;
+use levada_core::{Digest, Hasher, sha256};
 
 use super::{Files, Inner, NewFile, row};
 use crate::store::{Blob, BlobWriter, StoreError};
@@ -55,11 +55,11 @@ impl Blobs {
     /// The path of a blob: two digits of its digest are a folder, so that none grows too large.
     pub fn path(&self, digest: &Digest) -> PathBuf {
         let (folder, name) = digest.split_at(1);
-        self.folder.join(digits(folder)).join(digits(name))
+        self.folder.join(HEXLOWER.encode(folder)).join(HEXLOWER.encode(name))
     }
 
     pub fn shard(&self, number: u8) -> PathBuf {
-        self.folder.join(digits(&[number]))
+        self.folder.join(HEXLOWER.encode(&[number]))
     }
 
     /// The content; whole, if there is any, because a file gets its name when it is.
@@ -157,7 +157,7 @@ pub(super) struct Writer {
     inner: Arc<Inner>,
     path: PathBuf,
     file: Box<dyn NewFile>,
-    hash: Context,
+    hash: Hasher,
     length: u64,
     /// A part may be missing.
     broken: bool,
@@ -170,7 +170,7 @@ impl Writer {
         let path = inner.blobs.temp();
         let file =
             inner.blobs.files.create(&path).map_err(|error| StoreError::file(&path, error))?;
-        let (inner, hash) = (Arc::clone(inner), Context::new(&SHA256));
+        let (inner, hash) = (Arc::clone(inner), Hasher::default());
         Ok(Self { inner, path, file, hash, length: 0, broken: false, placed: false })
     }
 
@@ -193,15 +193,11 @@ impl BlobWriter for Writer {
         Ok(())
     }
 
-    fn finish(
-        mut self: Box<Self>,
-        expected: Option<&Digest>,
-    ) -> Result<(Digest, u64), StoreError> {
+    fn finish(mut self: Box<Self>, expected: Option<&Digest>) -> Result<(Digest, u64), StoreError> {
         if self.broken {
             return Err(StoreError::Broken);
         }
-        let mut found = Digest::default();
-        found.copy_from_slice(self.hash.clone().finish().as_ref());
+        let found = std::mem::take(&mut self.hash).finish();
         if let Some(expected) = expected.filter(|expected| **expected != found) {
             return Err(StoreError::WrongDigest { expected: *expected, found });
         }
@@ -297,35 +293,18 @@ impl Inner {
     }
 }
 
-/// Lower-case hexadecimal digits.
-fn digits(bytes: &[u8]) -> String {
-    let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
 /// The digest whose file has the name `name` in the folder `number`.
 pub(super) fn digest_of(number: u8, name: &OsStr) -> Option<Digest> {
     let mut digest = [number; 32];
-    let name = name.to_str().filter(|name| name.len() == 62)?.as_bytes();
-    for (byte, pair) in digest[1..].iter_mut().zip(name.chunks_exact(2)) {
-        *byte = byte_of(pair)?;
-    }
+    let rest = HEXLOWER.decode(name.to_str()?.as_bytes()).ok()?;
+    digest[1..].copy_from_slice(rest.first_chunk::<31>().filter(|_| rest.len() == 31)?);
     Some(digest)
 }
 
 /// The number of a folder of blobs.
 pub(super) fn number_of(name: &OsStr) -> Option<u8> {
-    byte_of(name.to_str()?.as_bytes())
-}
-
-fn byte_of(pair: &[u8]) -> Option<u8> {
-    let half = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
-    match pair {
-        [high, low] => Some((half(*high)? << 4) | half(*low)?),
+    match HEXLOWER.decode(name.to_str()?.as_bytes()).ok()?[..] {
+        [number] => Some(number),
         _ => None,
     }
 }

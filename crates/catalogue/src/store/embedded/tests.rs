@@ -312,7 +312,8 @@ fn newer_and_foreign_databases_are_refused_and_left_alone() {
     };
     let ours = i64::from(CATALOGUE.application_id);
     let error = refused(2, ours);
-    let newer = matches!(error, StoreError::Database(DatabaseError::Newer { found: 2, known: 1, .. }));
+    let newer =
+        matches!(error, StoreError::Database(DatabaseError::Newer { found: 2, known: 1, .. }));
     assert!(newer && error.to_string().contains("catalogue.db"), "{error}");
     let error = refused(1, 0x4c76_6e64);
     assert!(matches!(error, StoreError::Database(DatabaseError::Foreign { .. })), "{error}");
@@ -325,12 +326,15 @@ fn many_objects_are_searched_and_listed() {
     const COUNT: usize = 5000;
     let all: Vec<Draft> = (0..COUNT)
         .map(|n| {
-            let descriptor = format!(r#"{{"d":"common {}","n":"only{n}"}}"#, ["even", "odd"][n % 2]);
+            let descriptor =
+                format!(r#"{{"d":"common {}","n":"only{n}"}}"#, ["even", "odd"][n % 2]);
             draft(&format!("hyperty/object-{n:05}"), "1.0.0", &descriptor)
         })
         .collect();
     all.chunks(500).for_each(|some| drop(store.publish_all(some, None, NOW).unwrap()));
-    for (query, wanted) in [("common", COUNT), ("odd", COUNT / 2), ("only4321", 1), ("object 04321", 1)] {
+    for (query, wanted) in
+        [("common", COUNT), ("odd", COUNT / 2), ("only4321", 1), ("object 04321", 1)]
+    {
         let mut found = 0;
         let mut after: Option<SearchCursor> = None;
         loop {
@@ -397,7 +401,8 @@ impl Files for Counting {
 #[test]
 fn many_blobs_at_once_cost_few_syncs() {
     let place = Place::new();
-    let counting = Arc::new(Counting { disk: files::operating_system(), single: AtomicUsize::new(0) });
+    let counting =
+        Arc::new(Counting { disk: files::operating_system(), single: AtomicUsize::new(0) });
     let disk = Some(Disk { vfs: "unix", files: counting.clone() });
     // With a disk of its own, a store expects its folder.
     fs::create_dir(place.path()).unwrap();
@@ -409,6 +414,11 @@ fn many_blobs_at_once_cost_few_syncs() {
     let digests = store.add_blobs(&contents).unwrap();
     // The one that puts the names of their folders on disk.
     assert_eq!(counting.single.load(Ordering::Relaxed) - before, 1);
-    assert!(digests.iter().zip(&contents).all(|(digest, bytes)| content(&store, digest).unwrap() == *bytes));
+    assert!(
+        digests
+            .iter()
+            .zip(&contents)
+            .all(|(digest, bytes)| content(&store, digest).unwrap() == *bytes)
+    );
     assert!(findings(&store).is_empty());
 }

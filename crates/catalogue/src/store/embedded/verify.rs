@@ -3,8 +3,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use aws_lc_rs::digest::{Context, SHA256};
-use levada_core::{Digest, sha256};
+use levada_core::{Digest, Hasher, sha256};
 use levada_database::DatabaseError;
 use rusqlite::Connection;
 
@@ -16,8 +15,7 @@ use crate::store::{Blob, Finding, StoreError, Verified};
 const BATCH: u32 = 256;
 
 /// Objects that do not show what they should, or are not found by it.
-const REFERENCES: &str =
-    "SELECT kind, name FROM object
+const REFERENCES: &str = "SELECT kind, name FROM object
      WHERE (shown IS NULL) = EXISTS (SELECT 1 FROM version WHERE object = object.id AND NOT yanked)
         OR EXISTS (SELECT 1 FROM version
                    WHERE version.id = shown AND (yanked OR version.object <> object.id))
@@ -152,11 +150,11 @@ fn list(connection: &Connection, after: &[u8]) -> rusqlite::Result<Vec<(Digest, 
 
 /// Digest and length.
 fn hash(blob: Blob) -> io::Result<(Digest, u64)> {
-    let mut context = Context::new(&SHA256);
+    let mut hasher = Hasher::default();
     let mut length = 0;
     match blob {
         Blob::Bytes(bytes) => {
-            context.update(&bytes);
+            hasher.update(&bytes);
             length = bytes.len() as u64;
         }
         Blob::File(mut file, _) => {
@@ -165,7 +163,7 @@ fn hash(blob: Blob) -> io::Result<(Digest, u64)> {
                 match file.read(&mut buffer) {
                     Ok(0) => break,
                     Ok(count) => {
-                        context.update(&buffer[..count]);
+                        hasher.update(&buffer[..count]);
                         length += count as u64;
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -174,7 +172,5 @@ fn hash(blob: Blob) -> io::Result<(Digest, u64)> {
             }
         }
     }
-    let mut digest = Digest::default();
-    digest.copy_from_slice(context.finish().as_ref());
-    Ok((digest, length))
+    Ok((hasher.finish(), length))
 }

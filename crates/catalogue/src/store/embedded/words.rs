@@ -156,11 +156,22 @@ mod tests {
     #[test]
     fn a_version_has_the_words_of_its_strings() {
         let key = "idp-proxy/Alice".parse().unwrap();
-        let text = of_version(&key, br#"{"key": ["value", {"a": "a\u0041b"}], "n": 17, "t": true}"#);
+        let text =
+            of_version(&key, br#"{"key": ["value", {"a": "a\u0041b"}], "n": 17, "t": true}"#);
         let all: Vec<&str> = text.split(' ').collect();
         assert_eq!(
             all,
-            ["a", "aab", "ab", "alice", "idp", "proxy", "value", "\u{e000}idpproxy", "\u{e001}alice"]
+            [
+                "a",
+                "aab",
+                "ab",
+                "alice",
+                "idp",
+                "proxy",
+                "value",
+                "\u{e000}idpproxy",
+                "\u{e001}alice"
+            ]
         );
         assert!(of_version(&key, b"no JSON").contains("alice"));
     }
