@@ -1,5 +1,5 @@
-//! Fills a store with so many descriptors, and measures what a catalogue of that size costs: start-up, search,
-//! memory. One JSON object per line on standard output.
+//! Fills a store with so many descriptors, all of them with a package, and measures what a catalogue of that size
+//! costs: start-up with its index, search, memory. One JSON object per line on standard output.
 //!
 //! `cargo run --release -p levada-catalogue --example catalogue_size -- [COUNT [FOLDER]]`; COUNT is 100000 unless given, and a
 //! FOLDER that has a store of that size is not filled again.
@@ -9,18 +9,31 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use levada_catalogue::model::{Draft, Kind, Version};
+use levada_catalogue::index::{Index, Options};
+use levada_catalogue::model::{Draft, Kind, Package, Version};
 use levada_catalogue::store::Store;
 use levada_catalogue::store::embedded::EmbeddedStore;
-use levada_core::UnixTime;
+use levada_core::{UnixTime, sha256};
 use serde_json::json;
 
 /// Words that descriptors are made of, and how many there are of each kind of word.
 const COMMON: [&str; 12] = [
-    "audio", "video", "chat", "observer", "reporter", "browser", "context", "presence", "location",
-    "connector", "sensor", "group",
+    "audio",
+    "video",
+    "chat",
+    "observer",
+    "reporter",
+    "browser",
+    "context",
+    "presence",
+    "location",
+    "connector",
+    "sensor",
+    "group",
 ];
 const RARE: u64 = 5000;
+/// The package of every one of them.
+const CODE: &[u8] = b"export default {};";
 const SEARCHES: u64 = 20_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -34,18 +47,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let since = Instant::now();
     let store = EmbeddedStore::open(&folder)?;
     report("open", "ms", millis(since.elapsed()), count);
+    let index = Index::load(&store, Options::default())?;
+    report("open and index", "ms", millis(since.elapsed()), count);
+    let grown = resident()?.saturating_sub(before);
     let (mut versions, mut bytes) = (0_u64, 0_u64);
     store.each(&mut |it| {
         versions += 1;
         bytes += it.descriptor.len() as u64;
     })?;
-    report("open and read all", "ms", millis(since.elapsed()), count);
     assert!(versions >= count, "{versions} versions");
     report("bytes of a descriptor", "B", bytes as f64 / versions as f64, count);
+    let beyond = grown.saturating_sub(bytes) as f64 / versions as f64;
+    report("memory per descriptor beyond its text", "B", beyond, count);
 
     search(&store, count)?;
-    let grown = resident()?.saturating_sub(before);
-    report("memory per descriptor", "B", grown as f64 / versions as f64, count);
+    let after = resident()?.saturating_sub(before + bytes) as f64 / versions as f64;
+    report("the same after searching", "B", after, count);
+    drop(index);
     let since = Instant::now();
     store.verify(&mut |finding| eprintln!("{finding}"))?;
     report("verify", "ms", millis(since.elapsed()), count);
@@ -58,6 +76,7 @@ fn fill(folder: &std::path::Path, count: u64) -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let since = Instant::now();
+    store.add_blobs(&[CODE])?;
     for first in (0..count).step_by(1000) {
         let drafts: Result<Vec<Draft>, _> = (first..count.min(first + 1000)).map(draft).collect();
         store.publish_all(&drafts?, None, UnixTime(1_700_000_000))?;
@@ -79,6 +98,9 @@ fn draft(n: u64) -> Result<Draft, Box<dyn Error>> {
         "description": format!("{} for rare{} and unique{n}", text.join(" "), mix(n) % RARE),
         "sourcePackageURL": format!("/sourcepackage/{name}"),
         "language": "javascript",
+        "hypertyType": [word(2)],
+        "runtimeType": "browser",
+        "type": "communication",
         "hypertyCapabilities": { "mic": true, "camera": true, "sensor": false, "webrtc": true },
         "protocolCapabilities": { "http": true, "https": true, "ws": true, "wss": true },
         "dataObjects": [format!("hyperty-catalogue://catalogue.example/.well-known/dataschema/{name}")],
@@ -87,7 +109,12 @@ fn draft(n: u64) -> Result<Draft, Box<dyn Error>> {
         key: format!("{}/{name}", kind.as_str()).parse()?,
         version: Version::new(1, n % 20, 0),
         descriptor: serde_json::to_vec(&descriptor)?,
-        package: None,
+        package: Some(Package {
+            digest: sha256(&[CODE]),
+            length: CODE.len() as u64,
+            media_type: "text/javascript".to_owned(),
+            description: serde_json::to_vec(&json!({ "sourceCodeClassname": name }))?,
+        }),
         signatures: Vec::new(),
     })
 }
@@ -96,12 +123,17 @@ fn draft(n: u64) -> Result<Draft, Box<dyn Error>> {
 fn search(store: &EmbeddedStore, count: u64) -> Result<(), Box<dyn Error>> {
     let mut all = Histogram::<u64>::new(3)?;
     type Make = fn(u64, u64) -> (String, Option<Kind>);
-    let sorts: [(&str, Make); 7] = [
+    let sorts: [(&str, Make); 10] = [
         ("one common word", |n, _| (COMMON[(n % 12) as usize].to_owned(), None)),
         ("two common words", |n, _| {
             (format!("{} {}", COMMON[(n % 12) as usize], COMMON[(n / 12 % 12) as usize]), None)
         }),
         ("three letters", |n, _| (COMMON[(n % 12) as usize][..3].to_owned(), None)),
+        ("two letters", |n, _| (COMMON[(n % 12) as usize][..2].to_owned(), None)),
+        ("a word of all", |_, _| ("sourcepackage".to_owned(), None)),
+        ("the beginning of a word of all", |n, _| {
+            ("sourcepackage"[..2 + (n % 11) as usize].to_owned(), None)
+        }),
         ("a rare word", |n, _| (format!("rare{}", n % RARE), None)),
         ("a common and a rare word", |n, _| {
             (format!("{} rare{}", COMMON[(n % 12) as usize], n % RARE), None)

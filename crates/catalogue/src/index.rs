@@ -33,6 +33,8 @@ pub use open::{Open, Pattern, PatternError};
 const SHARDS: usize = 256;
 /// How many changes are read at once.
 const BATCH: u32 = 256;
+/// How many objects are built at once.
+const AT_ONCE: usize = 4096;
 
 type Shard = HashMap<Key, Arc<Object>>;
 
@@ -188,13 +190,21 @@ impl Index {
         }
         self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         let mut types = BTreeSet::new();
-        let (built, prepared) = object::build_all(objects);
-        for object in built {
-            note_packages(&object, &mut types, &mut packages);
-            self.counter(object.key.kind).fetch_add(1, Ordering::Relaxed);
-            shards[self.place(&object.key)].insert(object.key.clone(), Arc::new(object));
+        let mut objects = objects.into_iter();
+        loop {
+            // Not all at once: what is needed in between would be as much again.
+            let some: Vec<_> = objects.by_ref().take(AT_ONCE).collect();
+            if some.is_empty() {
+                break;
+            }
+            let (built, prepared) = object::build_all(some);
+            for mut object in built {
+                note_packages(&mut object, &mut types, &mut packages);
+                self.counter(object.key.kind).fetch_add(1, Ordering::Relaxed);
+                shards[self.place(&object.key)].insert(object.key.clone(), Arc::new(object));
+            }
+            prepared.into_iter().for_each(|one| catalogue.put(one));
         }
-        prepared.into_iter().for_each(|one| catalogue.put(one));
         for (place, shard) in self.shards.iter().zip(shards) {
             place.store(Arc::new(shard));
         }
@@ -226,8 +236,8 @@ impl Index {
         Ok(())
     }
 
-    fn put(&self, object: Object, prepared: Option<Prepared>) {
-        note_packages(&object, &mut BTreeSet::new(), &mut write(&self.packages));
+    fn put(&self, mut object: Object, prepared: Option<Prepared>) {
+        note_packages(&mut object, &mut BTreeSet::new(), &mut write(&self.packages));
         {
             let mut original = write(&self.original);
             match prepared {
@@ -246,16 +256,20 @@ impl Index {
     }
 }
 
-/// Adds the packages of an object to `packages`. Media types are few: `types` has each once.
+/// Adds the packages of an object to `packages`. Media types are few: `types` has each once, for both.
 fn note_packages(
-    object: &Object,
+    object: &mut Object,
     types: &mut BTreeSet<Arc<str>>,
     packages: &mut HashMap<Digest, Arc<str>>,
 ) {
     for (digest, media_type) in object.packages() {
-        let media_type = types.get(media_type).cloned().unwrap_or_else(|| Arc::clone(media_type));
-        types.insert(Arc::clone(&media_type));
-        packages.entry(*digest).or_insert(media_type);
+        match types.get(&*media_type) {
+            Some(known) => *media_type = Arc::clone(known),
+            None => {
+                types.insert(Arc::clone(media_type));
+            }
+        }
+        packages.entry(*digest).or_insert_with(|| Arc::clone(media_type));
     }
 }
 

@@ -52,7 +52,10 @@ fn catalogue_1_versions_are_read() {
     assert_eq!((new.publisher, new.published.0), (Some(Identity::from_bytes([5; 32])), THEN.0 + 1));
     let package = new.package.as_ref().unwrap();
     assert_eq!((package.digest, package.length), (sha256(&[b"code"]), 4));
-    assert_eq!((package.media_type.as_str(), &package.description[..]), ("text/javascript", &b"{}"[..]));
+    assert_eq!(
+        (package.media_type.as_str(), &package.description[..]),
+        ("text/javascript", &b"{}"[..])
+    );
     let [signature] = &new.signatures[..] else { panic!("{:?}", new.signatures) };
     assert_eq!(signature.identity, Identity::from_bytes([1; 32]));
     assert_eq!(signature.signature, [2; 64]);

@@ -163,7 +163,10 @@ fn check(store: &EmbeddedStore, from: u64, progress: &Progress) -> u64 {
         assert!(get(n).is_some(), "{n} was acknowledged and is gone");
         if let Some(draft) = yanks(n) {
             let version: &Version = &draft.version;
-            assert!(store.get(&draft.key, version).unwrap().unwrap().yanked, "{n}: the yank is gone");
+            assert!(
+                store.get(&draft.key, version).unwrap().unwrap().yanked,
+                "{n}: the yank is gone"
+            );
         }
     }
     let Some(begun) = progress.begun else {

@@ -228,7 +228,11 @@ fn version(connection: &Connection, path: &Path, kind: &Kind) -> Result<u32, Fau
 }
 
 /// All missing versions in one transaction: a file is at one version or another, never between.
-fn migrate(connection: &mut Connection, path: &Path, kind: &Kind) -> Result<(), Fault<DatabaseError>> {
+fn migrate(
+    connection: &mut Connection,
+    path: &Path,
+    kind: &Kind,
+) -> Result<(), Fault<DatabaseError>> {
     write(connection, |tx| {
         // Again, inside the transaction: another process may have been faster.
         let found = version(tx, path, kind)?;

@@ -13,6 +13,7 @@ mod talk;
 mod tend;
 #[cfg(test)]
 mod tests;
+mod together;
 mod upload;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub use keeper::{Keeper, KeeperError};
 pub use pipe::{PipeError, Receiver, Sender, of_bytes, of_stream};
 pub use rules::{MAX_RULES, Right, Rights, Rule, RuleError};
 pub use talk::{TalkError, Visitor, serve};
+pub use together::{MAX_TOGETHER, MAX_TOGETHER_BYTES};
 
 /// The longest package that a session may publish, in bytes, if nothing else is configured.
 const MAX_PACKAGE: u64 = 256 * 1024 * 1024;

@@ -1,6 +1,5 @@
 //! An object with its versions, and how it is built from what the store has.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread;
 
@@ -66,10 +65,10 @@ impl Object {
         (newest.version == entry.version).then_some(descriptor)
     }
 
-    pub(super) fn packages(&self) -> impl Iterator<Item = (&Digest, &Arc<str>)> {
-        self.versions.iter().filter_map(|entry| {
+    pub(super) fn packages(&mut self) -> impl Iterator<Item = (&Digest, &mut Arc<str>)> {
+        self.versions.iter_mut().filter_map(|entry| {
             let (digest, _) = entry.package.as_ref()?;
-            Some((digest, entry.media_type.as_ref()?))
+            Some((digest, entry.media_type.as_mut()?))
         })
     }
 }
@@ -136,7 +135,7 @@ impl Building {
 }
 
 /// Builds many at once, on all processors: the bodies of the original's layer take time.
-pub(super) fn build_all(objects: HashMap<Key, Building>) -> (Vec<Object>, Vec<Prepared>) {
+pub(super) fn build_all(objects: Vec<(Key, Building)>) -> (Vec<Object>, Vec<Prepared>) {
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(16));
     let mut parts: Vec<Vec<(Key, Building)>> = (0..threads).map(|_| Vec::new()).collect();
     for (place, one) in objects.into_iter().enumerate() {

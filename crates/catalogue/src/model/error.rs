@@ -53,7 +53,9 @@ pub enum ModelError {
     #[error("there are {0} signatures: at most {MAX_SIGNATURES} are allowed")]
     Signatures(usize),
     /// A signature that is not by the identity that it names, or is over something else.
-    #[error("the signature of {0} does not verify: it is over another descriptor, version or package, or forged")]
+    #[error(
+        "the signature of {0} does not verify: it is over another descriptor, version or package, or forged"
+    )]
     Signature(Identity),
 }
 

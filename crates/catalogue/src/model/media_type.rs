@@ -93,8 +93,21 @@ mod tests {
             assert!(is_valid(text), "{text}");
         }
         for text in [
-            "", "text", "text/", "/html", "text/a b", "text/html;", "text/html; a", "a/b;c=", "a/b;c=\"",
-            "a/b;c=d e", "text/html\r\nX: y", "a/b;c=\"\n\"", "tëxt/html", "a/b;c=\"d\"e", "a/b/c",
+            "",
+            "text",
+            "text/",
+            "/html",
+            "text/a b",
+            "text/html;",
+            "text/html; a",
+            "a/b;c=",
+            "a/b;c=\"",
+            "a/b;c=d e",
+            "text/html\r\nX: y",
+            "a/b;c=\"\n\"",
+            "tëxt/html",
+            "a/b;c=\"d\"e",
+            "a/b/c",
         ] {
             assert!(!is_valid(text), "{text:?}");
         }

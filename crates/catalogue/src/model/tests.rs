@@ -69,7 +69,9 @@ fn a_digest_reads_back_in_its_one_form() {
     let text = digest_text(&digest);
     assert_eq!(text, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     assert_eq!(parse_digest(&text), Ok(digest));
-    for text in ["", "sha256:", &text[7..], &text.to_uppercase(), &text[..70], &(text.clone() + "0")] {
+    for text in
+        ["", "sha256:", &text[7..], &text.to_uppercase(), &text[..70], &(text.clone() + "0")]
+    {
         assert_eq!(parse_digest(text), Err(ModelError::Digest), "{text}");
     }
 }
@@ -85,10 +87,31 @@ fn a_descriptor_is_one_well_formed_object() {
         assert_eq!(fault(text), None, "{text}");
     }
     for text in [
-        "{", "{a:1}", "{'a':1}", "{\"a\":1,}", "{\"a\":01}", "{\"a\":+1}", "{\"a\":.5}", "{\"a\":1.}",
-        "{\"a\":1e}", "{\"a\":-}", "{\"a\":NaN}", "{\"a\":TRUE}", "{\"a\":[1,]}", "{\"a\":\"\t\"}",
-        "{\"a\":\"\\x\"}", "{\"a\":\"\\u12g4\"}", "{\"a\":\"", "{\"a\"}", "{\"a\" 1}", "{\"a\":1 \"b\":2}",
-        "{\"a\":[1 2]}", "{/**/}", "{\"a\":\"\\", "{\"a\":\"\\u00e", "{\"a\":\"\\u00é\"}",
+        "{",
+        "{a:1}",
+        "{'a':1}",
+        "{\"a\":1,}",
+        "{\"a\":01}",
+        "{\"a\":+1}",
+        "{\"a\":.5}",
+        "{\"a\":1.}",
+        "{\"a\":1e}",
+        "{\"a\":-}",
+        "{\"a\":NaN}",
+        "{\"a\":TRUE}",
+        "{\"a\":[1,]}",
+        "{\"a\":\"\t\"}",
+        "{\"a\":\"\\x\"}",
+        "{\"a\":\"\\u12g4\"}",
+        "{\"a\":\"",
+        "{\"a\"}",
+        "{\"a\" 1}",
+        "{\"a\":1 \"b\":2}",
+        "{\"a\":[1 2]}",
+        "{/**/}",
+        "{\"a\":\"\\",
+        "{\"a\":\"\\u00e",
+        "{\"a\":\"\\u00é\"}",
     ] {
         assert_eq!(fault(text), Some(JsonFault::Syntax), "{text}");
     }
@@ -98,7 +121,9 @@ fn a_descriptor_is_one_well_formed_object() {
     assert_eq!(fault("{} {}"), Some(JsonFault::Trailing));
     assert_eq!(fault("{\"a\":1,\"b\":2,\"\\u0061\":3}"), Some(JsonFault::Twice));
     assert_eq!(fault("{\"a\":{\"a\":1},\"b\":{\"a\":1}}"), None);
-    for text in [r#"{"a":"\ud800"}"#, r#"{"a":"\udc00"}"#, r#"{"a":"\ud800\u0041"}"#, r#"{"\ud800x":1}"#] {
+    for text in
+        [r#"{"a":"\ud800"}"#, r#"{"a":"\udc00"}"#, r#"{"a":"\ud800\u0041"}"#, r#"{"\ud800x":1}"#]
+    {
         assert_eq!(fault(text), Some(JsonFault::Surrogate), "{text}");
     }
     let error = check_object(b"{\"a\":\"\xff\"}", MAX_LEVELS).unwrap_err();

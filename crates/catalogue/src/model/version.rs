@@ -95,7 +95,20 @@ mod tests {
     fn anything_else_becomes_its_hash_and_is_older_than_all() {
         let mut seen = std::collections::BTreeSet::new();
         let long = "1".repeat(300);
-        for lexeme in ["", "01", "1.01", "v1", "1.2.3.4", "-1", "1e5", "1.", ".1", "99999999999999999999", "ü", &long] {
+        for lexeme in [
+            "",
+            "01",
+            "1.01",
+            "v1",
+            "1.2.3.4",
+            "-1",
+            "1e5",
+            "1.",
+            ".1",
+            "99999999999999999999",
+            "ü",
+            &long,
+        ] {
             let version = from_original(lexeme);
             assert!(version.pre.starts_with("original."), "{lexeme}: {version}");
             assert!(version < Version::new(0, 0, 0));

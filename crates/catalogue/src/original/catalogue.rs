@@ -73,16 +73,14 @@ impl Prepared {
             let (found, key) = (object.name, entry.key.to_string());
             return Err(Unfit::OtherName { found, key });
         }
-        let shown =
-            Shown { body: object.body()?, descriptor: entry.descriptor, class: head.class.into() };
-        Ok(Self {
-            key: entry.key,
-            order: entry.order,
-            name: object.name.into(),
-            shown,
-            package_name: head.name.into(),
-            package,
-        })
+        let body = object.body()?;
+        // Names are short, but many: those that are alike are kept once.
+        let own = entry.key.name.shared();
+        let name = if object.name == *own { own } else { object.name.into() };
+        let class: Arc<str> = head.class.into();
+        let package_name = if head.name == *class { Arc::clone(&class) } else { head.name.into() };
+        let shown = Shown { body, descriptor: entry.descriptor, class };
+        Ok(Self { key: entry.key, order: entry.order, name, shown, package_name, package })
     }
 }
 

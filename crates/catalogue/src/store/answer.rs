@@ -7,8 +7,7 @@ use std::io::{self, Read};
 use bytes::Bytes;
 use levada_core::{Digest, Hasher, Identity, UnixTime};
 
-use super::error::hex;
-use crate::model::{Key, Version};
+use crate::model::{Key, Version, digest_text};
 
 /// How a change went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,8 +215,12 @@ impl fmt::Display for Finding {
         match self {
             Self::Database(text) => write!(f, "the database is damaged: {text}"),
             Self::Version { key, version, text } => write!(f, "{key} {version}: {text}"),
-            Self::Missing(digest) => write!(f, "{} is missing: upload it again", hex(digest)),
-            Self::Damaged(digest) => write!(f, "{} is damaged: upload it again", hex(digest)),
+            Self::Missing(digest) => {
+                write!(f, "{} is missing: upload it again", digest_text(digest))
+            }
+            Self::Damaged(digest) => {
+                write!(f, "{} is damaged: upload it again", digest_text(digest))
+            }
             Self::Stray(name) => write!(f, "{name} belongs to nothing: it can be deleted"),
         }
     }

@@ -28,28 +28,47 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("publish::what_was_published_is_read_back", publish::what_was_published_is_read_back),
     ("publish::a_version_is_created_once", publish::a_version_is_created_once),
     ("publish::every_part_makes_a_version_another", publish::every_part_makes_a_version_another),
-    ("publish::a_draft_that_breaks_a_bound_is_refused", publish::a_draft_that_breaks_a_bound_is_refused),
+    (
+        "publish::a_draft_that_breaks_a_bound_is_refused",
+        publish::a_draft_that_breaks_a_bound_is_refused,
+    ),
     ("publish::many_at_once_are_as_one_by_one", publish::many_at_once_are_as_one_by_one),
     ("publish::versions_ascend", publish::versions_ascend),
     ("publish::a_yanked_version_stays_readable", publish::a_yanked_version_stays_readable),
-    ("publish::objects_are_listed_in_order_and_pages", publish::objects_are_listed_in_order_and_pages),
-    ("publish::each_goes_in_the_order_of_publication", publish::each_goes_in_the_order_of_publication),
+    (
+        "publish::objects_are_listed_in_order_and_pages",
+        publish::objects_are_listed_in_order_and_pages,
+    ),
+    (
+        "publish::each_goes_in_the_order_of_publication",
+        publish::each_goes_in_the_order_of_publication,
+    ),
     ("feed::every_change_has_a_revision", feed::every_change_has_a_revision),
     ("feed::changes_come_in_pages", feed::changes_come_in_pages),
     ("feed::a_revision_of_the_future_is_refused", feed::a_revision_of_the_future_is_refused),
     ("feed::the_audit_log_says_who_did_what", feed::the_audit_log_says_who_did_what),
     ("search::all_words_must_be_there", search::all_words_must_be_there),
-    ("search::the_newest_version_that_is_not_yanked_counts", search::the_newest_version_that_is_not_yanked_counts),
-    ("search::names_come_first_and_pages_fit_together", search::names_come_first_and_pages_fit_together),
+    (
+        "search::the_newest_version_that_is_not_yanked_counts",
+        search::the_newest_version_that_is_not_yanked_counts,
+    ),
+    (
+        "search::names_come_first_and_pages_fit_together",
+        search::names_come_first_and_pages_fit_together,
+    ),
     ("search::no_text_is_syntax", search::no_text_is_syntax),
     ("blobs::a_blob_is_there_when_it_is_finished", blobs::a_blob_is_there_when_it_is_finished),
     ("blobs::the_same_bytes_are_one_blob", blobs::the_same_bytes_are_one_blob),
+    ("blobs::many_at_once_are_as_one_by_one", blobs::many_at_once_are_as_one_by_one),
     ("blobs::what_was_announced_must_come", blobs::what_was_announced_must_come),
     ("blobs::a_package_must_be_here", blobs::a_package_must_be_here),
     ("blobs::garbage_is_collected_and_nothing_else", blobs::garbage_is_collected_and_nothing_else),
     ("blobs::a_sound_store_has_no_findings", blobs::a_sound_store_has_no_findings),
     ("many::of_those_who_race_one_wins", many::of_those_who_race_one_wins),
-    ("many::collecting_while_others_publish_takes_nothing_in_use", many::collecting_while_others_publish_takes_nothing_in_use),
+    (
+        "many::collecting_while_others_publish_takes_nothing_in_use",
+        many::collecting_while_others_publish_takes_nothing_in_use,
+    ),
 ];
 
 /// Runs every check on a store of its own. Which one runs is said on standard error.
@@ -121,8 +140,7 @@ pub fn sign(draft: &mut Draft, key: &SecretKey) {
     let package = draft.package.as_ref().map_or([0; 32], |package| package.digest);
     let (name, version) = (draft.key.to_string(), draft.version.to_string());
     let digest = sha256(&[&draft.descriptor]);
-    let message =
-        sha256(&[name.as_bytes(), &[0], version.as_bytes(), &[0], &digest, &package]);
+    let message = sha256(&[name.as_bytes(), &[0], version.as_bytes(), &[0], &digest, &package]);
     let signature = key.sign("descriptor", &message);
     draft.signatures.push(DescriptorSignature { identity: key.identity(), signature });
 }

@@ -103,9 +103,7 @@ impl EmbeddedStore {
         let path = folder.join(DATABASE);
         let (database, files) = match options.disk {
             None => (Database::open(&path, &CATALOGUE)?, files::operating_system()),
-            Some(disk) => {
-                (Database::open_with_vfs(&path, disk.vfs, &CATALOGUE)?, disk.files)
-            }
+            Some(disk) => (Database::open_with_vfs(&path, disk.vfs, &CATALOGUE)?, disk.files),
         };
         // The lock on the database guards the blobs, too: nobody else is writing one.
         let blobs = Blobs::open(folder, files)?;
@@ -206,6 +204,10 @@ impl Store for EmbeddedStore {
 
     fn begin_blob(&self) -> Result<Box<dyn BlobWriter>, StoreError> {
         Ok(Box::new(Writer::begin(&self.inner)?))
+    }
+
+    fn add_blobs(&self, contents: &[&[u8]]) -> Result<Vec<Digest>, StoreError> {
+        self.inner.add_blobs(contents)
     }
 
     fn open_blob(&self, digest: &Digest) -> Result<Option<Blob>, StoreError> {

@@ -8,7 +8,7 @@ use levada_database::DatabaseError;
 use thiserror::Error;
 
 use super::{MAX_QUERY, MAX_WORDS};
-use crate::model::{Key, ModelError, Version};
+use crate::model::{Key, ModelError, Version, digest_text};
 
 /// Why a store did not do what it was asked. Nothing has changed then.
 #[derive(Debug, Error)]
@@ -34,10 +34,10 @@ pub enum StoreError {
     #[error(transparent)]
     Draft(#[from] ModelError),
     /// A version refers to a package that is not here.
-    #[error("the package {} is not in the store: upload it first", hex(.0))]
+    #[error("the package {} is not in the store: upload it first", digest_text(.0))]
     NoSuchBlob(Digest),
     /// A version says of its package what is not so.
-    #[error("the package {} has {found} bytes, not {claimed}", hex(digest))]
+    #[error("the package {} has {found} bytes, not {claimed}", digest_text(digest))]
     PackageLength {
         /// The package.
         digest: Digest,
@@ -55,7 +55,11 @@ pub enum StoreError {
         version: Version,
     },
     /// What was uploaded is not what was announced.
-    #[error("the content has the digest {}, not {}: it was changed or cut on its way", hex(found), hex(expected))]
+    #[error(
+        "the content has the digest {}, not {}: it was changed or cut on its way",
+        digest_text(found),
+        digest_text(expected)
+    )]
     WrongDigest {
         /// What was announced.
         expected: Digest,
@@ -66,7 +70,9 @@ pub enum StoreError {
     #[error("an earlier part of the upload was not stored: begin again")]
     Broken,
     /// Those who follow from `after` have missed changes.
-    #[error("the changes behind revision {after} are not all here (from {kept} to {newest} they are): read everything anew")]
+    #[error(
+        "the changes behind revision {after} are not all here (from {kept} to {newest} they are): read everything anew"
+    )]
     Compacted {
         /// From where they were asked for.
         after: u64,
@@ -101,16 +107,4 @@ impl From<DatabaseError> for StoreError {
             other => Self::Database(other),
         }
     }
-}
-
-/// `sha256:` and 64 lower-case hexadecimal digits.
-pub(crate) fn hex(digest: &Digest) -> String {
-    let mut text = String::with_capacity(7 + 64);
-    text.push_str("sha256:");
-    for byte in digest {
-        for half in [byte >> 4, byte & 15] {
-            text.push(char::from(b"0123456789abcdef"[usize::from(half)]));
-        }
-    }
-    text
 }

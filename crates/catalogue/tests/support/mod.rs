@@ -99,11 +99,7 @@ pub fn check_consistent(store: &dyn Store, when: &str) {
 }
 
 /// The last change of each version is its revision, and says whether it is yanked.
-fn check_changes(
-    store: &dyn Store,
-    all: &BTreeMap<Key, Vec<(Version, bool, u64)>>,
-    when: &str,
-) {
+fn check_changes(store: &dyn Store, all: &BTreeMap<Key, Vec<(Version, bool, u64)>>, when: &str) {
     let mut last = BTreeMap::new();
     let mut after = 0;
     loop {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use levada_catalogue::store::embedded::EmbeddedStore;
-use levada_catalogue::store::{Store, StoreError};
+use levada_catalogue::store::{Outcome, Store, StoreError};
 use levada_core::{Clock, SystemClock, sha256};
 
 use super::support::{NOW, check_consistent, content, draft, publish, upload};
@@ -15,14 +15,27 @@ use super::support::{NOW, check_consistent, content, draft, publish, upload};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Upload(u8),
-    Publish { object: u64, version: u64, blob: Option<u8> },
-    Yank { object: u64, version: u64, yanked: bool },
+    Publish {
+        object: u64,
+        version: u64,
+        blob: Option<u8>,
+    },
+    Yank {
+        object: u64,
+        version: u64,
+        yanked: bool,
+    },
+    /// Versions 1 and 2 of an object and their contents, in one go.
+    Together {
+        object: u64,
+        blobs: [u8; 2],
+    },
     Collect,
     /// The store is closed, which writes the log back into the database, and opened.
     Reopen,
 }
 
-use Step::{Collect, Publish, Reopen, Upload, Yank};
+use Step::{Collect, Publish, Reopen, Together, Upload, Yank};
 
 pub const STEPS: &[Step] = &[
     Upload(1),
@@ -39,6 +52,7 @@ pub const STEPS: &[Step] = &[
     Publish { object: 3, version: 1, blob: Some(3) },
     Yank { object: 1, version: 2, yanked: false },
     Yank { object: 2, version: 1, yanked: true },
+    Together { object: 5, blobs: [6, 1] },
     Upload(1),
     Publish { object: 2, version: 2, blob: Some(1) },
     Collect,
@@ -47,6 +61,7 @@ pub const STEPS: &[Step] = &[
     Reopen,
     Publish { object: 4, version: 2, blob: Some(4) },
     Upload(5),
+    Together { object: 6, blobs: [7, 7] },
 ];
 
 /// The content with this number.
@@ -72,6 +87,12 @@ impl State {
             Yank { object, version, yanked } => {
                 state.versions.get_mut(&(object, version)).unwrap().1 = yanked;
                 state.revision += 1;
+            }
+            Together { object, blobs } => {
+                for (version, blob) in (1..).zip(blobs) {
+                    state.versions.insert((object, version), (Some(blob), false));
+                    state.revision += 1;
+                }
             }
             Upload(_) | Collect | Reopen => {}
         }
@@ -139,8 +160,9 @@ impl Model {
             .each(&mut |it| {
                 let object: u64 = it.key.name.as_str()["object".len()..].parse().unwrap();
                 let version = it.version.patch;
-                let of = |blob: &u8| it.package.as_ref().unwrap().digest == sha256(&[&bytes(*blob)]);
-                let blob = it.package.as_ref().map(|_| (1..=5).find(of).unwrap());
+                let of =
+                    |blob: &u8| it.package.as_ref().unwrap().digest == sha256(&[&bytes(*blob)]);
+                let blob = it.package.as_ref().map(|_| (1..=7).find(of).unwrap());
                 let whole = draft(object, version, blob.map(bytes).as_deref());
                 assert_eq!(it.descriptor, whole.descriptor, "{when}");
                 if let Some(blob) = blob {
@@ -174,6 +196,18 @@ fn make(store: &EmbeddedStore, step: Step) -> Result<(), StoreError> {
         Yank { object, version, yanked } => {
             let whole = draft(object, version, None);
             store.yank(&whole.key, &whole.version, yanked, None, NOW).map(drop)
+        }
+        Together { object, blobs } => {
+            let contents = blobs.map(bytes);
+            store.add_blobs(&contents.each_ref().map(Vec::as_slice))?;
+            let drafts: Vec<_> = (1..)
+                .zip(&contents)
+                .map(|(version, content)| draft(object, version, Some(content)))
+                .collect();
+            let outcomes = store.publish_all(&drafts, None, NOW)?;
+            let is_new = |outcome: &Outcome| matches!(outcome, Outcome::Created(_));
+            assert!(outcomes.iter().all(is_new), "{outcomes:?}");
+            Ok(())
         }
         Collect => {
             let later = SystemClock.now().after(Duration::from_secs(60));

@@ -2,13 +2,15 @@
 
 use std::fs::File;
 use std::io::{self, Cursor};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use levada_catalogue::model::Draft;
 use levada_catalogue::original::{Folder, Found};
 use levada_core::wire::catalogue::Cause;
-use levada_services::catalogue::{Caller, CallerError, Source};
+use levada_services::catalogue::{
+    Caller, CallerError, Changed, MAX_TOGETHER, MAX_TOGETHER_BYTES,
+};
 
 use super::exported::{Contents, Ready};
 use super::link::At;
@@ -41,6 +43,19 @@ struct Count {
 }
 
 impl Count {
+    /// Counts one that is published, or not if it alone is to blame.
+    fn add(&mut self, folder: &Path, outcome: Result<Changed, CallerError>) -> Result<(), Failure> {
+        match outcome {
+            Ok(Changed { is_new: true, .. }) => self.published += 1,
+            Ok(Changed { is_new: false, .. }) => self.there += 1,
+            Err(CallerError::Failed { cause: Cause::Conflict | Cause::Invalid, text }) => {
+                self.skip(&format!("{}: {text}", folder.display()));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
     fn skip(&mut self, text: &str) {
         self.skipped += 1;
         output::note(format_args!("skipped {}", plain(text)));
@@ -73,19 +88,63 @@ async fn import_original(caller: &mut Caller, mut folder: Folder) -> Result<Coun
     let all = folder.remaining() as u64;
     let bar = Progress::of_things("import", all);
     let mut count = Count::default();
+    let mut batch = Batch::default();
     while let Some(found) = folder.next() {
-        bar.set(all.saturating_sub(folder.remaining() as u64));
         match found {
-            Ok(Found { folder, draft, code }) => {
-                let mut code = Cursor::new(code);
-                if let Some(text) = publish(caller, &draft, &mut code, &mut count).await? {
-                    count.skip(&format!("{}: {text}", folder.display()));
+            Ok(found) => {
+                if !batch.has_room(&found) {
+                    batch.publish(caller, &mut count).await?;
                 }
+                batch.add(found);
             }
             Err(skipped) => count.skip(&skipped.to_string()),
         }
+        bar.set(all.saturating_sub(folder.remaining() as u64));
     }
+    batch.publish(caller, &mut count).await?;
     Ok(count)
+}
+
+/// What is published in one go.
+#[derive(Default)]
+struct Batch {
+    folders: Vec<PathBuf>,
+    /// With the code.
+    drafts: Vec<(Draft, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn has_room(&self, found: &Found) -> bool {
+        self.drafts.len() < MAX_TOGETHER && self.bytes + bytes(found) <= MAX_TOGETHER_BYTES
+    }
+
+    fn add(&mut self, found: Found) {
+        self.bytes += bytes(&found);
+        let Found { folder, draft, code } = found;
+        self.folders.push(folder);
+        self.drafts.push((draft, code));
+    }
+
+    /// Publishes all that is in it, and empties it.
+    async fn publish(&mut self, caller: &mut Caller, count: &mut Count) -> Result<(), Failure> {
+        let Self { folders, drafts, bytes } = std::mem::take(self);
+        let outcomes = match &drafts[..] {
+            [] => return Ok(()),
+            // Too long for the company of others.
+            [(draft, code)] if bytes > MAX_TOGETHER_BYTES => {
+                vec![caller.publish(draft, &mut Cursor::new(code), |_| {}).await]
+            }
+            drafts => caller.publish_all(drafts).await?,
+        };
+        folders.iter().zip(outcomes).try_for_each(|(folder, outcome)| count.add(folder, outcome))
+    }
+}
+
+/// How many bytes of a call and of packages an object takes.
+fn bytes(found: &Found) -> usize {
+    let about = found.draft.package.as_ref().map_or(0, |package| package.description.len());
+    found.draft.descriptor.len() + about + found.code.len()
 }
 
 async fn import_exported(caller: &mut Caller, contents: &Contents) -> Result<Count, Failure> {
@@ -105,39 +164,18 @@ async fn import_exported(caller: &mut Caller, contents: &Contents) -> Result<Cou
 /// Publishes a version, and takes it back if it was.
 async fn restore(caller: &mut Caller, ready: Ready, count: &mut Count) -> Result<(), Failure> {
     let Ready { draft, yanked, package } = ready;
-    let refused = match package {
+    let place = PathBuf::from(format!("{} {}", draft.key, draft.version));
+    let outcome = match package {
         Some(path) => {
             let mut file = File::open(&path).map_err(Failure::file("open", &path))?;
-            publish(caller, &draft, &mut file, count).await?
+            caller.publish(&draft, &mut file, |_| {}).await
         }
-        None => publish(caller, &draft, &mut io::empty(), count).await?,
+        None => caller.publish(&draft, &mut io::empty(), |_| {}).await,
     };
-    match refused {
-        Some(text) => count.skip(&format!("{} {}: {text}", draft.key, draft.version)),
-        None if yanked => {
-            caller.yank(&draft.key, &draft.version, true).await?;
-        }
-        None => {}
+    let is_there = outcome.is_ok();
+    count.add(&place, outcome)?;
+    if yanked && is_there {
+        caller.yank(&draft.key, &draft.version, true).await?;
     }
     Ok(())
-}
-
-/// Publishes one version; why not, if it alone is to blame.
-async fn publish(
-    caller: &mut Caller,
-    draft: &Draft,
-    source: &mut dyn Source,
-    count: &mut Count,
-) -> Result<Option<String>, Failure> {
-    match caller.publish(draft, source, |_| {}).await {
-        Ok(changed) => {
-            count.published += u64::from(changed.is_new);
-            count.there += u64::from(!changed.is_new);
-            Ok(None)
-        }
-        Err(CallerError::Failed { cause: Cause::Conflict | Cause::Invalid, text }) => {
-            Ok(Some(text))
-        }
-        Err(error) => Err(error.into()),
-    }
 }

@@ -1,11 +1,12 @@
 //! The other end of a conversation: whoever asks a catalogue.
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::time::Duration;
 
 use levada_catalogue::model::{Draft, Key, Kind, Published, Version};
 use levada_core::wire::catalogue::{
     self as wire, Answer, Cause, Detail, Failed, answer::Answer as Said, call::Call as Asked,
+    outcome::Outcome as Told,
 };
 use levada_core::wire::{decode_within, encode};
 use thiserror::Error;
@@ -108,6 +109,45 @@ impl Caller {
                 _ => return Err(CallerError::Unexpected),
             }
         }
+    }
+
+    /// Publishes many in one go, in order, each with its package: at most [`MAX_TOGETHER`](super::MAX_TOGETHER), which
+    /// all in all have at most [`MAX_TOGETHER_BYTES`](super::MAX_TOGETHER_BYTES). Each has an outcome of its own.
+    ///
+    /// # Errors
+    /// [`CallerError`]; some may be published then.
+    pub async fn publish_all(
+        &mut self,
+        drafts: &[(Draft, Vec<u8>)],
+    ) -> Result<Vec<Result<Changed, CallerError>>, CallerError> {
+        let objects = drafts.iter().map(|(draft, _)| message::publish(draft)).collect();
+        self.ask(Asked::PublishAll(wire::PublishAll { objects })).await?;
+        let mut said = self.next().await?;
+        if let Said::WantedAll(wanted) = said {
+            if wanted.objects.len() > drafts.len() {
+                return Err(CallerError::Unexpected);
+            }
+            for object in wanted.objects {
+                let place = usize::try_from(object).map_err(|_| CallerError::Unexpected)?;
+                let (draft, package) = drafts.get(place).ok_or(CallerError::Unexpected)?;
+                let length = draft.package.as_ref().map_or(0, |package| package.length);
+                let mut source = Cursor::new(package.as_slice());
+                self.upload(&mut source, 0, length, &mut |_| {}).await?;
+            }
+            said = self.next().await?;
+        }
+        let Said::Outcomes(wire::Outcomes { outcomes }) = said else {
+            return Err(CallerError::Unexpected);
+        };
+        if outcomes.len() != drafts.len() {
+            return Err(CallerError::Unexpected);
+        }
+        let outcome = |one: wire::Outcome| match one.outcome {
+            Some(Told::Done(done)) => Ok(Ok(changed(done))),
+            Some(Told::Failed(failed)) => Ok(Err(CallerError::from(failed))),
+            None => Err(CallerError::Unexpected),
+        };
+        outcomes.into_iter().map(outcome).collect()
     }
 
     async fn upload(

@@ -85,6 +85,33 @@ impl Keeper {
         Ok(outcome)
     }
 
+    /// Stores the packages `contents` and publishes `drafts` in order, in one go, and tells those who watch. Each of
+    /// them has an outcome of its own.
+    ///
+    /// # Errors
+    /// As for [`Store::add_blobs`].
+    pub async fn publish_all(
+        &self,
+        drafts: Vec<Draft>,
+        contents: Vec<Vec<u8>>,
+        by: Option<Identity>,
+    ) -> Result<Vec<Result<Outcome, StoreError>>, KeeperError> {
+        let now = self.now();
+        let work =
+            move |store: &dyn Store| -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+                let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
+                store.add_blobs(&contents)?;
+                Ok(match store.publish_all(&drafts, by, now) {
+                    Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+                    // One of them is to blame, and the others are not.
+                    Err(_) => drafts.iter().map(|draft| store.publish(draft, by, now)).collect(),
+                })
+            };
+        let outcomes = self.with(work).await?;
+        outcomes.iter().flatten().for_each(|outcome| self.tell(*outcome));
+        Ok(outcomes)
+    }
+
     /// Takes a version back or gives it back, and tells those who watch.
     ///
     /// # Errors

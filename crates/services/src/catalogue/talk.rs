@@ -110,7 +110,7 @@ pub async fn serve(
     }
 }
 
-/// A conversation. What is asked in it is spread over this file, `look.rs` and `tend.rs`.
+/// A conversation. What is asked in it is spread over this file, `together.rs`, `look.rs` and `tend.rs`.
 pub(super) struct Talk<'a> {
     pub(super) keeper: &'a Keeper,
     pub(super) visitor: &'a Visitor,
@@ -140,6 +140,7 @@ impl Talk<'_> {
     async fn answer(&mut self, call: Asked) -> Result<(), Stop> {
         match call {
             Asked::Publish(call) => self.publish(call).await,
+            Asked::PublishAll(call) => self.publish_all(call).await,
             Asked::Yank(call) => self.yank(call).await,
             Asked::Get(call) => self.get(call).await,
             Asked::Versions(call) => self.versions(call).await,
@@ -209,16 +210,21 @@ impl Talk<'_> {
             begun.ok_or_else(|| Failed::new(Cause::Busy, "too many uploads are under way"))?;
         self.say(Said::Wanted(wire::Wanted { offset: upload.offset() })).await?;
         while upload.offset() < package.length {
-            let part = timeout(NEXT_PART, self.receive.receive(wire::MAX_PART)).await;
-            let part = part.map_err(|_| PipeError::Stalled)??.ok_or(Stop::Over)?;
-            let left = package.length - upload.offset();
-            if part.is_empty() || part.len() as u64 > left {
-                return Err(Stop::Lost(PipeError::Malformed));
-            }
+            let part = self.receive_part(package.length - upload.offset()).await?;
             // What still comes is a part, and no call.
             upload = upload.write(part).await.map_err(torn)?;
         }
         Ok(upload.finish().await?)
+    }
+
+    /// The next part of a package of which `left` bytes are still to come.
+    pub(super) async fn receive_part(&mut self, left: u64) -> Result<Vec<u8>, Stop> {
+        let part = timeout(NEXT_PART, self.receive.receive(wire::MAX_PART)).await;
+        let part = part.map_err(|_| PipeError::Stalled)??.ok_or(Stop::Over)?;
+        if part.is_empty() || part.len() as u64 > left {
+            return Err(Stop::Lost(PipeError::Malformed));
+        }
+        Ok(part)
     }
 
     async fn yank(&mut self, call: wire::Yank) -> Result<(), Stop> {
@@ -236,13 +242,21 @@ impl Talk<'_> {
                 let revision = self.keeper.with(|store| store.revision()).await?;
                 self.done(false, revision).await
             }
-            Outcome::Conflict => {
-                let text =
-                    "that version is published already, and is another: a version never changes";
-                Err(Failed::new(Cause::Conflict, text).into())
-            }
+            Outcome::Conflict => Err(conflict().into()),
         }
     }
+}
+
+/// Another stands there.
+pub(super) fn conflict() -> Failed {
+    let text = "that version is published already, and is another: a version never changes";
+    Failed::new(Cause::Conflict, text)
+}
+
+/// Whether the package of `draft` must be uploaded before it can be published.
+pub(super) fn lacks_package(store: &dyn Store, draft: &Draft) -> Result<bool, StoreError> {
+    let Some(package) = &draft.package else { return Ok(false) };
+    Ok(!is_whole(store, package)? && !is_another(store, draft, package)?)
 }
 
 /// Checks the draft; with it comes the package that has to be uploaded first, if there is one.
@@ -251,11 +265,8 @@ async fn look_at(keeper: &Keeper, draft: Draft) -> Result<(Draft, Option<Package
         .with(move |store| {
             draft.check()?;
             draft.check_signatures()?;
-            let is_there = match &draft.package {
-                None => true,
-                Some(package) => is_whole(store, package)? || is_another(store, &draft, package)?,
-            };
-            let lacking = if is_there { None } else { draft.package.clone() };
+            let lacks = lacks_package(store, &draft)?;
+            let lacking = draft.package.clone().filter(|_| lacks);
             Ok((draft, lacking))
         })
         .await

@@ -239,6 +239,63 @@ async fn what_breaks_a_rule_is_refused_and_nothing_is_there() {
 }
 
 #[tokio::test]
+async fn many_are_published_in_one_go_and_each_has_its_outcome() {
+    let scene = Scene::new();
+    let mut alice = scene.alice(&["write hyperty/*"]);
+    let object = |key: &str, code: &[u8]| (draft(key, "1.0.0", Some(code)), code.to_vec());
+    let there = object("hyperty/there", b"code");
+    publish(&mut alice, &there.0, &there.1).await.unwrap();
+    let mut conflict = there.clone();
+    conflict.0.descriptor = b"{}".to_vec();
+    let mut changed = object("hyperty/changed", b"announced");
+    changed.1 = b"different".to_vec();
+    let mut short = object("hyperty/short", b"code");
+    short.0.package.as_mut().unwrap().length = 3;
+    let list =
+        (Draft { descriptor: b"[]".to_vec(), ..draft("hyperty/list", "1.0.0", None) }, Vec::new());
+    let drafts = [
+        object("hyperty/new", &[7; 200_000]),
+        there,
+        conflict,
+        changed,
+        object("runtime/denied", b"other"),
+        short,
+        list,
+        object("hyperty/twin", &[7; 200_000]),
+        (draft("hyperty/bare", "1.0.0", None), Vec::new()),
+    ];
+    let outcomes = alice.publish_all(&drafts).await.unwrap();
+    let told: Vec<_> = outcomes
+        .into_iter()
+        .map(|outcome| match outcome {
+            Ok(changed) => Ok(changed.is_new),
+            Err(CallerError::Failed { cause, .. }) => Err(cause),
+            Err(error) => panic!("{error}"),
+        })
+        .collect();
+    let wanted = [
+        Ok(true),
+        Ok(false),
+        Err(Cause::Conflict),
+        Err(Cause::Invalid),
+        Err(Cause::Denied),
+        Err(Cause::Invalid),
+        Err(Cause::Invalid),
+        Ok(true),
+        Ok(true),
+    ];
+    assert_eq!(told, wanted);
+    let mut owner = scene.owner();
+    let names = ["bare", "new", "there", "twin"].map(|name| format!("hyperty/{name}"));
+    assert_eq!(keys(&mut owner, None, "", 0).await, names);
+    let finding = |text: String| -> Result<(), CallerError> { panic!("{text}") };
+    assert_eq!(owner.verify(finding).await.unwrap().packages, 2);
+    let many = vec![(draft("hyperty/new", "2.0.0", None), Vec::new()); MAX_TOGETHER + 1];
+    assert_eq!(cause(alice.publish_all(&many).await), Cause::Invalid);
+    assert!(alice.publish_all(&[]).await.unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn changes_come_as_they_happen_and_can_be_resumed() {
     let scene = Scene::new();
     let mut owner = scene.owner();

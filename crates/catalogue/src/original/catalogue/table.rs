@@ -61,7 +61,13 @@ impl Packages {
     pub(super) fn put(&mut self, order: u64, key: Key, package: PackageEntry) {
         match self.place(order, &key) {
             Ok(place) => self.0[place].2 = package,
-            Err(place) => self.0.insert(place, (order, key, package)),
+            Err(place) => {
+                if self.0.is_empty() {
+                    // It mostly stays alone.
+                    self.0.reserve_exact(1);
+                }
+                self.0.insert(place, (order, key, package));
+            }
         }
     }
 

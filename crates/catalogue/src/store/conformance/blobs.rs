@@ -8,7 +8,7 @@ use crate::store::{Action, Collected, StoreError};
 const HOUR: Duration = Duration::from_secs(3600);
 
 pub fn a_blob_is_there_when_it_is_finished(store: &dyn Store) {
-    let bytes: Vec<u8> = (0..200_000_u32).map(|n| (n * n) as u8).collect();
+    let bytes: Vec<u8> = (0..200_000_u32).map(|n| n.wrapping_mul(n) as u8).collect();
     let digest = sha256(&[&bytes]);
     let there = || (store.has_blob(&digest).unwrap(), content(store, &digest).is_some());
     let mut writer = store.begin_blob().unwrap();
@@ -31,6 +31,29 @@ pub fn the_same_bytes_are_one_blob(store: &dyn Store) {
     let later = SystemClock.now().after(2 * HOUR);
     assert_eq!(store.collect(HOUR, later).unwrap(), Collected { blobs: 1, bytes: 5 });
     assert!(!store.has_blob(&digest).unwrap() && content(store, &digest).is_none());
+}
+
+pub fn many_at_once_are_as_one_by_one(store: &dyn Store) {
+    upload(store, b"content 3");
+    let mut contents: Vec<Vec<u8>> = (0..50).map(|n| format!("content {n}").into_bytes()).collect();
+    contents.extend([Vec::new(), vec![7; 100_000], b"content 5".to_vec()]);
+    let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
+    let digests = store.add_blobs(&contents).unwrap();
+    assert_eq!(digests.len(), contents.len());
+    for (digest, bytes) in digests.iter().zip(&contents) {
+        assert_eq!(*digest, sha256(&[*bytes]));
+        assert!(store.has_blob(digest).unwrap());
+        assert_eq!(content(store, digest).unwrap(), *bytes);
+    }
+    assert!(store.add_blobs(&[]).unwrap().is_empty());
+    assert_eq!(store.add_blobs(&contents[..2]).unwrap(), digests[..2]);
+    publish(
+        store,
+        &Draft { package: Some(package(digests[9], 9)), ..draft("hyperty/a", "1.0.0", "{}") },
+    );
+    let later = SystemClock.now().after(2 * HOUR);
+    assert_eq!(store.collect(HOUR, later).unwrap().blobs, 51);
+    assert_eq!(content(store, &digests[9]).unwrap(), b"content 9");
 }
 
 pub fn what_was_announced_must_come(store: &dyn Store) {
@@ -85,7 +108,10 @@ pub fn garbage_is_collected_and_nothing_else(store: &dyn Store) {
 pub fn a_sound_store_has_no_findings(store: &dyn Store) {
     for n in 0..40 {
         let bytes = vec![n; 1000 * usize::from(n % 4)];
-        publish(store, &draft_with(store, &format!("hyperty/o{}", n % 10), &format!("{n}.0.0"), &bytes));
+        publish(
+            store,
+            &draft_with(store, &format!("hyperty/o{}", n % 10), &format!("{n}.0.0"), &bytes),
+        );
     }
     let late = draft("hyperty/o9", "39.0.0", "{}");
     store.yank(&late.key, &late.version, true, None, NOW).unwrap();

@@ -42,9 +42,11 @@ pub fn collecting_while_others_publish_takes_nothing_in_use(store: &dyn Store) {
         // The threads share their contents, so that each is uploaded while another's is collected.
         let publish = |thread| move || (0..25).for_each(|n| insist(store, thread, n));
         let publishers: Vec<_> = (0..3).map(|thread| scope.spawn(publish(thread))).collect();
-        publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+        let outcomes: Vec<_> = publishers.into_iter().map(|publisher| publisher.join()).collect();
+        // Whatever they say: nobody else ends the collector.
         done.store(true, Ordering::Relaxed);
         collector.join().unwrap();
+        outcomes.into_iter().for_each(|outcome| outcome.unwrap());
     });
     let mut findings = Vec::new();
     assert_eq!(store.verify(&mut |finding| findings.push(finding)).unwrap().versions, 75);

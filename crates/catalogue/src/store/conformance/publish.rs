@@ -82,10 +82,10 @@ pub fn a_draft_that_breaks_a_bound_is_refused(store: &dyn Store) {
 
 pub fn many_at_once_are_as_one_by_one(store: &dyn Store) {
     let other = draft("hyperty/b", "1.0.0", r#"{"a":2}"#);
-    let drafts =
-        [draft("hyperty/a", "1.0.0", "{}"), draft("hyperty/b", "1.0.0", "{}"), other];
+    let drafts = [draft("hyperty/a", "1.0.0", "{}"), draft("hyperty/b", "1.0.0", "{}"), other];
     let outcomes = store.publish_all(&drafts, None, NOW).unwrap();
-    let [Outcome::Created(first), Outcome::Created(second), Outcome::Conflict] = outcomes[..] else {
+    let [Outcome::Created(first), Outcome::Created(second), Outcome::Conflict] = outcomes[..]
+    else {
         panic!("{outcomes:?}");
     };
     assert!(first < second && second == store.revision().unwrap());
@@ -98,7 +98,8 @@ pub fn many_at_once_are_as_one_by_one(store: &dyn Store) {
 }
 
 pub fn versions_ascend(store: &dyn Store) {
-    let sorted = ["0.9.0", "1.0.0-alpha", "1.0.0-alpha.2", "1.0.0-alpha.10", "1.0.0", "1.9.0", "1.10.0"];
+    let sorted =
+        ["0.9.0", "1.0.0-alpha", "1.0.0-alpha.2", "1.0.0-alpha.10", "1.0.0", "1.9.0", "1.10.0"];
     for at in [3, 0, 6, 2, 5, 1, 4] {
         publish(store, &draft("hyperty/a", sorted[at], "{}"));
     }
@@ -126,16 +127,24 @@ pub fn a_yanked_version_stays_readable(store: &dyn Store) {
     assert!(!found().yanked && back > gone && found().revision == back);
     let unknown = [("hyperty/a", "1.0.1"), ("hyperty/b", "1.0.0")];
     for (key, version) in unknown {
-        let outcome =
-            store.yank(&key.parse().unwrap(), &version.parse().unwrap(), true, None, NOW);
+        let outcome = store.yank(&key.parse().unwrap(), &version.parse().unwrap(), true, None, NOW);
         assert!(matches!(outcome, Err(StoreError::NoSuchVersion { .. })), "{outcome:?}");
     }
 }
 
 pub fn objects_are_listed_in_order_and_pages(store: &dyn Store) {
     let keys = [
-        "dataschema/b", "hyperty/A", "hyperty/a", "hyperty/ab", "hyperty/ab%", "hyperty/ab_c",
-        "hyperty/abc", "hyperty/b", "hyperty/ä", "idp-proxy/ab", "service/ab",
+        "dataschema/b",
+        "hyperty/A",
+        "hyperty/a",
+        "hyperty/ab",
+        "hyperty/ab%",
+        "hyperty/ab_c",
+        "hyperty/abc",
+        "hyperty/b",
+        "hyperty/ä",
+        "idp-proxy/ab",
+        "service/ab",
     ];
     for key in keys.iter().rev() {
         publish(store, &draft(key, "1.0.0", "{}"));
@@ -162,7 +171,8 @@ pub fn objects_are_listed_in_order_and_pages(store: &dyn Store) {
     assert!(store.list(None, "", None, 0).unwrap().is_empty());
     assert!(store.list(None, "", None, u32::MAX).unwrap().len() <= MAX_PAGE as usize);
     // Behind a key that is not there, and one of another prefix.
-    let behind = |key: &str| names(&store.list(None, "ab", Some(&key.parse().unwrap()), 2).unwrap());
+    let behind =
+        |key: &str| names(&store.list(None, "ab", Some(&key.parse().unwrap()), 2).unwrap());
     assert_eq!(behind("hyperty/ab_a"), ["hyperty/ab_c", "hyperty/abc"]);
     assert_eq!(behind("hyperty/a"), ["hyperty/ab", "hyperty/ab%"]);
     assert_eq!(behind("hyperty/b"), ["idp-proxy/ab", "service/ab"]);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::Kind;
-use crate::store::{Hit, MAX_PAGE, SearchCursor, StoreError};
+use crate::store::{Hit, MAX_PAGE, MAX_QUERY, MAX_WORDS, SearchCursor, StoreError};
 
 fn found(store: &dyn Store, query: &str, kind: Option<Kind>) -> Vec<String> {
     let hits = store.search(query, kind, None, 100).unwrap();
@@ -84,15 +84,30 @@ pub fn names_come_first_and_pages_fit_together(store: &dyn Store) {
 pub fn no_text_is_syntax(store: &dyn Store) {
     publish(store, &draft("hyperty/a", "1.0.0", r#"{"d":"one OR two"}"#));
     for text in [
-        "\"", "\"one", "one*", "^one", "one AND", "NEAR(one two)", "words:one", "(one", "one + two",
-        "one; DROP TABLE search", "'", "\0", "\u{e000}hyperty", "\u{fffd}", "- one", "{one} : two",
+        "\"",
+        "\"one",
+        "one*",
+        "^one",
+        "one AND",
+        "NEAR(one two)",
+        "words:one",
+        "(one",
+        "one + two",
+        "one; DROP TABLE search",
+        "'",
+        "\0",
+        "\u{e000}hyperty",
+        "\u{fffd}",
+        "- one",
+        "{one} : two",
     ] {
         store.search(text, None, None, 5).unwrap_or_else(|error| panic!("{text:?}: {error}"));
     }
     assert_eq!(found(store, "one*", None).len(), 1);
     assert!(found(store, "zero OR one", None).is_empty(), "OR is a word");
     assert!(found(store, "one NOT two", None).is_empty(), "and so is NOT");
-    let long = [&"x".repeat(2000), &"x ".repeat(40)].map(|text| store.search(text, None, None, 5));
+    let long = ["x".repeat(MAX_QUERY + 1), "x ".repeat(MAX_WORDS + 1)];
+    let long = long.map(|text| store.search(&text, None, None, 5));
     assert!(long.iter().all(|outcome| matches!(outcome, Err(StoreError::Query))));
     for text in ["", "n", "x1", "n-1", "n1x", "ü1", "n99999999999999999999"] {
         let outcome = store.search("one", None, Some(&SearchCursor(text.into())), 5);

@@ -1,13 +1,14 @@
 //! Blobs as files, and how one comes to be.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use aws_lc_rs::digest::{Context, SHA256};
-use levada_core::Digest;
+use data_encoding::HEXLOWER;
+use levada_core::{Digest, Hasher, sha256};
 
 use super::{Files, Inner, NewFile, row};
 use crate::store::{Blob, BlobWriter, StoreError};
@@ -110,24 +111,38 @@ impl Blobs {
     /// Gives a file that is on disk its place; that is on disk, too, when this returns. One that is there is
     /// replaced: its content is the same, unless it was damaged.
     fn place(&self, temp: &Path, digest: &Digest) -> Result<(), StoreError> {
-        let folder = self.make_shard(digest[0])?;
-        let path = self.path(digest);
+        self.make_shards(&[digest[0]])?;
+        let (folder, path) = (self.shard(digest[0]), self.path(digest));
         self.files.rename(temp, &path).map_err(|error| StoreError::file(&path, error))?;
         self.files.sync_folder(&folder).map_err(|error| StoreError::file(&folder, error))
     }
 
-    fn make_shard(&self, number: u8) -> Result<PathBuf, StoreError> {
-        let path = self.shard(number);
+    /// As [`Self::place`] for many.
+    fn place_all(&self, moves: &[(PathBuf, Digest)]) -> Result<(), StoreError> {
+        let shards: Vec<u8> = moves.iter().map(|(_, digest)| digest[0]).collect();
+        self.make_shards(&shards)?;
+        let to = |(temp, digest): &(PathBuf, Digest)| (temp.clone(), self.path(digest));
+        let moves: Vec<(PathBuf, PathBuf)> = moves.iter().map(to).collect();
+        let renamed = self.files.rename_all(&self.folder, &moves);
+        renamed.map_err(|error| StoreError::file(&self.folder, error))
+    }
+
+    /// Makes the folders with these numbers, and puts their names on disk.
+    fn make_shards(&self, numbers: &[u8]) -> Result<(), StoreError> {
         let mut durable = self.durable.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = &mut durable[usize::from(number)];
-        if !*known {
-            // That it is there does not say that it is on disk: see `open`.
-            let made = self.files.make_folder(&path);
-            made.and_then(|()| self.files.sync_folder(&self.folder))
-                .map_err(|error| StoreError::file(&path, error))?;
-            *known = true;
+        let new = numbers.iter().filter(|number| !durable[usize::from(**number)]);
+        let new: Vec<u8> = new.copied().collect();
+        if new.is_empty() {
+            return Ok(());
         }
-        Ok(path)
+        for path in new.iter().map(|number| self.shard(*number)) {
+            self.files.make_folder(&path).map_err(|error| StoreError::file(&path, error))?;
+        }
+        // Also if they were there, which does not say that they are on disk: see `open`.
+        let synced = self.files.sync_folder(&self.folder);
+        synced.map_err(|error| StoreError::file(&self.folder, error))?;
+        new.iter().for_each(|number| durable[usize::from(*number)] = true);
+        Ok(())
     }
 
     fn temp(&self) -> PathBuf {
@@ -141,7 +156,7 @@ pub(super) struct Writer {
     inner: Arc<Inner>,
     path: PathBuf,
     file: Box<dyn NewFile>,
-    hash: Context,
+    hash: Hasher,
     length: u64,
     /// A part may be missing.
     broken: bool,
@@ -154,7 +169,7 @@ impl Writer {
         let path = inner.blobs.temp();
         let file =
             inner.blobs.files.create(&path).map_err(|error| StoreError::file(&path, error))?;
-        let (inner, hash) = (Arc::clone(inner), Context::new(&SHA256));
+        let (inner, hash) = (Arc::clone(inner), Hasher::default());
         Ok(Self { inner, path, file, hash, length: 0, broken: false, placed: false })
     }
 
@@ -177,15 +192,11 @@ impl BlobWriter for Writer {
         Ok(())
     }
 
-    fn finish(
-        mut self: Box<Self>,
-        expected: Option<&Digest>,
-    ) -> Result<(Digest, u64), StoreError> {
+    fn finish(mut self: Box<Self>, expected: Option<&Digest>) -> Result<(Digest, u64), StoreError> {
         if self.broken {
             return Err(StoreError::Broken);
         }
-        let mut found = Digest::default();
-        found.copy_from_slice(self.hash.clone().finish().as_ref());
+        let found = std::mem::take(&mut self.hash).finish();
         if let Some(expected) = expected.filter(|expected| **expected != found) {
             return Err(StoreError::WrongDigest { expected: *expected, found });
         }
@@ -193,7 +204,7 @@ impl BlobWriter for Writer {
         let placing = self.inner.blobs.placing();
         self.inner.blobs.place(&self.path, &found)?;
         self.placed = true;
-        let noted = self.inner.note_blob(&found, self.length);
+        let noted = self.inner.note_blobs([(&found, self.length)]);
         drop(placing);
         if noted.is_err() {
             self.inner.withdraw(&found);
@@ -218,7 +229,45 @@ impl Inner {
         })?)
     }
 
-    fn note_blob(&self, digest: &Digest, length: u64) -> Result<(), StoreError> {
+    /// Stores many with few syncs; their digests, in order.
+    pub fn add_blobs(&self, contents: &[&[u8]]) -> Result<Vec<Digest>, StoreError> {
+        let digests: Vec<Digest> = contents.iter().map(|content| sha256(&[*content])).collect();
+        // The same bytes twice are one blob.
+        let new: BTreeMap<Digest, &[u8]> =
+            digests.iter().copied().zip(contents.iter().copied()).collect();
+        let files: Vec<(PathBuf, &[u8])> =
+            new.values().map(|content| (self.blobs.temp(), *content)).collect();
+        let moves = files.iter().zip(new.keys()).map(|((temp, _), digest)| (temp.clone(), *digest));
+        let moves: Vec<(PathBuf, Digest)> = moves.collect();
+        let written = self.blobs.files.create_all(&self.blobs.folder, &files);
+        let written = written.map_err(|error| StoreError::file(&self.blobs.folder, error));
+        let added = written.and_then(|()| self.place_and_note(&moves, &new));
+        if added.is_err() {
+            // What stays is removed by the next start.
+            files.iter().for_each(|(temp, _)| drop(self.blobs.remove(temp)));
+        }
+        added.map(|()| digests)
+    }
+
+    fn place_and_note(
+        &self,
+        moves: &[(PathBuf, Digest)],
+        new: &BTreeMap<Digest, &[u8]>,
+    ) -> Result<(), StoreError> {
+        let placing = self.blobs.placing();
+        let lengths = new.iter().map(|(digest, content)| (digest, content.len() as u64));
+        let noted = self.blobs.place_all(moves).and_then(|()| self.note_blobs(lengths));
+        drop(placing);
+        if noted.is_err() {
+            new.keys().for_each(|digest| self.withdraw(digest));
+        }
+        noted
+    }
+
+    fn note_blobs<'a>(
+        &self,
+        blobs: impl IntoIterator<Item = (&'a Digest, u64)>,
+    ) -> Result<(), StoreError> {
         let stored = row::from_time(self.clock.now());
         self.database.write(|tx| {
             // Uploaded again: its grace begins again, whatever the clock did.
@@ -226,7 +275,9 @@ impl Inner {
                 "INSERT INTO blob (digest, length, stored) VALUES (?1, ?2, ?3)
                  ON CONFLICT (digest) DO UPDATE SET stored = max(stored, excluded.stored)",
             )?;
-            insert.execute((digest, row::from_number(length), stored))?;
+            for (digest, length) in blobs {
+                insert.execute((digest, row::from_number(length), stored))?;
+            }
             Ok(())
         })
     }
@@ -243,42 +294,25 @@ impl Inner {
 
 /// The path of a blob below the folder of all.
 pub(super) fn path_in(folder: &Path, digest: &Digest) -> PathBuf {
-    shard_in(folder, digest[0]).join(digits(&digest[1..]))
+    shard_in(folder, digest[0]).join(HEXLOWER.encode(&digest[1..]))
 }
 
 pub(super) fn shard_in(folder: &Path, number: u8) -> PathBuf {
-    folder.join(digits(&[number]))
-}
-
-/// Lower-case hexadecimal digits.
-fn digits(bytes: &[u8]) -> String {
-    let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    folder.join(HEXLOWER.encode(&[number]))
 }
 
 /// The digest whose file has the name `name` in the folder `number`.
 pub(super) fn digest_of(number: u8, name: &OsStr) -> Option<Digest> {
     let mut digest = [number; 32];
-    let name = name.to_str().filter(|name| name.len() == 62)?.as_bytes();
-    for (byte, pair) in digest[1..].iter_mut().zip(name.chunks_exact(2)) {
-        *byte = byte_of(pair)?;
-    }
+    let rest = HEXLOWER.decode(name.to_str()?.as_bytes()).ok()?;
+    digest[1..].copy_from_slice(rest.first_chunk::<31>().filter(|_| rest.len() == 31)?);
     Some(digest)
 }
 
 /// The number of a folder of blobs.
 pub(super) fn number_of(name: &OsStr) -> Option<u8> {
-    byte_of(name.to_str()?.as_bytes())
-}
-
-fn byte_of(pair: &[u8]) -> Option<u8> {
-    let half = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
-    match pair {
-        [high, low] => Some((half(*high)? << 4) | half(*low)?),
+    match HEXLOWER.decode(name.to_str()?.as_bytes()).ok()?[..] {
+        [number] => Some(number),
         _ => None,
     }
 }

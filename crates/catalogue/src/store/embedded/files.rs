@@ -1,15 +1,19 @@
 //! The operations on files that blobs need, so that tests can put a disk under them that fails.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use levada_database::file;
 
 use crate::store::Blob;
+
+/// So few files are synced one by one: a whole file system may have much else to write.
+const FEW: usize = 4;
 
 /// What blobs are stored with.
 pub trait Files: Send + Sync {
@@ -48,6 +52,37 @@ pub trait Files: Send + Sync {
     /// # Errors
     /// What the disk said.
     fn read(&self, path: &Path) -> io::Result<Option<Blob>>;
+
+    /// As [`Self::create`] for many in or below `folder`, each with its content, which is then on disk. Names need
+    /// not be.
+    ///
+    /// # Errors
+    /// What the disk said; some may be made.
+    fn create_all(&self, _folder: &Path, files: &[(PathBuf, &[u8])]) -> io::Result<()> {
+        create_each(self, files)
+    }
+
+    /// As [`Self::rename`] for many below `folder`, and all new names are on disk then. Their folders are.
+    ///
+    /// # Errors
+    /// What the disk said; some may be renamed.
+    fn rename_all(&self, _folder: &Path, moves: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+        rename_each(self, moves)
+    }
+}
+
+fn create_each(files: &(impl Files + ?Sized), new: &[(PathBuf, &[u8])]) -> io::Result<()> {
+    new.iter().try_for_each(|(path, content)| {
+        let mut file = files.create(path)?;
+        file.write(content)?;
+        file.sync()
+    })
+}
+
+fn rename_each(files: &(impl Files + ?Sized), moves: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+    moves.iter().try_for_each(|(from, to)| files.rename(from, to))?;
+    let folders: BTreeSet<&Path> = moves.iter().filter_map(|(_, to)| to.parent()).collect();
+    folders.into_iter().try_for_each(|folder| files.sync_folder(folder))
 }
 
 /// A file that is being written.
@@ -108,6 +143,27 @@ impl Files for OperatingSystem {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn create_all(&self, folder: &Path, files: &[(PathBuf, &[u8])]) -> io::Result<()> {
+        if files.len() <= FEW {
+            return create_each(self, files);
+        }
+        // Opened before anything is written: from here on no failure of the disk is missed (Linux 5.8 and later).
+        let disk = File::open(folder)?;
+        for (path, content) in files {
+            file::create_private_new(path)?.write_all(content)?;
+        }
+        Ok(rustix::fs::syncfs(&disk)?)
+    }
+
+    fn rename_all(&self, folder: &Path, moves: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+        if moves.len() <= FEW {
+            return rename_each(self, moves);
+        }
+        let disk = File::open(folder)?;
+        moves.iter().try_for_each(|(from, to)| fs::rename(from, to))?;
+        Ok(rustix::fs::syncfs(&disk)?)
     }
 }
 

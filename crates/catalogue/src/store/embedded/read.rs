@@ -81,10 +81,7 @@ pub(super) fn find(
     let sql = format!("{VERSIONS} WHERE kind = ?1 AND name = ?2 AND version.version = ?3");
     connection
         .prepare_cached(&sql)?
-        .query_row(
-            (key.kind.as_str(), key.name.as_str(), version.to_string()),
-            row::published,
-        )
+        .query_row((key.kind.as_str(), key.name.as_str(), version.to_string()), row::published)
         .optional()
 }
 
@@ -108,7 +105,8 @@ fn end_of(prefix: &str) -> String {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
         // There are no characters from D800 to DFFF.
-        let next = if last == '\u{d7ff}' { Some('\u{e000}') } else { char::from_u32(last as u32 + 1) };
+        let next =
+            if last == '\u{d7ff}' { Some('\u{e000}') } else { char::from_u32(last as u32 + 1) };
         if let Some(next) = next {
             end.push(next);
             return end;
@@ -147,17 +145,20 @@ mod tests {
 
     #[test]
     fn a_range_has_what_begins_with_the_prefix_and_comes_behind() {
-        bolero::check!().with_type::<(String, String, String)>().for_each(|(prefix, after, name)| {
-            let plain = |text: &str| text.chars().all(|c| c != '\0') && text.len() < 256;
-            if !plain(after) || !plain(name) {
-                return;
-            }
-            for after in [None, Some(after.as_str())] {
-                let range = Range::new(prefix, after);
-                let inside = *name >= range.from && *name < range.below;
-                let wanted = name.starts_with(prefix) && after.is_none_or(|after| name.as_str() > after);
-                assert_eq!(inside, wanted);
-            }
-        });
+        bolero::check!().with_type::<(String, String, String)>().for_each(
+            |(prefix, after, name)| {
+                let plain = |text: &str| text.chars().all(|c| c != '\0') && text.len() < 256;
+                if !plain(after) || !plain(name) {
+                    return;
+                }
+                for after in [None, Some(after.as_str())] {
+                    let range = Range::new(prefix, after);
+                    let inside = *name >= range.from && *name < range.below;
+                    let wanted =
+                        name.starts_with(prefix) && after.is_none_or(|after| name.as_str() > after);
+                    assert_eq!(inside, wanted);
+                }
+            },
+        );
     }
 }

@@ -1,6 +1,9 @@
+use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use levada_core::{ManualClock, sha256};
 use levada_database::DatabaseError;
@@ -335,7 +338,8 @@ fn newer_and_foreign_databases_are_refused_and_left_alone() {
     };
     let ours = i64::from(CATALOGUE.application_id);
     let error = refused(2, ours);
-    let newer = matches!(error, StoreError::Database(DatabaseError::Newer { found: 2, known: 1, .. }));
+    let newer =
+        matches!(error, StoreError::Database(DatabaseError::Newer { found: 2, known: 1, .. }));
     assert!(newer && error.to_string().contains("catalogue.db"), "{error}");
     let error = refused(1, 0x4c76_6e64);
     assert!(matches!(error, StoreError::Database(DatabaseError::Foreign { .. })), "{error}");
@@ -348,12 +352,15 @@ fn many_objects_are_searched_and_listed() {
     const COUNT: usize = 5000;
     let all: Vec<Draft> = (0..COUNT)
         .map(|n| {
-            let descriptor = format!(r#"{{"d":"common {}","n":"only{n}"}}"#, ["even", "odd"][n % 2]);
+            let descriptor =
+                format!(r#"{{"d":"common {}","n":"only{n}"}}"#, ["even", "odd"][n % 2]);
             draft(&format!("hyperty/object-{n:05}"), "1.0.0", &descriptor)
         })
         .collect();
     all.chunks(500).for_each(|some| drop(store.publish_all(some, None, NOW).unwrap()));
-    for (query, wanted) in [("common", COUNT), ("odd", COUNT / 2), ("only4321", 1), ("object 04321", 1)] {
+    for (query, wanted) in
+        [("common", COUNT), ("odd", COUNT / 2), ("only4321", 1), ("object 04321", 1)]
+    {
         let mut found = 0;
         let mut after: Option<SearchCursor> = None;
         loop {
@@ -369,4 +376,75 @@ fn many_objects_are_searched_and_listed() {
     let mut count = 0;
     store.each(&mut |_| count += 1).unwrap();
     assert_eq!(count, COUNT);
+}
+
+/// Counts the files that are written, and the syncs, one by one.
+struct Counting {
+    disk: Arc<dyn Files>,
+    single: AtomicUsize,
+}
+
+impl Files for Counting {
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        self.disk.make_folder(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn NewFile>> {
+        self.single.fetch_add(1, Ordering::Relaxed);
+        self.disk.create(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        self.single.fetch_add(1, Ordering::Relaxed);
+        self.disk.sync_folder(path)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
+        self.disk.names(folder)
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Option<Blob>> {
+        self.disk.read(path)
+    }
+
+    fn create_all(&self, folder: &Path, files: &[(PathBuf, &[u8])]) -> io::Result<()> {
+        self.disk.create_all(folder, files)
+    }
+
+    fn rename_all(&self, folder: &Path, moves: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+        self.disk.rename_all(folder, moves)
+    }
+}
+
+#[test]
+fn many_blobs_at_once_cost_few_syncs() {
+    let place = Place::new();
+    let counting =
+        Arc::new(Counting { disk: files::operating_system(), single: AtomicUsize::new(0) });
+    let disk = Some(Disk { vfs: "unix", files: counting.clone() });
+    // With a disk of its own, a store expects its folder.
+    fs::create_dir(place.path()).unwrap();
+    let options = Options { disk, ..Options::default() };
+    let store = EmbeddedStore::open_with(&place.path(), options).unwrap();
+    let before = counting.single.load(Ordering::Relaxed);
+    let contents: Vec<Vec<u8>> = (0..500_u32).map(|n| n.to_be_bytes().to_vec()).collect();
+    let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
+    let digests = store.add_blobs(&contents).unwrap();
+    // The one that puts the names of their folders on disk.
+    assert_eq!(counting.single.load(Ordering::Relaxed) - before, 1);
+    assert!(
+        digests
+            .iter()
+            .zip(&contents)
+            .all(|(digest, bytes)| content(&store, digest).unwrap() == *bytes)
+    );
+    assert!(findings(&store).is_empty());
 }

@@ -14,8 +14,7 @@ use crate::store::{Blob, Finding, StoreError, Verified};
 const BATCH: u32 = 256;
 
 /// Objects that do not show what they should, or are not found by it.
-const REFERENCES: &str =
-    "SELECT kind, name FROM object
+const REFERENCES: &str = "SELECT kind, name FROM object
      WHERE (shown IS NULL) = EXISTS (SELECT 1 FROM version WHERE object = object.id AND NOT yanked)
         OR EXISTS (SELECT 1 FROM version
                    WHERE version.id = shown AND (yanked OR version.object <> object.id))
@@ -91,17 +90,15 @@ impl Inner {
         length: u64,
         report: &mut Report,
     ) -> Result<(), StoreError> {
-        let content = self.blobs.read(digest)?;
-        let finding = match content.map(Blob::digest).transpose() {
-            Ok(Some(found)) if found == (*digest, length) => {
+        // What the disk does not give back is damaged for whoever wants it.
+        let finding = match self.blobs.read(digest).map(|blob| blob.map(Blob::digest)) {
+            Ok(None) => Finding::Missing(*digest),
+            Ok(Some(Ok(found))) if found == (*digest, length) => {
                 report.verified.blobs += 1;
                 report.verified.bytes += length;
                 return Ok(());
             }
-            Ok(None) => Finding::Missing(*digest),
-            Ok(Some(_)) => Finding::Damaged(*digest),
-            // The disk does not give it back: for whoever wants it, that is the same.
-            Err(_) => Finding::Damaged(*digest),
+            Ok(Some(_)) | Err(_) => Finding::Damaged(*digest),
         };
         // It may have been collected in between.
         if self.has_blob(digest)? {
