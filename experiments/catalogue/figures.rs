@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use levada_harness::{
-    Axis, Figure, Panel, Row, Scale, Series, Stroke, find, params, read_rows,
-};
+use levada_harness::{Axis, Figure, Panel, Row, Scale, Series, Stroke, find, params, read_rows};
 
 use super::bounds::Bounds;
 use super::load::RTTS;
@@ -152,8 +150,7 @@ fn distribution_figure(rows: &[Row]) -> Figure {
             let (requests, step) = (Requests::One, Step::Long);
             let mut at = Sweep { rtt_us, object, requests, step }.params();
             at.insert("rate".to_owned(), STABLE.into());
-            for (subject, stroke) in
-                [(levada::NAME, Stroke::Marked), (nginx::NAME, Stroke::Dashed)]
+            for (subject, stroke) in [(levada::NAME, Stroke::Marked), (nginx::NAME, Stroke::Dashed)]
             {
                 let point = |&(share, metric): &(f64, &str)| {
                     Some((find(rows, subject, metric, &at)?.median, share))

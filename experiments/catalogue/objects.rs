@@ -23,8 +23,22 @@ const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 const INCREMENT: u64 = 1_442_695_040_888_963_407;
 /// Words of the descriptors of a large catalogue.
 const WORDS: [&str; 16] = [
-    "camera", "chat", "door", "echo", "garden", "heating", "identity", "lamp", "meter", "music",
-    "presence", "printer", "screen", "storage", "telephone", "weather",
+    "camera",
+    "chat",
+    "door",
+    "echo",
+    "garden",
+    "heating",
+    "identity",
+    "lamp",
+    "meter",
+    "music",
+    "presence",
+    "printer",
+    "screen",
+    "storage",
+    "telephone",
+    "weather",
 ];
 
 /// What is fetched.

@@ -78,9 +78,8 @@ fn saturation(rows: &[Row]) -> Table {
             let of = |subject: &str| cell(rows, subject, metric, &at);
             line.extend([levada::NAME, nginx::NAME].map(of));
         }
-        let conditional = |subject: &str| {
-            cell(rows, &format!("{subject}{CONDITIONAL}"), "response rate", &at)
-        };
+        let conditional =
+            |subject: &str| cell(rows, &format!("{subject}{CONDITIONAL}"), "response rate", &at);
         line.extend([levada::NAME, nginx::NAME].map(conditional));
         push(&mut table, line);
     });
@@ -151,9 +150,7 @@ fn large(rows: &[Row]) -> Table {
         let at: Params = row.params.clone().into_iter().chain(at.clone()).collect();
         let of = |metric: &str| cell(rows, levada::NAME, metric, &at);
         let count = row.params.get("descriptors").map(ToString::to_string).unwrap_or_default();
-        let time = |text: fn(&Row) -> String| {
-            found(rows, levada::NAME, "response time", &at, text)
-        };
+        let time = |text: fn(&Row) -> String| found(rows, levada::NAME, "response time", &at, text);
         let mut line = vec![count, of("start-up"), of("memory per descriptor")];
         line.push(of("memory per descriptor beyond its text"));
         line.extend([time(|row| short(row.p50)), time(|row| short(row.p99))]);

@@ -78,12 +78,7 @@ impl Site {
 }
 
 /// Asks from the near end, on the generator's core, and tells what it cost `servers`.
-pub fn run(
-    place: &Place,
-    servers: &[Family],
-    target: &Target,
-    plan: Plan,
-) -> anyhow::Result<Run> {
+pub fn run(place: &Place, servers: &[Family], target: &Target, plan: Plan) -> anyhow::Result<Run> {
     let cost = || servers.iter().map(|server| server.cpu_seconds()).sum::<f64>();
     let (before, begun) = (cost(), Instant::now());
     // A thread of its own is pinned, so that what this one starts is not.

@@ -221,12 +221,8 @@ fn rates(rows: &[Row], at: &Params) -> impl Iterator<Item = (u64, f64)> {
 mod tests {
     use super::*;
 
-    const SWEEP: Sweep = Sweep {
-        rtt_us: 0,
-        object: Object::Descriptor,
-        requests: Requests::One,
-        step: Step::Long,
-    };
+    const SWEEP: Sweep =
+        Sweep { rtt_us: 0, object: Object::Descriptor, requests: Requests::One, step: Step::Long };
 
     fn row(rate: u32, subject: &str, actual: f64) -> Row {
         let row = serde_json::json!({

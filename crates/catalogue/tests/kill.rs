@@ -36,7 +36,7 @@ fn numbered(n: u64) -> Draft {
 
 /// Every fifth takes the one before back in the same breath.
 fn yanks(n: u64) -> Option<Draft> {
-    (n % 5 == 4 && n % 4 != 0).then(|| numbered(n - 1))
+    (n % 5 == 4 && !n.is_multiple_of(4)).then(|| numbered(n - 1))
 }
 
 /// The process that is killed. It says what it begins and what is done.

@@ -174,11 +174,7 @@ impl Connection {
     }
 }
 
-fn received(
-    socket: &OwnedFd,
-    buffer: &mut [u8],
-    flags: RecvFlags,
-) -> Result<Option<usize>, Fault> {
+fn received(socket: &OwnedFd, buffer: &mut [u8], flags: RecvFlags) -> Result<Option<usize>, Fault> {
     loop {
         match recv(socket, &mut *buffer, flags) {
             Ok((_, taken)) => return Ok(Some(taken)),

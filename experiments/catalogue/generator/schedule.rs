@@ -93,9 +93,7 @@ impl Schedule {
     pub fn window(&self) -> (Instant, Instant) {
         match self.load {
             Load::Open { .. } => (self.start, self.start + self.load.length()),
-            Load::Closed { warm_up, .. } => {
-                (self.start + warm_up, self.start + self.load.length())
-            }
+            Load::Closed { warm_up, .. } => (self.start + warm_up, self.start + self.load.length()),
         }
     }
 

@@ -123,9 +123,7 @@ fn errors_are_told_apart() {
 
 #[test]
 fn whoever_never_answers_times_out() {
-    let silent = server(|mut socket| {
-        while asked(&mut socket) {}
-    });
+    let silent = server(|mut socket| while asked(&mut socket) {});
     // Both are asked on one connection: the second one's turn never comes.
     let plan = Plan { patience: STALL, ..open(100, 2, Reuse::Many(1)) };
     let seen = run(&silent, plan).unwrap();

@@ -57,9 +57,7 @@ pub fn by_rate<'a>(
     metric: &str,
 ) -> Vec<(f64, &'a Row)> {
     let at = sweep.params();
-    let of = |row: &&Row| {
-        find(std::slice::from_ref(*row), subject, metric, &at).is_some()
-    };
+    let of = |row: &&Row| find(std::slice::from_ref(*row), subject, metric, &at).is_some();
     let with_rate = |row: &'a Row| Some((row.number("rate")?, row));
     let mut all: Vec<_> = rows.iter().filter(of).filter_map(with_rate).collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));

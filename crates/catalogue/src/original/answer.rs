@@ -153,7 +153,10 @@ mod tests {
     fn the_host_is_filled_in_and_escaped_where_it_stands_in_json() {
         let json = Template::json("{\"a\": \"x:///b\"}".to_owned(), Some(11));
         assert_eq!(json.fill(host("h:1")), "{\"a\": \"x://h:1/b\"}");
-        assert_eq!(json.fill(host("a=b&'c'")), "{\"a\": \"x://a\\u003db\\u0026\\u0027c\\u0027/b\"}");
+        assert_eq!(
+            json.fill(host("a=b&'c'")),
+            "{\"a\": \"x://a\\u003db\\u0026\\u0027c\\u0027/b\"}"
+        );
         let bare = Template::bare("x:///b".to_owned(), 4);
         assert_eq!(bare.fill(host("a=b")), "x://a=b/b");
         assert_eq!(bare.parts(), (Bytes::from("x://"), Some(Bytes::from("/b"))));

@@ -117,8 +117,7 @@ pub(super) fn in_order(
     attributes: &'static [Attribute],
     present: impl Fn(&str) -> bool,
 ) -> Vec<&'static Attribute> {
-    let mut found: Vec<_> =
-        attributes.iter().filter(|attribute| present(attribute.name)).collect();
+    let mut found: Vec<_> = attributes.iter().filter(|attribute| present(attribute.name)).collect();
     let size = table_size(found.len());
     found.sort_by_key(|attribute| (attribute.number % size, attribute.number));
     found
@@ -164,7 +163,10 @@ mod tests {
                 all.iter().copied().filter(|name| !left_out.contains(name)).collect();
             order(STUB, &present)
         };
-        assert_eq!(without(&["signature", "idpProxy", "sourcePackage"]).last(), Some(&"mutualAuthentication"));
+        assert_eq!(
+            without(&["signature", "idpProxy", "sourcePackage"]).last(),
+            Some(&"mutualAuthentication")
+        );
         let twelve = without(&["signature", "idpProxy", "sourcePackage", "interworking"]);
         assert_eq!(twelve[..3], ["cguid", "mutualAuthentication", "version"]);
     }
@@ -182,7 +184,8 @@ mod tests {
             for choice in 0..1_u32 << optional.len() {
                 let chosen = |name: &str| {
                     let place = optional.iter().position(|attribute| attribute.name == name);
-                    place.is_none_or(|place| (choice >> place) & 1 == 1) && name != "mutualAuthentication"
+                    place.is_none_or(|place| (choice >> place) & 1 == 1)
+                        && name != "mutualAuthentication"
                 };
                 let found = in_order(attributes, chosen);
                 assert!(found.is_sorted_by(|one, next| one.number < next.number));

@@ -217,11 +217,7 @@ impl Catalogue {
         shown.ok_or_else(|| Problem::not_found(format!("there is no {kind} of this name")))
     }
 
-    fn find_package(
-        &self,
-        name: Option<&str>,
-        attribute: Option<&str>,
-    ) -> Result<Answer, Problem> {
+    fn find_package(&self, name: Option<&str>, attribute: Option<&str>) -> Result<Answer, Problem> {
         let Some(name) = name else { return Ok(Answer::Body(self.packages.list())) };
         let packages = self.packages.things.get(name);
         let package = packages.and_then(Packages::first);
@@ -262,10 +258,10 @@ fn no_attribute() -> Problem {
 
 fn wanted(package: &PackageEntry, wanted: Wanted) -> Result<Answer, Problem> {
     if package.length > MAX_CODE {
-        let detail = format!("a package of more than {MAX_CODE} bytes is not answered here: use /v1");
+        let detail =
+            format!("a package of more than {MAX_CODE} bytes is not answered here: use /v1");
         return Err(Problem::not_found(detail));
     }
     let PackageEntry { description, digest, length } = package.clone();
     Ok(Answer::Package(PackageRequest { description, digest, length, wanted }))
 }
-

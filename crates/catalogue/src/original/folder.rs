@@ -51,10 +51,14 @@ pub struct Skipped {
 #[derive(Debug, Error)]
 pub enum Reason {
     /// No folder of one of the original's types.
-    #[error("its name is no type of object: use dataschema, hyperty, idp-proxy, protocolstub or runtime")]
+    #[error(
+        "its name is no type of object: use dataschema, hyperty, idp-proxy, protocolstub or runtime"
+    )]
     UnknownType,
     /// Packages come with their objects.
-    #[error("packages are taken from the objects that they belong to, not from a folder of their own")]
+    #[error(
+        "packages are taken from the objects that they belong to, not from a folder of their own"
+    )]
     PackageFolder,
     /// A folder named `default`, which the original skipped too.
     #[error("folders named `default` are skipped: choose a default in the configuration instead")]
@@ -106,8 +110,8 @@ impl Folder {
     /// # Errors
     /// [`FolderError`] if it cannot be read.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
-        let types = files::folders(path)
-            .map_err(|source| FolderError { path: path.to_owned(), source })?;
+        let types =
+            files::folders(path).map_err(|source| FolderError { path: path.to_owned(), source })?;
         let mut pending = VecDeque::new();
         for folder in types {
             list_type(&folder, &mut pending);

@@ -12,7 +12,9 @@ use crate::model::{ModelError, Name};
 /// # Errors
 /// [`ModelError::Name`] if it is empty or too long.
 pub fn name_of(object_name: &str) -> Result<Name, ModelError> {
-    if !object_name.contains('%') && let Ok(name) = object_name.parse() {
+    if !object_name.contains('%')
+        && let Ok(name) = object_name.parse()
+    {
         return Ok(name);
     }
     let step = matches!(object_name, "." | "..");
@@ -91,9 +93,11 @@ mod tests {
 
     #[test]
     fn names_sort_by_units_of_utf_16() {
-        let mut names = ["b", "a", "😀", "\u{e000}", "\u{ffff}", "ç", "", "B", "aa", "\u{d7ff}", "😀a"];
+        let mut names =
+            ["b", "a", "😀", "\u{e000}", "\u{ffff}", "ç", "", "B", "aa", "\u{d7ff}", "😀a"];
         names.sort_by(|left, right| compare(left, right));
-        let expected = ["", "B", "a", "aa", "b", "ç", "\u{d7ff}", "😀", "😀a", "\u{e000}", "\u{ffff}"];
+        let expected =
+            ["", "B", "a", "aa", "b", "ç", "\u{d7ff}", "😀", "😀a", "\u{e000}", "\u{ffff}"];
         assert_eq!(names, expected);
     }
 

@@ -152,7 +152,8 @@ mod tests {
 
     #[test]
     fn a_package_has_its_attributes_its_code_and_its_md5() {
-        let text = complete("{'encoding':'UTF-8',x:1,sourceCodeClassname:A}", b"AAA", Wanted::Whole);
+        let text =
+            complete("{'encoding':'UTF-8',x:1,sourceCodeClassname:A}", b"AAA", Wanted::Whole);
         let expected = concat!(
             "{\n  \"encoding\": \"UTF-8\",\n  \"sourceCodeClassname\": \"A\",\n  \"sourceCode\": \"AAA\",\n",
             "  \"md5\": \"e1faffb3e614e6c2fba74296962386b7\"\n}"

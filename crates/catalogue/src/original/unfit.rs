@@ -18,7 +18,9 @@ pub enum Unfit {
     #[error("the descriptor is not an object")]
     DescriptorForm,
     /// There is no code behind it.
-    #[error("there is no package: neither a sourcePackage.json nor `sourcePackage` in the description")]
+    #[error(
+        "there is no package: neither a sourcePackage.json nor `sourcePackage` in the description"
+    )]
     NoPackage,
     /// As [`Self::Descriptor`], of the package.
     #[error("the description of the package is not JSON: {0}")]
@@ -30,7 +32,9 @@ pub enum Unfit {
     #[error("the package has no `sourceCodeClassname` that is a text")]
     ClassName,
     /// There is neither a text `sourceCode` nor a file of it.
-    #[error("the package has no code: neither a `sourceCode` that is a text nor a file named sourceCode…")]
+    #[error(
+        "the package has no code: neither a `sourceCode` that is a text nor a file named sourceCode…"
+    )]
     NoCode,
     /// A mandatory attribute is missing.
     #[error("`{0}` is missing, which is mandatory for this type")]

@@ -106,12 +106,7 @@ impl Pretty {
     }
 
     /// A member's name on a line of its own, after a comma if it is `another`.
-    pub(super) fn name(
-        &mut self,
-        name: &str,
-        another: bool,
-        level: usize,
-    ) -> Result<(), TooLong> {
+    pub(super) fn name(&mut self, name: &str, another: bool, level: usize) -> Result<(), TooLong> {
         self.line(another, level)?;
         self.string(name)?;
         self.raw(": ")
@@ -212,7 +207,9 @@ mod tests {
         let text = pretty(&value("{a:[],b:{},c:[1,{d:null}],e:null,f:[null]}"), 1000).unwrap();
         let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {}\n  ],\n  \"f\": [\n    null\n  ]\n}";
         assert_eq!(text, expected);
-        for (short, text) in [("null", "null"), ("[]", "[]"), ("{}", "{}"), ("{a:null}", "{}"), ("1.10", "1.10")] {
+        for (short, text) in
+            [("null", "null"), ("[]", "[]"), ("{}", "{}"), ("{a:null}", "{}"), ("1.10", "1.10")]
+        {
             assert_eq!(pretty(&value(short), 1000).as_deref(), Some(text));
         }
     }
@@ -225,7 +222,9 @@ mod tests {
 
     #[test]
     fn what_could_end_a_script_is_escaped_in_names_and_texts() {
-        let value = value("{'</a>': \"=&'\\u0001\\u001f\\u007f\\u2028\\u2029\\\"\\\\/\\t\\b\\n\\r\\f ç😀\"}");
+        let value = value(
+            "{'</a>': \"=&'\\u0001\\u001f\\u007f\\u2028\\u2029\\\"\\\\/\\t\\b\\n\\r\\f ç😀\"}",
+        );
         let pretty = pretty(&value, 1000).unwrap();
         let expected = concat!(
             "{\n  \"\\u003c/a\\u003e\": \"\\u003d\\u0026\\u0027\\u0001\\u001f\u{7f}\\u2028\\u2029",

@@ -14,7 +14,7 @@ use std::io::Read;
 
 use levada_core::{Digest, Identity, SecretKey, UnixTime, sha256};
 
-use super::{Blob, BlobWriter, Outcome, Store};
+use super::{Blob, Outcome, Store};
 use crate::model::{DescriptorSignature, Draft, Key, Package, Published};
 
 /// When everything happens, unless a check says otherwise.

@@ -144,11 +144,7 @@ pub fn check_signatures(found: &Published, signers: &[Identity]) -> Result<(), F
 }
 
 /// Puts the package of `found` to `path`; false if it is there already.
-pub async fn fetch(
-    shelf: &mut Shelf<'_>,
-    found: &Published,
-    path: &Path,
-) -> Result<bool, Failure> {
+pub async fn fetch(shelf: &mut Shelf<'_>, found: &Published, path: &Path) -> Result<bool, Failure> {
     let Some(package) = &found.package else {
         let (object, version) = (plain(&found.key.to_string()), &found.version);
         return Err(Failure::new(NO, format!("{object} {version} has no package")));

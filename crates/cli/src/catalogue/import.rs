@@ -8,9 +8,7 @@ use clap::Args;
 use levada_catalogue::model::Draft;
 use levada_catalogue::original::{Folder, Found};
 use levada_core::wire::catalogue::Cause;
-use levada_services::catalogue::{
-    Caller, CallerError, Changed, MAX_TOGETHER, MAX_TOGETHER_BYTES,
-};
+use levada_services::catalogue::{Caller, CallerError, Changed, MAX_TOGETHER, MAX_TOGETHER_BYTES};
 
 use super::exported::{Contents, Ready};
 use super::link::At;

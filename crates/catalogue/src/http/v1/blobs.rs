@@ -156,7 +156,7 @@ fn accepts_gzip(request: &Request<'_>) -> bool {
     value.unwrap_or_default().split(',').any(|one| {
         let (coding, weight) = one.split_once(';').unwrap_or((one, ""));
         let weight = weight.trim().strip_prefix("q=").unwrap_or("1");
-        coding.trim().eq_ignore_ascii_case("gzip") && weight.trim_matches(['0', '.']) != ""
+        coding.trim().eq_ignore_ascii_case("gzip") && !weight.trim_matches(['0', '.']).is_empty()
     })
 }
 

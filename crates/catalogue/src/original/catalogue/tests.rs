@@ -60,7 +60,10 @@ fn types_names_objects_and_attributes_are_found() {
     assert_eq!(body(&catalogue, "runtime").as_deref(), Some("[]"));
     assert!(body(&catalogue, "hyperty/a").unwrap().contains("\"version\": 1.10"));
     assert_eq!(body(&catalogue, "hyperty//a///version?x").as_deref(), Some("1.10"));
-    assert_eq!(body(&catalogue, "hyperty/a/sourcePackageURL/").as_deref(), Some("/sourcepackage/a"));
+    assert_eq!(
+        body(&catalogue, "hyperty/a/sourcePackageURL/").as_deref(),
+        Some("/sourcepackage/a")
+    );
     assert_eq!(
         body(&catalogue, "hyperty/a/sourcePackageURL").as_deref(),
         Some("hyperty-catalogue://h/.well-known/sourcepackage/a")
@@ -73,13 +76,30 @@ fn what_is_not_there_is_a_problem() {
     let mut catalogue = Catalogue::new();
     put(&mut catalogue, &entry("a", "1", "a", 0));
     for path in [
-        "restart", "restart/x", "database", "service", "Hyperty", "hyperty/A", "hyperty/default", "hyperty/%61",
-        "hyperty/a/version/x", "hyperty/a/Version", "hyperty/a/sourcePackage", "sourcepackage/b", "sourcepackage/a/signature",
-        "sourcepackage/a/x", "..", "hyperty/..", "hyperty/a\0", "runtime/a",
+        "restart",
+        "restart/x",
+        "database",
+        "service",
+        "Hyperty",
+        "hyperty/A",
+        "hyperty/default",
+        "hyperty/%61",
+        "hyperty/a/version/x",
+        "hyperty/a/Version",
+        "hyperty/a/sourcePackage",
+        "sourcepackage/b",
+        "sourcepackage/a/signature",
+        "sourcepackage/a/x",
+        "..",
+        "hyperty/..",
+        "hyperty/a\0",
+        "runtime/a",
     ] {
         assert_eq!(body(&catalogue, path), None, "{path}");
     }
-    for path in [&b""[..], b"/", b"/.well-known", b"//.well-known/hyperty", b"/.well-known/hyperty/\xff"] {
+    for path in
+        [&b""[..], b"/", b"/.well-known", b"//.well-known/hyperty", b"/.well-known/hyperty/\xff"]
+    {
         assert!(matches!(catalogue.answer(path), Answer::Problem(_)));
     }
 }
@@ -153,7 +173,9 @@ fn a_descriptor_is_shown_under_its_own_name_only() {
 
     let mut empty = entry("a", "1", "a", 0);
     empty.descriptor = Bytes::from(
-        String::from_utf8(empty.descriptor.to_vec()).unwrap().replace("\"objectName\":\"a\"", "\"objectName\":\"\""),
+        String::from_utf8(empty.descriptor.to_vec())
+            .unwrap()
+            .replace("\"objectName\":\"a\"", "\"objectName\":\"\""),
     );
     assert_eq!(Prepared::new(empty).err(), Some(Unfit::Unpublishable(ModelError::Name)));
     let mut bare = entry("a", "1", "a", 0);
@@ -177,7 +199,13 @@ fn any_path_is_answered() {
     let mut catalogue = Catalogue::new();
     put(&mut catalogue, &entry("a", "1", "a", 0));
     bolero::check!().with_type::<(u8, Vec<u8>)>().for_each(|(start, bytes)| {
-        let starts = ["", "/.well-known/", "/.well-known/hyperty/", "/.well-known/hyperty/a/", "/.well-known/sourcepackage/a/"];
+        let starts = [
+            "",
+            "/.well-known/",
+            "/.well-known/hyperty/",
+            "/.well-known/hyperty/a/",
+            "/.well-known/sourcepackage/a/",
+        ];
         let path = [starts[usize::from(start % 5)].as_bytes(), bytes].concat();
         match catalogue.answer(&path) {
             Answer::Body(body) => assert!(!body.fill(Host::new(b"h").unwrap()).is_empty()),
@@ -202,7 +230,8 @@ fn any_descriptor_and_package_are_taken_or_refused() {
         let Ok(prepared) = Prepared::new(entry) else { return };
         let mut catalogue = Catalogue::new();
         catalogue.put(prepared);
-        for path in ["hyperty/a", "hyperty/a/cguid", "hyperty/a/description", "hyperty/a/signature"] {
+        for path in ["hyperty/a", "hyperty/a/cguid", "hyperty/a/description", "hyperty/a/signature"]
+        {
             body(&catalogue, path);
         }
         let Answer::Package(request) = catalogue.answer(b"/.well-known/sourcepackage/a") else {

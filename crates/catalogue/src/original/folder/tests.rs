@@ -25,7 +25,8 @@ fn load(files: &[(&str, &str)]) -> Vec<Result<Found, Skipped>> {
 
 /// The one object of a folder `hyperty/x` with these files.
 fn one(files: &[(&str, &str)]) -> Result<Found, Reason> {
-    let paths: Vec<_> = files.iter().map(|(name, text)| (format!("hyperty/x/{name}"), *text)).collect();
+    let paths: Vec<_> =
+        files.iter().map(|(name, text)| (format!("hyperty/x/{name}"), *text)).collect();
     let files: Vec<_> = paths.iter().map(|(path, text)| (path.as_str(), *text)).collect();
     let mut loaded = load(&files);
     assert_eq!(loaded.len(), 1);
@@ -61,7 +62,8 @@ fn a_description_that_is_no_strict_json_is_written_anew() {
 
 #[test]
 fn an_embedded_package_is_taken_out_unless_there_is_a_file() {
-    let embedded = DESCRIPTION.replace("[]}", "[], \"sourcePackage\": {sourceCodeClassname: E, sourceCode: emb}}");
+    let embedded = DESCRIPTION
+        .replace("[]}", "[], \"sourcePackage\": {sourceCodeClassname: E, sourceCode: emb}}");
     let found = one(&[("description.json", &embedded)]).unwrap();
     assert_eq!(found.code, b"emb");
     assert!(!str::from_utf8(&found.draft.descriptor).unwrap().contains("emb"));
@@ -122,7 +124,8 @@ fn what_cannot_be_taken_is_reported_with_its_reason() {
     assert!(reason(&bad).starts_with("the description of the package is not JSON:"));
     let nameless = [("description.json", DESCRIPTION), ("sourcePackage.json", "{sourceCode:x}")];
     assert!(reason(&nameless).contains("no `sourceCodeClassname`"));
-    let codeless = [("description.json", DESCRIPTION), ("sourcePackage.json", "{sourceCodeClassname:x}")];
+    let codeless =
+        [("description.json", DESCRIPTION), ("sourcePackage.json", "{sourceCodeClassname:x}")];
     assert!(reason(&codeless).contains("no code"));
     let large = DESCRIPTION.replace("\"d\"", &format!("\"{}\"", "x".repeat(MAX_DESCRIPTOR)));
     let large = [("description.json", large.as_str()), ("sourcePackage.json", PACKAGE)];

@@ -42,7 +42,10 @@ fn the_url_gets_its_host_unless_the_path_ends_otherwise() {
     );
     let body = object.body().unwrap().fill(Host::new(b"h:1").unwrap());
     let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!(body["sourcePackageURL"], "hyperty-catalogue://h:1/.well-known/sourcepackage/Shared");
+    assert_eq!(
+        body["sourcePackageURL"],
+        "hyperty-catalogue://h:1/.well-known/sourcepackage/Shared"
+    );
 }
 
 #[test]
@@ -50,7 +53,9 @@ fn a_class_name_is_escaped_in_the_url() {
     let object = Object::read(Kind::Hyperty, DESCRIPTOR.as_bytes(), "<a>\"\n").unwrap();
     let body = object.body().unwrap().fill(Host::new(b"h").unwrap());
     let text = str::from_utf8(&body).unwrap();
-    assert!(text.contains("\"hyperty-catalogue://h/.well-known/sourcepackage/\\u003ca\\u003e\\\"\\n\""));
+    assert!(
+        text.contains("\"hyperty-catalogue://h/.well-known/sourcepackage/\\u003ca\\u003e\\\"\\n\"")
+    );
 }
 
 #[test]

@@ -54,7 +54,8 @@ fn integer(digits: &str, negative: bool) -> Option<Option<i64>> {
         if value == 0 {
             return None;
         }
-        fits = fits && value.checked_mul(10).and_then(|tenfold| tenfold.checked_sub(digit)).is_some();
+        fits =
+            fits && value.checked_mul(10).and_then(|tenfold| tenfold.checked_sub(digit)).is_some();
         value = value.wrapping_mul(10).wrapping_sub(digit);
     }
     if !fits {

@@ -235,12 +235,10 @@ fn depth_and_number_of_values_are_bounded() {
 
 #[test]
 fn any_text_reads_and_what_is_written_reads_back() {
-    bolero::check!().with_type::<String>().for_each(|text| {
-        match parse(text) {
-            Ok(Some(value)) => assert_eq!(parse(&compact(&value)), Ok(Some(value))),
-            Ok(None) => (),
-            Err(error) => assert!(error.at <= text.len()),
-        }
+    bolero::check!().with_type::<String>().for_each(|text| match parse(text) {
+        Ok(Some(value)) => assert_eq!(parse(&compact(&value)), Ok(Some(value))),
+        Ok(None) => (),
+        Err(error) => assert!(error.at <= text.len()),
     });
 }
 
@@ -248,8 +246,9 @@ fn any_text_reads_and_what_is_written_reads_back() {
 #[test]
 fn any_sequence_of_tokens_reads_and_what_is_written_reads_back() {
     const TOKENS: [&str; 32] = [
-        "{", "}", "[", "]", ":", ",", ";", "=", "=>", "\"", "'", "\\", "\\u", "d83d", "de00", "/", "/*", "*/", "#", "\n",
-        " ", "a", "null", "TRUE", "-", "0", "17", ".5", "e+1", ")]}'\n", "\u{feff}", "😀",
+        "{", "}", "[", "]", ":", ",", ";", "=", "=>", "\"", "'", "\\", "\\u", "d83d", "de00", "/",
+        "/*", "*/", "#", "\n", " ", "a", "null", "TRUE", "-", "0", "17", ".5", "e+1", ")]}'\n",
+        "\u{feff}", "😀",
     ];
     bolero::check!().with_type::<Vec<u8>>().for_each(|choices| {
         let text: String = choices.iter().map(|choice| TOKENS[usize::from(choice % 32)]).collect();

@@ -135,6 +135,8 @@ impl Query {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::AssertUnwindSafe;
+
     use super::*;
 
     fn words(text: &str) -> Vec<String> {
@@ -200,6 +202,8 @@ mod tests {
         let schema = include_str!("schema/catalogue-1.sql");
         let (_, search) = schema.split_at(schema.find("CREATE VIRTUAL TABLE search").unwrap());
         database.execute_batch(search).unwrap();
+        // After a panic nothing more is asked of it.
+        let database = AssertUnwindSafe(database);
         bolero::check!().with_type::<String>().for_each(|text| {
             let Ok(Some(query)) = Query::parse(text, None) else { return };
             let key = "runtime/x".parse().unwrap();
