@@ -171,7 +171,7 @@ fn a_running_node_does_the_same_for_its_owner_and_serves_it_by_http() {
     assert_eq!(node.http("/readyz").0, 200);
     let (_, metrics) = node.http("/metrics");
     assert!(metrics.contains("levada_catalogue_objects{kind=\"hyperty\"} 1"), "{metrics}");
-    assert!(metrics.contains("levada_operations") && metrics.ends_with("# EOF\n"), "{metrics}");
+    assert!(metrics.contains("levada_connections 0") && metrics.ends_with("# EOF\n"), "{metrics}");
     // Its own service is in it, signed with its own key.
     let name = format!("service/{}.catalogue", home.identity());
     let own = home.json(&format!("catalogue get {name} --signed-by {}", home.identity()));

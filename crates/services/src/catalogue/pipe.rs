@@ -167,11 +167,11 @@ fn length(head: [u8; HEAD], max: usize) -> Result<usize, PipeError> {
 
 /// Ends this side, and waits until the other has ended its own: what was said last must not be overtaken by the end
 /// of the connection.
-pub(super) async fn farewell(mut send: Sender, mut receive: Receiver) -> Result<(), PipeError> {
-    send.finish().await?;
-    // Whatever the other side still does, the conversation has come to its end.
-    let _ = timeout(LINGER, receive.drain()).await;
-    Ok(())
+pub(super) async fn farewell(mut send: Sender, mut receive: Receiver) {
+    // Whatever the other side still does, the conversation has come to its end: it may have gone already.
+    if send.finish().await.is_ok() {
+        let _ = timeout(LINGER, receive.drain()).await;
+    }
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ pub async fn serve(
     match outcome {
         Err(TalkError::Pipe(error)) => Err(error.into()),
         outcome => {
-            farewell(send, receive).await?;
+            farewell(send, receive).await;
             outcome
         }
     }
