@@ -7,7 +7,7 @@ use std::env;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
@@ -98,21 +98,6 @@ impl Levada {
             }),
         };
         Server::start(place, start)
-    }
-
-    /// Publishes a data schema of this name through the catalogue that runs in this home, on a processor and only when
-    /// nothing else wants that.
-    pub fn publish(&self, home: &Path, core: usize, name: &str) -> anyhow::Result<Child> {
-        let file = home.join("published.json");
-        if !file.exists() {
-            fs::write(&file, objects::description(0))?;
-        }
-        let mut command = Command::new("chrt");
-        command.args(["--idle", "0", "taskset", "-c", &core.to_string()]).arg(&self.binary);
-        command.args(["catalogue", "publish", &format!("dataschema/{name}@1.0.0")]).arg(&file);
-        command.env("LEVADA_HOME", home);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().with_context(|| format!("run {command:?}"))
     }
 }
 

@@ -1,91 +1,87 @@
 //! Publishes, at even times, while something else is measured.
 
-use std::process::Child;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
+use levada_catalogue::model::{Draft, Version};
 use levada_harness::pin;
+use levada_node::control::converse;
+use levada_node::home::Home;
+use levada_services::catalogue::{Caller, of_bytes};
+use tokio::time::{sleep, timeout};
 
-use super::levada::Levada;
+use super::objects;
 use super::server::Server;
 
-/// So many publications may be under way at once.
-const MOST: usize = 16;
-/// How long the last ones may take.
-const END: Duration = Duration::from_secs(5);
+/// How long one publication may take.
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Published {
     /// Versions that were published.
     pub done: u64,
-    /// Those that were refused, or not even tried because too many were under way.
-    pub failed: u64,
     /// For how long, in seconds.
     pub seconds: f64,
 }
 
-/// Publishes `rate` versions a second, each by a process of its own, while `work` runs.
+/// Publishes `rate` versions a second, each when the one before is acknowledged, while `work` runs.
+///
+/// # Errors
+/// Something was not published.
 pub fn meanwhile<T>(
-    levada: &Levada,
     server: &Server,
     rate: u32,
     work: impl FnOnce() -> T,
-) -> (T, Published) {
+) -> anyhow::Result<(T, Published)> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let publishing = scope.spawn(|| publish(levada, server, rate, &stop));
+        let publishing = scope.spawn(|| {
+            // The core of servers is theirs alone. If that cannot be, it is only noisier.
+            let _ = pin(super::GENERATOR);
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(publish(server, rate, &stop))
+        });
         let done = work();
         stop.store(true, Ordering::Relaxed);
-        (done, publishing.join().unwrap_or_default())
+        let published = publishing.join().map_err(|_| anyhow::anyhow!("the publisher panicked"))?;
+        Ok((done, published?))
     })
 }
 
-fn publish(levada: &Levada, server: &Server, rate: u32, stop: &AtomicBool) -> Published {
-    // What is started there begins there: the core of servers is theirs alone. If that cannot be, it is only noisier.
-    let _ = pin(super::GENERATOR);
+async fn publish(server: &Server, rate: u32, stop: &AtomicBool) -> anyhow::Result<Published> {
+    let home = Home::at(server.folder())?;
+    let (read, write) = converse(&home).await?;
+    let mut caller = Caller::new(of_bytes(read, write));
     let begun = Instant::now();
     let mut published = Published::default();
-    let mut running: Vec<Child> = Vec::new();
     let mut due = begun;
     while !stop.load(Ordering::Relaxed) {
-        running.retain_mut(|child| is_running(child, &mut published));
-        let started = (running.len() < MOST)
-            .then(|| levada.publish(server.folder(), super::GENERATOR, &name()));
-        match started {
-            Some(Ok(child)) => running.push(child),
-            _ => published.failed += 1,
-        }
+        let draft = draft()?;
+        let mut nothing = io::empty();
+        let publishing = caller.publish(&draft, &mut nothing, |_| {});
+        timeout(LIMIT, publishing).await.context("a publication took too long")??;
+        published.done += 1;
         due += Duration::from_secs(1) / rate;
-        thread::sleep(due.saturating_duration_since(Instant::now()));
+        sleep(due.saturating_duration_since(Instant::now())).await;
     }
     published.seconds = begun.elapsed().as_secs_f64();
-    let last = Instant::now();
-    while !running.is_empty() && last.elapsed() < END {
-        running.retain_mut(|child| is_running(child, &mut published));
-        thread::sleep(Duration::from_millis(5));
-    }
-    for mut child in running {
-        published.failed += 1;
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-    published
-}
-
-/// Whether it has not ended; how it ended is counted.
-fn is_running(child: &mut Child, published: &mut Published) -> bool {
-    match child.try_wait() {
-        Ok(None) => return true,
-        Ok(Some(status)) if status.success() => published.done += 1,
-        _ => published.failed += 1,
-    }
-    false
+    caller.finish().await;
+    Ok(published)
 }
 
 /// One that was never published before: a home is used by one process of the experiment.
-fn name() -> String {
+fn draft() -> anyhow::Result<Draft> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    format!("Published{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+    let name = format!("Published{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+    Ok(Draft {
+        key: format!("dataschema/{name}").parse()?,
+        version: Version::new(1, 0, 0),
+        descriptor: objects::description(0).into(),
+        package: None,
+        signatures: Vec::new(),
+    })
 }

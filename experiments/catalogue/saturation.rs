@@ -6,7 +6,7 @@ use levada_harness::{Case, Measured, Params, Row, find, params};
 
 use super::bench::{Bench, Job};
 use super::generator::{Load, Plan, Reuse};
-use super::levada::{self, Levada};
+use super::levada;
 use super::load::Arguments;
 use super::objects::Object;
 use super::server::Server;
@@ -73,15 +73,13 @@ pub fn publishing(bench: &mut Bench) -> anyhow::Result<()> {
     }
     let Some(site) = bench.site(0)? else { return Ok(()) };
     let doubt = Doubt::default();
-    // Publishers share the generator's core, so that it must sleep, in both cases.
+    // The publisher shares the generator's core, so that it must sleep, in both cases.
     let plan = open(rate, requests, bench.quick, false);
     let alone = job(&site, levada::NAME, (object, requests), plan)?;
     let reading = job(&site, levada::NAME, (object, requests), plan)?;
-    let (server, levada) = (site.server(levada::NAME)?, bench.levada.clone());
-    let cases = vec![
-        alone.case(&site.place, &doubt),
-        published(&levada, server, reading.case(&site.place, &doubt)),
-    ];
+    let server = site.server(levada::NAME)?;
+    let cases =
+        vec![alone.case(&site.place, &doubt), published(server, reading.case(&site.place, &doubt))];
     bench.measure(&site.place, &doubt, params, cases)
 }
 
@@ -189,14 +187,13 @@ fn by_wrk<'a>(
 }
 
 /// The same case while descriptors are published.
-fn published<'a>(levada: &'a Levada, server: &'a Server, mut case: Case<'a>) -> Case<'a> {
+fn published<'a>(server: &'a Server, mut case: Case<'a>) -> Case<'a> {
     Case::new(PUBLISHED, move || {
         let run = || (case.run)();
-        let (measured, published) = publisher::meanwhile(levada, server, PUBLICATIONS, run);
+        let (measured, published) = publisher::meanwhile(server, PUBLICATIONS, run)?;
         let mut measured = measured?;
         let rate = published.done as f64 / published.seconds.max(f64::MIN_POSITIVE);
         measured.push(Measured::new("published", "1/s", rate));
-        measured.push(Measured::new("not published", "1", published.failed as f64));
         Ok(measured)
     })
 }

@@ -332,7 +332,7 @@ fn an_export_has_every_version_and_comes_back_as_it_was() {
     let export = home.path().join("export");
     let folder = export.display().to_string();
     let ran = home.args(["catalogue", "export", &folder]);
-    assert!(ran.stderr.contains("wrote 4 versions"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("versions written: 4"), "{}", ran.stderr);
     ran.ok();
     for _ in 0..2 {
         other.args(["catalogue", "import", &folder]).ok();

@@ -40,7 +40,7 @@ pub async fn export(arguments: Export) -> Outcome {
     link.close().await;
     let written = written?;
     exported::finish(folder)?;
-    output::note(format_args!("wrote {written} versions"));
+    output::note(format_args!("versions written: {written}"));
     Ok(0)
 }
 

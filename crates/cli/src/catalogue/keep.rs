@@ -97,7 +97,7 @@ pub async fn verify(arguments: Verify) -> Outcome {
     } else {
         findings.iter().try_for_each(|text| output::data(plain(text)))?;
         output::note(format_args!(
-            "{versions} versions, {packages} packages with {bytes} bytes: {} findings",
+            "versions: {versions}, packages: {packages} ({bytes} bytes), findings: {}",
             findings.len()
         ));
     }
@@ -133,7 +133,7 @@ pub async fn gc(arguments: Gc) -> Outcome {
     let (packages, bytes) = (collected.packages, collected.bytes);
     match arguments.json {
         true => output::json(json!({ "packages": packages, "bytes": bytes }))?,
-        false => output::note(format_args!("deleted {packages} packages with {bytes} bytes")),
+        false => output::note(format_args!("deleted packages: {packages} ({bytes} bytes)")),
     }
     Ok(0)
 }
