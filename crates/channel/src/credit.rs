@@ -56,14 +56,14 @@ pub(crate) struct Window {
     limit: u64,
     received: u64,
     consumed: u64,
-    /// When the limit was last moved.
-    moved: Instant,
+    /// What was consumed when the reader was last judged, and when that was.
+    judged: (u64, Instant),
 }
 
 impl Window {
     /// A window of `size` bytes, which the sender knows of.
     pub(crate) fn new(size: u64, now: Instant) -> Self {
-        Self { size, limit: size, received: 0, consumed: 0, moved: now }
+        Self { size, limit: size, received: 0, consumed: 0, judged: (0, now) }
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -96,13 +96,23 @@ impl Window {
         (self.consumed + self.size).saturating_sub(self.limit)
     }
 
-    /// Moves the limit, which never goes back, as far as it can. True if the last time was less than
-    /// two round trips ago: then the window and not the reader is the brake.
-    pub(crate) fn advance(&mut self, pace: Pace) -> bool {
+    /// Moves the limit, which never goes back, as far as it can.
+    pub(crate) fn advance(&mut self) {
         self.limit = self.limit.max((self.consumed + self.size).min(varint::MAX));
-        let since = pace.now.saturating_duration_since(self.moved);
-        self.moved = pace.now;
-        pace.rtt.is_some_and(|rtt| since < 2 * rtt)
+    }
+
+    /// Once a round trip or more has passed since the last time: true if a quarter of the window was
+    /// consumed in each. Then the window and not the reader is the brake.
+    pub(crate) fn judge(&mut self, pace: Pace) -> Option<bool> {
+        let rtt = pace.rtt?;
+        let (before, then) = self.judged;
+        let since = pace.now.saturating_duration_since(then);
+        if since < rtt {
+            return None;
+        }
+        self.judged = (self.consumed, pace.now);
+        let consumed = u128::from(self.consumed - before);
+        Some(4 * consumed * rtt.as_nanos() >= u128::from(self.size) * since.as_nanos())
     }
 
     /// Makes the window, and so the limit, larger.
@@ -118,6 +128,21 @@ mod tests {
 
     #[test]
     fn a_window_moves_with_what_was_consumed() {
+        let mut window = Window::new(1000, Instant::now());
+        window.charge(1000).unwrap();
+        assert_eq!((window.held(), window.limit()), (1000, 1000));
+        assert_eq!(window.release(400), 400);
+        assert_eq!(window.release(100), 500);
+        window.advance();
+        assert_eq!((window.held(), window.limit()), (500, 1500));
+        window.grow(1000);
+        assert_eq!((window.size(), window.limit()), (2000, 2500));
+        window.charge(1500).unwrap();
+        assert!(window.charge(1).is_err());
+    }
+
+    #[test]
+    fn a_reader_is_judged_by_what_it_consumes_in_a_round_trip() {
         let start = Instant::now();
         let pace = |ms| Pace {
             now: start + Duration::from_millis(ms),
@@ -125,16 +150,17 @@ mod tests {
         };
         let mut window = Window::new(1000, start);
         window.charge(1000).unwrap();
-        assert_eq!((window.held(), window.limit()), (1000, 1000));
-        assert_eq!(window.release(400), 400);
-        assert_eq!(window.release(100), 500);
-        assert!(window.advance(pace(19)));
-        assert_eq!((window.held(), window.limit()), (500, 1500));
-        assert!(!window.advance(pace(39)));
-        window.grow(1000);
-        assert_eq!((window.size(), window.limit()), (2000, 2500));
-        window.charge(1500).unwrap();
-        assert!(window.charge(1).is_err());
+        window.release(249);
+        assert_eq!(window.judge(Pace { rtt: None, ..pace(10) }), None);
+        assert_eq!(window.judge(pace(9)), None);
+        assert_eq!(window.judge(pace(10)), Some(false));
+        window.release(500);
+        assert_eq!(window.judge(pace(19)), None);
+        assert_eq!(window.judge(pace(30)), Some(true));
+        // All at once counts for the time before it, and once.
+        window.release(251);
+        assert_eq!(window.judge(pace(60)), Some(false));
+        assert_eq!(window.judge(pace(61)), None);
     }
 
     #[test]

@@ -9,6 +9,11 @@ use crate::frame::Frame;
 use crate::stream::{Direction, Stream};
 use crate::varint;
 
+/// A stream's limit moves when this part of its window can be granted anew. What was consumed and not
+/// told yet is missing from what the sender may have under way: half a window, as was tried, kept a
+/// sender that bbr paces evenly at half of what the window allows.
+const PART: u64 = 8;
+
 /// The windows of the connection and of its streams.
 ///
 /// Readers that stop hold what they were sent, and the connection can hold only so much. So the
@@ -79,16 +84,22 @@ impl Grants {
     }
 
     /// The peer's credit that was used on a stream is free again, there and on the connection. The
-    /// limit of the stream moves when half its window can be granted anew, and the window doubles
+    /// limit of the stream moves when a part of its window can be granted anew, and the window doubles
     /// for a fast reader.
     pub(crate) fn release(&mut self, id: u64, stream: &mut Stream, cost: u64) {
         let window = &mut stream.window;
-        if window.release(cost) >= window.size() / 2 && stream.receiving == Direction::Open {
-            if window.advance(self.pace) {
-                self.grow(window, window.size());
+        let gain = window.release(cost);
+        if stream.receiving == Direction::Open {
+            if let Some(is_fast) = window.judge(self.pace) {
+                self.measure = true;
+                if is_fast && self.grow(window, window.size()) {
+                    self.tell(id, stream);
+                }
             }
-            self.measure = true;
-            self.tell(id, stream);
+            if gain >= stream.window.size() / PART {
+                stream.window.advance();
+                self.tell(id, stream);
+            }
         }
         self.release_connection(cost);
     }
@@ -99,7 +110,7 @@ impl Grants {
         let gain = self.connection.release(cost);
         let free = self.connection.size() - self.connection.held();
         if gain > 0 && gain >= free / 2 {
-            self.connection.advance(self.pace);
+            self.connection.advance();
             self.connection_due = true;
         }
     }
