@@ -51,7 +51,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Experiments may import anything; nothing imports them.
     ("lab", &[]),
     ("harness", &[]),
-    ("experiments", &["core", "channel", "link", "session", "services", "node", "lab", "harness"]),
+    (
+        "experiments",
+        &["core", "catalogue", "channel", "link", "session", "services", "node", "lab", "harness"],
+    ),
 ];
 
 /// With lints of their own, which ask for a SAFETY comment at each block: system calls that no library wraps, and a
