@@ -90,14 +90,13 @@ impl Grants {
         let window = &mut stream.window;
         let gain = window.release(cost);
         if stream.receiving == Direction::Open {
-            if let Some(is_fast) = window.judge(self.pace) {
-                self.measure = true;
-                if is_fast && self.grow(window, window.size()) {
-                    self.tell(id, stream);
-                }
+            if window.judge(self.pace) == Some(true) && self.grow(window, window.size()) {
+                self.tell(id, stream);
             }
             if gain >= stream.window.size() / PART {
                 stream.window.advance();
+                // Its PING shares a record with the new limit.
+                self.measure = true;
                 self.tell(id, stream);
             }
         }
