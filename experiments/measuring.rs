@@ -94,9 +94,18 @@ impl Outcome {
         self
     }
 
-    /// Shows what `table` says of the rows, and what is missing.
-    pub fn conclude(self, json: bool, table: &Table) -> anyhow::Result<()> {
-        match (table.lines.is_empty(), json) {
+    /// Draws the figures where rows are kept, shows what `compare` says of the rows, and what is missing.
+    pub fn conclude(
+        self,
+        options: &Options,
+        draw: impl FnOnce(&Path) -> anyhow::Result<()>,
+        compare: impl FnOnce(&[Row]) -> Table,
+    ) -> anyhow::Result<()> {
+        if let Some(folder) = options.folder() {
+            draw(folder)?;
+        }
+        let table = compare(&self.rows);
+        match (table.lines.is_empty(), options.json) {
             (true, _) => {}
             (false, true) => eprint!("{table}"),
             (false, false) => print!("{table}"),

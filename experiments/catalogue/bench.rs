@@ -66,6 +66,24 @@ impl Bench {
         Ok(site)
     }
 
+    /// Measures a group of subjects at a site, unless it is there already or there can be no site.
+    pub fn side_by_side(
+        &mut self,
+        rtt_us: u64,
+        params: Params,
+        subjects: &[String],
+        case: impl for<'a> Fn(&'a Site, &'a Doubt, &'a str) -> anyhow::Result<Case<'a>>,
+    ) -> anyhow::Result<()> {
+        if !self.wants(&params, subjects) {
+            return Ok(());
+        }
+        let Some(site) = self.site(rtt_us)? else { return Ok(()) };
+        let doubt = Doubt::default();
+        let cases = subjects.iter().map(|name| case(&site, &doubt, name));
+        let cases = cases.collect::<anyhow::Result<Vec<_>>>()?;
+        self.measure(&site.place, &doubt, params, cases)
+    }
+
     /// Measures a group.
     pub fn measure(
         &mut self,

@@ -75,13 +75,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Draws, compares, and says what is missing.
 fn conclude(shared: &Options, outcome: Outcome) -> anyhow::Result<()> {
-    if let Some(folder) = shared.folder() {
-        figures::draw(folder)?;
-    }
-    let table = targets::table(&outcome.rows);
-    outcome.conclude(shared.json, &table)
+    outcome.conclude(shared, figures::draw, targets::table)
 }
 
 /// An address at the far end where nothing listens yet.

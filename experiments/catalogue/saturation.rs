@@ -47,18 +47,10 @@ pub fn half(bench: &mut Bench, arguments: &Arguments) -> anyhow::Result<()> {
         let saturation = at(PART, rtt_us, object, requests);
         let Some(rate) = half_of(bench.rows(), nginx::NAME, &saturation) else { return Ok(()) };
         let (params, subjects) = (at(HALF, rtt_us, object, requests), bench.subjects.clone());
-        if !bench.wants(&params, &subjects) {
-            return Ok(());
-        }
-        let Some(site) = bench.site(rtt_us)? else { return Ok(()) };
-        let doubt = Doubt::default();
-        let mut cases = Vec::new();
-        for name in &subjects {
-            let plan = open(rate, requests, bench.quick, true);
-            let job = job(&site, name, (object, requests), plan)?;
-            cases.push(job.case(&site.place, &doubt));
-        }
-        bench.measure(&site.place, &doubt, params, cases)
+        let plan = open(rate, requests, bench.quick, true);
+        bench.side_by_side(rtt_us, params, &subjects, |site, doubt, name| {
+            Ok(job(site, name, (object, requests), plan)?.case(&site.place, doubt))
+        })
     })
 }
 
@@ -109,19 +101,13 @@ fn saturate(
         let conditional = |name: &String| name.clone() + CONDITIONAL;
         subjects.extend(bench.subjects.iter().map(conditional));
     }
-    if !bench.wants(&params, &subjects) {
-        return Ok(());
-    }
-    let Some(site) = bench.site(rtt_us)? else { return Ok(()) };
-    let doubt = Doubt::default();
-    let mut cases = Vec::new();
-    for name in &subjects {
-        let job = job(&site, name, (object, requests), closed(requests, bench.quick))?;
-        let case = job.case(&site.place, &doubt);
-        let also = !bench.quick && rtt_us == 0 && wrk::is_here() && !name.ends_with(CONDITIONAL);
-        cases.push(if also { by_wrk(&site, name, (object, requests), case)? } else { case });
-    }
-    bench.measure(&site.place, &doubt, params, cases)
+    let quick = bench.quick;
+    bench.side_by_side(rtt_us, params, &subjects, |site, doubt, name| {
+        let job = job(site, name, (object, requests), closed(requests, quick))?;
+        let case = job.case(&site.place, doubt);
+        let also = !quick && rtt_us == 0 && wrk::is_here() && !name.ends_with(CONDITIONAL);
+        if also { by_wrk(site, name, (object, requests), case) } else { Ok(case) }
+    })
 }
 
 /// Asked for an object, or, if its name says so, whether that has changed.

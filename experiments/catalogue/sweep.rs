@@ -8,7 +8,7 @@ use super::bench::{Bench, Job};
 use super::generator::{Load, Plan, Reuse};
 use super::load::Arguments;
 use super::objects::Object;
-use super::site::{Doubt, Site};
+use super::site::Site;
 
 /// The value of `part` in its rows.
 pub const PART: &str = "sweep";
@@ -150,17 +150,10 @@ impl Sweep {
                 break;
             }
             let (params, subjects) = (self.at(rate), bench.subjects.clone());
-            if !bench.wants(&params, &subjects) {
-                continue;
-            }
-            let Some(site) = bench.site(self.rtt_us)? else { continue };
-            let doubt = Doubt::default();
-            let mut cases = Vec::new();
-            for name in &subjects {
-                let job = self.job(&site, name, rate, bench.quick)?;
-                cases.push(job.case(&site.place, &doubt));
-            }
-            bench.measure(&site.place, &doubt, params, cases)?;
+            let quick = bench.quick;
+            bench.side_by_side(self.rtt_us, params, &subjects, |site, doubt, name| {
+                Ok(self.job(site, name, rate, quick)?.case(&site.place, doubt))
+            })?;
         }
         Ok(())
     }

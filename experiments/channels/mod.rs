@@ -87,11 +87,6 @@ fn all(shared: &Shared) -> anyhow::Result<Outcome> {
     Ok(outcome.and(input::run(&input::Arguments::all(rest()))?))
 }
 
-/// Draws, compares, and says what is missing.
 fn conclude(shared: &Shared, outcome: Outcome) -> anyhow::Result<()> {
-    if let Some(folder) = shared.folder() {
-        figures::draw(folder)?;
-    }
-    let table = targets::table(&outcome.rows);
-    outcome.conclude(shared.json, &table)
+    outcome.conclude(shared, figures::draw, targets::table)
 }

@@ -256,7 +256,8 @@ pub(super) fn conflict() -> Failed {
 /// Whether the package of `draft` must be uploaded before it can be published.
 pub(super) fn lacks_package(store: &dyn Store, draft: &Draft) -> Result<bool, StoreError> {
     let Some(package) = &draft.package else { return Ok(false) };
-    Ok(!is_whole(store, package)? && !is_another(store, draft, package)?)
+    // A look at the database first: the other reads the whole package.
+    Ok(!is_another(store, draft, package)? && !is_whole(store, package)?)
 }
 
 /// Checks the draft; with it comes the package that has to be uploaded first, if there is one.
