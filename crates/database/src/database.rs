@@ -156,6 +156,8 @@ fn configure(connection: &Connection, kind: &Kind) -> rusqlite::Result<()> {
     connection.busy_timeout(kind.patience)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    // A plan never depends on what is bound; otherwise statements next to a partial index are compiled anew each time.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     if kind.exclusive {
         // First of all: the lock is then taken by the first read and kept.
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;

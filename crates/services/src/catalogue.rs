@@ -3,6 +3,7 @@
 //! The same conversation goes over a session's stream, over the control socket of a node, and within a process that
 //! has the store to itself: [`serve`] is one end of it, [`Caller`] the other.
 
+mod background;
 mod caller;
 mod keeper;
 mod look;

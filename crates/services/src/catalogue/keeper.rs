@@ -9,6 +9,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
+use super::background::Background;
 use super::upload::Uploads;
 
 /// A store, and what is going on around it: who waits for changes, and which uploads were cut off.
@@ -17,6 +18,7 @@ pub struct Keeper {
     clock: Arc<dyn Clock>,
     revision: watch::Sender<u64>,
     pub(super) uploads: Uploads,
+    background: Option<Background>,
 }
 
 /// Why something could not be done with the store.
@@ -33,7 +35,8 @@ pub enum KeeperError {
 impl Keeper {
     /// Keeps `store`; all changes go through this value from now on.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, revision: watch::Sender::new(0), uploads: Uploads::default() }
+        let (revision, uploads) = (watch::Sender::new(0), Uploads::default());
+        Self { store, clock, revision, uploads, background: Background::start() }
     }
 
     /// The store itself, for reading.
@@ -70,6 +73,19 @@ impl Keeper {
         Ok(done.map_err(|_| KeeperError::Closing)??)
     }
 
+    /// Runs `work`, a short change of the store, where it does not hold up those who read.
+    async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, KeeperError> {
+        let Some(background) = &self.background else {
+            return self.with(work).await;
+        };
+        let store = self.store.clone();
+        let done = background.run(move || work(&*store)).await;
+        Ok(done.ok_or(KeeperError::Closing)??)
+    }
+
     /// Publishes, and tells those who watch.
     ///
     /// # Errors
@@ -80,7 +96,7 @@ impl Keeper {
         by: Option<Identity>,
     ) -> Result<Outcome, KeeperError> {
         let now = self.now();
-        let outcome = self.with(move |store| store.publish(&draft, by, now)).await?;
+        let outcome = self.change(move |store| store.publish(&draft, by, now)).await?;
         self.tell(outcome);
         Ok(outcome)
     }
@@ -125,7 +141,7 @@ impl Keeper {
     ) -> Result<Outcome, KeeperError> {
         let now = self.now();
         let yank = move |store: &dyn Store| store.yank(&key, &version, yanked, by, now);
-        let outcome = self.with(yank).await?;
+        let outcome = self.change(yank).await?;
         self.tell(outcome);
         Ok(outcome)
     }

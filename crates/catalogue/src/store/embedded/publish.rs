@@ -5,6 +5,7 @@ use levada_database::Fault;
 use rusqlite::{Connection, OptionalExtension, named_params};
 
 use super::audit::Note;
+use super::search::Shown;
 use super::{Inner, audit, feed, read, row, search, words};
 use crate::model::{Draft, Key, Published, Version};
 use crate::store::{Action, Event, Outcome, StoreError};
@@ -32,7 +33,12 @@ impl Inner {
         now: UnixTime,
     ) -> Result<Outcome, StoreError> {
         let new = New::check(draft)?;
-        self.database.write(|tx| add(tx, &new, by, now, self.kept_changes))
+        self.database.write(|tx| {
+            let mut shown = Shown::default();
+            let outcome = add(tx, &new, by, now, self.kept_changes, &mut shown)?;
+            search::index(tx, &shown)?;
+            Ok(outcome)
+        })
     }
 
     /// All in one transaction: all or none.
@@ -43,8 +49,13 @@ impl Inner {
         now: UnixTime,
     ) -> Result<Vec<Outcome>, StoreError> {
         let new = drafts.iter().map(New::check).collect::<Result<Vec<_>, _>>()?;
-        self.database
-            .write(|tx| new.iter().map(|new| add(tx, new, by, now, self.kept_changes)).collect())
+        self.database.write(|tx| {
+            let mut shown = Shown::default();
+            let each = new.iter().map(|new| add(tx, new, by, now, self.kept_changes, &mut shown));
+            let outcomes = each.collect::<Result<_, _>>()?;
+            search::index(tx, &shown)?;
+            Ok(outcomes)
+        })
     }
 
     pub fn yank(
@@ -79,12 +90,13 @@ impl Inner {
     }
 }
 
-fn add(
+fn add<'a>(
     connection: &Connection,
-    new: &New,
+    new: &'a New,
     by: Option<Identity>,
     now: UnixTime,
     kept_changes: u64,
+    shown: &mut Shown<'a>,
 ) -> Result<Outcome, Fault<StoreError>> {
     let Draft { key, version, .. } = new.draft;
     let note = Note { identity: by, key: Some(key), version: Some(version), text: "" };
@@ -96,11 +108,13 @@ fn add(
         return Ok(Outcome::Conflict);
     }
     check_package(connection, new.draft)?;
-    let object = object(connection, key)?;
+    let (object, is_new) = object(connection, key)?;
     let revision = feed::next_revision(connection)?;
     let id = insert(connection, new, object, revision, by, now)?;
     feed::add(connection, revision, id, Event::Published, kept_changes)?;
-    search::show_if_newest(connection, object, id, version, &new.words)?;
+    if search::show_if_newest(connection, object, id, version)? {
+        shown.add(object, is_new, &new.words);
+    }
     audit::add(connection, Action::Publish, "done", &note, now)?;
     Ok(Outcome::Created(revision))
 }
@@ -131,17 +145,17 @@ fn check_package(connection: &Connection, draft: &Draft) -> Result<(), Fault<Sto
     Ok(())
 }
 
-/// The object's id; it is made if this is its first version.
-fn object(connection: &Connection, key: &Key) -> rusqlite::Result<i64> {
+/// The object's id, and whether it was made because this is its first version.
+fn object(connection: &Connection, key: &Key) -> rusqlite::Result<(i64, bool)> {
     let (kind, name) = (key.kind.as_str(), key.name.as_str());
     let mut query =
         connection.prepare_cached("SELECT id FROM object WHERE kind = ?1 AND name = ?2")?;
     if let Some(id) = query.query_row((kind, name), |row| row.get(0)).optional()? {
-        return Ok(id);
+        return Ok((id, false));
     }
-    connection
-        .prepare_cached("INSERT INTO object (kind, name) VALUES (?1, ?2)")?
-        .insert((kind, name))
+    let mut insert =
+        connection.prepare_cached("INSERT INTO object (kind, name) VALUES (?1, ?2)")?;
+    Ok((insert.insert((kind, name))?, true))
 }
 
 fn insert(

@@ -1,5 +1,7 @@
 //! Search, and what keeps its index true.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, OptionalExtension};
 
 use super::words::Query;
@@ -90,14 +92,45 @@ fn find(
     Ok(())
 }
 
-/// Shows the version `id`, just published, if none is newer.
+/// What objects are to be found by, once everything else of a transaction is written.
+///
+/// A statement that a trigger can abort begins with a savepoint, and for that FTS5 writes out what it has gathered: with
+/// its rows last it writes all of them at once.
+#[derive(Default)]
+pub(super) struct Shown<'a>(BTreeMap<i64, Words<'a>>);
+
+struct Words<'a> {
+    /// The index has nothing of the object.
+    is_new: bool,
+    words: &'a str,
+}
+
+impl<'a> Shown<'a> {
+    /// Notes the words of an object, in the place of those that it had.
+    pub fn add(&mut self, object: i64, is_new: bool, words: &'a str) {
+        let entry = self.0.entry(object).or_insert(Words { is_new, words });
+        entry.words = words;
+    }
+}
+
+/// Brings the index up to date.
+pub(super) fn index(connection: &Connection, shown: &Shown) -> rusqlite::Result<()> {
+    for (object, Words { is_new, words }) in &shown.0 {
+        if !is_new {
+            forget(connection, *object)?;
+        }
+        learn(connection, *object, words)?;
+    }
+    Ok(())
+}
+
+/// Shows the version `id`, just published, if none is newer, and says whether it does.
 pub(super) fn show_if_newest(
     connection: &Connection,
     object: i64,
     id: i64,
     version: &Version,
-    words: &str,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<bool> {
     let mut query = connection.prepare_cached(
         "SELECT version.version AS version FROM object JOIN version ON version.id = object.shown
          WHERE object.id = ?1",
@@ -105,9 +138,10 @@ pub(super) fn show_if_newest(
     let shown: Option<Version> =
         query.query_row([object], |row| row::parsed(row, "version")).optional()?;
     if shown.is_some_and(|shown| precedence(version, &shown).is_lt()) {
-        return Ok(());
+        return Ok(false);
     }
-    show(connection, object, Some((id, words)))
+    show(connection, object, Some(id))?;
+    Ok(true)
 }
 
 /// Shows the newest version of an object after one was yanked, or given back.
@@ -124,28 +158,31 @@ pub(super) fn show_newest(connection: &Connection, object: i64, key: &Key) -> ru
             newest = Some((id, version));
         }
     }
+    show(connection, object, newest.as_ref().map(|(id, _)| *id))?;
+    forget(connection, object)?;
     let Some((id, _)) = newest else {
-        return show(connection, object, None);
+        return Ok(());
     };
     let mut query = connection.prepare_cached("SELECT descriptor FROM version WHERE id = ?1")?;
     let descriptor: Vec<u8> = query.query_row([id], |row| row.get(0))?;
-    show(connection, object, Some((id, &words::of_version(key, &descriptor))))
+    learn(connection, object, &words::of_version(key, &descriptor))
 }
 
-fn show(
-    connection: &Connection,
-    object: i64,
-    version: Option<(i64, &str)>,
-) -> rusqlite::Result<()> {
-    let id = version.map(|(id, _)| id);
+fn show(connection: &Connection, object: i64, version: Option<i64>) -> rusqlite::Result<()> {
     connection
         .prepare_cached("UPDATE object SET shown = ?2 WHERE id = ?1")?
-        .execute((object, id))?;
+        .execute((object, version))?;
+    Ok(())
+}
+
+fn learn(connection: &Connection, object: i64, words: &str) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("INSERT INTO search (rowid, words) VALUES (?1, ?2)")?
+        .execute((object, words))?;
+    Ok(())
+}
+
+fn forget(connection: &Connection, object: i64) -> rusqlite::Result<()> {
     connection.prepare_cached("DELETE FROM search WHERE rowid = ?1")?.execute([object])?;
-    if let Some((_, words)) = version {
-        connection
-            .prepare_cached("INSERT INTO search (rowid, words) VALUES (?1, ?2)")?
-            .execute((object, words))?;
-    }
     Ok(())
 }
