@@ -9,6 +9,7 @@ pub mod conformance;
 pub mod embedded;
 mod error;
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -165,6 +166,12 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// The store failed.
     fn open_blob(&self, digest: &Digest) -> Result<Option<Blob>, StoreError>;
+
+    /// An empty file without a name, for what is made of what is here and may be made again: it is gone when it is
+    /// closed. None if there can be none.
+    fn scratch(&self) -> Option<File> {
+        None
+    }
 
     /// Whether a version may refer to this blob.
     ///

@@ -36,8 +36,6 @@ pub(super) struct Connection {
     outgoing: Outgoing,
     /// When the head on its way must be here; none if there is none.
     head_until: Option<Instant>,
-    /// Nothing more is answered.
-    closing: bool,
     /// What has come is no request that is answered here.
     refused: bool,
     busy: bool,
@@ -78,7 +76,6 @@ impl Connection {
             end: 0,
             outgoing: Outgoing::new(),
             head_until: Some(Instant::now() + until_head),
-            closing: false,
             refused: false,
             busy: false,
             _place: place,
@@ -101,7 +98,7 @@ impl Connection {
         let written = self.outgoing.write_to(socket.as_fd());
         self.site.counters.sent.fetch_add(self.outgoing.total, Ordering::Relaxed);
         match written {
-            Ok(true) if matches!(step, Step::End) && !self.is_talking() => None,
+            Ok(true) if self.outgoing.last && !self.is_talking() => None,
             Ok(_) => Some((self, socket, step)),
             Err(error) if is_patience(&error) => Some((self, socket, step)),
             Err(_) => None,
@@ -168,7 +165,7 @@ impl Connection {
     /// Answers what has come.
     fn advance(&mut self) -> Step {
         loop {
-            if self.closing {
+            if self.outgoing.last {
                 return Step::End;
             }
             if self.outgoing.waiting() >= ENOUGH {
@@ -220,7 +217,7 @@ impl Connection {
             (true, true) => Stays::StaysOld,
             (false, _) => Stays::Closes,
         };
-        self.closing |= !stays;
+        self.outgoing.last |= !stays && !endless;
         response.write_head(self.outgoing.text(), connection);
         let body = match response.body {
             Body::Events(watch) => return Some(Step::Watch(watch)),

@@ -18,16 +18,16 @@ use crate::store::Blob;
 const IN_MEMORY: u64 = 16 * 1024;
 /// An open file costs this much of a cache, in bytes: what it has is the kernel's.
 const OPEN_FILE: u64 = 4096;
-/// What memory is counted in, in bytes.
+/// What room is counted in, in bytes.
 const UNIT: u64 = 1024;
 
-/// Room in memory for what is made here, whether it is kept or on its way to somebody slow.
+/// Room for what is made here, whether it is kept or on its way to somebody slow.
 pub(super) fn room(bytes: u64) -> Arc<Semaphore> {
     let units = usize::try_from(bytes / UNIT).unwrap_or(usize::MAX);
     Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS)))
 }
 
-/// An open file; if it is memory, with the room that it takes until nobody has it any more.
+/// An open file; if it was made here, with the room that it takes until nobody has it any more.
 #[derive(Debug)]
 pub struct Held {
     file: File,
@@ -53,8 +53,8 @@ pub(super) enum Content {
     Bytes(Bytes),
     /// In a file, with its length. It may have no name any more.
     File(Arc<Held>, u64),
-    /// As [`Self::File`], in a file that is memory.
-    Memory(Arc<Held>, u64),
+    /// As [`Self::File`], of what was made here.
+    Made(Arc<Held>, u64),
 }
 
 impl Content {
@@ -77,24 +77,26 @@ impl Content {
     }
 
     /// What was made here. If it is long it goes into a file without a name, and takes of `room`; none if there is not
-    /// enough left, or the system has no memory or no open files left.
-    pub fn made(bytes: Bytes, room: &Arc<Semaphore>) -> Option<Self> {
+    /// enough left. The file is `scratch`, or memory if that is none, or full: of a disk's file the kernel has larger
+    /// pieces, so that it is sent faster than memory. None, too, if there are no open files left.
+    pub fn made(bytes: Bytes, room: &Arc<Semaphore>, scratch: Option<File>) -> Option<Self> {
         let length = bytes.len() as u64;
         if length <= IN_MEMORY {
             return Some(Self::Bytes(bytes));
         }
         let units = u32::try_from(length.div_ceil(UNIT)).ok()?;
         let place = Arc::clone(room).try_acquire_many_owned(units).ok()?;
-        let mut file = File::from(memfd_create("levada-catalogue", MemfdFlags::CLOEXEC).ok()?);
-        file.write_all(&bytes).ok()?;
-        Some(Self::Memory(Arc::new(Held { file, _room: Some(place) }), length))
+        let written = |mut file: File| file.write_all(&bytes).is_ok().then_some(file);
+        let memory = || memfd_create("levada-catalogue", MemfdFlags::CLOEXEC).ok().map(File::from);
+        let file = scratch.and_then(written).or_else(|| memory().and_then(written))?;
+        Some(Self::Made(Arc::new(Held { file, _room: Some(place) }), length))
     }
 
     /// How many bytes.
     pub fn length(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
-            Self::File(_, length) | Self::Memory(_, length) => *length,
+            Self::File(_, length) | Self::Made(_, length) => *length,
         }
     }
 
@@ -103,7 +105,7 @@ impl Content {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::File(..) => OPEN_FILE,
-            Self::Memory(_, length) => *length,
+            Self::Made(_, length) => *length,
         }
     }
 
@@ -115,7 +117,7 @@ impl Content {
                     |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 Body::Whole(bytes.slice(place(from)..place(to).max(place(from))))
             }
-            Self::File(file, _) | Self::Memory(file, _) => Body::File(Arc::clone(file), from, to),
+            Self::File(file, _) | Self::Made(file, _) => Body::File(Arc::clone(file), from, to),
         }
     }
 
@@ -158,17 +160,17 @@ mod tests {
     fn what_is_made_takes_room_as_long_as_somebody_has_it() {
         let room = room(100 * 1024);
         let long = Bytes::from(vec![7; 60 * 1024]);
-        let made = Content::made(long.clone(), &room).unwrap();
+        let made = Content::made(long.clone(), &room, None).unwrap();
         assert_eq!((made.length(), made.cost()), (60 * 1024, 60 * 1024));
-        assert!(Content::made(long.clone(), &room).is_none());
+        assert!(Content::made(long.clone(), &room, None).is_none());
         let body = made.body();
         drop(made);
-        assert!(Content::made(long.clone(), &room).is_none(), "it is on its way to somebody");
+        assert!(Content::made(long.clone(), &room, None).is_none(), "it is on its way to somebody");
         drop(body);
-        assert!(Content::made(long, &room).is_some());
+        assert!(Content::made(long, &room, None).is_some());
         // What is short takes none.
         let _all = Arc::clone(&room).try_acquire_many_owned(100).unwrap();
-        assert!(Content::made(Bytes::from(vec![7; 1000]), &room).is_some());
+        assert!(Content::made(Bytes::from(vec![7; 1000]), &room, None).is_some());
     }
 
     #[test]

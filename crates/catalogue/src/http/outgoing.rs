@@ -5,8 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use bytes::Bytes;
 use rustix::fs::sendfile;
-use rustix::io::writev;
-use rustix::net::{SendFlags, send};
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
 use super::response::Body;
 
@@ -23,13 +22,21 @@ pub(super) struct Outgoing {
     text: Vec<u8>,
     sent: usize,
     body: Body,
+    /// Nothing follows: the connection is closed when all is sent.
+    pub last: bool,
     /// How much was sent in all.
     pub total: u64,
 }
 
 impl Outgoing {
     pub fn new() -> Self {
-        Self { text: Vec::with_capacity(FIRST), sent: 0, body: Body::empty(), total: 0 }
+        Self {
+            text: Vec::with_capacity(FIRST),
+            sent: 0,
+            body: Body::empty(),
+            last: false,
+            total: 0,
+        }
     }
 
     /// Where heads are written to.
@@ -94,6 +101,9 @@ impl Outgoing {
     /// One call: how much was sent, and how much was tried.
     fn write_some(&self, socket: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
         let text = &self.text[self.sent..];
+        // The kernel keeps the end of the last answer back for the moment, so that it goes out with that of the connection.
+        let flags =
+            SendFlags::NOSIGNAL | if self.last { SendFlags::MORE } else { SendFlags::empty() };
         match &self.body {
             Body::File(file, from, to) if text.is_empty() => {
                 let tried = usize::try_from((to - from).min(TURN)).unwrap_or(usize::MAX);
@@ -105,12 +115,14 @@ impl Outgoing {
             Body::File(_, from, to) if from < to => {
                 Ok((send(socket, text, SendFlags::MORE | SendFlags::NOSIGNAL)?, text.len()))
             }
-            Body::Whole(bytes) if !bytes.is_empty() => write_all(socket, [text, bytes, &[], &[]]),
+            Body::Whole(bytes) if !bytes.is_empty() => {
+                write_all(socket, [text, bytes, &[], &[]], flags)
+            }
             Body::Parts(parts) => {
                 let [a, b, c] = parts.as_ref();
-                write_all(socket, [text, a, b, c])
+                write_all(socket, [text, a, b, c], flags)
             }
-            _ => Ok((send(socket, text, SendFlags::NOSIGNAL)?, text.len())),
+            _ => Ok((send(socket, text, flags)?, text.len())),
         }
     }
 
@@ -128,9 +140,14 @@ impl Outgoing {
 }
 
 /// One call: how much was sent, and how much was tried.
-fn write_all(socket: BorrowedFd<'_>, all: [&[u8]; 4]) -> io::Result<(usize, usize)> {
+fn write_all(
+    socket: BorrowedFd<'_>,
+    all: [&[u8]; 4],
+    flags: SendFlags,
+) -> io::Result<(usize, usize)> {
     let tried = all.iter().map(|part| part.len()).sum();
-    Ok((writev(socket, &all.map(IoSlice::new))?, tried))
+    let nothing = &mut SendAncillaryBuffer::default();
+    Ok((sendmsg(socket, &all.map(IoSlice::new), nothing, flags)?, tried))
 }
 
 /// Takes up to `rest` bytes off the beginning.

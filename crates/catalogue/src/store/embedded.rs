@@ -18,6 +18,7 @@ mod search;
 mod verify;
 mod words;
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -212,6 +213,10 @@ impl Store for EmbeddedStore {
 
     fn open_blob(&self, digest: &Digest) -> Result<Option<Blob>, StoreError> {
         self.inner.blobs.read(digest)
+    }
+
+    fn scratch(&self) -> Option<File> {
+        self.inner.blobs.scratch()
     }
 
     fn has_blob(&self, digest: &Digest) -> Result<bool, StoreError> {

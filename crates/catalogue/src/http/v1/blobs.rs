@@ -130,7 +130,9 @@ fn compressed(site: &Site, digest: &Digest, length: u64) -> Option<Cached> {
     let made = if COMPRESSED.contains(&length) {
         let blob = site.store.open_blob(digest).ok().flatten()?;
         match compress(&read_blob(blob, *COMPRESSED.end()).ok()?) {
-            Some(shorter) => Cached::Content(Content::made(shorter, &site.room)?, [0; 16]),
+            Some(shorter) => {
+                Cached::Content(Content::made(shorter, &site.room, site.store.scratch())?, [0; 16])
+            }
             None => Cached::Incompressible,
         }
     } else {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use data_encoding::HEXLOWER;
 use levada_core::{Digest, Hasher, sha256};
+use rustix::fs::{Mode, OFlags};
 
 use super::{Files, Inner, NewFile, row};
 use crate::store::{Blob, BlobWriter, StoreError};
@@ -143,6 +145,13 @@ impl Blobs {
         synced.map_err(|error| StoreError::file(&self.folder, error))?;
         new.iter().for_each(|number| durable[usize::from(*number)] = true);
         Ok(())
+    }
+
+    /// A file without a name, private to its owner. Not every file system can have one.
+    pub fn scratch(&self) -> Option<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        Some(rustix::fs::open(self.folder.join(TEMP), flags, mode).ok()?.into())
     }
 
     fn temp(&self) -> PathBuf {
