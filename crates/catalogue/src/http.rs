@@ -90,7 +90,7 @@ pub struct Config {
     pub connections: usize,
     /// The most watches at once; further ones are told to come again.
     pub watches: usize,
-    /// How many bytes of packages are kept in memory.
+    /// How many bytes of what is made of packages are kept.
     pub cache: u64,
     /// How long what may take.
     pub times: Times,

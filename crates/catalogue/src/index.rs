@@ -20,6 +20,7 @@ use bytes::Bytes;
 use levada_core::Digest;
 use tokio::sync::watch;
 
+use crate::model::version::precedence;
 use crate::model::{Key, Kind};
 use crate::original::{Answer, Catalogue, Prepared};
 use crate::store::{Change, Store, StoreError};
@@ -227,6 +228,12 @@ impl Index {
         }
         // As they were published: of equal ones the last is the newest.
         versions.sort_by_key(|version| (version.published, version.revision));
+        let shown = versions.iter_mut().filter(|version| !version.yanked);
+        if let Some(newest) = shown.max_by(|a, b| precedence(&a.version, &b.version))
+            && let Some(whole) = store.get(key, &newest.version)?
+        {
+            newest.descriptor = whole.descriptor;
+        }
         let order = self.object(key).map_or(state.order + 1, |object| object.order);
         state.order = state.order.max(order);
         let mut building = Building::new(order);

@@ -81,7 +81,8 @@ pub trait Store: Send + Sync {
     /// The store failed.
     fn get(&self, key: &Key, version: &Version) -> Result<Option<Published>, StoreError>;
 
-    /// All versions of an object, yanked ones too, ascending. Empty if there is no such object.
+    /// All versions of an object, yanked ones too, ascending; empty if there is no such object. What may be long is
+    /// left out: the descriptor of each is empty here.
     ///
     /// # Errors
     /// The store failed.

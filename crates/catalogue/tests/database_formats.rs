@@ -44,10 +44,12 @@ fn catalogue_1_versions_are_read() {
     let mut findings = Vec::new();
     store.verify(&mut |finding| findings.push(finding)).unwrap();
     assert!(findings.is_empty(), "{findings:?}");
-    let alice = store.versions(&key("hyperty/AliceChat")).unwrap();
-    let [old, new] = &alice[..] else { panic!("{alice:?}") };
+    let alice = key("hyperty/AliceChat");
+    let versions = store.versions(&alice).unwrap();
+    let [old, new] = &versions[..] else { panic!("{versions:?}") };
     assert_eq!((&old.version, old.revision), (&version("1.0.0"), 6));
     assert_eq!((&new.version, new.revision), (&version("1.1.0-rc.1"), 2));
+    let new = store.get(&alice, &new.version).unwrap().unwrap();
     assert_eq!(new.descriptor, br#"{"word":"new","n":1.10}"#);
     assert_eq!((new.publisher, new.published.0), (Some(Identity::from_bytes([5; 32])), THEN.0 + 1));
     let package = new.package.as_ref().unwrap();

@@ -25,7 +25,10 @@ fn every_answer_is_as_described() {
         ));
     }
     server.publish(&draft_with(&server, "runtime/0", "0.0.0", "text/javascript", b"code"));
+    // It writes into the folder that it is started in.
+    let folder = tempfile::tempdir().unwrap();
     let status = Command::new(program)
+        .current_dir(folder.path())
         .args(["run", "--no-color", "--max-examples", "100", "--request-timeout", "20"])
         .arg(server.url("/v1/openapi.json"))
         .status();

@@ -90,7 +90,7 @@ fn make(site: &Site, package: &PackageRequest, key: CacheKey, known: Option<&[u8
     match package.complete(&code) {
         Answer::Body(template) => {
             let half = template.tag();
-            let made = Content::made(template.parts().0, &site.room, site.store.scratch());
+            let made = Content::made(template.parts().0, &site.room, || site.store.scratch());
             let Some(content) = made else { return busy() };
             let response = content_response(&content, half, known);
             site.cache.put(key, Cached::Content(content, half));

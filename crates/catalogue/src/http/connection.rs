@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::deadline::Deadline;
-use super::ending::{closed, is_patience, linger};
+use super::ending::{closed, finish, is_patience, linger};
 use super::outgoing::Outgoing;
 use super::request::{MAX_HEAD, Method, Parsed, Refusal, parse};
 use super::response::{Body, Connection as Stays, Response};
@@ -98,7 +98,10 @@ impl Connection {
         let written = self.outgoing.write_to(socket.as_fd());
         self.site.counters.sent.fetch_add(self.outgoing.total, Ordering::Relaxed);
         match written {
-            Ok(true) if self.outgoing.last && !self.is_talking() => None,
+            Ok(true) if self.outgoing.last && !self.is_talking() => {
+                finish(&socket);
+                None
+            }
             Ok(_) => Some((self, socket, step)),
             Err(error) if is_patience(&error) => Some((self, socket, step)),
             Err(_) => None,
@@ -133,6 +136,7 @@ impl Connection {
                 Step::Watch(watch) => return self.watch(&stream, &mut deadline, watch).await,
                 Step::End => {
                     self.send(&stream, &mut deadline).await?;
+                    finish(&stream);
                     if self.is_talking() {
                         linger(&stream).await;
                     }

@@ -77,9 +77,13 @@ impl Content {
     }
 
     /// What was made here. If it is long it goes into a file without a name, and takes of `room`; none if there is not
-    /// enough left. The file is `scratch`, or memory if that is none, or full: of a disk's file the kernel has larger
-    /// pieces, so that it is sent faster than memory. None, too, if there are no open files left.
-    pub fn made(bytes: Bytes, room: &Arc<Semaphore>, scratch: Option<File>) -> Option<Self> {
+    /// enough left. The file is a `scratch`, or memory if that is none, or full: of a disk's file the kernel has
+    /// larger pieces, so that it is sent faster than memory. None, too, if there are no open files or no memory left.
+    pub fn made(
+        bytes: Bytes,
+        room: &Arc<Semaphore>,
+        scratch: impl FnOnce() -> Option<File>,
+    ) -> Option<Self> {
         let length = bytes.len() as u64;
         if length <= IN_MEMORY {
             return Some(Self::Bytes(bytes));
@@ -88,7 +92,7 @@ impl Content {
         let place = Arc::clone(room).try_acquire_many_owned(units).ok()?;
         let written = |mut file: File| file.write_all(&bytes).is_ok().then_some(file);
         let memory = || memfd_create("levada-catalogue", MemfdFlags::CLOEXEC).ok().map(File::from);
-        let file = scratch.and_then(written).or_else(|| memory().and_then(written))?;
+        let file = scratch().and_then(written).or_else(|| memory().and_then(written))?;
         Some(Self::Made(Arc::new(Held { file, _room: Some(place) }), length))
     }
 
@@ -154,23 +158,41 @@ pub(super) fn compress(bytes: &[u8]) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     #[test]
     fn what_is_made_takes_room_as_long_as_somebody_has_it() {
         let room = room(100 * 1024);
         let long = Bytes::from(vec![7; 60 * 1024]);
-        let made = Content::made(long.clone(), &room, None).unwrap();
+        let made = Content::made(long.clone(), &room, || None).unwrap();
         assert_eq!((made.length(), made.cost()), (60 * 1024, 60 * 1024));
-        assert!(Content::made(long.clone(), &room, None).is_none());
+        assert!(Content::made(long.clone(), &room, || None).is_none());
         let body = made.body();
         drop(made);
-        assert!(Content::made(long.clone(), &room, None).is_none(), "it is on its way to somebody");
+        assert!(
+            Content::made(long.clone(), &room, || None).is_none(),
+            "it is on its way to somebody"
+        );
         drop(body);
-        assert!(Content::made(long, &room, None).is_some());
+        assert!(Content::made(long, &room, || None).is_some());
         // What is short takes none.
         let _all = Arc::clone(&room).try_acquire_many_owned(100).unwrap();
-        assert!(Content::made(Bytes::from(vec![7; 1000]), &room, None).is_some());
+        assert!(Content::made(Bytes::from(vec![7; 1000]), &room, || None).is_some());
+    }
+
+    #[test]
+    fn a_disk_that_is_full_is_done_without() {
+        let room = room(200 * 1024);
+        let long = Bytes::from(vec![7; 60 * 1024]);
+        for scratch in [File::create("/dev/full").ok(), tempfile::tempfile().ok(), None] {
+            let made = Content::made(long.clone(), &room, || scratch).unwrap();
+            let Content::Made(held, length) = made else { panic!("it is long") };
+            let mut back = vec![0; long.len()];
+            held.file.read_exact_at(&mut back, 0).unwrap();
+            assert!(back == long && length == long.len() as u64);
+        }
     }
 
     #[test]

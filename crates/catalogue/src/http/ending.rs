@@ -1,6 +1,7 @@
 //! How connections end.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown};
@@ -17,12 +18,15 @@ pub(super) fn is_patience(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Ends our side, and reads what a refused client still sends, so that its end does not destroy our answer (RFC 9112
-/// section 9.6).
+/// Ends our side: what the kernel keeps back of the last answer goes out with that. To close alone would throw it away if
+/// something has come that nobody has read.
+pub(super) fn finish(socket: impl AsFd) {
+    let _ = shutdown(socket, Shutdown::Write);
+}
+
+/// Reads what a client still sends after our end, so that closing does not destroy our answer (RFC 9112 section 9.6).
 pub(super) async fn linger(stream: &TcpStream) {
-    if shutdown(stream, Shutdown::Write).is_ok() {
-        let _ = timeout(PATIENCE, closed(stream)).await;
-    }
+    let _ = timeout(PATIENCE, closed(stream)).await;
 }
 
 /// Ends when the client does, or has said too much: it is of no interest.

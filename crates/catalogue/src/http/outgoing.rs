@@ -101,7 +101,8 @@ impl Outgoing {
     /// One call: how much was sent, and how much was tried.
     fn write_some(&self, socket: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
         let text = &self.text[self.sent..];
-        // The kernel keeps the end of the last answer back for the moment, so that it goes out with that of the connection.
+        // The kernel keeps the end of the last answer back for the moment, so that it goes out with that of the connection;
+        // not that of a file, for which there is no flag.
         let flags =
             SendFlags::NOSIGNAL | if self.last { SendFlags::MORE } else { SendFlags::empty() };
         match &self.body {
@@ -160,6 +161,7 @@ fn take(bytes: &mut Bytes, rest: &mut u64) {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Seek, Write};
+    use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
@@ -169,7 +171,9 @@ mod tests {
 
     /// Sends everything while another thread reads slowly.
     fn send_all(mut outgoing: Outgoing) -> Vec<u8> {
-        let (socket, mut reader) = UnixStream::pair().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut reader, _) = listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
         let read = thread::spawn(move || {
             let mut all = Vec::new();
@@ -204,12 +208,12 @@ mod tests {
         file.write_all(&bytes).unwrap();
         file.rewind().unwrap();
         let parts = [bytes[..10].to_vec(), bytes[10..70_000].to_vec(), bytes[70_000..].to_vec()];
-        for body in [
-            Body::File(Arc::new(file.into()), 0, 5_000_000),
-            Body::Parts(Box::new(parts.map(Bytes::from))),
-            Body::Whole(bytes.clone().into()),
+        for (last, body) in [
+            (true, Body::File(Arc::new(file.into()), 0, 5_000_000)),
+            (false, Body::Parts(Box::new(parts.map(Bytes::from)))),
+            (true, Body::Whole(bytes.clone().into())),
         ] {
-            let mut outgoing = Outgoing::new();
+            let mut outgoing = Outgoing { last, ..Outgoing::new() };
             outgoing.text().extend_from_slice(b"head");
             assert!(!outgoing.add(Body::Whole("short".into())));
             outgoing.text().extend_from_slice(b"head");

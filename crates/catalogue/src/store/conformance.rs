@@ -56,6 +56,7 @@ pub const CHECKS: &[(&str, Check)] = &[
         "search::names_come_first_and_pages_fit_together",
         search::names_come_first_and_pages_fit_together,
     ),
+    ("search::a_batch_is_found_as_one_by_one", search::a_batch_is_found_as_one_by_one),
     ("search::no_text_is_syntax", search::no_text_is_syntax),
     ("blobs::a_blob_is_there_when_it_is_finished", blobs::a_blob_is_there_when_it_is_finished),
     ("blobs::the_same_bytes_are_one_blob", blobs::the_same_bytes_are_one_blob),

@@ -205,8 +205,10 @@ async fn publish_one(
     let version = next(&service.version, versions.last().map(|last| &last.version));
     let mut draft = Draft { key, version, descriptor, package: None, signatures: Vec::new() };
     draft.sign(&node.key);
-    caller.publish(&draft, &mut std::io::empty(), |_| {}).await?;
-    Ok(())
+    // As one of many, which is done at once: a single publication steps aside for others, and a node that starts waits
+    // for this one.
+    let outcomes = caller.publish_all(&[(draft, Vec::new())]).await?;
+    outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
 }
 
 /// All versions, ascending; none if there is no such object.

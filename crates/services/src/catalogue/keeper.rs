@@ -73,16 +73,22 @@ impl Keeper {
         Ok(done.map_err(|_| KeeperError::Closing)??)
     }
 
-    /// Runs `work`, a short change of the store, where it does not hold up those who read.
-    async fn change<T: Send + 'static>(
+    /// Runs `work`, a short change of the store, where it does not hold up those who read, and tells those who watch,
+    /// whether or not anybody waits for it to be done.
+    async fn change(
         &self,
-        work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, KeeperError> {
-        let Some(background) = &self.background else {
-            return self.with(work).await;
+        work: impl FnOnce(&dyn Store) -> Result<Outcome, StoreError> + Send + 'static,
+    ) -> Result<Outcome, KeeperError> {
+        let (store, revision) = (self.store.clone(), self.revision.clone());
+        let work = move || {
+            let outcome = work(&*store)?;
+            tell(&revision, outcome);
+            Ok::<_, StoreError>(outcome)
         };
-        let store = self.store.clone();
-        let done = background.run(move || work(&*store)).await;
+        let done = match &self.background {
+            Some(background) => background.run(work).await,
+            None => spawn_blocking(work).await.ok(),
+        };
         Ok(done.ok_or(KeeperError::Closing)??)
     }
 
@@ -96,9 +102,7 @@ impl Keeper {
         by: Option<Identity>,
     ) -> Result<Outcome, KeeperError> {
         let now = self.now();
-        let outcome = self.change(move |store| store.publish(&draft, by, now)).await?;
-        self.tell(outcome);
-        Ok(outcome)
+        self.change(move |store| store.publish(&draft, by, now)).await
     }
 
     /// Stores the packages `contents` and publishes `drafts` in order, in one go, and tells those who watch. Each of
@@ -112,20 +116,19 @@ impl Keeper {
         contents: Vec<Vec<u8>>,
         by: Option<Identity>,
     ) -> Result<Vec<Result<Outcome, StoreError>>, KeeperError> {
-        let now = self.now();
-        let work =
-            move |store: &dyn Store| -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
-                let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
-                store.add_blobs(&contents)?;
-                Ok(match store.publish_all(&drafts, by, now) {
-                    Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-                    // One of them is to blame, and the others are not.
-                    Err(_) => drafts.iter().map(|draft| store.publish(draft, by, now)).collect(),
-                })
+        let (now, revision) = (self.now(), self.revision.clone());
+        self.with(move |store| {
+            let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
+            store.add_blobs(&contents)?;
+            let outcomes: Vec<_> = match store.publish_all(&drafts, by, now) {
+                Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+                // One of them is to blame, and the others are not.
+                Err(_) => drafts.iter().map(|draft| store.publish(draft, by, now)).collect(),
             };
-        let outcomes = self.with(work).await?;
-        outcomes.iter().flatten().for_each(|outcome| self.tell(*outcome));
-        Ok(outcomes)
+            outcomes.iter().flatten().for_each(|outcome| tell(&revision, *outcome));
+            Ok(outcomes)
+        })
+        .await
     }
 
     /// Takes a version back or gives it back, and tells those who watch.
@@ -140,16 +143,13 @@ impl Keeper {
         by: Option<Identity>,
     ) -> Result<Outcome, KeeperError> {
         let now = self.now();
-        let yank = move |store: &dyn Store| store.yank(&key, &version, yanked, by, now);
-        let outcome = self.change(yank).await?;
-        self.tell(outcome);
-        Ok(outcome)
+        self.change(move |store| store.yank(&key, &version, yanked, by, now)).await
     }
+}
 
-    fn tell(&self, outcome: Outcome) {
-        if let Outcome::Created(revision) = outcome {
-            // Two changes may come here in another order than they were made.
-            self.revision.send_modify(|last| *last = revision.max(*last));
-        }
+fn tell(revision: &watch::Sender<u64>, outcome: Outcome) {
+    if let Outcome::Created(new) = outcome {
+        // Two changes may come here in another order than they were made.
+        revision.send_modify(|last| *last = new.max(*last));
     }
 }

@@ -225,5 +225,5 @@ pub(super) fn find(
         _ => true,
     };
     let found = store.versions(key)?.into_iter().filter(|one| !one.yanked && fits(one));
-    Ok(found.max_by(newer))
+    found.max_by(newer).map_or(Ok(None), |newest| store.get(key, &newest.version))
 }

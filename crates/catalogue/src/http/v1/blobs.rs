@@ -58,7 +58,7 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>, text: &str) -> Ans
 }
 
 impl Wish {
-    /// The answer, if what it needs is in memory.
+    /// The answer, if what it needs is kept.
     fn find(&self, site: &Site, digest: &Digest) -> Option<Response> {
         if self.compressed
             && let Cached::Content(content, _) = site.cache.find(&CacheKey::Compressed(*digest))?
@@ -130,9 +130,10 @@ fn compressed(site: &Site, digest: &Digest, length: u64) -> Option<Cached> {
     let made = if COMPRESSED.contains(&length) {
         let blob = site.store.open_blob(digest).ok().flatten()?;
         match compress(&read_blob(blob, *COMPRESSED.end()).ok()?) {
-            Some(shorter) => {
-                Cached::Content(Content::made(shorter, &site.room, site.store.scratch())?, [0; 16])
-            }
+            Some(shorter) => Cached::Content(
+                Content::made(shorter, &site.room, || site.store.scratch())?,
+                [0; 16],
+            ),
             None => Cached::Incompressible,
         }
     } else {

@@ -105,6 +105,7 @@ pub fn versions_ascend(store: &dyn Store) {
     }
     publish(store, &draft("hyperty/b", "3.0.0", "{}"));
     let found = store.versions(&"hyperty/a".parse().unwrap()).unwrap();
+    assert!(found.iter().all(|it| it.descriptor.is_empty() && it.digest == sha256(&[b"{}"])));
     let found: Vec<String> = found.iter().map(|it| it.version.to_string()).collect();
     assert_eq!(found, sorted);
     assert!(store.versions(&"hyperty/c".parse().unwrap()).unwrap().is_empty());

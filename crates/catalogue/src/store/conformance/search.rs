@@ -52,6 +52,30 @@ pub fn the_newest_version_that_is_not_yanked_counts(store: &dyn Store) {
     assert_eq!(shown(), ["2.0.0-rc.1"]);
 }
 
+pub fn a_batch_is_found_as_one_by_one(store: &dyn Store) {
+    let one = |key: &str, version: &str, word: &str| {
+        draft(key, version, &format!("{{\"w\":\"{word}\"}}"))
+    };
+    publish(store, &one("hyperty/old", "1.0.0", "before"));
+    let batch = [
+        one("hyperty/old", "3.0.0", "third"),
+        one("runtime/new", "1.0.0", "first"),
+        one("runtime/new", "3.0.0", "third"),
+        one("hyperty/old", "2.0.0", "second"),
+        one("runtime/new", "3.0.0", "conflict"),
+        one("runtime/new", "2.0.0", "second"),
+    ];
+    let outcomes = store.publish_all(&batch, None, NOW).unwrap();
+    assert_eq!(outcomes.iter().filter(|it| matches!(it, Outcome::Conflict)).count(), 1);
+    assert_eq!(found(store, "third", None), ["hyperty/old", "runtime/new"]);
+    for word in ["before", "first", "second", "conflict"] {
+        assert!(found(store, word, None).is_empty(), "{word}");
+    }
+    let mut findings = Vec::new();
+    store.verify(&mut |finding| findings.push(finding)).unwrap();
+    assert!(findings.is_empty(), "{findings:?}");
+}
+
 pub fn names_come_first_and_pages_fit_together(store: &dyn Store) {
     let drafts: Vec<Draft> = (0..60)
         .map(|n| match n % 3 {

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use data_encoding::HEXLOWER;
 use levada_core::{Digest, Hasher, sha256};
-use rustix::fs::{Mode, OFlags};
 
 use super::{Files, Inner, NewFile, row};
 use crate::store::{Blob, BlobWriter, StoreError};
@@ -147,11 +146,8 @@ impl Blobs {
         Ok(())
     }
 
-    /// A file without a name, private to its owner. Not every file system can have one.
     pub fn scratch(&self) -> Option<File> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        Some(rustix::fs::open(self.folder.join(TEMP), flags, mode).ok()?.into())
+        self.files.scratch(&self.folder.join(TEMP))
     }
 
     fn temp(&self) -> PathBuf {

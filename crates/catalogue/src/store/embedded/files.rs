@@ -9,11 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use levada_database::file;
+use rustix::fs::{Mode, OFlags, open, statvfs};
 
 use crate::store::Blob;
 
 /// So few files are synced one by one: a whole file system may have much else to write.
 const FEW: usize = 4;
+/// What is left on a disk for what must be kept, in bytes.
+const SPARE: u64 = 1024 * 1024 * 1024;
 
 /// What blobs are stored with.
 pub trait Files: Send + Sync {
@@ -52,6 +55,12 @@ pub trait Files: Send + Sync {
     /// # Errors
     /// What the disk said.
     fn read(&self, path: &Path) -> io::Result<Option<Blob>>;
+
+    /// A file without a name in a folder, private to its owner. None if the file system has no such thing, or has
+    /// little room left.
+    fn scratch(&self, _folder: &Path) -> Option<File> {
+        None
+    }
 
     /// As [`Self::create`] for many in or below `folder`, each with its content, which is then on disk. Names need
     /// not be.
@@ -132,6 +141,16 @@ impl Files for OperatingSystem {
 
     fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
         fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect()
+    }
+
+    fn scratch(&self, folder: &Path) -> Option<File> {
+        let disk = statvfs(folder).ok()?;
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < SPARE {
+            return None;
+        }
+        // Exclusive: it can never get a name.
+        let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        Some(open(folder, flags, Mode::RUSR | Mode::WUSR).ok()?.into())
     }
 
     fn read(&self, path: &Path) -> io::Result<Option<Blob>> {

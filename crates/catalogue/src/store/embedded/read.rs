@@ -6,14 +6,24 @@ use super::{Inner, row};
 use crate::model::{Key, Kind, Published, Version};
 use crate::store::{MAX_PAGE, StoreError};
 
+macro_rules! versions {
+    ($descriptor:literal) => {
+        concat!(
+            "SELECT version.id AS id, kind, name, version.version AS version, ",
+            $descriptor,
+            " AS descriptor, version.digest AS digest, package, blob.length AS package_length,
+                package_type, package_description, signatures, publisher, published, yanked,
+                version.revision AS revision
+             FROM version JOIN object ON object.id = version.object
+             LEFT JOIN blob ON blob.digest = version.package "
+        )
+    };
+}
+
 /// Every version with what belongs to it; a condition may follow.
-pub(super) const VERSIONS: &str =
-    "SELECT version.id AS id, kind, name, version.version AS version, descriptor,
-            version.digest AS digest, package, blob.length AS package_length, package_type,
-            package_description, signatures, publisher, published, yanked,
-            version.revision AS revision
-     FROM version JOIN object ON object.id = version.object
-     LEFT JOIN blob ON blob.digest = version.package ";
+pub(super) const VERSIONS: &str = versions!("descriptor");
+/// As [`VERSIONS`], without what may be long: it is not even read.
+const SHORT: &str = versions!("x''");
 
 /// How many versions are read at once: each may have a megabyte.
 const BATCH: u32 = 64;
@@ -25,7 +35,7 @@ impl Inner {
 
     pub fn versions(&self, key: &Key) -> Result<Vec<Published>, StoreError> {
         let mut versions: Vec<Published> = self.database.read(|connection| {
-            let sql = format!("{VERSIONS} WHERE kind = ?1 AND name = ?2");
+            let sql = format!("{SHORT} WHERE kind = ?1 AND name = ?2");
             let mut query = connection.prepare_cached(&sql)?;
             query.query_map((key.kind.as_str(), key.name.as_str()), row::published)?.collect()
         })?;

@@ -1,6 +1,6 @@
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,6 +69,17 @@ fn it_is_a_store() {
         places.push(place);
         store
     });
+}
+
+#[test]
+fn a_scratch_file_has_no_name() {
+    let place = Place::new();
+    let store = place.open();
+    // None where little room is left, or the file system has no such files.
+    if let Some(mut file) = store.scratch() {
+        file.write_all(b"scratch").unwrap();
+    }
+    assert_eq!(fs::read_dir(place.path().join("blobs/temp")).unwrap().count(), 0);
 }
 
 #[test]
