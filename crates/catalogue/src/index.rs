@@ -10,7 +10,7 @@ mod open;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -25,7 +25,7 @@ use crate::model::{Key, Kind};
 use crate::original::{Answer, Catalogue, Prepared};
 use crate::store::{Change, Store, StoreError};
 use feed::Feed;
-use object::Building;
+use object::{Building, Named};
 
 pub use object::{Object, VersionEntry};
 pub use open::{Open, Pattern, PatternError};
@@ -37,7 +37,7 @@ const BATCH: u32 = 256;
 /// How many objects are built at once.
 const AT_ONCE: usize = 4096;
 
-type Shard = HashMap<Key, Arc<Object>>;
+type Shard = HashSet<Named>;
 
 /// What of a store is shown, and how.
 #[derive(Clone, Debug, Default)]
@@ -131,7 +131,7 @@ impl Index {
 
     /// An object.
     pub fn object(&self, key: &Key) -> Option<Arc<Object>> {
-        self.shard(key).load().get(key).cloned()
+        self.shard(key).load().get(key).map(|named| Arc::clone(&named.0))
     }
 
     /// How many objects there are of each kind.
@@ -202,7 +202,7 @@ impl Index {
             for mut object in built {
                 note_packages(&mut object, &mut types, &mut packages);
                 self.counter(object.key.kind).fetch_add(1, Ordering::Relaxed);
-                shards[self.place(&object.key)].insert(object.key.clone(), Arc::new(object));
+                shards[self.place(&object.key)].insert(Named(Arc::new(object)));
             }
             prepared.into_iter().for_each(|one| catalogue.put(one));
         }
@@ -256,7 +256,7 @@ impl Index {
         // Nobody else writes: the state is held.
         let mut shard = Shard::clone(&place.load());
         let counter = self.counter(object.key.kind);
-        if shard.insert(object.key.clone(), Arc::new(object)).is_none() {
+        if shard.replace(Named(Arc::new(object))).is_none() {
             counter.fetch_add(1, Ordering::Relaxed);
         }
         place.store(Arc::new(shard));

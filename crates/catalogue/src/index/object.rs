@@ -1,5 +1,7 @@
 //! An object with its versions, and how it is built from what the store has.
 
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::thread;
 
@@ -35,7 +37,7 @@ pub struct Object {
     /// Which one.
     pub key: Key,
     /// Ascending; of equal ones in the order of publication.
-    pub versions: Vec<VersionEntry>,
+    pub versions: Box<[VersionEntry]>,
     pub(super) order: u64,
     /// Where the newest is that is not yanked, and its descriptor.
     newest: Option<(usize, Bytes)>,
@@ -72,6 +74,30 @@ impl Object {
         })
     }
 }
+
+/// An object, found by its key.
+#[derive(Clone)]
+pub(super) struct Named(pub Arc<Object>);
+
+impl Borrow<Key> for Named {
+    fn borrow(&self) -> &Key {
+        &self.0.key
+    }
+}
+
+impl Hash for Named {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
+    }
+}
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for Named {}
 
 /// An object in the making.
 pub(super) struct Building {
@@ -119,7 +145,7 @@ impl Building {
         let Self { order, mut versions, newest } = self;
         // It is stable: equal ones stay as they were published.
         versions.sort_by(|a, b| precedence(&a.version, &b.version));
-        versions.shrink_to_fit();
+        let versions = versions.into_boxed_slice();
         let Some(Newest { version, descriptor, package }) = newest else {
             return (Object { key, versions, order, newest: None }, None);
         };

@@ -76,9 +76,9 @@ impl Prepared {
         let body = object.body()?;
         // Names are short, but many: those that are alike are kept once.
         let own = entry.key.name.shared();
-        let name = if object.name == *own { own } else { object.name.into() };
-        let class: Arc<str> = head.class.into();
-        let package_name = if head.name == *class { Arc::clone(&class) } else { head.name.into() };
+        let share = |text: String| if text == *own { Arc::clone(&own) } else { Arc::from(text) };
+        let (name, class) = (share(object.name), share(head.class));
+        let package_name = if head.name == *class { Arc::clone(&class) } else { share(head.name) };
         let shown = Shown { body, descriptor: entry.descriptor, class };
         Ok(Self { key: entry.key, order: entry.order, name, shown, package_name, package })
     }
