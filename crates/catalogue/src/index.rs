@@ -20,7 +20,6 @@ use bytes::Bytes;
 use levada_core::Digest;
 use tokio::sync::watch;
 
-use crate::model::version::precedence;
 use crate::model::{Key, Kind};
 use crate::original::{Answer, Catalogue, Prepared};
 use crate::store::{Change, Store, StoreError};
@@ -228,17 +227,19 @@ impl Index {
         }
         // As they were published: of equal ones the last is the newest.
         versions.sort_by_key(|version| (version.published, version.revision));
-        let shown = versions.iter_mut().filter(|version| !version.yanked);
-        if let Some(newest) = shown.max_by(|a, b| precedence(&a.version, &b.version))
-            && let Some(whole) = store.get(key, &newest.version)?
-        {
-            newest.descriptor = whole.descriptor;
-        }
-        let order = self.object(key).map_or(state.order + 1, |object| object.order);
+        let known = self.object(key);
+        let order = known.as_ref().map_or(state.order + 1, |object| object.order);
         state.order = state.order.max(order);
         let mut building = Building::new(order);
         versions.into_iter().for_each(|version| building.add(version));
-        let (object, prepared) = building.finish(key.clone());
+        if let Some(newest) = building.newest()
+            && let Some(whole) = store.get(key, newest)?
+        {
+            building.describe(whole.descriptor);
+        }
+        // The same text of a key wherever it stands.
+        let key = known.map_or_else(|| key.clone(), |object| object.key.clone());
+        let (object, prepared) = building.finish(key);
         self.put(object, prepared);
         Ok(())
     }

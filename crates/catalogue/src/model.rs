@@ -147,9 +147,9 @@ pub struct Published {
     pub key: Key,
     /// Which version of it.
     pub version: Version,
-    /// A JSON object, its bytes as published.
+    /// A JSON object, its bytes as published; empty in a list of versions.
     pub descriptor: Vec<u8>,
-    /// SHA-256 of `descriptor`.
+    /// SHA-256 of the descriptor as published.
     pub digest: Digest,
     /// The code behind it.
     pub package: Option<Package>,

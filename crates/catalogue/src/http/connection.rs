@@ -137,7 +137,8 @@ impl Connection {
                 Step::End => {
                     self.send(&stream, &mut deadline).await?;
                     finish(&stream);
-                    if self.is_talking() {
+                    let more_has_come = || matches!(stream.try_read(&mut [0]), Ok(1));
+                    if self.is_talking() || more_has_come() {
                         linger(&stream).await;
                     }
                     return Some(());

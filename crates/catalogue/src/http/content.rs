@@ -186,7 +186,8 @@ mod tests {
     fn a_disk_that_is_full_is_done_without() {
         let room = room(200 * 1024);
         let long = Bytes::from(vec![7; 60 * 1024]);
-        for scratch in [File::create("/dev/full").ok(), tempfile::tempfile().ok(), None] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        for scratch in [Some(full), Some(tempfile::tempfile().unwrap()), None] {
             let made = Content::made(long.clone(), &room, || scratch).unwrap();
             let Content::Made(held, length) = made else { panic!("it is long") };
             let mut back = vec![0; long.len()];

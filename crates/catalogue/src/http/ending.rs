@@ -41,3 +41,31 @@ pub(super) async fn closed(stream: &TcpStream) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use rustix::net::{SendFlags, send};
+
+    use super::*;
+
+    #[test]
+    fn an_answer_arrives_though_its_client_said_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        client.write_all(b"x").unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        assert_eq!(server.peek(&mut [0]).unwrap(), 1, "it has come, and nobody reads it");
+        send(&server, b"answer", SendFlags::MORE).unwrap();
+        finish(&server);
+        drop(server);
+        let mut answer = [0; 6];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"answer");
+    }
+}

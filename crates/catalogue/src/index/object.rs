@@ -140,6 +140,18 @@ impl Building {
         }
     }
 
+    /// The newest version that is not yanked, of those that were added.
+    pub fn newest(&self) -> Option<&Version> {
+        self.newest.as_ref().map(|newest| &newest.version)
+    }
+
+    /// Gives the newest version the descriptor that it was added without.
+    pub fn describe(&mut self, descriptor: Vec<u8>) {
+        if let Some(newest) = &mut self.newest {
+            newest.descriptor = share(descriptor);
+        }
+    }
+
     /// The object, and what the original's layer has for it.
     pub fn finish(self, key: Key) -> (Object, Option<Prepared>) {
         let Self { order, mut versions, newest } = self;

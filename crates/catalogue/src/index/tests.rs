@@ -53,15 +53,15 @@ fn an_index_has_what_was_there_and_what_comes() {
 #[test]
 fn a_yanked_version_is_there_and_not_the_newest() {
     let (_folder, store) = store(1000);
-    for version in ["1.0.0", "2.0.0"] {
-        store.publish(&draft("service/a", version, "{}"), None, NOW).unwrap();
+    for (version, text) in [("1.0.0", r#"{"v":1}"#), ("2.0.0", r#"{"v":2}"#)] {
+        store.publish(&draft("service/a", version, text), None, NOW).unwrap();
     }
     let (key, two) = ("service/a".parse().unwrap(), "2.0.0".parse().unwrap());
     let index = Index::load(&store, Options::default()).unwrap();
     store.yank(&key, &two, true, None, NOW).unwrap();
     index.catch_up(&store).unwrap();
     let object = index.object(&key).unwrap();
-    assert_eq!(object.newest().unwrap().0.version.to_string(), "1.0.0");
+    assert_eq!(newest(&index, "service/a"), Some(("1.0.0".to_owned(), r#"{"v":1}"#.into())));
     assert!(object.version(&two).unwrap().yanked);
     assert!(object.matching(&">=2".parse().unwrap()).is_none());
     assert_eq!(object.matching(&"*".parse().unwrap()).unwrap().version.to_string(), "1.0.0");

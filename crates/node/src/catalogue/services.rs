@@ -131,7 +131,7 @@ pub(crate) async fn publish_here(node: &Node) {
     let publishing = async {
         let (read, write) = tokio::io::split(near);
         let mut caller = Caller::new(of_bytes(read, write));
-        let published = publish(node, &mut caller).await;
+        let published = publish(node, &mut caller, Hurry::Yes).await;
         caller.finish().await;
         published
     };
@@ -167,7 +167,8 @@ async fn publish_at(node: &Node, place: &str) -> Result<(), String> {
         let capability = client.request(&target, spec).await.map_err(text)?;
         let Running { stream, connection, .. } = client.connect(&capability).await.map_err(text)?;
         let mut caller = Caller::new(of_stream(stream));
-        let published = publish(node, &mut caller).await.map_err(|error| error.to_string());
+        let published =
+            publish(node, &mut caller, Hurry::No).await.map_err(|error| error.to_string());
         caller.finish().await;
         connection.close(0, "");
         published
@@ -177,9 +178,16 @@ async fn publish_at(node: &Node, place: &str) -> Result<(), String> {
     done.map_err(|_| "the catalogue does not answer".to_owned())?
 }
 
-async fn publish(node: &Node, caller: &mut Caller) -> Result<(), CallerError> {
+/// Whether somebody waits until it is published. What is published one by one steps aside for those who read.
+#[derive(Clone, Copy)]
+enum Hurry {
+    Yes,
+    No,
+}
+
+async fn publish(node: &Node, caller: &mut Caller, hurry: Hurry) -> Result<(), CallerError> {
     for offered in node.services.values() {
-        publish_one(node, caller, &offered.description).await?;
+        publish_one(node, caller, &offered.description, hurry).await?;
     }
     withdraw(node, caller).await
 }
@@ -188,6 +196,7 @@ async fn publish_one(
     node: &Node,
     caller: &mut Caller,
     service: &Description,
+    hurry: Hurry,
 ) -> Result<(), CallerError> {
     let Ok(name) = name(&node.identity(), &service.name).parse() else { return Ok(()) };
     let key = Key { kind: Kind::Service, name };
@@ -205,10 +214,13 @@ async fn publish_one(
     let version = next(&service.version, versions.last().map(|last| &last.version));
     let mut draft = Draft { key, version, descriptor, package: None, signatures: Vec::new() };
     draft.sign(&node.key);
-    // As one of many, which is done at once: a single publication steps aside for others, and a node that starts waits
-    // for this one.
-    let outcomes = caller.publish_all(&[(draft, Vec::new())]).await?;
-    outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
+    match hurry {
+        Hurry::Yes => {
+            let outcomes = caller.publish_all(&[(draft, Vec::new())]).await?;
+            outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
+        }
+        Hurry::No => caller.publish(&draft, &mut std::io::empty(), |_| {}).await.map(drop),
+    }
 }
 
 /// All versions, ascending; none if there is no such object.

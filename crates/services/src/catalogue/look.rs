@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use levada_catalogue::model::version::precedence;
-use levada_catalogue::model::{Key, Kind, MAX_NAME, Published};
+use levada_catalogue::model::{Key, Kind, MAX_NAME, Published, Version};
 use levada_catalogue::store::{SearchCursor, Store, StoreError};
 use levada_core::wire::catalogue::{self as wire, answer::Answer as Said};
 
@@ -39,7 +39,7 @@ impl Talk<'_> {
         self.allow(Right::Read, &key)?;
         let wanted = Wanted::read(&call.version)?;
         let name = key.to_string();
-        let found = self.keeper.with(move |store| find(store, &key, &wanted)).await?;
+        let found = self.keeper.with(move |store| find_whole(store, &key, &wanted)).await?;
         let found = found.ok_or_else(|| match call.version.as_str() {
             "" => unknown(&format!("there is no {name}, or every version of it was yanked")),
             version => unknown(&format!("{name} has no version {version}")),
@@ -191,7 +191,8 @@ impl Query {
         for key in keys.iter().filter(|key| self.rights.allows(Right::Read, key)) {
             let newest = match self.detail {
                 wire::Detail::Keys => None,
-                _ => find(store, key, &Wanted::Newest)?,
+                wire::Detail::Full => find_whole(store, key, &Wanted::Newest)?,
+                wire::Detail::Newest => find(store, key, |_| true)?,
             };
             items.push(item(key, newest, full));
         }
@@ -211,19 +212,29 @@ fn newer(one: &Published, other: &Published) -> Ordering {
     order.then(one.published.cmp(&other.published)).then(one.revision.cmp(&other.revision))
 }
 
+/// The version that is wanted, without its descriptor. A yanked one is not.
+fn find(
+    store: &dyn Store,
+    key: &Key,
+    fits: impl Fn(&Version) -> bool,
+) -> Result<Option<Published>, StoreError> {
+    let found = store.versions(key)?.into_iter().filter(|one| !one.yanked && fits(&one.version));
+    Ok(found.max_by(newer))
+}
+
 /// The version that is wanted. A yanked one is found by its own number alone.
-pub(super) fn find(
+fn find_whole(
     store: &dyn Store,
     key: &Key,
     wanted: &Wanted,
 ) -> Result<Option<Published>, StoreError> {
-    if let Wanted::Exact(version) = wanted {
-        return store.get(key, version);
-    }
-    let fits = |one: &Published| match wanted {
-        Wanted::Range(range) => range.matches(&one.version),
-        _ => true,
+    let found = match wanted {
+        Wanted::Exact(version) => return store.get(key, version),
+        Wanted::Range(range) => find(store, key, |version| range.matches(version))?,
+        Wanted::Newest => find(store, key, |_| true)?,
     };
-    let found = store.versions(key)?.into_iter().filter(|one| !one.yanked && fits(one));
-    found.max_by(newer).map_or(Ok(None), |newest| store.get(key, &newest.version))
+    let Some(found) = found else { return Ok(None) };
+    let whole = store.get(key, &found.version)?;
+    // It may have been taken back in between; it was the one that was wanted.
+    Ok(whole.map(|whole| Published { descriptor: whole.descriptor, ..found }))
 }

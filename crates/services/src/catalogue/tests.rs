@@ -1,5 +1,6 @@
 use super::*;
 use std::io::Cursor;
+use std::time::Duration;
 
 use levada_catalogue::model::{Draft, Key, Kind, Package, Version};
 use levada_catalogue::store::embedded::EmbeddedStore;
@@ -7,6 +8,7 @@ use levada_core::wire::catalogue::{self as wire, Cause, Detail};
 use levada_core::{Identity, SecretKey, SystemClock, SystemRandom, sha256};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::testing::{invocation, params};
 
@@ -127,6 +129,19 @@ async fn what_is_published_is_found_and_its_package_comes_back() {
 }
 
 #[tokio::test]
+async fn those_who_watch_hear_of_what_nobody_waits_for() {
+    let scene = Scene::new();
+    let mut changes = scene.keeper.changes();
+    {
+        let drafts = vec![draft("hyperty/a", "1.0.0", None)];
+        let mut publishing = std::pin::pin!(scene.keeper.publish_all(drafts, Vec::new(), None));
+        // It begins when it is polled first.
+        tokio::select! { biased; _ = &mut publishing => {}, () = async {} => {} }
+    }
+    timeout(Duration::from_secs(60), changes.changed()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn a_package_that_is_damaged_or_lost_is_healed_by_publishing_it_again() {
     let scene = Scene::new();
     let mut caller = scene.owner();
@@ -178,7 +193,7 @@ async fn a_visitor_sees_and_changes_what_his_rules_name() {
     assert_eq!(cause(alice.yank(&mine.key, &mine.version, true).await), Cause::Denied);
     let one: Key = "hyperty/acme.one".parse().unwrap();
     assert!(alice.yank(&one, &mine.version, true).await.unwrap().is_new);
-    assert_eq!(cause(alice.collect(std::time::Duration::ZERO).await), Cause::Denied);
+    assert_eq!(cause(alice.collect(Duration::ZERO).await), Cause::Denied);
     assert_eq!(cause(alice.audit(0, |_| Ok(())).await), Cause::Denied);
     // The log knows who did what; what was refused is not in it.
     let mut log = Vec::new();
