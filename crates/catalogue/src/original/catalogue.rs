@@ -29,7 +29,7 @@ const TYPES: &str = "[\n  \"database\",\n  \"dataschema\",\n  \"hyperty\",\n  \"
 pub struct Entry {
     /// Which object.
     pub key: Key,
-    /// When its first version was published, as a number that only grows: of two packages with one class name, that
+    /// When its first version was published, as a number that only grows and that no other object has: of two packages with one class name, that
     /// of the object which was there first is shown.
     pub order: u64,
     /// Its descriptor.
@@ -105,8 +105,22 @@ pub struct Catalogue {
 #[derive(Debug)]
 struct Place {
     order: u64,
-    name: Arc<str>,
-    package_name: Arc<str>,
+    /// Its name and that of its package; none if both are that of its key, as they mostly are.
+    names: Option<Box<[Arc<str>; 2]>>,
+}
+
+impl Place {
+    fn new(key: &Key, order: u64, names: [Arc<str>; 2]) -> Self {
+        let own = names.iter().all(|name| **name == *key.name.as_str());
+        Self { order, names: (!own).then(|| Box::new(names)) }
+    }
+
+    fn names(&self, key: &Key) -> [Arc<str>; 2] {
+        match &self.names {
+            Some(names) => names.as_ref().clone(),
+            None => [key.name.shared(), key.name.shared()],
+        }
+    }
 }
 
 impl Catalogue {
@@ -123,13 +137,14 @@ impl Catalogue {
     /// Shows an object, in the place of what was shown of it.
     pub fn put(&mut self, prepared: Prepared) {
         let Prepared { key, order, name, shown, package_name, package } = prepared;
-        if self.places.get(&key).is_some_and(|place| place.name != name) {
+        if self.places.get(&key).is_some_and(|place| place.names(&key)[0] != name) {
             self.remove(&key);
         }
         self.remove_package(&key);
         self.objects.entry(key.kind).or_default().put(&name, shown);
-        self.put_package(&package_name, order, key.clone(), package);
-        self.places.insert(key, Place { order, name, package_name });
+        self.put_package(&package_name, order, package);
+        let place = Place::new(&key, order, [name, package_name]);
+        self.places.insert(key, place);
     }
 
     /// Shows an object no more.
@@ -138,7 +153,8 @@ impl Catalogue {
         if let Some(place) = self.places.remove(key)
             && let Some(table) = self.objects.get_mut(&key.kind)
         {
-            table.remove(&place.name);
+            let [name, _] = place.names(key);
+            table.remove(&name);
         }
     }
 
@@ -152,21 +168,22 @@ impl Catalogue {
         self.places.is_empty()
     }
 
-    fn put_package(&mut self, name: &Arc<str>, order: u64, key: Key, package: PackageEntry) {
+    fn put_package(&mut self, name: &Arc<str>, order: u64, package: PackageEntry) {
         if !self.packages.things.contains_key(name) {
             self.packages.put(name, Packages::default());
         }
         if let Some(packages) = self.packages.things.get_mut(name) {
-            packages.put(order, key, package);
+            packages.put(order, package);
         }
     }
 
     fn remove_package(&mut self, key: &Key) {
         let Some(place) = self.places.get(key) else { return };
-        let Some(packages) = self.packages.things.get_mut(&place.package_name) else { return };
-        packages.remove(place.order, key);
+        let [_, name] = place.names(key);
+        let Some(packages) = self.packages.things.get_mut(&name) else { return };
+        packages.remove(place.order);
         if packages.is_empty() {
-            self.packages.remove(&place.package_name);
+            self.packages.remove(&name);
         }
     }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use super::PackageEntry;
-use crate::model::Key;
 use crate::original::answer::Template;
 use crate::original::names::Sorted;
 use crate::original::{Value, pretty};
@@ -51,28 +50,28 @@ impl<T> Table<T> {
 
 /// The packages of one class name, that of the object which was there first in front.
 #[derive(Debug, Default)]
-pub(super) struct Packages(Vec<(u64, Key, PackageEntry)>);
+pub(super) struct Packages(Vec<(u64, PackageEntry)>);
 
 impl Packages {
-    fn place(&self, order: u64, key: &Key) -> Result<usize, usize> {
-        self.0.binary_search_by(|(other, at, _)| (other, at).cmp(&(&order, key)))
+    fn place(&self, order: u64) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&order, |(order, _)| *order)
     }
 
-    pub(super) fn put(&mut self, order: u64, key: Key, package: PackageEntry) {
-        match self.place(order, &key) {
-            Ok(place) => self.0[place].2 = package,
+    pub(super) fn put(&mut self, order: u64, package: PackageEntry) {
+        match self.place(order) {
+            Ok(place) => self.0[place].1 = package,
             Err(place) => {
                 if self.0.is_empty() {
                     // It mostly stays alone.
                     self.0.reserve_exact(1);
                 }
-                self.0.insert(place, (order, key, package));
+                self.0.insert(place, (order, package));
             }
         }
     }
 
-    pub(super) fn remove(&mut self, order: u64, key: &Key) {
-        if let Ok(place) = self.place(order, key) {
+    pub(super) fn remove(&mut self, order: u64) {
+        if let Ok(place) = self.place(order) {
             self.0.remove(place);
         }
     }
@@ -82,6 +81,6 @@ impl Packages {
     }
 
     pub(super) fn first(&self) -> Option<&PackageEntry> {
-        self.0.first().map(|(_, _, package)| package)
+        self.0.first().map(|(_, package)| package)
     }
 }
