@@ -29,8 +29,8 @@ const TYPES: &str = "[\n  \"database\",\n  \"dataschema\",\n  \"hyperty\",\n  \"
 pub struct Entry {
     /// Which object.
     pub key: Key,
-    /// When its first version was published, as a number that only grows and that no other object has: of two packages with one class name, that
-    /// of the object which was there first is shown.
+    /// When its first version was published, as a number that only grows and that no other object has: of two packages
+    /// with one class name, that of the object which was there first is shown.
     pub order: u64,
     /// Its descriptor.
     pub descriptor: Bytes,
