@@ -88,7 +88,7 @@ fn saturation(rows: &[Row]) -> Table {
 
 fn half(rows: &[Row]) -> Table {
     let head = ["round trip, object, requests per connection", "demanded 1/s"].into_iter();
-    let texts = ["mean", "p95", "p99", "µs"];
+    let texts = ["mean", "p95", "p99", "p99 of all", "µs"];
     let of = |name: &str| texts.map(|text| format!("{name} {text}"));
     let heads = head.map(str::to_owned).chain(of("levada")).chain(of("nginx"));
     let title = "Open loop at half of nginx's saturation: response times in ms, CPU time of each";
@@ -101,6 +101,7 @@ fn half(rows: &[Row]) -> Table {
         for subject in [levada::NAME, nginx::NAME] {
             let metrics = ["response time mean", "response time p95", "response time p99"];
             line.extend(metrics.map(|metric| cell(rows, subject, metric, &at)));
+            line.push(found(rows, subject, "response time", &at, |row| short(row.p99)));
             line.push(cell(rows, subject, site::CPU, &at));
         }
         push(&mut table, line);
@@ -159,10 +160,12 @@ fn large(rows: &[Row]) -> Table {
     table
 }
 
-/// How late and how busy the generator was, at worst.
+/// How late and how busy the generator was, at worst, and what the machine took away, on average.
 fn generator(rows: &[Row]) -> Table {
     let head = ["part", "rows", "lateness p50 ms", "lateness p99 ms", "busy", "flagged runs"];
-    let mut table = Table::new("The generator itself, the worst of each part", head);
+    let head = head.into_iter().chain(["stolen %"]);
+    let title = "The generator itself, the worst of each part; and the servers' core, taken away";
+    let mut table = Table::new(title, head);
     for part in [super::sweep::PART, PART, HALF, PUBLISHING, balanced::PART, large::PART] {
         let of = |metric: &str| {
             let of_part = rows.iter().filter(|row| row.params.get("part") == Some(&part.into()));
@@ -176,6 +179,9 @@ fn generator(rows: &[Row]) -> Table {
             continue;
         }
         let flagged: usize = late.iter().map(|row| row.flags.len()).sum();
+        let stolen: Vec<f64> =
+            of(site::STOLEN).into_iter().flat_map(|row| row.values.clone()).collect();
+        let stolen = 100.0 * stolen.iter().sum::<f64>() / stolen.len().max(1) as f64;
         table.lines.push(vec![
             part.to_owned(),
             late.len().to_string(),
@@ -183,6 +189,7 @@ fn generator(rows: &[Row]) -> Table {
             worst(|row| row.p99, &late),
             worst(|row| row.max, &busy),
             flagged.to_string(),
+            short(stolen),
         ]);
     }
     table

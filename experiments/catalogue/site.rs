@@ -1,6 +1,7 @@
 //! A place with the servers that are compared there.
 
 use std::cell::RefCell;
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,16 @@ const LATE: Duration = Duration::from_millis(1);
 /// It is doubted, too, if the generator was busy for more than this share of the time, and the servers for less.
 const BUSY: f64 = 0.9;
 
+/// Where p99 is judged, a run is doubted if more than this share of the servers' core was taken away meanwhile.
+const TAKEN: f64 = 0.01;
+
 /// The metric of what answers cost the servers.
 pub const CPU: &str = "server CPU";
+
+/// The metric of how much of the servers' core the hypervisor gave to others.
+pub const STOLEN: &str = "stolen";
+/// Of the numbers of `/proc/stat`, per second (`USER_HZ`).
+const TICKS: f64 = 100.0;
 
 /// A place, and what runs there.
 pub struct Site {
@@ -38,6 +47,8 @@ pub struct Run {
     pub seen: Seen,
     /// CPU time of all servers meanwhile, in seconds.
     pub cpu: f64,
+    /// For how long the servers' core was taken away meanwhile, in seconds, good to a hundredth.
+    stolen: f64,
     /// How long it took, in seconds.
     seconds: f64,
 }
@@ -80,7 +91,7 @@ impl Site {
 /// Asks from the near end, on the generator's core, and tells what it cost `servers`.
 pub fn run(place: &Place, servers: &[Family], target: &Target, plan: Plan) -> anyhow::Result<Run> {
     let cost = || servers.iter().map(|server| server.cpu_seconds()).sum::<f64>();
-    let (before, begun) = (cost(), Instant::now());
+    let (before, taken, begun) = (cost(), stolen_seconds(), Instant::now());
     // A thread of its own is pinned, so that what this one starts is not.
     let near = || {
         place.near(|| {
@@ -90,13 +101,23 @@ pub fn run(place: &Place, servers: &[Family], target: &Target, plan: Plan) -> an
     };
     let seen = thread::scope(|scope| scope.spawn(near).join());
     let seen = seen.map_err(|_| anyhow!("the generator panicked"))??;
-    Ok(Run { seen, cpu: cost() - before, seconds: begun.elapsed().as_secs_f64() })
+    let (cpu, stolen) = (cost() - before, stolen_seconds() - taken);
+    Ok(Run { seen, cpu, stolen, seconds: begun.elapsed().as_secs_f64() })
+}
+
+/// For how long the servers' core has been somebody else's since the machine started: the eighth number (proc_stat(5)).
+fn stolen_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let core = format!("cpu{} ", super::SERVERS);
+    let line = text.lines().find_map(|line| line.strip_prefix(core.as_str()));
+    let ticks = line.and_then(|line| line.split_whitespace().nth(7)?.parse::<f64>().ok());
+    ticks.unwrap_or(0.0) / TICKS
 }
 
 impl Run {
     /// All that goes to rows.
     pub fn measured(self, rate: Option<u32>) -> Vec<Measured> {
-        let Self { seen, cpu, .. } = self;
+        let Self { seen, cpu, stolen, seconds } = self;
         let (errors, own) = (seen.errors, seen.busy.share());
         let count = |number: u64| number as f64;
         let mut all = vec![
@@ -104,6 +125,7 @@ impl Run {
             Measured::new("errors", "1", count(errors.all())),
             Measured::new("time-outs", "1", count(errors.timed_out)),
             Measured::new(CPU, "µs", cpu * 1e6 / count(seen.answered.max(1))),
+            Measured::new(STOLEN, "1", stolen / seconds),
             Measured::new("generator busy", "1", own),
         ];
         all.extend(rate.map(|rate| Measured::new("demanded rate", "1/s", f64::from(rate))));
@@ -173,11 +195,24 @@ pub struct Watch<'a> {
     pub lab: Option<Box<dyn Witness + 'a>>,
     /// The generator's.
     pub doubt: &'a Doubt,
+    /// Where the machine has a say: when the run began, and for how long the servers' core had been taken away then.
+    pub machine: Option<(Instant, f64)>,
+}
+
+impl Watch<'_> {
+    /// What speaks against the run because of the machine.
+    fn taken(&self) -> Option<String> {
+        let (begun, before) = self.machine?;
+        let share = (stolen_seconds() - before) / begun.elapsed().as_secs_f64();
+        let percent = share * 100.0;
+        (share > TAKEN).then(|| format!("{percent:.1} % of the servers' core was taken away"))
+    }
 }
 
 impl Witness for Watch<'_> {
     fn begin(&mut self) {
         self.doubt.0.take();
+        self.machine = self.machine.map(|_| (Instant::now(), stolen_seconds()));
         if let Some(lab) = &mut self.lab {
             lab.begin();
         }
@@ -185,7 +220,7 @@ impl Witness for Watch<'_> {
 
     fn end(&mut self) -> Attested {
         let mut seen = self.lab.as_mut().map(|lab| lab.end()).unwrap_or_default();
-        seen.flag = seen.flag.or(self.doubt.0.take());
+        seen.flag = seen.flag.or(self.doubt.0.take()).or(self.taken());
         seen
     }
 }
