@@ -105,13 +105,17 @@ pub fn run(place: &Place, servers: &[Family], target: &Target, plan: Plan) -> an
     Ok(Run { seen, cpu, stolen, seconds: begun.elapsed().as_secs_f64() })
 }
 
-/// For how long the servers' core has been somebody else's since the machine started: the eighth number (proc_stat(5)).
+/// For how long the servers' core has been somebody else's since the machine started; 0 where nobody says.
 fn stolen_seconds() -> f64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let core = format!("cpu{} ", super::SERVERS);
-    let line = text.lines().find_map(|line| line.strip_prefix(core.as_str()));
-    let ticks = line.and_then(|line| line.split_whitespace().nth(7)?.parse::<f64>().ok());
-    ticks.unwrap_or(0.0) / TICKS
+    stolen_of(super::SERVERS, &text).unwrap_or(0.0)
+}
+
+/// A core's line begins with its name; the eighth number behind that is its `steal` (proc_stat(5)).
+fn stolen_of(core: usize, text: &str) -> Option<f64> {
+    let name = format!("cpu{core} ");
+    let numbers = text.lines().find_map(|line| line.strip_prefix(name.as_str()))?;
+    Some(numbers.split_whitespace().nth(7)?.parse::<f64>().ok()? / TICKS)
 }
 
 impl Run {
@@ -222,5 +226,28 @@ impl Witness for Watch<'_> {
         let mut seen = self.lab.as_mut().map(|lab| lab.end()).unwrap_or_default();
         seen.flag = seen.flag.or(self.doubt.0.take()).or(self.taken());
         seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_away_is_of_one_core() {
+        let text =
+            "cpu  9 9 9 9 9 9 9 900 0 0\ncpu0 9 9 9 9 9 9 9 650 0 0\ncpu1 9 9 9 9 9 9 9 250 7 7\n";
+        assert_eq!(stolen_of(1, text), Some(2.5));
+        assert_eq!(stolen_of(2, text), None);
+        assert_eq!(stolen_of(0, "cpu0 1 2 3\n"), None);
+    }
+
+    #[test]
+    fn a_run_whose_core_was_taken_away_is_doubted() {
+        let begun = Instant::now() - Duration::from_secs(60);
+        let watch = |machine| Watch { lab: None, doubt: &Doubt::default(), machine }.taken();
+        assert_eq!(watch(None), None);
+        assert_eq!(watch(Some((begun, stolen_seconds()))), None);
+        assert!(watch(Some((begun, stolen_seconds() - 5.0))).is_some());
     }
 }

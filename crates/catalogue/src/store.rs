@@ -174,6 +174,12 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// How often, since the store was opened, a blob was stored that had been there: what somebody read of blobs before
+    /// may have been damaged, and is to be read again.
+    fn replaced(&self) -> u64 {
+        0
+    }
+
     /// Whether a version may refer to this blob.
     ///
     /// # Errors
@@ -192,10 +198,15 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// The store failed; some may be deleted then.
-    fn collect(&self, grace: Duration, now: UnixTime) -> Result<Collected, StoreError>;
+    fn collect(
+        &self,
+        grace: Duration,
+        by: Option<Identity>,
+        now: UnixTime,
+    ) -> Result<Collected, StoreError>;
 
     /// Reads everything and compares every digest and reference; what is wrong goes to `each`. Others may go
-    /// on meanwhile.
+    /// on meanwhile, but for the time in which the database checks itself.
     ///
     /// # Errors
     /// The store failed before it was through.

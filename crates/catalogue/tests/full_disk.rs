@@ -88,7 +88,7 @@ fn on_a_small_disk(folder: &Path) {
     larger.args(["-o", "remount,size=8m"]).arg(folder.parent().unwrap());
     assert!(larger.status().unwrap().success());
     let later = SystemClock.now().after(Duration::from_secs(60));
-    store.collect(Duration::ZERO, later).unwrap();
+    store.collect(Duration::ZERO, None, later).unwrap();
     publish(&store, &draft(with_package + 1, without, None)).unwrap();
     check_consistent(&store, "with room again");
 }

@@ -36,10 +36,14 @@ async fn serve_node(node: Arc<Node>, listener: TcpListener) {
     }
 }
 
-/// Alive is not ready: a node that is stopping, or whose database does not answer, wants no new work.
+/// Alive is not ready: a node that is stopping, or whose database does not answer, wants no new work. One whose catalogue
+/// is served answers elsewhere.
 async fn ready(State(node): State<Arc<Node>>) -> impl IntoResponse {
     if node.is_stopping() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+    }
+    if node.catalogue.is_some() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the catalogue cannot be read: see the log\n");
     }
     match is_sound(&node).await {
         true => (StatusCode::OK, "ready\n"),

@@ -4,6 +4,7 @@ use levada_harness::{Row, find};
 
 use crate::catalogue::bounds::Bounds;
 use crate::catalogue::figures::Paper;
+use crate::catalogue::load::RTTS;
 use crate::catalogue::objects::Object;
 use crate::catalogue::sweep::{Requests, STABLE, Step, Sweep};
 use crate::catalogue::{levada, nginx};
@@ -14,39 +15,48 @@ const COMMAND: &str = "`cargo xp catalogue load --part sweep --object";
 /// A system is stable while it answers at least this share of what is demanded.
 const STABLE_SHARE: f64 = 0.95;
 
-/// A line for each figure: the paper's value, and those of both subjects on loopback.
+/// A line for each figure: the paper's value, and those of both subjects, on loopback and with the paper's round trip.
 pub fn table(rows: &[Row]) -> Table {
-    let head = ["figure of the paper", "command", "the paper's value", "here: levada", "nginx"];
-    let mut table = Table::new("The paper and here, loopback; a connection per request", head);
+    let head = ["figure of the paper", "command", "the paper's value"];
+    let here = ["levada, loopback", "nginx, loopback", "levada, 0.56 ms RTT", "nginx, 0.56 ms RTT"];
+    let mut table =
+        Table::new("The paper and here, a connection per request", head.into_iter().chain(here));
     for object in Object::ALL {
         let paper = Paper::of(object);
-        let of = |step| Sweep { rtt_us: 0, object, requests: Requests::One, step };
-        let both = |value: &dyn Fn(&str) -> String| [levada::NAME, nginx::NAME].map(value);
-        let mut line = |figure: &str, theirs: String, ours: [String; 2]| {
+        let mut line = |figure: &str, theirs: String, step, value: Value| {
             let command = format!("{COMMAND} {}`", object.name());
             let figure = format!("{figure}, {}", object.name());
+            let at = |rtt_us| Sweep { rtt_us, object, requests: Requests::One, step };
+            let ours = each(|rtt_us, subject| value(rows, at(rtt_us), subject));
             table.lines.push([figure, command, theirs].into_iter().chain(ours).collect());
         };
-        let stable = |subject: &str| stable(rows, of(Step::Long), subject);
         let theirs = format!("{} ms, then up to {} ms", paper.stable_ms, paper.saturated_ms);
-        line("response time over demanded rate", theirs, both(&stable));
-        let low = |subject: &str| low(rows, of(Step::Twenty), subject);
-        line("its magnification, 95 % bounds", "below 30 ms".into(), both(&low));
-        let most = |subject: &str| most(rows, of(Step::Long), subject);
-        line("actual over demanded rate", format!("at most {} 1/s", paper.rate), both(&most));
-        let errors = |subject: &str| first_error(rows, of(Step::Long), subject);
+        line("response time over demanded rate", theirs, Step::Long, stable);
+        let theirs = "below 30 ms".to_owned();
+        line("its magnification, 95 % bounds", theirs, Step::Twenty, low);
+        let theirs = format!("at most {} 1/s", paper.rate);
+        line("actual over demanded rate", theirs, Step::Long, most);
         let theirs = match object {
             Object::Descriptor => "from 410 1/s on",
             Object::Package => "2 of 20,000 when stable",
         };
-        line("errors over demanded rate", theirs.into(), both(&errors));
+        line("errors over demanded rate", theirs.to_owned(), Step::Long, first_error);
     }
-    let both = [levada::NAME, nginx::NAME].map(|subject| dearer(rows, subject));
+    let ours = each(|rtt_us, subject| dearer(rows, rtt_us, subject));
     let command = "`cargo xp catalogue load --part sweep --rate 400`".to_owned();
     let figure = "CDF of both, unsaturated".to_owned();
     let theirs = "the package takes less than 1 ms more".to_owned();
-    table.lines.push([figure, command, theirs].into_iter().chain(both).collect());
+    table.lines.push([figure, command, theirs].into_iter().chain(ours).collect());
     table
+}
+
+/// What rows say of a sweep of one subject.
+type Value = fn(&[Row], Sweep, &str) -> String;
+
+/// For every round trip and subject, in the table's order.
+fn each(value: impl Fn(u64, &str) -> String) -> impl Iterator<Item = String> {
+    let subjects = [levada::NAME, nginx::NAME];
+    RTTS.into_iter().flat_map(move |rtt| subjects.map(|subject| value(rtt, subject)))
 }
 
 /// A sweep's rows of one metric, with the demanded rates, ascending.
@@ -102,9 +112,9 @@ fn first_error(rows: &[Row], sweep: Sweep, subject: &str) -> String {
 }
 
 /// How much more time the package takes than the descriptor.
-fn dearer(rows: &[Row], subject: &str) -> String {
+fn dearer(rows: &[Row], rtt_us: u64, subject: &str) -> String {
     let median = |object| {
-        let sweep = Sweep { rtt_us: 0, object, requests: Requests::One, step: Step::Long };
+        let sweep = Sweep { rtt_us, object, requests: Requests::One, step: Step::Long };
         let times = by_rate(rows, sweep, subject, "response time mean");
         let found = times.into_iter().find(|(rate, _)| *rate == f64::from(STABLE))?;
         Some(found.1.median)

@@ -42,6 +42,7 @@ impl Cached {
 
 struct Slot {
     cached: Cached,
+    stamp: u64,
     cost: u64,
     used: u64,
 }
@@ -65,17 +66,19 @@ impl Cache {
         Self { limit, slots: Mutex::default() }
     }
 
-    pub fn find(&self, key: &CacheKey) -> Option<Cached> {
+    /// What is kept, unless it was kept with another `stamp`: that of what comes from a package is
+    /// [`Store::replaced`](crate::store::Store::replaced), asked before it was opened.
+    pub fn find(&self, key: &CacheKey, stamp: u64) -> Option<Cached> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.clock += 1;
         let now = slots.clock;
-        let slot = slots.slots.get_mut(key)?;
+        let slot = slots.slots.get_mut(key).filter(|slot| slot.stamp == stamp)?;
         slot.used = now;
         Some(slot.cached.clone())
     }
 
     /// Keeps it, unless it alone is too much.
-    pub fn put(&self, key: CacheKey, cached: Cached) {
+    pub fn put(&self, key: CacheKey, stamp: u64, cached: Cached) {
         let cost = cached.cost();
         if cost > self.limit {
             return;
@@ -83,7 +86,7 @@ impl Cache {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.clock += 1;
         let used = slots.clock;
-        if let Some(old) = slots.slots.insert(key, Slot { cached, cost, used }) {
+        if let Some(old) = slots.slots.insert(key, Slot { cached, stamp, cost, used }) {
             slots.cost -= old.cost;
         }
         slots.cost += cost;
@@ -115,13 +118,22 @@ mod tests {
     fn what_was_not_used_is_forgotten_first() {
         let cache = Cache::new(3 * (1000 + 256));
         let key = |number: u8| CacheKey::Blob([number; 32]);
-        (0..3).for_each(|number| cache.put(key(number), content(1000)));
-        assert!(cache.find(&key(0)).is_some());
-        cache.put(key(3), content(1000));
-        assert!(cache.find(&key(1)).is_none());
-        assert!([0, 2, 3].iter().all(|number| cache.find(&key(*number)).is_some()));
-        cache.put(key(4), content(10_000));
-        assert!(cache.find(&key(4)).is_none() && cache.find(&key(3)).is_some());
+        (0..3).for_each(|number| cache.put(key(number), 0, content(1000)));
+        assert!(cache.find(&key(0), 0).is_some());
+        cache.put(key(3), 0, content(1000));
+        assert!(cache.find(&key(1), 0).is_none());
+        assert!([0, 2, 3].iter().all(|number| cache.find(&key(*number), 0).is_some()));
+        cache.put(key(4), 0, content(10_000));
+        assert!(cache.find(&key(4), 0).is_none() && cache.find(&key(3), 0).is_some());
+    }
+
+    #[test]
+    fn what_is_of_another_stamp_is_not_found() {
+        let (cache, key) = (Cache::new(10_000), CacheKey::Blob([7; 32]));
+        cache.put(key.clone(), 1, content(10));
+        assert!(cache.find(&key, 1).is_some() && cache.find(&key, 2).is_none());
+        cache.put(key.clone(), 2, content(10));
+        assert!(cache.find(&key, 2).is_some());
     }
 
     #[test]
@@ -130,7 +142,7 @@ mod tests {
         for number in 0..2 * MAX_ENTRIES as u64 {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&number.to_be_bytes());
-            cache.put(CacheKey::Blob(digest), Cached::Incompressible);
+            cache.put(CacheKey::Blob(digest), 0, Cached::Incompressible);
         }
         assert_eq!(cache.slots.lock().unwrap().slots.len(), MAX_ENTRIES);
     }

@@ -61,7 +61,7 @@ fn answer_package(site: &Arc<Site>, package: PackageRequest, request: &Request<'
 
 /// The answer, if its body is kept. `known` is what the client has.
 fn find(site: &Site, key: &CacheKey, known: Option<&[u8]>) -> Option<Response> {
-    match site.cache.find(key)? {
+    match site.cache.find(key, site.store.replaced())? {
         Cached::Content(content, half) => Some(content_response(&content, half, known)),
         Cached::Incompressible => None,
     }
@@ -81,6 +81,7 @@ fn make(site: &Site, package: &PackageRequest, key: CacheKey, known: Option<&[u8
     if let Some(response) = find(site, &key, known) {
         return response;
     }
+    let stamp = site.store.replaced();
     let code = match site.store.open_blob(&package.digest) {
         Ok(Some(blob)) => read_blob(blob, MAX_CODE),
         Ok(None) => return problem(500, "the package is not in the store"),
@@ -93,7 +94,7 @@ fn make(site: &Site, package: &PackageRequest, key: CacheKey, known: Option<&[u8
             let made = Content::made(template.parts().0, &site.room, || site.store.scratch());
             let Some(content) = made else { return busy() };
             let response = content_response(&content, half, known);
-            site.cache.put(key, Cached::Content(content, half));
+            site.cache.put(key, stamp, Cached::Content(content, half));
             response
         }
         Answer::Problem(problem) => document(&problem),

@@ -207,7 +207,9 @@ impl Connection {
 
     fn refuse(&mut self, refusal: Refusal) -> Step {
         self.refused = true;
-        let answering = Answering { only_head: false, keep_alive: false, old: false };
+        // Also of what is no request it can be said whether a body would be taken for the next answer.
+        let only_head = self.input[self.start..self.end].starts_with(b"HEAD ");
+        let answering = Answering { only_head, keep_alive: false, old: false };
         self.push(refusal.into(), answering);
         Step::End
     }

@@ -197,7 +197,7 @@ fn query_prefix() -> Value {
 fn query_cursor() -> Value {
     json!({
         "name": "cursor", "in": "query",
-        "description": "`next` of the page before. A page may have fewer items than the limit, or none, and a next one.",
+        "description": "`next` of the page before. The last page may have no items.",
         "schema": {"type": "string"},
     })
 }

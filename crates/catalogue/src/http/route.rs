@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::problem::{busy, problem};
 use super::request::{Method, Request};
@@ -65,8 +65,8 @@ impl Site {
 
     /// Has somebody else make an answer, who may block.
     pub(super) async fn run(&self, job: Job) -> Response {
-        let patience = self.config.times.store;
-        let Ok(Ok(place)) = timeout(patience, Arc::clone(&self.calls).acquire_owned()).await else {
+        let until = Instant::now() + self.config.times.store;
+        let Ok(Ok(place)) = timeout_at(until, Arc::clone(&self.calls).acquire_owned()).await else {
             return busy();
         };
         let made = tokio::task::spawn_blocking(move || {
@@ -74,7 +74,7 @@ impl Site {
             let _place = place;
             job.run()
         });
-        match timeout(patience, made).await {
+        match timeout_at(until, made).await {
             Ok(Ok(response)) => response,
             Ok(Err(_)) => {
                 problem(500, "the answer could not be made: the log of the catalogue says why")

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{TcpListener as StdListener, TcpStream as StdStream};
+use std::os::fd::AsRawFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+use uapi::c::{IPPROTO_TCP, TCP_DEFER_ACCEPT};
 
 use super::Site;
 use super::connection::{Connection, Step};
@@ -25,6 +27,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
 /// When there are no file descriptors left, or no memory: until some are free.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long the kernel keeps a client to itself that says nothing, in seconds.
+const SILENCE: i32 = 1;
 /// After so many connections in one go others have their turn.
 const TURN: u32 = 32;
 
@@ -80,11 +84,14 @@ fn places(wanted: usize) -> usize {
     wanted.min(usize::try_from(files / 3).unwrap_or(usize::MAX)).max(1)
 }
 
-/// Has the runtime tell when somebody comes, and nothing more: its own way to accept would have it watch every connection
-/// at once, also those that are over before there is anything to wait for.
+/// Has the kernel and the runtime tell when somebody has asked for something, and nothing more. The kernel would wake the
+/// server for a connection before its request is there (`TCP_DEFER_ACCEPT`, tcp(7)); the runtime's own way to accept would
+/// have it watch also connections that are over before there is anything to wait for.
 #[allow(deprecated)] // Unsound for what does not own its descriptor; std's listener does, and `unsafe` is not for here.
 fn watch(listener: TcpListener) -> io::Result<AsyncFd<StdListener>> {
-    AsyncFd::with_interest(listener.into_std()?, Interest::READABLE)
+    let listener = listener.into_std()?;
+    uapi::setsockopt(listener.as_raw_fd(), IPPROTO_TCP, TCP_DEFER_ACCEPT, &SILENCE)?;
+    AsyncFd::with_interest(listener, Interest::READABLE)
 }
 
 /// The next connection. Those for which there is no place wait in the kernel.

@@ -151,7 +151,7 @@ fn what_somebody_makes_is_not_made_twice() {
     let workshop = site.workshop(&package.digest);
     let waiting = std::thread::spawn(move || job.run());
     let made = Cached::Content(Content::Bytes("made meanwhile".into()), [7; 16]);
-    site.cache.put(CacheKey::Package(package), made);
+    site.cache.put(CacheKey::Package(package), site.store.replaced(), made);
     drop(workshop);
     let response = waiting.join().unwrap();
     assert!(matches!(response.body, Body::Whole(body) if body == "made meanwhile"));

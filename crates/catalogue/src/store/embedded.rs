@@ -219,6 +219,10 @@ impl Store for EmbeddedStore {
         self.inner.blobs.scratch()
     }
 
+    fn replaced(&self) -> u64 {
+        self.inner.blobs.replaced()
+    }
+
     fn has_blob(&self, digest: &Digest) -> Result<bool, StoreError> {
         self.inner.has_blob(digest)
     }
@@ -227,8 +231,13 @@ impl Store for EmbeddedStore {
         self.inner.audit(limit, before)
     }
 
-    fn collect(&self, grace: Duration, now: UnixTime) -> Result<Collected, StoreError> {
-        self.inner.collect(grace, now)
+    fn collect(
+        &self,
+        grace: Duration,
+        by: Option<Identity>,
+        now: UnixTime,
+    ) -> Result<Collected, StoreError> {
+        self.inner.collect(grace, by, now)
     }
 
     fn verify(&self, each: &mut dyn FnMut(Finding)) -> Result<Verified, StoreError> {

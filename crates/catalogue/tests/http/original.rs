@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use data_encoding::HEXLOWER;
+use levada_catalogue::model::digest_text;
+use levada_catalogue::original::Folder;
 use levada_core::sha256;
 use serde_json::Value;
 
@@ -119,6 +121,18 @@ fn a_package_is_the_same_from_the_store_and_from_memory() {
 fn sixty_packages_at_once_are_all_whole() {
     let server = Server::start();
     server.import(&folder("objects"));
+    // All that there are, in turn; what they must be is known from the files.
+    let codes = Folder::open(&folder("objects")).unwrap().flatten();
+    let digests: Vec<_> = codes.map(|found| sha256(&[&found.code])).collect();
+    assert!(digests.len() > 30);
+    std::thread::scope(|scope| {
+        for digest in digests.iter().cycle().take(60) {
+            let path = format!("/v1/blobs/{}", digest_text(digest));
+            let server = &server;
+            scope.spawn(move || assert_eq!(sha256(&[&server.get(&path).body]), *digest, "{path}"));
+        }
+    });
+    // And one, of the original's layer, that nobody has made before.
     let names: Value = server.get("/.well-known/runtime").json();
     let object = server.get(&format!("/.well-known/runtime/{}", names[0].as_str().unwrap())).json();
     let url = object["sourcePackageURL"].as_str().unwrap();

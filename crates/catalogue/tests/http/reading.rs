@@ -273,6 +273,57 @@ fn what_is_not_open_is_nowhere() {
     assert_eq!(server.get("/objects/service/secret").status, 404);
 }
 
+/// Every page of a list, as text, from the first to the one without a next.
+fn pages(server: &Server, first: &str) -> Vec<String> {
+    let (mut pages, mut target) = (Vec::new(), first.to_owned());
+    loop {
+        let answer = server.get(&target);
+        pages.push(answer.text().to_owned());
+        let Some(next) = answer.json()["next"].as_str().map(str::to_owned) else { return pages };
+        target = format!("{first}&cursor={next}");
+        assert!(pages.len() < 9, "{pages:?}");
+    }
+}
+
+#[test]
+fn pages_tell_nothing_of_what_is_not_open() {
+    let open = Open::only(vec!["service/public*".parse().unwrap()]);
+    let server = Server::start_with(Config::default(), Options { open, ..Options::default() });
+    let publish = |names: &[&str]| {
+        for name in names {
+            server.publish(&draft(&format!("service/{name}"), "1.0.0", r#"{"w":"word"}"#));
+        }
+    };
+    publish(&["public-1", "public-2", "public-3"]);
+    let lists = ["/v1/objects?limit=1", "/v1/search?limit=1&q=word", "/v1/objects?limit=2"];
+    let before = lists.map(|list| pages(&server, list));
+    assert_eq!(before.each_ref().map(Vec::len), [4, 4, 2]);
+    publish(&["a", "pubic", "q-1", "q-2", "q-3", "z"]);
+    assert_eq!(lists.map(|list| pages(&server, list)), before);
+    let none = server.get("/v1/search?limit=1&q=q-1").json();
+    assert_eq!(none, serde_json::json!({ "items": [], "next": null }));
+}
+
+#[test]
+fn a_package_that_was_healed_is_served_anew() {
+    let server = Server::start();
+    let code = "the code of a package ".repeat(500);
+    server.publish(&draft_with(&server, "hyperty/A", "1.0.0", "text/plain", code.as_bytes()));
+    let digest = sha256(&[code.as_bytes()]);
+    let text = digest_text(&digest);
+    let path = format!("/v1/blobs/{text}");
+    let hex = text.strip_prefix("sha256:").unwrap();
+    let file = server.folder().join("blobs").join(&hex[..2]).join(&hex[2..]);
+    let damaged = code.replace("code", "c0de");
+    std::fs::write(&file, &damaged).unwrap();
+    let compressed = || server.ask("GET", &path, "Accept-Encoding: gzip\r\n").body;
+    let wrong = compressed();
+    assert_eq!(server.get(&path).text(), damaged, "nobody compares each time");
+    server.upload(code.as_bytes());
+    assert_eq!(server.get(&path).text(), code);
+    assert_ne!(compressed(), wrong);
+}
+
 #[test]
 fn a_package_that_nothing_refers_to_is_not_served() {
     let server = Server::start();

@@ -43,7 +43,7 @@ pub struct Server {
     pub store: Arc<EmbeddedStore>,
     pub site: Arc<Site>,
     runtime: Option<Runtime>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Server {
@@ -64,7 +64,12 @@ impl Server {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         runtime.spawn(serve(Arc::clone(&site), listener, std::future::pending()));
-        Self { address, store, site, runtime: Some(runtime), _folder: folder }
+        Self { address, store, site, runtime: Some(runtime), folder }
+    }
+
+    /// The store's.
+    pub fn folder(&self) -> std::path::PathBuf {
+        self.folder.path().join("catalogue")
     }
 
     /// Publishes, and has the server know.

@@ -211,7 +211,7 @@ fn make(store: &EmbeddedStore, step: Step) -> Result<(), StoreError> {
         }
         Collect => {
             let later = SystemClock.now().after(Duration::from_secs(60));
-            store.collect(Duration::ZERO, later).map(drop)
+            store.collect(Duration::ZERO, None, later).map(drop)
         }
         Reopen => panic!("the caller does that"),
     }

@@ -63,7 +63,8 @@ pub async fn serve(arguments: Serve) -> Outcome {
 
 /// Read everything and compare every digest and every reference
 ///
-/// Prints a line for each thing that is wrong. Others may use the catalogue meanwhile. Exit code 1 if something is.
+/// Prints a line for each thing that is wrong. Others may use the catalogue meanwhile, and
+/// wait while its database checks itself. Exit code 1 if something is.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   levada catalogue verify")]

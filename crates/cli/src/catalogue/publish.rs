@@ -25,7 +25,7 @@ const PART: usize = 64 * 1024;
 /// Publish a version of an object, signed with the key of this home
 ///
 /// A version never changes: publishing the same again is no error, and another under its number is refused. An upload
-/// that was cut off goes on where it stopped, if it is tried again within ten minutes.
+/// to a running node that was cut off goes on where it stopped, if it is tried again within ten minutes.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue publish hyperty/Connector@1.2.0 connector.json --package connector.js

@@ -96,7 +96,8 @@ impl Talk<'_> {
     pub(super) async fn collect(&mut self, call: wire::Collect) -> Result<(), Stop> {
         self.allow_some(Right::Admin)?;
         let (grace, now) = (Duration::from_secs(call.grace), self.keeper.now());
-        let collected = self.keeper.with(move |store| store.collect(grace, now)).await?;
+        let by = self.visitor.identity;
+        let collected = self.keeper.with(move |store| store.collect(grace, by, now)).await?;
         let (packages, bytes) = (collected.blobs, collected.bytes);
         Ok(self.say(Said::Collected(wire::Collected { packages, bytes })).await?)
     }

@@ -60,12 +60,14 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>, text: &str) -> Ans
 impl Wish {
     /// The answer, if what it needs is kept.
     fn find(&self, site: &Site, digest: &Digest) -> Option<Response> {
+        let stamp = site.store.replaced();
+        let kept = |key| site.cache.find(&key, stamp);
         if self.compressed
-            && let Cached::Content(content, _) = site.cache.find(&CacheKey::Compressed(*digest))?
+            && let Cached::Content(content, _) = kept(CacheKey::Compressed(*digest))?
         {
             return Some(self.respond_compressed(&content, digest));
         }
-        match site.cache.find(&CacheKey::Blob(*digest))? {
+        match kept(CacheKey::Blob(*digest))? {
             Cached::Content(content, _) => Some(self.respond(&content, digest)),
             Cached::Incompressible => None,
         }
@@ -73,13 +75,15 @@ impl Wish {
 
     /// The answer, with what the store has. May block.
     fn read(&self, site: &Site, digest: &Digest) -> Response {
+        let stamp = site.store.replaced();
         let content = match site.store.open_blob(digest) {
             Ok(Some(blob)) => Content::of_blob(blob),
             Ok(None) => return problem(500, "the package is not in the store"),
             Err(error) => return of_store(&error),
         };
         let Ok(content) = content else { return problem(500, "the package cannot be read") };
-        site.cache.put(CacheKey::Blob(*digest), Cached::Content(content.clone(), [0; 16]));
+        let kept = Cached::Content(content.clone(), [0; 16]);
+        site.cache.put(CacheKey::Blob(*digest), stamp, kept);
         if self.compressed
             && let Some(Cached::Content(shorter, _)) = compressed(site, digest, content.length())
         {
@@ -123,8 +127,8 @@ impl Wish {
 /// The package compressed, or that it does not pay. None if it cannot be tried now: then it comes as it is.
 fn compressed(site: &Site, digest: &Digest, length: u64) -> Option<Cached> {
     let _workshop = site.workshop(digest);
-    let key = CacheKey::Compressed(*digest);
-    if let Some(found) = site.cache.find(&key) {
+    let (key, stamp) = (CacheKey::Compressed(*digest), site.store.replaced());
+    if let Some(found) = site.cache.find(&key, stamp) {
         return Some(found);
     }
     let made = if COMPRESSED.contains(&length) {
@@ -139,7 +143,7 @@ fn compressed(site: &Site, digest: &Digest, length: u64) -> Option<Cached> {
     } else {
         Cached::Incompressible
     };
-    site.cache.put(key, made.clone());
+    site.cache.put(key, stamp, made.clone());
     Some(made)
 }
 

@@ -11,7 +11,7 @@ use crate::http::request::Request;
 use crate::http::response::{Keep, Response};
 use crate::http::route::{Job, Reply};
 use crate::model::{Key, Kind};
-use crate::store::{SearchCursor, StoreError};
+use crate::store::{Hit, MAX_PAGE, SearchCursor, StoreError};
 
 /// The longest query, in characters.
 pub(in crate::http) const MAX_QUERY_CHARS: usize = 255;
@@ -35,7 +35,7 @@ pub(super) fn objects(site: &Arc<Site>, request: &Request<'_>) -> Answered {
     }))))
 }
 
-/// A page of the objects that are shown, and where the next begins. A page may have fewer, or none.
+/// A page of the objects that are shown, and where the next begins.
 pub(in crate::http) fn list(
     site: &Site,
     kind: Option<Kind>,
@@ -43,11 +43,32 @@ pub(in crate::http) fn list(
     after: Option<&Key>,
     limit: u32,
 ) -> Result<(Vec<Key>, Option<Key>), StoreError> {
-    let mut keys = site.store.list(kind, prefix, after, limit)?;
-    let full = keys.len() >= limit as usize;
+    let more = |behind: Option<&Key>, size| site.store.list(kind, prefix, behind.or(after), size);
+    let (keys, full) = shown(limit, more, |key| site.index.shows(key))?;
     let next = keys.last().filter(|_| full).cloned();
-    keys.retain(|key| site.index.shows(key));
     Ok((keys, next))
+}
+
+/// As many as are wanted of those that are shown, and whether there are so many. It reads on behind what is not shown,
+/// because a cursor, or a page that is not full, would say that there is something.
+fn shown<T: Clone>(
+    limit: u32,
+    mut more: impl FnMut(Option<&T>, u32) -> Result<Vec<T>, StoreError>,
+    is_shown: impl Fn(&T) -> bool,
+) -> Result<(Vec<T>, bool), StoreError> {
+    let (mut shown, mut behind, mut size) = (Vec::new(), None, limit);
+    loop {
+        let page = more(behind.as_ref(), size)?;
+        let over = page.len() < size as usize;
+        behind = page.last().cloned();
+        shown.extend(page.into_iter().filter(&is_shown));
+        shown.truncate(limit as usize);
+        let full = shown.len() == limit as usize;
+        if full || over {
+            return Ok((shown, full));
+        }
+        size = MAX_PAGE;
+    }
 }
 
 /// `/v1/search`.
@@ -77,11 +98,12 @@ pub(in crate::http) fn find(
     after: Option<&SearchCursor>,
     limit: u32,
 ) -> Result<(Vec<HitJson>, Option<String>), StoreError> {
-    let hits = site.store.search(words, kind, after, limit)?;
-    let full = hits.len() >= limit as usize;
+    let more = |behind: Option<&Hit>, size| {
+        site.store.search(words, kind, behind.map(|hit| &hit.cursor).or(after), size)
+    };
+    let (hits, full) = shown(limit, more, |hit| site.index.shows(&hit.key))?;
     let next = hits.last().filter(|_| full).map(|hit| cursor::of_hit(&hit.cursor));
-    let shown = hits.into_iter().filter(|hit| site.index.shows(&hit.key));
-    let items = shown.map(|hit| HitJson {
+    let items = hits.into_iter().map(|hit| HitJson {
         kind: hit.key.kind.as_str(),
         name: hit.key.name.as_str().to_owned(),
         version: hit.version.to_string(),

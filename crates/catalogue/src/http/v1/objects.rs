@@ -46,13 +46,13 @@ pub(super) fn descriptor(
         return Ok(Reply::Now(fields.add(json_body(descriptor.clone()), &tag)));
     }
     let key = CacheKey::Descriptor(entry.digest);
-    if let Some(Cached::Content(Content::Bytes(descriptor), _)) = site.cache.find(&key) {
+    if let Some(Cached::Content(Content::Bytes(descriptor), _)) = site.cache.find(&key, 0) {
         return Ok(Reply::Now(fields.add(json_body(descriptor), &tag)));
     }
     Ok(from_store(site, &object.key, entry, move |site, published| {
         let descriptor = Bytes::from(published.descriptor);
         let content = Content::Bytes(descriptor.clone());
-        site.cache.put(key, Cached::Content(content, [0; 16]));
+        site.cache.put(key, 0, Cached::Content(content, [0; 16]));
         fields.add(json_body(descriptor), &tag)
     }))
 }

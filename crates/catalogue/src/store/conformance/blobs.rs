@@ -24,12 +24,14 @@ pub fn a_blob_is_there_when_it_is_finished(store: &dyn Store) {
 
 pub fn the_same_bytes_are_one_blob(store: &dyn Store) {
     let digest = upload(store, b"twice");
+    let replaced = store.replaced();
     let mut late = store.begin_blob().unwrap();
     late.write(b"twice").unwrap();
     upload(store, b"twice");
     assert_eq!(late.finish(Some(&digest)).unwrap(), (digest, 5));
+    assert_eq!(store.replaced(), replaced + 2, "whoever has read it before is to read it again");
     let later = SystemClock.now().after(2 * HOUR);
-    assert_eq!(store.collect(HOUR, later).unwrap(), Collected { blobs: 1, bytes: 5 });
+    assert_eq!(store.collect(HOUR, None, later).unwrap(), Collected { blobs: 1, bytes: 5 });
     assert!(!store.has_blob(&digest).unwrap() && content(store, &digest).is_none());
 }
 
@@ -52,7 +54,7 @@ pub fn many_at_once_are_as_one_by_one(store: &dyn Store) {
         &Draft { package: Some(package(digests[9], 9)), ..draft("hyperty/a", "1.0.0", "{}") },
     );
     let later = SystemClock.now().after(2 * HOUR);
-    assert_eq!(store.collect(HOUR, later).unwrap().blobs, 51);
+    assert_eq!(store.collect(HOUR, None, later).unwrap().blobs, 51);
     assert_eq!(content(store, &digests[9]).unwrap(), b"content 9");
 }
 
@@ -89,9 +91,9 @@ pub fn garbage_is_collected_and_nothing_else(store: &dyn Store) {
     store.yank(&yanked.key, &yanked.version, true, None, NOW).unwrap();
     let unused = [upload(store, b"unused"), upload(store, b"not used")];
     let now = SystemClock.now();
-    assert_eq!(store.collect(HOUR, now).unwrap(), Collected::default());
+    assert_eq!(store.collect(HOUR, None, now).unwrap(), Collected::default());
     assert!(store.has_blob(&unused[0]).unwrap(), "within its grace");
-    let collected = store.collect(HOUR, now.after(2 * HOUR)).unwrap();
+    let collected = store.collect(HOUR, None, now.after(2 * HOUR)).unwrap();
     assert_eq!(collected, Collected { blobs: 2, bytes: 14 });
     assert!(unused.iter().all(|digest| !store.has_blob(digest).unwrap()));
     assert!(unused.iter().all(|digest| content(store, digest).is_none()));
@@ -99,7 +101,7 @@ pub fn garbage_is_collected_and_nothing_else(store: &dyn Store) {
         assert_eq!(content(store, &sha256(&[kept])).unwrap(), kept);
     }
     assert_eq!(store.audit(1, None).unwrap()[0].action, Action::Collect);
-    assert_eq!(store.collect(HOUR, now.after(2 * HOUR)).unwrap(), Collected::default());
+    assert_eq!(store.collect(HOUR, None, now.after(2 * HOUR)).unwrap(), Collected::default());
     // What was collected can come back.
     upload(store, b"unused");
     publish(store, &draft_with(store, "hyperty/c", "1.0.0", b"unused"));

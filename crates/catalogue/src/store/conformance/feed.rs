@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use levada_core::{Clock, SystemClock};
+
 use super::*;
 use crate::store::{Action, Event, StoreError};
 
@@ -79,10 +83,16 @@ pub fn the_audit_log_says_who_did_what(store: &dyn Store) {
             (Action::Publish, "done", Some(by)),
         ]
     );
+    upload(store, b"garbage");
+    let later = SystemClock.now().after(Duration::from_secs(1));
+    store.collect(Duration::ZERO, Some(by), later).unwrap();
+    let newest = &store.audit(1, None).unwrap()[0];
+    assert_eq!((newest.action, newest.identity), (Action::Collect, Some(by)));
+    let entries = store.audit(10, Some(newest.id)).unwrap();
     assert!(entries.iter().all(|it| it.key.as_ref() == Some(&whole.key)));
     assert!(entries.iter().all(|it| it.version.as_ref() == Some(&whole.version)));
     assert_eq!((entries[1].time, entries[3].time), (UnixTime(NOW.0 + 1), NOW));
     let (first, rest) =
-        (store.audit(1, None).unwrap(), store.audit(9, Some(entries[0].id)).unwrap());
+        (store.audit(1, Some(newest.id)).unwrap(), store.audit(9, Some(entries[0].id)).unwrap());
     assert_eq!((&first[..], &rest[..]), (&entries[..1], &entries[1..]));
 }

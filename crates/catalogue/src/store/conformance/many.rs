@@ -36,7 +36,7 @@ pub fn collecting_while_others_publish_takes_nothing_in_use(store: &dyn Store) {
         let collector = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 let later = SystemClock.now().after(Duration::from_secs(5));
-                store.collect(Duration::ZERO, later).unwrap();
+                store.collect(Duration::ZERO, None, later).unwrap();
             }
         });
         // The threads share their contents, so that each is uploaded while another's is collected.

@@ -29,6 +29,8 @@ pub(super) struct Blobs {
     /// Which folders below have their name on disk for certain.
     durable: Mutex<[bool; 256]>,
     next: AtomicU64,
+    /// How many blobs were stored that were there already.
+    replaced: AtomicU64,
 }
 
 impl Blobs {
@@ -40,6 +42,7 @@ impl Blobs {
             placing: RwLock::new(()),
             durable: Mutex::new([false; 256]),
             next: AtomicU64::new(0),
+            replaced: AtomicU64::new(0),
         };
         let temp = blobs.folder.join(TEMP);
         for path in [&blobs.folder, &temp] {
@@ -144,6 +147,10 @@ impl Blobs {
         synced.map_err(|error| StoreError::file(&self.folder, error))?;
         new.iter().for_each(|number| durable[usize::from(*number)] = true);
         Ok(())
+    }
+
+    pub fn replaced(&self) -> u64 {
+        self.replaced.load(Ordering::Relaxed)
     }
 
     pub fn scratch(&self) -> Option<File> {
@@ -277,17 +284,23 @@ impl Inner {
         blobs: impl IntoIterator<Item = (&'a Digest, u64)>,
     ) -> Result<(), StoreError> {
         let stored = row::from_time(self.clock.now());
-        self.database.write(|tx| {
+        let replaced = self.database.write::<_, StoreError>(|tx| {
             // Uploaded again: its grace begins again, whatever the clock did.
-            let mut insert = tx.prepare_cached(
-                "INSERT INTO blob (digest, length, stored) VALUES (?1, ?2, ?3)
-                 ON CONFLICT (digest) DO UPDATE SET stored = max(stored, excluded.stored)",
-            )?;
+            let mut again =
+                tx.prepare_cached("UPDATE blob SET stored = max(stored, ?2) WHERE digest = ?1")?;
+            let mut insert =
+                tx.prepare_cached("INSERT INTO blob (digest, length, stored) VALUES (?1, ?2, ?3)")?;
+            let mut replaced = 0;
             for (digest, length) in blobs {
-                insert.execute((digest, row::from_number(length), stored))?;
+                match again.execute((digest, stored))? {
+                    0 => drop(insert.execute((digest, row::from_number(length), stored))?),
+                    _ => replaced += 1,
+                }
             }
-            Ok(())
-        })
+            Ok(replaced)
+        })?;
+        self.blobs.replaced.fetch_add(replaced, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Removes a file that got no row, unless it has one of an earlier upload. What goes wrong here is for the

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use levada_core::{Digest, UnixTime};
+use levada_core::{Digest, Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::audit::Note;
@@ -19,7 +19,12 @@ const GARBAGE: &str =
     "stored <= ?2 AND NOT EXISTS (SELECT 1 FROM version WHERE package = blob.digest)";
 
 impl Inner {
-    pub fn collect(&self, grace: Duration, now: UnixTime) -> Result<Collected, StoreError> {
+    pub fn collect(
+        &self,
+        grace: Duration,
+        by: Option<Identity>,
+        now: UnixTime,
+    ) -> Result<Collected, StoreError> {
         let latest = UnixTime(now.0.saturating_sub(grace.as_secs()));
         let mut collected = Collected::default();
         let mut after = Vec::new();
@@ -30,7 +35,7 @@ impl Inner {
             let garbage: Vec<Digest> =
                 batch.iter().filter(|(_, garbage)| *garbage).map(|(digest, _)| *digest).collect();
             if !garbage.is_empty() {
-                self.delete(&garbage, latest, now, &mut collected)?;
+                self.delete(&garbage, latest, (by, now), &mut collected)?;
             }
         }
         self.sweep()?;
@@ -66,7 +71,7 @@ impl Inner {
         &self,
         garbage: &[Digest],
         latest: UnixTime,
-        now: UnixTime,
+        (by, now): (Option<Identity>, UnixTime),
         collected: &mut Collected,
     ) -> Result<(), StoreError> {
         let alone = self.blobs.alone();
@@ -74,7 +79,7 @@ impl Inner {
             let gone = delete_rows(tx, garbage, latest)?;
             if !gone.is_empty() {
                 let text = format!("{} blobs", gone.len());
-                let note = Note { identity: None, key: None, version: None, text: &text };
+                let note = Note { identity: by, key: None, version: None, text: &text };
                 audit::add(tx, Action::Collect, "done", &note, now)?;
             }
             Ok(gone)

@@ -169,7 +169,7 @@ fn damage_is_found_and_an_upload_heals_it() {
     assert!(!store.has_blob(&stray).unwrap());
     upload(&store, b"aaaa");
     upload(&store, b"bbbb");
-    store.collect(Duration::from_secs(3600), SystemClock.now()).unwrap();
+    store.collect(Duration::from_secs(3600), None, SystemClock.now()).unwrap();
     assert!(findings(&store).is_empty());
     assert_eq!(content(&store, &sha256(&[b"aaaa"])).unwrap(), b"aaaa");
 }
@@ -280,14 +280,14 @@ fn the_grace_begins_again_with_every_upload() {
     let minute = Duration::from_secs(60);
     clock.set(at(50));
     upload(&store, b"code");
-    store.collect(minute, at(109)).unwrap();
+    store.collect(minute, None, at(109)).unwrap();
     assert!(store.has_blob(&digest).unwrap());
     // A clock that goes back takes nothing from it.
     clock.set(at(0));
     upload(&store, b"code");
-    store.collect(minute, at(109)).unwrap();
+    store.collect(minute, None, at(109)).unwrap();
     assert!(store.has_blob(&digest).unwrap());
-    store.collect(minute, at(110)).unwrap();
+    store.collect(minute, None, at(110)).unwrap();
     assert!(!store.has_blob(&digest).unwrap());
 }
 
