@@ -37,6 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const OPEN_MOST: usize = 4096;
 /// Between the opening of connections and the first request.
 const LEAD: Duration = Duration::from_millis(20);
+/// What is asked before anything is measured must be answered within this.
+const GREETING: Duration = Duration::from_secs(1);
 /// So long before a request is due the generator no longer sleeps.
 const AWAKE: Duration = Duration::from_micros(200);
 /// It looks at least so often what happened.
@@ -126,6 +128,11 @@ impl From<Errno> for Fault {
 /// The system's, if it has no epoll. What goes wrong with a request is counted instead.
 pub fn run(target: &Target, plan: Plan) -> anyhow::Result<Seen> {
     let mut generator = Generator::new(target, plan)?;
+    if matches!((plan.reuse, plan.load), (Reuse::Many(_), Load::Open { .. })) {
+        generator.greet()?;
+        generator.schedule = Schedule::new(plan.load);
+        generator.seen = Seen::new(&generator.schedule)?;
+    }
     while generator.turn()? {}
     Ok(generator.seen)
 }
@@ -197,6 +204,42 @@ impl<'a> Generator<'a> {
         })
     }
 
+    /// Asks once on each connection that was opened beforehand: with many requests on each, their beginnings are not what
+    /// is to be measured. What goes wrong here will go wrong again.
+    fn greet(&mut self) -> anyhow::Result<()> {
+        let request = &self.target.requests[0];
+        let mut waiting = 0;
+        for slot in &mut self.slots {
+            slot.connection.take_if(|connection| connection.ask(request).is_err());
+            waiting += usize::from(slot.connection.is_some());
+        }
+        let until = Instant::now() + self.plan.patience.min(GREETING);
+        while waiting > 0 && Instant::now() < until {
+            let mut events = std::mem::take(&mut self.events);
+            self.look(&mut events)?;
+            for event in events.drain(..) {
+                let slot = &mut self.slots[event.data.u64() as usize];
+                let Some(connection) = &mut slot.connection else { continue };
+                match connection.advance(event.flags, &mut self.buffer, self.target.expect) {
+                    Ok(Step::Waiting) => continue,
+                    Ok(Step::Answered) => {}
+                    Ok(Step::AnsweredLast | Step::Ended) | Err(_) => slot.connection = None,
+                }
+                waiting -= 1;
+            }
+            self.events = events;
+        }
+        Ok(())
+    }
+
+    /// What has happened to connections, without waiting for more.
+    fn look(&self, events: &mut Vec<epoll::Event>) -> anyhow::Result<()> {
+        match epoll::wait(&self.epoll, spare_capacity(events), Some(&Timespec::default())) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// One look at clock and sockets; false when all is done.
     fn turn(&mut self) -> anyhow::Result<bool> {
         let now = Instant::now();
@@ -209,11 +252,7 @@ impl<'a> Generator<'a> {
         }
         self.rest(now)?;
         let mut events = std::mem::take(&mut self.events);
-        let zero = Timespec::default();
-        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&zero)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        self.look(&mut events)?;
         for event in events.drain(..) {
             self.seen.busy.work();
             self.advance(event.data.u64() as usize, event.flags)?;

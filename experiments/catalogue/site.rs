@@ -22,7 +22,7 @@ const LATE: Duration = Duration::from_millis(1);
 /// It is doubted, too, if the generator was busy for more than this share of the time, and the servers for less.
 const BUSY: f64 = 0.9;
 
-/// Where p99 is judged, a run is doubted if more than this share of the servers' core was taken away meanwhile.
+/// Except in sweeps, which are long, it is doubted if more than this share of the servers' core was taken away meanwhile.
 const TAKEN: f64 = 0.01;
 
 /// The metric of what answers cost the servers.
