@@ -108,6 +108,11 @@ impl Connection {
         }
     }
 
+    /// Whether there may be more answers than those that wait.
+    pub fn stays(&self) -> bool {
+        !self.outgoing.last
+    }
+
     /// Goes on until the connection ends. None is an end before the end.
     pub async fn run(mut self, mut stream: TcpStream, mut step: Step) -> Option<()> {
         let mut deadline = Deadline::new(Instant::now() + self.site.config.times.head);

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use bytes::Bytes;
 use rustix::fs::sendfile;
+use rustix::net::sockopt::set_tcp_cork;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
 use super::response::Body;
@@ -22,6 +23,8 @@ pub(super) struct Outgoing {
     text: Vec<u8>,
     sent: usize,
     body: Body,
+    /// The kernel sends nothing but full packets for the moment.
+    corked: bool,
     /// Nothing follows: the connection is closed when all is sent.
     pub last: bool,
     /// How much was sent in all.
@@ -34,6 +37,7 @@ impl Outgoing {
             text: Vec::with_capacity(FIRST),
             sent: 0,
             body: Body::empty(),
+            corked: false,
             last: false,
             total: 0,
         }
@@ -79,6 +83,7 @@ impl Outgoing {
     /// `WouldBlock` if the socket is full; or it failed.
     pub fn write_to(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
         let end = self.total.saturating_add(TURN);
+        self.cork(socket);
         while !self.is_done() {
             if self.total >= end {
                 return Ok(false);
@@ -95,14 +100,28 @@ impl Outgoing {
         self.text.shrink_to(KEPT);
         self.sent = 0;
         self.body = Body::empty();
+        // The end of a connection sends what is left.
+        if self.corked && !self.last {
+            let _ = set_tcp_cork(socket, false);
+            self.corked = false;
+        }
         Ok(true)
+    }
+
+    /// A file's head leaves in one packet with its beginning. The file itself leaves in pieces of 64 KiB, and what of a piece does not fill a packet would leave alone as soon as something
+    /// is acknowledged: that more follows is forgotten by then, unless the socket itself knows.
+    fn cork(&mut self, socket: BorrowedFd<'_>) {
+        if matches!(self.body, Body::File(..)) && !self.corked {
+            // Without it there are more packets.
+            self.corked = set_tcp_cork(socket, true).is_ok();
+        }
     }
 
     /// One call: how much was sent, and how much was tried.
     fn write_some(&self, socket: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
         let text = &self.text[self.sent..];
         // The kernel keeps the end of the last answer back for the moment, so that it goes out with that of the connection;
-        // not that of a file, for which there is no flag.
+        // that of a file, too: it is corked.
         let flags =
             SendFlags::NOSIGNAL | if self.last { SendFlags::MORE } else { SendFlags::empty() };
         match &self.body {
@@ -111,10 +130,6 @@ impl Outgoing {
                 let sent = sendfile(socket, file, Some(&mut { *from }), tried)?;
                 // The file is shorter than it was: the promised length cannot be kept.
                 if sent == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok((sent, tried)) }
-            }
-            // What follows at once goes into the same packet.
-            Body::File(_, from, to) if from < to => {
-                Ok((send(socket, text, SendFlags::MORE | SendFlags::NOSIGNAL)?, text.len()))
             }
             Body::Whole(bytes) if !bytes.is_empty() => {
                 write_all(socket, [text, bytes, &[], &[]], flags)
@@ -162,10 +177,12 @@ fn take(bytes: &mut Bytes, rest: &mut u64) {
 mod tests {
     use std::io::{Read, Seek, Write};
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, AsRawFd};
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
     use std::thread;
+
+    use uapi::c::{IPPROTO_TCP, TCP_CORK};
 
     use super::*;
 
@@ -183,18 +200,30 @@ mod tests {
             }
             all
         });
+        let is_file = matches!(outgoing.body, Body::File(..));
+        let is_corked = || is_on(&socket, TCP_CORK);
         loop {
             match outgoing.write_to(socket.as_fd()) {
                 Ok(true) => break,
                 Ok(false) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::yield_now(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    assert_eq!(is_corked(), is_file);
+                    thread::yield_now();
+                }
                 Err(error) => panic!("{error}"),
             }
         }
+        assert!(outgoing.last || !is_corked(), "the end of it would not leave");
         drop(socket);
         let all = read.join().unwrap();
         assert_eq!(outgoing.total, all.len() as u64);
         all
+    }
+
+    fn is_on(socket: &TcpStream, option: i32) -> bool {
+        let mut value = 0;
+        uapi::getsockopt(socket.as_raw_fd(), IPPROTO_TCP, option, &mut value).unwrap();
+        value != 0
     }
 
     fn long(length: usize) -> Vec<u8> {
@@ -208,8 +237,10 @@ mod tests {
         file.write_all(&bytes).unwrap();
         file.rewind().unwrap();
         let parts = [bytes[..10].to_vec(), bytes[10..70_000].to_vec(), bytes[70_000..].to_vec()];
+        let file = Arc::new(file.into());
         for (last, body) in [
-            (true, Body::File(Arc::new(file.into()), 0, 5_000_000)),
+            (true, Body::File(Arc::clone(&file), 0, 5_000_000)),
+            (false, Body::File(file, 0, 5_000_000)),
             (false, Body::Parts(Box::new(parts.map(Bytes::from)))),
             (true, Body::Whole(bytes.clone().into())),
         ] {

@@ -125,8 +125,10 @@ fn begin(
 }
 
 async fn go_on(connection: Connection, socket: StdStream, step: Step) {
-    // Answers are written whole: nothing gains by waiting for more.
-    let _ = socket.set_nodelay(true);
+    // Answers are written whole: nothing gains by waiting for more. The last one leaves with the connection's end.
+    if connection.stays() {
+        let _ = socket.set_nodelay(true);
+    }
     if let Ok(stream) = TcpStream::from_std(socket) {
         connection.run(stream, step).await;
     }

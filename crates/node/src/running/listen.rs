@@ -11,8 +11,8 @@ use crate::config::{Config, Http};
 
 use super::{Overrides, UpError};
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 1024;
+/// Connections that may wait to be accepted. The kernel lowers it to its own limit (`net.core.somaxconn`, usually this).
+const BACKLOG: i32 = 4096;
 /// The default port for HTTP.
 const HTTP_PORT: u16 = 5383;
 /// Addresses named in announcements and invitations.
