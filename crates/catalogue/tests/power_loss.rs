@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use levada_catalogue::store::embedded::{EmbeddedStore, Files, NewFile};
+use levada_catalogue::store::embedded::{EmbeddedStore, Files, NewFile, SyncAll};
 use levada_catalogue::store::{Blob, StoreError};
 use levada_faultfs::{FaultFs, Survival};
 
@@ -110,48 +110,57 @@ fn what_was_acknowledged_holds_if_power_is_lost_again_during_recovery() {
     }
 }
 
-/// Forgets to sync folders.
-struct Careless(Faulty);
+/// Forgets to sync folders, or what is written together.
+struct Careless {
+    disk: Faulty,
+    together: bool,
+}
 
 impl Files for Careless {
     fn make_folder(&self, path: &Path) -> io::Result<()> {
-        self.0.make_folder(path)
+        self.disk.make_folder(path)
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn NewFile>> {
-        self.0.create(path)
+        self.disk.create(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.rename(from, to)
+        self.disk.rename(from, to)
     }
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
         let of_blobs = path.file_name().is_some_and(|name| name.len() == 2);
-        if of_blobs { Ok(()) } else { self.0.sync_folder(path) }
+        if of_blobs && !self.together { Ok(()) } else { self.disk.sync_folder(path) }
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.remove(path)
+        self.disk.remove(path)
     }
 
     fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
-        self.0.names(folder)
+        self.disk.names(folder)
+    }
+
+    fn begin_many(&self, folder: &Path) -> io::Result<SyncAll> {
+        if self.together { Ok(Box::new(|| Ok(()))) } else { self.disk.begin_many(folder) }
     }
 
     fn read(&self, path: &Path) -> io::Result<Option<Blob>> {
-        self.0.read(path)
+        self.disk.read(path)
     }
 }
 
 /// The test of the test: a store that forgets one sync is caught.
 #[test]
-fn a_store_that_does_not_sync_a_folder_would_be_caught() {
-    let disk = FaultFs::register("catalogue-careless").unwrap();
-    let open = || open_with(disk, Arc::new(Careless(Faulty(disk))));
-    let model = run_with(disk, u64::MAX, &open);
-    assert!(model.is_complete());
-    disk.restart(Survival::Synced);
-    let checked = std::panic::catch_unwind(|| check(disk, &model, "carelessly"));
-    assert!(checked.is_err(), "blobs without a durable name were not missed");
+fn a_store_that_does_not_sync_would_be_caught() {
+    for (together, name) in [(false, "catalogue-careless"), (true, "catalogue-careless-together")] {
+        let disk = FaultFs::register(name).unwrap();
+        let open = || open_with(disk, Arc::new(Careless { disk: Faulty(disk), together }));
+        let model = run_with(disk, u64::MAX, &open);
+        assert!(model.is_complete());
+        disk.restart(Survival::Synced);
+        let checked = std::panic::catch_unwind(|| check(disk, &model, "carelessly"));
+        assert!(checked.is_err(), "blobs that were not on disk were not missed by {name}");
+    }
 }

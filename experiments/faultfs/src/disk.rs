@@ -119,6 +119,21 @@ impl Disk {
         Ok(())
     }
 
+    pub fn sync_below(&mut self, folder: &str) -> Result<(), Failure> {
+        self.check()?;
+        self.operation()?;
+        let inside = format!("{folder}/");
+        let below = |name: &&str| folder.is_empty() || *name == folder || name.starts_with(&inside);
+        let of_names = self.names.keys().chain(self.pending_names.iter().map(|(name, _)| name));
+        let folders: BTreeSet<String> =
+            of_names.map(|name| folder_of(name)).filter(below).map(str::to_owned).collect();
+        folders.iter().for_each(|folder| self.sync_folder(folder));
+        for id in self.names.iter().filter(|(name, _)| below(&name.as_str())).map(|(_, id)| id) {
+            self.files.get_mut(id).ok_or(Off)?.sync();
+        }
+        Ok(())
+    }
+
     pub fn limit(&mut self, room: Option<usize>) {
         self.room = room;
     }
@@ -343,6 +358,33 @@ mod tests {
         disk.sync_names_in("f").unwrap();
         disk.restart(Survival::Synced);
         assert_eq!(disk.names_in("f").unwrap(), ["c"]);
+    }
+
+    #[test]
+    fn everything_below_a_folder_is_synced_at_once() {
+        let mut disk = Disk::default();
+        for folder in ["f", "f/g"] {
+            disk.make_folder(folder).unwrap();
+        }
+        disk.sync_names_in("").unwrap();
+        for name in ["f/a", "f/g/b", "f/g/gone", "c", "fa"] {
+            let id = disk.open(name, true).unwrap().unwrap();
+            disk.write(id, 0, b"a").unwrap();
+        }
+        disk.sync_names_in("f/g").unwrap();
+        disk.delete("f/g/gone", false).unwrap();
+        let before = disk.operations();
+        disk.sync_below("f").unwrap();
+        assert_eq!(disk.operations(), before + 1);
+        disk.restart(Survival::Synced);
+        let there = ["f/a", "f/g/b", "f/g/gone", "c", "fa"].map(|name| disk.exists(name).unwrap());
+        assert_eq!(there, [true, true, false, false, false]);
+        let a = disk.open("f/g/b", false).unwrap().unwrap();
+        assert_eq!(disk.len(a), Ok(1));
+        disk.open("c", true).unwrap();
+        disk.sync_below("").unwrap();
+        disk.restart(Survival::Synced);
+        assert_eq!(disk.exists("c"), Ok(true));
     }
 
     #[test]

@@ -124,6 +124,15 @@ impl FaultFs {
     pub fn sync_folder(&self, folder: &str) -> io::Result<()> {
         self.lock().sync_names_in(folder).map_err(failed)
     }
+
+    /// Makes everything below a folder durable, names and contents, in one operation: as `syncfs` does, which may do
+    /// more.
+    ///
+    /// # Errors
+    /// Power is lost.
+    pub fn sync_below(&self, folder: &str) -> io::Result<()> {
+        self.lock().sync_below(folder).map_err(failed)
+    }
 }
 
 fn in_folder(disk: &Disk, path: &str) -> io::Result<()> {

@@ -34,7 +34,7 @@ use crate::model::{Draft, Key, Kind, Published, Version};
 use blobs::{Blobs, Writer};
 
 pub use blobs::FOLDER as BLOBS;
-pub use files::{Files, NewFile};
+pub use files::{Files, NewFile, SyncAll};
 
 /// The name of the database in the store's folder.
 pub const DATABASE: &str = "catalogue.db";

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use levada_catalogue::model::{Draft, Key, Package, Version};
-use levada_catalogue::store::embedded::{Disk, EmbeddedStore, Files, NewFile, Options};
+use levada_catalogue::store::embedded::{Disk, EmbeddedStore, Files, NewFile, Options, SyncAll};
 use levada_catalogue::store::{Blob, Event, Outcome, Store, StoreError};
 use levada_core::{Digest, UnixTime, sha256};
 use levada_faultfs::{FaultFile, FaultFs};
@@ -169,6 +169,11 @@ impl Files for Faulty {
 
     fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
         Ok(self.0.names(name(folder))?.into_iter().map(OsString::from).collect())
+    }
+
+    fn begin_many(&self, folder: &Path) -> io::Result<SyncAll> {
+        let (disk, folder) = (self.0, name(folder).to_owned());
+        Ok(Box::new(move || disk.sync_below(&folder)))
     }
 
     fn read(&self, path: &Path) -> io::Result<Option<Blob>> {

@@ -25,10 +25,10 @@ pub enum Step {
         version: u64,
         yanked: bool,
     },
-    /// Versions 1 and 2 of an object and their contents, in one go.
+    /// Versions 1, 2, … of an object and their contents, in one go.
     Together {
         object: u64,
-        blobs: [u8; 2],
+        blobs: &'static [u8],
     },
     Collect,
     /// The store is closed, which writes the log back into the database, and opened.
@@ -52,7 +52,9 @@ pub const STEPS: &[Step] = &[
     Publish { object: 3, version: 1, blob: Some(3) },
     Yank { object: 1, version: 2, yanked: false },
     Yank { object: 2, version: 1, yanked: true },
-    Together { object: 5, blobs: [6, 1] },
+    Together { object: 5, blobs: &[6, 1] },
+    // So many that they are synced all together.
+    Together { object: 7, blobs: &[8, 9, 2, 10, 11, 12, 8] },
     Upload(1),
     Publish { object: 2, version: 2, blob: Some(1) },
     Collect,
@@ -61,8 +63,11 @@ pub const STEPS: &[Step] = &[
     Reopen,
     Publish { object: 4, version: 2, blob: Some(4) },
     Upload(5),
-    Together { object: 6, blobs: [7, 7] },
+    Together { object: 6, blobs: &[7, 7] },
 ];
+
+/// The highest number of a content.
+const BLOBS: u8 = 12;
 
 /// The content with this number.
 pub fn bytes(blob: u8) -> Vec<u8> {
@@ -90,7 +95,7 @@ impl State {
             }
             Together { object, blobs } => {
                 for (version, blob) in (1..).zip(blobs) {
-                    state.versions.insert((object, version), (Some(blob), false));
+                    state.versions.insert((object, version), (Some(*blob), false));
                     state.revision += 1;
                 }
             }
@@ -162,7 +167,7 @@ impl Model {
                 let version = it.version.patch;
                 let of =
                     |blob: &u8| it.package.as_ref().unwrap().digest == sha256(&[&bytes(*blob)]);
-                let blob = it.package.as_ref().map(|_| (1..=7).find(of).unwrap());
+                let blob = it.package.as_ref().map(|_| (1..=BLOBS).find(of).unwrap());
                 let whole = draft(object, version, blob.map(bytes).as_deref());
                 assert_eq!(it.descriptor, whole.descriptor, "{when}");
                 if let Some(blob) = blob {
@@ -198,8 +203,9 @@ fn make(store: &EmbeddedStore, step: Step) -> Result<(), StoreError> {
             store.yank(&whole.key, &whole.version, yanked, None, NOW).map(drop)
         }
         Together { object, blobs } => {
-            let contents = blobs.map(bytes);
-            store.add_blobs(&contents.each_ref().map(Vec::as_slice))?;
+            let contents: Vec<_> = blobs.iter().map(|blob| bytes(*blob)).collect();
+            let slices: Vec<_> = contents.iter().map(Vec::as_slice).collect();
+            store.add_blobs(&slices)?;
             let drafts: Vec<_> = (1..)
                 .zip(&contents)
                 .map(|(version, content)| draft(object, version, Some(content)))

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags, open, statvfs};
 
 use crate::store::Blob;
 
-/// So few files are synced one by one: a whole file system may have much else to write.
+/// So few files are synced one by one.
 const FEW: usize = 4;
 /// What is left on a disk for what must be kept, in bytes.
 const SPARE: u64 = 1024 * 1024 * 1024;
@@ -62,37 +62,51 @@ pub trait Files: Send + Sync {
         None
     }
 
-    /// As [`Self::create`] for many in or below `folder`, each with its content, which is then on disk. Names need
-    /// not be.
+    /// Begins to write much below a folder. What is given back puts all of it on disk at once, names and contents, and
+    /// fails if anything of it could not be written since now.
+    ///
+    /// # Errors
+    /// What the disk said.
+    fn begin_many(&self, folder: &Path) -> io::Result<SyncAll>;
+
+    /// As [`Self::create`] for many below `folder`, each with its content, which is then on disk. Names need not be.
     ///
     /// # Errors
     /// What the disk said; some may be made.
-    fn create_all(&self, _folder: &Path, files: &[(PathBuf, &[u8])]) -> io::Result<()> {
-        create_each(self, files)
+    fn create_all(&self, folder: &Path, files: &[(PathBuf, &[u8])]) -> io::Result<()> {
+        let sync_all = many(self, folder, files.len())?;
+        for (path, content) in files {
+            let mut file = self.create(path)?;
+            file.write(content)?;
+            if sync_all.is_none() {
+                file.sync()?;
+            }
+        }
+        sync_all.map_or(Ok(()), |sync_all| sync_all())
     }
 
     /// As [`Self::rename`] for many below `folder`, and all new names are on disk then. Their folders are.
     ///
     /// # Errors
     /// What the disk said; some may be renamed.
-    fn rename_all(&self, _folder: &Path, moves: &[(PathBuf, PathBuf)]) -> io::Result<()> {
-        rename_each(self, moves)
+    fn rename_all(&self, folder: &Path, moves: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+        let sync_all = many(self, folder, moves.len())?;
+        moves.iter().try_for_each(|(from, to)| self.rename(from, to))?;
+        if let Some(sync_all) = sync_all {
+            return sync_all();
+        }
+        let folders: BTreeSet<&Path> = moves.iter().filter_map(|(_, to)| to.parent()).collect();
+        folders.into_iter().try_for_each(|folder| self.sync_folder(folder))
     }
 }
 
-fn create_each(files: &(impl Files + ?Sized), new: &[(PathBuf, &[u8])]) -> io::Result<()> {
-    new.iter().try_for_each(|(path, content)| {
-        let mut file = files.create(path)?;
-        file.write(content)?;
-        file.sync()
-    })
+/// As [`Files::begin_many`], if `count` is many: a whole file system may have much else to write.
+fn many(files: &(impl Files + ?Sized), folder: &Path, count: usize) -> io::Result<Option<SyncAll>> {
+    if count > FEW { files.begin_many(folder).map(Some) } else { Ok(None) }
 }
 
-fn rename_each(files: &(impl Files + ?Sized), moves: &[(PathBuf, PathBuf)]) -> io::Result<()> {
-    moves.iter().try_for_each(|(from, to)| files.rename(from, to))?;
-    let folders: BTreeSet<&Path> = moves.iter().filter_map(|(_, to)| to.parent()).collect();
-    folders.into_iter().try_for_each(|folder| files.sync_folder(folder))
-}
+/// Puts on disk what was written since it was made.
+pub type SyncAll = Box<dyn FnOnce() -> io::Result<()>>;
 
 /// A file that is being written.
 pub trait NewFile: Send {
@@ -164,25 +178,10 @@ impl Files for OperatingSystem {
         }
     }
 
-    fn create_all(&self, folder: &Path, files: &[(PathBuf, &[u8])]) -> io::Result<()> {
-        if files.len() <= FEW {
-            return create_each(self, files);
-        }
+    fn begin_many(&self, folder: &Path) -> io::Result<SyncAll> {
         // Opened before anything is written: from here on no failure of the disk is missed (Linux 5.8 and later).
         let disk = File::open(folder)?;
-        for (path, content) in files {
-            file::create_private_new(path)?.write_all(content)?;
-        }
-        Ok(rustix::fs::syncfs(&disk)?)
-    }
-
-    fn rename_all(&self, folder: &Path, moves: &[(PathBuf, PathBuf)]) -> io::Result<()> {
-        if moves.len() <= FEW {
-            return rename_each(self, moves);
-        }
-        let disk = File::open(folder)?;
-        moves.iter().try_for_each(|(from, to)| fs::rename(from, to))?;
-        Ok(rustix::fs::syncfs(&disk)?)
+        Ok(Box::new(move || Ok(rustix::fs::syncfs(&disk)?)))
     }
 }
 

@@ -389,10 +389,23 @@ fn many_objects_are_searched_and_listed() {
     assert_eq!(count, COUNT);
 }
 
-/// Counts the files that are written, and the syncs, one by one.
+/// Counts syncs.
 struct Counting {
     disk: Arc<dyn Files>,
-    single: AtomicUsize,
+    syncs: Arc<AtomicUsize>,
+}
+
+struct CountingFile(Box<dyn NewFile>, Arc<AtomicUsize>);
+
+impl NewFile for CountingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.sync()
+    }
 }
 
 impl Files for Counting {
@@ -401,8 +414,7 @@ impl Files for Counting {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn NewFile>> {
-        self.single.fetch_add(1, Ordering::Relaxed);
-        self.disk.create(path)
+        Ok(Box::new(CountingFile(self.disk.create(path)?, self.syncs.clone())))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -410,7 +422,7 @@ impl Files for Counting {
     }
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        self.single.fetch_add(1, Ordering::Relaxed);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
         self.disk.sync_folder(path)
     }
 
@@ -426,31 +438,28 @@ impl Files for Counting {
         self.disk.read(path)
     }
 
-    fn create_all(&self, folder: &Path, files: &[(PathBuf, &[u8])]) -> io::Result<()> {
-        self.disk.create_all(folder, files)
-    }
-
-    fn rename_all(&self, folder: &Path, moves: &[(PathBuf, PathBuf)]) -> io::Result<()> {
-        self.disk.rename_all(folder, moves)
+    fn begin_many(&self, folder: &Path) -> io::Result<SyncAll> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.disk.begin_many(folder)
     }
 }
 
 #[test]
 fn many_blobs_at_once_cost_few_syncs() {
     let place = Place::new();
-    let counting =
-        Arc::new(Counting { disk: files::operating_system(), single: AtomicUsize::new(0) });
-    let disk = Some(Disk { vfs: "unix", files: counting.clone() });
+    let syncs = Arc::new(AtomicUsize::new(0));
+    let counting = Counting { disk: files::operating_system(), syncs: syncs.clone() };
+    let disk = Some(Disk { vfs: "unix", files: Arc::new(counting) });
     // With a disk of its own, a store expects its folder.
     fs::create_dir(place.path()).unwrap();
     let options = Options { disk, ..Options::default() };
     let store = EmbeddedStore::open_with(&place.path(), options).unwrap();
-    let before = counting.single.load(Ordering::Relaxed);
+    let before = syncs.load(Ordering::Relaxed);
     let contents: Vec<Vec<u8>> = (0..500_u32).map(|n| n.to_be_bytes().to_vec()).collect();
     let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
     let digests = store.add_blobs(&contents).unwrap();
-    // The one that puts the names of their folders on disk.
-    assert_eq!(counting.single.load(Ordering::Relaxed) - before, 1);
+    // Of the names of their folders, of all contents, and of all names.
+    assert_eq!(syncs.load(Ordering::Relaxed) - before, 3);
     assert!(
         digests
             .iter()
