@@ -205,7 +205,7 @@ fn taken_default_ports_are_replaced_by_free_ones_that_are_announced() {
     let node = home.up_with("up --name well --listen 127.0.0.1:0");
     assert!(node.log().contains("port 5383 is taken"), "{}", node.log());
     assert_eq!(node.http("/healthz").0, 200);
-    let http = home.json("status")["http"].as_str().unwrap().to_owned();
+    let http = node.http_address();
     assert!(node.log().contains(&format!("http://{http}/metrics")), "{}", node.log());
 
     // A port that somebody asked for is another matter.

@@ -212,10 +212,14 @@ impl Node<'_> {
         format!("{}@{}", self.home.identity(), self.address())
     }
 
+    /// Of the HTTP port: `127.0.0.1:PORT`.
+    pub fn http_address(&self) -> String {
+        self.home.json("status")["http"].as_str().unwrap().to_owned()
+    }
+
     /// The body of a page of the HTTP port, with its status.
     pub fn http(&self, path: &str) -> (u16, String) {
-        let address = self.home.json("status")["http"].as_str().unwrap().to_owned();
-        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let mut stream = std::net::TcpStream::connect(self.http_address()).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             .unwrap();
         let mut answer = String::new();

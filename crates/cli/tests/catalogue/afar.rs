@@ -1,0 +1,272 @@
+//! Another's catalogue, over the encrypted port and by HTTP.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
+use std::thread;
+
+use levada_catalogue::model::digest_text;
+use levada_core::sha256;
+use pty_process::Size;
+use pty_process::blocking::{Command, open};
+use serde_json::Value;
+
+use super::support::{Home, Node, eventually};
+use super::{ORIGINAL, files, publish, serve};
+
+/// What a guest may do at the hub beside reading.
+const RULES: &str = "name = 'catalogue'\ntype = 'catalogue'\nrules = ['write hyperty/acme.*', \
+    'yank hyperty/acme.*', 'write service/*', 'yank service/*']\n";
+
+/// A node whose catalogue others may write to, as [`RULES`] say.
+fn hub<'a>(home: &'a Home, options: &str) -> Node<'a> {
+    let file = home.path().join("service.toml");
+    fs::write(&file, RULES).unwrap();
+    home.up(&format!("--name hub --service {} {options}", file.display()))
+}
+
+#[test]
+fn others_read_and_write_what_the_configuration_and_their_capability_allow() {
+    let (home, alice, bob) = (Home::new(), Home::new(), Home::new());
+    let node = hub(&home, "");
+    node.welcome(&alice, "hub");
+    let at = ["--at", "hub/catalogue"];
+    publish(&alice, "hyperty/acme.one@1.0.0", &at).ok();
+    publish(&alice, "hyperty/acme.two@1.0.0", &at).ok();
+    publish(&alice, "hyperty/other@1.0.0", &at).denied("no right to write hyperty/other");
+    let one = home.json("catalogue get hyperty/acme.one");
+    assert_eq!(one["publisher"], alice.identity());
+    assert_eq!(one["signed_by"][0], alice.identity());
+    alice.run("catalogue verify --at hub/catalogue").denied("no right");
+    alice.run("catalogue gc --at hub/catalogue").denied("no right");
+
+    // A stranger gets nothing without a capability, and with one what stands in it.
+    let there = format!("{}/catalogue", node.at());
+    bob.args(["catalogue", "ls", "--at", &there]).denied("may not request");
+    let whole = alice.args(["request", "hub/catalogue", "--uses", "9"]).ok();
+    let to = bob.identity();
+    let grant = |rules: &[&str]| {
+        let words = ["grant", &whole, "--to", &to, "--rights", "x", "--"];
+        alice.args([&words[..], rules].concat()).ok()
+    };
+    let narrow = grant(&["read hyperty/acme.one", "yank hyperty/acme.one"]);
+    let listed: Value =
+        serde_json::from_str(&bob.args(["catalogue", "ls", "--json", "--at", &narrow]).ok())
+            .unwrap();
+    let objects = listed["objects"].as_array().unwrap();
+    assert_eq!(objects.len(), 1, "{listed}");
+    assert_eq!(objects[0]["object"], "hyperty/acme.one");
+    bob.args(["catalogue", "get", "hyperty/acme.two", "--at", &narrow]).denied("no right to read");
+    publish(&bob, "hyperty/acme.one@2.0.0", &["--at", &narrow]).denied("no right to write");
+    bob.args(["catalogue", "yank", "hyperty/acme.one@1.0.0", "--at", &narrow]).ok();
+    // No link gives more than the configuration.
+    let wide = grant(&["write runtime/*"]);
+    bob.args(["catalogue", "ls", "--at", &wide]).denied("more than this service gives");
+    alice.args(["request", "hub/catalogue", "--", "own */*"]).denied("is no rule");
+}
+
+#[test]
+fn changes_reach_those_who_watch_from_afar() {
+    let (home, alice) = (Home::new(), Home::new());
+    let node = hub(&home, "");
+    node.welcome(&alice, "hub");
+    let words = "catalogue watch --type hyperty --json --at hub/catalogue --after 0";
+    let mut command = alice.command(words.split(' '));
+    let mut watcher = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
+    for number in 0..3 {
+        let object = format!("hyperty/thing{number}@1.0.0");
+        publish(&home, &object, &[]).ok();
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(line["object"], format!("hyperty/thing{number}"));
+        assert_eq!(line["event"], "published");
+    }
+    watcher.kill().unwrap();
+    watcher.wait().unwrap();
+}
+
+#[test]
+fn a_long_package_comes_back_whole_and_a_cut_download_goes_on() {
+    let (home, alice) = (Home::new(), Home::new());
+    let node = hub(&home, "");
+    node.welcome(&alice, "hub");
+    let code: Vec<u8> = (0..5_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let (descriptor, package) = files(&alice, "acme.long", &code);
+    let object = "hyperty/acme.long@1.0.0";
+    let words = ["catalogue", "publish", object, &descriptor, "--package", &package];
+    let ran = alice.args([&words[..], &["--at", "hub/catalogue"]].concat());
+    // No bar where there is no terminal.
+    assert!(!ran.stderr.contains('['), "{}", ran.stderr);
+    ran.ok();
+    let about = alice.json("catalogue get hyperty/acme.long --at hub/catalogue");
+    let digest = about["package"]["digest"].as_str().unwrap();
+    let target = alice.path().join("got.js");
+    let digits = &digest["sha256:".len()..][..16];
+    let part = alice.path().join(format!("got.js.{digits}.part"));
+    // As if it had been cut off in the middle; and once with something wrong.
+    for (beginning, code_of_it) in [(&code[..2_000_000], 0), (&[1; 2_000_000][..], 123)] {
+        let _ = fs::remove_file(&target);
+        fs::write(&part, beginning).unwrap();
+        let path = target.display().to_string();
+        let words = ["catalogue", "get", object, "--package", &path, "--at", "hub/catalogue"];
+        assert_eq!(alice.args(words).code, code_of_it);
+        assert!(!part.exists());
+        assert_eq!(target.exists(), code_of_it == 0);
+    }
+    let path = target.display().to_string();
+    let words = ["catalogue", "get", object, "--package", &path, "--at", "hub/catalogue"];
+    alice.args(words).ok();
+    assert!(fs::read(&target).unwrap() == code);
+}
+
+#[test]
+fn ls_shows_what_is_on_the_network_and_what_is_in_catalogues() {
+    let (home, well, alice) = (Home::new(), Home::new(), Home::new());
+    let node = hub(&home, "--no-announce");
+    node.welcome(&well, "hub");
+    node.welcome(&alice, "hub");
+    fs::write(well.path().join("config.toml"), "publish_in = ['hub/catalogue']\n").unwrap();
+    fs::write(alice.path().join("config.toml"), "catalogues = ['hub/catalogue']\n").unwrap();
+    let away = well.up("--name well --no-announce");
+    let services = |home: &Home| {
+        let listed = home.json("ls");
+        let published = listed["published"].as_array().unwrap().clone();
+        let it = published.into_iter().find(|node| node["identity"] == well.identity());
+        it.map(|node| (node["catalogue"].clone(), node["services"].as_array().unwrap().len()))
+    };
+    eventually("it is published", || services(&alice) == Some(("hub/catalogue".into(), 2)));
+    drop(away);
+    // It is gone from the network, and the catalogue still knows of it.
+    assert!(alice.sees(&well.identity()).is_null());
+    // A catalogue that does not answer in two seconds is left out.
+    eventually("the table has it", || {
+        let table = alice.run("ls --type echo").ok();
+        let line = table.lines().find(|line| line.starts_with("well"));
+        line.is_some_and(|line| line.contains("published") && line.ends_with("hub/catalogue"))
+    });
+    // What a node does not offer any more, it takes back.
+    let config = "publish_in = ['hub/catalogue']\n[[service]]\nname = 'only'\ntype = 'echo'\n";
+    fs::write(well.path().join("config.toml"), config).unwrap();
+    let _back = well.up("--name well --no-announce");
+    eventually("the others are gone", || services(&alice) == Some(("hub/catalogue".into(), 1)));
+}
+
+#[test]
+fn a_catalogue_that_is_served_alone_has_both_ports() {
+    let (home, alice) = (Home::new(), Home::new());
+    fs::write(home.path().join("config.toml"), "[catalogue]\nforwarded_host = true\n").unwrap();
+    let node = serve(&home, "--name shelf");
+    publish(&home, "hyperty/One@1.0.0", &[]).ok();
+    home.args(["catalogue", "import", ORIGINAL]).ok();
+    node.welcome(&alice, "shelf");
+    let owner = home.identity();
+    let words = ["catalogue", "get", "hyperty/One", "--signed-by", &owner, "--at"];
+    let got = alice.args([&words[..], &["shelf/catalogue"]].concat()).ok();
+    assert!(got.contains("about One"), "{got}");
+    publish(&alice, "hyperty/Two@1.0.0", &["--at", "shelf/catalogue"]).denied("no right to write");
+    // And its configuration counts.
+    let path = "/.well-known/hyperty/Connector/sourcePackageURL";
+    let fields = "Host: inside\r\nX-Forwarded-Host: outside.example\r\nConnection: close";
+    let ask = || {
+        let mut stream = TcpStream::connect(node.http_address()).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\n{fields}\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    eventually("the index has it", || ask().starts_with("HTTP/1.1 200 "));
+    let answer = ask();
+    let outside = answer.contains("outside.example/.well-known") && !answer.contains("inside");
+    assert!(outside, "{answer}");
+}
+
+#[test]
+fn what_was_changed_on_its_way_is_not_believed() {
+    let (home, reader) = (Home::new(), Home::new());
+    let node = serve(&home, "");
+    publish(&home, "hyperty/One@1.0.0", &[]).ok();
+    let path = "/v1/objects/hyperty/One/1.0.0";
+    eventually("the index has it", || node.http(path).0 == 200);
+    let (_, descriptor) = node.http(path);
+    let (_, meta) = node.http("/v1/objects/hyperty/One/1.0.0/meta");
+    let meta: Value = serde_json::from_str(&meta).unwrap();
+    let digest = meta["digest"].as_str().unwrap();
+    let signature = meta["signatures"][0]["signature"].as_str().unwrap();
+    // Another one of this form.
+    let first = if signature.starts_with('A') { "B" } else { "A" };
+    let forged = format!("{first}{}", &signature[1..]);
+    let other = descriptor.replace("about", "above");
+    let other_digest = digest_text(&sha256(&[other.as_bytes()]));
+    let target = reader.path().join("got.js");
+    let code = "code of hyperty/One@1.0.0";
+    for (changes, exit, says) in [
+        (vec![], 0, ""),
+        (vec![("about", "above")], 123, "another digest"),
+        (vec![("about", "above"), (digest, &other_digest)], 121, "does not hold"),
+        (vec![(signature, &forged)], 121, "does not hold"),
+        (vec![(code, "evil of hyperty/One@1.0.0")], 123, "has the digest"),
+    ] {
+        let _ = fs::remove_file(&target);
+        let changes = changes.into_iter().map(|(a, b)| (a.to_owned(), b.to_owned()));
+        let place = changing(node.http_address(), changes.collect());
+        let path = target.display().to_string();
+        let words = ["catalogue", "get", "hyperty/One", "--package", &path, "--from", &place];
+        let ran = reader.args(words);
+        assert_eq!((ran.code, ran.stderr.contains(says)), (exit, true), "{says}: {}", ran.stderr);
+        assert_eq!(target.exists(), exit == 0);
+    }
+}
+
+/// A way to a catalogue on which every answer is changed; what it was told replaces what it is as long as. Ends with the
+/// test's process.
+fn changing(catalogue: String, changes: Vec<(String, String)>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut server) =
+                (client.unwrap(), TcpStream::connect(&catalogue).unwrap());
+            let mut head = [0; 4096];
+            let count = client.read(&mut head).unwrap();
+            server.write_all(&head[..count]).unwrap();
+            let mut answer = String::new();
+            server.read_to_string(&mut answer).unwrap();
+            for (from, to) in &changes {
+                assert_eq!(from.len(), to.len());
+                answer = answer.replace(from, to);
+            }
+            client.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    place
+}
+
+#[test]
+fn a_terminal_shows_how_far_a_package_is() {
+    let (home, alice) = (Home::new(), Home::new());
+    let node = hub(&home, "");
+    node.welcome(&alice, "hub");
+    let (descriptor, package) = files(&home, "long", &vec![b'x'; 30_000_000]);
+    home.args(["catalogue", "publish", "hyperty/long@1.0.0", &descriptor, "--package", &package])
+        .ok();
+    let (mut terminal, inside) = open().unwrap();
+    terminal.resize(Size::new(24, 100)).unwrap();
+    let target = alice.path().join("got.js");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_levada"))
+        .args(["catalogue", "get", "hyperty/long", "--at", "hub/catalogue", "--package"])
+        .arg(&target)
+        .env("LEVADA_HOME", alice.path())
+        .env("TERM", "xterm")
+        .spawn(inside)
+        .unwrap();
+    let (mut screen, mut buffer) = (Vec::new(), [0; 4096]);
+    // Reading fails when the process has ended.
+    while let Ok(count @ 1..) = terminal.read(&mut buffer) {
+        screen.extend_from_slice(&buffer[..count]);
+    }
+    assert!(child.wait().unwrap().success());
+    let screen = String::from_utf8_lossy(&screen);
+    assert!(screen.contains("long [=") && screen.contains("MiB"), "{screen}");
+    assert_eq!(fs::metadata(&target).unwrap().len(), 30_000_000);
+}

@@ -1,0 +1,126 @@
+//! Folders that become catalogues, and catalogues that become folders.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::support::{Home, eventually};
+use super::{ORIGINAL, publish, serve};
+
+#[test]
+fn an_imported_folder_comes_out_again_as_it_was_shown() {
+    let (home, other) = (Home::new(), Home::new());
+    let ran = home.args(["catalogue", "import", ORIGINAL]);
+    assert!(ran.stderr.contains("skipped") && ran.stderr.contains("BadJson"), "{}", ran.stderr);
+    assert_eq!(ran.stdout, "");
+    ran.ok();
+    // Once more, nothing is new.
+    let again = home.args(["catalogue", "import", ORIGINAL]);
+    assert!(again.stderr.contains("published 0"), "{}", again.stderr);
+    let export = other.path().join("export").display().to_string();
+    home.args(["catalogue", "export", &export]).ok();
+    home.args(["catalogue", "export", &export]).fails(120, "is not empty");
+    other.args(["catalogue", "import", &export]).ok();
+    let node = serve(&home, "");
+    let copied = serve(&other, "");
+    for path in [
+        "/.well-known/hyperty",
+        "/.well-known/hyperty/Connector",
+        "/.well-known/sourcepackage/Connector",
+    ] {
+        assert_eq!(node.http(path), copied.http(path), "{path}");
+        assert_eq!(node.http(path).0, 200, "{path}");
+    }
+    home.args(["catalogue", "import", "/nowhere"]).fails(120, "/nowhere");
+}
+
+#[test]
+fn an_export_has_every_version_and_comes_back_as_it_was() {
+    let (home, other) = (Home::new(), Home::new());
+    for version in ["1.0.0", "1.1.0", "2.0.0"] {
+        publish(&home, &format!("hyperty/One@{version}"), &[]).ok();
+    }
+    publish(&home, "service/Two@1.0.0", &["--unsigned"]).ok();
+    home.run("catalogue yank hyperty/One@2.0.0").ok();
+    home.run("catalogue yank service/Two@1.0.0").ok();
+    let export = home.path().join("export");
+    let folder = export.display().to_string();
+    let ran = home.args(["catalogue", "export", &folder]);
+    assert!(ran.stderr.contains("versions written: 4"), "{}", ran.stderr);
+    ran.ok();
+    for _ in 0..2 {
+        other.args(["catalogue", "import", &folder]).ok();
+    }
+    let versions = |home: &Home, object: &str| {
+        let listed = home.json(&format!("catalogue ls {object}"))["objects"].take();
+        listed.as_array().unwrap().iter().map(of_the_version).collect::<Vec<_>>()
+    };
+    for (object, count) in [("hyperty/One", 3), ("service/Two", 1)] {
+        let found = versions(&home, object);
+        assert_eq!(found.len(), count);
+        assert_eq!(found, versions(&other, object));
+    }
+    assert_eq!(versions(&other, "hyperty/One")[2]["yanked"], true);
+    let me = home.identity();
+    let target = other.path().join("got.js").display().to_string();
+    let words = ["catalogue", "get", "hyperty/One", "--signed-by", &me, "--package", &target];
+    other.args(words).ok();
+    assert_eq!(fs::read(&target).unwrap(), b"code of hyperty/One@1.1.0");
+    // What was changed on its way is left out.
+    let third = Home::new();
+    fs::write(export.join("hyperty/One/1.1.0/descriptor.json"), "{}").unwrap();
+    let ran = third.args(["catalogue", "import", &folder]);
+    assert!(ran.stderr.contains("published 3, there already 0, skipped 1"), "{}", ran.stderr);
+    ran.ok();
+}
+
+#[test]
+fn a_running_node_imports_and_exports_for_its_owner() {
+    let (home, other) = (Home::new(), Home::new());
+    for version in ["1.0.0", "1.1.0"] {
+        publish(&home, &format!("hyperty/One@{version}"), &[]).ok();
+    }
+    let (before, after) = (home.path().join("before"), home.path().join("after"));
+    home.args(["catalogue".as_ref(), "export".as_ref(), before.as_os_str()]).ok();
+    let node = serve(&other, "");
+    let ran = other.args(["catalogue".as_ref(), "import".as_ref(), before.as_os_str()]);
+    assert!(ran.stderr.contains("published 2, there already 0, skipped 0"), "{}", ran.stderr);
+    ran.ok();
+    let latest = || node.http("/v1/objects/hyperty/One/latest").1;
+    eventually("the index has it", || latest().contains("about One"));
+    other.args(["catalogue".as_ref(), "export".as_ref(), after.as_os_str()]).ok();
+    for folder in ["hyperty", "packages"] {
+        let (before, after) = (tree(&before.join(folder)), tree(&after.join(folder)));
+        assert!(before.len() >= 2);
+        assert!(before == after, "{before:?}, and not {after:?}");
+    }
+}
+
+/// What is said of a version, without what is its catalogue's.
+fn of_the_version(said: &Value) -> Value {
+    let mut said = said.clone();
+    for key in ["published", "revision"] {
+        said[key].take();
+    }
+    said
+}
+
+/// Every file below a folder.
+fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let (name, path) = (PathBuf::from(entry.file_name()), entry.path());
+        if path.is_dir() {
+            files.extend(tree(&path).into_iter().map(|(below, bytes)| (name.join(below), bytes)));
+        } else if name == Path::new("version.json") {
+            let said = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            files.insert(name, of_the_version(&said).to_string().into());
+        } else {
+            files.insert(name, fs::read(&path).unwrap());
+        }
+    }
+    files
+}
