@@ -141,12 +141,16 @@ fn options_say_what_is_allowed() {
 #[test]
 fn when_there_is_no_place_the_next_connection_waits() {
     let server = Server::start_with(Config { connections: 2, ..patient() }, Options::default());
-    let first = server.connect();
-    let second = server.connect();
+    let counters = server.site.counters();
+    let [first, second] = [1, 2].map(|place| {
+        let mut stream = server.connect();
+        // Who says nothing is kept waiting by the kernel, and others have the places.
+        stream.write_all(b"GET").unwrap();
+        eventually(|| counters.connections.load(Ordering::Relaxed) == place);
+        stream
+    });
     let mut third = server.connect();
     third.write_all(b"GET /v1/objects HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
-    let counters = server.site.counters();
-    eventually(|| counters.connections.load(Ordering::Relaxed) == 2);
     third.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     assert!(third.read(&mut [0]).is_err(), "there was no place");
     third.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -282,6 +282,8 @@ async fn those_who_keep_the_output_open_do_not_hold_up_the_end_and_are_killed() 
 
 #[tokio::test]
 async fn the_hang_up_can_be_heard() {
+    // As in a node. What the tests were started with, such as nohup, may ignore it, and a program would inherit that.
+    let _not_ignored = signal(SignalKind::hangup()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("heard");
     let text = format!(
