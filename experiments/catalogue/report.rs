@@ -110,15 +110,17 @@ fn half(rows: &[Row]) -> Table {
 }
 
 fn publishing(rows: &[Row]) -> Table {
-    let head = ["descriptors, keep-alive, loopback", "demanded 1/s", "p50 ms", "p99 ms", "errors"];
-    let head = head.into_iter().chain(["published 1/s"]);
+    let head = ["descriptors, keep-alive, loopback", "demanded 1/s", "p50 ms", "p99 ms"];
+    let head = head.into_iter().chain(["p99 of all ms", "errors", "published 1/s"]);
     let title = "Reading at half of its own saturation, alone and while descriptors are published";
     let mut table = Table::new(title, head);
     let at = at(PUBLISHING, 0, Object::Descriptor, Requests::Many);
     for subject in [levada::NAME, PUBLISHED] {
         let mut line = vec![format!("`{subject}`"), cell(rows, subject, "demanded rate", &at)];
         line.push(found(rows, subject, "response time", &at, |row| short(row.p50)));
-        let metrics = ["response time p99", "errors", "published"];
+        line.push(cell(rows, subject, "response time p99", &at));
+        line.push(found(rows, subject, "response time", &at, |row| short(row.p99)));
+        let metrics = ["errors", "published"];
         line.extend(metrics.map(|metric| cell(rows, subject, metric, &at)));
         push(&mut table, line);
     }

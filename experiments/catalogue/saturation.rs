@@ -23,7 +23,7 @@ pub const PUBLISHING: &str = "publishing";
 pub const CONDITIONAL: &str = "/304";
 /// The subject of [`PUBLISHING`] that is published to meanwhile.
 pub const PUBLISHED: &str = "levada/publishing";
-/// At half of nginx's saturation a run asks so often for a tenth of a second. Cores of a virtual machine stand still now
+/// At half of a saturation a run asks so often for a tenth of a second. Cores of a virtual machine stand still now
 /// and then, for up to 4 ms; in a run of seconds that is about one percent of all requests, so that its p99 says mostly how
 /// often this happened. Most tenths are without.
 const SLICES: usize = 20;
@@ -52,8 +52,7 @@ pub fn half(bench: &mut Bench, arguments: &Arguments) -> anyhow::Result<()> {
         let saturation = at(PART, rtt_us, object, requests);
         let Some(rate) = half_of(bench.rows(), nginx::NAME, &saturation) else { return Ok(()) };
         let (params, subjects) = (at(HALF, rtt_us, object, requests), bench.subjects.clone());
-        let plan = open(rate, requests, rate / 10, true);
-        let repeats = if bench.quick { FEW_SLICES } else { SLICES };
+        let (plan, repeats) = (slice(rate, requests, true), slices(bench));
         bench.side_by_side(rtt_us, params, &subjects, |site, doubt, name| {
             let job = Job { repeats, ..job(site, name, (object, requests), plan)? };
             Ok(job.case(&site.place, doubt))
@@ -73,13 +72,12 @@ pub fn publishing(bench: &mut Bench) -> anyhow::Result<()> {
     let Some(site) = bench.site(0)? else { return Ok(()) };
     let doubt = Doubt::default();
     // The publisher shares the generator's core, so that it must sleep, in both cases.
-    let count = rate / 10 * if bench.quick { 6 } else { 20 };
-    let plan = open(rate, requests, count, false);
-    let alone = job(&site, levada::NAME, (object, requests), plan)?;
-    let reading = job(&site, levada::NAME, (object, requests), plan)?;
-    let server = site.server(levada::NAME)?;
-    let cases =
-        vec![alone.case(&site.place, &doubt), published(server, reading.case(&site.place, &doubt))];
+    let (plan, repeats) = (slice(rate, requests, false), slices(bench));
+    let case = || {
+        let job = Job { repeats, ..job(&site, levada::NAME, (object, requests), plan)? };
+        anyhow::Ok(job.case(&site.place, &doubt))
+    };
+    let cases = vec![case()?, published(site.server(levada::NAME)?, case()?)];
     bench.measure(&site.place, &doubt, params, cases)
 }
 
@@ -144,9 +142,14 @@ fn closed(requests: Requests, quick: bool) -> Plan {
     Plan::new(load, reuse(requests))
 }
 
-fn open(rate: u32, requests: Requests, count: u32, alone: bool) -> Plan {
-    let load = Load::Open { rate, count: count.max(1) };
+/// A tenth of a second.
+fn slice(rate: u32, requests: Requests, alone: bool) -> Plan {
+    let load = Load::Open { rate, count: (rate / 10).max(1) };
     Plan { alone, ..Plan::new(load, reuse(requests)) }
+}
+
+fn slices(bench: &Bench) -> usize {
+    if bench.quick { FEW_SLICES } else { SLICES }
 }
 
 fn reuse(requests: Requests) -> Reuse {
