@@ -9,6 +9,7 @@ mod object;
 mod open;
 #[cfg(test)]
 mod tests;
+mod update;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -21,18 +22,17 @@ use levada_core::Digest;
 use tokio::sync::watch;
 
 use crate::model::{Key, Kind};
-use crate::original::{Answer, Catalogue, Prepared};
+use crate::original::{Answer, Catalogue};
 use crate::store::{Change, Store, StoreError};
 use feed::Feed;
 use object::{Building, Named};
 
 pub use object::{Object, VersionEntry};
 pub use open::{Open, Pattern, PatternError};
+pub use update::Update;
 
 /// So many parts, that replacing one object copies few pointers.
 const SHARDS: usize = 256;
-/// How many changes are read at once.
-const BATCH: u32 = 256;
 /// How many objects are built at once.
 const AT_ONCE: usize = 4096;
 
@@ -64,6 +64,7 @@ pub struct Index {
 }
 
 /// How far the index is.
+#[derive(Clone, Copy, Debug)]
 struct State {
     revision: u64,
     /// The place that the next new object gets among all.
@@ -90,32 +91,6 @@ impl Index {
         index.fill(store, &mut lock(&index.state))?;
         index.catch_up(store)?;
         Ok(index)
-    }
-
-    /// Takes over what has changed in `store` since; to be called when something was published, and now and then if
-    /// others write to the store. Returns the revision that the index has then.
-    ///
-    /// # Errors
-    /// The store failed; the index stays as it is, or takes over a part.
-    pub fn catch_up(&self, store: &dyn Store) -> Result<u64, StoreError> {
-        let mut state = lock(&self.state);
-        loop {
-            let changes = match store.changes(state.revision, BATCH) {
-                Err(StoreError::Compacted { .. }) => {
-                    self.fill(store, &mut state)?;
-                    continue;
-                }
-                other => other?,
-            };
-            let Some(last) = changes.last() else { return Ok(state.revision) };
-            let revision = last.revision;
-            for key in changes.iter().map(|change| &change.key).collect::<BTreeSet<_>>() {
-                self.refresh(store, key, &mut state)?;
-            }
-            write(&self.feed).add(changes.into_iter().filter(|it| self.shows(&it.key)), revision);
-            state.revision = revision;
-            self.revision.send_replace(revision);
-        }
     }
 
     /// The revision of the last change that is in the index; whoever subscribes hears of the next.
@@ -214,53 +189,6 @@ impl Index {
         *state = State { revision, order };
         self.revision.send_replace(revision);
         Ok(())
-    }
-
-    /// Builds one object anew.
-    fn refresh(&self, store: &dyn Store, key: &Key, state: &mut State) -> Result<(), StoreError> {
-        if !self.shows(key) {
-            return Ok(());
-        }
-        let mut versions = store.versions(key)?;
-        if versions.is_empty() {
-            return Ok(());
-        }
-        // As they were published: of equal ones the last is the newest.
-        versions.sort_by_key(|version| (version.published, version.revision));
-        let known = self.object(key);
-        let order = known.as_ref().map_or(state.order + 1, |object| object.order);
-        state.order = state.order.max(order);
-        let mut building = Building::new(order);
-        versions.into_iter().for_each(|version| building.add(version));
-        if let Some(newest) = building.newest()
-            && let Some(whole) = store.get(key, newest)?
-        {
-            building.describe(whole.descriptor);
-        }
-        // The same text of a key wherever it stands.
-        let key = known.map_or_else(|| key.clone(), |object| object.key.clone());
-        let (object, prepared) = building.finish(key);
-        self.put(object, prepared);
-        Ok(())
-    }
-
-    fn put(&self, mut object: Object, prepared: Option<Prepared>) {
-        note_packages(&mut object, &mut BTreeSet::new(), &mut write(&self.packages));
-        {
-            let mut original = write(&self.original);
-            match prepared {
-                Some(prepared) => original.put(prepared),
-                None => original.remove(&object.key),
-            }
-        }
-        let place = self.shard(&object.key);
-        // Nobody else writes: the state is held.
-        let mut shard = Shard::clone(&place.load());
-        let counter = self.counter(object.key.kind);
-        if shard.replace(Named(Arc::new(object))).is_none() {
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
-        place.store(Arc::new(shard));
     }
 }
 

@@ -115,8 +115,32 @@ fn whoever_missed_changes_that_are_forgotten_reads_all_anew() {
         store.publish(&draft(&format!("service/s{number}"), "1.0.0", "{}"), None, NOW).unwrap();
     }
     assert!(matches!(store.changes(0, 1), Err(StoreError::Compacted { .. })));
+    assert!(matches!(index.prepare(&store), Err(StoreError::Compacted { .. })));
     assert_eq!(index.catch_up(&store).unwrap(), 20);
     assert!((0..20).all(|number| newest(&index, &format!("service/s{number}")).is_some()));
+}
+
+#[test]
+fn what_is_prepared_is_shown_once_and_only_where_it_belongs() {
+    let (_folder, store) = store(1000);
+    let index = Index::load(&store, Options::default()).unwrap();
+    assert!(index.prepare(&store).unwrap().is_none());
+    store.publish(&draft("service/a", "1.0.0", "{}"), None, NOW).unwrap();
+    let [first, second] = [0; 2].map(|_| index.prepare(&store).unwrap().unwrap());
+    assert_eq!(newest(&index, "service/a"), None);
+    index.apply(first);
+    assert!(newest(&index, "service/a").is_some());
+    // Meanwhile it has come further: the other one would take it back, or show the same change twice.
+    index.apply(second);
+    assert_eq!(index.recent(0, 10).unwrap().0.len(), 1);
+    store.publish(&draft("service/a", "1.1.0", "{}"), None, NOW).unwrap();
+    let late = index.prepare(&store).unwrap().unwrap();
+    store.publish(&draft("service/a", "1.2.0", "{}"), None, NOW).unwrap();
+    index.catch_up(&store).unwrap();
+    index.apply(late);
+    assert_eq!(newest(&index, "service/a").unwrap().0, "1.2.0");
+    assert_eq!(*index.revision().borrow(), 3);
+    assert!(index.prepare(&store).unwrap().is_none());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use levada_catalogue::http::{self, Counters, Extra, Response, Site};
 use levada_catalogue::index::{Index, Options};
 use levada_catalogue::store::StoreError;
-use levada_services::catalogue::Keeper;
+use levada_services::catalogue::{Keeper, KeeperError};
 use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep};
@@ -20,6 +20,8 @@ use crate::running::Node;
 const PLAIN: &str = "text/plain; charset=utf-8";
 /// The last line of OpenMetrics.
 const END: &str = "# EOF\n";
+/// So many changes are an import, and too much for a thread that steps aside.
+const MANY: u64 = 64;
 /// How often it is looked whether the databases answer.
 const LOOK: Duration = Duration::from_secs(2);
 /// After a failure, the index is brought up to date this much later.
@@ -76,10 +78,8 @@ async fn load(keeper: &Keeper, options: Options) -> Result<Arc<Index>, String> {
 async fn follow(keeper: &Keeper, index: &Arc<Index>) {
     let mut changes = keeper.changes();
     loop {
-        changes.mark_unchanged();
-        let index = index.clone();
-        let caught_up = keeper.with(move |store| index.catch_up(store)).await;
-        if let Err(error) = caught_up {
+        let newest = *changes.borrow_and_update();
+        if let Err(error) = catch_up(keeper, index, newest).await {
             tracing::warn!(%error, "the catalogue's index does not follow its store");
             sleep(AGAIN).await;
             continue;
@@ -89,6 +89,26 @@ async fn follow(keeper: &Keeper, index: &Arc<Index>) {
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// Takes over what has changed up to the revision `newest`. If that is little, it is prepared where it holds up nobody who
+/// reads.
+async fn catch_up(keeper: &Keeper, index: &Arc<Index>, newest: u64) -> Result<(), KeeperError> {
+    loop {
+        let preparing = match newest.saturating_sub(*index.revision().borrow()) {
+            0 => return Ok(()),
+            MANY.. => break,
+            _ => index.clone(),
+        };
+        match keeper.aside(move |store| preparing.prepare(store)).await {
+            Ok(Some(update)) => index.apply(update),
+            Ok(None) => return Ok(()),
+            Err(KeeperError::Store(StoreError::Compacted { .. })) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    let index = index.clone();
+    keeper.with(move |store| index.catch_up(store)).await.map(drop)
 }
 
 /// Keeps it known whether the databases answer. Never ends.

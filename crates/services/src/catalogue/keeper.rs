@@ -73,23 +73,33 @@ impl Keeper {
         Ok(done.map_err(|_| KeeperError::Closing)??)
     }
 
-    /// Runs `work`, a short change of the store, where it does not hold up those who read, and tells those who watch,
-    /// whether or not anybody waits for it to be done.
+    /// Runs `work`, which must be short, where it does not hold up those who read: after what was given to this before,
+    /// and on a busy machine much later. It is done to its end if it has begun, whether or not anybody waits.
+    ///
+    /// # Errors
+    /// [`KeeperError::Store`] is what `work` returned.
+    pub async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, KeeperError> {
+        let Some(background) = &self.background else { return self.with(work).await };
+        let store = self.store.clone();
+        let done = background.run(move || work(&*store)).await;
+        Ok(done.ok_or(KeeperError::Closing)??)
+    }
+
+    /// Changes the store by `work`, and tells those who watch.
     async fn change(
         &self,
         work: impl FnOnce(&dyn Store) -> Result<Outcome, StoreError> + Send + 'static,
     ) -> Result<Outcome, KeeperError> {
-        let (store, revision) = (self.store.clone(), self.revision.clone());
-        let work = move || {
-            let outcome = work(&*store)?;
+        let revision = self.revision.clone();
+        self.aside(move |store| {
+            let outcome = work(store)?;
             tell(&revision, outcome);
-            Ok::<_, StoreError>(outcome)
-        };
-        let done = match &self.background {
-            Some(background) => background.run(work).await,
-            None => spawn_blocking(work).await.ok(),
-        };
-        Ok(done.ok_or(KeeperError::Closing)??)
+            Ok(outcome)
+        })
+        .await
     }
 
     /// Publishes, and tells those who watch.
