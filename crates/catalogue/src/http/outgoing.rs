@@ -108,8 +108,9 @@ impl Outgoing {
         Ok(true)
     }
 
-    /// A file's head leaves in one packet with its beginning. The file itself leaves in pieces of 64 KiB, and what of a piece does not fill a packet would leave alone as soon as something
-    /// is acknowledged: that more follows is forgotten by then, unless the socket itself knows.
+    /// A file's head leaves in one packet with its beginning. The file itself leaves in pieces of 64 KiB, and what of a
+    /// piece does not fill a packet would leave alone as soon as something is acknowledged: that more follows is
+    /// forgotten by then, unless the socket itself knows.
     fn cork(&mut self, socket: BorrowedFd<'_>) {
         if matches!(self.body, Body::File(..)) && !self.corked {
             // Without it there are more packets.

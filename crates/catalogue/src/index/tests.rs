@@ -128,19 +128,25 @@ fn what_is_prepared_is_shown_once_and_only_where_it_belongs() {
     store.publish(&draft("service/a", "1.0.0", "{}"), None, NOW).unwrap();
     let [first, second] = [0; 2].map(|_| index.prepare(&store).unwrap().unwrap());
     assert_eq!(newest(&index, "service/a"), None);
-    index.apply(first);
+    assert!(index.apply(first));
     assert!(newest(&index, "service/a").is_some());
     // Meanwhile it has come further: the other one would take it back, or show the same change twice.
-    index.apply(second);
+    assert!(!index.apply(second));
     assert_eq!(index.recent(0, 10).unwrap().0.len(), 1);
     store.publish(&draft("service/a", "1.1.0", "{}"), None, NOW).unwrap();
     let late = index.prepare(&store).unwrap().unwrap();
     store.publish(&draft("service/a", "1.2.0", "{}"), None, NOW).unwrap();
     index.catch_up(&store).unwrap();
-    index.apply(late);
+    assert!(!index.apply(late));
     assert_eq!(newest(&index, "service/a").unwrap().0, "1.2.0");
     assert_eq!(*index.revision().borrow(), 3);
     assert!(index.prepare(&store).unwrap().is_none());
+    // Of many it takes a few, and says that there are more.
+    for minor in 3..100 {
+        store.publish(&draft("service/a", &format!("1.{minor}.0"), "{}"), None, NOW).unwrap();
+    }
+    assert!(!index.apply(index.prepare(&store).unwrap().unwrap()));
+    assert!((4..100).contains(&*index.revision().borrow()));
 }
 
 #[test]

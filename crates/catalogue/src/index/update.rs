@@ -12,6 +12,8 @@ use crate::store::{Change, Store, StoreError};
 
 /// How many changes are read at once.
 const BATCH: u32 = 256;
+/// How many are prepared apart: more are an import, and not for a thread that may have to wait.
+const FEW: u32 = 16;
 
 /// Changes of a store, built and not yet shown.
 #[derive(Debug)]
@@ -33,7 +35,7 @@ impl Index {
     pub fn catch_up(&self, store: &dyn Store) -> Result<u64, StoreError> {
         let mut state = lock(&self.state);
         loop {
-            match self.build(store, *state) {
+            match self.build(store, *state, BATCH) {
                 Ok(Some(update)) => self.show(update, &mut state),
                 Ok(None) => return Ok(state.revision),
                 Err(StoreError::Compacted { .. }) => self.fill(store, &mut state)?,
@@ -42,28 +44,35 @@ impl Index {
         }
     }
 
-    /// The first half of [`Index::catch_up`], for a thread that may be interrupted for long: it holds nothing that
-    /// readers wait for. None if nothing has changed; otherwise [`Index::apply`] is the other half, and there may be
-    /// more after it.
+    /// The first half of [`Index::catch_up`] for a few changes, on a thread that may be interrupted for long: it holds
+    /// none of the index's locks. None if nothing has changed; otherwise [`Index::apply`] is the other half.
     ///
     /// # Errors
     /// The store failed; [`StoreError::Compacted`] if only [`Index::catch_up`] helps.
     pub fn prepare(&self, store: &dyn Store) -> Result<Option<Update>, StoreError> {
         let state = *lock(&self.state);
-        self.build(store, state)
+        self.build(store, state, FEW)
     }
 
     /// Shows what was prepared, unless somebody else has brought the index further meanwhile. Takes some microseconds
-    /// for each object.
-    pub fn apply(&self, update: Update) {
+    /// for each object, and waits for whoever is within [`Index::catch_up`]. False if there was, or may be, more.
+    pub fn apply(&self, update: Update) -> bool {
         let mut state = lock(&self.state);
-        if update.since.revision == state.revision {
+        let is_next = update.since.revision == state.revision;
+        let is_all = update.changes.len() < FEW as usize;
+        if is_next {
             self.show(update, &mut state);
         }
+        is_next && is_all
     }
 
-    fn build(&self, store: &dyn Store, since: State) -> Result<Option<Update>, StoreError> {
-        let changes = store.changes(since.revision, BATCH)?;
+    fn build(
+        &self,
+        store: &dyn Store,
+        since: State,
+        limit: u32,
+    ) -> Result<Option<Update>, StoreError> {
+        let changes = store.changes(since.revision, limit)?;
         let Some(last) = changes.last() else { return Ok(None) };
         let mut until = State { revision: last.revision, ..since };
         let mut objects = Vec::new();

@@ -11,7 +11,7 @@ use levada_catalogue::store::StoreError;
 use levada_services::catalogue::{Keeper, KeeperError};
 use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
-use tokio::time::{interval, sleep};
+use tokio::time::{interval, sleep, timeout};
 
 use super::{OPENMETRICS, counted, is_sound};
 use crate::config::Catalogue;
@@ -20,8 +20,8 @@ use crate::running::Node;
 const PLAIN: &str = "text/plain; charset=utf-8";
 /// The last line of OpenMetrics.
 const END: &str = "# EOF\n";
-/// So many changes are an import, and too much for a thread that steps aside.
-const MANY: u64 = 64;
+/// How long the index waits for a thread that steps aside.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// How often it is looked whether the databases answer.
 const LOOK: Duration = Duration::from_secs(2);
 /// After a failure, the index is brought up to date this much later.
@@ -78,8 +78,8 @@ async fn load(keeper: &Keeper, options: Options) -> Result<Arc<Index>, String> {
 async fn follow(keeper: &Keeper, index: &Arc<Index>) {
     let mut changes = keeper.changes();
     loop {
-        let newest = *changes.borrow_and_update();
-        if let Err(error) = catch_up(keeper, index, newest).await {
+        changes.mark_unchanged();
+        if let Err(error) = catch_up(keeper, index).await {
             tracing::warn!(%error, "the catalogue's index does not follow its store");
             sleep(AGAIN).await;
             continue;
@@ -91,21 +91,18 @@ async fn follow(keeper: &Keeper, index: &Arc<Index>) {
     }
 }
 
-/// Takes over what has changed up to the revision `newest`. If that is little, it is prepared where it holds up nobody who
-/// reads.
-async fn catch_up(keeper: &Keeper, index: &Arc<Index>, newest: u64) -> Result<(), KeeperError> {
-    loop {
-        let preparing = match newest.saturating_sub(*index.revision().borrow()) {
-            0 => return Ok(()),
-            MANY.. => break,
-            _ => index.clone(),
-        };
-        match keeper.aside(move |store| preparing.prepare(store)).await {
-            Ok(Some(update)) => index.apply(update),
-            Ok(None) => return Ok(()),
-            Err(KeeperError::Store(StoreError::Compacted { .. })) => break,
-            Err(error) => return Err(error),
-        }
+/// Takes over what has changed. If that is little, it is prepared where it holds up nobody who reads; but then the
+/// processors may be too busy for it.
+async fn catch_up(keeper: &Keeper, index: &Arc<Index>) -> Result<(), KeeperError> {
+    let preparing = index.clone();
+    let prepare = keeper.aside(move |store| preparing.prepare(store));
+    let is_done = match timeout(PATIENCE, prepare).await {
+        Ok(Ok(update)) => update.is_none_or(|update| index.apply(update)),
+        Ok(Err(KeeperError::Store(StoreError::Compacted { .. }))) | Err(_) => false,
+        Ok(Err(error)) => return Err(error),
+    };
+    if is_done {
+        return Ok(());
     }
     let index = index.clone();
     keeper.with(move |store| index.catch_up(store)).await.map(drop)

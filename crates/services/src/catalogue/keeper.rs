@@ -74,10 +74,11 @@ impl Keeper {
     }
 
     /// Runs `work`, which must be short, where it does not hold up those who read: after what was given to this before,
-    /// and on a busy machine much later. It is done to its end if it has begun, whether or not anybody waits.
+    /// and on a busy machine much later. It is done to its end if it has begun, whether or not anybody waits; if nobody
+    /// does before, it never begins.
     ///
     /// # Errors
-    /// [`KeeperError::Store`] is what `work` returned.
+    /// [`KeeperError::Store`] is what `work` returned; [`KeeperError::Closing`].
     pub async fn aside<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
