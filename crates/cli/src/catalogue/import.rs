@@ -1,7 +1,7 @@
 //! `levada catalogue import`: folders as the original's catalogue had them, and those that `export` wrote.
 
-use std::fs::File;
-use std::io::{self, Cursor};
+use std::fs::{self, File};
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -85,15 +85,12 @@ pub async fn import(arguments: Import) -> Outcome {
 async fn import_original(caller: &mut Caller, mut folder: Folder) -> Result<Count, Failure> {
     let all = folder.remaining() as u64;
     let bar = Progress::of_things("import", all);
-    let mut count = Count::default();
-    let mut batch = Batch::default();
+    let (mut count, mut batch) = (Count::default(), Batch::default());
     while let Some(found) = folder.next() {
         match found {
-            Ok(found) => {
-                if !batch.has_room(&found) {
-                    batch.publish(caller, &mut count).await?;
-                }
-                batch.add(found);
+            Ok(Found { folder, draft, code }) => {
+                let item = Item { place: folder, draft, code, yanked: false };
+                batch.add(item, caller, &mut count).await?;
             }
             Err(skipped) => count.skip(&skipped.to_string()),
         }
@@ -103,30 +100,95 @@ async fn import_original(caller: &mut Caller, mut folder: Folder) -> Result<Coun
     Ok(count)
 }
 
-/// What is published in one go.
+async fn import_exported(caller: &mut Caller, contents: &Contents) -> Result<Count, Failure> {
+    let bar = Progress::of_things("import", contents.count() as u64);
+    let (mut count, mut batch) = (Count::default(), Batch::default());
+    contents.skipped.iter().for_each(|text| count.skip(text));
+    for (done, read) in (1..).zip(contents.read()) {
+        match read {
+            Ok(Ready { draft, yanked, package: Some(path) }) if is_long(&draft) => {
+                batch.publish(caller, &mut count).await?;
+                let mut file = File::open(&path).map_err(Failure::file("open", &path))?;
+                let outcome = caller.publish(&draft, &mut file, |_| {}).await;
+                settle(caller, &mut count, &named(&draft), (&draft, yanked), outcome).await?;
+            }
+            Ok(ready) => batch.add(Item::read(ready)?, caller, &mut count).await?,
+            Err(text) => count.skip(&text),
+        }
+        bar.set(done);
+    }
+    batch.publish(caller, &mut count).await?;
+    Ok(count)
+}
+
+/// What a version is called where something is said of it.
+fn named(draft: &Draft) -> PathBuf {
+    PathBuf::from(format!("{} {}", draft.key, draft.version))
+}
+
+/// Whether its package is too long to be kept in memory.
+fn is_long(draft: &Draft) -> bool {
+    draft.package.as_ref().is_some_and(|package| package.length > MAX_TOGETHER_BYTES as u64)
+}
+
+/// A version that was read whole.
+struct Item {
+    /// Where it is from.
+    place: PathBuf,
+    draft: Draft,
+    /// Its package.
+    code: Vec<u8>,
+    /// It is taken back when it is published.
+    yanked: bool,
+}
+
+impl Item {
+    fn read(Ready { draft, yanked, package }: Ready) -> Result<Self, Failure> {
+        let code = match package {
+            Some(path) => fs::read(&path).map_err(Failure::file("read", &path))?,
+            None => Vec::new(),
+        };
+        Ok(Self { place: named(&draft), draft, code, yanked })
+    }
+
+    /// How many bytes of a call and of packages it takes.
+    fn bytes(&self) -> usize {
+        let about = self.draft.package.as_ref().map_or(0, |package| package.description.len());
+        self.draft.descriptor.len() + about + self.code.len()
+    }
+}
+
+/// What is published in one go: the disk takes as long for all of it as for one.
 #[derive(Default)]
 struct Batch {
-    folders: Vec<PathBuf>,
-    /// With the code.
+    /// Where they are from, and whether they are taken back.
+    places: Vec<(PathBuf, bool)>,
+    /// With their packages.
     drafts: Vec<(Draft, Vec<u8>)>,
     bytes: usize,
 }
 
 impl Batch {
-    fn has_room(&self, found: &Found) -> bool {
-        self.drafts.len() < MAX_TOGETHER && self.bytes + bytes(found) <= MAX_TOGETHER_BYTES
-    }
-
-    fn add(&mut self, found: Found) {
-        self.bytes += bytes(&found);
-        let Found { folder, draft, code } = found;
-        self.folders.push(folder);
-        self.drafts.push((draft, code));
+    /// Adds one, and publishes what was there if there is no room.
+    async fn add(
+        &mut self,
+        item: Item,
+        caller: &mut Caller,
+        count: &mut Count,
+    ) -> Result<(), Failure> {
+        let bytes = item.bytes();
+        if self.drafts.len() >= MAX_TOGETHER || self.bytes + bytes > MAX_TOGETHER_BYTES {
+            self.publish(caller, count).await?;
+        }
+        self.bytes += bytes;
+        self.places.push((item.place, item.yanked));
+        self.drafts.push((item.draft, item.code));
+        Ok(())
     }
 
     /// Publishes all that is in it, and empties it.
     async fn publish(&mut self, caller: &mut Caller, count: &mut Count) -> Result<(), Failure> {
-        let Self { folders, drafts, bytes } = std::mem::take(self);
+        let Self { places, drafts, bytes } = std::mem::take(self);
         let outcomes = match &drafts[..] {
             [] => return Ok(()),
             // Too long for the company of others.
@@ -135,43 +197,23 @@ impl Batch {
             }
             drafts => caller.publish_all(drafts).await?,
         };
-        folders.iter().zip(outcomes).try_for_each(|(folder, outcome)| count.add(folder, outcome))
+        for (((place, yanked), (draft, _)), outcome) in places.iter().zip(&drafts).zip(outcomes) {
+            settle(caller, count, place, (draft, *yanked), outcome).await?;
+        }
+        Ok(())
     }
 }
 
-/// How many bytes of a call and of packages an object takes.
-fn bytes(found: &Found) -> usize {
-    let about = found.draft.package.as_ref().map_or(0, |package| package.description.len());
-    found.draft.descriptor.len() + about + found.code.len()
-}
-
-async fn import_exported(caller: &mut Caller, contents: &Contents) -> Result<Count, Failure> {
-    let bar = Progress::of_things("import", contents.count() as u64);
-    let mut count = Count::default();
-    contents.skipped.iter().for_each(|text| count.skip(text));
-    for (done, read) in (1..).zip(contents.read()) {
-        match read {
-            Ok(ready) => restore(caller, ready, &mut count).await?,
-            Err(text) => count.skip(&text),
-        }
-        bar.set(done);
-    }
-    Ok(count)
-}
-
-/// Publishes a version, and takes it back if it was.
-async fn restore(caller: &mut Caller, ready: Ready, count: &mut Count) -> Result<(), Failure> {
-    let Ready { draft, yanked, package } = ready;
-    let place = PathBuf::from(format!("{} {}", draft.key, draft.version));
-    let outcome = match package {
-        Some(path) => {
-            let mut file = File::open(&path).map_err(Failure::file("open", &path))?;
-            caller.publish(&draft, &mut file, |_| {}).await
-        }
-        None => caller.publish(&draft, &mut io::empty(), |_| {}).await,
-    };
+/// Counts a version, and takes it back if it was.
+async fn settle(
+    caller: &mut Caller,
+    count: &mut Count,
+    place: &Path,
+    (draft, yanked): (&Draft, bool),
+    outcome: Result<Changed, CallerError>,
+) -> Result<(), Failure> {
     let is_there = outcome.is_ok();
-    count.add(&place, outcome)?;
+    count.add(place, outcome)?;
     if yanked && is_there {
         caller.yank(&draft.key, &draft.version, true).await?;
     }

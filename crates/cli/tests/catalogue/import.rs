@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 
 use super::support::{Home, eventually};
-use super::{ORIGINAL, publish, serve};
+use super::{ORIGINAL, files, publish, serve};
 
 #[test]
 fn an_imported_folder_comes_out_again_as_it_was_shown() {
@@ -96,6 +97,63 @@ fn a_running_node_imports_and_exports_for_its_owner() {
         assert!(before.len() >= 2);
         assert!(before == after, "{before:?}, and not {after:?}");
     }
+}
+
+#[test]
+fn more_than_one_call_takes_comes_back_as_it_was() {
+    let (home, other) = (Home::new(), Home::new());
+    let original = home.path().join("original");
+    for number in 0..70 {
+        let folder = original.join(format!("dataschema/{number}"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("description.json"), schema(number)).unwrap();
+        fs::write(folder.join("sourcePackage.json"), package(number)).unwrap();
+    }
+    let ran = home.args(["catalogue".as_ref(), "import".as_ref(), original.as_os_str()]);
+    assert!(ran.stderr.contains("published 70, there already 0, skipped 0"), "{}", ran.stderr);
+    // Too long for the company of others, in the middle of them.
+    let (descriptor, package) = files(&home, "Long", &vec![b'x'; 1_200_000]);
+    let words = ["catalogue", "publish", "hyperty/Long@1.0.0", &descriptor, "--package", &package];
+    home.args(words).ok();
+    publish(&home, "hyperty/After@1.0.0", &[]).ok();
+    home.run("catalogue yank dataschema/Schema7@1.0.7").ok();
+    let (before, after) = (home.path().join("before"), home.path().join("after"));
+    home.args(["catalogue".as_ref(), "export".as_ref(), before.as_os_str()]).ok();
+    // A package that was changed is nobody else's fault.
+    let changed = home.path().join("changed");
+    copy(&before, &changed);
+    fs::write(path_of_package(&changed, "dataschema/Schema9/1.0.9"), [b'y'; 6]).unwrap();
+    let third = Home::new();
+    let ran = third.args(["catalogue".as_ref(), "import".as_ref(), changed.as_os_str()]);
+    assert!(ran.stderr.contains("published 71, there already 0, skipped 1"), "{}", ran.stderr);
+    other.args(["catalogue".as_ref(), "import".as_ref(), before.as_os_str()]).ok();
+    other.args(["catalogue".as_ref(), "export".as_ref(), after.as_os_str()]).ok();
+    assert!(tree(&before) == tree(&after));
+}
+
+fn schema(number: u32) -> String {
+    format!(
+        r#"{{"cguid": "c{number}", "type": "t", "version": "1.0.{number}", "language": "json",
+            "objectName": "Schema{number}", "description": "of {number}"}}"#
+    )
+}
+
+/// The one with the number 9 has a package of its own, of as many bytes.
+fn package(number: u32) -> String {
+    let code = if number == 9 { "code 9" } else { "code 0" };
+    format!(r#"{{"sourceCodeClassname": "Class{number}", "sourceCode": "{code}"}}"#)
+}
+
+fn path_of_package(export: &Path, version: &str) -> PathBuf {
+    let said = fs::read(export.join(version).join("version.json")).unwrap();
+    let said: Value = serde_json::from_slice(&said).unwrap();
+    let digest = said["package"]["digest"].as_str().unwrap();
+    export.join("packages").join(digest.trim_start_matches("sha256:"))
+}
+
+fn copy(from: &Path, to: &Path) {
+    let ran = Command::new("cp").arg("-r").args([from, to]).status().unwrap();
+    assert!(ran.success());
 }
 
 /// What is said of a version, without what is its catalogue's.
