@@ -88,7 +88,7 @@ pub struct Config {
     /// The most connections, and at most a third of the files that the process may open; further ones wait to be
     /// accepted.
     pub connections: usize,
-    /// The most watches at once; further ones are told to come again.
+    /// The most watches at once, and at most half of the connections; further ones are told to come again.
     pub watches: usize,
     /// How many bytes of what is made of packages are kept.
     pub cache: u64,
@@ -148,6 +148,8 @@ impl Site {
         config: Config,
         extra: Option<Box<dyn Extra>>,
     ) -> Arc<Self> {
+        // Watches stay: they must not take the place of all that only want an answer.
+        let watches = config.watches.min((serve::places(config.connections) / 2).max(1));
         Arc::new(Self {
             index,
             store,
@@ -156,7 +158,7 @@ impl Site {
             room: content::room(config.cache.saturating_mul(2).max(MIN_ROOM)),
             workshops: Default::default(),
             calls: Arc::new(Semaphore::new(STORE_CALLS)),
-            watches: Arc::new(Semaphore::new(config.watches)),
+            watches: Arc::new(Semaphore::new(watches)),
             config,
             counters: Counters::default(),
             openapi: OnceLock::new(),

@@ -79,7 +79,7 @@ pub async fn serve(
 
 /// How many connections there may be. Each is an open file, and may be sent another one: some are left for the rest of
 /// the process.
-fn places(wanted: usize) -> usize {
+pub(super) fn places(wanted: usize) -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     wanted.min(usize::try_from(files / 3).unwrap_or(usize::MAX)).max(1)
 }

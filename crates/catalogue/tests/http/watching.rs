@@ -123,16 +123,23 @@ fn a_quiet_watch_shows_that_it_lives() {
 
 #[test]
 fn watches_are_bounded_and_wrong_ones_refused() {
-    let server = Server::start_with(Config { watches: 1, ..Config::default() }, Options::default());
-    server.get("/v1/watch?after=7").assert_problem(404);
-    server.ask("GET", "/v1/watch", "Last-Event-ID: x\r\n").assert_problem(400);
-    let head = server.ask("HEAD", "/v1/watch", "");
-    assert_eq!((head.status, head.field("content-type")), (200, Some("text/event-stream")));
-    let first = Watcher::start(&server, "", "");
-    let answer = server.get("/v1/watch");
-    answer.assert_problem(503);
-    assert_eq!(answer.field("retry-after"), Some("1"));
-    drop(first);
-    // Its place is free as soon as the server has seen that it is gone.
-    eventually(|| server.ask("HEAD", "/v1/watch", "").status != 503);
+    // Of two connections, one may watch.
+    let (one, half) = (
+        Config { watches: 1, ..Config::default() },
+        Config { connections: 2, ..Config::default() },
+    );
+    for config in [one, half] {
+        let server = Server::start_with(config, Options::default());
+        server.get("/v1/watch?after=7").assert_problem(404);
+        server.ask("GET", "/v1/watch", "Last-Event-ID: x\r\n").assert_problem(400);
+        let head = server.ask("HEAD", "/v1/watch", "");
+        assert_eq!((head.status, head.field("content-type")), (200, Some("text/event-stream")));
+        let first = Watcher::start(&server, "", "");
+        let answer = server.get("/v1/watch");
+        answer.assert_problem(503);
+        assert_eq!(answer.field("retry-after"), Some("1"));
+        drop(first);
+        // Its place is free as soon as the server has seen that it is gone.
+        eventually(|| server.ask("HEAD", "/v1/watch", "").status != 503);
+    }
 }
