@@ -165,7 +165,13 @@ fn media_type_of(path: &Path) -> &'static str {
         Some("js" | "mjs") => "text/javascript",
         Some("json") => "application/json",
         Some("wasm") => "application/wasm",
+        Some("html" | "htm") => "text/html",
+        Some("css") => "text/css",
+        Some("svg") => "image/svg+xml",
+        Some("xml") => "application/xml",
         Some("txt") => "text/plain",
+        Some("md") => "text/markdown",
+        Some("csv") => "text/csv",
         _ => "application/octet-stream",
     }
 }
