@@ -15,7 +15,7 @@ use crate::place::Place;
 /// The value of `part` in its rows.
 pub const PART: &str = "large";
 /// How many descriptors.
-const MANY: usize = 100_000;
+pub const MANY: usize = 100_000;
 /// In a quick run.
 const FEW: usize = 5_000;
 /// Searches per second.
