@@ -169,7 +169,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Adds one, and publishes what was there if there is no room.
+    /// Adds one, and publishes what was there if there is no room. One that is taken back is the last of its batch: it is
+    /// shown for a moment only, and nothing is published between the two that was not when it was exported.
     async fn add(
         &mut self,
         item: Item,
@@ -183,7 +184,7 @@ impl Batch {
         self.bytes += bytes;
         self.places.push((item.place, item.yanked));
         self.drafts.push((item.draft, item.code));
-        Ok(())
+        if item.yanked { self.publish(caller, count).await } else { Ok(()) }
     }
 
     /// Publishes all that is in it, and empties it.
@@ -197,10 +198,13 @@ impl Batch {
             }
             drafts => caller.publish_all(drafts).await?,
         };
+        // All of them were tried: what went wrong with one is said when the others are done with.
+        let mut all = Ok(());
         for (((place, yanked), (draft, _)), outcome) in places.iter().zip(&drafts).zip(outcomes) {
-            settle(caller, count, place, (draft, *yanked), outcome).await?;
+            let settled = settle(caller, count, place, (draft, *yanked), outcome).await;
+            all = all.and(settled);
         }
-        Ok(())
+        all
     }
 }
 

@@ -102,6 +102,8 @@ fn a_running_node_imports_and_exports_for_its_owner() {
 #[test]
 fn more_than_one_call_takes_comes_back_as_it_was() {
     let (home, other) = (Home::new(), Home::new());
+    publish(&home, "hyperty/Early@1.0.0", &[]).ok();
+    home.run("catalogue yank hyperty/Early@1.0.0").ok();
     let original = home.path().join("original");
     for number in 0..70 {
         let folder = original.join(format!("dataschema/{number}"));
@@ -116,19 +118,37 @@ fn more_than_one_call_takes_comes_back_as_it_was() {
     let words = ["catalogue", "publish", "hyperty/Long@1.0.0", &descriptor, "--package", &package];
     home.args(words).ok();
     publish(&home, "hyperty/After@1.0.0", &[]).ok();
-    home.run("catalogue yank dataschema/Schema7@1.0.7").ok();
     let (before, after) = (home.path().join("before"), home.path().join("after"));
     home.args(["catalogue".as_ref(), "export".as_ref(), before.as_os_str()]).ok();
+    assert_eq!(order(&before).len(), 73);
     // A package that was changed is nobody else's fault.
     let changed = home.path().join("changed");
     copy(&before, &changed);
     fs::write(path_of_package(&changed, "dataschema/Schema9/1.0.9"), [b'y'; 6]).unwrap();
     let third = Home::new();
     let ran = third.args(["catalogue".as_ref(), "import".as_ref(), changed.as_os_str()]);
-    assert!(ran.stderr.contains("published 71, there already 0, skipped 1"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("published 72, there already 0, skipped 1"), "{}", ran.stderr);
     other.args(["catalogue".as_ref(), "import".as_ref(), before.as_os_str()]).ok();
     other.args(["catalogue".as_ref(), "export".as_ref(), after.as_os_str()]).ok();
     assert!(tree(&before) == tree(&after));
+    assert_eq!(order(&before), order(&after));
+}
+
+/// The versions of an export, as they were published.
+fn order(export: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    for kind in ["dataschema", "hyperty"] {
+        for object in fs::read_dir(export.join(kind)).unwrap() {
+            for version in fs::read_dir(object.unwrap().path()).unwrap() {
+                let said = fs::read(version.unwrap().path().join("version.json")).unwrap();
+                let said: Value = serde_json::from_slice(&said).unwrap();
+                let place = (said["published"].as_u64(), said["revision"].as_u64());
+                all.push((place, said["object"].as_str().unwrap().to_owned()));
+            }
+        }
+    }
+    all.sort();
+    all.into_iter().map(|(_, object)| object).collect()
 }
 
 fn schema(number: u32) -> String {

@@ -201,8 +201,7 @@ impl Talk<'_> {
 
     async fn receive_package(&mut self, package: &Package) -> Result<(), Stop> {
         if package.length > self.visitor.max_package {
-            let text = format!("a package has at most {} bytes here", self.visitor.max_package);
-            return Err(invalid(&text).into());
+            return Err(too_long(self.visitor.max_package).into());
         }
         let (keeper, by) = (self.keeper, self.visitor.identity);
         let begun = keeper.uploads.begin(keeper, by, package.digest).await?;
@@ -271,6 +270,11 @@ async fn look_at(keeper: &Keeper, draft: Draft) -> Result<(Draft, Option<Package
             Ok((draft, lacking))
         })
         .await
+}
+
+/// A package is longer than the configuration allows.
+pub(super) fn too_long(max_package: u64) -> Failed {
+    invalid(&format!("a package has at most {max_package} bytes here"))
 }
 
 /// Whether the store has all of a package. It is read, so that an upload heals one that is damaged.

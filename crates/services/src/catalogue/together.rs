@@ -9,7 +9,7 @@ use levada_core::{Digest, sha256};
 
 use super::message::{self, invalid};
 use super::rules::Right;
-use super::talk::{Stop, Talk, conflict, lacks_package};
+use super::talk::{Stop, Talk, conflict, lacks_package, too_long};
 
 /// The most objects of one call.
 pub const MAX_TOGETHER: usize = 64;
@@ -121,8 +121,11 @@ fn look_at(
             looked.push(checked);
             continue;
         };
-        let fits = |length: &usize| *length <= room && package.length <= max_package;
-        match usize::try_from(package.length).ok().filter(fits) {
+        if package.length > max_package {
+            looked.push(Err(too_long(max_package)));
+            continue;
+        }
+        match usize::try_from(package.length).ok().filter(|length| *length <= room) {
             Some(length) => {
                 room -= length;
                 lacking.push(Lacking { object, digest: package.digest, length });
