@@ -37,6 +37,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use levada_core::Digest;
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::Semaphore;
 
 use crate::index::Index;
@@ -145,11 +146,12 @@ impl Site {
     pub fn new(
         index: Arc<Index>,
         store: Arc<dyn Store>,
-        config: Config,
+        mut config: Config,
         extra: Option<Box<dyn Extra>>,
     ) -> Arc<Self> {
+        config.connections = places(config.connections);
         // Watches stay: they must not take the place of all that only want an answer.
-        let watches = config.watches.min((serve::places(config.connections) / 2).max(1));
+        config.watches = config.watches.min((config.connections / 2).max(1));
         Arc::new(Self {
             index,
             store,
@@ -158,7 +160,7 @@ impl Site {
             room: content::room(config.cache.saturating_mul(2).max(MIN_ROOM)),
             workshops: Default::default(),
             calls: Arc::new(Semaphore::new(STORE_CALLS)),
-            watches: Arc::new(Semaphore::new(watches)),
+            watches: Arc::new(Semaphore::new(config.watches)),
             config,
             counters: Counters::default(),
             openapi: OnceLock::new(),
@@ -199,6 +201,13 @@ impl Site {
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
+}
+
+/// How many connections there may be. Each is an open file, and may be sent another one: some are left for the rest of
+/// the process.
+fn places(wanted: usize) -> usize {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    wanted.min(usize::try_from(files / 3).unwrap_or(usize::MAX)).max(1)
 }
 
 /// What happened since the start.

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::net::{SocketFlags, accept_with};
-use rustix::process::{Resource, getrlimit};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, TcpStream};
@@ -43,7 +42,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let listener = watch(listener)?;
-    let places = Arc::new(Semaphore::new(places(site.config.connections)));
+    let places = Arc::new(Semaphore::new(site.config.connections));
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     let mut turn = 0;
@@ -75,13 +74,6 @@ pub async fn serve(
     }
     connections.shutdown().await;
     Ok(())
-}
-
-/// How many connections there may be. Each is an open file, and may be sent another one: some are left for the rest of
-/// the process.
-pub(super) fn places(wanted: usize) -> usize {
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    wanted.min(usize::try_from(files / 3).unwrap_or(usize::MAX)).max(1)
 }
 
 /// Has the kernel and the runtime tell when somebody has asked for something, and nothing more. The kernel would wake the

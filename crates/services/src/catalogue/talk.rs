@@ -200,9 +200,7 @@ impl Talk<'_> {
     }
 
     async fn receive_package(&mut self, package: &Package) -> Result<(), Stop> {
-        if package.length > self.visitor.max_package {
-            return Err(too_long(self.visitor.max_package).into());
-        }
+        check_length(package, self.visitor.max_package)?;
         let (keeper, by) = (self.keeper, self.visitor.identity);
         let begun = keeper.uploads.begin(keeper, by, package.digest).await?;
         let mut upload =
@@ -272,9 +270,12 @@ async fn look_at(keeper: &Keeper, draft: Draft) -> Result<(Draft, Option<Package
         .await
 }
 
-/// A package is longer than the configuration allows.
-pub(super) fn too_long(max_package: u64) -> Failed {
-    invalid(&format!("a package has at most {max_package} bytes here"))
+/// A package may be as long as the configuration says.
+pub(super) fn check_length(package: &Package, max_package: u64) -> Result<(), Failed> {
+    if package.length > max_package {
+        return Err(invalid(&format!("a package has at most {max_package} bytes here")));
+    }
+    Ok(())
 }
 
 /// Whether the store has all of a package. It is read, so that an upload heals one that is damaged.

@@ -9,7 +9,7 @@ use levada_core::{Digest, sha256};
 
 use super::message::{self, invalid};
 use super::rules::Right;
-use super::talk::{Stop, Talk, conflict, lacks_package, too_long};
+use super::talk::{Stop, Talk, check_length, conflict, lacks_package};
 
 /// The most objects of one call.
 pub const MAX_TOGETHER: usize = 64;
@@ -121,8 +121,8 @@ fn look_at(
             looked.push(checked);
             continue;
         };
-        if package.length > max_package {
-            looked.push(Err(too_long(max_package)));
+        if let Err(failed) = check_length(package, max_package) {
+            looked.push(Err(failed));
             continue;
         }
         match usize::try_from(package.length).ok().filter(|length| *length <= room) {
