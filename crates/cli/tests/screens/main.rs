@@ -1,7 +1,7 @@
 //! `show` and `input` between real X servers: windows, keys and pointers arrive, survive what they
 //! should, and leave nothing behind.
 //!
-//! They need xpra, Xvfb, xterm, xdotool, imagemagick and barrier, which `scripts/test --all` installs.
+//! They need xpra, Xvfb, xterm, xdotool and barrier, which `scripts/test --all` installs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use x11rb::connection::Connection;
-use x11rb::protocol::xproto::{AtomEnum, ConnectionExt as _, ImageFormat, InputFocus, Window};
+use x11rb::protocol::xproto::{
+    AtomEnum, ConnectionExt as _, GetGeometryReply, ImageFormat, InputFocus, Window,
+};
 use x11rb::rust_connection::RustConnection;
 use x11rb::{CURRENT_TIME, NONE};
 
@@ -82,6 +84,16 @@ impl XServer {
         let tree = self.connection.query_tree(self.root).unwrap().reply().unwrap();
         let seen = tree.children.into_iter().filter(|window| self.is_seen(*window));
         seen.map(|window| (window, self.title(window))).collect()
+    }
+
+    /// The same windows with their sizes and places, for who looks for one in vain.
+    pub fn described(&self) -> Vec<String> {
+        let describe = |(window, title): (Window, String)| {
+            let place = self.connection.get_geometry(window).unwrap().reply();
+            let Ok(GetGeometryReply { x, y, width, height, .. }) = place else { return title };
+            format!("{title} {width}x{height}+{x}+{y}")
+        };
+        self.windows().into_iter().map(describe).collect()
     }
 
     /// Waits for a window whose title contains `text`.

@@ -285,12 +285,20 @@ pub fn own_name(name: &str) -> String {
 
 /// Waits until `holds`, or says what did not come.
 #[track_caller]
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    assert!(comes(holds), "did not come: {what}");
+}
+
+/// Waits until `holds`; whether it does now.
+pub fn comes(mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "did not come: {what}");
+        if start.elapsed() > PATIENCE {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
+    true
 }
 
 /// Runs a command until it did not miss who was announced: on a machine under load, an answer may come after

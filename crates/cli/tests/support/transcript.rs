@@ -4,10 +4,11 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::eventually;
+use super::{comes, eventually};
 
 struct Step {
     terminal: String,
@@ -81,13 +82,22 @@ impl Background {
     /// Starts it, and waits until it has said everything that it should.
     fn start(log: &Path, exports: &[String], step: &Step) -> Self {
         let command = format!("exec {}", step.command.trim_end_matches('&'));
-        let mut command = shell(log.parent().unwrap(), exports, &command);
-        command.stdout(File::create(log).unwrap()).stderr(Stdio::null());
+        let (folder, complaints) = (log.parent().unwrap(), log.with_extension("err"));
+        let mut command = shell(folder, exports, &command);
+        command.stdout(File::create(log).unwrap()).stderr(File::create(complaints).unwrap());
         let started = Self(command.spawn().unwrap());
-        eventually(&format!("{} says what stands in the README", step.command), || {
+        let as_said = comes(|| {
             let output = std::fs::read_to_string(log).unwrap();
             fits(&step.expected, &output.lines().collect::<Vec<_>>())
         });
+        assert!(as_said, "{} says what stands in the README\n{}", step.command, said(folder));
+        if step.expected.is_empty() {
+            // A server that says nothing is there once its port is.
+            for port in step.command.split(' ').filter_map(|word| word.parse::<u16>().ok()) {
+                let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+                eventually(&format!("port {port}"), listens);
+            }
+        }
         started
     }
 }
@@ -105,6 +115,19 @@ fn note_address(folder: &Path, log: &Path) {
     let mut addresses = log.lines().filter_map(|line| line.strip_prefix("address   "));
     let address = addresses.find(|address| address.starts_with("127.0.0.1:")).unwrap();
     std::fs::write(folder.join("address"), address).unwrap();
+}
+
+/// What the programs in the background have said, and what they complained of.
+fn said(folder: &Path) -> String {
+    let mut said = String::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "log" || extension == "err") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            said += &format!("{}:\n{text}\n", path.file_name().unwrap().display());
+        }
+    }
+    said
 }
 
 /// Runs all steps of this kind: `console`, or `console screens` for what needs X servers. Each terminal
@@ -148,10 +171,11 @@ pub fn play(kind: &str, mut exports: HashMap<String, Vec<String>>) {
         }
         assert!(
             is_as_said(&output),
-            "{}$ {}\nthe README says:\n{}\nit printed:\n{output}",
+            "{}$ {}\nthe README says:\n{}\nit printed:\n{output}\n{}",
             step.terminal,
             step.command,
             step.expected.join("\n"),
+            said(folder.path()),
         );
     }
     // The last step of the transcript has stopped it.
