@@ -203,10 +203,10 @@ fn taken_default_ports_are_replaced_by_free_ones_that_are_announced() {
     let _taken = TcpListener::bind("127.0.0.1:5383");
     let home = Home::new();
     let node = home.up_with("up --name well --listen 127.0.0.1:0");
-    assert!(node.log().contains("port 5383 is taken"), "{}", node.log());
+    eventually("it is announced", || node.log().contains("port 5383 is taken"));
     assert_eq!(node.http("/healthz").0, 200);
     let http = node.http_address();
-    assert!(node.log().contains(&format!("http://{http}/metrics")), "{}", node.log());
+    eventually("and where it is", || node.log().contains(&format!("http://{http}/metrics")));
 
     // A port that somebody asked for is another matter.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -241,9 +241,11 @@ fn of_two_nodes_on_one_machine_one_gets_the_default_port() {
         address.rsplit_once(':').unwrap().1.to_owned()
     });
     assert_eq!(ports.iter().filter(|port| *port == "5382").count(), 1, "{ports:?}");
-    let logs = [&first, &second].map(|home| fs::read_to_string(home.path().join("log")).unwrap());
-    for (log, port) in logs.iter().zip(&ports) {
-        assert_eq!(log.contains("port 5382 is taken"), port != "5382", "{log}");
+    for (home, port) in [&first, &second].into_iter().zip(&ports) {
+        let log = || fs::read_to_string(home.path().join("log")).unwrap();
+        // It says so last of all; of the other one, that it says nothing more is not waited for.
+        let said = || log().contains("port 5382 is taken");
+        eventually("it is announced", || said() == (port != "5382") && log().contains("Try it"));
     }
     first.run("stop").ok();
     second.run("stop").ok();

@@ -182,7 +182,7 @@ fn expiry_ends_the_right_to_start_and_not_a_running_session() {
     let scene = Scene::new();
     let node = scene.node.up("--demo --name well");
     node.welcome(&scene.alice, "well");
-    let capability = scene.alice.run("request well/exec --uses 2 --expires 3s -- cat").ok();
+    let capability = scene.alice.run("request well/exec --uses 2 --expires 8s -- cat").ok();
     let mut command = scene.alice.command(["connect", &capability]);
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut child = command.spawn().unwrap();
