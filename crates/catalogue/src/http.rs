@@ -89,7 +89,8 @@ pub struct Config {
     /// The most connections, and at most a third of the files that the process may open; further ones wait to be
     /// accepted.
     pub connections: usize,
-    /// The most watches at once, and at most half of the connections (but one); further ones are told to come again.
+    /// The most watches at once, and at most half of the connections, but at least one; further ones are told to come
+    /// again.
     pub watches: usize,
     /// How many bytes of what is made of packages are kept.
     pub cache: u64,

@@ -52,15 +52,13 @@ fn a_thousand_half_open_connections_keep_nobody_out() {
         .collect();
     eventually("a thousand are held", || held.load(Ordering::SeqCst) >= 990);
 
-    let mut taken = [Duration::ZERO; 5].map(|_| {
+    for _ in 0..5 {
         let start = Instant::now();
         let node = format!("{}@{address}/clock", home.identity());
         home.args(["run", &node]).ok();
-        start.elapsed()
-    });
-    // The only bound on time in these tests: it is what the node promises under this attack.
-    taken.sort();
-    assert!(taken[2] < Duration::from_secs(2), "took {taken:?}");
+        // The only bound on time in these tests: it is what the node promises under this attack.
+        assert!(start.elapsed() < Duration::from_secs(2), "took {:?}", start.elapsed());
+    }
     stop.store(true, Ordering::SeqCst);
     for holder in holders {
         holder.join().unwrap();
