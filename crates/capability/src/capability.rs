@@ -103,6 +103,11 @@ impl Capability {
         self.chain.last_link().uses
     }
 
+    /// For how many seconds one start may run; `None` for no limit.
+    pub fn max_run(&self) -> Option<u64> {
+        self.chain.last_link().max_run
+    }
+
     /// The parameters of all links together.
     pub fn params(&self) -> &Params {
         &self.params

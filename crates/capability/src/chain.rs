@@ -236,6 +236,9 @@ pub(crate) fn narrow(
     if next.uses > previous.uses {
         return Err(Widening::Uses);
     }
+    if previous.max_run.is_some_and(|limit| next.max_run.is_none_or(|asked| asked > limit)) {
+        return Err(Widening::MaxRun);
+    }
     if let Some((key, _)) = next.params.iter().find(|(key, _)| params.value(key).is_some()) {
         // The key may be a stranger's, and as long as a link.
         return Err(Widening::Parameter(key.chars().take(64).collect()));

@@ -15,6 +15,9 @@ pub enum LinkError {
     /// A link that could never be used.
     #[error("a capability has at least one use")]
     NoUses,
+    /// A link whose session would end at once.
+    #[error("a session runs for at least one second")]
+    NoTime,
 }
 
 /// How a link permits more than the one before it.
@@ -32,6 +35,9 @@ pub enum Widening {
     /// It has more uses than the link before it.
     #[error("it has more uses than what it is derived from")]
     Uses,
+    /// It may run for longer than the link before it.
+    #[error("its sessions may run for longer than those it is derived from")]
+    MaxRun,
     /// It sets a parameter that a link before it has set, be it to the same value.
     #[error("the parameter {0:?} is already set and cannot be changed")]
     Parameter(String),

@@ -10,7 +10,7 @@ use crate::{Capability, Rights, SessionId};
 /// The first link for `session` of `node`, encoded, and its secret. `root` stays at the node.
 ///
 /// # Errors
-/// [`LinkError`] if `body` has no use or too long parameters.
+/// [`LinkError`] if `body` has no use, no time or too long parameters.
 pub fn mint(
     root: &[u8; 32],
     body: &LinkBody,
@@ -31,6 +31,8 @@ pub struct Narrowing {
     pub expires: Option<UnixTime>,
     /// How often it can start the session; `None`: as before.
     pub uses: Option<u32>,
+    /// For how many seconds one start may run; `None`: as before.
+    pub max_run: Option<u64>,
     /// Parameters to fix beside those that are set.
     pub params: Params,
 }
@@ -38,7 +40,7 @@ pub struct Narrowing {
 impl Narrowing {
     /// These rights and nothing else changed.
     pub fn to_rights(rights: Rights) -> Self {
-        Self { rights, expires: None, uses: None, params: Params::new() }
+        Self { rights, expires: None, uses: None, max_run: None, params: Params::new() }
     }
 }
 
@@ -64,6 +66,7 @@ impl Capability {
             rights: narrowing.rights,
             expires: narrowing.expires.unwrap_or(self.expires()),
             uses: narrowing.uses.unwrap_or(self.uses()),
+            max_run: narrowing.max_run.or(self.max_run()),
             params: narrowing.params,
         };
         let mut params = self.params.clone();

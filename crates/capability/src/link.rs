@@ -22,6 +22,8 @@ pub struct LinkBody {
     pub expires: UnixTime,
     /// How often the session can be started through this link and all behind it; at least 1.
     pub uses: u32,
+    /// For how many seconds one start may run, at least 1; `None` for no limit of this link.
+    pub max_run: Option<u64>,
     /// The parameters that this link fixes, beside those of the links before it.
     pub params: Params,
 }
@@ -41,7 +43,8 @@ pub(crate) struct Origin {
 }
 
 /// `label::LINK` ‖ identity 32 ‖ rights 1 ‖ expiry 8 ‖ uses 4 ‖ parameters (length 4 ‖ pairs), and
-/// for the first link node key 32 ‖ session 16. Numbers are big-endian.
+/// for the first link node key 32 ‖ session 16. Numbers are big-endian. A link that limits the running time begins
+/// with `label::LIMITED_LINK` and has the limit in seconds, 8 bytes, behind the uses.
 pub(crate) fn encode(body: &LinkBody, origin: Option<&Origin>) -> Result<Vec<u8>, LinkError> {
     let params = body.params.encode();
     let length = u32::try_from(params.len()).map_err(|_| LinkError::ParamsTooLong)?;
@@ -51,12 +54,19 @@ pub(crate) fn encode(body: &LinkBody, origin: Option<&Origin>) -> Result<Vec<u8>
     if body.uses == 0 {
         return Err(LinkError::NoUses);
     }
-    let mut bytes = Vec::with_capacity(label::LINK.len() + 97 + params.len());
-    bytes.extend_from_slice(label::LINK.as_bytes());
+    if body.max_run == Some(0) {
+        return Err(LinkError::NoTime);
+    }
+    let label = if body.max_run.is_some() { label::LIMITED_LINK } else { label::LINK };
+    let mut bytes = Vec::with_capacity(label.len() + 105 + params.len());
+    bytes.extend_from_slice(label.as_bytes());
     bytes.extend_from_slice(body.identity.as_bytes());
     bytes.push(body.rights.byte());
     bytes.extend_from_slice(&body.expires.0.to_be_bytes());
     bytes.extend_from_slice(&body.uses.to_be_bytes());
+    if let Some(seconds) = body.max_run {
+        bytes.extend_from_slice(&seconds.to_be_bytes());
+    }
     bytes.extend_from_slice(&length.to_be_bytes());
     bytes.extend_from_slice(&params);
     if let Some(origin) = origin {
@@ -91,23 +101,29 @@ pub(crate) fn next_secret(previous: &[u8; 32], link: &[u8]) -> Secret {
 }
 
 fn decode_body(reader: &mut Reader<'_>) -> Option<LinkBody> {
-    reader.expect(label::LINK.as_bytes())?;
+    let limited = reader.one_of([label::LINK.as_bytes(), label::LIMITED_LINK.as_bytes()])? == 1;
     let identity = Identity::from_bytes(reader.array()?);
     let rights = Rights::from_byte(reader.byte()?)?;
     let expires = UnixTime(reader.u64()?);
     let uses = reader.u32().filter(|uses| *uses > 0)?;
+    let max_run = match limited {
+        true => Some(reader.u64().filter(|seconds| *seconds > 0)?),
+        false => None,
+    };
     let length = usize::try_from(reader.u32()?).ok()?;
     let params = Params::decode(reader.slice(length)?).ok()?;
-    Some(LinkBody { identity, rights, expires, uses, params })
+    Some(LinkBody { identity, rights, expires, uses, max_run, params })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    type Fields = ([u8; 32], u8, u64, u32, Vec<(String, Vec<u8>)>, ([u8; 32], [u8; 16]));
+    /// Identity, rights, expiry with the limit of the running time, uses, parameters, node and session.
+    type Fields =
+        ([u8; 32], u8, (u64, Option<u64>), u32, Vec<(String, Vec<u8>)>, ([u8; 32], [u8; 16]));
 
-    fn link((identity, rights, expires, uses, pairs, origin): &Fields) -> (LinkBody, Origin) {
+    fn link((identity, rights, times, uses, pairs, origin): &Fields) -> (LinkBody, Origin) {
         let mut params = Params::new();
         for (key, value) in pairs {
             let _ = params.add(key, value.clone());
@@ -115,8 +131,9 @@ mod tests {
         let body = LinkBody {
             identity: Identity::from_bytes(*identity),
             rights: Rights::from_byte(rights % 7 + 1).unwrap(),
-            expires: UnixTime(*expires),
+            expires: UnixTime(times.0),
             uses: (*uses).max(1),
+            max_run: times.1.map(|seconds| seconds.max(1)),
             params,
         };
         let node = Identity::from_bytes(origin.0);
@@ -156,12 +173,14 @@ mod tests {
     #[test]
     fn arbitrary_bytes_never_panic() {
         bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
-            let labelled = [label::LINK.as_bytes(), bytes].concat();
-            if let Some((body, origin)) = decode_first(&labelled) {
-                assert_eq!(encode(&body, Some(&origin)).unwrap(), labelled);
-            }
-            if let Some(body) = decode_next(&labelled) {
-                assert_eq!(encode(&body, None).unwrap(), labelled);
+            for label in [label::LINK, label::LIMITED_LINK] {
+                let labelled = [label.as_bytes(), bytes].concat();
+                if let Some((body, origin)) = decode_first(&labelled) {
+                    assert_eq!(encode(&body, Some(&origin)).unwrap(), labelled);
+                }
+                if let Some(body) = decode_next(&labelled) {
+                    assert_eq!(encode(&body, None).unwrap(), labelled);
+                }
             }
             assert!(decode_next(bytes).is_none_or(|body| encode(&body, None).unwrap() == *bytes));
         });
@@ -169,7 +188,7 @@ mod tests {
 
     #[test]
     fn expiry_holds_to_the_second() {
-        let (mut body, _) = link(&([0; 32], 0, 10, 1, Vec::new(), ([0; 32], [0; 16])));
+        let (mut body, _) = link(&([0; 32], 0, (10, None), 1, Vec::new(), ([0; 32], [0; 16])));
         assert!(!body.expired(UnixTime(9)) && body.expired(UnixTime(10)));
         body.expires = UnixTime::NEVER;
         assert!(!body.expired(UnixTime(u64::MAX)));

@@ -38,9 +38,11 @@ impl<'a> Reader<'a> {
         Some(field)
     }
 
-    pub(crate) fn expect(&mut self, bytes: &[u8]) -> Option<()> {
-        self.0 = self.0.strip_prefix(bytes)?;
-        Some(())
+    /// Reads one of `labels`, none of which is a prefix of another; which one.
+    pub(crate) fn one_of<const N: usize>(&mut self, labels: [&[u8]; N]) -> Option<usize> {
+        let found = labels.iter().position(|label| self.0.starts_with(label))?;
+        self.0 = &self.0[labels[found].len()..];
+        Some(found)
     }
 
     /// Length 1 ‖ UTF-8.

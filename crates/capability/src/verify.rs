@@ -43,6 +43,8 @@ pub struct Verified {
     pub rights: Rights,
     /// When the right to start ends.
     pub expires: UnixTime,
+    /// For how many seconds this start may run; `None`: no link says.
+    pub max_run: Option<u64>,
     /// The parameters of all links together.
     pub params: Params,
 }
@@ -100,7 +102,7 @@ fn check_permission(chain: &Chain, context: &Context<'_>) -> Result<(), Refused>
     {
         return Err(Refused::Right(right));
     }
-    // Expiry ends the right to start and nothing else.
+    // Expiry ends the right to start; how long a start may run is said by `max_run`.
     if context.operation == Operation::Connect && last.expired(context.now) {
         return Err(Refused::Expired(last.expires));
     }
@@ -118,6 +120,7 @@ fn verified(chain: &Chain, params: Params) -> Verified {
         holder: last.identity,
         rights: last.rights,
         expires: last.expires,
+        max_run: last.max_run,
         params,
     }
 }

@@ -29,9 +29,14 @@ pub struct Arguments {
     #[arg(long)]
     rights: Rights,
 
-    /// For how long the session may be started, such as 90s, 10m, 1h or 7d; as before if not given
+    /// For how long the session may be started, such as 90s, 10m, 1h or 7d; as before if not given. What runs then
+    /// goes on: --max-run limits that
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires: Option<Duration>,
+
+    /// For how long one start may run, such as 90s, 10m, 1h or 7d: as before if not given
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    max_run: Option<Duration>,
 
     /// How often it can start the session; as before if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -52,6 +57,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         rights: arguments.rights,
         expires: arguments.expires.map(|duration| now.after(duration)),
         uses: arguments.uses,
+        max_run: arguments.max_run.map(|duration| duration.as_secs()),
         params: arguments.parameters.pairs()?,
     };
     let client = Client::new(&Home::open()?)?;

@@ -6,7 +6,9 @@ use crate::output::{self, plain};
 use clap::Args;
 use levada_capability::{Capability, LinkBody, Rights};
 use levada_core::{Params, decode_list};
+use levada_node::config::format_duration;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Show what a capability permits, and through whose hands it came; never its secret
 #[derive(Debug, Args)]
@@ -42,6 +44,7 @@ fn object(capability: &Capability) -> Value {
             "rights": names(link.rights),
             "expires": link.expires.0,
             "uses": link.uses,
+            "max_run": link.max_run,
             "parameters": pairs(&link.params),
         })
     });
@@ -54,6 +57,7 @@ fn object(capability: &Capability) -> Value {
         "rights": names(capability.rights()),
         "expires": capability.expires().0,
         "uses": capability.uses(),
+        "max_run": capability.max_run(),
         "parameters": pairs(capability.params()),
         "links": links.collect::<Vec<_>>(),
     })
@@ -88,6 +92,7 @@ fn print(capability: &Capability) -> Result<(), Failure> {
         ("rights", names(capability.rights()).join(", ")),
         ("expires", output::time(capability.expires())),
         ("uses", capability.uses().to_string()),
+        ("max run", capability.max_run().map(running_time).unwrap_or_default()),
     ];
     rows.extend(parameter_rows(capability.params()));
     let links: Vec<&LinkBody> = capability.links().collect();
@@ -97,6 +102,10 @@ fn print(capability: &Capability) -> Result<(), Failure> {
     }
     rows.retain(|(_, value)| !value.is_empty());
     output::table(&rows)
+}
+
+fn running_time(seconds: u64) -> String {
+    format_duration(Duration::from_secs(seconds))
 }
 
 fn parameter_rows(params: &Params) -> impl Iterator<Item = (&'static str, String)> {

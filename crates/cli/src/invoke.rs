@@ -83,6 +83,7 @@ fn narrow(
         rights: Rights::EXECUTE,
         expires: Some(capability.expires().min(now.after(EXPIRES))),
         uses: Some(1),
+        max_run: None,
         params,
     };
     Ok(capability.grant(key, to, narrowing)?)
@@ -100,7 +101,8 @@ mod tests {
     /// A capability of `key` that may be started nine times until `expires`.
     fn capability(key: &SecretKey, expires: UnixTime) -> Capability {
         let (identity, rights) = (key.identity(), Rights::ALL);
-        let body = LinkBody { identity, rights, expires, uses: 9, params: Params::new() };
+        let body =
+            LinkBody { identity, rights, expires, uses: 9, max_run: None, params: Params::new() };
         let node = Identity::from_bytes([8; 32]);
         let (link, secret) = mint(&[1; 32], &body, node, SessionId::from_bytes([2; 16])).unwrap();
         let granted = wire::Granted { link, secret: secret.to_vec(), framing: "auto".into() };

@@ -30,8 +30,7 @@ pub async fn start(
     params.add(ROLE, role.as_bytes().to_vec())?;
     let spec = RequestSpec { service: place.service.clone(), params, ..RequestSpec::default() };
     let target = names.resolve(client, &place.node).await?;
-    let capability = client.request(&target, spec).await?;
-    Ok(client.connect(&capability).await?)
+    Ok(client.request_and_start(&target, spec).await?)
 }
 
 /// The next message; an error if the service ends the session.

@@ -27,9 +27,14 @@ pub struct Arguments {
     #[arg(long = "for", value_name = "IDENTITY")]
     holder: Option<Identity>,
 
-    /// For how long the session may be started, such as 90s, 10m, 1h or 7d
+    /// For how long the session may be started, such as 90s, 10m, 1h or 7d. What runs then goes on: --max-run
+    /// limits that
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires: Option<Duration>,
+
+    /// For how long one start may run, such as 90s, 10m, 1h or 7d: then the session is ended
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    max_run: Option<Duration>,
 
     /// How often the session may be started
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -52,6 +57,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
         holder: arguments.holder,
         expires: arguments.expires.map(|duration| SystemClock.now().after(duration)),
         uses: arguments.uses,
+        max_run: arguments.max_run.map(|duration| duration.as_secs()),
         params: arguments.parameters.pairs()?,
         framing: arguments.framing,
     };

@@ -44,6 +44,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     };
     let client = Client::new(&Home::open()?)?;
     let target = arguments.names.resolve(&client, &arguments.place.node).await?;
-    let capability = client.request(&target, spec).await?;
-    attach::start(&client, &capability).await
+    let pty = spec.params.value("pty").is_some();
+    let running = client.request_and_start(&target, spec).await?;
+    attach::stay(&client, running, pty).await
 }

@@ -70,7 +70,7 @@ fn someone() -> Identity {
 fn capability(holder: Identity, rights: Rights, expires: UnixTime) -> String {
     let mut params = Params::new();
     params.add(Params::ARGS, encode_list(&["cat", "a\x1bb"])).unwrap();
-    let body = LinkBody { identity: holder, rights, expires, uses: 2, params };
+    let body = LinkBody { identity: holder, rights, expires, uses: 2, max_run: None, params };
     let session = SessionId::from_bytes([7; 16]);
     let (link, secret) = mint(&[9; 32], &body, someone(), session).unwrap();
     let chain = Chain::decode(vec![link], &[[0; 64]; 0]).unwrap();

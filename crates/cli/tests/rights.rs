@@ -4,6 +4,12 @@
 
 mod support;
 
+use std::fs;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use levada_capability::Capability;
+use levada_node::client::{Client, ClientError, Running};
 use support::{Home, eventually};
 
 /// A node that offers everything for trying, one who is let in, and a third.
@@ -194,6 +200,182 @@ fn expiry_ends_the_right_to_start_and_not_a_running_session() {
     std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"still here").unwrap();
     drop(child.stdin.take());
     assert_eq!(child.wait_with_output().unwrap().stdout, b"still here");
+}
+
+#[test]
+fn a_running_time_ends_the_run_and_is_narrowed() {
+    let scene = Scene::new();
+    let node = scene.node.up("--demo --name well");
+    node.welcome(&scene.alice, "well");
+    let bob = scene.bob.identity();
+    let root = scene.alice.run("request well/exec --uses 9 --max-run 1h -- cat").ok();
+    let grant = |limit: &[&str]| {
+        let mut args = vec!["grant", &root, "--to", &bob, "--rights", "x"];
+        args.extend(limit);
+        scene.alice.args(args)
+    };
+    grant(&["--max-run", "2h"]).denied("may run for longer");
+    let inherited = grant(&[]).ok();
+    assert!(scene.bob.args(["inspect", &inherited]).ok().contains("max run    1h"));
+    let short = grant(&["--max-run", "1s"]).ok();
+    let mut command = scene.bob.command(["connect", &short]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // `cat` would go on for as long as its input is open.
+    let _input = child.stdin.take();
+    support::Ran::from(child.wait_with_output().unwrap()).denied("as long as it may");
+    eventually("the session has ended", || scene.node.json("status")["running_sessions"] == 0);
+    // The start counts, and the right to start it again stays.
+    assert_eq!(scene.bob.with_input(&format!("connect {inherited}"), b"x").ok(), "x");
+    let all = scene.node.json("sessions --log")["log"].to_string();
+    assert!(all.contains("its running time was over"), "{all}");
+}
+
+/// Blocks an identity as an operator does.
+fn block(home: &Home, node: &support::Node, identity: &str) {
+    fs::write(home.path().join("config.toml"), format!("block = ['{identity}']\n")).unwrap();
+    node.signal("HUP");
+}
+
+#[test]
+fn what_a_blocked_identity_has_requested_for_others_ends() {
+    let scene = Scene::new();
+    let node = scene.node.up("--demo --name well");
+    node.welcome(&scene.alice, "well");
+    let (alice, bob) = (scene.alice.identity(), scene.bob.identity());
+    let request = ["request", "well/exec", "--for", &bob, "--expires", "36500d"];
+    let uses = ["--uses", "4294967295", "--", "cat"];
+    let capability = scene.alice.args([&request[..], &uses].concat()).ok();
+    let mut command = scene.bob.command(["connect", &capability]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let _input = child.stdin.take();
+    eventually("the session runs", || scene.node.json("status")["running_sessions"] == 1);
+    block(&scene.node, &node, &alice);
+    support::Ran::from(child.wait_with_output().unwrap()).denied("");
+    scene.bob.args(["connect", &capability]).denied("requested by an identity that is blocked");
+    scene.bob.args(["terminate", &capability]).denied("requested by");
+    let address = node.address();
+    scene.node.run("stop").ok();
+    drop(node);
+    let node = scene.node.up_with(&format!("up --demo --name well --listen {address}"));
+    scene.bob.args(["connect", &capability]).denied("requested by an identity that is blocked");
+    fs::write(scene.node.path().join("config.toml"), "").unwrap();
+    node.signal("HUP");
+    eventually("it is let in again", || {
+        scene.bob.with_input(&format!("connect {capability}"), b"x").code == 0
+    });
+}
+
+/// The holder starts a session over and over while an identity in the middle of its chain is blocked.
+#[test]
+fn no_start_slips_through_a_block() {
+    let scene = Scene::new();
+    let node = scene.node.up("--demo --name well");
+    node.welcome(&scene.alice, "well");
+    let (alice, bob) = (scene.alice.identity(), scene.bob.identity());
+    let root = scene.alice.run("request well/echo --uses 100000").ok();
+    let granted = scene.alice.args(["grant", &root, "--to", &bob, "--rights", "x"]).ok();
+    let granted = Capability::from_text(&granted).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let rounds = if support::in_full() { 10 } else { 2 };
+    for _ in 0..rounds {
+        let client = Arc::new(client_of(&scene.bob));
+        let starters: Vec<_> = (0..4)
+            .map(|_| runtime.spawn(start_until_refused(client.clone(), granted.clone())))
+            .collect();
+        eventually("sessions run", || scene.node.json("status")["running_sessions"] != 0);
+        block(&scene.node, &node, &alice);
+        // Each holds what it has started until the end.
+        let held: Vec<_> = starters.into_iter().map(|one| runtime.block_on(one).unwrap()).collect();
+        eventually("none survives", || scene.node.json("status")["running_sessions"] == 0);
+        drop(held);
+        fs::write(scene.node.path().join("config.toml"), "").unwrap();
+        node.signal("HUP");
+        eventually("it is let in again", || {
+            let started = runtime.block_on(client.connect(&granted));
+            started.is_ok()
+        });
+        client.close();
+        eventually("it is at rest", || scene.node.json("status")["running_sessions"] == 0);
+    }
+}
+
+fn client_of(home: &Home) -> Client {
+    Client::new(&levada_node::home::Home::at(home.path()).unwrap()).unwrap()
+}
+
+/// Starts the session until the node says no; all that it has started.
+async fn start_until_refused(client: Arc<Client>, capability: Capability) -> Vec<Running> {
+    let mut running = Vec::new();
+    loop {
+        match client.connect(&capability).await {
+            Ok(started) => running.push(started),
+            // The requester's places are all taken: those that were first go.
+            Err(ClientError::Unreachable(_)) => running.clear(),
+            Err(_) => return running,
+        }
+    }
+}
+
+#[test]
+fn one_requester_leaves_places_to_others_and_the_owner_has_its_own() {
+    let scene = Scene::new();
+    let limits = "[limits]\nsessions = 6\nsessions_per_requester = 2\nsessions_reserved = 2\n";
+    fs::write(scene.node.path().join("config.toml"), limits).unwrap();
+    let node = scene.node.up("--demo --name well");
+    node.welcome(&scene.alice, "well");
+    node.welcome(&scene.bob, "well");
+    let hold = |home: &Home| {
+        let before = scene.node.json("status")["running_sessions"].as_u64().unwrap();
+        let mut command = home.command(["run", "well/echo"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let runs = || scene.node.json("status")["running_sessions"] == before + 1;
+        eventually("it runs", runs);
+        (child, input)
+    };
+    let mut held: Vec<_> = (0..2).map(|_| hold(&scene.alice)).collect();
+    scene.alice.run("run well/echo").fails(122, "limits.sessions_per_requester");
+    // It is the requester that counts, whoever starts the session.
+    let bob = scene.bob.identity();
+    let for_bob = scene.alice.args(["request", "well/echo", "--for", &bob]).ok();
+    scene.bob.args(["connect", &for_bob]).fails(122, "limits.sessions_per_requester");
+    held.extend((0..2).map(|_| hold(&scene.bob)));
+    let third = Home::new();
+    node.welcome(&third, "well");
+    third.run("run well/echo").fails(122, "limits.sessions)");
+    held.extend((0..2).map(|_| hold(&scene.node)));
+    for (mut child, input) in held {
+        drop(input);
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_second_run_asks_for_session_and_start_at_once() {
+    let scene = Scene::new();
+    let padded = scene.node.path().join("padded.toml");
+    fs::write(&padded, "name = 'padded'\ntype = 'echo'\nframing = 'block:512'\n").unwrap();
+    let node = scene.node.up(&format!("--demo --name well --service {}", padded.display()));
+    node.welcome(&scene.alice, "well");
+    let count = |operation: &str| {
+        let (_, metrics) = node.http("/metrics");
+        let name =
+            format!("levada_operations_total{{operation=\"{operation}\",outcome=\"done\"}} ");
+        let line = metrics.lines().find(|line| line.starts_with(&name));
+        line.map_or(0, |line| line[name.len()..].parse::<u64>().unwrap())
+    };
+    // Which version the node speaks is known with its first answer.
+    assert_eq!(scene.alice.run("run well/exec -- uname -s").ok(), "Linux");
+    assert_eq!((count("request"), count("connect"), count("start")), (1, 1, 0));
+    assert_eq!(scene.alice.run("run well/exec -- uname -s").ok(), "Linux");
+    assert_eq!((count("request"), count("connect"), count("start")), (1, 1, 1));
+    scene.alice.run("run well/exec -- cat /etc/passwd").denied("takes at most 0");
+    scene.bob.args(["run", &format!("{}/clock", node.at())]).denied("may not request");
+    // Another framing than that of a shared connection needs a connection that is made for it.
+    scene.alice.run("run well/padded").ok();
+    assert_eq!((count("request"), count("connect"), count("start")), (2, 2, 1));
+    let sessions = scene.node.json("sessions")["sessions"].as_array().unwrap().len();
+    assert_eq!(sessions, 3);
 }
 
 #[test]

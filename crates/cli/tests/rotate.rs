@@ -6,6 +6,7 @@ mod support;
 
 use std::process::Stdio;
 
+use levada_capability::Capability;
 use support::{Home, Ran, eventually, own_loopback};
 
 /// The words that start a node on an address of its own.
@@ -61,7 +62,7 @@ fn a_node_rotated_online_goes_on_and_is_followed() {
     let _input = running.stdin.take();
     eventually("the session runs", || home.json("status")["running_sessions"] == 1);
 
-    let rotated = home.run("id rotate");
+    let rotated = home.run("id rotate --yes");
     assert!(
         rotated.stderr.contains("2 capabilities that this home knows of"),
         "{}",
@@ -84,16 +85,64 @@ fn two_rotations_are_followed_by_who_saw_neither() {
     let node = home.up("--name well");
     node.welcome(&alice, "well");
     let first = home.identity();
-    let second = home.run("id rotate").ok();
-    let third = home.run("id rotate").ok();
+    let second = home.run("id rotate --yes").ok();
+    let third = home.run("id rotate --yes").ok();
     assert!(first != second && second != third);
     alice.run("run well/clock").ok();
     assert_eq!(alice.json("query well")["node"], third);
 
     // The same for a guest whose key changed twice since the node last saw it.
-    alice.run("id rotate").ok();
-    alice.run("id rotate").ok();
+    alice.run("id rotate --yes").ok();
+    alice.run("id rotate --yes").ok();
     alice.run("run well/clock").ok();
+}
+
+#[test]
+fn what_a_stolen_key_requested_for_others_ends_with_it() {
+    let (home, alice, thief, friend) = (Home::new(), Home::new(), Home::new(), Home::new());
+    let node = home.up("--demo --name well");
+    node.welcome(&alice, "well");
+    let stolen = alice.copy();
+    let request = |by: &Home, holder: &Home| {
+        by.args(["request", "well/exec", "--uses", "9", "--for", &holder.identity(), "--", "cat"])
+    };
+    let taken = request(&stolen, &thief).ok();
+    let given = request(&alice, &friend).ok();
+    let kept = Capability::from_text(&given).unwrap().session().to_string();
+    let lost = Capability::from_text(&taken).unwrap().session().to_string();
+    let hold = |by: &Home, capability: &str| {
+        let mut command = by.command(["connect", capability]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        (child.stdin.take(), child)
+    };
+    let (_input, cut) = hold(&thief, &taken);
+    let (friends_input, goes_on) = hold(&friend, &given);
+    eventually("both run", || home.json("status")["running_sessions"] == 2);
+
+    // Without a terminal nothing is rotated, but what would end is said.
+    alice.run("id rotate").fails(2, "--yes");
+    let slip = "00000000000000000000000000000000";
+    alice.args(["id", "rotate", "--yes", "--keep", slip]).fails(2, slip);
+    let rotated = alice.args(["id", "rotate", "--yes", "--keep", &kept]);
+    assert!(rotated.stderr.contains(&format!("{kept} is kept")), "{}", rotated.stderr);
+    assert!(rotated.stderr.contains(&format!("{lost} will end")), "{}", rotated.stderr);
+    rotated.ok();
+    // The node was told at once.
+    Ran::from(cut.wait_with_output().unwrap()).denied("");
+    thief.args(["connect", &taken]).denied("revoked");
+    drop(friends_input);
+    assert!(goes_on.wait_with_output().unwrap().status.success());
+    friend.with_input(&format!("connect {given}"), b"x").ok();
+
+    // What was kept is the new key's, and ends with that.
+    let rotated = alice.run("id rotate --yes");
+    assert!(
+        rotated.stderr.contains(&format!("{kept} will end: well/exec for")),
+        "{}",
+        rotated.stderr
+    );
+    friend.with_input(&format!("connect {given}"), b"x").denied("revoked");
 }
 
 #[test]
@@ -112,7 +161,7 @@ fn a_holder_who_rotated_is_still_let_in_and_the_old_key_is_not() {
     let _input = running.stdin.take();
     eventually("the session runs", || home.json("status")["running_sessions"] == 1);
 
-    let rotated = alice.run("id rotate");
+    let rotated = alice.run("id rotate --yes");
     assert!(rotated.stderr.contains("1 capability that this home knows of"), "{}", rotated.stderr);
     rotated.ok();
     // The node hears of it with the first word.
@@ -126,7 +175,7 @@ fn a_holder_who_rotated_is_still_let_in_and_the_old_key_is_not() {
     stolen.run("request well/clock").denied("rotated");
     stolen.args(["connect", &held]).denied("rotated");
     // Nor can whoever has it name another successor.
-    stolen.run("id rotate").ok();
+    stolen.run("id rotate --yes").ok();
     stolen.run("run well/clock").denied("may not request");
     alice.run("run well/clock").ok();
 }

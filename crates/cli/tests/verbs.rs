@@ -114,7 +114,7 @@ fn databases_of_a_newer_version_are_refused_and_stay_as_they_are() {
     assert_eq!(home.run("doctor").code, 1);
     home.with_passphrase("p", "backup home.age").fails(120, "99");
     assert!(fs::read(&node_db).unwrap() == before);
-    set_version(&node_db, 1);
+    set_version(&node_db, 2);
     drop(home.up_with(UP));
     set_version(&known_db, 99);
     home.run("query well").fails(120, "known.db");

@@ -4,6 +4,8 @@
 
 /// First bytes of every encoded capability link.
 pub const LINK: &str = "levada/1 link";
+/// First bytes of every encoded capability link that limits the running time.
+pub const LIMITED_LINK: &str = "levada/2 link";
 /// Hashed with all links up to and including one: the id of that link.
 pub const LINK_ID: &str = "levada/1 link id";
 /// Signature of a link by the identity of the link before it (form of [`crate::SecretKey::sign`]).
@@ -33,6 +35,7 @@ pub const SEAL_KEY: &str = "levada/1 key of seal";
 /// All of the above, for the test that compares them with the documentation.
 pub const ALL: &[&str] = &[
     LINK,
+    LIMITED_LINK,
     LINK_ID,
     LINK_SIGNATURE,
     PROOF,

@@ -28,5 +28,6 @@ pub use succession::{Succession, SuccessionError};
 pub use text::{TextError, decode_text, encode_text};
 
 /// The lowest and the highest version of the protocol inside a channel that this build speaks.
-/// Version 2 adds further streams of a session, which either side may open.
-pub const WIRE_VERSIONS: std::ops::RangeInclusive<u32> = 1..=2;
+/// Version 2 adds further streams of a session, which either side may open; version 3 a start at once with its
+/// request, a limit of the running time, and what a rotation of keys needs to end sessions that were requested for others.
+pub const WIRE_VERSIONS: std::ops::RangeInclusive<u32> = 1..=3;

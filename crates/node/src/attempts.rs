@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 /// How long a source is shut out, and how long wrong attempts are remembered.
 const SHUT_OUT: Duration = Duration::from_secs(10 * 60);
-/// Sources remembered at once; beyond it the one whose time ends first is forgotten.
+/// Sources remembered at once. None of them is forgotten for another before its time: it would have all its attempts
+/// back. Sources beyond them count in the total only, and their answers come late.
 const MAX_SOURCES: usize = 4096;
 /// How late a wrong attempt is answered when all sources together have made too many: shutting
 /// everybody out would do the strangers' work.
@@ -52,16 +53,14 @@ impl Attempts {
     pub(crate) fn count(&self, source: IpAddr, now: Instant) -> Duration {
         let mut table = self.lock();
         table.sources.retain(|_, entry| entry.until > now);
-        if table.sources.len() >= MAX_SOURCES
-            && let Some(oldest) =
-                table.sources.iter().min_by_key(|(_, entry)| entry.until).map(|(ip, _)| *ip)
-        {
-            table.sources.remove(&oldest);
+        let delay = table.delay(now, self.total);
+        if table.sources.len() >= MAX_SOURCES && !table.sources.contains_key(&source) {
+            return LATE;
         }
         let entry = table.sources.entry(source).or_insert(Source { wrong: 0, until: now });
         entry.wrong += 1;
         entry.until = now + SHUT_OUT;
-        table.delay(now, self.total)
+        delay
     }
 
     /// Takes back one attempt that was not wrong.
@@ -118,5 +117,18 @@ mod tests {
             attempts.count(IpAddr::V4(n.into()), now);
         }
         assert!(attempts.lock().sources.len() <= MAX_SOURCES);
+    }
+
+    #[test]
+    fn many_other_sources_give_no_source_its_attempts_back() {
+        let attempts = Attempts::new(3, 1000);
+        let (now, bad) = (Instant::now(), IpAddr::from([192, 0, 2, 1]));
+        for _ in 0..3 {
+            attempts.count(bad, now);
+        }
+        for n in 0..2 * MAX_SOURCES as u32 {
+            attempts.count(IpAddr::V4(n.into()), now);
+        }
+        assert_eq!(attempts.shut_out(bad, now), Some(SHUT_OUT));
     }
 }

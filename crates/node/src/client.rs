@@ -8,6 +8,7 @@ mod list;
 mod operations;
 mod reach;
 mod resolve;
+mod start;
 mod succession;
 mod who;
 
@@ -47,6 +48,8 @@ pub struct RequestSpec {
     pub expires: Option<UnixTime>,
     /// How often the session may be started; 0 counts as 1.
     pub uses: u32,
+    /// For how many seconds one start may run; `None` for no limit.
+    pub max_run: Option<u64>,
     /// The session's parameters, fixed from now on.
     pub params: Params,
     /// The framing asked for; the service's default if `None`.

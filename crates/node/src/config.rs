@@ -88,6 +88,14 @@ pub struct Limits {
     pub connections: usize,
     /// Sessions that run.
     pub sessions: usize,
+    /// Of them, those of sessions that one identity has requested; the node's own is not bound by it.
+    pub sessions_per_requester: usize,
+    /// Of them, those that only sessions of the node's own identity may take; at most half of all.
+    pub sessions_reserved: usize,
+    /// Operations a second from one source by peers that have not proved a right.
+    pub operations: usize,
+    /// The same from all sources together.
+    pub operations_total: usize,
     /// Streams that one of them may have open beside its first.
     pub streams: usize,
     /// Wrong invitations from one source before it is shut out for ten minutes.
@@ -104,6 +112,10 @@ impl Default for Limits {
             half_open: 256,
             connections: 256,
             sessions: 100,
+            sessions_per_requester: 32,
+            sessions_reserved: 4,
+            operations: 100,
+            operations_total: 1000,
             streams: DEFAULT_STREAMS,
             invitation_attempts: 3,
             invitation_attempts_total: 1000,
@@ -325,6 +337,10 @@ fn limits(section: &Section<'_>) -> Result<Limits, ConfigError> {
         "half_open",
         "connections",
         "sessions",
+        "sessions_per_requester",
+        "sessions_reserved",
+        "operations",
+        "operations_total",
         "streams",
         "invitation_attempts",
         "invitation_attempts_total",
@@ -335,6 +351,10 @@ fn limits(section: &Section<'_>) -> Result<Limits, ConfigError> {
             "half_open" => limits.half_open = count,
             "connections" => limits.connections = count,
             "sessions" => limits.sessions = count,
+            "sessions_per_requester" => limits.sessions_per_requester = count,
+            "sessions_reserved" => limits.sessions_reserved = count,
+            "operations" => limits.operations = count,
+            "operations_total" => limits.operations_total = count,
             "streams" => limits.streams = count,
             "invitation_attempts" => limits.invitation_attempts = count,
             _ => limits.invitation_attempts_total = count,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use levada_core::Identity;
@@ -44,6 +44,8 @@ pub(crate) struct Place {
     /// Sessions that run on the connection: while there is one, it keeps its place.
     sessions: Arc<AtomicUsize>,
     pub(crate) undecided: Arc<Semaphore>,
+    /// Whether the peer has proved a right on this connection.
+    proved: Arc<AtomicBool>,
     pub(crate) runs: Arc<Runs>,
 }
 
@@ -51,6 +53,16 @@ pub(crate) struct Place {
 pub(crate) struct Busy(Arc<AtomicUsize>);
 
 impl Place {
+    /// From now on the limits for peers without a right do not hold for this connection.
+    pub(crate) fn prove(&self) {
+        self.proved.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the peer may request something, or has started a session or redeemed an invitation.
+    pub(crate) fn is_proved(&self) -> bool {
+        self.proved.load(Ordering::Relaxed)
+    }
+
     /// Counts a session that has been started.
     pub(crate) fn busy(&self) -> Busy {
         self.sessions.fetch_add(1, Ordering::Relaxed);
@@ -81,7 +93,8 @@ impl Connections {
         let entry = Entry { connection: connection.clone(), source, sessions: sessions.clone() };
         table.open.insert(number, entry);
         let undecided = Arc::new(Semaphore::new(UNDECIDED));
-        Place { number, source, sessions, undecided, runs: Arc::default() }
+        let (proved, runs) = (Arc::default(), Arc::default());
+        Place { number, source, sessions, undecided, proved, runs }
     }
 
     pub(crate) fn leave(&self, place: &Place) {

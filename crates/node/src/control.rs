@@ -69,7 +69,11 @@ pub enum Request {
         from: PathBuf,
     },
     /// Replace the node's key; everything that names the old one ends.
-    Rotate,
+    Rotate {
+        /// The ids of sessions at other nodes that go on, though the old key requested them for others.
+        #[serde(default)]
+        keep: Vec<String>,
+    },
     /// Check the database.
     Integrity,
     /// Take the clock's time although it jumped.

@@ -4,14 +4,15 @@
 mod connect;
 mod grant;
 mod operations;
+mod start;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use levada_core::wire::{self, Answer, Reason, Refusal, operation::Operation};
 use levada_core::{Identity, UnixTime};
 use levada_session::{Connection, Stream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::connections::Place;
@@ -19,6 +20,10 @@ use crate::running::Node;
 
 /// How long a peer may take to send its operation once it has opened the stream.
 const OPERATION: Duration = Duration::from_secs(10);
+
+/// How long an operation waits at least before it is tried again, when its source has too many: many that wait
+/// must not cost more than they would have.
+const RETRY: Duration = Duration::from_millis(250);
 
 /// What an operation is answered with.
 type Verdict = Result<wire::answer::Answer, Refusal>;
@@ -39,7 +44,7 @@ pub(crate) async fn serve_stream(
     mut stream: Stream,
 ) {
     let asker = Asker { node, connection, peer: connection.peer(), place };
-    // What is not decided yet takes memory that nobody has a right to: only so much at once.
+    // An operation that is not decided yet takes memory that no right was proved for: only so many at once.
     let Ok(undecided) = place.undecided.acquire().await else { return };
     let received = timeout(OPERATION, stream.receive(wire::MAX_MESSAGE)).await;
     let operation = match received {
@@ -54,10 +59,9 @@ pub(crate) async fn serve_stream(
         }
     };
     let Some(operation) = operation else {
-        let refusal = Refusal::new(Reason::Malformed, "this is no operation that I know");
+        let refusal = Refusal::new(Reason::Malformed, "unknown operation");
         return answer(&mut stream, refusal.into()).await;
     };
-    drop(undecided);
     let name = name_of(&operation);
     // Whoever is shut out has no start any more: those end with the change of the policy.
     if let Operation::Attach(attach) = operation {
@@ -66,6 +70,11 @@ pub(crate) async fn serve_stream(
         tracing::debug!(peer = %asker.peer, ?attached, "a further stream");
         return;
     }
+    if let Err(refusal) = asker.wait_for_rate().await {
+        asker.count(name, &Err(refusal.clone()));
+        return answer(&mut stream, refusal.into()).await;
+    }
+    drop(undecided);
     // A policy that has changed since the handshake holds at once.
     if let Some(text) = node.shut_out(&asker.peer).await {
         asker.count(name, &Err(denied(&text)));
@@ -75,6 +84,7 @@ pub(crate) async fn serve_stream(
         Operation::Connect(presentation) => {
             return connect::serve(&asker, presentation, stream).await;
         }
+        Operation::Start(request) => return grant::serve(&asker, request, stream).await,
         Operation::Attach(_) => return,
         Operation::Query(query) => asker.query(&query),
         Operation::Request(request) => asker.request(request).await,
@@ -83,6 +93,7 @@ pub(crate) async fn serve_stream(
         Operation::Join(join) => asker.join(join).await,
         Operation::Succession(succession) => asker.succession(&succession).await,
         Operation::Successor(successor) => asker.successor(&successor),
+        Operation::Requested(_) => asker.requested().await,
     };
     asker.count(name, &verdict);
     let message = verdict.map_or_else(Answer::from, Answer::from);
@@ -104,9 +115,28 @@ impl Asker<'_> {
         Ok(now.time)
     }
 
+    /// A peer without a right waits until its source may have another operation served.
+    async fn wait_for_rate(&self) -> Result<(), Refusal> {
+        let since = Instant::now();
+        while !self.place.is_proved() {
+            let Err(wait) = self.node.operations.take(self.place.source) else { break };
+            let wait = wait.max(RETRY);
+            if since.elapsed() + wait > OPERATION {
+                self.node.metrics.operations_limited.inc();
+                let text = "too many operations from this address by peers without a right";
+                return Err(Refusal::new(Reason::Busy, text));
+            }
+            sleep(wait).await;
+        }
+        Ok(())
+    }
+
     fn count(&self, operation: &'static str, verdict: &Verdict) {
         let outcome = if verdict.is_ok() { "done" } else { "refused" };
         self.node.metrics.operation(operation, outcome);
+        if !self.place.is_proved() && !self.node.notices.note(self.place.source) {
+            return;
+        }
         match verdict {
             Ok(_) => tracing::info!(peer = %self.peer, operation, "done"),
             Err(refusal) => {
@@ -127,6 +157,8 @@ fn name_of(operation: &Operation) -> &'static str {
         Operation::Succession(_) => "succession",
         Operation::Successor(_) => "successor",
         Operation::Attach(_) => "attach",
+        Operation::Start(_) => "start",
+        Operation::Requested(_) => "requested",
     }
 }
 
@@ -134,9 +166,7 @@ fn name_of(operation: &Operation) -> &'static str {
 /// reset it, and could overtake the answer.
 async fn answer(stream: &mut Stream, mut answer: Answer) {
     let bytes = Zeroizing::new(wire::encode(&answer));
-    if let Some(wire::answer::Answer::Granted(granted)) = &mut answer.answer {
-        granted.secret.zeroize();
-    }
+    zeroize_secret(&mut answer);
     let sent = async {
         stream.send(&bytes).await?;
         stream.finish().await?;
@@ -146,6 +176,19 @@ async fn answer(stream: &mut Stream, mut answer: Answer) {
     };
     // A peer that does not take its answer has lost only that.
     let _ = timeout(OPERATION, sent).await;
+}
+
+/// The bytes of an answer are made: its copy of a secret goes.
+fn zeroize_secret(answer: &mut Answer) {
+    match &mut answer.answer {
+        Some(wire::answer::Answer::Granted(granted)) => granted.secret.zeroize(),
+        Some(wire::answer::Answer::StartedAtOnce(at_once)) => {
+            if let Some(granted) = &mut at_once.granted {
+                granted.secret.zeroize();
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The node could not: the cause goes to the log, not to a stranger.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use levada_capability::LinkId;
 use levada_core::{Identity, UnixTime};
 use levada_database::{Database, Kind};
+use rusqlite::OptionalExtension;
 
 use crate::store::StoreError;
 use crate::store::row;
@@ -27,7 +28,10 @@ pub struct Known {
 
 const KNOWN: Kind = Kind {
     application_id: 0x4c76_6b6e, // "Lvkn"
-    migrations: &[include_str!("store/schema/known-1.sql")],
+    migrations: &[
+        include_str!("store/schema/known-1.sql"),
+        include_str!("store/schema/known-2.sql"),
+    ],
     exclusive: false,
     patience: Duration::from_secs(5),
 };
@@ -101,6 +105,57 @@ impl Known {
                 (identity.as_bytes(), row::from_time(now)),
                 |row| row.get::<_, i64>(0).map(i64::unsigned_abs),
             )
+        })
+    }
+
+    /// Whether a capability of `node` that has not expired and is bound to `holder` passed through this home.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it could not be read.
+    pub fn holds_at(
+        &self,
+        node: &Identity,
+        holder: &Identity,
+        now: UnixTime,
+    ) -> Result<bool, StoreError> {
+        self.database.read(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT 1 FROM capability WHERE node = ?1 AND holder = ?2 AND expires > ?3",
+                )?
+                .exists((node.as_bytes(), holder.as_bytes(), row::from_time(now)))
+        })
+    }
+
+    /// The version of the protocol that `node` spoke when it was last connected to; 0 if that is not known.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it could not be read.
+    pub fn version_of(&self, node: &Identity) -> Result<u32, StoreError> {
+        self.database.read(|connection| {
+            let version = connection
+                .prepare_cached("SELECT version FROM node_version WHERE node = ?1")?
+                .query_row([node.as_bytes()], |row| row.get(0))
+                .optional()?;
+            Ok(version.unwrap_or(0))
+        })
+    }
+
+    /// Remembers which version of the protocol `node` speaks; writes only what has changed.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it is not on disk.
+    pub fn note_version(&self, node: &Identity, version: u32) -> Result<(), StoreError> {
+        if self.version_of(node)? == version {
+            return Ok(());
+        }
+        self.database.write(|tx| {
+            tx.execute(
+                "INSERT INTO node_version (node, version) VALUES (?1, ?2)
+                 ON CONFLICT (node) DO UPDATE SET version = excluded.version",
+                (node.as_bytes(), version),
+            )?;
+            Ok(())
         })
     }
 

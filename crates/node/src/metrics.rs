@@ -29,6 +29,7 @@ pub(crate) struct Metrics {
     pub(crate) half_open_evicted: Counter,
     pub(crate) connections: Gauge,
     pub(crate) sessions: Gauge,
+    pub(crate) operations_limited: Counter,
 }
 
 impl Metrics {
@@ -50,6 +51,9 @@ impl Metrics {
         registry.register("connections", "Open connections", connections.clone());
         let sessions = Gauge::default();
         registry.register("sessions", "Running sessions", sessions.clone());
+        let operations_limited = Counter::default();
+        let help = "Operations of peers without a right that were refused because their source had too many";
+        registry.register("operations_limited", help, operations_limited.clone());
         Self {
             registry,
             operations,
@@ -59,6 +63,7 @@ impl Metrics {
             half_open_evicted,
             connections,
             sessions,
+            operations_limited,
         }
     }
 

@@ -26,8 +26,10 @@ use crate::connections::Connections;
 use crate::half_open::HalfOpen;
 use crate::home::Home;
 use crate::known::Known;
+use crate::limiter::Limiter;
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::notices::Notices;
 
 use crate::store::Store;
 
@@ -118,8 +120,12 @@ pub struct Node {
     pub(crate) live: Live,
     /// Wrong invitations.
     pub(crate) attempts: Attempts,
-    /// New keys that somebody told of.
-    pub(crate) successions: Attempts,
+    /// Successions by source.
+    pub(crate) successions: Limiter,
+    /// Operations of peers that have not proved a right.
+    pub(crate) operations: Limiter,
+    /// Log lines about such peers.
+    pub(crate) notices: Notices,
     pub(crate) half_open: HalfOpen,
     pub(crate) connections: Connections,
     pub(crate) metrics: Metrics,

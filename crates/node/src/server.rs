@@ -92,8 +92,12 @@ async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAdd
     if node.is_stopping() {
         connection.close(close_code(Reason::Failed), "the node is stopping");
     } else if let Some(text) = node.shut_out(&peer).await {
-        tracing::info!(%peer, %text, "turned away");
+        if node.notices.note(source) {
+            tracing::info!(%peer, %source, %text, "turned away");
+        }
         connection.close(close_code(Reason::Denied), &text);
+    } else if node.has_right(&peer).await {
+        place.prove();
     }
     while let Some(stream) = connection.accept().await {
         let (node, connection, place) = (node.clone(), connection.clone(), place.clone());

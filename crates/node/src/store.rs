@@ -22,9 +22,9 @@ use std::time::Duration;
 pub use audit::{AuditEntry, NewAuditEntry};
 pub use end::EndError;
 pub use invitation::{RedeemError, Redeemed};
-pub use policy::{Allowed, Policy};
+pub use policy::{Allowed, Barred, Policy};
 pub use session::{NewSession, SessionFilter, SessionRecord, SessionState, SessionSummary};
-pub use start::StartError;
+pub use start::{NewStart, StartError};
 pub use succession::{SucceedError, Succeeded};
 pub use time::Now;
 
@@ -43,7 +43,7 @@ pub struct Store {
 
 const NODE: Kind = Kind {
     application_id: 0x4c76_6e64, // "Lvnd"
-    migrations: &[include_str!("store/schema/node-1.sql")],
+    migrations: &[include_str!("store/schema/node-1.sql"), include_str!("store/schema/node-2.sql")],
     exclusive: true,
     patience: Duration::ZERO,
 };

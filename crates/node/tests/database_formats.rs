@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use levada_capability::{LinkId, SessionId};
 use levada_core::{Framing, Identity, SecretKey, Succession, UnixTime};
 use levada_node::known::Known;
-use levada_node::store::{RedeemError, SessionFilter, SessionState, StartError, Store, StoreError};
+use levada_node::store::{
+    NewStart, RedeemError, SessionFilter, SessionState, StartError, Store, StoreError,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 use zeroize::Zeroizing;
@@ -67,7 +69,10 @@ fn node_1_revives_nothing() {
     let (_folder, path) = restore(NODE_1);
     let store = Store::open(&path).unwrap();
     let start = |chain: &[(LinkId, u32)]| {
-        store.start(&id(chain[0].0.as_bytes()[0]), chain, &identity(1), THEN)
+        let (session, by) = (id(chain[0].0.as_bytes()[0]), identity(1));
+        let start =
+            NewStart { session, uses: chain, identities: &[by], expires: UnixTime::NEVER, by };
+        store.start(&start, THEN)
     };
     assert!(matches!(start(&[(link(2), 3), (link(20), 1)]), Err(StartError::UsedUp(_))));
     assert!(matches!(start(&[(link(2), 3), (link(21), 1)]), Err(StartError::Revoked(_))));

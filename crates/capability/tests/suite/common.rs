@@ -41,6 +41,7 @@ pub fn body(holder: u8, rights: Rights) -> LinkBody {
         rights,
         expires: EXPIRES,
         uses: 3,
+        max_run: None,
         params: params(&[("a", b"1")]),
     }
 }
@@ -67,6 +68,7 @@ pub fn chain_of_three() -> Capability {
         rights: Rights::EXECUTE | Rights::DISTRIBUTE,
         expires: Some(UnixTime(EXPIRES.0 - 1)),
         uses: Some(2),
+        max_run: None,
         params: params(&[("b", b"2")]),
     };
     let bob = alice.grant(&key(ALICE), identity(BOB), to_bob).unwrap();

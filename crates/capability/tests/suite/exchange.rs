@@ -52,6 +52,7 @@ fn capability_for(wish: &Wish, holder: u8) -> Capability {
         rights: Rights::ALL,
         expires: wish.expires.unwrap(),
         uses: wish.uses,
+        max_run: None,
         params: fixed,
     };
     minted_from(&ROOT, SESSION, &body)

@@ -91,6 +91,7 @@ impl Decider {
     ) -> Result<Reply, ClientError> {
         let wish = &question.wish;
         let spec = RequestSpec {
+            max_run: None,
             service: wish.service.clone(),
             holder: Some(question.requester),
             expires,

@@ -122,8 +122,7 @@ async fn ask(client: &Client, text: &str) -> Result<(Vec<Catalogued>, bool), Fai
     let place: Place = text.parse().map_err(Failure::local)?;
     let target = client.resolve(&place.node, |_| Verdict::Unasked).await?;
     let spec = RequestSpec { service: place.service, uses: 1, ..RequestSpec::default() };
-    let capability = client.request(&target, spec).await?;
-    let Running { stream, connection, .. } = client.connect(&capability).await?;
+    let Running { stream, connection, .. } = client.request_and_start(&target, spec).await?;
     let mut caller = Caller::new(of_stream(stream));
     let (mut nodes, mut count) = (BTreeMap::new(), 0);
     let each = |item: Item| {

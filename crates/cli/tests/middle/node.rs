@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use levada_capability::{LinkBody, Presented, Rights, SessionId, mint};
-use levada_core::wire::{self, Answer, Operation, mediation::Part, operation};
+use levada_core::wire::{self, Answer, Operation, Reason, Refusal, mediation::Part, operation};
 use levada_core::{Framing, Identity, Params, SecretKey, UnixTime};
 use levada_link::Tcp;
 use levada_services::mediation::{self, ROLE};
@@ -103,7 +103,13 @@ async fn serve(
             let role = String::from_utf8(role).unwrap();
             sessions.send(Session { role, send, receive }).unwrap();
         }
-        other => panic!("{other:?}"),
+        // It is an older one: what it does not know it says so.
+        _ => {
+            let refusal = Refusal::new(Reason::Malformed, "unknown operation");
+            stream.send(&wire::encode(&Answer::from(refusal))).await.unwrap();
+            stream.finish().await.unwrap();
+            let _ = stream.receive(0).await;
+        }
     }
 }
 
@@ -114,7 +120,7 @@ fn grant(request: wire::Request, node: Identity, holder: Identity) -> wire::Gran
         params.add(&pair.key, pair.value).unwrap();
     }
     let (rights, expires, uses) = (Rights::ALL, UnixTime::NEVER, 1);
-    let body = LinkBody { identity: holder, rights, expires, uses, params };
+    let body = LinkBody { identity: holder, rights, expires, uses, max_run: None, params };
     let (link, secret) = mint(&[1; 32], &body, node, SessionId::from_bytes([1; 16])).unwrap();
     wire::Granted { link, secret: secret.to_vec(), framing: Framing::Auto.to_string() }
 }

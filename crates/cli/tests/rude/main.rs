@@ -3,13 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::fs;
+
 mod peer;
 mod proxy;
 #[path = "../support/mod.rs"]
 mod support;
 
 use levada_capability::{Capability, Operation as Right};
-use levada_core::{SecretKey, SystemRandom, wire};
+use levada_core::{SecretKey, Succession, SystemRandom, UnixTime, wire};
+use levada_node::store::Store;
 use peer::*;
 use support::{Home, Node, eventually};
 
@@ -49,8 +52,12 @@ impl<'a> Victim<'a> {
     }
 
     fn connections(&self) -> u64 {
+        self.metric("levada_connections ")
+    }
+
+    fn metric(&self, name: &str) -> u64 {
         let (_, metrics) = self.node.http("/metrics");
-        let line = metrics.lines().find(|line| line.starts_with("levada_connections "));
+        let line = metrics.lines().find(|line| line.starts_with(name));
         line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
     }
 
@@ -176,7 +183,7 @@ fn what_is_no_operation_is_answered() {
     {
         let mut peer = victim.polite();
         peer.send(&operation(1, garbage)).unwrap();
-        assert!(peer.hears(b"no operation that I know"), "garbage {n}");
+        assert!(peer.hears(b"unknown operation"), "garbage {n}");
         assert!(peer.is_served());
     }
     // A mebibyte is more than any operation has: the stream is reset before it is all there.
@@ -250,12 +257,12 @@ fn a_flood_of_tiny_records_is_cut_off_or_borne() {
     victim.is_well("tiny records");
 }
 
-/// Thousands of operations, one after the other, of one who waits for each answer: all are served.
+/// Thousands of operations, one after the other, of a peer that has a right and waits for each answer: all are served.
 #[test]
 fn thousands_of_operations_are_served() {
     let home = Home::new();
     let victim = Victim::up(&home);
-    let mut peer = victim.polite();
+    let mut peer = Peer::polite(&victim.address, &own_key(&home));
     peer.send(&window(0, 1 << 40)).unwrap();
     for n in 0..3000 {
         let stream = 2 * n + 1;
@@ -269,13 +276,65 @@ fn thousands_of_operations_are_served() {
     victim.is_well("thousands of operations");
 }
 
+/// The key of a home: the owner's, as long as its node runs.
+fn own_key(home: &Home) -> SecretKey {
+    levada_node::home::Home::at(home.path()).unwrap().key().unwrap()
+}
+
+/// A peer without a right asks for more than its source may have: it is made to wait, the log stays short, and a user
+/// at the same address is served at once.
+#[test]
+fn operations_without_a_right_are_served_at_a_rate() {
+    let home = Home::new();
+    fs::write(home.path().join("config.toml"), "[limits]\noperations = 1\n").unwrap();
+    let victim = Victim::up(&home);
+    let query = wire::Query { service: "clock".into() };
+    let query = wire::encode(&wire::Operation::from(wire::operation::Operation::Query(query)));
+    // The node takes up eight of each connection at a time, and serves one a second: within the ten seconds that an
+    // operation may wait it cannot have served them all.
+    let mut peers = [victim.polite(), victim.polite()];
+    for peer in &mut peers {
+        let queries = (0..20)
+            .map(|n| 2 * n + 1)
+            .flat_map(|stream| [operation(stream, &query), data(stream, FIN, b"")].concat());
+        peer.send(&queries.collect::<Vec<_>>()).unwrap();
+    }
+    eventually("some are refused", || victim.metric("levada_operations_limited_total ") > 0);
+    home.args(["run", &format!("{}/clock", victim.at)]).ok();
+    let lines = victim.node.log().matches("operation=").count();
+    assert!(lines < 20, "{lines} lines of 40 operations: {}", victim.node.log());
+    drop(peers);
+    victim.is_well("many operations without a right");
+}
+
+/// A succession of a key that the node has never seen is refused and leaves nothing behind.
+#[test]
+fn successions_of_unknown_keys_are_not_kept() {
+    let home = Home::new();
+    let victim = Victim::up(&home);
+    let mut peer = victim.polite();
+    let key = || SecretKey::generate(&SystemRandom).unwrap();
+    for n in 0..3 {
+        let succession = Succession::sign(&key(), &key().identity(), UnixTime(n));
+        let told = wire::operation::Operation::Succession(succession.to_wire());
+        peer.send(&operation(2 * n + 1, &wire::encode(&wire::Operation::from(told)))).unwrap();
+        assert!(peer.hears(b"does not know the old key"), "{n}");
+    }
+    drop(peer);
+    victim.is_well("successions of unknown keys");
+    home.run("stop").ok();
+    let store = Store::open(&home.path().join("state/node.db"));
+    let store = store.or_else(|_| Store::open(&home.path().join("node.db"))).unwrap();
+    assert_eq!(store.policy().unwrap().dead, []);
+}
+
 /// Who starts `echo` and never reads what comes back may send no more than its credit.
 #[test]
 fn who_never_reads_is_held_back_by_its_credit() {
     let home = Home::new();
     let victim = Victim::up(&home);
     // The node's own identity may start what it likes.
-    let key = levada_node::home::Home::at(home.path()).unwrap().key().unwrap();
+    let key = own_key(&home);
     let capability = home.run("request well/echo").ok();
     let capability = Capability::from_text(&capability).unwrap();
     let mut peer = Peer::polite(&victim.address, &key);

@@ -69,6 +69,9 @@ impl ClientError {
         match reason {
             Some(Reason::Revoked) => Self::Denied("the capability was revoked".into()),
             Some(Reason::Terminated) => Self::Denied("the session was terminated".into()),
+            Some(Reason::Expired) => {
+                Self::Denied("the session has run for as long as it may (--max-run)".into())
+            }
             Some(Reason::Denied) => Self::Denied("the node ended the session".into()),
             Some(Reason::Failed) => Self::Unreachable("the node is stopping".into()),
             _ => Self::Protocol("the other side gave the session up".into()),

@@ -83,17 +83,22 @@ impl Client {
         target: &Target,
         spec: RequestSpec,
     ) -> Result<Capability, ClientError> {
-        let request = wire::Request {
-            service: spec.service.clone(),
-            parameters: pairs(&spec.params),
-            holder: spec.holder.map(|holder| holder.as_bytes().to_vec()).unwrap_or_default(),
-            expires: spec.expires.map_or(0, |time| time.0),
-            uses: spec.uses,
-            framing: spec.framing.map(|framing| framing.to_string()).unwrap_or_default(),
-        };
-        let Answer::Granted(granted) = ask(connection, Operation::Request(request)).await? else {
-            return Err(unexpected());
-        };
+        let answer = ask(connection, Operation::Request(wire_request(&spec))).await?;
+        self.note_version(connection);
+        let Answer::Granted(granted) = answer else { return Err(unexpected()) };
+        let capability = self.granted(connection, target, spec, granted)?;
+        self.remember(&capability);
+        Ok(capability)
+    }
+
+    /// The capability that a node has granted, if it is what was asked for.
+    pub(super) fn granted(
+        &self,
+        connection: &Connection,
+        target: &Target,
+        spec: RequestSpec,
+        granted: wire::Granted,
+    ) -> Result<Capability, ClientError> {
         // An address with a scope means something on this machine only.
         let hints = target.addresses.iter().filter(|address| !address.contains('%'));
         let addresses = hints.cloned().collect();
@@ -104,7 +109,6 @@ impl Client {
                 "the node answered with another's capability".into(),
             ));
         }
-        self.remember(&capability);
         Ok(capability)
     }
 
@@ -113,7 +117,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Denied`] says which rule stands against it.
     pub async fn connect(&self, capability: &Capability) -> Result<Running, ClientError> {
-        self.connect_as(capability, class_of(capability)).await
+        self.connect_as(capability, class_of(capability.params())).await
     }
 
     /// As [`Self::connect`], for who knows how urgent the session is.
@@ -149,7 +153,7 @@ impl Client {
         let framing = framing_of(capability.params())?;
         let target = self.pinned_or(capability.node(), capability.addresses())?;
         let connection = self.connection_of_its_own(&target, framing).await?;
-        Ok(start(connection, capability, class_of(capability), service).await?.0)
+        Ok(start(connection, capability, class_of(capability.params()), service).await?.0)
     }
 
     /// Starts the session that `capability` permits, on a connection of its own: both sides may open further
@@ -307,14 +311,29 @@ async fn start(
     presentation.service = service.to_owned();
     let answer = exchange(&mut stream, Operation::Connect(presentation)).await?;
     let Answer::Started(started) = answer else { return Err(unexpected()) };
+    Ok((Running { session: session_id(&started)?, stream, connection }, started.run))
+}
+
+pub(super) fn session_id(started: &wire::Started) -> Result<SessionId, ClientError> {
     let session: [u8; 16] = started.session.as_slice().try_into().map_err(|_| unexpected())?;
-    let session = SessionId::from_bytes(session);
-    Ok((Running { session, stream, connection }, started.run))
+    Ok(SessionId::from_bytes(session))
+}
+
+pub(super) fn wire_request(spec: &RequestSpec) -> wire::Request {
+    wire::Request {
+        service: spec.service.clone(),
+        parameters: pairs(&spec.params),
+        holder: spec.holder.map(|holder| holder.as_bytes().to_vec()).unwrap_or_default(),
+        expires: spec.expires.map_or(0, |time| time.0),
+        uses: spec.uses,
+        max_run: spec.max_run.unwrap_or_default(),
+        framing: spec.framing.map(|framing| framing.to_string()).unwrap_or_default(),
+    }
 }
 
 /// A terminal has somebody in front of it; pipes carry files.
-fn class_of(capability: &Capability) -> Class {
-    if capability.params().value("pty").is_some() { Class::Interactive } else { Class::Bulk }
+pub(super) fn class_of(params: &Params) -> Class {
+    if params.value("pty").is_some() { Class::Interactive } else { Class::Bulk }
 }
 
 /// One service that the node offers, or all of them.
@@ -342,6 +361,17 @@ pub(super) async fn ask(
 }
 
 async fn exchange(stream: &mut Stream, operation: Operation) -> Result<Answer, ClientError> {
+    match answer_to(stream, operation).await? {
+        Answer::Refusal(refusal) => Err(refusal.into()),
+        answer => Ok(answer),
+    }
+}
+
+/// Sends an operation and waits for its answer, a refusal included.
+pub(super) async fn answer_to(
+    stream: &mut Stream,
+    operation: Operation,
+) -> Result<Answer, ClientError> {
     let message = wire::Operation::from(operation);
     stream.send(&Zeroizing::new(wire::encode(&message))).await?;
     let received = timeout(ANSWER, stream.receive(wire::MAX_MESSAGE))
@@ -350,10 +380,7 @@ async fn exchange(stream: &mut Stream, operation: Operation) -> Result<Answer, C
     let bytes = Zeroizing::new(received.ok_or_else(unexpected)?);
     let answer: wire::Answer =
         wire::decode(&bytes).map_err(|error| ClientError::Protocol(error.to_string()))?;
-    match answer.answer.ok_or_else(unexpected)? {
-        Answer::Refusal(refusal) => Err(refusal.into()),
-        answer => Ok(answer),
-    }
+    answer.answer.ok_or_else(unexpected)
 }
 
 fn present(
@@ -380,6 +407,6 @@ fn pairs(params: &Params) -> Vec<wire::Pair> {
         .collect()
 }
 
-fn unexpected() -> ClientError {
+pub(super) fn unexpected() -> ClientError {
     ClientError::Protocol("the node answered something else than was asked".into())
 }

@@ -8,7 +8,7 @@ use levada_core::{Framing, Identity, SecretKey, Succession, SystemRandom};
 use levada_session::Connection;
 
 use super::dial::dial;
-use super::operations::ask;
+use super::operations::{ask, unexpected};
 use super::{Client, ClientError, Target};
 
 /// Rotations that are followed in one go.
@@ -30,6 +30,13 @@ impl Client {
             // A refusal may be for the moment only: the node is told again the next time.
             match ask(connection, operation).await {
                 Ok(_) => {}
+                // The node has never seen the old key. It must hear of the new one again as long as the old one
+                // could still prove a right there.
+                Err(ClientError::No(text)) if self.still_holds(&node, &succession)? => {
+                    tracing::debug!(%node, %text, "the node did not note our new key");
+                    continue;
+                }
+                Err(ClientError::No(_)) => {}
                 Err(ClientError::Denied(text)) => {
                     tracing::debug!(%node, %text, "the node did not follow our new key");
                     continue;
@@ -39,6 +46,26 @@ impl Client {
             self.known.acknowledge(&node, &new).map_err(ClientError::local)?;
         }
         Ok(())
+    }
+
+    fn still_holds(&self, node: &Identity, succession: &Succession) -> Result<bool, ClientError> {
+        self.known.holds_at(node, &succession.old(), self.now()).map_err(ClientError::local)
+    }
+
+    /// The sessions at this node that this identity has requested for others and that have not ended, and whether
+    /// there are more of them.
+    ///
+    /// # Errors
+    /// [`ClientError::Denied`] if the node speaks a version without this question.
+    pub async fn requested_for_others(
+        &self,
+        target: &Target,
+    ) -> Result<(Vec<wire::RequestedSession>, bool), ClientError> {
+        let connection = self.connection(target, Framing::Auto).await?;
+        match ask(&connection, Operation::Requested(wire::Requested {})).await? {
+            answer::Answer::Requested(requested) => Ok((requested.sessions, requested.more)),
+            _ => Err(unexpected()),
+        }
     }
 
     /// The statements that lead to our present key, oldest first.

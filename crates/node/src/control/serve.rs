@@ -130,7 +130,7 @@ async fn act(node: &Arc<Node>, request: Request) -> Acted {
     let ending = match &request {
         Request::Stop => Some(Ending::Stop),
         Request::Restore { from } => Some(Ending::Restore(from.clone())),
-        Request::Rotate => Some(Ending::Restart),
+        Request::Rotate { .. } => Some(Ending::Restart),
         _ => None,
     };
     let result = match request {
@@ -148,7 +148,7 @@ async fn act(node: &Arc<Node>, request: Request) -> Acted {
             on_store(node, move |store| store.snapshot(&to).map(|()| json!({}))).await
         }
         Request::BackUpCatalogue { to } => back_up_catalogue(node, to).await,
-        Request::Rotate => rotate_key(node).await,
+        Request::Rotate { keep } => rotate_key(node, &keep).await,
         Request::Integrity => {
             on_store(node, |store| store.integrity_check().map(|()| json!({}))).await
         }
@@ -287,9 +287,11 @@ async fn disallow(node: &Arc<Node>, identity: &str) -> Result<Value, Reply> {
     .await
 }
 
-async fn rotate_key(node: &Arc<Node>) -> Result<Value, Reply> {
+async fn rotate_key(node: &Arc<Node>, keep: &[String]) -> Result<Value, Reply> {
     let home = node.home.clone();
-    let rotated = node.with_store(move |store| rotate(&home, store)).await;
+    let keep: Result<Vec<SessionId>, _> = keep.iter().map(|session| session.parse()).collect();
+    let keep = keep.map_err(|error| refused(2, &error))?;
+    let rotated = node.with_store(move |store| rotate(&home, store, &keep)).await;
     let (old, new) = rotated.map_err(|error| refused(120, &error))?;
     Ok(json!({ "old": old.to_string(), "identity": new.to_string() }))
 }

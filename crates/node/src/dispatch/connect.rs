@@ -1,94 +1,80 @@
 //! Starting a session: the right is checked, the use is counted and on disk, and only then the
 //! service runs; whoever revokes or terminates the session ends it here.
 
+use std::time::Duration;
+
 use levada_capability::{Operation as Right, Verified};
 use levada_core::Params;
-use levada_core::wire::{self, Answer, Reason, Refusal};
+use levada_core::wire::answer::Answer;
+use levada_core::wire::{self, Reason, Refusal};
 use levada_services::{Invocation, ServiceError, Streams};
 use levada_session::{Stream, StreamAborter};
+use tokio::time::sleep;
+use zeroize::Zeroizing;
 
 use crate::live::Ticket;
 use crate::running::Offered;
-use crate::store::{NewAuditEntry, SessionRecord, StartError};
+use crate::store::NewAuditEntry;
 
-use super::operations::{revoked, unknown_service};
-use super::{Asker, Verdict, failed};
+use super::start::{Admitted, Start};
+use super::{Asker, Verdict};
 
 /// Serves one start of a session to its end.
 pub(super) async fn serve(asker: &Asker<'_>, presentation: wire::Presentation, mut stream: Stream) {
-    let named = presentation.service.clone();
-    let (mut verified, record) = match asker.verify(presentation, Right::Connect).await {
-        Ok(found) => found,
-        Err(refusal) => return refuse(asker, &mut stream, refusal).await,
+    let start = match asker.presented(presentation).await {
+        Ok(start) => start,
+        Err(refusal) => return refuse(asker, "connect", &mut stream, refusal).await,
     };
-    if !named.is_empty() && named != record.service {
-        let refusal = Refusal::new(Reason::Foreign, "the session is not one of that service");
-        return refuse(asker, &mut stream, refusal).await;
-    }
-    verified.params = verified.params.without(Params::NONCE);
-    let node = asker.node;
-    let mut ticket =
-        node.live.enter(verified.session, verified.ids.clone(), verified.identities.clone());
-    let offered = match start(asker, &verified, &record).await {
-        Ok(offered) => offered,
-        Err(refusal) => {
-            drop(ticket);
-            return refuse(asker, &mut stream, refusal).await;
+    let admitted = asker.admit(&start, |store, start, now| store.start(start, now)).await;
+    match admitted {
+        Ok(admitted) => {
+            run_to_end(asker, "connect", start, admitted, stream, Answer::Started).await
         }
-    };
+        Err(refusal) => refuse(asker, "connect", &mut stream, refusal).await,
+    }
+}
+
+impl Asker<'_> {
+    /// The start that a presentation asks for, if its proof holds.
+    async fn presented(&self, presentation: wire::Presentation) -> Result<Start, Refusal> {
+        let named = presentation.service.clone();
+        let (mut verified, record) = self.verify(presentation, Right::Connect).await?;
+        if !named.is_empty() && named != record.service {
+            return Err(Refusal::new(Reason::Foreign, "the session is not one of that service"));
+        }
+        verified.params = verified.params.without(Params::NONCE);
+        let (framing, requester) = (record.framing, record.requester);
+        Ok(Start { verified, service: record.service, framing, requester })
+    }
+}
+
+/// Tells the client of the start and runs the service until its end. `answer` makes the answer of `Started`.
+pub(super) async fn run_to_end(
+    asker: &Asker<'_>,
+    operation: &'static str,
+    start: Start,
+    admitted: Admitted<'_>,
+    mut stream: Stream,
+    answer: impl FnOnce(wire::Started) -> wire::answer::Answer,
+) {
+    let Admitted { offered, mut ticket } = admitted;
+    let node = asker.node;
+    asker.place.prove();
     let _busy = asker.place.busy();
     // Before the client learns of the start: it may open further streams at once.
     let (entered, streams) = asker.place.runs.enter(asker.connection, node.limits.streams);
-    let session = verified.session.as_bytes().to_vec();
-    let started = wire::Started { session, run: entered.number() };
-    let message = wire::answer::Answer::Started(started);
-    asker.count("connect", &Verdict::Ok(message.clone()));
-    if stream.send(&wire::encode(&Answer::from(message))).await.is_err() {
+    let session = start.verified.session.as_bytes().to_vec();
+    let message = answer(wire::Started { session, run: entered.number() });
+    asker.count(operation, &Verdict::Ok(message.clone()));
+    let mut message = wire::Answer::from(message);
+    let bytes = Zeroizing::new(wire::encode(&message));
+    super::zeroize_secret(&mut message);
+    if stream.send(&bytes).await.is_err() {
         return;
     }
-    let outcome = run(asker, offered, &verified, (stream, streams), &mut ticket).await;
+    let outcome = run(asker, offered, &start.verified, (stream, streams), &mut ticket).await;
     drop((entered, ticket));
-    record_end(asker, &verified, &record, outcome).await;
-}
-
-/// Everything that must hold before the service runs; the last of it is the transaction that counts.
-async fn start<'a>(
-    asker: &Asker<'a>,
-    verified: &Verified,
-    record: &SessionRecord,
-) -> Result<&'a Offered, Refusal> {
-    let node = asker.node;
-    if node.live.count() > node.limits.sessions {
-        return Err(Refusal::new(Reason::Busy, "the node runs as many sessions as it may"));
-    }
-    let offered =
-        node.services.get(&record.service).ok_or_else(|| unknown_service(&record.service))?;
-    if asker.connection.framing() != record.framing {
-        let text = format!("this session needs a connection with framing {}", record.framing);
-        return Err(Refusal::new(Reason::Framing, text));
-    }
-    offered
-        .service
-        .check(&verified.params, true)
-        .map_err(|refused| Refusal::new(Reason::Parameters, refused.to_string()))?;
-    let (session, uses, by) = (verified.session, verified.uses.clone(), asker.peer);
-    let now = asker.now().await?;
-    let started = node.with_store(move |store| store.start(&session, &uses, &by, now)).await;
-    match started {
-        Ok(()) => Ok(offered),
-        Err(StartError::UnknownSession) => Err(super::operations::unknown_session()),
-        Err(StartError::Terminated) => {
-            Err(Refusal::new(Reason::Terminated, "the session was terminated"))
-        }
-        Err(StartError::Revoked(_)) => Err(revoked()),
-        Err(StartError::UsedUp(_)) => {
-            Err(Refusal::new(Reason::UsedUp, "the capability is used up"))
-        }
-        Err(StartError::Expired) => {
-            Err(Refusal::new(Reason::Expired, "the capability has expired"))
-        }
-        Err(StartError::Store(error)) => Err(failed(&error)),
-    }
+    record_end(asker, &start, outcome).await;
 }
 
 /// Runs the service until it ends, the session is ended from outside, or the connection is gone.
@@ -110,7 +96,10 @@ async fn run(
     let service = offered.service.run(invocation, stream);
     // The peer is told why before the service, and the stream with it, is dropped.
     let from_outside = async {
-        let reason = (&mut ticket.ended).await.unwrap_or(Reason::Failed);
+        let reason = tokio::select! {
+            ended = &mut ticket.ended => ended.unwrap_or(Reason::Failed),
+            () = time_over(verified.max_run) => Reason::Expired,
+        };
         end_from_outside(&aborter, reason)
     };
     tokio::select! {
@@ -119,6 +108,14 @@ async fn run(
         outcome = from_outside => outcome,
         result = service => ended(asker, result),
         _ = asker.connection.closed() => "the client went away",
+    }
+}
+
+/// Waits until a start has run for as long as it may, in seconds.
+async fn time_over(max_run: Option<u64>) {
+    match max_run {
+        Some(seconds) => sleep(Duration::from_secs(seconds)).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -138,20 +135,16 @@ fn end_from_outside(aborter: &StreamAborter, reason: Reason) -> &'static str {
     match reason {
         Reason::Revoked => "revoked",
         Reason::Terminated => "terminated",
+        Reason::Expired => "its running time was over",
         _ => "ended by the node",
     }
 }
 
 /// The end goes to the audit log as the start did.
-async fn record_end(
-    asker: &Asker<'_>,
-    verified: &Verified,
-    record: &SessionRecord,
-    outcome: &'static str,
-) {
+async fn record_end(asker: &Asker<'_>, start: &Start, outcome: &'static str) {
     let Ok(now) = asker.now().await else { return };
-    let (identity, session, service) = (asker.peer, verified.session, record.service.clone());
-    let link = verified.ids.last().copied();
+    let (identity, session) = (asker.peer, start.verified.session);
+    let (service, link) = (start.service.clone(), start.verified.ids.last().copied());
     let recorded = asker.node.with_store(move |store| {
         let entry = NewAuditEntry {
             identity: Some(identity),
@@ -167,9 +160,14 @@ async fn record_end(
     }
 }
 
-async fn refuse(asker: &Asker<'_>, stream: &mut Stream, refusal: Refusal) {
+pub(super) async fn refuse(
+    asker: &Asker<'_>,
+    operation: &'static str,
+    stream: &mut Stream,
+    refusal: Refusal,
+) {
     let verdict = Err(refusal);
-    asker.count("connect", &verdict);
-    let message = verdict.map_or_else(Answer::from, Answer::from);
+    asker.count(operation, &verdict);
+    let message = verdict.map_or_else(wire::Answer::from, wire::Answer::from);
     super::answer(stream, message).await;
 }

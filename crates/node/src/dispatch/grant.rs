@@ -1,18 +1,73 @@
-//! A request: a session with fixed parameters, and the first link of its capability.
+//! A request: a session with fixed parameters, and the first link of its capability. A client that wants no more
+//! than to start the session asks for both at once.
 
-use levada_capability::{LinkBody, LinkId, Rights, SessionId, mint};
+use levada_capability::{LinkBody, LinkId, Rights, SessionId, Verified, mint};
 use levada_core::wire::{self, Reason, Refusal, answer::Answer};
 use levada_core::{Framing, Identity, Params, Random, SystemRandom, UnixTime, label, sha256};
+use levada_session::Stream;
 use zeroize::Zeroizing;
 
 use crate::running::Offered;
-use crate::store::NewSession;
+use crate::store::{NewSession, Store, StoreError};
 
 use super::operations::unknown_service;
-use super::{Asker, Verdict, denied, failed};
+use super::start::Start;
+use super::{Asker, Verdict, connect, denied, failed};
+
+/// A session that may be made: nothing of it is stored yet.
+struct Prepared {
+    id: SessionId,
+    root: Zeroizing<[u8; 32]>,
+    service: String,
+    framing: Framing,
+    requester: Identity,
+    body: LinkBody,
+    link: Vec<u8>,
+    link_id: LinkId,
+    secret: Zeroizing<[u8; 32]>,
+    now: UnixTime,
+}
+
+/// Requests a session and serves its first start to its end.
+pub(super) async fn serve(asker: &Asker<'_>, request: wire::Request, mut stream: Stream) {
+    let prepared = match asker.prepare(request).await {
+        Ok(prepared) => prepared,
+        Err(refusal) => return connect::refuse(asker, "start", &mut stream, refusal).await,
+    };
+    if prepared.body.identity != asker.peer {
+        let refusal = denied("a session is started by its holder; request it first");
+        return connect::refuse(asker, "start", &mut stream, refusal).await;
+    }
+    let (start, granted) = (prepared.start(), prepared.granted());
+    let admitted = asker.admit(&start, move |store, start, now| {
+        store.create_and_start(&prepared.new_session(), start, now)
+    });
+    match admitted.await {
+        Ok(admitted) => {
+            let answer = |started| {
+                let (granted, started) = (Some(granted), Some(started));
+                Answer::StartedAtOnce(wire::StartedAtOnce { granted, started })
+            };
+            connect::run_to_end(asker, "start", start, admitted, stream, answer).await;
+        }
+        Err(refusal) => connect::refuse(asker, "start", &mut stream, refusal).await,
+    }
+}
 
 impl Asker<'_> {
+    /// Makes a session; the grant leaves only when it is on disk.
     pub(super) async fn request(&self, request: wire::Request) -> Verdict {
+        let prepared = self.prepare(request).await?;
+        let granted = prepared.granted();
+        let created = self.node.with_store(move |store: &Store| {
+            store.create_session(&prepared.new_session(), prepared.now)
+        });
+        created.await.map_err(|error: StoreError| failed(&error))?;
+        Ok(Answer::Granted(granted))
+    }
+
+    /// Checks a request, and makes root, id and first link of its session.
+    async fn prepare(&self, request: wire::Request) -> Result<Prepared, Refusal> {
         if !self.node.may_request(&self.peer, &request.service).await {
             return Err(denied(&format!(
                 "this identity may not request `{}` here; an invitation would let it in",
@@ -33,9 +88,16 @@ impl Asker<'_> {
             rights: Rights::ALL,
             expires: self.expiry(&request, now)?,
             uses: request.uses.max(1),
+            max_run: (request.max_run > 0).then_some(request.max_run),
             params,
         };
-        self.create(&request.service, framing, &body, now).await
+        let (root, id) = fresh().map_err(|error| failed(&error))?;
+        let minted = mint(&root, &body, self.node.identity(), id);
+        let (link, secret) =
+            minted.map_err(|error| Refusal::new(Reason::Parameters, error.to_string()))?;
+        let link_id = LinkId::from_bytes(sha256(&[label::LINK_ID.as_bytes(), &link]));
+        let (service, requester) = (request.service, self.peer);
+        Ok(Prepared { id, root, service, framing, requester, body, link, link_id, secret, now })
     }
 
     fn expiry(&self, request: &wire::Request, now: UnixTime) -> Result<UnixTime, Refusal> {
@@ -48,39 +110,43 @@ impl Asker<'_> {
         }
         Ok(expires)
     }
+}
 
-    /// Makes root and session; the grant leaves only when it is on disk.
-    async fn create(
-        &self,
-        service: &str,
-        framing: Framing,
-        body: &LinkBody,
-        now: UnixTime,
-    ) -> Verdict {
-        let (root, id) = fresh().map_err(|error| failed(&error))?;
-        let minted = mint(&root, body, self.node.identity(), id);
-        let (link, secret) =
-            minted.map_err(|error| Refusal::new(Reason::Parameters, error.to_string()))?;
-        let link_id = LinkId::from_bytes(sha256(&[label::LINK_ID.as_bytes(), &link]));
-        let (service, requester) = (service.to_owned(), self.peer);
-        let (holder, expires, stored) = (body.identity, body.expires, link.clone());
-        let created = self.node.with_store(move |store| {
-            let new = NewSession {
-                id,
-                root: &root,
-                service: &service,
-                framing,
-                requester,
-                holder,
-                link: &stored,
-                link_id,
-                expires,
-            };
-            store.create_session(&new, now)
-        });
-        created.await.map_err(|error| failed(&error))?;
-        let framing = framing.to_string();
-        Ok(Answer::Granted(wire::Granted { link, secret: secret.to_vec(), framing }))
+impl Prepared {
+    fn new_session(&self) -> NewSession<'_> {
+        NewSession {
+            id: self.id,
+            root: &self.root,
+            service: &self.service,
+            framing: self.framing,
+            requester: self.requester,
+            holder: self.body.identity,
+            link: &self.link,
+            link_id: self.link_id,
+            expires: self.body.expires,
+        }
+    }
+
+    fn granted(&self) -> wire::Granted {
+        let (link, secret) = (self.link.clone(), self.secret.to_vec());
+        wire::Granted { link, secret, framing: self.framing.to_string() }
+    }
+
+    /// The start by the first link alone: it was made here, so that nothing of it needs to be verified.
+    fn start(&self) -> Start {
+        let verified = Verified {
+            session: self.id,
+            ids: vec![self.link_id],
+            identities: vec![self.body.identity],
+            uses: vec![(self.link_id, self.body.uses)],
+            holder: self.body.identity,
+            rights: self.body.rights,
+            expires: self.body.expires,
+            max_run: self.body.max_run,
+            params: self.body.params.clone().without(Params::NONCE),
+        };
+        let (framing, requester) = (self.framing, self.requester);
+        Start { verified, service: self.service.clone(), framing, requester }
     }
 }
 

@@ -8,9 +8,13 @@ use levada_core::{Identity, Succession, label};
 use zeroize::Zeroizing;
 
 use crate::offer;
-use crate::store::{EndError, RedeemError, SessionRecord, SucceedError};
+use crate::store::{Barred, EndError, RedeemError, SessionRecord, SessionSummary, SucceedError};
 
+use super::start::barred;
 use super::{Asker, Verdict, denied, failed};
+
+/// Most sessions in one answer; with names of 63 bytes it stays far below the longest message.
+const MAX_REQUESTED: u32 = 1000;
 
 impl Asker<'_> {
     /// What is offered is no secret; what may be used is decided at the request.
@@ -49,6 +53,7 @@ impl Asker<'_> {
         match redeemed {
             Ok(redeemed) => {
                 self.node.attempts.right(self.place.source);
+                self.place.prove();
                 let all = || self.node.services.keys().cloned().collect();
                 let services = redeemed.service.map_or_else(all, |service| vec![service]);
                 Ok(Answer::Joined(wire::Joined { name: self.node.name.clone(), services }))
@@ -126,28 +131,44 @@ impl Asker<'_> {
         if self.node.policy.blocks(&old) {
             return Err(denied("this identity is blocked, and so is what follows it"));
         }
-        self.bound_successions()?;
+        if self.node.successions.take(self.place.source).is_err() {
+            return Err(Refusal::new(Reason::ShutOut, "too many new keys from one source"));
+        }
         let now = self.now().await?;
-        let done = self.node.with_store(move |store| store.succeed(&succession, now)).await;
-        match done {
-            Ok(_) => {}
+        let named = self.node.policy.names(&old);
+        let done = self.node.with_store(move |store| {
+            // A key that was never seen here has nothing to lose, and a row of it would be a peer's to make.
+            if !named && !store.knows(&old)? {
+                return Ok(None);
+            }
+            store.succeed(&succession, now).map(Some)
+        });
+        let succeeded = match done.await {
+            Ok(Some(succeeded)) => succeeded,
+            Ok(None) => {
+                return Err(Refusal::new(Reason::Unknown, "this node does not know the old key"));
+            }
             Err(SucceedError::Store(error)) => return Err(failed(&error)),
             Err(refused) => return Err(denied(&refused.to_string())),
-        }
+        };
         // Tickets of the old key are void, and so is whatever it still runs.
         self.node.tls.forget_sessions();
+        self.node.live.set_requester(&succeeded.kept, &new);
         self.node.disconnect(&old, &format!("this key was rotated to {new}"));
         Ok(Answer::Done(wire::Done {}))
     }
 
-    /// Anybody may tell of a new key, and each is kept: one source must not fill the disk with them.
-    fn bound_successions(&self) -> Result<(), Refusal> {
-        let now = Instant::now();
-        if self.node.successions.shut_out(self.place.source, now).is_some() {
-            return Err(Refusal::new(Reason::ShutOut, "too many new keys from one source"));
-        }
-        self.node.successions.count(self.place.source, now);
-        Ok(())
+    /// The sessions that the peer requested for other identities: what a rotation of its key ends.
+    pub(super) async fn requested(&self) -> Verdict {
+        let requester = self.peer;
+        let found = self
+            .node
+            .with_store(move |store| store.requested_for_others(&requester, MAX_REQUESTED + 1));
+        let mut found = found.await.map_err(|error| failed(&error))?;
+        let more = found.len() > MAX_REQUESTED as usize;
+        found.truncate(MAX_REQUESTED as usize);
+        let sessions = found.iter().map(requested_session).collect();
+        Ok(Answer::Requested(wire::RequestedSessions { sessions, more }))
     }
 
     pub(super) fn successor(&self, question: &wire::Successor) -> Verdict {
@@ -172,16 +193,15 @@ impl Asker<'_> {
         let presented = Presented::decode(presentation).map_err(refuse)?;
         let exporter = self.connection.export::<32>(label::EXPORTER);
         let exporter = Zeroizing::new(exporter.map_err(|error| failed(&error))?);
-        let (session, identities) = (presented.session(), presented.chain().identities());
-        let mut blocked = identities.iter().any(|identity| self.node.policy.blocks(identity));
+        let (session, mut keys) = (presented.session(), presented.chain().identities());
+        let chain = keys.clone();
         let found = self.node.with_store(move |store| {
-            for identity in &identities {
-                blocked |= store.blocked(identity)?;
-            }
-            let (record, dead) = (store.session(&session)?, store.dead(&identities)?);
-            Ok::<_, crate::store::StoreError>((record, dead, blocked))
+            let record = store.session(&session)?;
+            keys.extend(record.as_ref().map(|record| record.requester));
+            let barred = store.barred(&keys)?;
+            Ok::<_, crate::store::StoreError>((record, barred))
         });
-        let (record, dead, blocked) = found.await.map_err(|error| failed(&error))?;
+        let (record, barred_key) = found.await.map_err(|error| failed(&error))?;
         let context = Context {
             node: self.node.identity(),
             peer: self.peer,
@@ -193,9 +213,13 @@ impl Asker<'_> {
             return Err(refuse(levada_capability::Refused::Foreign));
         }
         let record = record.ok_or_else(unknown_session)?;
-        if blocked {
-            // What somebody passed on ends with him.
-            return Err(denied("the capability was passed on by an identity that is blocked"));
+        let mut keys = chain.into_iter().chain([record.requester]);
+        let blocked = keys.find(|key| self.node.policy.blocks(key)).map(Barred::Blocked);
+        // What a blocked identity has requested or passed on ends with it; revoking it is no use of it.
+        if operation != Right::Revoke
+            && let Some(found @ Barred::Blocked(_)) = blocked.or(barred_key)
+        {
+            return Err(barred(found, &record.requester));
         }
         let verified = match verify(&presented, &record.root, &context) {
             Err(expired @ levada_capability::Refused::Expired(_)) => {
@@ -207,13 +231,21 @@ impl Asker<'_> {
             }
             other => other.map_err(refuse)?,
         };
-        match dead {
-            Some(dead) => Err(Refusal::new(
-                Reason::Revoked,
-                format!("the capability was revoked: the key {dead} was rotated away"),
-            )),
-            None => Ok((verified, record)),
+        match barred_key {
+            Some(dead @ Barred::Dead(_)) => Err(barred(dead, &record.requester)),
+            _ => Ok((verified, record)),
         }
+    }
+}
+
+fn requested_session(session: &SessionSummary) -> wire::RequestedSession {
+    wire::RequestedSession {
+        session: session.id.as_bytes().to_vec(),
+        service: session.service.clone(),
+        holder: session.holder.as_bytes().to_vec(),
+        created: session.created.0,
+        expires: session.expires.0,
+        starts: session.starts,
     }
 }
 

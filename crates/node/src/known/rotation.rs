@@ -142,8 +142,16 @@ fn insert(
 ) -> rusqlite::Result<()> {
     let message = succession.to_wire();
     connection.execute(
-        &format!("INSERT INTO {table} (old, new, time, signature) VALUES (?1, ?2, ?3, ?4)"),
-        (message.old, message.new, row::from_time(succession.time()), message.signature),
+        &format!(
+            "INSERT INTO {table} (old, new, time, signature, keep) VALUES (?1, ?2, ?3, ?4, ?5)"
+        ),
+        (
+            message.old,
+            message.new,
+            row::from_time(succession.time()),
+            message.signature,
+            message.keep.concat(),
+        ),
     )?;
     Ok(())
 }
@@ -156,6 +164,7 @@ fn succession(row: &Row) -> rusqlite::Result<Succession> {
         new: row.get("new")?,
         time: time.0,
         signature: row.get("signature")?,
+        keep: row.get::<_, Vec<u8>>("keep")?.chunks(16).map(<[u8]>::to_vec).collect(),
     };
     let index = row.as_ref().column_index("signature")?;
     Succession::from_wire(&message).map_err(|error: SuccessionError| {

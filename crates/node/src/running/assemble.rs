@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use levada_channel::ServerConfig;
 use levada_core::{Clock, SystemClock};
@@ -16,14 +16,16 @@ use crate::client::{Calls, Client};
 use crate::config::{self, Config};
 use crate::home::Home;
 use crate::known::Known;
+use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::offer;
 use crate::store::Store;
 
 use super::{Announcement, Node, Overrides, Policy, UpError, listen, reachable_addresses};
 
-/// New keys that one source may tell of within ten minutes.
-const SUCCESSIONS_PER_SOURCE: usize = 32;
+/// Successions that one source, and all together, may present within [`SUCCESSIONS_PERIOD`].
+const SUCCESSIONS: (usize, usize) = (32, 1000);
+const SUCCESSIONS_PERIOD: Duration = Duration::from_secs(600);
 
 /// A node that is ready to serve, with its sockets.
 pub(super) struct Assembled {
@@ -79,7 +81,13 @@ pub(super) fn assemble(
             config.limits.invitation_attempts,
             config.limits.invitation_attempts_total,
         ),
-        successions: Attempts::new(SUCCESSIONS_PER_SOURCE, usize::MAX),
+        successions: Limiter::new(SUCCESSIONS.0, SUCCESSIONS.1, SUCCESSIONS_PERIOD),
+        operations: Limiter::new(
+            config.limits.operations,
+            config.limits.operations_total,
+            Duration::from_secs(1),
+        ),
+        notices: Default::default(),
         half_open: Default::default(),
         connections: Default::default(),
         metrics: Metrics::new(),

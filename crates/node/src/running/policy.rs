@@ -7,6 +7,7 @@ use levada_core::Identity;
 use levada_core::wire::Reason;
 
 use crate::config::Config;
+use crate::store::Barred;
 
 use super::{Node, Overrides};
 
@@ -26,10 +27,20 @@ impl Policy {
         Self(ArcSwap::from_pointee(Lists::new(config, overrides)))
     }
 
+    fn allows_any(&self, identity: &Identity) -> bool {
+        self.0.load().allow.iter().any(|(allowed, _)| allowed == identity)
+    }
+
     fn allows(&self, identity: &Identity, service: &str) -> bool {
         self.0.load().allow.iter().any(|(allowed, services)| {
             allowed == identity && services.as_ref().is_none_or(|set| set.contains(service))
         })
+    }
+
+    /// Whether the configuration says anything about `identity`.
+    pub(crate) fn names(&self, identity: &Identity) -> bool {
+        let lists = self.0.load();
+        lists.block.contains(identity) || lists.allow.iter().any(|(allowed, _)| allowed == identity)
     }
 
     pub(crate) fn blocks(&self, identity: &Identity) -> bool {
@@ -55,18 +66,28 @@ impl Node {
             return Some("this identity is blocked".into());
         }
         let identity = *identity;
-        let verdict = self.with_store(move |store| {
-            Ok::<_, crate::store::StoreError>((store.blocked(&identity)?, store.dead(&[identity])?))
-        });
-        match verdict.await {
-            Ok((false, None)) => None,
-            Ok((true, _)) => Some("this identity is blocked".into()),
-            Ok((_, Some(_))) => Some("this key was rotated away".into()),
+        match self.with_store(move |store| store.barred(&[identity])).await {
+            Ok(None) => None,
+            Ok(Some(Barred::Blocked(_))) => Some("this identity is blocked".into()),
+            Ok(Some(Barred::Dead(_))) => Some("this key was rotated away".into()),
             Err(error) => {
                 tracing::error!(%error, "could not look an identity up");
                 Some("the node cannot check who you are".into())
             }
         }
+    }
+
+    /// Whether `identity` may request anything at all: then it need not prove a right.
+    pub(crate) async fn has_right(&self, identity: &Identity) -> bool {
+        if *identity == self.identity() || self.policy.allows_any(identity) {
+            return true;
+        }
+        let identity = *identity;
+        let allowed = self.with_store(move |store| store.allowed_any(&identity)).await;
+        allowed.unwrap_or_else(|error| {
+            tracing::error!(%error, "could not read the allow-list");
+            false
+        })
     }
 
     /// Whether `identity` may request `service`.

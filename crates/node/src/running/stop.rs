@@ -149,6 +149,13 @@ async fn sweep(node: Arc<Node>) {
         if let Err(error) = swept {
             tracing::error!(%error, "could not sweep out expired sessions");
         }
+        let left_out = node.notices.take();
+        for (source, events) in &left_out.sources {
+            tracing::info!(%source, events, "more of a source without a right, not logged");
+        }
+        if left_out.others > 0 {
+            tracing::info!(events = left_out.others, "more of other sources, not logged");
+        }
     }
 }
 

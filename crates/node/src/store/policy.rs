@@ -2,8 +2,21 @@
 
 use levada_core::{Identity, UnixTime};
 use rusqlite::Connection;
+use thiserror::Error;
 
+use super::succession::successor;
 use super::{NewAuditEntry, Store, StoreError, audit, row};
+
+/// Why an identity may do nothing at this node.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum Barred {
+    /// The node's owner has blocked it.
+    #[error("{0} is blocked")]
+    Blocked(Identity),
+    /// Another key has taken its place.
+    #[error("the key {0} was rotated away")]
+    Dead(Identity),
+}
 
 /// An entry of the allow-list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +85,18 @@ impl Store {
         })
     }
 
+    /// Whether `identity` is on the allow-list for anything.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it could not be read.
+    pub fn allowed_any(&self, identity: &Identity) -> Result<bool, StoreError> {
+        self.database.read(|connection| {
+            connection
+                .prepare_cached("SELECT 1 FROM allowed WHERE identity = ?1")?
+                .exists([identity.as_bytes()])
+        })
+    }
+
     /// Shuts `identity` out altogether. False if it was before.
     ///
     /// # Errors
@@ -100,6 +125,14 @@ impl Store {
     /// [`StoreError`] if it could not be read.
     pub fn blocked(&self, identity: &Identity) -> Result<bool, StoreError> {
         self.database.read(|connection| is_blocked(connection, identity))
+    }
+
+    /// Whether one of these identities is blocked or was rotated away: the first that is.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it could not be read.
+    pub fn barred(&self, identities: &[Identity]) -> Result<Option<Barred>, StoreError> {
+        self.database.read(|connection| first_barred(connection, identities))
     }
 
     /// All of the policy.
@@ -155,6 +188,48 @@ pub(super) fn add_blocked(
 pub(super) fn is_blocked(connection: &Connection, identity: &Identity) -> rusqlite::Result<bool> {
     connection
         .prepare_cached("SELECT 1 FROM blocked WHERE identity = ?1")?
+        .exists([identity.as_bytes()])
+}
+
+/// The first of `identities` that is blocked or was rotated away.
+pub(super) fn first_barred<'a>(
+    connection: &Connection,
+    identities: impl IntoIterator<Item = &'a Identity>,
+) -> rusqlite::Result<Option<Barred>> {
+    for identity in identities {
+        if is_blocked(connection, identity)? {
+            return Ok(Some(Barred::Blocked(*identity)));
+        }
+        if successor(connection, identity)?.is_some() {
+            return Ok(Some(Barred::Dead(*identity)));
+        }
+    }
+    Ok(None)
+}
+
+/// Notes that these identities have proved a right here: from now on a succession of theirs is kept.
+pub(super) fn remember(connection: &Connection, identities: &[Identity]) -> rusqlite::Result<()> {
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO known_identity (identity) VALUES (?1) ON CONFLICT DO NOTHING",
+    )?;
+    for identity in identities {
+        insert.execute([identity.as_bytes()])?;
+    }
+    Ok(())
+}
+
+/// Whether a right of `identity` was ever granted, proved or blocked here.
+pub(super) fn is_known(connection: &Connection, identity: &Identity) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached(
+            "SELECT 1 WHERE EXISTS (SELECT 1 FROM allowed WHERE identity = ?1)
+                OR EXISTS (SELECT 1 FROM blocked WHERE identity = ?1)
+                OR EXISTS (SELECT 1 FROM known_identity WHERE identity = ?1)
+                OR EXISTS (SELECT 1 FROM session WHERE holder = ?1)
+                OR EXISTS (SELECT 1 FROM session WHERE requester = ?1)
+                OR EXISTS (SELECT 1 FROM succession WHERE new = ?1)
+                OR EXISTS (SELECT 1 FROM succession WHERE old = ?1)",
+        )?
         .exists([identity.as_bytes()])
 }
 

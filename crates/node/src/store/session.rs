@@ -9,7 +9,8 @@ use rusqlite::{Connection, OptionalExtension, Row, named_params};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::{NewAuditEntry, Store, StoreError, audit, row};
+use super::start::count_start;
+use super::{NewAuditEntry, NewStart, StartError, Store, StoreError, audit, row};
 
 /// A session that is to be made. Has no `Debug`: it holds the root secret.
 #[derive(Clone, Copy)]
@@ -93,6 +94,8 @@ pub struct SessionRecord {
     pub state: SessionState,
     /// The id of the first link.
     pub link_id: LinkId,
+    /// The identity that requested the session, or the key that took its place.
+    pub requester: Identity,
 }
 
 impl fmt::Debug for SessionRecord {
@@ -153,16 +156,22 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if it is not on disk, or the id is taken.
     pub fn create_session(&self, new: &NewSession, now: UnixTime) -> Result<(), StoreError> {
+        self.database.write(|tx| Ok(create(tx, new, now)?))
+    }
+
+    /// Makes a session and counts its first start, in one transaction; the service may run when this has returned.
+    ///
+    /// # Errors
+    /// [`StartError`] says what stands against it; then there is no such session.
+    pub fn create_and_start(
+        &self,
+        new: &NewSession,
+        start: &NewStart,
+        now: UnixTime,
+    ) -> Result<(), StartError> {
         self.database.write(|tx| {
-            insert(tx, new, now)?;
-            let entry = NewAuditEntry {
-                identity: Some(new.requester),
-                service: Some(new.service),
-                session: Some(new.id),
-                link: Some(new.link_id),
-                ..NewAuditEntry::new("request", "granted")
-            };
-            Ok(audit::add(tx, &entry, now)?)
+            create(tx, new, now)?;
+            count_start(tx, start, now)
         })
     }
 
@@ -205,6 +214,29 @@ impl Store {
         })
     }
 
+    /// The sessions that `requester` requested for other identities and that have not ended, newest first, at most
+    /// `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn requested_for_others(
+        &self,
+        requester: &Identity,
+        limit: u32,
+    ) -> Result<Vec<SessionSummary>, StoreError> {
+        self.database.read(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT session.*, ifnull(used, 0) AS starts
+                     FROM session LEFT JOIN link_use ON link_use.link = link_id
+                     WHERE requester = ?1 AND holder <> ?1 AND state IN ('requested', 'started')
+                     ORDER BY created DESC, id LIMIT ?2",
+                )?
+                .query_map((requester.as_bytes(), limit), summary)?
+                .collect()
+        })
+    }
+
     /// How many sessions have not ended.
     ///
     /// # Errors
@@ -233,17 +265,21 @@ pub(super) struct Found {
     pub service: String,
     pub state: SessionState,
     pub link_id: LinkId,
+    pub requester: Identity,
     pub expires: UnixTime,
 }
 
 pub(super) fn find(connection: &Connection, id: &SessionId) -> rusqlite::Result<Option<Found>> {
     connection
-        .prepare_cached("SELECT service, state, link_id, expires FROM session WHERE id = ?1")?
+        .prepare_cached(
+            "SELECT service, state, link_id, requester, expires FROM session WHERE id = ?1",
+        )?
         .query_row([id.as_bytes()], |row| {
             Ok(Found {
                 service: row.get("service")?,
                 state: state(row)?,
                 link_id: row::link_id(row, "link_id")?,
+                requester: row::identity(row, "requester")?,
                 expires: row::time(row, "expires")?,
             })
         })
@@ -261,6 +297,18 @@ pub(super) fn first_revoked(
         }
     }
     Ok(None)
+}
+
+fn create(connection: &Connection, new: &NewSession, now: UnixTime) -> rusqlite::Result<()> {
+    insert(connection, new, now)?;
+    let entry = NewAuditEntry {
+        identity: Some(new.requester),
+        service: Some(new.service),
+        session: Some(new.id),
+        link: Some(new.link_id),
+        ..NewAuditEntry::new("request", "granted")
+    };
+    audit::add(connection, &entry, now)
 }
 
 fn insert(connection: &Connection, new: &NewSession, now: UnixTime) -> rusqlite::Result<()> {
@@ -291,6 +339,7 @@ fn record(row: &Row) -> rusqlite::Result<SessionRecord> {
         framing: row::parsed(row, "framing")?,
         state: state(row)?,
         link_id: row::link_id(row, "link_id")?,
+        requester: row::identity(row, "requester")?,
     })
 }
 

@@ -5,8 +5,24 @@ use levada_core::{Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension};
 use thiserror::Error;
 
+use super::policy::{self, Barred, first_barred};
 use super::session::{Found, SessionState, find, first_revoked};
 use super::{Fault, NewAuditEntry, Store, StoreError, audit, row};
+
+/// A start of a session, by a chain whose signatures and proof hold.
+#[derive(Clone, Copy, Debug)]
+pub struct NewStart<'a> {
+    /// The session.
+    pub session: SessionId,
+    /// The id of each link and how often it may be used, in the order of the chain.
+    pub uses: &'a [(LinkId, u32)],
+    /// The identity of each link: none of them may be blocked or rotated away.
+    pub identities: &'a [Identity],
+    /// When the last link expires.
+    pub expires: UnixTime,
+    /// The identity that starts it.
+    pub by: Identity,
+}
 
 /// Why a session was not started.
 #[derive(Debug, Error)]
@@ -26,42 +42,24 @@ pub enum StartError {
     /// The right to start the session has expired.
     #[error("the capability has expired")]
     Expired,
+    /// The requester or an identity of the chain may do nothing any more.
+    #[error(transparent)]
+    Barred(Barred),
     /// The database failed; nothing was started.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Store {
-    /// Counts one use of every link of a verified chain and marks its session as started. `uses` has the
-    /// id and the number of uses of each link, in the order of the chain. Session, revocations and
-    /// counters are checked and changed, and the audit log is written, in one transaction, which is on
-    /// disk when this returns: the service may run only then. A crash may waste a use and never gives
-    /// one back.
+    /// Counts one use of every link of a verified chain and marks its session as started. Session,
+    /// revocations, expiry, counters, and the keys of the requester and the chain are checked and changed,
+    /// and the audit log is written, in one transaction, which is on disk when this returns: the service
+    /// may run only then. A crash may waste a use and never gives one back.
     ///
     /// # Errors
     /// [`StartError`] says what stands against it; then nothing has been counted.
-    pub fn start(
-        &self,
-        session: &SessionId,
-        uses: &[(LinkId, u32)],
-        by: &Identity,
-        now: UnixTime,
-    ) -> Result<(), StartError> {
-        let outcome = self.database.write(|tx| {
-            let found = check(tx, session, uses, now)?;
-            for (link, uses) in uses {
-                count(tx, session, link, *uses)?;
-            }
-            mark(tx, session, now)?;
-            let entry = NewAuditEntry {
-                identity: Some(*by),
-                service: Some(&found.service),
-                session: Some(*session),
-                link: uses.last().map(|(link, _)| *link),
-                ..NewAuditEntry::new("connect", "started")
-            };
-            Ok(audit::add(tx, &entry, now)?)
-        });
+    pub fn start(&self, start: &NewStart, now: UnixTime) -> Result<(), StartError> {
+        let outcome = self.database.write(|tx| count_start(tx, start, now));
         if let Err(StartError::Expired) = outcome {
             self.hold_time(now)?;
         }
@@ -77,15 +75,36 @@ impl Store {
     }
 }
 
+/// The checks and changes of a start, in the transaction of the caller.
+pub(super) fn count_start(
+    tx: &Connection,
+    start: &NewStart,
+    now: UnixTime,
+) -> Result<(), Fault<StartError>> {
+    let found = check(tx, start, now)?;
+    for (link, uses) in start.uses {
+        count(tx, &start.session, link, *uses)?;
+    }
+    mark(tx, &start.session, now)?;
+    policy::remember(tx, start.identities)?;
+    let entry = NewAuditEntry {
+        identity: Some(start.by),
+        service: Some(&found.service),
+        session: Some(start.session),
+        link: start.uses.last().map(|(link, _)| *link),
+        ..NewAuditEntry::new("connect", "started")
+    };
+    Ok(audit::add(tx, &entry, now)?)
+}
+
 fn check(
     connection: &Connection,
-    session: &SessionId,
-    uses: &[(LinkId, u32)],
+    start: &NewStart,
     now: UnixTime,
 ) -> Result<Found, Fault<StartError>> {
     let refused = |error| Err(Fault::Refused(error));
-    let links: Vec<LinkId> = uses.iter().map(|(link, _)| *link).collect();
-    let found = match find(connection, session)? {
+    let links: Vec<LinkId> = start.uses.iter().map(|(link, _)| *link).collect();
+    let found = match find(connection, &start.session)? {
         Some(found) if links.first() == Some(&found.link_id) => found,
         _ => return refused(StartError::UnknownSession),
     };
@@ -98,10 +117,16 @@ fn check(
         SessionState::Revoked => return refused(StartError::Revoked(found.link_id)),
         SessionState::Expired => return refused(StartError::Expired),
     }
-    if found.expires <= now {
+    // A row stores "never" as the largest number of SQLite.
+    let expires = found.expires.min(start.expires);
+    if expires != UnixTime::NEVER && expires <= now {
         return refused(StartError::Expired);
     }
-    Ok(found)
+    let keys = start.identities.iter().chain([&found.requester]);
+    match first_barred(connection, keys)? {
+        Some(barred) => refused(StartError::Barred(barred)),
+        None => Ok(found),
+    }
 }
 
 /// Read and write are one transaction: nobody counts in between.

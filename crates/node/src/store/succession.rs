@@ -13,9 +13,11 @@ use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, row};
 pub struct Succeeded {
     /// How many entries of the allow-list now name the new key.
     pub moved: usize,
-    /// The sessions whose first link named the old key, with that link: revoked, and to be ended if
-    /// they run.
+    /// The sessions whose first link named the old key, and those that it had requested for others and that
+    /// the statement does not keep, with the first link: revoked, and to be ended if they run.
     pub revoked: Vec<(SessionId, LinkId)>,
+    /// The sessions that it had requested for others and that go on in the name of the new key.
+    pub kept: Vec<SessionId>,
 }
 
 /// Why a succession was not followed.
@@ -34,8 +36,9 @@ pub enum SucceedError {
 
 impl Store {
     /// Follows a verified succession, once: the old key is dead from now on, the new one stands in its
-    /// place in the allow-list, and every session whose first link names the old key is revoked. To be
-    /// shown the same one again changes nothing.
+    /// place in the allow-list, every session whose first link names the old key is revoked, and so is every session
+    /// that the old key requested for others and that the statement does not keep. To be shown the same one again
+    /// changes nothing.
     ///
     /// # Errors
     /// [`SucceedError`] says what stands against it.
@@ -56,6 +59,7 @@ impl Store {
             }
             insert(tx, succession, now)?;
             let moved = move_policy(tx, &old, &new, now)?;
+            let kept = keep(tx, succession)?;
             let revoked = revoke_all(tx, &old, now)?;
             let text = format!("to {new}");
             let entry = NewAuditEntry {
@@ -64,8 +68,17 @@ impl Store {
                 ..NewAuditEntry::new("rotate", "done")
             };
             audit::add(tx, &entry, now)?;
-            Ok(Succeeded { moved, revoked })
+            Ok(Succeeded { moved, revoked, kept })
         })
+    }
+
+    /// Whether `identity` was ever let in, blocked, or part of a chain by which a session was started: only then is
+    /// a succession of its key worth a row.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it could not be read.
+    pub fn knows(&self, identity: &Identity) -> Result<bool, StoreError> {
+        self.database.read(|connection| policy::is_known(connection, identity))
     }
 
     /// The first of these identities whose key is dead, if any.
@@ -84,7 +97,10 @@ impl Store {
     }
 }
 
-fn successor(connection: &Connection, old: &Identity) -> rusqlite::Result<Option<Identity>> {
+pub(super) fn successor(
+    connection: &Connection,
+    old: &Identity,
+) -> rusqlite::Result<Option<Identity>> {
     connection
         .prepare_cached("SELECT new FROM succession WHERE old = ?1")?
         .query_row([old.as_bytes()], |row| row::identity(row, "new"))
@@ -94,16 +110,34 @@ fn successor(connection: &Connection, old: &Identity) -> rusqlite::Result<Option
 fn insert(connection: &Connection, succession: &Succession, now: UnixTime) -> rusqlite::Result<()> {
     let message = succession.to_wire();
     connection.execute(
-        "INSERT INTO succession (old, new, time, signature, added) VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT INTO succession (old, new, time, signature, added, keep)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         (
             message.old,
             message.new,
             row::from_time(succession.time()),
             message.signature,
             row::from_time(now),
+            message.keep.concat(),
         ),
     )?;
     Ok(())
+}
+
+/// The new key takes the old one's place as requester of the sessions that the statement keeps: so they go on, and
+/// end with the new key. An id of another's session changes nothing.
+fn keep(connection: &Connection, succession: &Succession) -> rusqlite::Result<Vec<SessionId>> {
+    let mut update = connection.prepare_cached(
+        "UPDATE session SET requester = ?3 WHERE id = ?1 AND requester = ?2 AND holder <> ?2",
+    )?;
+    let (old, new) = (succession.old(), succession.new_identity());
+    let mut kept = Vec::new();
+    for id in succession.keep() {
+        if update.execute((id, old.as_bytes(), new.as_bytes()))? > 0 {
+            kept.push(SessionId::from_bytes(*id));
+        }
+    }
+    Ok(kept)
 }
 
 /// A block moves along: a new key is no way around it.
@@ -128,20 +162,20 @@ fn move_policy(
 
 fn revoke_all(
     connection: &Connection,
-    holder: &Identity,
+    identity: &Identity,
     now: UnixTime,
 ) -> rusqlite::Result<Vec<(SessionId, LinkId)>> {
     let sessions: Vec<_> = connection
         .prepare(
             "SELECT id, link_id FROM session
-             WHERE holder = ?1 AND state IN ('requested', 'started')",
+             WHERE (holder = ?1 OR requester = ?1) AND state IN ('requested', 'started')",
         )?
-        .query_map([holder.as_bytes()], |row| {
+        .query_map([identity.as_bytes()], |row| {
             Ok((row::session_id(row, "id")?, row::link_id(row, "link_id")?))
         })?
         .collect::<Result<_, _>>()?;
     for (session, link) in &sessions {
-        revoke_link(connection, link, session, holder, now)?;
+        revoke_link(connection, link, session, identity, now)?;
     }
     Ok(sessions)
 }

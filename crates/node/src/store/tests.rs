@@ -55,8 +55,20 @@ fn create(store: &Store, byte: u8) {
     store.create_session(&new, NOW).unwrap();
 }
 
+/// Counts a start by `by` alone.
+fn start_by(
+    store: &Store,
+    session: &SessionId,
+    uses: &[(LinkId, u32)],
+    by: &Identity,
+    now: UnixTime,
+) -> Result<(), StartError> {
+    let (session, identities) = (*session, &[*by]);
+    store.start(&NewStart { session, uses, identities, expires: UnixTime::NEVER, by: *by }, now)
+}
+
 fn start(store: &Store, byte: u8, uses: u32) -> Result<(), StartError> {
-    store.start(&id(byte), &[(link(byte), uses)], &identity(byte), NOW)
+    start_by(store, &id(byte), &[(link(byte), uses)], &identity(byte), NOW)
 }
 
 #[test]
@@ -106,7 +118,7 @@ fn uses_are_counted_for_every_link_of_the_chain() {
     let store = home.open();
     create(&store, 1);
     let through = |last: u8, uses: u32| {
-        store.start(&id(1), &[(link(1), 3), (link(last), uses)], &identity(last), NOW)
+        start_by(&store, &id(1), &[(link(1), 3), (link(last), uses)], &identity(last), NOW)
     };
     through(11, 1).unwrap();
     assert!(matches!(through(11, 1), Err(StartError::UsedUp(used)) if used == link(11)));
@@ -115,7 +127,7 @@ fn uses_are_counted_for_every_link_of_the_chain() {
     drop(store);
     let store = home.open();
     let through =
-        |last: u8| store.start(&id(1), &[(link(1), 3), (link(last), 3)], &identity(last), NOW);
+        |last: u8| start_by(&store, &id(1), &[(link(1), 3), (link(last), 3)], &identity(last), NOW);
     through(12).unwrap();
     assert!(matches!(through(12), Err(StartError::UsedUp(used)) if used == link(1)));
     let summary = &store.sessions(&SessionFilter::default()).unwrap()[0];
@@ -129,7 +141,7 @@ fn a_link_that_appears_twice_is_counted_twice() {
     let store = home.open();
     create(&store, 1);
     let uses = [(link(1), 1), (link(1), 1)];
-    let outcome = store.start(&id(1), &uses, &identity(1), NOW);
+    let outcome = start_by(&store, &id(1), &uses, &identity(1), NOW);
     assert!(matches!(outcome, Err(StartError::UsedUp(_))));
     assert_eq!(store.used(&link(1)).unwrap(), 0);
 }
@@ -140,7 +152,7 @@ fn a_session_starts_only_with_its_own_first_link() {
     let store = home.open();
     create(&store, 1);
     for (session, uses) in [(1, &[(link(2), 1)][..]), (1, &[]), (2, &[(link(1), 1)])] {
-        let outcome = store.start(&id(session), uses, &identity(1), NOW);
+        let outcome = start_by(&store, &id(session), uses, &identity(1), NOW);
         assert!(matches!(outcome, Err(StartError::UnknownSession)));
     }
 }
@@ -180,9 +192,9 @@ fn a_revoked_link_in_the_middle_stops_what_is_derived_from_it_only() {
     create(&store, 1);
     store.revoke(&link(11), &id(1), &identity(1), NOW).unwrap();
     let chain = |ids: &[u8]| ids.iter().map(|byte| (link(*byte), 9)).collect::<Vec<_>>();
-    let outcome = store.start(&id(1), &chain(&[1, 11, 12]), &identity(12), NOW);
+    let outcome = start_by(&store, &id(1), &chain(&[1, 11, 12]), &identity(12), NOW);
     assert!(matches!(outcome, Err(StartError::Revoked(found)) if found == link(11)));
-    store.start(&id(1), &chain(&[1, 13]), &identity(13), NOW).unwrap();
+    start_by(&store, &id(1), &chain(&[1, 13]), &identity(13), NOW).unwrap();
 }
 
 #[test]
@@ -212,8 +224,9 @@ fn expiry_is_stored_before_it_is_spoken() {
     let store = home.open();
     create(&store, 1);
     create(&store, 2);
-    let start =
-        |store: &Store, byte, now| store.start(&id(byte), &[(link(byte), 2)], &identity(byte), now);
+    let start = |store: &Store, byte, now| {
+        start_by(store, &id(byte), &[(link(byte), 2)], &identity(byte), now)
+    };
     start(&store, 2, NOW).unwrap();
     assert!(matches!(start(&store, 1, LATER), Err(StartError::Expired)));
     assert_eq!(store.expire_unstarted(NOW).unwrap(), 0);
@@ -315,7 +328,7 @@ fn a_rotated_key_is_dead_and_its_sessions_are_revoked() {
     store.create_session(&new_session, NOW).unwrap();
     let succession = Succession::sign(&old, &new.identity(), NOW);
     let succeeded = store.succeed(&succession, NOW).unwrap();
-    assert_eq!(succeeded, Succeeded { moved: 1, revoked: vec![(id(7), link(7))] });
+    assert_eq!(succeeded, Succeeded { moved: 1, revoked: vec![(id(7), link(7))], kept: vec![] });
     assert_eq!(store.succeed(&succession, NOW).unwrap(), Succeeded::default());
     let second = Succession::sign(&old, &other.identity(), NOW);
     assert!(matches!(store.succeed(&second, NOW), Err(SucceedError::Already(_))));

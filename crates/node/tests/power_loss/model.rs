@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use levada_capability::{LinkId, SessionId};
 use levada_core::{Identity, SecretKey, Succession, UnixTime};
-use levada_node::store::{RedeemError, SessionState, StartError, Store};
+use levada_node::store::{NewStart, RedeemError, SessionState, StartError, Store};
 use zeroize::Zeroizing;
 
 pub const NOW: UnixTime = UnixTime(1_000_000);
@@ -68,6 +68,18 @@ pub fn chain_of(chain: &[(u8, u32)]) -> Vec<(LinkId, u32)> {
 
 pub fn succession(old: u8, new: u8) -> Succession {
     Succession::sign(&key(old), &identity(new), NOW)
+}
+
+/// Counts a start by `by` alone.
+pub fn start_by(
+    store: &Store,
+    session: &SessionId,
+    uses: &[(LinkId, u32)],
+    by: &Identity,
+    now: UnixTime,
+) -> Result<(), StartError> {
+    let (session, identities) = (*session, &[*by]);
+    store.start(&NewStart { session, uses, identities, expires: UnixTime::NEVER, by: *by }, now)
 }
 
 fn key(byte: u8) -> SecretKey {
@@ -152,7 +164,7 @@ impl Model {
             Step::Revoke { session, link: revoked } => {
                 assert_eq!(store.revoked(&[link(revoked)]).unwrap(), Some(link(revoked)), "{at}");
                 let chain = [(link(session), 99), (link(revoked), 99)];
-                let outcome = store.start(&id(session), &chain, &identity(1), NOW);
+                let outcome = start_by(store, &id(session), &chain, &identity(1), NOW);
                 assert!(matches!(outcome, Err(StartError::Revoked(_))), "{at}: {outcome:?}");
             }
             Step::RevokeSession(session) => {
@@ -189,7 +201,7 @@ impl Model {
         let at = format!("{when}: session {session}");
         let mut starts = self.used.get(&session).copied().unwrap_or(0);
         let refused = loop {
-            match store.start(&id(session), &[(link(session), USES)], &identity(1), NOW) {
+            match start_by(store, &id(session), &[(link(session), USES)], &identity(1), NOW) {
                 Ok(()) => starts += 1,
                 Err(refused) => break refused,
             }

@@ -3,7 +3,7 @@
 use levada_core::{Framing, UnixTime};
 use levada_node::store::{NewSession, Store, StoreError};
 
-use super::model::{LATER, Model, NOW, Step, chain_of, id, identity, link, succession};
+use super::model::{LATER, Model, NOW, Step, chain_of, id, identity, link, start_by, succession};
 
 /// How often the first link of every session may be used.
 pub const USES: u32 = 3;
@@ -76,7 +76,7 @@ fn make(store: &Store, step: Step) -> Result<(), ()> {
     match step {
         Step::Create(byte) => done(create(store, byte)),
         Step::Start { session, chain } => {
-            done(store.start(&id(session), &chain_of(chain), &by, NOW))
+            done(start_by(store, &id(session), &chain_of(chain), &by, NOW))
         }
         Step::Revoke { session, link: it } => done(store.revoke(&link(it), &id(session), &by, NOW)),
         Step::RevokeSession(session) => done(store.revoke_session(&id(session), &by, NOW)),

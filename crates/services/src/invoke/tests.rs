@@ -55,6 +55,7 @@ impl Scene {
             rights: Rights::ALL,
             expires: UnixTime::NEVER,
             uses: 2,
+            max_run: None,
             params: Params::new(),
         };
         let session = SessionId::from_bytes([5; 16]);

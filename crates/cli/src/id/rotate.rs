@@ -1,0 +1,118 @@
+//! `levada id rotate`: a new key, signed by the old one.
+
+use std::sync::Arc;
+
+use crate::failure::{Failure, NO, Outcome, USAGE};
+use crate::{output, waiting};
+use clap::Args;
+use levada_capability::SessionId;
+use levada_core::{Clock, Identity, Succession, SystemClock};
+use levada_node::client::Client;
+use levada_node::control::{self, ControlError, Request};
+use levada_node::home::Home;
+use levada_node::known::Known;
+use levada_node::running;
+use levada_node::store::Store;
+
+use super::requested::{self, Requested};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Do not ask; without a terminal to ask at, nothing is rotated otherwise
+    #[arg(long)]
+    yes: bool,
+
+    /// A session that goes on, though the old key requested it for another identity; may be repeated
+    #[arg(long, value_name = "SESSION")]
+    keep: Vec<SessionId>,
+}
+
+pub async fn run(home: &Home, arguments: Arguments) -> Outcome {
+    let Arguments { yes, keep } = arguments;
+    if keep.len() > Succession::MAX_KEEP {
+        let text = format!("--keep: at most {} sessions can be kept", Succession::MAX_KEEP);
+        return Err(Failure::new(USAGE, text));
+    }
+    let old = home.key()?.identity();
+    warn(home, &old).await?;
+    let requested = requested::ask_everywhere(&Arc::new(Client::new(home)?)).await?;
+    requested.show(&keep);
+    check_kept(&requested, &keep)?;
+    if !yes && !output::is_attended() {
+        let text =
+            "standard input is no terminal at which to ask: `levada id rotate --yes` does not ask";
+        return Err(Failure::new(USAGE, text));
+    }
+    if !yes && !output::is_attended() {
+        let text =
+            "standard input is no terminal at which to ask: `levada id rotate --yes` does not ask";
+        return Err(Failure::new(USAGE, text));
+    }
+    if !yes && output::ask("Rotate the key?") != Some(true) {
+        return Ok(NO);
+    }
+    let new = replace(home, &keep).await?;
+    output::note(format_args!("{old} is dead; peers follow its signature to the new key:"));
+    output::data(&new)?;
+    requested::tell_everywhere(&Arc::new(Client::new(home)?)).await?;
+    Ok(0)
+}
+
+/// Replaces the key, by the node of this home if it runs.
+async fn replace(home: &Home, keep: &[SessionId]) -> Result<String, Failure> {
+    let request = Request::Rotate { keep: keep.iter().map(ToString::to_string).collect() };
+    match control::call(home, &request).await {
+        Ok(answer) => {
+            let new = answer["identity"].as_str().unwrap_or_default().to_owned();
+            waiting::until_ready(home, &new).await?;
+            Ok(new)
+        }
+        Err(ControlError::NotRunning) => {
+            let _lock = home.lock()?;
+            let store = Store::open(&home.node_db())?;
+            Ok(running::rotate(home, &store, keep)?.1.to_string())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A slip in an id must not end the session that was meant: it must be one that was listed, unless a node could not
+/// be asked.
+fn check_kept(requested: &Requested, keep: &[SessionId]) -> Result<(), Failure> {
+    match keep.iter().find(|session| !requested.has(session)) {
+        Some(session) if requested.is_complete() => {
+            let text = format!(
+                "--keep {session}: no node that is pinned here has such a session of this identity"
+            );
+            Err(Failure::new(USAGE, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says what will end.
+async fn warn(home: &Home, old: &Identity) -> Result<(), Failure> {
+    let known = Known::open(&home.known_db())?;
+    let granted = granted_here(home).await?;
+    let count = known.capabilities_held_elsewhere(old, SystemClock.now())? + granted;
+    output::note(match count {
+        0 => "No capability that this home knows of names the key.".to_owned(),
+        1 => "1 capability that this home knows of names the key, and will end.".to_owned(),
+        _ => format!("{count} capabilities that this home knows of name the key, and will end."),
+    });
+    Ok(())
+}
+
+/// Sessions of this home's node that have not ended: each has a capability that names the node.
+async fn granted_here(home: &Home) -> Result<u64, Failure> {
+    let answer = match control::call(home, &Request::Status).await {
+        Ok(status) => status["open_sessions"].as_u64().unwrap_or_default(),
+        Err(ControlError::NotRunning) if home.node_db().exists() => {
+            let _lock = home.lock()?;
+            Store::open(&home.node_db())?.open_sessions()?
+        }
+        Err(ControlError::NotRunning) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(answer)
+}
