@@ -145,6 +145,9 @@ pub struct Options {
     /// The most bytes held for readers that do not read, of all streams together; at least 1 MiB.
     /// The credit of the connection is as much, that of one stream grows up to half of it.
     pub connection_window: u64,
+    /// Whether the peer has no more than the protocol's initial credit until [`crate::Connection::raise_credit`]:
+    /// neither `connection_window` is granted, nor does the window of a stream grow.
+    pub initial_credit_only: bool,
     /// The credit that a stream of the peer starts with, in bytes; at least 256 KiB.
     pub stream_window: u64,
     /// A connection on which nothing was received for so long is dead.
@@ -162,6 +165,7 @@ impl Default for Options {
             framing: Framing::Auto,
             max_streams: 256,
             connection_window: 16 << 20,
+            initial_credit_only: false,
             stream_window: 256 << 10,
             idle_timeout: Duration::from_secs(45),
             keep_alive: Duration::from_secs(15),

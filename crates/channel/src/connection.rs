@@ -233,6 +233,23 @@ impl Connection {
         self.mux.hold(bytes);
     }
 
+    /// Grants the peer what [`crate::Options::initial_credit_only`] has withheld. Repeating it does nothing.
+    pub fn raise_credit(&mut self) {
+        self.mux.raise_credit();
+    }
+
+    /// The memory, in bytes, of streams, of what has come and was not read, and of what waits to be sent. What readers
+    /// took is counted while the credit is the initial one. Takes time in proportion to the number of streams.
+    pub fn memory(&self) -> usize {
+        self.mux.memory() + self.tls.memory()
+    }
+
+    /// As [`Self::close`], and throws away all that has come and was not read.
+    pub fn abandon(&mut self, code: u64, reason: &str) {
+        self.close(code, reason);
+        self.mux.abandon();
+    }
+
     /// Keying material that only the two ends of this connection know (RFC 8446 section 7.5): the
     /// same at both for the same `label`, `context` and length.
     ///
@@ -341,12 +358,18 @@ impl Connection {
     }
 
     /// Moves all that has come on a stream to `inbox`, if that is empty: to be read without this
-    /// connection. What was read from it is to be told with [`Self::release`].
+    /// connection. What was read from it is to be told with [`Self::release`]. `beside` is the memory, in bytes, that the
+    /// reader has for what it read before, as of a message that is not whole yet.
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn take(&mut self, id: StreamId, inbox: &mut Inbox) -> Result<Taken, StreamError> {
-        self.mux.take(id, inbox)
+    pub fn take(
+        &mut self,
+        id: StreamId,
+        inbox: &mut Inbox,
+        beside: usize,
+    ) -> Result<Taken, StreamError> {
+        self.mux.take(id, inbox, beside)
     }
 
     /// So much of what was taken from a stream was read (see [`Inbox::take_freed`]), so that the peer

@@ -84,6 +84,11 @@ impl Inbox {
         self.at == self.bytes.len() && self.ends.is_empty()
     }
 
+    /// The memory that it has taken, in bytes: allocated, not only used.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.capacity() + self.ends.capacity() * size_of::<u64>()
+    }
+
     /// Appends a part of a message, its last if `end`.
     pub(crate) fn push(&mut self, bytes: &[u8], end: bool) {
         if self.at >= READ_KEPT && self.at >= self.bytes.len() / 2 {

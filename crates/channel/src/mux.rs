@@ -240,10 +240,21 @@ impl Mux {
     }
 
     /// See [`crate::Connection::take`].
-    pub(crate) fn take(&mut self, id: StreamId, inbox: &mut Inbox) -> Result<Taken, StreamError> {
+    pub(crate) fn take(
+        &mut self,
+        id: StreamId,
+        inbox: &mut Inbox,
+        beside: usize,
+    ) -> Result<Taken, StreamError> {
         let stream = receiver(&mut self.streams, id.0)?;
         if !inbox.is_empty() {
             return Ok(Taken::Messages);
+        }
+        if self.grants.is_initial() {
+            // Its memory is given back, and not lent to the stream, whose own is counted.
+            *inbox = Inbox::default();
+            // A buffer that doubles, and what was decoded of it.
+            stream.taken = 2 * (stream.inbox.memory() + beside);
         }
         if !stream.inbox.is_empty() {
             std::mem::swap(&mut stream.inbox, inbox);
@@ -278,6 +289,24 @@ impl Mux {
     /// The connection ends: nothing is written any more, and what has come may still be read.
     pub(crate) fn close(&mut self) {
         self.closed = true;
+    }
+
+    /// Throws away all that has come and was not read: nothing can be read any more.
+    pub(crate) fn abandon(&mut self) {
+        for stream in self.streams.values_mut() {
+            stream.inbox.clear();
+            stream.receiving = Direction::Reset(0);
+        }
+    }
+
+    /// See [`crate::Connection::memory`].
+    pub(crate) fn memory(&self) -> usize {
+        self.streams.values().map(Stream::memory).sum()
+    }
+
+    /// See [`Grants::raise`].
+    pub(crate) fn raise_credit(&mut self) {
+        self.grants.raise();
     }
 
     /// See [`Grants::hold`].

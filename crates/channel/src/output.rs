@@ -47,6 +47,11 @@ impl Output {
         self.buffer.len()
     }
 
+    /// The memory of the buffer, in bytes: allocated, not only used.
+    pub(crate) fn memory(&self) -> usize {
+        self.buffer.capacity()
+    }
+
     /// How many records were sealed under the present key.
     pub(crate) fn sequence(&self) -> u64 {
         self.key.as_ref().map_or(0, RecordKey::sequence)

@@ -38,6 +38,8 @@ pub(crate) struct Stream {
     pub(crate) credit: Credit,
     pub(crate) window: Window,
     pub(crate) inbox: Inbox,
+    /// The most memory, in bytes, that its reader has for what it took; counted while the peer's credit is the initial one.
+    pub(crate) taken: usize,
     /// Whether bytes of a message have come whose end has not.
     pub(crate) receiving_partial: bool,
     /// Whether a message was begun and not ended.
@@ -63,6 +65,7 @@ impl Stream {
             credit,
             window,
             inbox: Inbox::default(),
+            taken: 0,
             receiving_partial: false,
             partial: false,
             wait: Wait::No,
@@ -70,6 +73,11 @@ impl Stream {
             window_due: false,
             turn: (0, 0),
         }
+    }
+
+    /// The memory, in bytes, that the stream takes, with what its reader took.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>() + self.inbox.memory() + self.taken
     }
 
     /// Whether both directions have ended.

@@ -185,6 +185,11 @@ impl Tls {
         self.output.room()
     }
 
+    /// See [`Output::memory`].
+    pub(crate) fn memory(&self) -> usize {
+        self.output.memory()
+    }
+
     /// The most that [`Self::room`] can give.
     pub(crate) fn capacity(&self) -> usize {
         self.output.capacity()

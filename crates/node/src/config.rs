@@ -98,6 +98,8 @@ pub struct Limits {
     pub operations_total: usize,
     /// Streams that one of them may have open beside its first.
     pub streams: usize,
+    /// MiB that connections may hold together whose peers have not proved a right.
+    pub unproved_memory: usize,
     /// Wrong invitations from one source before it is shut out for ten minutes.
     pub invitation_attempts: usize,
     /// Wrong invitations from all sources within ten minutes.
@@ -117,6 +119,7 @@ impl Default for Limits {
             operations: 100,
             operations_total: 1000,
             streams: DEFAULT_STREAMS,
+            unproved_memory: 64,
             invitation_attempts: 3,
             invitation_attempts_total: 1000,
         }
@@ -342,6 +345,7 @@ fn limits(section: &Section<'_>) -> Result<Limits, ConfigError> {
         "operations",
         "operations_total",
         "streams",
+        "unproved_memory",
         "invitation_attempts",
         "invitation_attempts_total",
     ])?;
@@ -356,6 +360,7 @@ fn limits(section: &Section<'_>) -> Result<Limits, ConfigError> {
             "operations" => limits.operations = count,
             "operations_total" => limits.operations_total = count,
             "streams" => limits.streams = count,
+            "unproved_memory" => limits.unproved_memory = count,
             "invitation_attempts" => limits.invitation_attempts = count,
             _ => limits.invitation_attempts_total = count,
         }

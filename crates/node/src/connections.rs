@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use levada_core::Identity;
@@ -14,6 +14,10 @@ use crate::runs::Runs;
 
 /// Operations of one connection that are not decided yet: each may hold a whole message in memory.
 const UNDECIDED: usize = 8;
+
+/// Streams of a connection that are served at a time until its peer has proved a right: each may hold a whole message and
+/// an answer.
+const UNPROVED_STREAMS: usize = 8;
 
 /// The code of a close for this reason: below [`Close::APPLICATION`] are the channel's own.
 pub(crate) fn close_code(reason: Reason) -> u64 {
@@ -44,8 +48,8 @@ pub(crate) struct Place {
     /// Sessions that run on the connection: while there is one, it keeps its place.
     sessions: Arc<AtomicUsize>,
     pub(crate) undecided: Arc<Semaphore>,
-    /// Whether the peer has proved a right on this connection.
-    proved: Arc<AtomicBool>,
+    /// Closed once the peer has proved a right: streams need no permit then.
+    pub(crate) streams: Arc<Semaphore>,
     pub(crate) runs: Arc<Runs>,
 }
 
@@ -53,14 +57,15 @@ pub(crate) struct Place {
 pub(crate) struct Busy(Arc<AtomicUsize>);
 
 impl Place {
-    /// From now on the limits for peers without a right do not hold for this connection.
-    pub(crate) fn prove(&self) {
-        self.proved.store(true, Ordering::Relaxed);
+    /// The peer of `connection`, whose place this is, has proved a right: the limits of those that have not end.
+    pub(crate) fn prove(&self, connection: &Connection) {
+        connection.raise_credit();
+        self.streams.close();
     }
 
     /// Whether the peer may request something, or has started a session or redeemed an invitation.
     pub(crate) fn is_proved(&self) -> bool {
-        self.proved.load(Ordering::Relaxed)
+        self.streams.is_closed()
     }
 
     /// Counts a session that has been started.
@@ -93,8 +98,8 @@ impl Connections {
         let entry = Entry { connection: connection.clone(), source, sessions: sessions.clone() };
         table.open.insert(number, entry);
         let undecided = Arc::new(Semaphore::new(UNDECIDED));
-        let (proved, runs) = (Arc::default(), Arc::default());
-        Place { number, source, sessions, undecided, proved, runs }
+        let streams = Arc::new(Semaphore::new(UNPROVED_STREAMS));
+        Place { number, source, sessions, undecided, streams, runs: Arc::default() }
     }
 
     pub(crate) fn leave(&self, place: &Place) {
@@ -120,17 +125,20 @@ impl Connections {
 }
 
 impl Table {
-    /// The oldest connection without a session, of the source that has the most of them.
+    /// The oldest connection without a session, of the source that has the most of them: one whose peer has proved no
+    /// right, if there is one.
     fn dispensable(&self) -> Option<u64> {
-        let idle = || {
-            let entries = self.open.iter();
-            entries.filter(|(_, entry)| entry.sessions.load(Ordering::Relaxed) == 0)
-        };
+        let idle = self.open.iter();
+        let idle = idle.filter(|(_, entry)| entry.sessions.load(Ordering::Relaxed) == 0);
+        let (unproved, proved): (Vec<_>, Vec<_>) =
+            idle.partition(|(_, entry)| entry.connection.is_bounded());
+        let candidates = if unproved.is_empty() { proved } else { unproved };
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-        for (_, entry) in idle() {
+        for (_, entry) in &candidates {
             *counts.entry(entry.source).or_default() += 1;
         }
-        let (greediest, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-        idle().find(|(_, entry)| entry.source == greediest).map(|(number, _)| *number)
+        let (busiest, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        let oldest = candidates.into_iter().find(|(_, entry)| entry.source == busiest);
+        oldest.map(|(number, _)| *number)
     }
 }

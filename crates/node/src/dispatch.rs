@@ -19,7 +19,7 @@ use crate::connections::Place;
 use crate::running::Node;
 
 /// How long a peer may take to send its operation once it has opened the stream.
-const OPERATION: Duration = Duration::from_secs(10);
+pub(crate) const OPERATION: Duration = Duration::from_secs(10);
 
 /// How long an operation waits at least before it is tried again, when its source has too many: many that wait
 /// must not cost more than they would have.

@@ -3,6 +3,7 @@
 mod site;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Router;
 use axum::extract::State;
@@ -68,5 +69,8 @@ async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
 
 fn counted(node: &Node) -> String {
     node.metrics.sessions.set(i64::try_from(node.live.count()).unwrap_or(i64::MAX));
+    let held = i64::try_from(node.unproved.used()).unwrap_or(i64::MAX);
+    node.metrics.unproved_memory.set(held);
+    node.metrics.unproved_closed.inner().store(node.unproved.closed(), Ordering::Relaxed);
     node.metrics.text()
 }

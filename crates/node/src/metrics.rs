@@ -30,6 +30,8 @@ pub(crate) struct Metrics {
     pub(crate) connections: Gauge,
     pub(crate) sessions: Gauge,
     pub(crate) operations_limited: Counter,
+    pub(crate) unproved_memory: Gauge,
+    pub(crate) unproved_closed: Counter,
 }
 
 impl Metrics {
@@ -54,6 +56,12 @@ impl Metrics {
         let operations_limited = Counter::default();
         let help = "Operations of peers without a right that were refused because their source had too many";
         registry.register("operations_limited", help, operations_limited.clone());
+        let unproved_memory = Gauge::default();
+        let help = "Bytes held for connections whose peers have not proved a right";
+        registry.register("unproved_memory_bytes", help, unproved_memory.clone());
+        let unproved_closed = Counter::default();
+        let help = "Connections of such peers that were closed because they held too much";
+        registry.register("unproved_closed", help, unproved_closed.clone());
         Self {
             registry,
             operations,
@@ -64,6 +72,8 @@ impl Metrics {
             connections,
             sessions,
             operations_limited,
+            unproved_memory,
+            unproved_closed,
         }
     }
 

@@ -17,6 +17,7 @@ use levada_channel::ServerConfig;
 use levada_core::{Clock, Identity, SecretKey};
 use levada_services::catalogue::Keeper;
 use levada_services::{Description, Service};
+use levada_session::Budget;
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -128,6 +129,8 @@ pub struct Node {
     pub(crate) notices: Notices,
     pub(crate) half_open: HalfOpen,
     pub(crate) connections: Connections,
+    /// Memory of connections whose peers have not proved a right.
+    pub(crate) unproved: Arc<Budget>,
     pub(crate) metrics: Metrics,
     pub(crate) listening: Vec<SocketAddr>,
     pub(crate) http: Option<SocketAddr>,

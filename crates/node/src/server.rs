@@ -57,10 +57,11 @@ async fn handshake(
     number: u64,
     evicted: oneshot::Receiver<()>,
 ) {
+    let source = source_of(address.ip());
     let result = tokio::select! {
         // Whoever has just finished stays, even if its place was given away at the same moment.
         biased;
-        result = meet(&node, stream, number) => result,
+        result = meet(&node, stream, source, number) => result,
         _ = evicted => return,
     };
     node.half_open.leave(number);
@@ -68,7 +69,7 @@ async fn handshake(
     match result {
         Ok(connection) => {
             node.metrics.handshakes(connection.resumed()).inc();
-            tokio::spawn(serve_connection(node, connection, source_of(address.ip())));
+            tokio::spawn(serve_connection(node, connection, source));
         }
         Err(error) => {
             node.metrics.handshakes_failed.inc();
@@ -77,11 +78,16 @@ async fn handshake(
     }
 }
 
-async fn meet(node: &Node, stream: TcpStream, number: u64) -> Result<Connection, SessionError> {
+async fn meet(
+    node: &Node,
+    stream: TcpStream,
+    source: IpAddr,
+    number: u64,
+) -> Result<Connection, SessionError> {
     let stream = Tcp::new(stream).map_err(|error| SessionError::Link(error.to_string()))?;
     let caller = first_record(Box::new(stream)).await?;
     node.half_open.speaks(number);
-    caller.accept(&node.tls, Options::default()).await
+    caller.bounded(&node.unproved, source).accept(&node.tls, Options::default()).await
 }
 
 /// Serves the streams of one connection until it ends.
@@ -97,11 +103,15 @@ async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAdd
         }
         connection.close(close_code(Reason::Denied), &text);
     } else if node.has_right(&peer).await {
-        place.prove();
+        place.prove(&connection);
     }
-    while let Some(stream) = connection.accept().await {
+    loop {
+        // Streams that may not be served yet wait in the channel, where one costs less than a task.
+        let permit = place.streams.clone().acquire_owned().await;
+        let Some(stream) = connection.accept().await else { break };
         let (node, connection, place) = (node.clone(), connection.clone(), place.clone());
         tokio::spawn(async move {
+            let _permit = permit;
             dispatch::serve_stream(&node, &connection, &place, stream).await;
         });
     }

@@ -1,5 +1,6 @@
 //! Connections: made by the client, accepted by the server, shared by their streams.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::driver::Driver;
 use crate::shared::Shared;
-use crate::{SessionError, Stream};
+use crate::{Budget, SessionError, Stream};
 
 /// How long a peer may take to its first whole record.
 const FIRST_RECORD: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ pub async fn connect(
     options: Options,
 ) -> Result<Connection, SessionError> {
     let channel = Channel::client(config, expected, options, Instant::now())?;
-    establish(link, channel, Vec::new()).await
+    establish(link, channel, Vec::new(), None).await
 }
 
 /// Accepts a connection over `link`. Any identity may finish the handshake: what it may do is for the
@@ -82,6 +83,7 @@ pub struct Caller {
     link: Box<dyn Link>,
     bytes: Vec<u8>,
     since: Instant,
+    budget: Option<(Arc<Budget>, IpAddr)>,
 }
 
 /// Waits for a peer's first record, which holds the whole first flight of an honest one. Until it is
@@ -93,7 +95,7 @@ pub async fn first_record(mut link: Box<dyn Link>) -> Result<Caller, SessionErro
     let since = Instant::now();
     let read = timeout(FIRST_RECORD, read_record(link.as_mut())).await;
     let bytes = read.map_err(|_| levada_channel::Error::HandshakeTimeout)??;
-    Ok(Caller { link, bytes, since })
+    Ok(Caller { link, bytes, since, budget: None })
 }
 
 /// Reads until one whole record is there, or something that can be none.
@@ -116,6 +118,12 @@ async fn read_record(link: &mut dyn Link) -> Result<Vec<u8>, SessionError> {
 }
 
 impl Caller {
+    /// Counts the memory of the connection against `budget`, as one of `source`, and grants no more than the protocol's
+    /// initial credit, until [`Connection::raise_credit`].
+    pub fn bounded(self, budget: &Arc<Budget>, source: IpAddr) -> Self {
+        Self { budget: Some((budget.clone(), source)), ..self }
+    }
+
     /// Goes on with the handshake; see [`accept`].
     ///
     /// # Errors
@@ -125,9 +133,11 @@ impl Caller {
         config: &ServerConfig,
         options: Options,
     ) -> Result<Connection, SessionError> {
+        let initial_credit_only = options.initial_credit_only || self.budget.is_some();
         // Its time runs since it connected.
-        let channel = Channel::server(config, options, self.since)?;
-        establish(self.link, channel, self.bytes).await
+        let channel =
+            Channel::server(config, Options { initial_credit_only, ..options }, self.since)?;
+        establish(self.link, channel, self.bytes, self.budget).await
     }
 }
 
@@ -136,10 +146,12 @@ async fn establish(
     link: Box<dyn Link>,
     channel: Channel,
     received: Vec<u8>,
+    budget: Option<(Arc<Budget>, IpAddr)>,
 ) -> Result<Connection, SessionError> {
     let shared = Shared::new(channel);
+    let account = budget.map(|(budget, source)| budget.enter(source, &shared));
     let handle = Arc::new(Handle(shared.clone()));
-    tokio::spawn(Driver::new(shared.clone(), link, received));
+    tokio::spawn(Driver::new(shared.clone(), link, received, account));
     let met = shared.watch(|state| match (&state.ended, state.channel.peer()) {
         (Some(error), _) => Some(Err(error.clone())),
         (None, Some(peer)) if state.connected => Some(Ok((peer, state.channel.resumed()))),
@@ -181,6 +193,20 @@ impl Connection {
         let mut state = self.handle.0.lock();
         state.channel.hold(bytes);
         state.kick();
+    }
+
+    /// The peer has proved a right: it is granted credit in full, and its memory counts against no [`Budget`] any more.
+    /// Repeating it does nothing.
+    pub fn raise_credit(&self) {
+        let mut state = self.handle.0.lock();
+        state.accounted = false;
+        state.channel.raise_credit();
+        state.wake_driver();
+    }
+
+    /// Whether its memory counts against a [`Budget`], because its peer has yet to prove a right.
+    pub fn is_bounded(&self) -> bool {
+        self.handle.0.lock().accounted
     }
 
     /// Keying material for `label`, equal at both ends and bound to this connection (RFC 8446 7.5).

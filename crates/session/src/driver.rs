@@ -13,6 +13,7 @@ use tokio::task::yield_now;
 use tokio::time::Sleep;
 
 use crate::SessionError;
+use crate::budget::Account;
 use crate::rate::Rate;
 use crate::shared::Shared;
 
@@ -32,6 +33,10 @@ const ROUNDS: usize = 16;
 /// Bytes read in one poll before they do: those who read streams take them while they are in the
 /// processor's cache, and nothing piles up.
 const TURN: usize = 128 * 1024;
+/// The same for a peer that has not proved a right: others come first.
+const TURN_ACCOUNTED: usize = FIRST_READ;
+/// How often a connection that waits for memory asks for it again.
+const ASK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Driver {
     shared: Arc<Shared>,
@@ -50,6 +55,12 @@ pub(crate) struct Driver {
     linger_until: Option<Instant>,
     /// The last byte has left.
     flushed: bool,
+    /// What the connection holds, while its peer has yet to prove a right.
+    account: Option<Account>,
+    /// When it last asked for memory, if it waits for some.
+    asked: Option<Instant>,
+    /// For how long it has waited, in all.
+    waited: Duration,
     rate: Rate,
     rtt: Option<Duration>,
 }
@@ -63,8 +74,14 @@ enum Progress {
 }
 
 impl Driver {
-    /// `input` are bytes that were read from the link before.
-    pub(crate) fn new(shared: Arc<Shared>, link: Box<dyn Link>, mut input: Vec<u8>) -> Self {
+    /// `input` are bytes that were read from the link before. With an account, what the connection holds is counted there.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        link: Box<dyn Link>,
+        mut input: Vec<u8>,
+        account: Option<Account>,
+    ) -> Self {
+        shared.lock().accounted = account.is_some();
         let filled = input.len();
         input.resize(FIRST_READ.max(filled), 0);
         let mut driver = Self {
@@ -80,6 +97,9 @@ impl Driver {
             armed: None,
             linger_until: None,
             flushed: false,
+            account,
+            asked: None,
+            waited: Duration::ZERO,
             rate: Rate::new(),
             rtt: None,
         };
@@ -145,6 +165,9 @@ impl Driver {
     }
 
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Progress {
+        if self.account.is_some() && !self.may_read() {
+            return Progress::Waiting;
+        }
         let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
         match Pin::new(&mut self.link).poll_read(cx, &mut buffer) {
             Poll::Pending => Progress::Waiting,
@@ -156,6 +179,35 @@ impl Driver {
             }
             Poll::Ready(Err(error)) => self.link_failed(&error),
         }
+    }
+
+    /// Whether the connection may hold more. What is not read now is read later, or never.
+    fn may_read(&mut self) -> bool {
+        let now = Instant::now();
+        if let Some(asked) = self.asked.take() {
+            self.waited += now.duration_since(asked);
+        }
+        if self.account() {
+            return true;
+        }
+        self.asked = Some(now);
+        if let Some(account) = &self.account {
+            account.waited(self.waited, &self.shared);
+        }
+        false
+    }
+
+    /// Accounts for what the connection holds, until its peer has proved a right; whether it may hold more.
+    fn account(&mut self) -> bool {
+        let Some(account) = &self.account else { return true };
+        let state = self.shared.lock();
+        let (accounted, memory) = (state.accounted, state.channel.memory());
+        drop(state);
+        if !accounted {
+            self.account = None;
+            return true;
+        }
+        account.hold(memory + self.input.capacity() + self.output.capacity())
     }
 
     /// Hands what was read to the channel and keeps the incomplete record at the end.
@@ -170,7 +222,7 @@ impl Driver {
                 let read = self.filled;
                 self.input.copy_within(consumed..read, 0);
                 self.filled -= consumed;
-                if connected {
+                if connected && self.account.is_none() {
                     self.fit_input(read);
                 }
                 Progress::Moved
@@ -224,15 +276,16 @@ impl Driver {
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Progress {
         loop {
             let mut state = self.shared.lock();
-            let next = match (state.timeout(), self.linger_until) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
+            let asks = self.asked.map(|asked| asked + ASK);
+            let next = [state.timeout(), self.linger_until, asks].into_iter().flatten().min();
             let Some(next) = next else { return Progress::Waiting };
             let now = Instant::now();
             if next <= now {
                 if self.linger_until.is_some() {
                     return Progress::Over;
+                }
+                if asks.is_some_and(|asks| asks <= now) {
+                    return Progress::Moved;
                 }
                 let result = state.channel.handle_timeout(now);
                 state.dispatch_events();
@@ -314,8 +367,9 @@ impl Future for Driver {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         this.read = 0;
+        let turn = if this.account.is_some() { TURN_ACCOUNTED } else { TURN };
         for _ in 0..ROUNDS {
-            if this.read >= TURN {
+            if this.read >= turn {
                 break;
             }
             let ended = {
@@ -324,6 +378,8 @@ impl Future for Driver {
                 state.ended.is_some()
             };
             if ended {
+                // What it has given back is free for others while the last bytes leave.
+                this.account();
                 return this.poll_farewell(cx);
             }
             let rounds = [this.poll_output(cx), this.poll_input(cx), this.poll_timer(cx)];

@@ -1,6 +1,7 @@
 //! Drives a channel over a link with tokio: the thin layer between bytes and time on one side and
 //! `async` streams on the other. One task per connection moves bytes; handles share it.
 
+mod budget;
 mod connection;
 mod driver;
 mod error;
@@ -10,6 +11,7 @@ mod shared;
 mod stream;
 pub mod testing;
 
+pub use budget::Budget;
 pub use connection::{Caller, Connection, accept, connect, first_record};
 pub use error::{SessionError, StreamError};
 pub use levada_channel::{

@@ -18,6 +18,8 @@ pub(crate) struct State {
     /// Set once, when the connection is over; every operation returns it from then on.
     pub(crate) ended: Option<SessionError>,
     pub(crate) connected: bool,
+    /// Whether the peer has yet to prove a right, and its connection is accounted for.
+    pub(crate) accounted: bool,
     /// The last byte that will ever leave has left.
     pub(crate) flushed: bool,
     /// Streams with a handle.
@@ -38,6 +40,7 @@ impl Shared {
             channel,
             ended: None,
             connected: false,
+            accounted: false,
             flushed: false,
             streams: 0,
             interactive: 0,
@@ -110,7 +113,19 @@ impl State {
         self.readers.remove(&id);
         self.writers.remove(&id);
         self.channel.forget(id);
+        if self.accounted {
+            // It may wait for the memory that is free now.
+            self.wake_driver();
+        }
         self.kick();
+    }
+
+    /// Closes the connection, and frees what has come and was not read.
+    pub(crate) fn abandon(&mut self, code: u64, reason: &str) {
+        self.channel.abandon(code, reason);
+        self.opened.clear();
+        self.dispatch_events();
+        self.wake_driver();
     }
 
     /// Hands the channel's events to whoever waits for them.

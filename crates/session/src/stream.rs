@@ -314,7 +314,7 @@ impl ReceiveHalf {
                 tell(&self.core, &mut self.inbox);
                 return Ok(Some(part));
             }
-            if !fill(&self.core, &mut self.inbox).await? {
+            if !fill(&self.core, &mut self.inbox, 0).await? {
                 return Ok(None);
             }
         }
@@ -329,7 +329,7 @@ impl ReceiveHalf {
     /// [`StreamError`] if the stream or the connection ended.
     pub async fn peek(&mut self) -> Result<Option<(&[u8], bool)>, StreamError> {
         while self.inbox.is_empty() {
-            if !fill(&self.core, &mut self.inbox).await? {
+            if !fill(&self.core, &mut self.inbox, 0).await? {
                 return Ok(None);
             }
         }
@@ -370,7 +370,7 @@ async fn receive_into(
             }
             Some((_, true)) => return Ok(true),
             Some(_) => {}
-            None if !fill(core, inbox).await? => return Ok(false),
+            None if !fill(core, inbox, buffer.capacity()).await? => return Ok(false),
             None => {}
         }
     }
@@ -385,13 +385,14 @@ fn tell(core: &Core, inbox: &mut Inbox) {
     }
 }
 
-/// Takes what has come, once there is something; false once the peer has finished.
-async fn fill(core: &Core, inbox: &mut Inbox) -> Result<bool, StreamError> {
+/// Takes what has come, once there is something; false once the peer has finished. `beside` is the memory of what was
+/// read before, in bytes.
+async fn fill(core: &Core, inbox: &mut Inbox, beside: usize) -> Result<bool, StreamError> {
     poll_fn(|cx| {
         let coop = ready!(poll_proceed(cx));
         let mut state = core.handle.shared().lock();
         state.channel.release(core.id, inbox.take_freed());
-        let taken = match state.channel.take(core.id, inbox) {
+        let taken = match state.channel.take(core.id, inbox, beside) {
             Ok(Taken::Blocked) => return sleep(core, &mut state, cx),
             Ok(Taken::Messages) => Ok(true),
             Ok(Taken::Finished) => Ok(false),

@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use levada_core::{Framing, SecretKey, SystemRandom};
 use levada_link::{Tcp, connect_tcp};
 use levada_session::testing::{connections, pair};
 use levada_session::{
-    Class, ClientConfig, Options, ServerConfig, SessionError, StreamError, accept, connect,
+    Budget, Class, ClientConfig, Options, ServerConfig, SessionError, StreamError, accept, connect,
+    first_record,
 };
 use tokio::net::TcpListener;
 
@@ -236,4 +238,49 @@ async fn exporters_agree_and_keys_change_under_way() {
         assert_eq!(far.receive(20_000).await.unwrap().unwrap().len(), 20_000);
     }
     sender.await.unwrap();
+}
+
+/// A peer without a right that holds more than its source may is not read from; after a while it is closed, and others
+/// are not. One that has proved a right is not counted.
+#[tokio::test]
+async fn a_peer_that_waits_for_memory_too_long_is_closed() {
+    let keys = [(); 2].map(|()| SecretKey::generate(&SystemRandom).unwrap());
+    let configs = (ClientConfig::new(&keys[0]).unwrap(), ServerConfig::new(&keys[1]).unwrap());
+    let budget = Budget::new(4 << 20, Duration::from_millis(50), 77);
+    let source = IpAddr::from([192, 0, 2, 1]);
+    let meet = async || {
+        let (near, far) = tokio::io::duplex(1 << 20);
+        let expected = Some(keys[1].identity());
+        let (near, far) = tokio::join!(
+            connect(Box::new(near), &configs.0, expected, Options::default()),
+            async {
+                let caller = first_record(Box::new(far)).await.unwrap();
+                caller.bounded(&budget, source).accept(&configs.1, Options::default()).await
+            },
+        );
+        (near.unwrap(), far.unwrap())
+    };
+    let ((greedy, held), (honest, proved)) = (meet().await, meet().await);
+    assert!(held.is_bounded() && budget.used() > 0);
+    proved.raise_credit();
+    assert!(!proved.is_bounded());
+    let mut streams: Vec<_> = (0..5).map(|_| greedy.open(Class::Bulk).unwrap()).collect();
+    for stream in &mut streams {
+        // As much as the credit of a stream allows; nobody reads it.
+        let _ = stream.write(&[0; 200_000], false).await;
+    }
+    assert!(matches!(greedy.closed().await, SessionError::ClosedByPeer { code: 77, .. }));
+    assert_eq!(budget.closed(), 1);
+    held.flushed().await;
+    let mut near = honest.open(Class::Bulk).unwrap();
+    near.send(b"still here").await.unwrap();
+    let mut far = proved.accept().await.unwrap();
+    assert_eq!(far.receive(100).await.unwrap().unwrap(), b"still here");
+    drop((streams, greedy, held));
+    let given_back = async {
+        while budget.used() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), given_back).await.unwrap();
 }

@@ -26,6 +26,8 @@ pub(crate) struct Grants {
     /// What a new stream starts with, and how large the window of a stream gets at most.
     first: u64,
     most: u64,
+    /// What the connection is granted by [`Self::raise`]; None once it was.
+    withheld: Option<u64>,
     /// By how much windows of streams may still grow, all together.
     store: u64,
     /// Whether the new limit of the connection, and of which streams, is to be told.
@@ -38,19 +40,34 @@ pub(crate) struct Grants {
 impl Grants {
     pub(crate) fn new(options: &Options, now: Instant) -> Self {
         let whole = options.connection_window.clamp(INITIAL_CONNECTION, varint::MAX);
-        let mut connection = Window::new(INITIAL_CONNECTION, now);
-        // What it can hold is what it grants: a connection slows down for its streams' sake only.
-        connection.grow(whole - INITIAL_CONNECTION);
-        Self {
-            connection,
+        let mut grants = Self {
+            connection: Window::new(INITIAL_CONNECTION, now),
             pace: Pace { now, rtt: None },
             first: options.stream_window.max(INITIAL_STREAM),
             most: whole / 2,
-            store: whole / 4 * 3,
-            connection_due: whole > INITIAL_CONNECTION,
+            withheld: Some(whole),
+            store: 0,
+            connection_due: false,
             streams_due: Vec::new(),
             measure: false,
+        };
+        if !options.initial_credit_only {
+            grants.raise();
         }
+        grants
+    }
+
+    /// Grants the peer what was withheld, and lets the windows of streams grow from now on. Repeating it does nothing.
+    pub(crate) fn raise(&mut self) {
+        let Some(whole) = self.withheld.take() else { return };
+        self.store = whole / 4 * 3;
+        // What it can hold is what it grants: a connection slows down for its streams' sake only.
+        self.hold(whole);
+    }
+
+    /// Whether the peer's credit is the protocol's initial one.
+    pub(crate) fn is_initial(&self) -> bool {
+        self.withheld.is_some()
     }
 
     /// The window of a new stream.

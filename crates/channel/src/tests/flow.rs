@@ -364,3 +364,53 @@ fn reading_to_a_vector_appends_at_most_what_is_asked_for() {
     pair.server.connection.forget(theirs);
     assert_eq!(read(&mut pair, 9).0, Err(StreamError::Unknown));
 }
+
+/// Until it is raised, a peer has the credit of the protocol's start: no window grows, however fast it is read, and what
+/// it is granted anew is what was read.
+#[test]
+fn credit_stays_the_initial_one_until_it_is_raised() {
+    const CONNECTION: usize = 1 << 20;
+    let withheld = Options { initial_credit_only: true, ..Options::default() };
+    let mut pair = Pair::with(Options::default(), withheld);
+    let fast = pair.open(Class::Bulk);
+    pair.transfer(fast, &vec![data(100_000); 40]);
+    let ids: Vec<_> = (0..8).map(|_| pair.open(Class::Bulk)).collect();
+    let sent = |pair: &mut Pair| -> usize {
+        let mut sent = 0;
+        for (ours, _) in &ids {
+            while let Some(len) = pair.client.connection.write(*ours, &[1; 10_000], false).unwrap()
+            {
+                sent += len;
+                pair.run();
+            }
+        }
+        sent
+    };
+    let first = sent(&mut pair);
+    assert!(first <= CONNECTION && first > CONNECTION * 7 / 8, "{first}");
+    let memory = pair.server.connection.memory();
+    assert!(memory >= first && memory < 3 * CONNECTION, "{memory}");
+
+    pair.server.connection.raise_credit();
+    pair.server.connection.raise_credit();
+    pair.run();
+    let all = first + sent(&mut pair);
+    assert!(all > 8 * (256 << 10) * 7 / 8, "{all}");
+}
+
+/// What a peer that is given up has sent takes no memory any more.
+#[test]
+fn an_abandoned_connection_holds_nothing() {
+    let mut pair = Pair::connected();
+    let (ours, theirs) = pair.open(Class::Bulk);
+    pair.client.connection.write(ours, &data(100_000), true).unwrap();
+    pair.run();
+    let before = pair.server.connection.memory();
+    pair.server.connection.abandon(2, "too much");
+    assert!(pair.server.connection.memory() + 100_000 <= before);
+    assert_eq!(pair.server.connection.read(theirs, &mut [0; 10]), Err(StreamError::Reset(0)));
+    pair.run();
+    let closed = pair.client.take(|event| matches!(event, Event::Closed(close) if close.code == 2));
+    assert!(closed.is_some());
+    pair.server.connection.forget(theirs);
+}

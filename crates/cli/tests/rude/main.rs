@@ -3,12 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::fs;
-
+mod memory;
 mod peer;
 mod proxy;
 #[path = "../support/mod.rs"]
 mod support;
+
+use std::fs;
 
 use levada_capability::{Capability, Operation as Right};
 use levada_core::{SecretKey, Succession, SystemRandom, UnixTime, wire};
@@ -55,6 +56,7 @@ impl<'a> Victim<'a> {
         self.metric("levada_connections ")
     }
 
+    /// The number in the line of the metrics that begins so.
     fn metric(&self, name: &str) -> u64 {
         let (_, metrics) = self.node.http("/metrics");
         let line = metrics.lines().find(|line| line.starts_with(name));
@@ -62,9 +64,14 @@ impl<'a> Victim<'a> {
     }
 
     fn peak_memory(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// Memory of the node, in KiB, as its kernel names it.
+    fn memory(&self, name: &str) -> u64 {
         let status = format!("/proc/{}/status", self.node.process());
         let status = std::fs::read_to_string(status).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 

@@ -1,10 +1,11 @@
 //! A peer without manners: an unmodified rustls with a raw public key, and frames made by hand.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpStream};
 use std::sync::Arc;
 
 use levada_core::{SecretKey, label};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature_with_raw_key};
@@ -79,7 +80,18 @@ pub struct Peer {
 impl Peer {
     /// Before its first byte.
     pub fn silent(address: &str, key: &SecretKey) -> Self {
-        let tcp = TcpStream::connect(address).unwrap();
+        Self::over(TcpStream::connect(address).unwrap(), key)
+    }
+
+    /// After its HELLO, from this address of loopback.
+    pub fn polite_from(source: Ipv4Addr, address: &str, key: &SecretKey) -> Self {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddrV4::new(source, 0)).unwrap();
+        connect(&socket, &address.parse::<SocketAddrV4>().unwrap()).unwrap();
+        Self::over(TcpStream::from(socket), key).greeted().unwrap()
+    }
+
+    fn over(tcp: TcpStream, key: &SecretKey) -> Self {
         tcp.set_read_timeout(Some(PATIENCE)).unwrap();
         tcp.set_write_timeout(Some(PATIENCE)).unwrap();
         let name = ServerName::try_from("node").unwrap();
@@ -99,17 +111,26 @@ impl Peer {
     /// After the handshake.
     pub fn connected(address: &str, key: &SecretKey) -> Self {
         let mut peer = Self::silent(address, key);
-        while peer.tls.is_handshaking() {
-            peer.tls.complete_io(&mut peer.tcp).unwrap();
-        }
+        peer.shake_hands().unwrap();
         peer
+    }
+
+    fn shake_hands(&mut self) -> io::Result<()> {
+        while self.tls.is_handshaking() {
+            self.tls.complete_io(&mut self.tcp)?;
+        }
+        Ok(())
+    }
+
+    fn greeted(mut self) -> io::Result<Self> {
+        self.shake_hands()?;
+        self.send(HELLO)?;
+        Ok(self)
     }
 
     /// After its HELLO.
     pub fn polite(address: &str, key: &SecretKey) -> Self {
-        let mut peer = Self::connected(address, key);
-        peer.send(HELLO).unwrap();
-        peer
+        Self::silent(address, key).greeted().unwrap()
     }
 
     /// Sends frames in one record.
@@ -128,6 +149,11 @@ impl Peer {
     /// Sends bytes outside of TLS.
     pub fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.tcp.write_all(bytes)
+    }
+
+    /// Its socket, so that it can be shut down from outside.
+    pub fn socket(&self) -> TcpStream {
+        self.tcp.try_clone().unwrap()
     }
 
     /// Keying material for presenting a capability.

@@ -59,7 +59,7 @@ pub(super) async fn run_to_end(
 ) {
     let Admitted { offered, mut ticket } = admitted;
     let node = asker.node;
-    asker.place.prove();
+    asker.place.prove(asker.connection);
     let _busy = asker.place.busy();
     // Before the client learns of the start: it may open further streams at once.
     let (entered, streams) = asker.place.runs.enter(asker.connection, node.limits.streams);

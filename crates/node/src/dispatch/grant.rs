@@ -63,6 +63,7 @@ impl Asker<'_> {
             store.create_session(&prepared.new_session(), prepared.now)
         });
         created.await.map_err(|error: StoreError| failed(&error))?;
+        self.place.prove(self.connection);
         Ok(Answer::Granted(granted))
     }
 

@@ -53,7 +53,7 @@ impl Asker<'_> {
         match redeemed {
             Ok(redeemed) => {
                 self.node.attempts.right(self.place.source);
-                self.place.prove();
+                self.place.prove(self.connection);
                 let all = || self.node.services.keys().cloned().collect();
                 let services = redeemed.service.map_or_else(all, |service| vec![service]);
                 Ok(Answer::Joined(wire::Joined { name: self.node.name.clone(), services }))

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use levada_channel::ServerConfig;
+use levada_core::wire::Reason;
 use levada_core::{Clock, SystemClock};
 use levada_services::Context;
+use levada_session::Budget;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -14,6 +16,8 @@ use crate::attempts::Attempts;
 use crate::catalogue;
 use crate::client::{Calls, Client};
 use crate::config::{self, Config};
+use crate::connections::close_code;
+use crate::dispatch::OPERATION;
 use crate::home::Home;
 use crate::known::Known;
 use crate::limiter::Limiter;
@@ -90,6 +94,11 @@ pub(super) fn assemble(
         notices: Default::default(),
         half_open: Default::default(),
         connections: Default::default(),
+        unproved: Budget::new(
+            config.limits.unproved_memory.saturating_mul(1 << 20),
+            OPERATION,
+            close_code(Reason::Busy),
+        ),
         metrics: Metrics::new(),
         http: http.as_ref().and_then(|listener| listener.local_addr().ok()),
         started: Instant::now(),

@@ -85,14 +85,19 @@ impl Store {
         })
     }
 
-    /// Whether `identity` is on the allow-list for anything.
+    /// Whether `identity` may request any service at all; as for [`Self::allowed`].
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
     pub fn allowed_any(&self, identity: &Identity) -> Result<bool, StoreError> {
         self.database.read(|connection| {
             connection
-                .prepare_cached("SELECT 1 FROM allowed WHERE identity = ?1")?
+                .prepare_cached(
+                    "SELECT 1 FROM allowed
+                     WHERE identity = ?1
+                       AND NOT EXISTS (SELECT 1 FROM blocked WHERE identity = ?1)
+                       AND NOT EXISTS (SELECT 1 FROM succession WHERE old = ?1)",
+                )?
                 .exists([identity.as_bytes()])
         })
     }
