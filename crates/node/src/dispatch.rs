@@ -45,36 +45,29 @@ pub(crate) async fn serve_stream(
 ) {
     let asker = Asker { node, connection, peer: connection.peer(), place };
     // An operation that is not decided yet takes memory that no right was proved for: only so many at once.
-    let Ok(undecided) = place.undecided.acquire().await else { return };
-    let received = timeout(OPERATION, stream.receive(wire::MAX_MESSAGE)).await;
-    let operation = match received {
-        Ok(Ok(Some(bytes))) => {
-            let bytes = Zeroizing::new(bytes);
-            wire::decode::<wire::Operation>(&bytes).ok().and_then(|message| message.operation)
-        }
-        Ok(Ok(None)) | Err(_) => None,
-        Ok(Err(error)) => {
-            tracing::debug!(peer = %asker.peer, %error, "no operation came");
-            return;
-        }
-    };
+    let Ok(pending) = place.undecided.acquire().await else { return };
+    let Some(operation) = asker.receive(&mut stream).await else { return };
+    let name = operation.as_ref().map_or("unknown", name_of);
+    if let Err(refusal) = asker.wait_for_rate().await {
+        asker.count(name, &Err(refusal.clone()));
+        return answer(&mut stream, refusal.into()).await;
+    }
+    drop(pending);
+    if !connection.is_open() {
+        return;
+    }
     let Some(operation) = operation else {
         let refusal = Refusal::new(Reason::Malformed, "unknown operation");
+        asker.count(name, &Err(refusal.clone()));
         return answer(&mut stream, refusal.into()).await;
     };
-    let name = name_of(&operation);
-    // Whoever is shut out has no start any more: those end with the change of the policy.
+    // A peer that is blocked has no start any more: those end with the change of the policy.
     if let Operation::Attach(attach) = operation {
         let attached = place.runs.attach(attach.run, stream);
         node.metrics.operation(name, if attached.is_ok() { "done" } else { "refused" });
         tracing::debug!(peer = %asker.peer, ?attached, "a further stream");
         return;
     }
-    if let Err(refusal) = asker.wait_for_rate().await {
-        asker.count(name, &Err(refusal.clone()));
-        return answer(&mut stream, refusal.into()).await;
-    }
-    drop(undecided);
     // A policy that has changed since the handshake holds at once.
     if let Some(text) = node.shut_out(&asker.peer).await {
         asker.count(name, &Err(denied(&text)));
@@ -101,6 +94,22 @@ pub(crate) async fn serve_stream(
 }
 
 impl Asker<'_> {
+    /// The operation that the peer sends; the inner `None` is something else. `None`: the stream ended before.
+    async fn receive(&self, stream: &mut Stream) -> Option<Option<Operation>> {
+        match timeout(OPERATION, stream.receive(wire::MAX_MESSAGE)).await {
+            Ok(Ok(Some(bytes))) => {
+                let bytes = Zeroizing::new(bytes);
+                let message = wire::decode::<wire::Operation>(&bytes).ok();
+                Some(message.and_then(|message| message.operation))
+            }
+            Ok(Ok(None)) | Err(_) => Some(None),
+            Ok(Err(error)) => {
+                tracing::debug!(peer = %self.peer, %error, "no operation came");
+                None
+            }
+        }
+    }
+
     /// The time that holds for verdicts.
     async fn now(&self) -> Result<UnixTime, Refusal> {
         let clock = self.node.clock.now();
@@ -118,7 +127,7 @@ impl Asker<'_> {
     /// A peer without a right waits until its source may have another operation served.
     async fn wait_for_rate(&self) -> Result<(), Refusal> {
         let since = Instant::now();
-        while !self.place.is_proved() {
+        while !self.place.is_proved() && self.connection.is_open() {
             let Err(wait) = self.node.operations.take(self.place.source) else { break };
             let wait = wait.max(RETRY);
             if since.elapsed() + wait > OPERATION {
@@ -126,7 +135,10 @@ impl Asker<'_> {
                 let text = "too many operations from this address by peers without a right";
                 return Err(Refusal::new(Reason::Busy, text));
             }
-            sleep(wait).await;
+            tokio::select! {
+                () = sleep(wait) => {}
+                _ = self.connection.closed() => {}
+            }
         }
         Ok(())
     }
