@@ -51,7 +51,9 @@ pub fn send(near: Near, message: &[u8], meter: &Meter) -> anyhow::Result<()> {
     let announced = near.up.recv_timeout(START).context("the node did not start")?;
     block_on(async {
         let client = Client::new(&near.home)?;
-        let target = Target { identity: announced.identity, addresses: announced.addresses };
+        let typed = |one: &String| Target::typed(announced.identity, one).addresses;
+        let addresses = announced.addresses.iter().flat_map(typed).collect();
+        let target = Target { identity: announced.identity, addresses };
         let spec = RequestSpec {
             service: "echo".into(),
             params: Params::default(),

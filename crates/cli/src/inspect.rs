@@ -6,6 +6,7 @@ use crate::output::{self, plain};
 use clap::Args;
 use levada_capability::{Capability, LinkBody, Rights};
 use levada_core::{Params, decode_list};
+use levada_node::address;
 use levada_node::config::format_duration;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -52,7 +53,7 @@ fn object(capability: &Capability) -> Value {
         "node": capability.node().to_string(),
         "session": capability.session().to_string(),
         "service": capability.service(),
-        "addresses": capability.addresses(),
+        "addresses": capability.addresses().iter().map(|one| address::shown(one)).collect::<Vec<_>>(),
         "holder": capability.holder().to_string(),
         "rights": names(capability.rights()),
         "expires": capability.expires().0,
@@ -82,7 +83,8 @@ pub fn shown(key: &str, value: &[u8]) -> Value {
 }
 
 fn print(capability: &Capability) -> Result<(), Failure> {
-    let addresses: Vec<String> = capability.addresses().iter().map(|one| plain(one)).collect();
+    let addresses: Vec<String> =
+        capability.addresses().iter().map(|one| plain(address::shown(one))).collect();
     let mut rows = vec![
         ("service", plain(capability.service())),
         ("node", capability.node().to_string()),

@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
+use levada_node::address::shown;
 use levada_node::client::{Client, Stranger, Target, Verdict};
 
 /// How names are treated that are used for the first time.
@@ -40,6 +41,7 @@ impl Names {
         if !output::is_attended() {
             return Verdict::Unasked;
         }
+        let addresses: Vec<&str> = addresses.iter().map(|one| shown(one)).collect();
         let addresses = addresses.join(", ");
         output::note(format_args!("`{name}` is new here. A node at {addresses} says that it is"));
         output::note(format_args!("  {identity}"));

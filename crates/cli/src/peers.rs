@@ -4,6 +4,7 @@ use crate::failure::{Failure, NO, Outcome};
 use crate::output::{self, plain};
 use clap::{Args, Subcommand};
 use levada_core::{Identity, check_name};
+use levada_node::address::shown;
 use levada_node::home::Home;
 use levada_node::known::{Known, RenameError};
 use serde_json::{Value, json};
@@ -69,7 +70,7 @@ fn list(known: &Known, json: bool) -> Outcome {
                 json!({
                     "name": pin.name,
                     "identity": pin.identity.to_string(),
-                    "addresses": pin.addresses,
+                    "addresses": pin.addresses.iter().map(|one| shown(one)).collect::<Vec<_>>(),
                     "added": pin.added.0,
                 })
             })
@@ -82,7 +83,7 @@ fn list(known: &Known, json: bool) -> Outcome {
         return Ok(0);
     }
     let row = |pin: &levada_node::known::Pin| {
-        let addresses: Vec<String> = pin.addresses.iter().map(|address| plain(address)).collect();
+        let addresses: Vec<String> = pin.addresses.iter().map(|one| plain(shown(one))).collect();
         let time = output::time(pin.added);
         vec![plain(&pin.name), pin.identity.to_string(), time, addresses.join(", ")]
     };

@@ -412,6 +412,11 @@ fn a_node_that_comes_back_is_found_again() {
     read_until_reset(&mut program);
     eventually("it says so", || requested.errors().contains("trying again in"));
     read_until_reset(&mut requested.connect());
+    // Another node has its address for a while: that is no refusal.
+    let other = Home::new();
+    let intruder = other.up_with(&up.replace(&service, ""));
+    eventually("it goes on", || requested.errors().contains("no address leads to"));
+    intruder.kill();
     let node = home.up_with(&up);
     eventually("it is back", || requested.errors().contains("connected again"));
     let mut program = requested.connect();

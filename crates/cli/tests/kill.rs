@@ -218,7 +218,7 @@ async fn killed_at_any_moment_the_node_forgets_nothing() {
     let client_folder = Home::new();
     let proxy = Proxy::new(SocketAddr::from(([127, 0, 0, 1], port))).await;
     let identity = node_home.identity().parse().unwrap();
-    let target = Target { identity, addresses: vec![proxy.address.to_string()] };
+    let target = Target::typed(identity, &proxy.address.to_string());
     let client = Client::new(&ClientHome::at(client_folder.path()).unwrap()).unwrap();
     let mut scene = Scene { node_home, port, client, target, proxy, entries: vec![], random: 7 };
     let mut in_flight = 0;

@@ -207,7 +207,7 @@ fn another_key_under_a_pinned_name_is_refused() {
     seen(&guest, &thief.identity());
     let refused = guest.run(&format!("query {name} --accept-new"));
     assert!(refused.stderr.contains("nothing was sent"), "{}", refused.stderr);
-    refused.denied(&thief.identity());
+    refused.fails(122, &thief.identity());
     let entry = guest.sees(&home.identity());
     assert_eq!((&entry["state"], &entry["away"]), (&"pinned".into(), &true.into()));
     assert_eq!(seen(&guest, &thief.identity())["state"], "conflicting");

@@ -85,8 +85,7 @@ async fn tickets_do_not_outlive_the_policy() {
     configure(&home, &allowed);
     let node = home.up("");
     let folder = Folder::at(guest_home.path()).unwrap();
-    let target =
-        Target { identity: home.identity().parse().unwrap(), addresses: vec![node.address()] };
+    let target = Target::typed(home.identity().parse().unwrap(), &node.address());
     let known = Client::new(&folder).unwrap();
     let guest = Guest { node, folder, target, known };
     let spec = RequestSpec { service: "clock".into(), uses: 100, ..RequestSpec::default() };

@@ -5,11 +5,15 @@
 mod support;
 
 use std::fs;
+use std::io::ErrorKind;
+use std::net::TcpListener;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use levada_capability::Capability;
-use levada_node::client::{Client, ClientError, Running};
+use levada_capability::{Capability, Invitation};
+use levada_core::UnixTime;
+use levada_node::client::{Client, ClientError, Running, Target};
+use levada_node::known::Known;
 use support::{Home, eventually};
 
 /// A node that offers everything for trying, one who is let in, and a third.
@@ -414,13 +418,79 @@ fn a_wrong_key_is_refused_before_anything_of_ours_is_sent() {
     let node = scene.node.up("--name well");
     let stranger = Home::new().identity();
     let at = format!("{stranger}@{}/clock", node.address());
-    scene.alice.args(["run", &at]).denied("nothing was sent");
+    scene.alice.args(["run", &at]).fails(122, "nothing was sent");
     let (_, metrics) = node.http("/metrics");
     assert!(
         metrics.contains("levada_operations_total") || !metrics.contains("operation=\""),
         "{metrics}"
     );
     assert!(!node.log().contains(&scene.alice.identity()), "the node has seen who asked");
+}
+
+/// A pin of this home: `name` stands for `identity` at these addresses.
+fn pin(home: &Home, name: &str, identity: &str, addresses: &[String]) {
+    let known = Known::open(&home.path().join("known.db")).unwrap();
+    known.forget(name).unwrap();
+    known.pin(name, &identity.parse().unwrap(), addresses, UnixTime(1)).unwrap();
+}
+
+#[test]
+fn what_another_machine_calls_loopback_is_not_dialled() {
+    let (home, elsewhere) = (Home::new(), Home::new().identity());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let port = listener.local_addr().unwrap().port();
+    // As it is handed out elsewhere; as an older version pinned it; as a name that stands for loopback here.
+    let foreign = format!("{address}@0123456789abcdef0123");
+    pin(&home, "box", &elsewhere, &[foreign, address.clone(), format!("localhost:{port}")]);
+    home.run("run box/echo").fails(122, "unreachable");
+    listener.set_nonblocking(true).unwrap();
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    // What is typed is meant. This listener says nothing, and is asked.
+    let at = format!("{elsewhere}@{address}/echo");
+    let mut run = home.command(["run", &at]).stderr(Stdio::null()).spawn().unwrap();
+    eventually("it is dialled", || listener.accept().is_ok());
+    run.kill().unwrap();
+    run.wait().unwrap();
+}
+
+#[test]
+fn a_wrong_key_at_one_address_does_not_end_the_attempt() {
+    let (home, other) = (Home::new(), Home::new());
+    let (own, node) = (home.up("--name own"), other.up("--name other"));
+    node.welcome(&home, "box");
+    let [wrong, right] = [own.address(), node.address()].map(|address| {
+        let identity = other.identity().parse().unwrap();
+        Target::typed(identity, &address).addresses.remove(0)
+    });
+    let addresses = || home.json("peers ls")["peers"][0]["addresses"].take();
+    pin(&home, "box", &other.identity(), &[wrong.clone(), right]);
+    home.run("run box/clock").ok();
+    assert_eq!(addresses(), serde_json::json!([node.address(), own.address()]));
+    // The user's own node answers where the other one was.
+    let gone = Home::new().identity();
+    pin(&home, "gone", &gone, &[wrong]);
+    let ran = home.run("run gone/clock");
+    assert!(ran.stderr.contains("no address leads to"), "{}", ran.stderr);
+    ran.fails(122, "nothing was sent");
+}
+
+#[test]
+fn an_invitation_names_loopback_for_this_machine_alone() {
+    let home = Home::new();
+    let node = home.up_with("up --name well --listen 0.0.0.0:0 --http 127.0.0.1:0");
+    let invitation = Invitation::from_text(&node.invite("")).unwrap();
+    let bare: Vec<&String> =
+        invitation.addresses().iter().filter(|one| !one.contains('@')).collect();
+    assert!(bare.iter().all(|one| !one.starts_with("127.")), "{bare:?}");
+    let local = invitation.addresses().iter().find(|one| one.starts_with("127.0.0.1:"));
+    assert!(local.is_some_and(|one| one.contains('@')), "{:?}", invitation.addresses());
+    let guest = Home::new();
+    node.welcome(&guest, "well");
+    let capability = guest.run("request well/clock").ok();
+    let capability = Capability::from_text(&capability).unwrap();
+    let is_bare = |one: &String| one.starts_with("127.") && !one.contains('@');
+    assert!(!capability.addresses().iter().any(is_bare), "{:?}", capability.addresses());
 }
 
 #[test]

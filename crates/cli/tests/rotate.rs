@@ -39,14 +39,14 @@ fn a_node_rotated_offline_is_followed_once_and_its_old_key_is_dead() {
     alice.args(["connect", &capability]).denied("");
     assert_eq!(alice.json("query well")["node"], new);
     // The invitation names the old key.
-    Home::new().args(["join", &invitation]).denied("");
+    Home::new().args(["join", &invitation]).fails(122, "");
     home.run("stop").ok();
     drop(node);
 
     // Whoever has the old key is not the node any more.
     let thief = stolen.up_with(&up);
     assert_eq!(thief.home.json("status")["identity"], old);
-    alice.run("run well/clock").denied("nothing was sent");
+    alice.run("run well/clock").fails(122, "nothing was sent");
     alice.args(["connect", &capability]).denied("rotated away");
 }
 

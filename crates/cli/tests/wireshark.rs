@@ -173,7 +173,7 @@ async fn key_updates_and_resumption_are_readable() {
     let (_node, address) = Logging::up(&home, &keys);
     let capture = Capture::start(home.path(), &address);
     let client = Client::new(&levada_node::home::Home::at(home.path()).unwrap()).unwrap();
-    let target = Target { identity: client.identity(), addresses: vec![address] };
+    let target = Target::typed(client.identity(), &address);
 
     for (n, words) in
         [["before the first update", "after the first update"], ["resumed before", "resumed after"]]

@@ -18,6 +18,8 @@ pub const EXPORTER: &str = "EXPORTER-levada-proof";
 pub const CHECKSUM: &str = "levada/1 text";
 /// Hash under which a node keeps an invitation's secret.
 pub const INVITATION: &str = "levada/1 invitation";
+/// Hash that stands for a machine, its boot and a network namespace in an address.
+pub const MACHINE: &str = "levada/1 machine";
 /// Signature of an old key over the new one.
 pub const SUCCESSION: &str = "succession";
 
@@ -42,6 +44,7 @@ pub const ALL: &[&str] = &[
     EXPORTER,
     CHECKSUM,
     INVITATION,
+    MACHINE,
     SUCCESSION,
     QUESTION,
     REPLY,

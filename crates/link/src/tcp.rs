@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::net::{SendFlags, send};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::Link;
@@ -189,11 +189,11 @@ impl AsyncWrite for Tcp {
     }
 }
 
-/// Connects to `address` (`host:port`), trying each address that the name has for at most `limit`.
+/// Connects to `address` (`host:port`, or one that was resolved), trying each address that the name has for at most `limit`.
 ///
 /// # Errors
 /// The last address's error; `TimedOut` if it did not answer; `NotFound` if the name has no address.
-pub async fn connect_tcp(address: &str, limit: Duration) -> io::Result<Tcp> {
+pub async fn connect_tcp(address: impl ToSocketAddrs, limit: Duration) -> io::Result<Tcp> {
     let addresses = timeout(limit, lookup_host(address)).await??;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {

@@ -4,6 +4,7 @@
 //! Any verb opens it, at the same time as others, in short transactions; each is on disk when the call
 //! returns. There is no secret in it.
 
+mod address;
 mod pin;
 mod rotation;
 
@@ -18,6 +19,7 @@ use rusqlite::OptionalExtension;
 use crate::store::StoreError;
 use crate::store::row;
 
+pub(crate) use address::MOST_ADDRESSES;
 pub use pin::{Pin, PinError, RenameError};
 pub use rotation::FollowError;
 
@@ -31,6 +33,7 @@ const KNOWN: Kind = Kind {
     migrations: &[
         include_str!("store/schema/known-1.sql"),
         include_str!("store/schema/known-2.sql"),
+        include_str!("store/schema/known-3.sql"),
     ],
     exclusive: false,
     patience: Duration::from_secs(5),

@@ -1,5 +1,6 @@
 //! A running node: listens, checks rights, dispatches; and its client.
 
+pub mod address;
 pub mod adopt;
 mod attempts;
 pub mod catalogue;

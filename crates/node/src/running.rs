@@ -34,6 +34,7 @@ use crate::notices::Notices;
 
 use crate::store::Store;
 
+pub(crate) use listen::handed_out;
 pub use listen::reachable_addresses;
 pub use policy::Policy;
 pub use rotate::rotate;
@@ -168,6 +169,11 @@ pub async fn up(
 impl Node {
     pub(crate) fn identity(&self) -> Identity {
         self.key.identity()
+    }
+
+    /// Where others are told that the node is.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        handed_out(&self.listening, &[])
     }
 
     /// Asks the node to end; the first ending asked for holds.

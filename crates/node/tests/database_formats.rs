@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 
 const NODE_1: &str = include_str!("fixtures/node-v1.db.sql");
 const KNOWN_1: &str = include_str!("fixtures/known-v1.db.sql");
+const KNOWN_3: &str = include_str!("fixtures/known-v3.db.sql");
 /// When the fixtures were made.
 const THEN: UnixTime = UnixTime(1_700_000_000);
 
@@ -106,8 +107,14 @@ fn node_1_policy_and_audit_log_are_read() {
 }
 
 #[test]
-fn known_1_is_read() {
-    let (_folder, path) = restore(KNOWN_1);
+fn known_1_and_3_are_read() {
+    for sql in [KNOWN_1, KNOWN_3] {
+        known_is_read(sql);
+    }
+}
+
+fn known_is_read(sql: &str) {
+    let (_folder, path) = restore(sql);
     let known = Known::open(&path).unwrap();
     known.integrity_check().unwrap();
     let tower = known.by_name("tower").unwrap().unwrap();
@@ -127,6 +134,9 @@ fn known_1_is_read() {
     assert_eq!(known.successions().unwrap(), rotations);
     assert!(known.acknowledged(&identity(1), &identity(102)).unwrap());
     assert!(!known.acknowledged(&identity(1), &identity(101)).unwrap());
+    known.note_success(&identity(1), "[2001:db8::1]:5382", THEN).unwrap();
+    let tower = known.by_name("tower").unwrap().unwrap();
+    assert_eq!(tower.addresses, ["[2001:db8::1]:5382", "192.0.2.1:5382"]);
 }
 
 /// A released schema is never changed in place: a new file has what the fixture has.
@@ -136,7 +146,7 @@ fn the_newest_schemas_are_those_of_the_fixtures() {
     let [node, known] = ["node.db", "known.db"].map(|name| folder.path().join(name));
     drop(Store::open(&node).unwrap());
     drop(Known::open(&known).unwrap());
-    for (fresh, sql) in [(&node, NODE_1), (&known, KNOWN_1)] {
+    for (fresh, sql) in [(&node, NODE_1), (&known, KNOWN_3)] {
         let (_folder, fixture) = restore(sql);
         assert_eq!(schema(fresh), schema(&fixture), "{}", fresh.display());
     }

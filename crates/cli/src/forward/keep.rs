@@ -130,7 +130,7 @@ async fn start(
             let mut asked = client.request(target, spec.clone()).await;
             // A node that has come back somewhere else is looked for by its key.
             if again
-                && matches!(asked, Err(ClientError::Unreachable(_)))
+                && matches!(asked, Err(ClientError::Unreachable(_) | ClientError::OtherKey(_)))
                 && let Ok(moved) = found_by_key(client, target).await
             {
                 asked = client.request(&moved, spec).await;
@@ -188,12 +188,10 @@ async fn meanwhile<T>(
     }
 }
 
-/// What was lost can be had `again`, unless somebody has decided that it may not. What never was is an error.
+/// What was lost can be had `again`, unless it was refused for good. What never was is an error.
 fn judge(error: ClientError, again: bool) -> Failed {
-    match error {
-        ClientError::Unreachable(_) | ClientError::Protocol(_) if again => {
-            Failed::Now(error.to_string())
-        }
-        error => Failed::For(error.into()),
+    if again && !error.is_refusal() {
+        return Failed::Now(error.to_string());
     }
+    Failed::For(error.into())
 }

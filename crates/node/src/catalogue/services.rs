@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
 use crate::client::{Client, ClientError, RequestSpec, Running, Verdict};
-use crate::running::{Node, reachable_addresses};
+use crate::running::Node;
 
 /// How much is under way within this process, in bytes.
 const ROOM: usize = 64 * 1024;
@@ -61,6 +61,14 @@ pub struct Parameter {
     pub meaning: String,
 }
 
+/// Where the node is for those who read a catalogue: without loopback, which means another machine to each of them, and
+/// whose tag would change the published object with each boot.
+fn published(node: &Node) -> Vec<String> {
+    let mut addresses = node.addresses();
+    addresses.retain(|text| !text.contains('@'));
+    addresses
+}
+
 impl Catalogued {
     fn new(node: &Node, service: &Description) -> Self {
         let parameter = |(key, meaning): &(String, String)| Parameter {
@@ -71,7 +79,7 @@ impl Catalogued {
             name: service.name.clone(),
             node: node.identity().to_string(),
             node_name: node.name.clone(),
-            addresses: reachable_addresses(&node.listening),
+            addresses: published(node),
             kind: service.kind.clone(),
             category: service.category.clone(),
             version: service.version.clone(),

@@ -1,5 +1,6 @@
 //! Connections: one shared by all sessions with `auto` framing, one of its own for each `block:N`.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::{Client, ClientError, Target};
+use crate::address;
 
 /// How long one address may take to accept a TCP connection.
 const DIAL: Duration = Duration::from_secs(5);
@@ -24,7 +26,7 @@ impl Client {
     /// A connection to `target` with `framing`: the shared one if it is `auto` and alive, a new one otherwise.
     ///
     /// # Errors
-    /// [`ClientError::Unreachable`] if no address answers; [`ClientError::OtherKey`] if only another key does.
+    /// [`ClientError::Unreachable`] if no address answers; [`ClientError::OtherKey`] if only other keys do.
     pub async fn connection(
         &self,
         target: &Target,
@@ -97,65 +99,163 @@ impl Client {
     ) -> Result<(Connection, String), ClientError> {
         self.refuse_dead(&target.identity)?;
         let (connection, address) = self.dial_or_follow(target, framing).await?;
+        self.note_success(&connection.peer(), &address);
         self.announce_successions(&connection).await?;
         Ok((connection, address))
     }
 
-    /// Connects; where the node presents another key than the pinned one, asks it for the proof that
-    /// its key was rotated, and follows that once.
+    /// Connects; where nodes present other keys than the expected one, asks each for the proof that its key follows
+    /// that one, and follows the first proof that holds.
     async fn dial_or_follow(
         &self,
         target: &Target,
         framing: Framing,
     ) -> Result<(Connection, String), ClientError> {
-        match dial(&self.tls, target, Some(target.identity), framing).await {
-            Err(SessionError::WrongPeer { expected, presented }) => {
-                let Some(target) = self.follow(target, presented).await? else {
-                    return Err(SessionError::WrongPeer { expected, presented }.into());
-                };
-                Ok(dial(&self.tls, &target, Some(target.identity), framing).await?)
+        let failure = match dial(&self.tls, target, Some(target.identity), framing).await {
+            Ok(found) => return Ok(found),
+            Err(failure) => failure,
+        };
+        for (address, presented) in &failure.others {
+            let there = Target { identity: target.identity, addresses: vec![address.clone()] };
+            if let Some(Target { identity, .. }) = self.follow(&there, *presented).await? {
+                let target = Target { identity, addresses: target.addresses.clone() };
+                return Ok(dial(&self.tls, &target, Some(identity), framing).await?);
             }
-            other => Ok(other?),
+        }
+        Err(failure.into())
+    }
+
+    /// Notes in the pin of `node` that it was reached at `address`. Failing to is no reason to lose the connection.
+    fn note_success(&self, node: &Identity, address: &str) {
+        if let Err(error) = self.known.note_success(node, address, self.now()) {
+            tracing::warn!(%error, "could not note in known.db where a node was found");
         }
     }
 }
 
+/// Why no address led to the expected key.
+#[derive(Debug)]
+pub(super) struct DialError {
+    /// What says most.
+    error: SessionError,
+    /// Where other keys answered, and which.
+    others: Vec<(String, Identity)>,
+}
+
+impl DialError {
+    fn new(address: &str, error: SessionError) -> Self {
+        let others = match &error {
+            SessionError::WrongPeer { presented, .. } => vec![(address.to_owned(), *presented)],
+            _ => Vec::new(),
+        };
+        Self { error, others }
+    }
+
+    fn unreachable(text: String) -> Self {
+        Self { error: SessionError::Link(text), others: Vec::new() }
+    }
+
+    /// Both, as one.
+    fn and(mut self, other: Self) -> Self {
+        self.others.extend(other.others);
+        self.error = graver(self.error, other.error);
+        self
+    }
+}
+
+impl From<DialError> for ClientError {
+    fn from(failure: DialError) -> Self {
+        let SessionError::WrongPeer { expected, .. } = failure.error else {
+            return failure.error.into();
+        };
+        let others: Vec<String> = failure
+            .others
+            .iter()
+            .map(|(at, key)| format!("{} is {key}", address::shown(at)))
+            .collect();
+        let others = others.join(", ");
+        Self::OtherKey(format!("no address leads to {expected}: {others}; nothing was sent there"))
+    }
+}
+
 /// Tries every address, each a little after the one before, and takes the first whose handshake
-/// succeeds; also gives that address. A wrong key at one does not hide the right one at another.
+/// succeeds; also gives that address. A wrong key at one does not end the attempts at the others.
 pub(super) async fn dial(
     tls: &Arc<ClientConfig>,
     target: &Target,
     expected: Option<Identity>,
     framing: Framing,
-) -> Result<(Connection, String), SessionError> {
-    if target.addresses.is_empty() {
-        let text = format!("no address is known for {}", target.identity);
-        return Err(SessionError::Link(text));
+) -> Result<(Connection, String), DialError> {
+    let usable: Vec<&String> =
+        target.addresses.iter().filter(|one| address::is_usable(one)).collect();
+    if usable.is_empty() {
+        let text = match target.addresses.as_slice() {
+            [] => format!("no address is known for {}", target.identity),
+            _ => format!("only addresses of another machine are known for {}", target.identity),
+        };
+        return Err(DialError::unreachable(text));
     }
-    let mut attempts = JoinSet::new();
-    for (index, address) in target.addresses.iter().enumerate() {
+    let attempts = usable.into_iter().map(|address| {
         let (tls, address) = (tls.clone(), address.clone());
-        attempts.spawn(async move {
+        async move {
+            let connection = dial_address(&address, &tls, expected, framing).await?;
+            Ok((connection, address))
+        }
+    });
+    race(attempts).await
+}
+
+/// Resolves one address, and tries all that it stands for.
+async fn dial_address(
+    address: &str,
+    tls: &Arc<ClientConfig>,
+    expected: Option<Identity>,
+    framing: Framing,
+) -> Result<Connection, DialError> {
+    let sockets = address::resolve(address)
+        .await
+        .map_err(|error| DialError::unreachable(format!("{}: {error}", address::shown(address))))?;
+    race(sockets.into_iter().map(|socket| {
+        let (tls, address) = (tls.clone(), address.to_owned());
+        async move {
+            let dialled = dial_one(socket, &tls, expected, framing).await;
+            dialled.map_err(|error| DialError::new(&address, error))
+        }
+    }))
+    .await
+}
+
+/// The first attempt that succeeds; each begins [`STAGGER`] after the one before.
+async fn race<T: Send + 'static>(
+    attempts: impl Iterator<Item = impl Future<Output = Result<T, DialError>> + Send + 'static>,
+) -> Result<T, DialError> {
+    let mut tasks = JoinSet::new();
+    for (index, attempt) in attempts.enumerate() {
+        tasks.spawn(async move {
             sleep(STAGGER * u32::try_from(index).unwrap_or(0)).await;
-            let connection = dial_one(&address, &tls, expected, framing).await?;
-            Ok::<_, SessionError>((connection, address))
+            attempt.await
         });
     }
-    let mut worst = None;
-    while let Some(attempt) = attempts.join_next().await {
-        match attempt {
+    let mut failure: Option<DialError> = None;
+    while let Some(joined) = tasks.join_next().await {
+        match joined {
             Ok(Ok(found)) => return Ok(found),
-            Ok(Err(error)) => worst = Some(graver(worst, error)),
+            Ok(Err(new)) => {
+                failure = Some(match failure {
+                    Some(known) => known.and(new),
+                    None => new,
+                });
+            }
             Err(_) => {}
         }
     }
-    Err(worst.unwrap_or(SessionError::Closed))
+    Err(failure.unwrap_or(DialError { error: SessionError::Closed, others: Vec::new() }))
 }
 
 /// Tries one address, again if the handshake was cut short: a node under attack drops its oldest
 /// unfinished handshakes, and an honest one may be among them.
 async fn dial_one(
-    address: &str,
+    address: SocketAddr,
     tls: &ClientConfig,
     expected: Option<Identity>,
     framing: Framing,
@@ -177,11 +277,11 @@ async fn dial_one(
     }
 }
 
-/// Of two failures the one that says more: somebody who answered wrongly over nobody.
-fn graver(known: Option<SessionError>, new: SessionError) -> SessionError {
+/// Of two failures the one that says more: a wrong answer over none.
+fn graver(known: SessionError, new: SessionError) -> SessionError {
     match (known, new) {
-        (Some(known @ SessionError::WrongPeer { .. }), _) => known,
-        (Some(known), SessionError::Link(_)) => known,
+        (known @ SessionError::WrongPeer { .. }, _) => known,
+        (known, SessionError::Link(_)) => known,
         (_, new) => new,
     }
 }

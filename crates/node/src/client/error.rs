@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use levada_capability::{CapabilityError, GrantError};
 use levada_core::wire::{Reason, Refusal};
-use levada_session::{SessionError, StreamError};
+use levada_session::{ChannelError, SessionError, StreamError};
 use thiserror::Error;
 
 use crate::connections::close_code;
@@ -24,8 +24,8 @@ pub enum ClientError {
     /// Not permitted, by the node or by ourselves.
     #[error("denied: {0}")]
     Denied(String),
-    /// Somebody else answered: another key than the expected one. Nothing of ours was sent.
-    #[error("denied: {0}")]
+    /// No address leads to the expected key: others answered. Nothing of this identity was sent to them.
+    #[error("unreachable: {0}")]
     OtherKey(String),
     /// Nobody answered.
     #[error("unreachable: {0}")]
@@ -42,13 +42,18 @@ impl ClientError {
             Self::No(_) => 1,
             Self::Usage(_) => 2,
             Self::Local(_) => 120,
-            Self::Denied(_) | Self::OtherKey(_) => 121,
-            Self::Unreachable(_) => 122,
+            Self::Denied(_) => 121,
+            Self::Unreachable(_) | Self::OtherKey(_) => 122,
             Self::Protocol(_) => 123,
         }
     }
 
-    /// Whether whom we want may be somewhere else: it was somebody else who answered, or nobody.
+    /// Whether it was refused for good: what follows is refused as well. Anything else may pass.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::No(_) | Self::Usage(_) | Self::Denied(_))
+    }
+
+    /// Whether the node may be somewhere else: another one answered, or none.
     pub(super) fn may_have_moved(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::OtherKey(_) | Self::Protocol(_))
     }
@@ -103,6 +108,10 @@ impl From<SessionError> for ClientError {
         };
         match error {
             SessionError::Link(_) => Self::Unreachable(error.to_string()),
+            // It has stopped answering, which breaks no rule of the protocol.
+            SessionError::Channel(ChannelError::Idle | ChannelError::HandshakeTimeout) => {
+                Self::Unreachable(error.to_string())
+            }
             SessionError::WrongPeer { .. } => {
                 Self::OtherKey(format!("{error}; nothing was sent to it"))
             }

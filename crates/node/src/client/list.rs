@@ -12,8 +12,9 @@ use levada_discovery::{Neighbour, Seen, Wanted, look};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::resolve::texts;
+use super::resolve::{merged, texts};
 use super::{Client, ClientError, Target};
+use crate::address::shown;
 use crate::known::Pin;
 
 /// How long all of it takes at most: within two seconds whoever asked has an answer.
@@ -135,10 +136,11 @@ fn pinned(pin: &Pin, answer: Option<&Answer>, neighbours: &[Neighbour]) -> Liste
         None => (None, None, None),
     };
     let addresses = answered_at.or_else(|| announced.map(texts));
+    let addresses = addresses.unwrap_or_else(|| pin.addresses.clone());
     Listed {
         name: pin.name.clone(),
         identity: pin.identity,
-        addresses: addresses.unwrap_or_else(|| pin.addresses.clone()),
+        addresses: addresses.iter().map(|text| shown(text).to_owned()).collect(),
         standing: Standing::Pinned,
         away: announced.is_none() && services.is_none(),
         services,
@@ -150,7 +152,7 @@ fn unknown(neighbour: &Neighbour, conflicting: bool) -> Listed {
     Listed {
         name: neighbour.name.clone(),
         identity: neighbour.identity,
-        addresses: texts(neighbour),
+        addresses: texts(neighbour).iter().map(|text| shown(text).to_owned()).collect(),
         standing: if conflicting { Standing::Conflicting } else { Standing::New },
         services: None,
         away: false,
@@ -222,10 +224,9 @@ impl Asking {
         self.tasks.spawn(async move {
             let answer = match timeout_at(end, client.query_there(&target)).await {
                 Ok(Ok((services, address))) => {
-                    if is_claimed {
-                        // What else was announced is not proven.
-                        target.addresses = vec![address];
-                    }
+                    // What else was announced is not proven.
+                    let others: &[String] = if is_claimed { &[] } else { &target.addresses };
+                    target.addresses = merged(&[address], others);
                     Ok(services)
                 }
                 Ok(Err(error)) => Err(error),
@@ -249,9 +250,6 @@ impl Asking {
     fn note(&mut self, target: &Target, answer: Result<Vec<wire::Service>, ClientError>) {
         if matches!(self.answers.get(&target.identity), Some(Ok(_))) {
             return;
-        }
-        if answer.is_ok() {
-            self.client.note_addresses(&target.identity, &target.addresses);
         }
         let answer = answer.map(|services| (services, target.addresses.clone()));
         self.answers.insert(target.identity, answer);

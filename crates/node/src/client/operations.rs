@@ -11,9 +11,11 @@ use levada_session::{Class, Connection, Stream};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
+use crate::address;
 use crate::config::check_name;
 use crate::known::SeenCapability;
 
+use super::resolve::merged;
 use super::{Client, ClientError, Joined, RequestSpec, Running, Target};
 
 /// How long a node may take to answer an operation.
@@ -99,9 +101,9 @@ impl Client {
         spec: RequestSpec,
         granted: wire::Granted,
     ) -> Result<Capability, ClientError> {
-        // An address with a scope means something on this machine only.
-        let hints = target.addresses.iter().filter(|address| !address.contains('%'));
-        let addresses = hints.cloned().collect();
+        // One of loopback goes on with its tag, one of a single link not at all.
+        let is_hint = |one: &&String| address::is_usable(one) && !address::is_of_link(one);
+        let addresses = target.addresses.iter().filter(is_hint).cloned().collect();
         let capability = Capability::from_granted(granted, spec.service, addresses)?;
         let holder = spec.holder.unwrap_or_else(|| self.identity());
         if capability.node() != connection.peer() || capability.holder() != holder {
@@ -209,7 +211,8 @@ impl Client {
         invitation: &Invitation,
         name: Option<&str>,
     ) -> Result<Joined, ClientError> {
-        let connection = self.connection(&Target::from(invitation), Framing::Auto).await?;
+        let target = Target::from(invitation);
+        let (connection, address) = self.new_connection(&target, Framing::Auto).await?;
         if let Some(name) = name {
             self.name_is_free(name, invitation.node())?;
         }
@@ -217,7 +220,7 @@ impl Client {
         let Answer::Joined(joined) = ask(&connection, Operation::Join(join)).await? else {
             return Err(unexpected());
         };
-        let name = self.pin_as(name, &joined.name, invitation)?;
+        let name = self.pin_as(name, &joined.name, invitation, &address)?;
         Ok(Joined { name, identity: invitation.node(), services: joined.services })
     }
 
@@ -253,8 +256,10 @@ impl Client {
         asked: Option<&str>,
         own: &str,
         invitation: &Invitation,
+        proven: &str,
     ) -> Result<String, ClientError> {
         let (node, known) = (invitation.node(), &self.known);
+        let addresses = merged(&[proven.to_owned()], invitation.addresses());
         let pinned = known.by_identity(&node).map_err(ClientError::local)?;
         let usable = |name: &str| {
             check_name(name).is_ok()
@@ -270,13 +275,11 @@ impl Client {
             (_, Some(pin)) => pin.name,
             (asked, None) => {
                 let name = asked.map_or(own, str::to_owned);
-                known
-                    .pin(&name, &node, invitation.addresses(), self.now())
-                    .map_err(ClientError::local)?;
+                known.pin(&name, &node, &addresses, self.now()).map_err(ClientError::local)?;
                 name
             }
         };
-        known.update_addresses(&name, invitation.addresses()).map_err(ClientError::local)?;
+        known.update_addresses(&name, &addresses).map_err(ClientError::local)?;
         Ok(name)
     }
 

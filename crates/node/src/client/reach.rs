@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use levada_core::{Framing, Identity};
+use levada_core::Framing;
 use levada_discovery::{DiscoveryError, Neighbour, Wanted, find, look};
 use levada_session::Connection;
 use tokio::time::timeout;
 
-use super::resolve::merged;
+use super::resolve::texts;
 use super::{Client, ClientError, Target};
 
 /// What the known addresses have before the network is asked.
@@ -69,8 +69,7 @@ impl Client {
         neighbour: &Neighbour,
         framing: Framing,
     ) -> Option<(Connection, Target)> {
-        let mut addresses: Vec<String> =
-            neighbour.addresses.iter().map(ToString::to_string).collect();
+        let mut addresses = texts(neighbour);
         addresses.retain(|address| !target.addresses.contains(address));
         if addresses.is_empty() {
             return None;
@@ -78,23 +77,8 @@ impl Client {
         let moved = Target { identity: target.identity, addresses };
         let found = self.new_connection(&moved, framing);
         let (connection, address) = timeout(HANDSHAKE, found).await.ok()?.ok()?;
-        // Only that one is proven: the others may be what somebody else announced for this key.
-        let proven = [address];
-        self.note_addresses(&connection.peer(), &proven);
-        Some(found_at(connection, &proven))
-    }
-
-    /// Corrects the pin of a node that was found at `addresses`; the old ones stay, behind them. Failing to is
-    /// no reason to lose the connection.
-    pub(super) fn note_addresses(&self, identity: &Identity, addresses: &[String]) {
-        let Ok(Some(pin)) = self.known.by_identity(identity) else { return };
-        let addresses = merged(addresses, &pin.addresses);
-        if addresses == pin.addresses {
-            return;
-        }
-        if let Err(error) = self.known.update_addresses(&pin.name, &addresses) {
-            tracing::warn!(%error, "could not note in known.db where a node was found");
-        }
+        // Only that one is proven: the others may be what another node announces for this key.
+        Some(found_at(connection, &[address]))
     }
 }
 

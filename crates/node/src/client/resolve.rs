@@ -7,15 +7,23 @@ use levada_core::{Framing, Identity, check_name};
 use levada_discovery::{Neighbour, Wanted, look};
 
 use super::{Client, ClientError};
-use crate::known::{Pin, PinError};
+use crate::address;
+use crate::known::{MOST_ADDRESSES, Pin, PinError};
 
 /// A node to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Whose key it must present.
     pub identity: Identity,
-    /// Where it may be: `host:port` each, hints only.
+    /// Where it may be, as [`crate::address`] describes: hints only.
     pub addresses: Vec<String>,
+}
+
+impl Target {
+    /// A node at an address that the user has typed, with its port or without: it is dialled whatever it is.
+    pub fn typed(identity: Identity, address: &str) -> Self {
+        Self { identity, addresses: address::typed(&with_port(address)) }
+    }
 }
 
 /// A node that announces itself under a name which is not pinned here. The name vouches for nothing.
@@ -43,8 +51,6 @@ pub enum Verdict {
 /// The port for everything encrypted.
 pub const DEFAULT_PORT: u16 = 5382;
 
-/// Addresses that are kept of a node; as many as a capability can name.
-const MOST_ADDRESSES: usize = 8;
 /// Keys that an error names.
 const MOST_SHOWN: usize = 4;
 
@@ -196,7 +202,7 @@ fn written_out(node: &str, identity: &str, address: &str) -> Result<Target, Clie
     if address.is_empty() {
         return Err(ClientError::Usage(format!("`{node}` has no address behind the @")));
     }
-    Ok(Target { identity, addresses: vec![with_port(address)] })
+    Ok(Target::typed(identity, address))
 }
 
 fn unknown(name: &str, why: &str) -> String {
@@ -208,7 +214,7 @@ fn unknown(name: &str, why: &str) -> String {
 
 fn unasked(stranger: &Stranger) -> String {
     let Stranger { name, identity, addresses } = stranger;
-    let address = addresses.first().map(String::as_str).unwrap_or_default();
+    let address = addresses.first().map(|text| address::shown(text)).unwrap_or_default();
     format!(
         "`{name}` is new here, and nobody is at a terminal to be asked: a node that says it is {identity} \
          announces that name. Compare this with `levada id` there; then repeat with --accept-new, \
@@ -235,14 +241,15 @@ fn claim(neighbour: &Neighbour) -> String {
 
 /// The addresses of a neighbour, as they are pinned.
 pub(super) fn texts(neighbour: &Neighbour) -> Vec<String> {
-    neighbour.addresses.iter().take(MOST_ADDRESSES).map(ToString::to_string).collect()
+    neighbour.addresses.iter().take(MOST_ADDRESSES).map(address::of_socket).collect()
 }
 
-/// Addresses in the order in which to try them: each once, and not too many.
+/// Addresses in the order in which to try them: each once, not too many, and none that only another machine can use.
 pub(super) fn merged(first: &[String], then: &[String]) -> Vec<String> {
     let mut addresses: Vec<String> = Vec::new();
     for address in first.iter().chain(then) {
-        if addresses.len() < MOST_ADDRESSES && !addresses.contains(address) {
+        let is_new = !addresses.contains(address) && address::is_usable(address);
+        if addresses.len() < MOST_ADDRESSES && is_new {
             addresses.push(address.clone());
         }
     }
@@ -263,6 +270,8 @@ impl From<&Pin> for Target {
 
 /// Adds the default port to a bare host, IPv6 in brackets or not.
 fn with_port(address: &str) -> String {
+    // Pasted from where tags of machines are shown.
+    let address = address.split_once('@').map_or(address, |(place, _)| place);
     let bare_v6 = address.parse::<std::net::Ipv6Addr>().is_ok();
     match address.rsplit_once(':') {
         _ if bare_v6 => format!("[{address}]:{DEFAULT_PORT}"),

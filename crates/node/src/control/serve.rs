@@ -244,7 +244,7 @@ async fn invite(
     let secret =
         Invitation::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
     let hash = Invitation::hash(&secret);
-    let invitation = Invitation::new(node.identity(), secret, reachable_addresses(&node.listening))
+    let invitation = Invitation::new(node.identity(), secret, node.addresses())
         .map_err(|error| refused(120, &error))?;
     let clock = node.clock.now();
     on_store(node, move |store| {

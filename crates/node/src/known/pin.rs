@@ -138,7 +138,11 @@ impl Known {
     /// # Errors
     /// [`StoreError`] if it is not on disk.
     pub fn forget(&self, name: &str) -> Result<bool, StoreError> {
-        self.database.write(|tx| Ok(tx.execute("DELETE FROM pin WHERE name = ?1", [name])? == 1))
+        self.database.write(|tx| {
+            let forgotten = tx.execute("DELETE FROM pin WHERE name = ?1", [name])? == 1;
+            tx.execute("DELETE FROM address WHERE identity NOT IN (SELECT identity FROM pin)", [])?;
+            Ok(forgotten)
+        })
     }
 
     /// Gives a pin another nickname.
@@ -167,6 +171,17 @@ fn by_name(connection: &Connection, name: &str) -> rusqlite::Result<Option<Pin>>
         .optional()
 }
 
+/// Every pin of this key.
+pub(super) fn of_identity(
+    connection: &Connection,
+    identity: &Identity,
+) -> rusqlite::Result<Vec<Pin>> {
+    connection
+        .prepare_cached("SELECT * FROM pin WHERE identity = ?1 ORDER BY added, name")?
+        .query_map([identity.as_bytes()], pin)?
+        .collect()
+}
+
 fn insert(
     connection: &Connection,
     name: &str,
@@ -181,7 +196,7 @@ fn insert(
     Ok(())
 }
 
-fn set_addresses(
+pub(super) fn set_addresses(
     connection: &Connection,
     name: &str,
     addresses: &[String],

@@ -48,6 +48,8 @@ impl Known {
                 return Err(Fault::Refused(FollowError::Dead(new)));
             }
             insert(tx, "followed", succession)?;
+            let sql = "UPDATE OR REPLACE address SET identity = ?2 WHERE identity = ?1";
+            tx.execute(sql, (old.as_bytes(), new.as_bytes()))?;
             let sql = "UPDATE pin SET identity = ?2 WHERE identity = ?1";
             Ok(tx.execute(sql, (old.as_bytes(), new.as_bytes()))?)
         })

@@ -44,6 +44,39 @@ fn a_name_stands_for_one_key() {
 }
 
 #[test]
+fn the_address_of_the_last_success_comes_first_and_dead_ones_are_dropped() {
+    let (_folder, path) = home();
+    let known = Known::open(&path).unwrap();
+    let text = |number: u8| format!("192.0.2.{number}:5382");
+    let foreign = "127.0.0.1:5382@0123456789abcdef0123".to_owned();
+    let listed = |name: &str| known.by_name(name).unwrap().unwrap().addresses;
+    known.pin("a", &identity(1), &[text(1), foreign, text(2), text(3)], NOW).unwrap();
+    known.pin("b", &identity(1), &[text(4)], NOW).unwrap();
+    let day = |number: u64| UnixTime(NOW.0 + number * 24 * 3600);
+    known.note_success(&identity(1), &text(3), NOW).unwrap();
+    // What another machine calls loopback is not kept.
+    assert_eq!(listed("a"), [text(3), text(1), text(2)]);
+    assert_eq!(listed("b"), [text(3), text(4)]);
+    known.note_success(&identity(1), &text(2), day(1)).unwrap();
+    assert_eq!(listed("a"), [text(2), text(3), text(1)]);
+    // A key that is not pinned leaves nothing behind.
+    known.note_success(&identity(2), &text(2), NOW).unwrap();
+    known.note_success(&identity(1), &text(2), day(29)).unwrap();
+    assert_eq!(listed("a"), [text(2), text(3), text(1)]);
+    known.note_success(&identity(1), &text(2), day(30)).unwrap();
+    assert_eq!(listed("a"), [text(2)]);
+    assert_eq!(listed("b"), [text(2), text(3)][..1]);
+    // Learned again, it has its time again.
+    known.update_addresses("a", &[text(1), text(2)]).unwrap();
+    known.note_success(&identity(1), &text(2), day(40)).unwrap();
+    assert_eq!(listed("a"), [text(2), text(1)]);
+    let many: Vec<String> = (10..40).map(text).collect();
+    known.update_addresses("a", &many).unwrap();
+    known.note_success(&identity(1), &text(39), day(41)).unwrap();
+    assert_eq!((listed("a").len(), &listed("a")[0]), (MOST_ADDRESSES, &text(39)));
+}
+
+#[test]
 fn pins_are_renamed_and_forgotten() {
     let (_folder, path) = home();
     let known = Known::open(&path).unwrap();

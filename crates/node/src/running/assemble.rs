@@ -129,7 +129,7 @@ fn pin_self(node: &Node, notes: &mut Vec<String>) {
 
 fn try_pin_self(node: &Node) -> Result<(), String> {
     let (identity, known) = (node.identity(), &node.known);
-    let addresses = reachable_addresses(&node.listening);
+    let addresses = node.addresses();
     let text = |error: &dyn std::fmt::Display| error.to_string();
     match known.by_identity(&identity).map_err(|error| text(&error))? {
         // One name for each identity: a node that was renamed takes its pin along.

@@ -6,8 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
+use crate::address;
 use crate::client::DEFAULT_PORT;
 use crate::config::{Config, Http};
+use crate::known::MOST_ADDRESSES;
 
 use super::{Overrides, UpError};
 
@@ -15,8 +17,6 @@ use super::{Overrides, UpError};
 const BACKLOG: i32 = 4096;
 /// The default port for HTTP.
 const HTTP_PORT: u16 = 5383;
-/// Addresses named in announcements and invitations.
-const MAX_ADDRESSES: usize = 8;
 
 /// Binds the ports for everything encrypted. `again` are the addresses of a run before in this process.
 pub(super) fn bind(
@@ -107,9 +107,31 @@ fn failed<T: std::fmt::Display + ?Sized>(address: &T) -> impl FnOnce(io::Error) 
     }
 }
 
-/// Where somebody else may reach `listening`, `host:port` each: the machine's own addresses in the
-/// place of "every address", loopback last.
+/// Where `listening` can be reached, `host:port` each: the machine's own addresses in the place of "every address",
+/// loopback last. For the user of this machine: what others are told is [`handed_out`].
 pub fn reachable_addresses(listening: &[SocketAddr]) -> Vec<String> {
+    let mut addresses = own_addresses(listening);
+    keep_one_of_loopback(&mut addresses, |address| address.ip().is_loopback());
+    addresses.iter().map(ToString::to_string).collect()
+}
+
+/// What others are told: `advertised` first, then the machine's own addresses, those of loopback with the tag of this
+/// machine ([`crate::address`]).
+pub(crate) fn handed_out(listening: &[SocketAddr], advertised: &[String]) -> Vec<String> {
+    let mut all: Vec<(String, bool)> = Vec::new();
+    let own = own_addresses(listening);
+    let own =
+        own.iter().filter_map(|one| Some((address::handed_out(one)?, one.ip().is_loopback())));
+    for (text, is_loopback) in advertised.iter().map(|text| (text.clone(), false)).chain(own) {
+        if !all.iter().any(|(known, _)| *known == text) {
+            all.push((text, is_loopback));
+        }
+    }
+    keep_one_of_loopback(&mut all, |(_, is_loopback)| *is_loopback);
+    all.into_iter().map(|(text, _)| text).collect()
+}
+
+fn own_addresses(listening: &[SocketAddr]) -> Vec<SocketAddr> {
     let mut addresses: Vec<SocketAddr> = Vec::new();
     for bound in listening {
         if !bound.ip().is_unspecified() {
@@ -124,15 +146,16 @@ pub fn reachable_addresses(listening: &[SocketAddr]) -> Vec<String> {
     // Addresses of the network first, IPv4 before IPv6 within a kind.
     addresses.sort_by_key(|address| (address.ip().is_loopback(), address.is_ipv6()));
     addresses.dedup();
-    if addresses.len() > MAX_ADDRESSES {
-        // Somebody on this very machine may be who is invited.
-        let loopback = addresses.iter().position(|address| address.ip().is_loopback());
-        if let Some(first) = loopback.filter(|first| *first >= MAX_ADDRESSES) {
-            addresses.swap(first, MAX_ADDRESSES - 1);
-        }
-        addresses.truncate(MAX_ADDRESSES);
+    addresses
+}
+
+/// Cuts a list to what an invitation can name. An invited identity of this very machine may have nothing but loopback.
+fn keep_one_of_loopback<T>(addresses: &mut Vec<T>, is_loopback: impl Fn(&T) -> bool) {
+    let loopback = addresses.iter().position(is_loopback);
+    if let Some(first) = loopback.filter(|first| *first >= MOST_ADDRESSES) {
+        addresses.swap(first, MOST_ADDRESSES - 1);
     }
-    addresses.iter().map(ToString::to_string).collect()
+    addresses.truncate(MOST_ADDRESSES);
 }
 
 /// This machine's addresses, without link-local ones: those need a scope that only this machine knows.
@@ -155,9 +178,24 @@ mod tests {
     }
 
     #[test]
+    fn loopback_is_handed_out_with_a_tag_and_what_is_advertised_comes_first() {
+        let listening: Vec<SocketAddr> =
+            ["127.0.0.1:7", "192.0.2.1:7", "169.254.1.1:7", "[fe80::1]:7"]
+                .iter()
+                .map(|text| text.parse().unwrap())
+                .collect();
+        let all = handed_out(&listening, &["box.example:80".into(), "192.0.2.1:7".into()]);
+        assert_eq!(all[..2], ["box.example:80", "192.0.2.1:7"]);
+        assert!(all.len() == 3 && all[2].starts_with("127.0.0.1:7@"), "{all:?}");
+        let many: Vec<String> = (0..20).map(|number| format!("box{number}.example:1")).collect();
+        let all = handed_out(&listening, &many);
+        assert!(all.len() == MOST_ADDRESSES && all[7].starts_with("127.0.0.1:7@"), "{all:?}");
+    }
+
+    #[test]
     fn every_address_includes_loopback() {
         let all = reachable_addresses(&["0.0.0.0:7".parse().unwrap()]);
         assert!(all.contains(&"127.0.0.1:7".to_owned()), "{all:?}");
-        assert!(all.len() <= MAX_ADDRESSES);
+        assert!(all.len() <= MOST_ADDRESSES);
     }
 }

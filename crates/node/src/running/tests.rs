@@ -27,8 +27,7 @@ impl Scene {
             tokio::spawn(crate::server::serve(node.clone(), listener));
         }
         let guest = Client::new(&home("guest")).unwrap();
-        let addresses = node.listening.iter().map(ToString::to_string).collect();
-        let target = Target { identity: node.identity(), addresses };
+        let target = Target::typed(node.identity(), &node.listening[0].to_string());
         Self { _folder: folder, node, guest, target }
     }
 
