@@ -45,6 +45,7 @@ impl Forward {
         let shared = Shared {
             places: Arc::new(Semaphore::new(policy.connections)),
             lookups: connect::lookups(),
+            wait: crate::streams::WAIT,
             idle: IDLE,
         };
         Self { policy, shared }

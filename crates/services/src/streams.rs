@@ -9,7 +9,7 @@ use levada_core::wire::{self, Reason, operation::Operation};
 use levada_session::{Class, Connection, SessionError, Stream, StreamError};
 use thiserror::Error;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Semaphore, TryAcquireError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -20,8 +20,13 @@ pub const DEFAULT_STREAMS: usize = 128;
 const VERSION: u32 = 2;
 /// How long the peer may take to say what a stream that it has opened is for.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
+/// Streams that the peer has opened and that wait for a place, for each start.
+pub const QUEUE: usize = 64;
+/// How long a stream waits for a place, at either side, before it is refused.
+pub const WAIT: Duration = Duration::from_secs(30);
 /// What a connection holds for readers that do not read: this much for what it is otherwise used for, and as much
-/// for each further stream as its sender may send unasked. So some that are not read leave credit to the others.
+/// for each further stream as its sender may send unasked, those in the queue included. So some that are not read leave
+/// credit to the others.
 const HELD: u64 = 16 << 20;
 const HELD_PER_STREAM: u64 = 256 << 10;
 
@@ -51,6 +56,9 @@ struct Start {
     run: u64,
     limit: usize,
     places: Arc<Semaphore>,
+    /// Places in the queue of those that the peer has opened.
+    queue: Arc<Semaphore>,
+    wait: Duration,
     /// The connection has been told to hold enough.
     held: AtomicBool,
 }
@@ -77,7 +85,7 @@ pub fn supported(connection: &Connection) -> bool {
 impl Streams {
     /// The further streams of the start number `run` of `connection`, at most `limit` at a time, whoever opens them.
     pub fn new(connection: Connection, run: u64, limit: usize) -> (Self, Entrance) {
-        Self::of(Some(connection), run, limit)
+        Self::of(Some(connection), run, limit, WAIT)
     }
 
     /// At the client: as [`Self::new`], for a connection that has no other start, and on which the node opens no
@@ -91,14 +99,20 @@ impl Streams {
 
     /// For a start that can have none.
     pub fn none() -> Self {
-        Self::of(None, 0, 0).0
+        Self::of(None, 0, 0, WAIT).0
     }
 
-    fn of(connection: Option<Connection>, run: u64, limit: usize) -> (Self, Entrance) {
+    fn of(
+        connection: Option<Connection>,
+        run: u64,
+        limit: usize,
+        wait: Duration,
+    ) -> (Self, Entrance) {
         let places = Arc::new(Semaphore::new(limit));
-        let start =
-            Arc::new(Start { connection, run, limit, places, held: AtomicBool::new(false) });
-        // As many can wait in it as have a place.
+        let queue = Arc::new(Semaphore::new(QUEUE));
+        let held = AtomicBool::new(false);
+        let start = Arc::new(Start { connection, run, limit, places, queue, wait, held });
+        // As many can be in it as have a place.
         let (sender, incoming) = unbounded_channel();
         let entrance = Entrance { start: Arc::downgrade(&start), incoming: sender };
         (Self { opener: Opener(start), incoming, receiver: None }, entrance)
@@ -133,13 +147,38 @@ impl Opener {
     /// # Errors
     /// [`OpenError`] if there are too many, or the connection ended.
     pub async fn open(&self, class: Class) -> Result<Stream, OpenError> {
-        let start = &self.0;
-        let connection = start.connection.as_ref().filter(|connection| supported(connection));
-        let connection = connection.ok_or(OpenError::Unknown)?;
-        let place = start.places.clone().try_acquire_owned().map_err(|error| match error {
+        let connection = self.0.connection()?;
+        let place = self.0.places.clone().try_acquire_owned().map_err(|error| match error {
             TryAcquireError::NoPermits => OpenError::Full,
             TryAcquireError::Closed => OpenError::Lost(StreamError::Finished),
-        })?;
+        });
+        self.open_at(connection, place?, class).await
+    }
+
+    /// As [`Self::open`]; waits up to [`WAIT`] for a place.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub async fn open_in_turn(&self, class: Class) -> Result<Stream, OpenError> {
+        let connection = self.0.connection()?;
+        let place = timeout(self.0.wait, self.0.places.clone().acquire_owned()).await;
+        let place = place.map_err(|_| OpenError::Full)?;
+        let place = place.map_err(|_| OpenError::Lost(StreamError::Finished))?;
+        self.open_at(connection, place, class).await
+    }
+
+    /// How many streams of this start are open.
+    pub fn in_use(&self) -> usize {
+        self.0.limit.saturating_sub(self.0.places.available_permits())
+    }
+
+    async fn open_at(
+        &self,
+        connection: &Connection,
+        place: OwnedSemaphorePermit,
+        class: Class,
+    ) -> Result<Stream, OpenError> {
+        let start = &self.0;
         start.hold(connection);
         let mut stream = connection.open(class).map_err(|error| match error {
             SessionError::Channel(levada_session::ChannelError::TooManyStreams) => OpenError::Full,
@@ -153,16 +192,21 @@ impl Opener {
 }
 
 impl Start {
+    fn connection(&self) -> Result<&Connection, OpenError> {
+        let connection = self.connection.as_ref().filter(|connection| supported(connection));
+        connection.ok_or(OpenError::Unknown)
+    }
+
     fn hold(&self, connection: &Connection) {
         if !self.held.swap(true, Ordering::Relaxed) {
-            connection.hold(HELD + self.limit as u64 * HELD_PER_STREAM);
+            connection.hold(HELD + (self.limit + QUEUE) as u64 * HELD_PER_STREAM);
         }
     }
 }
 
 impl Entrance {
-    /// Hands over a stream that the peer has opened and whose first message, `attach`, was read. Without room for it,
-    /// it is reset with [`Reason::Busy`].
+    /// Hands over a stream that the peer has opened and whose first message, `attach`, was read. Without a place for it, it
+    /// waits up to [`WAIT`]; without one in the queue either, or when the time is over, it is reset with [`Reason::Busy`].
     ///
     /// # Errors
     /// The reason with which it was reset.
@@ -170,18 +214,50 @@ impl Entrance {
         let refused = match self.start.upgrade() {
             None => Reason::Unknown,
             Some(start) => match start.places.clone().try_acquire_owned() {
-                Ok(place) => {
-                    start.connection.iter().for_each(|connection| start.hold(connection));
-                    stream.keep(place);
-                    // A receiver that has gone drops the stream, which resets it.
-                    return self.incoming.send(stream).map_err(|_| Reason::Unknown);
-                }
+                Ok(place) => return self.hand_over(&start, stream, place),
                 Err(_) if start.places.is_closed() => Reason::Unknown,
-                Err(_) => Reason::Busy,
+                Err(_) => match start.queue.clone().try_acquire_owned() {
+                    Ok(turn) => {
+                        start.connection.iter().for_each(|connection| start.hold(connection));
+                        tokio::spawn(self.clone().enter_in_turn(stream, turn, &start));
+                        return Ok(());
+                    }
+                    Err(_) => Reason::Busy,
+                },
             },
         };
         stream.reset(refused as u64);
         Err(refused)
+    }
+
+    /// Waits for a place; `_turn` is the one in the queue. The start is not kept alive by it.
+    fn enter_in_turn(
+        self,
+        mut stream: Stream,
+        _turn: OwnedSemaphorePermit,
+        start: &Start,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let (places, wait) = (start.places.clone(), start.wait);
+        async move {
+            let place = timeout(wait, places.acquire_owned()).await;
+            match (place, self.start.upgrade()) {
+                (Ok(Ok(place)), Some(start)) => drop(self.hand_over(&start, stream, place)),
+                (Err(_), Some(_)) => stream.reset(Reason::Busy as u64),
+                _ => stream.reset(Reason::Unknown as u64),
+            }
+        }
+    }
+
+    fn hand_over(
+        &self,
+        start: &Start,
+        stream: Stream,
+        place: OwnedSemaphorePermit,
+    ) -> Result<(), Reason> {
+        start.connection.iter().for_each(|connection| start.hold(connection));
+        stream.keep(place);
+        // A receiver that has gone drops the stream, which resets it.
+        self.incoming.send(stream).map_err(|_| Reason::Unknown)
     }
 }
 
@@ -245,10 +321,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_too_many_is_refused_and_the_others_go_on() {
+    async fn one_too_many_waits_and_is_refused_after_a_while_and_the_others_go_on() {
         let (client, server) = connections(Options::default()).await.unwrap();
         let (near, _) = Streams::new(client, 7, 4);
-        let mut far = Streams::receiving(server, 7, 2);
+        let (mut far, entrance) =
+            Streams::of(Some(server.clone()), 7, 2, Duration::from_millis(200));
+        tokio::spawn(receive_all(server, 7, entrance));
         let opener = near.opener();
         let mut first = opener.open(Class::Bulk).await.unwrap();
         let mut theirs = far.accept().await;
@@ -261,6 +339,43 @@ mod tests {
         // At the opener's own limit nothing is sent at all.
         let _fourth = opener.open(Class::Bulk).await.unwrap();
         assert_eq!(opener.open(Class::Bulk).await.err(), Some(OpenError::Full));
+    }
+
+    #[tokio::test]
+    async fn those_without_a_place_have_it_in_turn_at_either_side() {
+        let (client, server) = connections(Options::default()).await.unwrap();
+        let (near, _) = Streams::new(client, 7, 100);
+        let mut far = Streams::receiving(server, 7, 2);
+        let opener = near.opener();
+        let mut opened = Vec::new();
+        for number in 0..2 + QUEUE as u8 {
+            let mut stream = opener.open(Class::Bulk).await.unwrap();
+            stream.send(&[number]).await.unwrap();
+            opened.push(stream);
+        }
+        let mut seen = Vec::new();
+        for _ in 0..2 + QUEUE {
+            // Its end makes room for the next.
+            let mut theirs = far.accept().await;
+            seen.push(theirs.receive(1).await.unwrap().unwrap()[0]);
+        }
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..2 + QUEUE as u8));
+        drop(opened);
+        let (few, _) = Streams::new(near.opener().0.connection.clone().unwrap(), 8, 1);
+        let first = few.opener().open(Class::Bulk).await.unwrap();
+        let opener = few.opener();
+        let second = tokio::spawn(async move { opener.open_in_turn(Class::Bulk).await.map(drop) });
+        assert_eq!(few.opener().open(Class::Bulk).await.err(), Some(OpenError::Full));
+        drop(first);
+        second.await.unwrap().unwrap();
+        // What waits when the start ends is not left waiting.
+        let _third = few.opener().open_in_turn(Class::Bulk).await.unwrap();
+        let opener = few.opener();
+        let fourth = tokio::spawn(async move { opener.open_in_turn(Class::Bulk).await.map(drop) });
+        tokio::task::yield_now().await;
+        drop(few);
+        assert_eq!(fourth.await.unwrap(), Err(OpenError::Lost(StreamError::Finished)));
     }
 
     #[tokio::test]

@@ -6,15 +6,17 @@ use levada_core::wire::Reason;
 use levada_services::forward::{
     Address, Cause, Cut, Failure, MAX_ADDRESS, Socket, answer, carry, carry_accepted,
 };
-use levada_services::streams::{OpenError, Opener};
+use levada_services::streams::{OpenError, Opener, QUEUE, WAIT};
 use levada_session::{Class, Stream, StreamError};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::socks;
 use crate::output::{note, plain};
 
 /// How long connecting from this side may take, the name of the target included.
 const CONNECT: Duration = Duration::from_secs(10);
+/// A node that has no place for a stream is asked again after so long.
+const AGAIN: Duration = Duration::from_millis(100);
 /// How long the node may take to say where a connection comes from.
 const FIRST: Duration = Duration::from_secs(10);
 
@@ -23,24 +25,46 @@ const BUSY: &str = "the session has as many streams as the node allows";
 
 /// Carries a connection that came in here to `target`, which the node connects to.
 pub async fn to(opener: Opener, target: Address, socket: Socket, peer: String) {
-    match ask(&opener, &target).await {
-        // What ended it before is for its two ends to see.
-        Ok(stream) => said(&peer, &carry(socket, stream, true).await),
-        Err(error) => note(format_args!("levada: {peer}: {}", why(&error))),
+    let carried = if opener.in_use() < QUEUE {
+        // Bytes leave before the answer is there. What ended it before is for its two ends to see.
+        match ask(&opener, &target).await {
+            Ok(stream) => carry(socket, stream, true).await,
+            Err(error) => return note(format_args!("levada: {peer}: {}", why(&error))),
+        }
+    } else {
+        // The node lets so many wait for a place. It may refuse this one, and bytes that were sent would be lost.
+        match connect(&opener, &target).await {
+            Ok(Ok(stream)) => carry(socket, stream, false).await,
+            Ok(Err(failure)) => Err(Cut::Refused(failure)),
+            Err(error) => return note(format_args!("levada: {peer}: {}", why(&error))),
+        }
+    };
+    said(&peer, &carried);
+}
+
+/// A stream whose connection the node has made, or why it could not. A node that has no place for the stream is asked again
+/// for a while.
+async fn connect(opener: &Opener, target: &Address) -> Result<Result<Stream, Failure>, OpenError> {
+    let end = Instant::now() + WAIT;
+    loop {
+        let mut stream = ask(opener, target).await?;
+        match answer(&mut stream).await {
+            Ok(answered) => return Ok(answered.map(|()| stream)),
+            Err(error) if is_busy(&error) && Instant::now() < end => drop(stream),
+            Err(error) => return Err(error.into()),
+        }
+        sleep(AGAIN).await;
     }
 }
 
 /// Carries a connection that came in here to where it says by SOCKS 5.
 pub async fn by_socks(opener: Opener, mut socket: Socket, peer: String) {
     let Some(target) = socks::ask(&mut socket).await else { return socks::farewell(socket).await };
-    let opened = match ask(&opener, &target).await {
-        Ok(mut stream) => answer(&mut stream).await.map(|answer| answer.map(|()| stream)),
+    let opened = match connect(&opener, &target).await {
+        Ok(answered) => Ok(answered),
+        Err(OpenError::Lost(error)) if is_busy(&error) => Ok(Err(Failure::new(Cause::Busy, BUSY))),
         Err(OpenError::Lost(error)) => Err(error),
         Err(error) => Ok(Err(Failure::new(Cause::Busy, error))),
-    };
-    let opened = match opened {
-        Err(error) if is_busy(&error) => Ok(Err(Failure::new(Cause::Busy, BUSY))),
-        opened => opened,
     };
     match opened {
         Ok(Ok(stream)) => {
@@ -70,7 +94,7 @@ pub async fn from_node(mut stream: Stream, target: Address) {
 
 /// A stream on which the node was asked to connect to `target`.
 pub async fn ask(opener: &Opener, target: &Address) -> Result<Stream, OpenError> {
-    let mut stream = opener.open(Class::Bulk).await?;
+    let mut stream = opener.open_in_turn(Class::Bulk).await?;
     stream.send(target.to_string().as_bytes()).await?;
     Ok(stream)
 }

@@ -16,8 +16,9 @@ use tokio::time::timeout;
 const MAX_TEXT: usize = 512;
 /// The longest answer, in bytes.
 pub(super) const MAX_ANSWER: usize = 1 + MAX_TEXT;
-/// How long whoever accepted a stream may take to answer: more than it gives itself to connect.
-const ANSWER: Duration = Duration::from_secs(30);
+/// How long the side that accepted a stream may take to answer: more than it takes to wait for a place for the stream, and for
+/// one for the connection, and to connect.
+const ANSWER: Duration = Duration::from_secs(90);
 /// The message behind the bytes of a socket that was reset.
 pub(super) const RESET: &[u8] = &[1];
 

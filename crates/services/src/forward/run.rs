@@ -23,6 +23,9 @@ use crate::{ServiceError, Streams};
 /// How long a client may take to name an address on a stream that it has opened.
 const ADDRESS: Duration = Duration::from_secs(10);
 
+/// Connections that came in at this side and wait for a place, of one session. More wait to be accepted.
+const WAITING: usize = 64;
+
 /// What sessions of one service share.
 #[derive(Clone)]
 pub(super) struct Shared {
@@ -30,6 +33,8 @@ pub(super) struct Shared {
     pub(super) places: Arc<Semaphore>,
     /// Places for names that are looked up.
     pub(super) lookups: Arc<Semaphore>,
+    /// How long a connection waits for a place.
+    pub(super) wait: Duration,
     /// How long a flow of datagrams may be silent.
     pub(super) idle: Duration,
 }
@@ -77,14 +82,14 @@ pub(super) async fn listen(
     send.send(&Message::Data(line.as_bytes()).to_bytes()).await?;
     let mut carried = JoinSet::new();
     let mut control = Control::default();
+    let waiting = Arc::new(Semaphore::new(WAITING));
+    let mut turn = None;
     loop {
         tokio::select! {
             ended = control.ended(&mut receive) => break ended?,
-            (socket, peer) = listener.accept() => {
-                // Without a place for it, it is reset.
-                if let Ok(place) = shared.places.clone().try_acquire_owned() {
-                    carried.spawn(bring(streams.opener(), socket, peer, place));
-                }
+            Ok(next) = waiting.clone().acquire_owned(), if turn.is_none() => turn = Some(next),
+            (socket, peer) = listener.accept(), if turn.is_some() => {
+                carried.spawn(bring(shared.clone(), streams.opener(), socket, peer, turn.take()));
             }
             // The client has nothing to ask for here.
             stream = streams.accept() => drop(stream),
@@ -116,11 +121,15 @@ impl Control {
 /// One connection that the client asks for.
 async fn serve(shared: Shared, connector: Connector, mut stream: Stream) {
     let Ok(address) = named(&mut stream).await else { return };
+    let place = match &address {
+        Ok(_) => shared.place_in_turn().await,
+        Err(_) => None,
+    };
     // How it ended is for the client to know: a connection that was cut is no fault of the session.
-    let _ = match (address, shared.places.try_acquire_owned()) {
+    let _ = match (address, place) {
         (Err(failure), _) => carry_accepted(stream, Err(failure)).await,
-        (_, Err(_)) => carry_accepted(stream, Err(busy())).await,
-        (Ok(address), Ok(_place)) => match address.udp_place() {
+        (_, None) => carry_accepted(stream, Err(busy())).await,
+        (Ok(address), Some(_place)) => match address.udp_place() {
             Some(place) => {
                 let connected = connector.connect_udp(&address, place).await;
                 udp::carry(stream, connected, shared.idle).await
@@ -139,9 +148,25 @@ async fn named(stream: &mut Stream) -> Result<Result<Address, Failure>, StreamEr
     Ok(text.parse().map_err(|error: super::address::AddressError| failure(&error)))
 }
 
-/// One connection that has come to this side; if it cannot be brought to the client, it is reset.
-async fn bring(opener: Opener, socket: Socket, peer: String, _place: OwnedSemaphorePermit) {
-    let Ok(mut stream) = opener.open(Class::Bulk).await else { return };
+impl Shared {
+    /// A place for a connection: one more than there are waits for a while, in the order in which they came.
+    async fn place_in_turn(&self) -> Option<OwnedSemaphorePermit> {
+        timeout(self.wait, self.places.clone().acquire_owned()).await.ok()?.ok()
+    }
+}
+
+/// One connection that has come to this side; if it cannot be brought to the client, it is reset. `turn` is its place among
+/// those that wait.
+async fn bring(
+    shared: Shared,
+    opener: Opener,
+    socket: Socket,
+    peer: String,
+    turn: Option<OwnedSemaphorePermit>,
+) {
+    let Some(_place) = shared.place_in_turn().await else { return };
+    let Ok(mut stream) = opener.open_in_turn(Class::Bulk).await else { return };
+    drop(turn);
     if stream.send(peer.as_bytes()).await.is_ok() {
         let _ = carry(socket, stream, true).await;
     }

@@ -300,11 +300,13 @@ async fn a_client_that_goes_away_takes_its_connections_along() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_refused_and_the_others_go_on() {
+async fn one_connection_too_many_waits_for_a_while_and_the_others_go_on() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let options = format!("allow = ['{address}']\nconnections = 2");
-    let session = Session::start(service(&options), &[&address]).await;
+    let mut service = service(&options);
+    service.shared.wait = Duration::from_millis(200);
+    let session = Session::start(service, &[&address]).await;
     let mut first = session.through(&address).await;
     let (mut served, _) = listener.accept().await.unwrap();
     let second = session.through(&address).await;
@@ -324,6 +326,19 @@ async fn one_connection_too_many_is_refused_and_the_others_go_on() {
         }
     };
     timeout(PATIENCE, free).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_connection_too_many_has_the_place_of_one_that_ends() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let options = format!("allow = ['{address}']\nconnections = 1");
+    let session = Session::start(service(&options), &[&address]).await;
+    let first = session.through(&address).await;
+    let served = listener.accept().await.unwrap();
+    let mut waiting = session.ask(&address).await;
+    drop((first, served));
+    assert_eq!(answer(&mut waiting).await, Ok(Ok(())));
 }
 
 #[tokio::test]
