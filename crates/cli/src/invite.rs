@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use clap::Args;
+use levada_node::address::advertised;
 use levada_node::config::{format_duration, parse_duration};
 use levada_node::control::{self, Request};
 use levada_node::home::Home;
@@ -14,7 +15,8 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada invite
-  levada invite --service clock --expires 1h")]
+  levada invite --service clock --expires 1h
+  levada invite --address box.example:5382")]
 pub struct Arguments {
     /// The service that it opens; every service of the node if not given
     #[arg(long, value_name = "S")]
@@ -23,11 +25,18 @@ pub struct Arguments {
     /// For how long it is good, such as 90s, 10m, 1h or 7d
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     expires: Duration,
+
+    /// Where the node is reached from outside, before its own addresses: a DNS name or an address, and the port
+    #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
+    address: Vec<String>,
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let request =
-        Request::Invite { service: arguments.service, expires_secs: arguments.expires.as_secs() };
+    let request = Request::Invite {
+        service: arguments.service,
+        expires_secs: arguments.expires.as_secs(),
+        addresses: arguments.address,
+    };
     let answer = control::call(&Home::open()?, &request).await?;
     let code = answer["code"].as_str().ok_or_else(|| Failure::local("the node gave no code"))?;
     let time = format_duration(arguments.expires);

@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use clap::Args;
 use levada_core::Identity;
+use levada_node::address::advertised;
 use levada_node::config::{Config, LogFormat, check_name};
 use levada_node::home::Home;
 use levada_node::running::{self, Announcement, Overrides};
@@ -19,6 +20,7 @@ use tracing_subscriber::EnvFilter;
 #[command(after_help = "Examples:
   levada up
   levada up --demo --name alpha --listen 0.0.0.0:5382
+  levada up --advertise box.example:5382
   levada up --service backup.toml --allow lv…")]
 pub struct Arguments {
     /// The node's name; the host's name if not given
@@ -28,6 +30,10 @@ pub struct Arguments {
     /// An address to listen on; port 5382 of all addresses if not given
     #[arg(long, value_name = "A:P")]
     listen: Vec<SocketAddr>,
+
+    /// Where others reach this node, before its own addresses, such as behind a port mapping; in invitations and pins
+    #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
+    advertise: Vec<String>,
 
     /// The address of the HTTP port (catalogue, metrics and health); 127.0.0.1:5383 if not given
     #[arg(long, value_name = "A:P")]
@@ -54,6 +60,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let overrides = Overrides {
         name: arguments.name,
         listen: arguments.listen,
+        advertise: arguments.advertise,
         http: arguments.http,
         allow: arguments.allow,
         services: absolute(arguments.service)?,

@@ -1,4 +1,5 @@
-//! As the first process of a container, and as a user without privileges. The first needs root.
+//! As the first process of a container, as a user without privileges, and in a network of its own behind a name. The first and
+//! the last need root.
 
 #![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
 
@@ -9,6 +10,9 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use levada_capability::Invitation;
+use levada_core::UnixTime;
+use levada_node::known::Known;
 use support::{Home, Ran, eventually};
 
 const UP: [&str; 7] = ["up", "--name", "well", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
@@ -126,5 +130,54 @@ fn it_runs_without_any_privilege() {
     assert_eq!(user.run(&["run", "well/exec", "--pty", "--", "uname", "-s"]).ok(), "Linux\r");
     user.run(&["doctor"]).ok();
     user.run(&["stop"]).ok();
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_node_is_reached_where_it_is_advertised() {
+    let home = Home::new();
+    let wrong = |words: &[&str]| home.args(words);
+    wrong(&["up", "--advertise", "127.0.0.1:1"]).fails(2, "other machines cannot use it");
+    wrong(&["invite", "--address", "localhost:1"]).fails(2, "other machines cannot use it");
+    wrong(&["invite", "--address", "box.example"]).fails(2, "HOST:PORT");
+    if !is_root() {
+        eprintln!("the rest is left out: it needs root");
+        return;
+    }
+    let guest = Home::new();
+    // A name of four addresses, of which one leads to the node: the others are of no host, of no network, and loopback.
+    let hosts = home.path().join("hosts");
+    let addresses = ["127.0.0.1", "2001:db8::1", "192.0.2.9", "192.0.2.1"];
+    fs::write(&hosts, addresses.map(|one| format!("{one} box.example\n")).concat()).unwrap();
+    let script = "ip link set lo up && ip address add 192.0.2.1/32 dev lo && mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+    let up = ["up", "--name", "box", "--listen", "192.0.2.1:5000", "--http", "127.0.0.1:0"];
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "sh", "-c", script]).arg(&hosts);
+    command.arg(env!("CARGO_BIN_EXE_levada")).args(up);
+    command.args(["--advertise", "box.example:5000", "--allow", &guest.identity()]);
+    let log = fs::File::create(home.path().join("up.log")).unwrap();
+    command.env("LEVADA_HOME", home.path()).stdin(Stdio::null());
+    command.stdout(log.try_clone().unwrap()).stderr(log);
+    let mut node = command.spawn().unwrap();
+    eventually("the node answers", || home.run("status").code == 0);
+    assert_eq!(home.json("status")["advertised"], serde_json::json!(["box.example:5000"]));
+
+    let invited = |options: &str| {
+        let line = home.run(&format!("invite {options}")).ok();
+        Invitation::from_text(line.strip_prefix("levada join ").unwrap()).unwrap()
+    };
+    assert_eq!(invited("").addresses(), ["box.example:5000", "192.0.2.1:5000"]);
+    let mapped = invited("--address 198.51.100.1:80 --address [2001:db8::2]:80");
+    assert_eq!(mapped.addresses()[..2], ["198.51.100.1:80", "[2001:db8::2]:80"]);
+
+    let known = Known::open(&guest.path().join("known.db")).unwrap();
+    let (identity, named) = (home.identity().parse().unwrap(), "box.example:5000".to_owned());
+    known.pin("box", &identity, &[named], UnixTime(1)).unwrap();
+    let target = node.id().to_string();
+    let mut run = Command::new("nsenter");
+    run.args(["--target", &target, "--net", "--mount", env!("CARGO_BIN_EXE_levada")]);
+    run.args(["run", "box/clock"]).env("LEVADA_HOME", guest.path());
+    Ran::from(run.output().unwrap()).ok();
+    home.run("stop").ok();
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }

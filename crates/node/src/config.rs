@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
+use crate::address;
 use reader::{Section, Value};
 
 pub use catalogue::Catalogue;
@@ -143,6 +144,8 @@ pub struct Config {
     pub name: Option<String>,
     /// Where to listen; `None` for port 5382 on all addresses, or a free one if it is taken.
     pub listen: Option<Vec<SocketAddr>>,
+    /// Where others are told that the node is, before its own addresses: `host:port` each.
+    pub advertise: Vec<String>,
     /// Where the HTTP port is.
     pub http: Http,
     /// Whether neighbours learn of the node by multicast DNS.
@@ -174,6 +177,7 @@ impl Default for Config {
         Self {
             name: None,
             listen: None,
+            advertise: Vec::new(),
             http: Http::default(),
             announce: true,
             allow: Vec::new(),
@@ -227,6 +231,7 @@ impl Config {
         match value.name() {
             "name" => self.name = Some(service::name(value)?),
             "listen" => self.listen = Some(listen(value)?),
+            "advertise" => self.advertise = advertise(value)?,
             "http" => self.http = http(value)?,
             "announce" => self.announce = flag(value)?,
             "allow" => self.allow = value.each(allow)?,
@@ -249,9 +254,10 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "name",
     "listen",
+    "advertise",
     "http",
     "announce",
     "allow",
@@ -284,19 +290,27 @@ fn identity(value: &Value<'_>) -> Result<Identity, ConfigError> {
     value.parsed(IDENTITY)
 }
 
-fn address(value: &Value<'_>) -> Result<SocketAddr, ConfigError> {
+fn socket(value: &Value<'_>) -> Result<SocketAddr, ConfigError> {
     value.parsed("an address and port such as \"0.0.0.0:5382\" or \"[::1]:5382\"")
 }
 
 fn listen(value: &Value<'_>) -> Result<Vec<SocketAddr>, ConfigError> {
     if value.is_text() {
-        return Ok(vec![address(value)?]);
+        return Ok(vec![socket(value)?]);
     }
-    let addresses = value.each(address)?;
+    let addresses = value.each(socket)?;
     if addresses.is_empty() {
         return Err(value.wrong("it is empty; leave it out for port 5382 on all addresses"));
     }
     Ok(addresses)
+}
+
+fn advertise(value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
+    let read = |value: &Value<'_>| {
+        let text = value.text("an address such as \"box.example:5382\"")?;
+        address::advertised(text).map_err(|error| value.wrong(error.to_string()))
+    };
+    if value.is_text() { Ok(vec![read(value)?]) } else { value.each(read) }
 }
 
 fn http(value: &Value<'_>) -> Result<Http, ConfigError> {

@@ -42,6 +42,9 @@ pub enum Request {
         service: Option<String>,
         /// Seconds until it ends.
         expires_secs: u64,
+        /// Where the node is, for who is invited, before what the node knows itself: `host:port` each.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        addresses: Vec<String>,
     },
     /// Revoke a session's root and all derived from it.
     RevokeSession {

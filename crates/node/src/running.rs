@@ -46,6 +46,8 @@ pub struct Overrides {
     pub name: Option<String>,
     /// Addresses to listen on; replaces the configured ones if not empty.
     pub listen: Vec<SocketAddr>,
+    /// Where others are told that the node is; replaces what is configured if not empty.
+    pub advertise: Vec<String>,
     /// Address of the HTTP port.
     pub http: Option<SocketAddr>,
     /// Identities that may request every service.
@@ -134,6 +136,7 @@ pub struct Node {
     pub(crate) unproved: Arc<Budget>,
     pub(crate) metrics: Metrics,
     pub(crate) listening: Vec<SocketAddr>,
+    pub(crate) advertise: Vec<String>,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) started: Instant,
     ending: watch::Sender<Option<Ending>>,
@@ -171,9 +174,9 @@ impl Node {
         self.key.identity()
     }
 
-    /// Where others are told that the node is.
-    pub(crate) fn addresses(&self) -> Vec<String> {
-        handed_out(&self.listening, &[])
+    /// Where others are told that the node is: first at `asked`, then where it is advertised, then at its own addresses.
+    pub(crate) fn addresses(&self, asked: &[String]) -> Vec<String> {
+        handed_out(&self.listening, &[asked, &self.advertise].concat())
     }
 
     /// Asks the node to end; the first ending asked for holds.

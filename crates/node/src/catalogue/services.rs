@@ -64,7 +64,7 @@ pub struct Parameter {
 /// Where the node is for those who read a catalogue: without loopback, which means another machine to each of them, and
 /// whose tag would change the published object with each boot.
 fn published(node: &Node) -> Vec<String> {
-    let mut addresses = node.addresses();
+    let mut addresses = node.addresses(&[]);
     addresses.retain(|text| !text.contains('@'));
     addresses
 }

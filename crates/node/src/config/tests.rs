@@ -20,6 +20,7 @@ fn a_full_configuration_is_read() {
         r#"
 name = "alpha"
 listen = ["0.0.0.0:5382", "[::1]:9"]
+advertise = ["box.example:80", "[2001:db8::1]:5382"]
 http = false
 announce = false
 allow = ["{0}", {{ identity = "{0}", services = ["echo"] }}]
@@ -49,6 +50,7 @@ type = "echo"
     let config = parse(&text).unwrap();
     assert_eq!(config.name.as_deref(), Some("alpha"));
     assert_eq!(config.listen.unwrap().len(), 2);
+    assert_eq!(config.advertise, ["box.example:80", "[2001:db8::1]:5382"]);
     assert_eq!(config.http, Http::Off);
     assert!(!config.announce && Config::default().announce);
     assert_eq!(config.allow[0], Allow { identity: someone(), services: None });
@@ -59,9 +61,9 @@ type = "echo"
     assert_eq!((config.limits.streams, Limits::default().streams), (7, 128));
     assert_eq!(config.limits.connections, Limits::default().connections);
     assert_eq!(config.log_format, LogFormat::Json);
-    assert_eq!((config.services[0].name.as_str(), config.services[0].line), ("exec", 17));
+    assert_eq!((config.services[0].name.as_str(), config.services[0].line), ("exec", 18));
     assert_eq!(config.services[0].table["command"][0]["program"].as_str(), Some("uname"));
-    assert_eq!(config.services[1].line, 24);
+    assert_eq!(config.services[1].line, 25);
 }
 
 #[test]
@@ -163,4 +165,13 @@ fn arbitrary_text_never_panics() {
             .collect();
         let _ = parse(&mixed);
     });
+}
+
+#[test]
+fn what_is_advertised_must_be_of_use_to_other_machines() {
+    let advertise = |text: &str| parse(text).map(|config| config.advertise);
+    assert_eq!(advertise("advertise = 'box:1'").unwrap(), ["box:1"]);
+    let error = advertise("name = 'a'\nadvertise = ['box:1', 'localhost:1']").unwrap_err();
+    assert!(error.to_string().starts_with("config.toml:2: key `advertise[1]`: it is an address"));
+    assert!(advertise("advertise = 'box'").unwrap_err().to_string().contains("HOST:PORT"));
 }

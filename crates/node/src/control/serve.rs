@@ -17,6 +17,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
+use crate::address::advertised;
 use crate::home::Home;
 use crate::running::{Ending, Node, UpError, reachable_addresses, rotate};
 use crate::store::{AuditEntry, EndError, SessionFilter, SessionSummary, StoreError};
@@ -141,7 +142,9 @@ async fn act(node: &Arc<Node>, request: Request) -> Acted {
         Request::Restore { .. } => Ok(json!({})),
         Request::Sessions { limit } => sessions(node, limit).await,
         Request::Log { limit } => log(node, limit).await,
-        Request::Invite { service, expires_secs } => invite(node, service, expires_secs).await,
+        Request::Invite { service, expires_secs, addresses } => {
+            invite(node, service, expires_secs, &addresses).await
+        }
         Request::RevokeSession { session } => revoke(node, &session).await,
         Request::Disallow { identity } => disallow(node, &identity).await,
         Request::Snapshot { to } => {
@@ -174,6 +177,7 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "version": env!("CARGO_PKG_VERSION"),
         "uptime_seconds": node.started.elapsed().as_secs(),
         "listening": node.listening.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "advertised": node.advertise,
         "addresses": reachable_addresses(&node.listening),
         "http": node.http.map(|address| address.to_string()),
         "services": node.services.keys().collect::<Vec<_>>(),
@@ -235,16 +239,20 @@ async fn invite(
     node: &Arc<Node>,
     service: Option<String>,
     expires_secs: u64,
+    asked: &[String],
 ) -> Result<Value, Reply> {
     if let Some(name) = service.as_ref().filter(|name| !node.services.contains_key(*name)) {
         let offered: Vec<_> = node.services.keys().cloned().collect();
         let text = format!("this node offers no service `{name}`, only {}", offered.join(", "));
         return Err(Reply::Error { exit_code: 1, text });
     }
+    for address in asked {
+        advertised(address).map_err(|error| refused(2, &format!("{address}: {error}")))?;
+    }
     let secret =
         Invitation::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
     let hash = Invitation::hash(&secret);
-    let invitation = Invitation::new(node.identity(), secret, node.addresses())
+    let invitation = Invitation::new(node.identity(), secret, node.addresses(asked))
         .map_err(|error| refused(120, &error))?;
     let clock = node.clock.now();
     on_store(node, move |store| {

@@ -104,6 +104,11 @@ pub(super) fn assemble(
         started: Instant::now(),
         ending: watch::Sender::new(None),
         listening,
+        advertise: if overrides.advertise.is_empty() {
+            config.advertise.clone()
+        } else {
+            overrides.advertise.clone()
+        },
         key,
     };
     pin_self(&node, &mut notes);
@@ -129,7 +134,7 @@ fn pin_self(node: &Node, notes: &mut Vec<String>) {
 
 fn try_pin_self(node: &Node) -> Result<(), String> {
     let (identity, known) = (node.identity(), &node.known);
-    let addresses = node.addresses();
+    let addresses = node.addresses(&[]);
     let text = |error: &dyn std::fmt::Display| error.to_string();
     match known.by_identity(&identity).map_err(|error| text(&error))? {
         // One name for each identity: a node that was renamed takes its pin along.
