@@ -33,7 +33,6 @@ const KNOWN: Kind = Kind {
     migrations: &[
         include_str!("store/schema/known-1.sql"),
         include_str!("store/schema/known-2.sql"),
-        include_str!("store/schema/known-3.sql"),
     ],
     exclusive: false,
     patience: Duration::from_secs(5),

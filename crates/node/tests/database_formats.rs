@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 const NODE_1: &str = include_str!("fixtures/node-v1.db.sql");
 const KNOWN_1: &str = include_str!("fixtures/known-v1.db.sql");
-const KNOWN_3: &str = include_str!("fixtures/known-v3.db.sql");
+const KNOWN_2: &str = include_str!("fixtures/known-v2.db.sql");
 /// When the fixtures were made.
 const THEN: UnixTime = UnixTime(1_700_000_000);
 
@@ -108,7 +108,7 @@ fn node_1_policy_and_audit_log_are_read() {
 
 #[test]
 fn known_1_and_3_are_read() {
-    for sql in [KNOWN_1, KNOWN_3] {
+    for sql in [KNOWN_1, KNOWN_2] {
         known_is_read(sql);
     }
 }
@@ -146,7 +146,7 @@ fn the_newest_schemas_are_those_of_the_fixtures() {
     let [node, known] = ["node.db", "known.db"].map(|name| folder.path().join(name));
     drop(Store::open(&node).unwrap());
     drop(Known::open(&known).unwrap());
-    for (fresh, sql) in [(&node, NODE_1), (&known, KNOWN_3)] {
+    for (fresh, sql) in [(&node, NODE_1), (&known, KNOWN_2)] {
         let (_folder, fixture) = restore(sql);
         assert_eq!(schema(fresh), schema(&fixture), "{}", fresh.display());
     }
