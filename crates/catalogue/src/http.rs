@@ -4,8 +4,8 @@
 //! what has come, answers them in order and writes many answers at once; what needs the store is done on another thread.
 //! `/.well-known/` is the original's layer (`compat.rs`), `/v1` ours (`v1.rs`), `/` a page for people (`page.rs`).
 //!
-//! No request has a body. So where one ends and the next begins is never in doubt, and one that claims a body is refused
-//! and its connection closed.
+//! Only POST under `/.well-known/` has a body (`incoming.rs`), which is read to its end. Where one request ends and the next
+//! begins is never in doubt: any other that claims a body is refused and its connection closed.
 
 mod cache;
 mod compat;
@@ -14,6 +14,7 @@ mod content;
 mod deadline;
 mod ending;
 mod hosts;
+mod incoming;
 mod json;
 mod openapi;
 mod outgoing;
@@ -45,6 +46,7 @@ use crate::store::Store;
 use cache::Cache;
 
 pub use hosts::{Hosts, HostsError};
+pub use incoming::MAX_BODY;
 pub use openapi::document as openapi_document;
 pub use request::{MAX_HEAD, MAX_HEADERS, Method, Parsed, Refusal, Request, parse};
 pub use response::{Body, Response};
@@ -54,7 +56,7 @@ pub use serve::serve;
 /// How long what may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// For the head of a request, from its first byte; for the first one from the connection on.
+    /// For a request, its body included, from its first byte; for the first one from the connection on.
     pub head: Duration,
     /// Between two requests.
     pub idle: Duration,
@@ -118,6 +120,10 @@ pub trait Extra: Send + Sync {
 
 /// No more than these at once ask the store.
 const STORE_CALLS: usize = 64;
+/// No more than these at once are read of the bodies of requests that are long, so that all of them take 16 MiB.
+const LONG_BODIES: usize = 256;
+/// No more than these at once go through all objects of a type for a list with conditions.
+const LISTS: usize = 2;
 /// No more than these at once make a body of a package: that may take some hundred megabytes while it lasts.
 const WORKSHOPS: usize = 4;
 /// The least room for bodies that are made of packages, in bytes: two of the longest.
@@ -134,6 +140,8 @@ pub struct Site {
     room: Arc<Semaphore>,
     workshops: [Mutex<()>; WORKSHOPS],
     calls: Arc<Semaphore>,
+    long_bodies: Arc<Semaphore>,
+    lists: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     counters: Counters,
     openapi: OnceLock<Bytes>,
@@ -161,6 +169,8 @@ impl Site {
             room: content::room(config.cache.saturating_mul(2).max(MIN_ROOM)),
             workshops: Default::default(),
             calls: Arc::new(Semaphore::new(STORE_CALLS)),
+            long_bodies: Arc::new(Semaphore::new(LONG_BODIES)),
+            lists: Arc::new(Semaphore::new(LISTS)),
             watches: Arc::new(Semaphore::new(config.watches)),
             config,
             counters: Counters::default(),

@@ -22,7 +22,7 @@ use levada_core::Digest;
 use tokio::sync::watch;
 
 use crate::model::{Key, Kind};
-use crate::original::{Answer, Catalogue};
+use crate::original::{Answer, Candidate, Catalogue, Conditions, PathType};
 use crate::store::{Change, Store, StoreError};
 use feed::Feed;
 use object::{Building, Named};
@@ -43,8 +43,8 @@ type Shard = HashSet<Named>;
 pub struct Options {
     /// Which objects are shown at all.
     pub open: Open,
-    /// For each kind the names that `default` stands for in the original's layer: the first that is there.
-    pub defaults: Vec<(Kind, Vec<String>)>,
+    /// For each type the names that `default` stands for in the original's layer: the first that is there.
+    pub defaults: Vec<(PathType, Vec<String>)>,
 }
 
 /// The index of a store.
@@ -123,9 +123,14 @@ impl Index {
         read(&self.packages).get(digest).cloned()
     }
 
-    /// The answer of the original's layer to a path.
-    pub fn original(&self, path: &[u8]) -> Answer {
-        read(&self.original).answer(path)
+    /// The answer of the original's layer to a path; with `conditions` that to POST.
+    pub fn original(&self, path: &[u8], conditions: Option<&Conditions>) -> Answer {
+        read(&self.original).answer(path, conditions)
+    }
+
+    /// What a list with conditions may have: see [`Catalogue::candidates`].
+    pub fn candidates(&self, kind: Kind, after: Option<&str>, limit: usize) -> Vec<Candidate> {
+        read(&self.original).candidates(kind, after, limit)
     }
 
     /// The changes behind `after`, at most `limit`, if they are all in memory; and the revision up to which they go.
@@ -160,8 +165,8 @@ impl Index {
         let mut shards: Vec<Shard> = vec![Shard::new(); self.shards.len()];
         let mut packages = HashMap::new();
         let mut catalogue = Catalogue::new();
-        for (kind, names) in &self.options.defaults {
-            catalogue.set_default(*kind, names.clone());
+        for (of, names) in &self.options.defaults {
+            catalogue.set_default(*of, names.clone());
         }
         self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         let mut types = BTreeSet::new();

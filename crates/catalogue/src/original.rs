@@ -8,6 +8,7 @@
 mod answer;
 mod attributes;
 mod catalogue;
+mod conditions;
 mod folder;
 mod host;
 mod names;
@@ -15,15 +16,17 @@ mod object;
 mod package;
 mod parse;
 mod unfit;
+mod utf8;
 mod value;
 mod write;
 
-pub use answer::{Answer, PROBLEM_MEDIA_TYPE, Problem, Template};
-pub use catalogue::{Catalogue, Entry, PackageEntry, Prepared};
+pub use answer::{Answer, Template};
+pub use catalogue::{Candidate, Catalogue, Entry, PackageEntry, PathType, Prepared, UnknownType};
+pub use conditions::{Conditions, MAX_CONDITIONS, NoConditions};
 pub use folder::{Folder, FolderError, Found, MAX_FILE, Reason, Skipped};
 pub use host::{Host, HostError};
 pub use names::name_of;
-pub use package::{MAX_CODE, PackageRequest, Wanted};
+pub use package::{MAX_CODE, PackageIf, PackageRequest, Wanted};
 pub use parse::{MAX_DEPTH, MAX_VALUES, Malformed, parse};
 pub use unfit::Unfit;
 pub use value::{Members, Value};
@@ -31,5 +34,5 @@ pub use write::{compact, pretty};
 
 /// Where every path begins.
 pub const PREFIX: &str = "/.well-known/";
-/// The media type of every body that is no problem.
+/// The media type of every body that is not the text of an error.
 pub const MEDIA_TYPE: &str = "application/json";

@@ -14,10 +14,12 @@ use tokio::time::Instant;
 
 use super::deadline::Deadline;
 use super::ending::{closed, finish, is_patience, linger};
+use super::incoming::Incoming;
 use super::outgoing::Outgoing;
-use super::request::{MAX_HEAD, Method, Parsed, Refusal, parse};
+use super::problem::refusal_response;
+use super::request::{MAX_HEAD, Method, Parsed, Refusal, Request, Sends, parse};
 use super::response::{Body, Connection as Stays, Response};
-use super::route::{Job, Reply};
+use super::route::{Job, Reply, is_compat};
 use super::watch::Watch;
 use super::{MIN_TAKEN, Site};
 
@@ -25,6 +27,7 @@ use super::{MIN_TAKEN, Site};
 const ENOUGH: usize = 64 * 1024;
 /// After so many steps others have their turn, however much this client asks for.
 const TURN: u64 = 32;
+const LATE: &str = "the request did not come in time";
 
 /// A connection without its socket.
 pub(super) struct Connection {
@@ -33,8 +36,10 @@ pub(super) struct Connection {
     /// What of `input` has come and was not answered.
     start: usize,
     end: usize,
+    /// A request whose head is here, and whose body is on its way.
+    incoming: Option<Incoming>,
     outgoing: Outgoing,
-    /// When the head on its way must be here; none if there is none.
+    /// When the request on its way must be here; none if there is none.
     head_until: Option<Instant>,
     /// What has come is no request that is answered here.
     refused: bool,
@@ -64,6 +69,13 @@ pub(super) struct Answering {
     old: bool,
 }
 
+impl Answering {
+    fn of(request: &Request<'_>) -> Self {
+        let Request { method, keep_alive, old, .. } = *request;
+        Self { only_head: method == Method::Head, keep_alive, old }
+    }
+}
+
 impl Connection {
     pub fn new(site: Arc<Site>, place: OwnedSemaphorePermit) -> Self {
         site.counters.connections.fetch_add(1, Ordering::Relaxed);
@@ -74,6 +86,7 @@ impl Connection {
             input: vec![0; MAX_HEAD],
             start: 0,
             end: 0,
+            incoming: None,
             outgoing: Outgoing::new(),
             head_until: Some(Instant::now() + until_head),
             refused: false,
@@ -184,38 +197,100 @@ impl Connection {
             if self.start == self.end {
                 return Step::Read;
             }
-            let (mut request, used) = match parse(&self.input[self.start..self.end]) {
-                Parsed::Partial => return Step::Read,
-                Parsed::Refused(refusal) => return self.refuse(refusal),
-                Parsed::Request(request, used) => (request, used),
-            };
-            if let Err(refusal) = self.site.config.hosts.apply(&mut request) {
-                return self.refuse(refusal);
-            }
-            let answering = Answering {
-                only_head: request.method == Method::Head,
-                keep_alive: request.keep_alive,
-                old: request.old,
-            };
-            let reply = self.site.answer(&request);
-            self.start += used;
-            self.head_until = None;
-            let step = match reply {
-                Reply::Now(response) => self.push(response, answering),
-                Reply::Later(job) => Some(Step::Job(job, answering)),
-            };
-            if let Some(step) = step {
+            if let Some(step) = self.next() {
                 return step;
             }
         }
     }
 
+    /// Goes on with the next request. None if there may be another behind it.
+    fn next(&mut self) -> Option<Step> {
+        if let Some(incoming) = self.incoming.take() {
+            return self.take_body(incoming);
+        }
+        let (mut request, used) = match parse(&self.input[self.start..self.end]) {
+            Parsed::Partial => return Some(Step::Read),
+            Parsed::Refused(refusal) => return Some(self.refuse(refusal)),
+            Parsed::Request(request, used) => (request, used),
+        };
+        if let Err(refusal) = self.site.config.hosts.apply(&mut request) {
+            return Some(self.refuse(refusal));
+        }
+        if request.sends == Sends::Nothing {
+            let (reply, answering) = (self.site.answer(&request), Answering::of(&request));
+            self.start += used;
+            return self.reply(reply, answering);
+        }
+        if !is_compat(request.path) {
+            let detail =
+                "POST is answered under /.well-known/ only: publish with `levada catalogue`";
+            return Some(self.refuse(Refusal { status: 405, detail }));
+        }
+        let head = self.start..self.start + used;
+        let waits = request.waits && head.end == self.end;
+        match Incoming::new(&self.input[head.clone()], request.sends) {
+            Ok(incoming) => self.incoming = Some(incoming),
+            Err(refusal) => return Some(self.refuse(refusal)),
+        }
+        if waits {
+            self.outgoing.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+        self.start = head.end;
+        None
+    }
+
+    /// Takes what has come of a body, and answers its request when that is all.
+    fn take_body(&mut self, mut incoming: Incoming) -> Option<Step> {
+        let place = || Arc::clone(&self.site.long_bodies).try_acquire_owned().ok();
+        match incoming.take(&self.input[self.start..self.end], place) {
+            Ok(used) => self.start += used,
+            Err(refusal) => return Some(self.refuse_body(refusal)),
+        }
+        if !incoming.is_done() {
+            self.incoming = Some(incoming);
+            return Some(Step::Read);
+        }
+        let Parsed::Request(mut request, _) = parse(&incoming.head) else { return Some(Step::End) };
+        if let Err(refusal) = self.site.config.hosts.apply(&mut request) {
+            return Some(self.refuse_body(refusal));
+        }
+        request.body = &incoming.body;
+        let (reply, answering) = (self.site.answer(&request), Answering::of(&request));
+        self.reply(reply, answering)
+    }
+
+    fn reply(&mut self, reply: Reply, answering: Answering) -> Option<Step> {
+        self.head_until = None;
+        match reply {
+            Reply::Now(response) => self.push(response, answering),
+            Reply::Later(job) => Some(Step::Job(job, answering)),
+        }
+    }
+
+    /// Refuses what has come, which is no request that is answered.
     fn refuse(&mut self, refusal: Refusal) -> Step {
+        // Also of what is no request it can be said whether a body would be taken for the next answer, and whose words
+        // the client knows.
+        let mut words = self.input[self.start..self.end].split(|byte| *byte == b' ');
+        let only_head = words.next() == Some(b"HEAD");
+        let target =
+            words.next().and_then(|target| str::from_utf8(target).ok()).unwrap_or_default();
+        let path = match target.split_once("://") {
+            Some((_, rest)) => rest.find('/').map_or("", |start| &rest[start..]),
+            None => target,
+        };
+        self.refuse_as(refusal, only_head, is_compat(path))
+    }
+
+    /// Refuses a request because of its body: only those of the original's layer have one.
+    fn refuse_body(&mut self, refusal: Refusal) -> Step {
+        self.refuse_as(refusal, false, true)
+    }
+
+    fn refuse_as(&mut self, refusal: Refusal, only_head: bool, compat: bool) -> Step {
         self.refused = true;
-        // Also of what is no request it can be said whether a body would be taken for the next answer.
-        let only_head = self.input[self.start..self.end].starts_with(b"HEAD ");
         let answering = Answering { only_head, keep_alive: false, old: false };
-        self.push(refusal.into(), answering);
+        self.push(refusal_response(refusal, compat), answering);
         Step::End
     }
 
@@ -252,11 +327,11 @@ impl Connection {
         let count = free.filled().len();
         match read {
             Some(Ok(())) if count > 0 => self.arrived(count),
+            None if self.incoming.is_some() => {
+                self.refuse_body(Refusal { status: 408, detail: LATE });
+            }
             None if self.end > 0 => {
-                self.refuse(Refusal {
-                    status: 408,
-                    detail: "the head of the request did not come in time",
-                });
+                self.refuse(Refusal { status: 408, detail: LATE });
             }
             _ => return None,
         }
@@ -265,7 +340,7 @@ impl Connection {
 
     fn begin_wait(&mut self, deadline: &mut Deadline) {
         let (now, times) = (Instant::now(), self.site.config.times);
-        if self.end == 0 && self.head_until.is_none() {
+        if self.end == 0 && self.head_until.is_none() && self.incoming.is_none() {
             self.set_busy(false);
             deadline.set(now + times.idle);
         } else {

@@ -31,7 +31,8 @@ impl Hosts {
         Ok(Self { accepted: hosts.iter().map(check).collect::<Result<_, _>>()?, forwarded: false })
     }
 
-    /// Takes `X-Forwarded-Host` for the host, where it is there: for who has a proxy in front that sets it.
+    /// Takes `X-Forwarded-Host` for the host, where it is there: for who has a proxy in front that sets it. Of a list the
+    /// first counts: every proxy adds what it was asked for behind what it got.
     #[must_use]
     pub fn forwarded(self, forwarded: bool) -> Self {
         Self { forwarded, ..self }
@@ -44,7 +45,8 @@ impl Hosts {
             match request.forwarded_host {
                 Once::Absent => {}
                 Once::Value(value) => {
-                    let host = Host::new(value).ok();
+                    let first = value.split(|byte| *byte == b',').next().unwrap_or_default();
+                    let host = Host::new(first.trim_ascii()).ok();
                     let wrong = "the header X-Forwarded-Host is not HOST or HOST:PORT";
                     request.host = Some(host.ok_or(refuse(wrong))?);
                 }
@@ -107,7 +109,15 @@ mod tests {
         let forwarded = Hosts::default().forwarded(true);
         assert_eq!(host(&forwarded, fields).as_deref(), Some("b"));
         assert_eq!(host(&forwarded, "Host: a").as_deref(), Some("a"));
-        for wrong in ["X-Forwarded-Host: b, c", "X-Forwarded-Host: b\r\nX-Forwarded-Host: b"] {
+        for list in ["b, c", "b,c", " b , c d", "b,"] {
+            let fields = format!("Host: a\r\nX-Forwarded-Host: {list}");
+            assert_eq!(host(&forwarded, &fields).as_deref(), Some("b"), "{list}");
+        }
+        for wrong in [
+            "X-Forwarded-Host: , b",
+            "X-Forwarded-Host: b c, d",
+            "X-Forwarded-Host: b\r\nX-Forwarded-Host: b",
+        ] {
             assert_eq!(host(&forwarded, &format!("Host: a\r\n{wrong}")), None);
         }
     }

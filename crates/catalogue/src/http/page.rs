@@ -105,7 +105,7 @@ fn home(site: &Arc<Site>, request: &Request<'_>) -> Answered {
     }
     let view = View { words, kind, cursor: query.text("cursor").map(str::to_owned) };
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job(Box::new(move || view.show(&site).unwrap_or_else(|response| response)))))
+    Ok(Reply::Later(Job::new(move || view.show(&site).unwrap_or_else(|response| response))))
 }
 
 impl View {

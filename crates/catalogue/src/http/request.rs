@@ -16,6 +16,8 @@ pub enum Method {
     Get,
     /// HEAD: as GET, without the body.
     Head,
+    /// POST: as GET, with conditions; under `/.well-known/` alone.
+    Post,
     /// OPTIONS: what is allowed.
     Options,
     /// Any other.
@@ -37,12 +39,29 @@ pub struct Request<'a> {
     pub keep_alive: bool,
     /// Whether it is HTTP/1.0.
     pub old: bool,
+    /// Its body: empty until that has come.
+    pub body: &'a [u8],
+    /// What follows the head.
+    pub(super) sends: Sends,
+    /// The client waits to be told that its body is wanted (RFC 9110 section 10.1.1).
+    pub(super) waits: bool,
     pub(super) if_none_match: Once<'a>,
     pub(super) if_range: Once<'a>,
     pub(super) range: Once<'a>,
     pub(super) accept_encoding: Once<'a>,
     pub(super) last_event_id: Once<'a>,
     pub(super) forwarded_host: Once<'a>,
+}
+
+/// What follows the head of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sends {
+    /// No body.
+    Nothing,
+    /// A body of so many bytes, at least one; not more than fit here.
+    Length(u64),
+    /// A body in chunks.
+    Chunked,
 }
 
 /// A field that counts only if it is there once.
@@ -80,6 +99,7 @@ const fn refuse(status: u16, detail: &'static str) -> Refusal {
 
 /// What the bytes that have come are.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // One at a time, on the stack: a box would be an allocation for each request.
 pub enum Parsed<'a> {
     /// A head, and how many bytes it has.
     Request(Request<'a>, usize),
@@ -129,10 +149,9 @@ struct Framing<'a> {
     host: Once<'a>,
     close: bool,
     keep: bool,
-    /// A body is announced.
-    body: bool,
-    /// What is announced can be read in two ways.
-    ambiguous: bool,
+    length: Once<'a>,
+    coding: Once<'a>,
+    waits: bool,
 }
 
 fn read<'a>(head: &httparse::Request<'_, 'a>) -> Result<Request<'a>, Refusal> {
@@ -140,6 +159,7 @@ fn read<'a>(head: &httparse::Request<'_, 'a>) -> Result<Request<'a>, Refusal> {
     let method = match head.method.unwrap_or_default() {
         "GET" => Method::Get,
         "HEAD" => Method::Head,
+        "POST" => Method::Post,
         "OPTIONS" => Method::Options,
         _ => Method::Other,
     };
@@ -150,6 +170,9 @@ fn read<'a>(head: &httparse::Request<'_, 'a>) -> Result<Request<'a>, Refusal> {
         host: None,
         keep_alive: false,
         old,
+        body: &[],
+        sends: Sends::Nothing,
+        waits: false,
         if_none_match: Once::Absent,
         if_range: Once::Absent,
         range: Once::Absent,
@@ -161,7 +184,8 @@ fn read<'a>(head: &httparse::Request<'_, 'a>) -> Result<Request<'a>, Refusal> {
     for header in head.headers.iter() {
         read_field(header.name, header.value, &mut request, &mut framing);
     }
-    check_body(&framing, method)?;
+    request.sends = framing.sends(method)?;
+    request.waits = framing.waits && !old && request.sends != Sends::Nothing;
     request.keep_alive = !framing.close && (!old || framing.keep);
     let (authority, target) = split_target(head.path.unwrap_or_default(), method)?;
     request.host = find_host(framing.host, authority, old)?;
@@ -183,6 +207,7 @@ fn read_field<'a>(
     match name.len() {
         4 if is("host") => framing.host.add(value),
         5 if is("range") => request.range.add(value),
+        6 if is("expect") => framing.waits |= has_token(value, "100-continue"),
         8 if is("if-range") => request.if_range.add(value),
         10 if is("connection") => {
             framing.close |= has_token(value, "close");
@@ -191,28 +216,49 @@ fn read_field<'a>(
         13 if is("if-none-match") => request.if_none_match.add(value),
         13 if is("last-event-id") => request.last_event_id.add(value),
         14 if is("content-length") => {
-            framing.ambiguous |= value.is_empty() || !value.iter().all(u8::is_ascii_digit);
-            framing.body |= value.iter().any(|digit| *digit != b'0');
+            framing.length.add(value);
         }
         15 if is("accept-encoding") => request.accept_encoding.add(value),
         16 if is("x-forwarded-host") => request.forwarded_host.add(value),
-        17 if is("transfer-encoding") => framing.ambiguous = true,
+        17 if is("transfer-encoding") => framing.coding.add(value),
         _ => {}
     }
 }
 
-fn check_body(framing: &Framing, method: Method) -> Result<(), Refusal> {
-    if framing.ambiguous {
-        return Err(refuse(
+impl Framing<'_> {
+    /// What follows the head. Where it ends must not be in doubt: somebody in front may see it otherwise.
+    fn sends(&self, method: Method) -> Result<Sends, Refusal> {
+        let ambiguous = refuse(
             400,
-            "a request has no body here: leave out Transfer-Encoding and Content-Length",
-        ));
+            "where the body of the request ends is in doubt: send one Content-Length, or Transfer-Encoding: chunked",
+        );
+        let sends = match (self.length, self.coding) {
+            (Once::Absent, Once::Absent) => Sends::Nothing,
+            (Once::Absent, Once::Value(coding)) if coding.eq_ignore_ascii_case(b"chunked") => {
+                Sends::Chunked
+            }
+            (Once::Value(length), Once::Absent) => match length_of(length).ok_or(ambiguous)? {
+                0 => Sends::Nothing,
+                length => Sends::Length(length),
+            },
+            _ => return Err(ambiguous),
+        };
+        match method {
+            _ if sends == Sends::Nothing => Ok(sends),
+            Method::Post => Ok(sends),
+            Method::Other => Err(refuse(405, "only GET, HEAD, POST and OPTIONS are answered here")),
+            _ if sends == Sends::Chunked => {
+                Err(refuse(400, "a request of this method has no body"))
+            }
+            _ => Err(refuse(413, "a request of this method has no body")),
+        }
     }
-    match method {
-        _ if !framing.body => Ok(()),
-        Method::Other => Err(refuse(405, "only GET, HEAD and OPTIONS are answered here")),
-        _ => Err(refuse(413, "a request has no body here")),
-    }
+}
+
+/// Digits only; what is too large is the largest there is.
+fn length_of(value: &[u8]) -> Option<u64> {
+    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    digits.then(|| str::from_utf8(value).ok()?.parse().ok().or(Some(u64::MAX)))?
 }
 
 fn has_token(value: &[u8], token: &str) -> bool {
@@ -303,7 +349,7 @@ mod tests {
     fn what_could_hide_a_second_request_is_refused() {
         for (fields, status) in [
             ("Content-Length: 1\r\n", 413),
-            ("Content-Length: 0\r\nContent-Length: 5\r\n", 413),
+            ("Content-Length: 0\r\nContent-Length: 5\r\n", 400),
             ("Content-Length: +0\r\n", 400),
             ("Content-Length: 0, 5\r\n", 400),
             ("Transfer-Encoding: chunked\r\n", 400),
@@ -316,7 +362,40 @@ mod tests {
             assert_eq!(refused(text.as_bytes()), status, "{fields:?}");
         }
         request("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-        assert_eq!(refused(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n"), 405);
+        assert_eq!(refused(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n"), 405);
+    }
+
+    #[test]
+    fn a_post_says_how_its_body_ends() {
+        for (fields, sends) in [
+            ("", Sends::Nothing),
+            ("Content-Length: 0\r\n", Sends::Nothing),
+            ("Content-Length: 007\r\n", Sends::Length(7)),
+            ("Content-Length: 99999999999999999999999\r\n", Sends::Length(u64::MAX)),
+            ("Transfer-Encoding: Chunked\r\n", Sends::Chunked),
+        ] {
+            let text =
+                format!("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-Continue\r\n{fields}\r\n");
+            let request = request(&text);
+            assert_eq!(
+                (request.sends, request.waits),
+                (sends, sends != Sends::Nothing),
+                "{fields}"
+            );
+        }
+        for fields in [
+            "Content-Length: 3\r\nContent-Length: 3\r\n",
+            "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: identity\r\n",
+            "Content-Length: 1,1\r\n",
+            "Content-Length: -1\r\n",
+            "Content-Length:\r\n",
+        ] {
+            let text = format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+            assert_eq!(refused(text.as_bytes()), 400, "{fields}");
+        }
     }
 
     #[test]

@@ -65,9 +65,14 @@ pub(super) enum Keep {
 impl Response {
     /// An answer without a body.
     pub fn new(status: u16) -> Self {
-        let mut fields = Vec::with_capacity(384);
-        fields.extend_from_slice(b"X-Content-Type-Options: nosniff\r\n");
-        Self { status, fields, body: Body::empty() }
+        let mut response = Self::for_scripts(status);
+        response.fields.extend_from_slice(b"X-Content-Type-Options: nosniff\r\n");
+        response
+    }
+
+    /// As [`Self::new`], but a browser may run its body as a script whatever type it states.
+    pub(super) fn for_scripts(status: u16) -> Self {
+        Self { status, fields: Vec::with_capacity(384), body: Body::empty() }
     }
 
     /// An answer with a body of the type `media_type`.

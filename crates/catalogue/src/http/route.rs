@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::problem::{busy, problem};
-use super::request::{Method, Request};
+use super::problem::{busy, problem, refusal_response, text};
+use super::request::{Method, Refusal, Request};
 use super::response::{Keep, Response};
 use super::{Site, compat, page, v1};
 
-/// What is answered everywhere.
-pub(super) const ALLOW: &str = "GET, HEAD, OPTIONS";
+/// What is answered under `/.well-known/` (`compat`), and elsewhere.
+pub(super) const fn allowed_methods(compat: bool) -> &'static str {
+    if compat { "GET, HEAD, POST, OPTIONS" } else { "GET, HEAD, OPTIONS" }
+}
 
 /// An answer, or who makes it.
 #[derive(Debug)]
@@ -23,12 +25,26 @@ pub enum Reply {
 }
 
 /// What makes an answer and may block.
-pub struct Job(pub(super) Box<dyn FnOnce() -> Response + Send>);
+pub struct Job {
+    make: Box<dyn FnOnce() -> Response + Send>,
+    /// It was asked of the original's layer.
+    compat: bool,
+}
 
 impl Job {
+    /// For an answer of `/v1` or the page.
+    pub(super) fn new(make: impl FnOnce() -> Response + Send + 'static) -> Self {
+        Self { make: Box::new(make), compat: false }
+    }
+
+    /// For one of the original's layer.
+    pub(super) fn compat(make: impl FnOnce() -> Response + Send + 'static) -> Self {
+        Self { make: Box::new(make), compat: true }
+    }
+
     /// Makes it.
     pub fn run(self) -> Response {
-        (self.0)()
+        (self.make)()
     }
 }
 
@@ -41,16 +57,17 @@ impl fmt::Debug for Job {
 impl Site {
     /// The answer to `request`. What is answered to HEAD has a body, too, which is not to be sent.
     pub fn answer(self: &Arc<Self>, request: &Request<'_>) -> Reply {
+        let compat = is_compat(request.path);
         match request.method {
             Method::Get | Method::Head => {}
-            Method::Options => return Reply::Now(allowed()),
-            Method::Other => {
-                let detail =
-                    "only GET, HEAD and OPTIONS are answered here: publish with `levada catalogue`";
-                return Reply::Now(problem(405, detail).field("Allow", ALLOW));
+            Method::Post if compat => {}
+            Method::Options => return Reply::Now(allowed(compat)),
+            Method::Post | Method::Other => {
+                let detail = "this method is not answered here: publish with `levada catalogue`";
+                return Reply::Now(refusal_response(Refusal { status: 405, detail }, compat));
             }
         }
-        if is_below(request.path, "/.well-known") {
+        if compat {
             return compat::answer(self, request);
         }
         if is_below(request.path, "/v1") {
@@ -66,8 +83,9 @@ impl Site {
     /// Has somebody else make an answer, who may block.
     pub(super) async fn run(&self, job: Job) -> Response {
         let until = Instant::now() + self.config.times.store;
+        let compat = job.compat;
         let Ok(Ok(place)) = timeout_at(until, Arc::clone(&self.calls).acquire_owned()).await else {
-            return busy();
+            return busy(compat);
         };
         let made = tokio::task::spawn_blocking(move || {
             // Held until it is made, also if nobody waits for it any more.
@@ -77,11 +95,17 @@ impl Site {
         match timeout_at(until, made).await {
             Ok(Ok(response)) => response,
             Ok(Err(_)) => {
-                problem(500, "the answer could not be made: the log of the catalogue says why")
+                let words = "the answer could not be made: the log of the catalogue says why";
+                if compat { text(500, words) } else { problem(500, words) }
             }
-            Err(_) => busy(),
+            Err(_) => busy(compat),
         }
     }
+}
+
+/// Whether a path is one of the original's layer.
+pub(super) fn is_compat(path: &str) -> bool {
+    is_below(path, "/.well-known")
 }
 
 fn is_below(path: &str, root: &str) -> bool {
@@ -89,14 +113,14 @@ fn is_below(path: &str, root: &str) -> bool {
 }
 
 /// Also what a browser asks before it lets a script of another origin ask (the Fetch Standard, "CORS protocol").
-fn allowed() -> Response {
+fn allowed(compat: bool) -> Response {
     Response::new(204)
-        .field("Allow", ALLOW)
+        .field("Allow", allowed_methods(compat))
         .shared()
-        .field("Access-Control-Allow-Methods", ALLOW)
+        .field("Access-Control-Allow-Methods", allowed_methods(compat))
         .field(
             "Access-Control-Allow-Headers",
-            "Accept, Cache-Control, If-None-Match, If-Range, Last-Event-ID, Range",
+            "Accept, Cache-Control, Content-Type, If-None-Match, If-Range, Last-Event-ID, Range",
         )
         .field("Access-Control-Max-Age", "86400")
         .keep(Keep::Never)

@@ -68,7 +68,7 @@ fn check(site: &Arc<Site>, bytes: &[u8]) -> Option<u16> {
         }
         Parsed::Partial => return None,
         Parsed::Refused(refusal) => {
-            let response = Response::from(refusal);
+            let response = problem::refusal_response(refusal, false);
             let mut head = Vec::new();
             response.write_head(&mut head, Connection::Closes);
             (response, String::from_utf8(head).unwrap())
@@ -144,7 +144,7 @@ fn ask(site: &Arc<Site>, path: &str, fields: &str) -> Reply {
 #[test]
 fn what_somebody_makes_is_not_made_twice() {
     let (_folder, site) = site();
-    let Answer::Package(package) = site.index.original(PACKAGE.as_bytes()) else {
+    let Answer::Package(package) = site.index.original(PACKAGE.as_bytes(), None) else {
         panic!("there is a package")
     };
     let Reply::Later(job) = ask(&site, PACKAGE, "") else { panic!("nobody has made it yet") };

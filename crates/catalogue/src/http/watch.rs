@@ -46,9 +46,9 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Answered {
         Some(id) => Some(id),
         None => query.number("after")?,
     };
-    let Ok(place) = Arc::clone(&site.watches).try_acquire_owned() else { return Err(busy()) };
+    let Ok(place) = Arc::clone(&site.watches).try_acquire_owned() else { return Err(busy(false)) };
     let (site, only_head) = (Arc::clone(site), request.method == Method::Head);
-    Ok(Reply::Later(Job(Box::new(move || {
+    Ok(Reply::Later(Job::new(move || {
         let revision = site.index.revision();
         let after = after.unwrap_or_else(|| *revision.borrow());
         if let Err(error) = site.store.changes(after, 1) {
@@ -65,7 +65,7 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Answered {
         }
         let watch = Watch { site, after, filter, revision, begun: false, _place: place };
         response.body(Body::Events(Box::new(watch)))
-    }))))
+    })))
 }
 
 fn last_event_id(request: &Request<'_>) -> Result<Option<u64>, Response> {

@@ -170,7 +170,7 @@ fn the_originals_layer_follows() {
     one.package = Some(package.clone());
     store.publish(&one, None, NOW).unwrap();
     let index = Index::load(&store, Options::default()).unwrap();
-    let version = |index: &Index| match index.original(b"/.well-known/dataschema/S/version") {
+    let version = |index: &Index| match index.original(b"/.well-known/dataschema/S/version", None) {
         Answer::Body(body) => body.fill(Host::new(b"h").unwrap()),
         other => panic!("{other:?}"),
     };
@@ -186,5 +186,5 @@ fn the_originals_layer_follows() {
         store.yank(&two.key, &version.parse().unwrap(), true, None, NOW).unwrap();
     }
     index.catch_up(&store).unwrap();
-    assert!(matches!(index.original(b"/.well-known/dataschema/S"), Answer::Problem(_)));
+    assert!(matches!(index.original(b"/.well-known/dataschema/S", None), Answer::Missing(_)));
 }

@@ -1,13 +1,12 @@
-//! What is answered: a body in which the host may have to be filled in, or a problem.
+//! What is answered: a body in which the host may have to be filled in, or a text that says why there is none.
 
 use bytes::{Bytes, BytesMut};
 use levada_core::sha256;
 
+use super::package::PackageIf;
 use super::write::write_escaped;
 use super::{Host, PackageRequest, Value, parse, pretty};
-
-/// The media type of a [`Problem`] (RFC 9457 section 3).
-pub const PROBLEM_MEDIA_TYPE: &str = "application/problem+json";
+use crate::model::Kind;
 
 /// The longest body of an attribute, in bytes.
 const MAX_ATTRIBUTE: usize = 128 * 1024 * 1024;
@@ -19,8 +18,12 @@ pub enum Answer {
     Body(Template),
     /// The code of a package is needed first.
     Package(PackageRequest),
-    /// There is no such thing.
-    Problem(Problem),
+    /// The code of a package decides which answer it is.
+    PackageIf(Box<PackageIf>),
+    /// A list of the objects of this kind that meet the conditions: see [`super::Catalogue::candidates`].
+    ListIf(Kind),
+    /// There is no such thing: status 404, and this text, which no client takes for JSON.
+    Missing(String),
 }
 
 /// A body that is complete, or lacks the host of the request in one place.
@@ -95,35 +98,6 @@ impl Template {
     }
 }
 
-/// Why there is no answer; a problem document (RFC 9457).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The status of HTTP.
-    pub status: u16,
-    /// What it is, the same for every occurrence.
-    pub title: &'static str,
-    /// What it is this time.
-    pub detail: String,
-}
-
-impl Problem {
-    pub(super) fn not_found(detail: impl Into<String>) -> Self {
-        Self { status: 404, title: "There is no such thing", detail: detail.into() }
-    }
-
-    /// The document, of the type [`PROBLEM_MEDIA_TYPE`].
-    pub fn body(&self) -> String {
-        let members = [
-            ("type", Value::Text("about:blank".to_owned())),
-            ("title", Value::Text(self.title.to_owned())),
-            ("status", Value::Number(self.status.to_string())),
-            ("detail", Value::Text(self.detail.clone())),
-        ];
-        let members = members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        super::compact(&Value::Object(members))
-    }
-}
-
 /// What the second half of the original made of a value that the first half sent as `carried`. `None` is nothing at
 /// all.
 pub(super) fn reread(carried: &str) -> Option<Value> {
@@ -183,14 +157,5 @@ mod tests {
         for nothing in ["", "  ", "#c", "/*c*/"] {
             assert_eq!(body(nothing), None);
         }
-    }
-
-    #[test]
-    fn a_problem_is_json_whatever_was_asked_for() {
-        let problem = Problem::not_found("there is no \"x\"\n");
-        let body: serde_json::Value = serde_json::from_str(&problem.body()).unwrap();
-        assert_eq!(body["status"], 404);
-        assert_eq!(body["detail"], "there is no \"x\"\n");
-        assert_eq!(body["title"], problem.title);
     }
 }

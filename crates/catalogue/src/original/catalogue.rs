@@ -1,5 +1,6 @@
 //! All objects as the original showed them, and the answer to each path.
 
+mod path;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -10,17 +11,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use levada_core::Digest;
 
-use super::answer::{Answer, Problem, Template};
+use super::answer::{Answer, Template, attribute_body};
 use super::object::Object;
-use super::package::Head;
-use super::{MAX_CODE, PREFIX, PackageRequest, Unfit, Wanted, name_of};
+use super::package::{EMPTY, Head, PackageIf};
+use super::{Conditions, MAX_CODE, PackageRequest, Unfit, Wanted, name_of};
 use crate::model::{Key, Kind};
+use path::Path;
 use table::{Packages, Table};
 
-/// The type under which packages are asked for.
-const PACKAGES: &str = "sourcepackage";
-/// Stands for an object that the operator chose.
-const DEFAULT: &str = "default";
+pub use path::{PathType, UnknownType};
+
 /// The answer to the bare prefix. The original listed two more than types; they are not served here.
 const TYPES: &str = "[\n  \"database\",\n  \"dataschema\",\n  \"hyperty\",\n  \"idp-proxy\",\n  \"protocolstub\",\n  \"restart\",\n  \"runtime\",\n  \"sourcepackage\"\n]";
 
@@ -99,7 +99,32 @@ pub struct Catalogue {
     packages: Table<Packages>,
     /// Under which names an object is shown.
     places: HashMap<Key, Place>,
-    defaults: BTreeMap<Kind, Vec<String>>,
+    defaults: BTreeMap<PathType, Vec<String>>,
+}
+
+/// An object that a list may have: conditions are compared with its descriptor.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The name under which it is listed.
+    pub name: Arc<str>,
+    kind: Kind,
+    descriptor: Bytes,
+    class: Arc<str>,
+}
+
+impl Candidate {
+    /// Whether it meets `conditions`.
+    pub fn meets(&self, conditions: &Conditions) -> bool {
+        conditions.is_empty()
+            || Object::read(self.kind, &self.descriptor, &self.class)
+                .is_ok_and(|object| conditions.are_met(|name| object.carried(name)))
+    }
+
+    /// Its name as the list has it: read anew, like every text.
+    pub fn listed(&self) -> String {
+        let text = attribute_body(&self.name).map(|body| body.parts().0);
+        text.map_or_else(String::new, |text| String::from_utf8_lossy(&text).into_owned())
+    }
 }
 
 #[derive(Debug)]
@@ -130,8 +155,8 @@ impl Catalogue {
     }
 
     /// Chooses what the name `default` stands for: the first of `names` that is there.
-    pub fn set_default(&mut self, kind: Kind, names: Vec<String>) {
-        self.defaults.insert(kind, names);
+    pub fn set_default(&mut self, of: PathType, names: Vec<String>) {
+        self.defaults.insert(of, names);
     }
 
     /// Shows an object, in the place of what was shown of it.
@@ -187,98 +212,139 @@ impl Catalogue {
         }
     }
 
-    /// The answer to `GET` of `path`, which is the path of the request as it stands: nothing is decoded. A query is
-    /// ignored, and so are empty segments.
-    pub fn answer(&self, path: &[u8]) -> Answer {
-        self.find(path).unwrap_or_else(Answer::Problem)
+    /// The answer to `path`, which is the path of the request as it stands: nothing is decoded. A query is ignored, and
+    /// so are empty segments. `conditions` are those of a POST; a GET has none.
+    pub fn answer(&self, path: &[u8], conditions: Option<&Conditions>) -> Answer {
+        self.find(path, conditions).unwrap_or_else(Answer::Missing)
     }
 
-    fn find(&self, path: &[u8]) -> Result<Answer, Problem> {
-        let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
-        let rest = path.strip_prefix(PREFIX.as_bytes());
-        let rest = rest.and_then(|rest| str::from_utf8(rest).ok());
-        let rest = rest.ok_or_else(|| Problem::not_found("there is no such path"))?;
-        let mut segments = rest.split('/').filter(|segment| !segment.is_empty());
-        let Some(kind) = segments.next() else { return Ok(Answer::Body(Template::whole(TYPES))) };
-        let (name, attribute) = (segments.next(), segments.next());
-        if segments.next().is_some() {
-            return Err(Problem::not_found("a path is TYPE/NAME/ATTRIBUTE and no longer"));
-        }
-        // The original looked at the end of the path, so that a slash behind it leaves the value as it is.
-        let spliced = !path.ends_with(b"/");
-        if kind == PACKAGES {
-            return self.find_package(name, attribute);
-        }
-        let kind = kind_of(kind)?;
-        let empty = Table::default();
-        let table = self.objects.get(&kind).unwrap_or(&empty);
-        let Some(name) = name else { return Ok(Answer::Body(table.list())) };
-        let shown = self.named(kind, table, name)?;
-        match attribute {
-            None => Ok(Answer::Body(shown.body.clone())),
-            Some(attribute) => find_attribute(kind, shown, attribute, spliced),
+    /// Up to `limit` objects of a kind in the order of their list, from the one behind `after`: a list with conditions
+    /// takes long, and is made without holding up others.
+    pub fn candidates(&self, kind: Kind, after: Option<&str>, limit: usize) -> Vec<Candidate> {
+        let Some(table) = self.objects.get(&kind) else { return Vec::new() };
+        let candidate = |name: &Arc<str>| {
+            let Shown { descriptor, class, .. } = table.things.get(name)?;
+            let (name, descriptor, class) = (name.clone(), descriptor.clone(), class.clone());
+            Some(Candidate { name, kind, descriptor, class })
+        };
+        table.names_behind(after).take(limit).filter_map(candidate).collect()
+    }
+
+    fn find(&self, path: &[u8], conditions: Option<&Conditions>) -> Result<Answer, String> {
+        let path = Path::read(path)?;
+        let Some(of) = path.of else { return Ok(Answer::Body(Template::whole(TYPES))) };
+        let Some(name) = path.name else { return self.list(of, conditions) };
+        match of {
+            PathType::Packages => self.find_package(name, path.attribute, conditions),
+            PathType::Objects(kind) => {
+                let shown = self.named(kind, name, conditions)?;
+                Ok(match path.attribute {
+                    None => Answer::Body(shown.body.clone()),
+                    Some(attribute) => {
+                        let body = shown.attribute(kind, attribute, path.spliced);
+                        Answer::Body(body.ok_or(EMPTY)?)
+                    }
+                })
+            }
         }
     }
 
-    fn named<'a>(
+    fn list(&self, of: PathType, conditions: Option<&Conditions>) -> Result<Answer, String> {
+        match (of, conditions) {
+            (PathType::Packages, None) => Ok(Answer::Body(self.packages.list())),
+            // Lists were filtered by the name of objects, which packages do not have.
+            (PathType::Packages, Some(conditions)) => Err(conditions.unmet_by_all(of)),
+            (PathType::Objects(kind), None) => {
+                let empty = Table::default();
+                Ok(Answer::Body(self.objects.get(&kind).unwrap_or(&empty).list()))
+            }
+            (PathType::Objects(kind), Some(_)) => Ok(Answer::ListIf(kind)),
+        }
+    }
+
+    /// The object that `name` stands for; of several that may be the default the first that meets the conditions.
+    fn named(
         &self,
         kind: Kind,
-        table: &'a Table<Shown>,
         name: &str,
-    ) -> Result<&'a Shown, Problem> {
-        let chosen = self.defaults.get(&kind).filter(|_| name == DEFAULT);
-        let shown = match chosen {
-            Some(names) => names.iter().find_map(|name| table.things.get(name.as_str())),
-            None => table.things.get(name),
-        };
-        shown.ok_or_else(|| Problem::not_found(format!("there is no {kind} of this name")))
-    }
-
-    fn find_package(&self, name: Option<&str>, attribute: Option<&str>) -> Result<Answer, Problem> {
-        let Some(name) = name else { return Ok(Answer::Body(self.packages.list())) };
-        let packages = self.packages.things.get(name);
-        let package = packages.and_then(Packages::first);
-        let package =
-            package.ok_or_else(|| Problem::not_found("there is no package of this class name"))?;
-        let Some(attribute) = attribute else { return wanted(package, Wanted::Whole) };
-        let head = Head::read(&package.description).map_err(|_| no_attribute())?;
-        if head.needs_code(attribute) {
-            return wanted(package, Wanted::attribute(attribute));
+        conditions: Option<&Conditions>,
+    ) -> Result<&Shown, String> {
+        let of = PathType::Objects(kind);
+        let table = self.objects.get(&kind);
+        let mut found = self
+            .meant(of, name)
+            .filter_map(|name| table.and_then(|table| table.things.get(name)))
+            .peekable();
+        found.peek().ok_or_else(|| path::no_instance(of, name))?;
+        match conditions {
+            None => found.next().ok_or_else(|| path::no_instance(of, name)),
+            Some(conditions) => found
+                .find(|shown| shown.meets(kind, conditions))
+                .ok_or_else(|| conditions.unmet_by(name)),
         }
-        head.attribute(attribute).map(Answer::Body).ok_or_else(no_attribute)
+    }
+
+    /// The names that a name in a path stands for.
+    fn meant<'a>(&'a self, of: PathType, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let chosen = self.defaults.get(&of).filter(|_| name == path::DEFAULT);
+        let own = chosen.is_none().then_some(name);
+        own.into_iter().chain(chosen.into_iter().flatten().map(String::as_str))
+    }
+
+    fn find_package(
+        &self,
+        name: &str,
+        attribute: Option<&str>,
+        conditions: Option<&Conditions>,
+    ) -> Result<Answer, String> {
+        let of = PathType::Packages;
+        let mut found = self.meant(of, name).filter_map(|name| self.packages.things.get(name));
+        let package = found.find_map(Packages::first).ok_or_else(|| path::no_instance(of, name))?;
+        let answer = package.answer(attribute);
+        let Some(conditions) = conditions.filter(|conditions| !conditions.is_empty()) else {
+            return answer;
+        };
+        let needed = package.request(Wanted::Whole)?;
+        let met = answer.unwrap_or_else(Answer::Missing);
+        let unmet = conditions.unmet_by(name);
+        Ok(Answer::PackageIf(Box::new(PackageIf::new(needed, conditions, met, unmet))))
     }
 }
 
-/// A type by its name in paths.
-fn kind_of(text: &str) -> Result<Kind, Problem> {
-    let kind = text.parse::<Kind>().ok().filter(|kind| *kind != Kind::Service);
-    kind.ok_or_else(|| {
-        Problem::not_found(
-            "there is no such type: use dataschema, hyperty, idp-proxy, protocolstub, runtime or sourcepackage",
-        )
-    })
-}
-
-fn find_attribute(
-    kind: Kind,
-    shown: &Shown,
-    attribute: &str,
-    spliced: bool,
-) -> Result<Answer, Problem> {
-    let object = Object::read(kind, &shown.descriptor, &shown.class).map_err(|_| no_attribute())?;
-    object.attribute(attribute, spliced).map(Answer::Body).ok_or_else(no_attribute)
-}
-
-fn no_attribute() -> Problem {
-    Problem::not_found("the object has no such attribute, or an empty one")
-}
-
-fn wanted(package: &PackageEntry, wanted: Wanted) -> Result<Answer, Problem> {
-    if package.length > MAX_CODE {
-        let detail =
-            format!("a package of more than {MAX_CODE} bytes is not answered here: use /v1");
-        return Err(Problem::not_found(detail));
+impl Shown {
+    fn read(&self, kind: Kind) -> Option<Object> {
+        Object::read(kind, &self.descriptor, &self.class).ok()
     }
-    let PackageEntry { description, digest, length } = package.clone();
-    Ok(Answer::Package(PackageRequest { description, digest, length, wanted }))
+
+    fn meets(&self, kind: Kind, conditions: &Conditions) -> bool {
+        conditions.is_empty()
+            || self.read(kind).is_some_and(|object| conditions.are_met(|name| object.carried(name)))
+    }
+
+    fn attribute(&self, kind: Kind, attribute: &str, spliced: bool) -> Option<Template> {
+        self.read(kind)?.attribute(attribute, spliced)
+    }
+}
+
+impl PackageEntry {
+    fn answer(&self, attribute: Option<&str>) -> Result<Answer, String> {
+        let Some(attribute) = attribute else {
+            return self.request(Wanted::Whole).map(Answer::Package);
+        };
+        let head = Head::read(&self.description).map_err(|_| EMPTY)?;
+        if head.needs_code(attribute) {
+            return self.request(Wanted::attribute(attribute)).map(Answer::Package);
+        }
+        Ok(Answer::Body(head.attribute(attribute).ok_or(EMPTY)?))
+    }
+
+    fn request(&self, wanted: Wanted) -> Result<PackageRequest, String> {
+        if self.length > MAX_CODE {
+            return Err(format!(
+                "a package of more than {MAX_CODE} bytes is not answered here: use /v1"
+            ));
+        }
+        let Self { description, digest, length } = self.clone();
+        Ok(PackageRequest { description, digest, length, wanted })
+    }
 }

@@ -3,11 +3,14 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use data_encoding::HEXLOWER;
 use md5::{Digest as _, Md5};
 
 use super::answer::{Template, attribute_body, reread};
 use super::attributes::{self, Attribute, in_order};
+use super::utf8::decode;
 use super::write::{Pretty, TooLong, compact_members, write_escaped};
 use super::{Members, Unfit, Value, parse};
 use crate::model::Kind;
@@ -33,7 +36,7 @@ pub(super) struct Object {
 impl Object {
     /// Reads a descriptor whose package has this class name.
     pub(super) fn read(kind: Kind, descriptor: &[u8], class: &str) -> Result<Self, Unfit> {
-        let text = String::from_utf8_lossy(descriptor);
+        let text = decode(descriptor);
         match parse(&text).map_err(Unfit::Descriptor)? {
             Some(Value::Object(members)) => Self::new(kind, members, class),
             _ => Err(Unfit::DescriptorForm),
@@ -87,12 +90,16 @@ impl Object {
         Ok(Template::json(out.end()?, hole))
     }
 
+    /// The carried text of an attribute; `None` if it has none.
+    pub(super) fn carried(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.attributes.iter().find(|attribute| attribute.name == name)?;
+        self.members.get(name).map(Value::carried)
+    }
+
     /// The body of one attribute; `None` if it has none or an empty one. `spliced` is whether a path to the package
     /// gets its host.
     pub(super) fn attribute(&self, name: &str, spliced: bool) -> Option<Template> {
-        self.attributes.iter().find(|attribute| attribute.name == name)?;
-        let value = self.members.get(name)?;
-        let carried = value.carried();
+        let carried = self.carried(name)?;
         if name == URL && spliced && carried.starts_with('/') {
             let text = format!("{URL_BEFORE}{URL_AFTER}{carried}");
             return Some(Template::bare(text, URL_BEFORE.len()));

@@ -1,13 +1,16 @@
 //! The code behind a descriptor as the original showed it.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use levada_core::Digest;
 
-use super::answer::{Answer, Problem, Template, attribute_body};
+use super::answer::{Answer, Template, attribute_body};
 use super::attributes::{PACKAGE, in_order};
 use super::object::{Body, md5_text};
+use super::utf8::decode;
 use super::write::TooLong;
-use super::{Members, Unfit, Value, parse};
+use super::{Conditions, Members, Unfit, Value, parse};
 
 /// The longest code that is answered under `/.well-known/`, in bytes: the original could carry no more.
 pub const MAX_CODE: u64 = 16 * 1024 * 1024;
@@ -17,6 +20,8 @@ const MAX_BODY: usize = 128 * 1024 * 1024;
 
 const CODE: &str = "sourceCode";
 const MD5: &str = "md5";
+/// The text of an attribute that is not there or has nothing in it; the original answered no text, or never.
+pub(super) const EMPTY: &str = "there is no such attribute, or nothing in it";
 
 /// The description of a package: everything but the code.
 #[derive(Debug)]
@@ -30,7 +35,7 @@ pub(super) struct Head {
 
 impl Head {
     pub(super) fn read(description: &[u8]) -> Result<Self, Unfit> {
-        let text = String::from_utf8_lossy(description);
+        let text = decode(description);
         match parse(&text).map_err(Unfit::Package)? {
             Some(Value::Object(members)) => Self::new(members),
             _ => Err(Unfit::PackageForm),
@@ -65,8 +70,20 @@ impl Head {
         attribute_body(&self.members.get(name)?.carried())
     }
 
+    /// Whether the package with this code meets `conditions`.
+    fn meets(&self, conditions: &Conditions, code: &[u8]) -> bool {
+        conditions.are_met(|name| {
+            PACKAGE.iter().find(|attribute| attribute.name == name)?;
+            match name {
+                CODE => Some(decode(code)),
+                MD5 if self.needs_code(MD5) => Some(Cow::Owned(md5_text(code))),
+                _ => self.members.get(name).map(Value::carried),
+            }
+        })
+    }
+
     fn body(&self, code: &[u8]) -> Result<String, TooLong> {
-        let text = String::from_utf8_lossy(code);
+        let text = decode(code);
         let md5 = self.md5().map_or_else(|| md5_text(code), str::to_owned);
         let present = |name: &str| name == CODE || name == MD5 || self.members.contains_key(name);
         let mut out = Body::new(MAX_BODY)?;
@@ -120,7 +137,7 @@ impl PackageRequest {
         let Ok(head) = Head::read(&self.description) else { return nothing() };
         let body = match self.wanted {
             Wanted::Whole => head.body(code).ok().map(Template::whole),
-            Wanted::Code => attribute_body(&String::from_utf8_lossy(code)),
+            Wanted::Code => attribute_body(&decode(code)),
             Wanted::Md5 => attribute_body(&md5_text(code)),
         };
         body.map_or_else(nothing, Answer::Body)
@@ -128,7 +145,41 @@ impl PackageRequest {
 }
 
 fn nothing() -> Answer {
-    Answer::Problem(Problem::not_found("the package has no such attribute, or an empty one"))
+    Answer::Missing(EMPTY.to_owned())
+}
+
+/// What is answered if the code of a package meets conditions.
+#[derive(Clone, Debug)]
+pub struct PackageIf {
+    package: PackageRequest,
+    conditions: Conditions,
+    met: Box<Answer>,
+    unmet: String,
+}
+
+impl PackageIf {
+    /// The answer is `met` if the code of `package` meets `conditions`, and otherwise the text `unmet`.
+    pub(super) fn new(
+        package: PackageRequest,
+        conditions: &Conditions,
+        met: Answer,
+        unmet: String,
+    ) -> Self {
+        Self { package, conditions: conditions.clone(), met: Box::new(met), unmet }
+    }
+
+    /// SHA-256 of the code that is needed; it has at most [`MAX_CODE`] bytes.
+    pub fn digest(&self) -> &Digest {
+        &self.package.digest
+    }
+
+    /// The answer, with the code that the digest names. It is none of this kind.
+    pub fn decide(self, code: &[u8]) -> Answer {
+        match Head::read(&self.package.description) {
+            Ok(head) if head.meets(&self.conditions, code) => *self.met,
+            _ => Answer::Missing(self.unmet),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -145,8 +196,8 @@ mod tests {
                 let body = body.fill(Host::new(b"h").unwrap());
                 String::from_utf8(body.to_vec()).unwrap()
             }
-            Answer::Problem(problem) => problem.status.to_string(),
-            Answer::Package(_) => panic!("it was complete"),
+            Answer::Missing(text) => text,
+            other => panic!("{other:?}"),
         }
     }
 
@@ -187,7 +238,7 @@ mod tests {
         let description = "{sourceCodeClassname:A}";
         assert_eq!(complete(description, b"/*c*/ x ", Wanted::Code), "x");
         assert_eq!(complete(description, b"a\xffb", Wanted::Code), "a\u{fffd}b");
-        assert_eq!(complete(description, b"// only a comment", Wanted::Code), "404");
+        assert_eq!(complete(description, b"// only a comment", Wanted::Code), EMPTY);
         assert_eq!(complete(description, b"AAA", Wanted::Md5), "e1faffb3e614e6c2fba74296962386b7");
         assert!(!complete(description, b"# comment", Wanted::Whole).contains("sourceCode\""));
     }

@@ -122,17 +122,21 @@ fn old_clients_are_answered() {
 #[test]
 fn options_say_what_is_allowed() {
     let server = server();
-    for target in ["*", "/", "/v1/objects", "/.well-known/runtime/x"] {
+    for (target, allow) in [
+        ("*", "GET, HEAD, OPTIONS"),
+        ("/", "GET, HEAD, OPTIONS"),
+        ("/v1/objects", "GET, HEAD, OPTIONS"),
+        ("/.well-known/runtime/x", "GET, HEAD, POST, OPTIONS"),
+    ] {
         let answer = server.ask(
             "OPTIONS",
             target,
             "Origin: http://o\r\nAccess-Control-Request-Method: GET\r\n",
         );
-        assert_eq!(
-            (answer.status, answer.field("allow")),
-            (204, Some("GET, HEAD, OPTIONS")),
-            "{target}"
-        );
+        assert_eq!((answer.status, answer.field("allow")), (204, Some(allow)), "{target}");
+        // A client of the original sends its conditions with a type that a browser asks for first.
+        assert_eq!(answer.field("access-control-allow-methods"), Some(allow));
+        assert!(answer.field("access-control-allow-headers").unwrap().contains("Content-Type"));
         assert_eq!(answer.field("access-control-allow-origin"), Some("*"));
         assert!(answer.field("content-length").is_none() && answer.body.is_empty());
     }
@@ -192,4 +196,47 @@ fn a_client_that_goes_away_takes_nothing_with_it() {
         drop(stream);
     }
     assert!(server.get(&path).body == content);
+}
+
+/// A POST with its body in pieces, and the head of what a client asks behind it.
+const POSTS: [&str; 3] = [
+    "POST /.well-known/hyperty HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}",
+    "POST /.well-known/hyperty HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;x=y\r\n}\r\n0\r\nX: y\r\n\r\n",
+    "POST /.well-known/hyperty HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
+];
+
+#[test]
+fn the_next_request_begins_where_a_body_ends() {
+    let server = server();
+    let none = b"No hyperty instance found that meets the constraints {}".to_vec();
+    let expected = [none.clone(), none, b"[]".to_vec(), br#"{"which":"second"}"#.to_vec()];
+    let all = POSTS.concat() + LAST;
+    assert_eq!(bodies(&server.raw(all.as_bytes())), expected);
+    let mut stream = server.connect();
+    for byte in all.as_bytes() {
+        stream.write_all(&[*byte]).unwrap();
+    }
+    assert_eq!(bodies(&read_all(&mut stream)), expected);
+}
+
+#[test]
+fn a_client_is_told_that_its_body_is_wanted() {
+    let server = server();
+    let mut stream = server.connect();
+    let head = "POST /.well-known/hyperty HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let told = "HTTP/1.1 100 Continue\r\n\r\n";
+    let mut begin = vec![0; told.len()];
+    stream.read_exact(&mut begin).unwrap();
+    assert_eq!(begin, told.as_bytes());
+    stream.write_all(b"{}").unwrap();
+    Answer::parse(&read_all(&mut stream)).assert_text(404);
+    // One whose body is not wanted is told so at once.
+    for (path, length, status) in [("/v1/objects", 2, 405), ("/.well-known/hyperty", 70_000, 413)] {
+        let head = head
+            .replace("/.well-known/hyperty", path)
+            .replace("Length: 2", &format!("Length: {length}"));
+        let answer = Answer::parse(&server.raw(head.as_bytes()));
+        assert_eq!((answer.status, answer.field("connection")), (status, Some("close")));
+    }
 }

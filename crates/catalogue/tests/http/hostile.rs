@@ -82,6 +82,9 @@ fn what_is_no_request_is_refused_with_a_reason() {
         answer.assert_problem(405);
         assert_eq!(answer.field("allow"), Some("GET, HEAD, OPTIONS"), "{method}");
     }
+    let answer = server.ask("PUT", "/.well-known/hyperty", "");
+    answer.assert_text(405);
+    assert_eq!(answer.field("allow"), Some("GET, HEAD, POST, OPTIONS"));
 }
 
 #[test]
@@ -92,6 +95,9 @@ fn a_body_is_refused_and_never_taken_for_a_request() {
         ("GET", format!("Content-Length: {}\r\n", hidden.len()), 413),
         ("POST", format!("Content-Length: {}\r\n", hidden.len()), 405),
         ("GET", "Transfer-Encoding: chunked\r\n".to_owned(), 400),
+        ("POST", format!("Content-Length: 2\r\nContent-Length: {}\r\n", hidden.len()), 400),
+        ("POST", "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n".to_owned(), 400),
+        ("POST", "Transfer-Encoding: gzip, chunked\r\n".to_owned(), 400),
         ("GET", "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n".to_owned(), 400),
         ("GET", "Content-Length: 1e1\r\n".to_owned(), 400),
         ("OPTIONS", "Content-Length: 99999999999999999999999\r\n".to_owned(), 413),
@@ -103,6 +109,24 @@ fn a_body_is_refused_and_never_taken_for_a_request() {
         let length: usize = answer.field("content-length").unwrap().parse().unwrap();
         assert_eq!(length, answer.body.len(), "there is a second answer");
     }
+}
+
+#[test]
+fn a_body_under_the_originals_layer_is_bounded_in_every_way() {
+    let server = impatient();
+    let ask = |fields: &str, body: &str| {
+        let head = "POST /.well-known/hyperty HTTP/1.1\r\nHost: h\r\n";
+        insist(&server, format!("{head}{fields}\r\n{body}").as_bytes())
+    };
+    ask("Content-Length: 65537\r\n", "").assert_text(413);
+    ask("Transfer-Encoding: chunked\r\n", "10001\r\n").assert_text(413);
+    ask("Transfer-Encoding: chunked\r\n", "2\r\n{}x").assert_text(400);
+    // One that does not come, and one that comes a byte at a time.
+    ask("Content-Length: 2\r\n", "{").assert_text(408);
+    let mut stream = server.connect();
+    let head = "POST /.well-known/hyperty HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n";
+    let _ = stream.write_all(head.as_bytes());
+    eventually(|| stream.write_all(b"x").is_err());
 }
 
 #[test]

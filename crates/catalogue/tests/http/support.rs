@@ -126,6 +126,15 @@ impl Server {
         self.ask("GET", target, "")
     }
 
+    /// A POST of `body` on a connection of its own.
+    pub fn post(&self, target: &str, body: &str) -> Answer {
+        let request = format!(
+            "POST {target} HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        Answer::parse(&self.raw(request.as_bytes()))
+    }
+
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -182,6 +191,14 @@ impl Answer {
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    /// That it is a text of this status, which is no JSON.
+    #[track_caller]
+    pub fn assert_text(&self, status: u16) {
+        assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
+        assert_eq!(self.field("content-type"), Some("text/plain; charset=utf-8"));
+        assert!(serde_json::from_slice::<serde_json::Value>(&self.body).is_err());
     }
 
     /// That it is a problem document of this status.

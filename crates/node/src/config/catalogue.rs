@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use levada_catalogue::http::Hosts;
 use levada_catalogue::index::{Open, Pattern};
 use levada_catalogue::model::Kind;
+use levada_catalogue::original::PathType;
 
 use super::reader::{Section, Value};
 use super::{ConfigError, flag};
@@ -22,8 +23,8 @@ pub struct Catalogue {
     pub open: Open,
     /// Which hosts the HTTP port answers for.
     pub hosts: Hosts,
-    /// For each kind the names that `default` stands for under `/.well-known/`: the first that is there.
-    pub defaults: Vec<(Kind, Vec<String>)>,
+    /// For each type the names that `default` stands for under `/.well-known/`: the first that is there.
+    pub defaults: Vec<(PathType, Vec<String>)>,
 }
 
 impl Default for Catalogue {
@@ -80,14 +81,17 @@ fn host(value: &Value<'_>) -> Result<String, ConfigError> {
     Ok(value.text("a host such as \"catalogue.example\"")?.to_owned())
 }
 
-fn defaults(section: &Section<'_>) -> Result<Vec<(Kind, Vec<String>)>, ConfigError> {
-    section.only(&Kind::ALL.map(Kind::as_str))?;
+fn defaults(section: &Section<'_>) -> Result<Vec<(PathType, Vec<String>)>, ConfigError> {
+    let objects =
+        Kind::ALL.into_iter().filter(|kind| *kind != Kind::Service).map(PathType::Objects);
+    let types: Vec<&str> = objects.chain([PathType::Packages]).map(PathType::as_str).collect();
+    section.only(&types)?;
     section.values().iter().map(default).collect()
 }
 
-fn default(value: &Value<'_>) -> Result<(Kind, Vec<String>), ConfigError> {
-    let kind = value.name().parse::<Kind>().map_err(|error| value.wrong(error.to_string()))?;
-    Ok((kind, value.each(object)?))
+fn default(value: &Value<'_>) -> Result<(PathType, Vec<String>), ConfigError> {
+    let of = value.name().parse::<PathType>().map_err(|error| value.wrong(error.to_string()))?;
+    Ok((of, value.each(object)?))
 }
 
 fn object(value: &Value<'_>) -> Result<String, ConfigError> {
@@ -129,7 +133,7 @@ mod tests {
         assert_eq!(wanted("catalogue = true"), Some(true));
         let text = "publish_in = ['hub/catalogue']\n[catalogue]\nfolder = '/srv/c'\nservices = false\n\
                     open = ['hyperty/*']\nhosts = ['catalogue.example']\nforwarded_host = true\n\
-                    [catalogue.default]\nruntime = ['Browser', 'Node']\n";
+                    [catalogue.default]\nruntime = ['Browser', 'Node']\nsourcepackage = ['Core']\n";
         let config = parse(text).unwrap();
         let catalogue = config.catalogue;
         assert_eq!(catalogue.folder, Some(PathBuf::from("/srv/c")));
@@ -137,7 +141,8 @@ mod tests {
         assert!(catalogue.open.shows(&"hyperty/a".parse().unwrap()));
         assert!(!catalogue.open.shows(&"runtime/a".parse().unwrap()));
         let names = vec!["Browser".to_owned(), "Node".to_owned()];
-        assert_eq!(catalogue.defaults, [(Kind::Runtime, names)]);
+        let packages = (PathType::Packages, vec!["Core".to_owned()]);
+        assert_eq!(catalogue.defaults, [(PathType::Objects(Kind::Runtime), names), packages]);
         assert_eq!(config.publish_in, ["hub/catalogue"]);
         assert!(config.catalogues.is_empty());
     }

@@ -39,13 +39,13 @@ pub(super) fn answer(
     }
     let base = request.host.map(base);
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job(Box::new(move || {
+    Ok(Reply::Later(Job::new(move || {
         let Some(version) = chosen else { return show(&object, None, base.as_deref()) };
         match site.store.get(&object.key, &version) {
             Ok(published) => show(&object, published.as_ref(), base.as_deref()),
             Err(error) => of_store(&error),
         }
-    }))))
+    })))
 }
 
 /// The beginning of a URL of this catalogue, for a command. A host may have characters in it that mean something to a shell,

@@ -54,7 +54,7 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>, text: &str) -> Ans
         return Ok(Reply::Now(response));
     }
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job(Box::new(move || wish.read(&site, &digest)))))
+    Ok(Reply::Later(Job::new(move || wish.read(&site, &digest))))
 }
 
 impl Wish {

@@ -23,16 +23,14 @@ pub(super) fn objects(site: &Arc<Site>, request: &Request<'_>) -> Answered {
     let prefix = query.text("prefix").unwrap_or_default().to_owned();
     let after = query.text("cursor").map(cursor::key).transpose()?;
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job(Box::new(move || {
-        match list(&site, kind, &prefix, after.as_ref(), limit) {
-            Ok((keys, next)) => {
-                let item = |key: &Key| ItemJson::new(key, site.index.object(key).as_deref());
-                let items = keys.iter().map(item).collect();
-                page(&Page { items, next: next.map(|key| cursor::of_key(&key)) })
-            }
-            Err(error) => of_store(&error),
+    Ok(Reply::Later(Job::new(move || match list(&site, kind, &prefix, after.as_ref(), limit) {
+        Ok((keys, next)) => {
+            let item = |key: &Key| ItemJson::new(key, site.index.object(key).as_deref());
+            let items = keys.iter().map(item).collect();
+            page(&Page { items, next: next.map(|key| cursor::of_key(&key)) })
         }
-    }))))
+        Err(error) => of_store(&error),
+    })))
 }
 
 /// A page of the objects that are shown, and where the next begins.
@@ -82,12 +80,10 @@ pub(super) fn search(site: &Arc<Site>, request: &Request<'_>) -> Answered {
     let words = words.to_owned();
     let after = query.text("cursor").map(cursor::hit).transpose()?;
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job(Box::new(move || {
-        match find(&site, &words, kind, after.as_ref(), limit) {
-            Ok((items, next)) => page(&Page { items, next }),
-            Err(error) => of_store(&error),
-        }
-    }))))
+    Ok(Reply::Later(Job::new(move || match find(&site, &words, kind, after.as_ref(), limit) {
+        Ok((items, next)) => page(&Page { items, next }),
+        Err(error) => of_store(&error),
+    })))
 }
 
 /// A page of hits, and the cursor to the next.

@@ -153,9 +153,9 @@ fn from_store(
     answer: impl FnOnce(&Site, Published) -> Response + Send + 'static,
 ) -> Reply {
     let (site, key, version) = (Arc::clone(site), key.clone(), entry.version.clone());
-    Reply::Later(Job(Box::new(move || match site.store.get(&key, &version) {
+    Reply::Later(Job::new(move || match site.store.get(&key, &version) {
         Ok(Some(published)) => answer(&site, published),
         Ok(None) => problem(404, format!("{key} has no version {version}")),
         Err(error) => of_store(&error),
-    })))
+    }))
 }

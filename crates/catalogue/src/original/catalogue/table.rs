@@ -1,6 +1,7 @@
 //! Things by name, and their list.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 use super::PackageEntry;
@@ -36,6 +37,15 @@ impl<T> Table<T> {
             self.names.remove(&Sorted(Arc::clone(name)));
             self.list = OnceLock::new();
         }
+    }
+
+    /// The names behind `after`, in the order of the list.
+    pub(super) fn names_behind(&self, after: Option<&str>) -> impl Iterator<Item = &Arc<str>> {
+        let start = match after {
+            Some(after) => Bound::Excluded(Sorted(after.into())),
+            None => Bound::Unbounded,
+        };
+        self.names.range((start, Bound::Unbounded)).map(|name| &name.0)
     }
 
     pub(super) fn list(&self) -> Template {

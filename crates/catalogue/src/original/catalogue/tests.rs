@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::ModelError;
-use crate::original::Host;
+use crate::original::{Host, parse};
 
 /// A hyperty of this name, version and class, first published at `order`.
 fn entry(name: &str, version: &str, class: &str, order: u64) -> Entry {
@@ -27,16 +27,14 @@ fn put(catalogue: &mut Catalogue, entry: &Entry) {
 }
 
 fn body(catalogue: &Catalogue, path: &str) -> Option<String> {
-    match catalogue.answer(format!("/.well-known/{path}").as_bytes()) {
+    match catalogue.answer(format!("/.well-known/{path}").as_bytes(), None) {
         Answer::Body(body) => {
             let body = body.fill(Host::new(b"h").unwrap());
             Some(String::from_utf8(body.to_vec()).unwrap())
         }
         Answer::Package(request) => Some(data_encoding::HEXLOWER.encode(&request.digest)),
-        Answer::Problem(problem) => {
-            assert_eq!(problem.status, 404);
-            None
-        }
+        Answer::Missing(_) => None,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -72,7 +70,7 @@ fn types_names_objects_and_attributes_are_found() {
 }
 
 #[test]
-fn what_is_not_there_is_a_problem() {
+fn what_is_not_there_is_missing() {
     let mut catalogue = Catalogue::new();
     put(&mut catalogue, &entry("a", "1", "a", 0));
     for path in [
@@ -100,7 +98,7 @@ fn what_is_not_there_is_a_problem() {
     for path in
         [&b""[..], b"/", b"/.well-known", b"//.well-known/hyperty", b"/.well-known/hyperty/\xff"]
     {
-        assert!(matches!(catalogue.answer(path), Answer::Problem(_)));
+        assert!(matches!(catalogue.answer(path, None), Answer::Missing(_)));
     }
 }
 
@@ -147,11 +145,16 @@ fn of_packages_with_one_class_name_that_of_the_first_object_is_shown() {
 fn default_is_what_was_chosen() {
     let mut catalogue = Catalogue::new();
     put(&mut catalogue, &entry("a", "1", "a", 0));
-    catalogue.set_default(Kind::Hyperty, vec!["gone".to_owned(), "a".to_owned()]);
+    catalogue
+        .set_default(PathType::Objects(Kind::Hyperty), vec!["gone".to_owned(), "a".to_owned()]);
     assert_eq!(body(&catalogue, "hyperty/default"), body(&catalogue, "hyperty/a"));
     assert_eq!(body(&catalogue, "hyperty/default/objectName").as_deref(), Some("a"));
     assert_eq!(body(&catalogue, "runtime/default"), None);
-    catalogue.set_default(Kind::Hyperty, vec!["gone".to_owned()]);
+    assert_eq!(body(&catalogue, "sourcepackage/default"), None);
+    catalogue.set_default(PathType::Packages, vec!["gone".to_owned(), "a".to_owned()]);
+    assert_eq!(body(&catalogue, "sourcepackage/default"), body(&catalogue, "sourcepackage/a"));
+    assert_eq!(body(&catalogue, "sourcepackage/default/encoding").as_deref(), Some("UTF-8"));
+    catalogue.set_default(PathType::Objects(Kind::Hyperty), vec!["gone".to_owned()]);
     assert_eq!(body(&catalogue, "hyperty/default"), None);
 }
 
@@ -207,10 +210,15 @@ fn any_path_is_answered() {
             "/.well-known/sourcepackage/a/",
         ];
         let path = [starts[usize::from(start % 5)].as_bytes(), bytes].concat();
-        match catalogue.answer(&path) {
-            Answer::Body(body) => assert!(!body.fill(Host::new(b"h").unwrap()).is_empty()),
-            Answer::Package(request) => drop(request.complete(bytes)),
-            Answer::Problem(problem) => assert_eq!(problem.status, 404),
+        let conditions = Conditions::read(bytes).ok().flatten();
+        for conditions in [None, conditions.as_ref()] {
+            match catalogue.answer(&path, conditions) {
+                Answer::Body(body) => assert!(!body.fill(Host::new(b"h").unwrap()).is_empty()),
+                Answer::Package(request) => drop(request.complete(bytes)),
+                Answer::PackageIf(which) => drop(which.decide(bytes)),
+                Answer::ListIf(kind) => assert!(catalogue.candidates(kind, None, 9).len() < 2),
+                Answer::Missing(text) => assert!(parse(&text).is_err(), "{text}"),
+            }
         }
     });
 }
@@ -234,7 +242,8 @@ fn any_descriptor_and_package_are_taken_or_refused() {
         {
             body(&catalogue, path);
         }
-        let Answer::Package(request) = catalogue.answer(b"/.well-known/sourcepackage/a") else {
+        let Answer::Package(request) = catalogue.answer(b"/.well-known/sourcepackage/a", None)
+        else {
             panic!("there is a package");
         };
         let Answer::Body(whole) = request.complete(code.as_bytes()) else {
@@ -243,4 +252,27 @@ fn any_descriptor_and_package_are_taken_or_refused() {
         let whole = whole.fill(Host::new(b"h").unwrap());
         assert!(whole.starts_with(b"{\n") && whole.ends_with(b"\n}"));
     });
+}
+
+#[test]
+fn of_several_defaults_the_first_that_meets_the_conditions_is_answered() {
+    let mut catalogue = Catalogue::new();
+    for (order, (name, version)) in [("a", "1"), ("b", "2")].into_iter().enumerate() {
+        put(&mut catalogue, &entry(name, version, name, order as u64));
+    }
+    catalogue.set_default(PathType::Objects(Kind::Hyperty), vec!["a".to_owned(), "b".to_owned()]);
+    let ask = |body: &str| {
+        let conditions = Conditions::read(body.as_bytes()).unwrap();
+        match catalogue.answer(b"/.well-known/hyperty/default/objectName", conditions.as_ref()) {
+            Answer::Body(body) => String::from_utf8(body.parts().0.to_vec()).unwrap(),
+            Answer::Missing(text) => text,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((ask("").as_str(), ask("{}").as_str()), ("a", "a"));
+    assert_eq!(ask("{version: 2.0}"), "b");
+    let unmet = "Unable to find instance named default that matches constraints {\"version\":3}";
+    assert_eq!(ask("{version: 3}"), unmet);
+    let behind = catalogue.candidates(Kind::Hyperty, Some("a"), 9);
+    assert_eq!(behind.iter().map(Candidate::listed).collect::<Vec<_>>(), ["b"]);
 }

@@ -8,6 +8,7 @@ use super::{Found, Reason, files};
 use crate::model::{Draft, Key, Kind, MAX_LEVELS, Package, check_object, version};
 use crate::original::object::{Object, md5_text};
 use crate::original::package::Head;
+use crate::original::utf8::decode;
 use crate::original::write::compact_members;
 use crate::original::{Members, Unfit, Value, name_of, parse};
 
@@ -66,7 +67,7 @@ fn members(
     malformed: fn(crate::original::Malformed) -> Unfit,
     other: Unfit,
 ) -> Result<Members, Unfit> {
-    match parse(&String::from_utf8_lossy(bytes)).map_err(malformed)? {
+    match parse(&decode(bytes)).map_err(malformed)? {
         Some(Value::Object(members)) => Ok(members),
         _ => Err(other),
     }
