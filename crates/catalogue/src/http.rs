@@ -30,6 +30,7 @@ mod tag;
 #[cfg(test)]
 mod tests;
 mod v1;
+mod verify;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -44,6 +45,7 @@ use tokio::sync::Semaphore;
 use crate::index::Index;
 use crate::store::Store;
 use cache::Cache;
+use verify::Verifier;
 
 pub use hosts::{Hosts, HostsError};
 pub use incoming::MAX_BODY;
@@ -136,6 +138,7 @@ pub struct Site {
     extra: Option<Box<dyn Extra>>,
     config: Config,
     cache: Cache,
+    verifier: Verifier,
     /// For bodies that are made here: those that are kept, and as much again for those that are only on their way.
     room: Arc<Semaphore>,
     workshops: [Mutex<()>; WORKSHOPS],
@@ -166,6 +169,7 @@ impl Site {
             store,
             extra,
             cache: Cache::new(config.cache),
+            verifier: Verifier::start(),
             room: content::room(config.cache.saturating_mul(2).max(MIN_ROOM)),
             workshops: Default::default(),
             calls: Arc::new(Semaphore::new(STORE_CALLS)),

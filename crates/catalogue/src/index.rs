@@ -54,8 +54,9 @@ pub struct Index {
     shards: Box<[ArcSwap<Shard>]>,
     /// How many objects there are, in the order of [`Kind::ALL`].
     counts: [AtomicUsize; Kind::ALL.len()],
-    /// The media type of every package that a version refers to; of several that of the object which was there first.
-    packages: RwLock<HashMap<Digest, Arc<str>>>,
+    /// The media type of every package that a version refers to, of several that of the object which was there first; and
+    /// its length in bytes.
+    packages: RwLock<HashMap<Digest, (Arc<str>, u64)>>,
     original: RwLock<Catalogue>,
     feed: RwLock<Feed>,
     revision: watch::Sender<u64>,
@@ -118,8 +119,8 @@ impl Index {
         &self.counts[kind as usize]
     }
 
-    /// The media type of a package, if a version that is shown refers to it.
-    pub fn media_type(&self, digest: &Digest) -> Option<Arc<str>> {
+    /// The media type of a package and its length in bytes, if a version that is shown refers to it.
+    pub fn package(&self, digest: &Digest) -> Option<(Arc<str>, u64)> {
         read(&self.packages).get(digest).cloned()
     }
 
@@ -201,16 +202,16 @@ impl Index {
 fn note_packages(
     object: &mut Object,
     types: &mut BTreeSet<Arc<str>>,
-    packages: &mut HashMap<Digest, Arc<str>>,
+    packages: &mut HashMap<Digest, (Arc<str>, u64)>,
 ) {
-    for (digest, media_type) in object.packages() {
+    for ((digest, length), media_type) in object.packages() {
         match types.get(&*media_type) {
             Some(known) => *media_type = Arc::clone(known),
             None => {
                 types.insert(Arc::clone(media_type));
             }
         }
-        packages.entry(*digest).or_insert_with(|| Arc::clone(media_type));
+        packages.entry(*digest).or_insert_with(|| (Arc::clone(media_type), *length));
     }
 }
 

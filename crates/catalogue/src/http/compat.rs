@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use levada_core::{Digest, sha256};
 use tokio::time::Instant;
 
 use super::Site;
@@ -14,6 +15,7 @@ use super::request::{Method, Request};
 use super::response::{Body, Keep, Response};
 use super::route::{Job, Reply};
 use super::tag::Tag;
+use super::verify::Verdict;
 use crate::model::Kind;
 use crate::original::{
     Answer, Conditions, Host, MAX_CODE, MEDIA_TYPE, PackageIf, PackageRequest, PathType, Template,
@@ -195,13 +197,23 @@ impl Wish {
     }
 }
 
-fn read_code(site: &Site, digest: &levada_core::Digest) -> Result<Bytes, Response> {
-    match site.store.open_blob(digest) {
+/// The code of a package. It is read whole, so it is also compared with its digest: no client of the original does.
+fn read_code(site: &Site, digest: &Digest) -> Result<Bytes, Response> {
+    let stamp = site.store.replaced();
+    let damaged = || text(500, "the package is damaged here: publish it once more to heal it");
+    if site.verifier.known(digest, stamp) == Verdict::Damaged {
+        return Err(damaged());
+    }
+    let code = match site.store.open_blob(digest) {
         Ok(Some(blob)) => {
-            read_blob(blob, MAX_CODE).map_err(|_| text(500, "the package cannot be read"))
+            read_blob(blob, MAX_CODE).map_err(|_| text(500, "the package cannot be read"))?
         }
-        Ok(None) => Err(text(500, "the package is not in the store")),
-        Err(error) => Err(text_of_store(&error)),
+        Ok(None) => return Err(text(500, "the package is not in the store")),
+        Err(error) => return Err(text_of_store(&error)),
+    };
+    match site.verifier.note(digest, sha256(&[&code]) == *digest, stamp) {
+        Verdict::Damaged => Err(damaged()),
+        Verdict::Sound | Verdict::Unknown => Ok(code),
     }
 }
 

@@ -34,6 +34,12 @@ pub struct Held {
     _room: Option<OwnedSemaphorePermit>,
 }
 
+impl Held {
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
 impl From<File> for Held {
     fn from(file: File) -> Self {
         Self { file, _room: None }
@@ -101,6 +107,16 @@ impl Content {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::File(_, length) | Self::Made(_, length) => *length,
+        }
+    }
+
+    /// Whether a file is still as long as it was: a disk may have lost its end.
+    pub fn is_whole(&self) -> bool {
+        match self {
+            Self::Bytes(_) | Self::Made(..) => true,
+            Self::File(held, length) => {
+                held.file.metadata().is_ok_and(|meta| meta.len() == *length)
+            }
         }
     }
 

@@ -67,11 +67,10 @@ impl Object {
         (newest.version == entry.version).then_some(descriptor)
     }
 
-    pub(super) fn packages(&mut self) -> impl Iterator<Item = (&Digest, &mut Arc<str>)> {
-        self.versions.iter_mut().filter_map(|entry| {
-            let (digest, _) = entry.package.as_ref()?;
-            Some((digest, entry.media_type.as_mut()?))
-        })
+    pub(super) fn packages(&mut self) -> impl Iterator<Item = (&(Digest, u64), &mut Arc<str>)> {
+        self.versions
+            .iter_mut()
+            .filter_map(|entry| Some((entry.package.as_ref()?, entry.media_type.as_mut()?)))
     }
 }
 

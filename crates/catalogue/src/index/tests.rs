@@ -175,7 +175,7 @@ fn the_originals_layer_follows() {
         other => panic!("{other:?}"),
     };
     assert_eq!(version(&index), "1.0.0");
-    assert_eq!(index.media_type(&digest).as_deref(), Some("text/javascript"));
+    assert_eq!(index.package(&digest).unwrap().0.as_ref(), "text/javascript");
 
     let mut two = draft("dataschema/S", "2.0.0", &descriptor("2.0.0"));
     two.package = Some(package);

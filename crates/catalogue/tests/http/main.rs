@@ -4,6 +4,7 @@
 
 mod connections;
 mod curl;
+mod damage;
 mod hostile;
 mod original;
 mod page;

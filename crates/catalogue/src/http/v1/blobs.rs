@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use levada_core::Digest;
+use levada_core::{Digest, sha256};
 
 use super::Answered;
 use crate::http::Site;
@@ -15,6 +15,7 @@ use crate::http::request::{Method, Request};
 use crate::http::response::{Keep, Response};
 use crate::http::route::{Job, Reply};
 use crate::http::tag::Tag;
+use crate::http::verify::{Verdict, is_long};
 use crate::model::parse_digest;
 
 /// Packages of these lengths are compressed, in bytes: what is shorter fits into a few packets, and what is longer would
@@ -30,26 +31,29 @@ struct Wish {
     /// The package may be worth compressing, so caches must tell clients apart.
     varies: bool,
     media_type: Arc<str>,
+    /// How many bytes the package has.
+    length: u64,
 }
 
 /// `/v1/blobs/{digest}`.
 pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>, text: &str) -> Answered {
     Query::parse(request.query, &[])?;
     let digest = parse_digest(text).map_err(|error| problem(404, error.to_string()))?;
-    let media_type = site.index.media_type(&digest);
-    let media_type = media_type.ok_or_else(|| problem(404, "there is no such package"))?;
+    let package = site.index.package(&digest);
+    let (media_type, length) = package.ok_or_else(|| problem(404, "there is no such package"))?;
     let varies = is_text(&media_type);
     for tag in [Tag::Body(digest), Tag::Compressed(digest)] {
         if tag.is_known(request) {
-            let wish = Wish { range: None, compressed: false, varies, media_type };
-            return Ok(Reply::Now(wish.fields(Response::new(304), &tag)));
+            let wish = Wish { range: None, compressed: false, varies, media_type, length };
+            let is_sound = site.verifier.known(&digest, site.store.replaced()) == Verdict::Sound;
+            return Ok(Reply::Now(wish.fields(Response::new(304), &tag, is_sound)));
         }
     }
     // Only GET has ranges (RFC 9110 section 14.2).
     let ranged = request.method == Method::Get && Tag::Body(digest).permits_range(request);
     let range = request.range.value().filter(|_| ranged).map(<[u8]>::to_vec);
     let compressed = varies && range.is_none() && accepts_gzip(request);
-    let wish = Wish { range, compressed, varies, media_type };
+    let wish = Wish { range, compressed, varies, media_type, length };
     if let Some(response) = wish.find(site, &digest) {
         return Ok(Reply::Now(response));
     }
@@ -68,8 +72,20 @@ impl Wish {
             return Some(self.respond_compressed(&content, digest));
         }
         match kept(CacheKey::Blob(*digest))? {
-            Cached::Content(content, _) => Some(self.respond(&content, digest)),
-            Cached::Incompressible => None,
+            Cached::Content(content, _) if content.is_whole() => {
+                let verdict = match is_long(&content) {
+                    true => site.verifier.check(digest, &content, stamp),
+                    false => site.verifier.known(digest, stamp),
+                };
+                match verdict {
+                    Verdict::Sound => Some(self.respond(&content, digest, true)),
+                    Verdict::Unknown if is_long(&content) => {
+                        Some(self.respond(&content, digest, false))
+                    }
+                    Verdict::Unknown | Verdict::Damaged => None,
+                }
+            }
+            _ => None,
         }
     }
 
@@ -82,6 +98,13 @@ impl Wish {
             Err(error) => return of_store(&error),
         };
         let Ok(content) = content else { return problem(500, "the package cannot be read") };
+        let verdict = match content.length() == self.length {
+            true => site.verifier.check(digest, &content, stamp),
+            false => site.verifier.note(digest, false, stamp),
+        };
+        if verdict == Verdict::Damaged {
+            return damaged();
+        }
         let kept = Cached::Content(content.clone(), [0; 16]);
         site.cache.put(CacheKey::Blob(*digest), stamp, kept);
         if self.compressed
@@ -89,39 +112,48 @@ impl Wish {
         {
             return self.respond_compressed(&shorter, digest);
         }
-        self.respond(&content, digest)
+        // To compress it was to read it.
+        match site.verifier.known(digest, stamp) {
+            Verdict::Damaged => damaged(),
+            verdict => self.respond(&content, digest, verdict == Verdict::Sound),
+        }
     }
 
     fn respond_compressed(&self, content: &Content, digest: &Digest) -> Response {
         let response = Response::new(200).field("Content-Encoding", "gzip");
-        self.fields(response, &Tag::Compressed(*digest)).body(content.body())
+        self.fields(response, &Tag::Compressed(*digest), true).body(content.body())
     }
 
-    fn respond(&self, content: &Content, digest: &Digest) -> Response {
+    fn respond(&self, content: &Content, digest: &Digest, verified: bool) -> Response {
         let (tag, length) = (Tag::Body(*digest), content.length());
         match Range::parse(self.range.as_deref(), length) {
-            Range::Whole => self.fields(Response::new(200), &tag).body(content.body()),
+            Range::Whole => self.fields(Response::new(200), &tag, verified).body(content.body()),
             Range::Part(from, to) => {
                 let part = format!("bytes {from}-{}/{length}", to - 1);
                 let response = Response::new(206).field("Content-Range", &part);
-                self.fields(response, &tag).body(content.part(from, to))
+                self.fields(response, &tag, verified).body(content.part(from, to))
             }
             Range::Unsatisfiable => problem(416, format!("the package has {length} bytes"))
                 .field("Content-Range", &format!("bytes */{length}")),
         }
     }
 
-    /// A package is code of somebody else's: a browser that opens one treats it as of no origin at all.
-    fn fields(&self, response: Response, tag: &Tag) -> Response {
+    /// A package is code of somebody else's: a browser that opens one treats it as of no origin at all. What was not
+    /// verified yet is kept by nobody; its tag is for the other parts of a download that was cut off.
+    fn fields(&self, response: Response, tag: &Tag, verified: bool) -> Response {
         let response = response
             .field("Content-Type", &self.media_type)
             .field("Accept-Ranges", "bytes")
             .field("Content-Security-Policy", "default-src 'none'; sandbox")
             .shared()
-            .keep(Keep::Forever)
+            .keep(if verified { Keep::Forever } else { Keep::Never })
             .tag(tag);
         if self.varies { response.field("Vary", "Accept-Encoding") } else { response }
     }
+}
+
+fn damaged() -> Response {
+    problem(500, "the package is damaged here: publish it once more to heal it")
 }
 
 /// The package compressed, or that it does not pay. None if it cannot be tried now: then it comes as it is.
@@ -133,7 +165,12 @@ fn compressed(site: &Site, digest: &Digest, length: u64) -> Option<Cached> {
     }
     let made = if COMPRESSED.contains(&length) {
         let blob = site.store.open_blob(digest).ok().flatten()?;
-        match compress(&read_blob(blob, *COMPRESSED.end()).ok()?) {
+        let bytes = read_blob(blob, *COMPRESSED.end()).ok()?;
+        let is_sound = sha256(&[&bytes]) == *digest;
+        if site.verifier.note(digest, is_sound, stamp) == Verdict::Damaged {
+            return None;
+        }
+        match compress(&bytes) {
             Some(shorter) => Cached::Content(
                 Content::made(shorter, &site.room, || site.store.scratch())?,
                 [0; 16],
