@@ -1,6 +1,8 @@
 //! Reads fields off the front of bytes that a stranger may have written, and the hints (service
 //! name, addresses) that text forms end with.
 
+use levada_core::printable::is_printable;
+
 /// Longest service name and longest address, in bytes; an empty one is refused.
 pub(crate) const MAX_NAME: usize = 255;
 /// Most addresses in one text.
@@ -67,10 +69,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether `text` can stand in a text form. It will be shown on terminals: control characters,
-/// with which a stranger could forge what is shown, are refused.
+/// Whether `text` can stand in a text form. It will be shown on terminals: what is not printable,
+/// and could forge what is shown, is refused.
 pub(crate) fn is_name(text: &str) -> bool {
-    (1..=MAX_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
+    (1..=MAX_NAME).contains(&text.len()) && text.chars().all(is_printable)
 }
 
 /// Whether `addresses` can stand in a text form.
@@ -111,7 +113,7 @@ mod tests {
     #[test]
     fn names_have_bounds_and_no_control_characters() {
         assert!(is_name("ädress:1") && is_name(&"a".repeat(255)));
-        for wrong in ["", "a\x1b[2J", "a\n", "\u{9b}1m", &"a".repeat(256)] {
+        for wrong in ["", "a\x1b[2J", "a\n", "\u{9b}1m", "a\u{202e}", &"a".repeat(256)] {
             assert!(!is_name(wrong), "{wrong:?}");
         }
     }

@@ -188,6 +188,18 @@ impl Published {
         }
     }
 
+    /// Holds what another machine says of a version against every bound of [`Draft::check`]. A descriptor that is not there
+    /// is not missed.
+    ///
+    /// # Errors
+    /// [`ModelError`] says which bound it breaks.
+    pub fn check(&self) -> Result<(), ModelError> {
+        if !self.descriptor.is_empty() {
+            check_descriptor(&self.descriptor)?;
+        }
+        check_about(&self.version, &self.signatures, self.package.as_ref())
+    }
+
     /// What its signatures are over.
     pub fn signed_digest(&self) -> Digest {
         signed_digest(&self.key, &self.version, &self.digest, self.package.as_ref())
@@ -215,15 +227,8 @@ impl Draft {
     /// # Errors
     /// [`ModelError`] says which bound it breaks.
     pub fn check(&self) -> Result<(), ModelError> {
-        version::check(&self.version)?;
-        if self.descriptor.len() > MAX_DESCRIPTOR {
-            return Err(ModelError::DescriptorLength(self.descriptor.len()));
-        }
-        check_object(&self.descriptor, MAX_LEVELS).map_err(ModelError::Descriptor)?;
-        if self.signatures.len() > MAX_SIGNATURES {
-            return Err(ModelError::Signatures(self.signatures.len()));
-        }
-        self.package.as_ref().map_or(Ok(()), Package::check)
+        check_descriptor(&self.descriptor)?;
+        check_about(&self.version, &self.signatures, self.package.as_ref())
     }
 
     /// SHA-256 of the descriptor.
@@ -235,4 +240,23 @@ impl Draft {
     pub fn signed_digest(&self) -> Digest {
         signed_digest(&self.key, &self.version, &self.digest(), self.package.as_ref())
     }
+}
+
+fn check_descriptor(descriptor: &[u8]) -> Result<(), ModelError> {
+    if descriptor.len() > MAX_DESCRIPTOR {
+        return Err(ModelError::DescriptorLength(descriptor.len()));
+    }
+    check_object(descriptor, MAX_LEVELS).map_err(ModelError::Descriptor)
+}
+
+fn check_about(
+    version: &Version,
+    signatures: &[DescriptorSignature],
+    package: Option<&Package>,
+) -> Result<(), ModelError> {
+    version::check(version)?;
+    if signatures.len() > MAX_SIGNATURES {
+        return Err(ModelError::Signatures(signatures.len()));
+    }
+    package.map_or(Ok(()), Package::check)
 }

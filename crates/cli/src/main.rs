@@ -56,9 +56,21 @@ fn main() -> ExitCode {
     if init::is_first() {
         return init::run().unwrap_or_else(|error| failure::Failure::local(error).report());
     }
-    // Wrong usage ends here, with code 2.
-    match args::Arguments::parse().run() {
+    let arguments = match args::Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    match arguments.run() {
         Ok(code) => code.into(),
         Err(failure) => failure.report(),
     }
+}
+
+/// Help on standard output, or wrong usage, with code 2: what is wrong may have been pasted.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    output::note(error.render().to_string().trim_end());
+    failure::USAGE.into()
 }

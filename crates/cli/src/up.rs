@@ -1,6 +1,7 @@
 //! `levada up`: run a node.
 
 use crate::failure::{Failure, Outcome};
+use crate::output::LogOutput;
 use clap::Args;
 use levada_core::Identity;
 use levada_node::address::advertised;
@@ -93,10 +94,12 @@ fn start_log(config: &Config) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&filter)
         .map_err(|error| Failure::local(format!("`{filter}` is no filter for the log: {error}")))?;
     let colors = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter);
     let started = match config.log_format {
-        LogFormat::Text => log.with_ansi(colors).try_init(),
-        LogFormat::Json => log.json().try_init(),
+        LogFormat::Text => {
+            log.with_ansi(colors).with_writer(move || LogOutput::text(colors)).try_init()
+        }
+        LogFormat::Json => log.json().with_writer(LogOutput::json).try_init(),
     };
     started.map_err(Failure::local)
 }

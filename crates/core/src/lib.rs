@@ -8,6 +8,7 @@ mod identity;
 pub mod label;
 mod name;
 mod params;
+pub mod printable;
 mod random;
 mod seal;
 mod signature;

@@ -5,6 +5,8 @@
 use prost::Message;
 use thiserror::Error;
 
+use crate::printable::one_line;
+
 include!(concat!(env!("OUT_DIR"), "/levada.v1.rs"));
 
 /// The longest [`Operation`] or [`Answer`], in bytes; a longer one is refused before it is read.
@@ -12,6 +14,9 @@ pub const MAX_MESSAGE: usize = 256 * 1024;
 
 /// The longest [`Mediation`], in bytes: a question or a reply with the longest parameters of one link.
 pub const MAX_MEDIATION: usize = 128 * 1024;
+
+/// The longest text of a refusal, in bytes.
+const MAX_TEXT: usize = 512;
 
 /// The messages of the service `catalogue`.
 pub mod catalogue {
@@ -79,29 +84,21 @@ impl std::fmt::Debug for Reply {
 impl Refusal {
     /// A refusal for a person to read; `text` is cut to 512 bytes and to one line.
     pub fn new(reason: Reason, text: impl Into<String>) -> Self {
-        Self { reason: reason.into(), text: one_line(text.into()) }
+        Self { reason: reason.into(), text: one_line(&text.into(), MAX_TEXT) }
     }
 }
 
 impl Ended {
     /// Why a session of type `capability` ends; `text` is cut to 512 bytes and to one line.
     pub fn new(cause: Cause, text: impl Into<String>) -> Self {
-        Self { cause: cause.into(), text: one_line(text.into()) }
+        Self { cause: cause.into(), text: one_line(&text.into(), MAX_TEXT) }
     }
-}
-
-fn one_line(mut text: String) -> String {
-    text.retain(|c| !c.is_control());
-    while text.len() > 512 {
-        text.pop();
-    }
-    text
 }
 
 impl catalogue::Failed {
     /// Why a call failed; `text` is cut to 512 bytes and to one line.
     pub fn new(cause: catalogue::Cause, text: impl Into<String>) -> Self {
-        Self { cause: cause.into(), text: one_line(text.into()) }
+        Self { cause: cause.into(), text: one_line(&text.into(), MAX_TEXT) }
     }
 }
 
@@ -148,7 +145,8 @@ mod tests {
 
     #[test]
     fn refusals_are_one_short_line() {
-        let refusal = Refusal::new(Reason::Denied, format!("a\nb\x1b[31m{}", "é".repeat(600)));
-        assert!(refusal.text.len() <= 512 && !refusal.text.contains(['\n', '\x1b']));
+        let refusal =
+            Refusal::new(Reason::Denied, format!("a\nb\x1b[31m\u{202e}{}", "é".repeat(600)));
+        assert!(refusal.text.len() <= 512 && !refusal.text.contains(['\n', '\x1b', '\u{202e}']));
     }
 }

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use levada_core::printable::one_line;
 use levada_session::{ReceiveHalf, StreamError};
 use thiserror::Error;
 
@@ -98,7 +99,7 @@ impl<'a> Message<'a> {
                 append(bytes, WINDOW, &rows.to_be_bytes());
                 bytes.extend_from_slice(&columns.to_be_bytes());
             }
-            Self::Failure(text) => append(bytes, FAILURE, one_line(text).as_bytes()),
+            Self::Failure(text) => append(bytes, FAILURE, one_line(text, MAX_FAILURE).as_bytes()),
         }
     }
 
@@ -229,24 +230,13 @@ fn append(bytes: &mut Vec<u8>, tag: u8, payload: &[u8]) {
     bytes.extend_from_slice(payload);
 }
 
-/// The text may be printed on a terminal as it is: a control character in it would be an attack.
+/// A control character in the text is an attack on the terminal; what else is not printable, `levada` escapes.
 fn decode_failure(payload: &[u8]) -> Result<&str, StdioError> {
     let text = str::from_utf8(payload).map_err(|_| StdioError::Malformed)?;
     if text.len() > MAX_FAILURE || text.contains(char::is_control) {
         return Err(StdioError::Malformed);
     }
     Ok(text)
-}
-
-fn one_line(text: &str) -> String {
-    let mut line = String::new();
-    for character in text.chars().filter(|character| !character.is_control()) {
-        if line.len() + character.len_utf8() > MAX_FAILURE {
-            break;
-        }
-        line.push(character);
-    }
-    line
 }
 
 #[cfg(test)]

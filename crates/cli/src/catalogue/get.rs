@@ -79,10 +79,10 @@ pub async fn get(arguments: Get) -> Outcome {
         output::note("note: this version was taken back");
     }
     if !arguments.json {
-        return output::bytes(&found.descriptor);
+        return output::document(&found.descriptor);
     }
     let mut shown = describe(&found);
-    // It is a JSON object, or it could not have been published.
+    // It is a JSON object: what came was held against the model.
     shown["descriptor"] = serde_json::from_slice(&found.descriptor).unwrap_or(Value::Null);
     output::json(shown)?;
     Ok(0)

@@ -92,11 +92,14 @@ impl Web {
         let meta = self.read(&path(version, "/meta"), MAX_META)?;
         let meta: Meta = serde_json::from_slice(&meta).map_err(|_| malformed())?;
         let found = meta.read(key).ok_or_else(malformed)?;
+        check(&found)?;
         let descriptor = self.read(&path(&found.version.to_string(), ""), MAX_DESCRIPTOR)?;
         if sha256(&[&descriptor]) != found.digest {
             return Err(Failure::new(PROTOCOL, "protocol: the descriptor has another digest"));
         }
-        Ok(Published { descriptor, ..found })
+        let found = Published { descriptor, ..found };
+        check(&found)?;
+        Ok(found)
     }
 
     /// Writes a package to `target`, from `offset` on. `progress` hears how many bytes of it are there.
@@ -267,6 +270,12 @@ impl Meta {
             revision: self.revision,
         })
     }
+}
+
+fn check(found: &Published) -> Result<(), Failure> {
+    found.check().map_err(|error| {
+        Failure::new(PROTOCOL, format!("protocol: the answer is none of a catalogue: {error}"))
+    })
 }
 
 fn malformed() -> Failure {

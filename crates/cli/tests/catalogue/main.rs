@@ -4,8 +4,10 @@
 
 mod afar;
 mod import;
+mod server;
 #[path = "../support/mod.rs"]
 mod support;
+mod web;
 
 use std::fs;
 use std::path::{Path, PathBuf};

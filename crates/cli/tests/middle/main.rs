@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, as in tests.
 
+mod liar;
 mod node;
 #[path = "../support/mod.rs"]
 mod support;

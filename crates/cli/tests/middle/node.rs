@@ -113,7 +113,7 @@ async fn serve(
     }
 }
 
-fn grant(request: wire::Request, node: Identity, holder: Identity) -> wire::Granted {
+pub fn grant(request: wire::Request, node: Identity, holder: Identity) -> wire::Granted {
     let mut params = Params::new();
     params.add(Params::FRAMING, Framing::Auto.to_string().into_bytes()).unwrap();
     for pair in request.parameters {

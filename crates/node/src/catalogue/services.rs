@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use levada_catalogue::model::{Draft, Key, Kind, Published, Version};
 use levada_core::wire::catalogue::{Cause, Detail};
-use levada_core::{Identity, sha256, wire};
+use levada_core::{Identity, check_name, sha256, wire};
 use levada_services::Description;
 use levada_services::catalogue::{
     Caller, CallerError, Item, Rights, Visitor, of_bytes, of_stream, serve,
@@ -112,6 +112,8 @@ impl Catalogued {
 pub fn service_of(published: &Published) -> Option<(Identity, Catalogued)> {
     let found: Catalogued = serde_json::from_slice(&published.descriptor).ok()?;
     let node: Identity = found.node.parse().ok()?;
+    // As a node is asked itself: names are names, whoever signed them.
+    check_name(&found.node_name).and(check_name(&found.kind)).ok()?;
     let named = published.key.kind == Kind::Service
         && published.key.name.as_str() == name(&node, &found.name);
     if named && is_signed_by(&node, published) { Some((node, found)) } else { None }
@@ -320,6 +322,9 @@ mod tests {
         assert_eq!(read(&right, &key), Some((key.identity(), about.clone())));
         assert_eq!(read(&right, &other), None);
         assert_eq!(read("echo", &key), None);
+        let mut lie = draft(&right, &Catalogued { node_name: "\x1b[2J".into(), ..about.clone() });
+        lie.sign(&key);
+        assert_eq!(service_of(&Published::new(&lie, None, UnixTime(1), 1)), None);
         let text = String::from_utf8(draft(&right, &about).descriptor).unwrap();
         assert!(text.contains(r#""objectName":"echo""#) && text.contains("nodeName"), "{text}");
     }

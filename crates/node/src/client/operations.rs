@@ -220,6 +220,7 @@ impl Client {
         let Answer::Joined(joined) = ask(&connection, Operation::Join(join)).await? else {
             return Err(unexpected());
         };
+        joined.services.iter().try_for_each(|service| is_name(service))?;
         let name = self.pin_as(name, &joined.name, invitation, &address)?;
         Ok(Joined { name, identity: invitation.node(), services: joined.services })
     }
@@ -339,6 +340,12 @@ pub(super) fn class_of(params: &Params) -> Class {
     if params.value("pty").is_some() { Class::Interactive } else { Class::Bulk }
 }
 
+/// The names of a node's services and of their types come from its configuration, which is held against the same rule.
+fn is_name(text: &str) -> Result<(), ClientError> {
+    let wrong = |_| ClientError::Protocol("the node offers a service whose name is none".into());
+    check_name(text).map_err(wrong)
+}
+
 /// One service that the node offers, or all of them.
 async fn offered(
     connection: &Connection,
@@ -346,7 +353,11 @@ async fn offered(
 ) -> Result<Vec<wire::Service>, ClientError> {
     let query = wire::Query { service: service.unwrap_or_default().to_owned() };
     match ask(connection, Operation::Query(query)).await? {
-        Answer::Services(services) => Ok(services.services),
+        Answer::Services(services) => {
+            let names = services.services.iter().flat_map(|one| [&one.name, &one.r#type]);
+            names.into_iter().try_for_each(|name| is_name(name))?;
+            Ok(services.services)
+        }
         _ => Err(unexpected()),
     }
 }

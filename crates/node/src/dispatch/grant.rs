@@ -2,8 +2,11 @@
 //! than to start the session asks for both at once.
 
 use levada_capability::{LinkBody, LinkId, Rights, SessionId, Verified, mint};
+use levada_core::printable::one_line;
 use levada_core::wire::{self, Reason, Refusal, answer::Answer};
-use levada_core::{Framing, Identity, Params, Random, SystemRandom, UnixTime, label, sha256};
+use levada_core::{
+    Framing, Identity, MAX_NAME, Params, Random, SystemRandom, UnixTime, label, sha256,
+};
 use levada_session::Stream;
 use zeroize::Zeroizing;
 
@@ -72,11 +75,12 @@ impl Asker<'_> {
         if !self.node.may_request(&self.peer, &request.service).await {
             return Err(denied(&format!(
                 "this identity may not request `{}` here; an invitation would let it in",
-                printable(&request.service)
+                one_line(&request.service, MAX_NAME)
             )));
         }
         let offered = self.node.services.get(&request.service);
-        let offered = offered.ok_or_else(|| unknown_service(&printable(&request.service)))?;
+        let offered =
+            offered.ok_or_else(|| unknown_service(&one_line(&request.service, MAX_NAME)))?;
         let framing = framing(offered, &request.framing)?;
         let params = params(&request, framing)?;
         offered
@@ -197,9 +201,4 @@ fn holder(request: &wire::Request, requester: Identity) -> Result<Identity, Refu
     }
     Identity::try_from(request.holder.as_slice())
         .map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))
-}
-
-/// What came from a stranger, short and on one line.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(64).collect()
 }

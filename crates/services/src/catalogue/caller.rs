@@ -310,7 +310,10 @@ impl Caller {
             // Nothing may happen for days.
             let said = self.receive.receive(wire::MAX_MESSAGE).await.map_err(CallerError::from)?;
             match read(said)? {
-                Said::Changed(change) => each(change)?,
+                Said::Changed(change) => {
+                    message::check_changed(&change).map_err(|_| CallerError::Unexpected)?;
+                    each(change)?;
+                }
                 Said::Done(done) => return Ok(done.revision),
                 Said::Failed(failed) => return Err(CallerError::from(failed).into()),
                 _ => return Err(CallerError::Unexpected.into()),
@@ -366,7 +369,10 @@ impl Caller {
         self.ask(Asked::Audit(wire::Audit { limit, before: 0 })).await?;
         loop {
             match self.next().await? {
-                Said::Logged(entry) => each(entry)?,
+                Said::Logged(entry) => {
+                    message::check_logged(&entry).map_err(|_| CallerError::Unexpected)?;
+                    each(entry)?;
+                }
                 Said::Done(_) => return Ok(()),
                 _ => return Err(CallerError::Unexpected.into()),
             }

@@ -9,6 +9,8 @@ use levada_core::{Digest, Identity, UnixTime, sha256};
 
 /// An identity and its signature, in bytes.
 const SIGNATURE: usize = 32 + 64;
+/// The longest name of an event or action, in bytes.
+const MAX_WORD: usize = 64;
 
 /// Which versions of an object are meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,14 +77,14 @@ pub(super) fn entry(published: Published, full: bool) -> wire::Entry {
     }
 }
 
-/// Reads an entry; a descriptor that is there must be the one of its digest.
+/// Reads an entry, and holds it against the model; a descriptor that is there must be the one of its digest.
 pub(super) fn published(entry: wire::Entry) -> Result<Published, Failed> {
     let wrong = || invalid("the descriptor is not the one of its digest");
     let digest = digest(&entry.digest)?;
     if !entry.descriptor.is_empty() && sha256(&[&entry.descriptor]) != digest {
         return Err(wrong());
     }
-    Ok(Published {
+    let published = Published {
         key: key(&entry.key)?,
         version: version(&entry.version)?,
         descriptor: entry.descriptor,
@@ -93,7 +95,37 @@ pub(super) fn published(entry: wire::Entry) -> Result<Published, Failed> {
         published: UnixTime(entry.published),
         yanked: entry.yanked,
         revision: entry.revision,
-    })
+    };
+    published.check().map_err(|error| invalid(&error.to_string()))?;
+    Ok(published)
+}
+
+/// Holds a change that another machine told of against the model.
+pub(super) fn check_changed(change: &wire::Changed) -> Result<(), Failed> {
+    check_word(&change.event)?;
+    key(&change.key)?;
+    version(&change.version)?;
+    Ok(())
+}
+
+/// Holds an entry of another machine's log against the model; it may be of no object.
+pub(super) fn check_logged(entry: &wire::Logged) -> Result<(), Failed> {
+    check_word(&entry.action)?;
+    check_word(&entry.outcome)?;
+    identity(&entry.identity)?;
+    if !entry.key.is_empty() {
+        key(&entry.key)?;
+    }
+    if !entry.version.is_empty() {
+        version(&entry.version)?;
+    }
+    Ok(())
+}
+
+/// What happened, as one word of ASCII: later releases may have further ones.
+fn check_word(text: &str) -> Result<(), Failed> {
+    let fits = text.len() <= MAX_WORD && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if fits { Ok(()) } else { Err(invalid("not the name of an event or action")) }
 }
 
 pub(super) fn changed(change: &Change) -> wire::Changed {
@@ -268,6 +300,39 @@ mod tests {
         let mut other = entry(Published::new(&everything(), None, UnixTime(5), 6), true);
         other.descriptor.push(b' ');
         assert!(published(other).is_err());
+        // What a catalogue that lies would have to say for its bytes to reach a terminal.
+        let lie = |change: fn(&mut wire::Entry)| {
+            let mut lie = entry(Published::new(&everything(), None, UnixTime(5), 6), true);
+            change(&mut lie);
+            published(lie)
+        };
+        assert!(lie(|_| ()).is_ok());
+        assert!(lie(|lie| lie.key = "hyperty/\x1b]0;x\x07".into()).is_err());
+        assert!(lie(|lie| lie.package.as_mut().unwrap().media_type = "\x1b[2J".into()).is_err());
+        assert!(lie(|lie| lie.package.as_mut().unwrap().description = b"[1]".to_vec()).is_err());
+        let escapes = b"\x1b]0;x\x07".to_vec();
+        let mut lie = entry(Published::new(&everything(), None, UnixTime(5), 6), true);
+        (lie.digest, lie.descriptor) = (sha256(&[&escapes]).to_vec(), escapes);
+        assert!(published(lie).is_err());
+        let change = wire::Changed {
+            revision: 1,
+            key: "hyperty/a".into(),
+            version: "1.0.0".into(),
+            event: "published".into(),
+        };
+        assert!(check_changed(&change).is_ok());
+        for (key, version, event) in [
+            ("hyperty/a\n", "1.0.0", "published"),
+            ("hyperty/a", "1.0.0\x1b[2J", "published"),
+            ("hyperty/a", "1.0.0", "\u{202e}"),
+        ] {
+            let [key, version, event] = [key, version, event].map(str::to_owned);
+            assert!(check_changed(&wire::Changed { revision: 1, key, version, event }).is_err());
+        }
+        let entry =
+            wire::Logged { action: "publish".into(), outcome: "ok".into(), ..Default::default() };
+        assert!(check_logged(&entry).is_ok());
+        assert!(check_logged(&wire::Logged { key: "\x1b".into(), ..entry }).is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use levada_core::printable::one_line;
 use levada_session::{ReceiveHalf, Stream, StreamError};
 use tokio::time::timeout;
 
@@ -53,11 +54,7 @@ pub struct Failure {
 impl Failure {
     /// A failure; `text` is cut to one line of 512 bytes.
     pub fn new(cause: Cause, text: impl fmt::Display) -> Self {
-        let mut line: String = text.to_string().chars().filter(|c| !c.is_control()).collect();
-        while line.len() > MAX_TEXT {
-            line.pop();
-        }
-        Self { cause, text: line }
+        Self { cause, text: one_line(&text.to_string(), MAX_TEXT) }
     }
 
     /// What an error of connecting to `address` means.
@@ -111,7 +108,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Result<(), Failure>> {
         _ => return None,
     };
     let text = str::from_utf8(text).ok()?;
-    // It may be shown on a terminal as it is.
+    // A control character in it is an attack on the terminal; what else is not printable, `levada` escapes.
     let plain = text.len() <= MAX_TEXT && !text.contains(char::is_control);
     plain.then(|| Err(Failure { cause, text: text.to_owned() }))
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use levada_core::printable::one_line;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// How much is kept, in bytes.
@@ -35,21 +36,13 @@ impl Tail {
         kept.drain(..surplus);
     }
 
-    /// The last line that says something, without control characters; empty if there is none.
+    /// The last line that says something, printable characters only; empty if there is none.
     pub fn last_line(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes: Vec<u8> = kept.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);
         let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
-        let plain = last.unwrap_or_default().chars().filter(|c| !c.is_control());
-        let mut line = String::new();
-        for character in plain {
-            if line.len() + character.len_utf8() > LINE {
-                break;
-            }
-            line.push(character);
-        }
-        line
+        one_line(last.unwrap_or_default(), LINE)
     }
 }
 

@@ -1,5 +1,7 @@
 //! HTML, in which nothing stands as it is but what is written here.
 
+use levada_core::printable::is_printable;
+
 /// A piece of HTML.
 #[derive(Debug, Default)]
 pub(super) struct Html(String);
@@ -30,9 +32,7 @@ impl Html {
 
 /// No control character, and none that turns the direction of what follows: text could look like another.
 fn is_shown(c: char) -> bool {
-    let turns =
-        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    matches!(c, '\n' | '\t') || !(c.is_control() || turns)
+    matches!(c, '\n' | '\t') || is_printable(c)
 }
 
 /// A whole page.
