@@ -15,7 +15,7 @@ use super::link::At;
 use super::object::{Wanted, describe};
 use super::progress::Progress;
 use super::publish::digest;
-use super::web::Web;
+use super::web::{self, WebCatalogue};
 use crate::failure::{Failure, NO, Outcome, PROTOCOL};
 use crate::output::{self, plain};
 
@@ -30,7 +30,8 @@ const DIGITS: usize = 16;
 #[command(after_help = "Examples:
   levada catalogue get hyperty/Connector
   levada catalogue get hyperty/Connector@^1.2 --package connector.js --at hub/catalogue
-  levada catalogue get runtime/Browser --from http://catalogue.example:5383 --package browser.js
+  levada catalogue get runtime/Browser --from https://catalogue.example --package browser.js
+  levada catalogue get runtime/Browser --from http://192.0.2.7:5383
   levada catalogue get runtime/Browser --signed-by lv… --json")]
 pub struct Get {
     /// Which object; behind an @ a version, or a range such as ^1.2; the newest if there is none
@@ -49,9 +50,8 @@ pub struct Get {
     #[arg(long)]
     json: bool,
 
-    /// Read it by HTTP, from a catalogue that is open to everybody
-    #[arg(long, value_name = "http://HOST:PORT", conflicts_with = "at")]
-    from: Option<Web>,
+    #[command(flatten)]
+    web: web::Options,
 
     #[command(flatten)]
     at: At,
@@ -62,12 +62,12 @@ pub enum Shelf<'a> {
     /// A conversation.
     Caller(&'a mut Caller),
     /// HTTP.
-    Web(&'a Web),
+    Web(&'a WebCatalogue),
 }
 
 pub async fn get(arguments: Get) -> Outcome {
-    let found = match &arguments.from {
-        Some(web) => find(&arguments, &mut Shelf::Web(web)).await?,
+    let found = match arguments.web.open()? {
+        Some(web) => find(&arguments, &mut Shelf::Web(&web)).await?,
         None => {
             let mut link = arguments.at.open().await?;
             let found = find(&arguments, &mut Shelf::Caller(&mut link.caller)).await;

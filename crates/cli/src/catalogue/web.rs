@@ -1,58 +1,106 @@
 //! A catalogue that is read by HTTP: for who has no right to request anything there. What comes is believed for its digest and
-//! its signatures only, so the connection needs no encryption.
+//! its signatures only; https keeps what is read from those on the way.
 
-use std::io::{BufRead, BufReader, Read, Take, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+mod client;
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use levada_catalogue::model::{Key, MAX_DESCRIPTOR, Package, Published, parse_digest};
+use clap::Args;
+use levada_catalogue::model::{Key, MAX_DESCRIPTOR, Package, Published, digest_text, parse_digest};
 use levada_core::{UnixTime, sha256};
+use levada_node::config::parse_duration;
 use serde::Deserialize;
 use serde_json::Value;
+use ureq::Body;
+use ureq::http::{Response, StatusCode};
 
 use super::object::{SignatureText, Wanted};
 use crate::failure::{Failure, NO, PROTOCOL, UNREACHABLE};
 use crate::output::plain;
+use client::{HttpClient, is_resumed};
 
-/// How long a connection may take.
-const CONNECT: Duration = Duration::from_secs(5);
-/// How long nothing may come.
-const SILENCE: Duration = Duration::from_secs(30);
-/// The longest head of an answer, in bytes.
-const MAX_HEAD: u64 = 16 * 1024;
+/// How long an answer that is not a package may take.
+const ANSWER: Duration = Duration::from_secs(60);
 /// The longest answer with what is said of a version, or with what went wrong, in bytes.
 const MAX_META: usize = 256 * 1024;
 /// How much of a package is read at a time, in bytes.
 const PART: usize = 64 * 1024;
-const DEFAULT_PORT: u16 = 80;
+/// Bytes of `--max-package`'s unit.
+const MIB: u64 = 1024 * 1024;
 
-/// `http://HOST[:PORT]`.
+/// Which catalogue is read by HTTP, and within which bounds.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Read it by HTTP, from a catalogue that is open to everybody
+    #[arg(long, value_name = "http[s]://HOST[:PORT]", conflicts_with = "at")]
+    from: Option<Web>,
+
+    /// The certificates (PEM) that the server's must come from; those of the system, or of SSL_CERT_FILE, if not given
+    #[arg(long, value_name = "FILE", requires = "from")]
+    ca: Option<PathBuf>,
+
+    /// How long reading by HTTP may take in all
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse_duration)]
+    timeout: Duration,
+
+    /// The longest package that is read by HTTP, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    max_package: u64,
+}
+
+impl Options {
+    /// The catalogue that was named, if one was.
+    ///
+    /// # Errors
+    /// [`Failure`] if there are no certificates to check its own with.
+    pub fn open(&self) -> Result<Option<WebCatalogue>, Failure> {
+        let Some(web) = &self.from else { return Ok(None) };
+        let client = HttpClient::new(self, web)?;
+        Ok(Some(WebCatalogue { client, max_package: self.max_package * MIB }))
+    }
+}
+
+/// `http://HOST[:PORT]`, or with https.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Web {
+struct Web {
+    is_https: bool,
     /// As it stands in `Host`.
     authority: String,
+}
+
+impl Web {
+    fn is_https(&self) -> bool {
+        self.is_https
+    }
+}
+
+impl fmt::Display for Web {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_https { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority)
+    }
 }
 
 impl FromStr for Web {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const FORM: &str = "expected http://HOST or http://HOST:PORT";
-        let authority = text.strip_prefix("http://").ok_or(FORM)?.trim_end_matches('/');
+        const FORM: &str = "expected http://HOST, https://HOST, or one of them with :PORT";
+        let (is_https, authority) = match text.strip_prefix("https://") {
+            Some(authority) => (true, authority),
+            None => (false, text.strip_prefix("http://").ok_or(FORM)?),
+        };
+        let authority = authority.trim_end_matches('/');
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
         if authority.is_empty() || authority.len() > 255 || !authority.chars().all(plain) {
             return Err(FORM);
         }
-        Ok(Self { authority: authority.to_owned() })
+        Ok(Self { is_https, authority: authority.to_owned() })
     }
-}
-
-/// An answer whose body is still to be read.
-struct Answer {
-    status: u16,
-    length: Option<u64>,
-    body: BufReader<Take<TcpStream>>,
 }
 
 /// What `/v1/objects/…/meta` says.
@@ -77,11 +125,19 @@ struct MetaPackage {
     media_type: String,
 }
 
-impl Web {
-    /// One version, with its descriptor.
+/// A catalogue that is read by HTTP.
+pub struct WebCatalogue {
+    client: HttpClient,
+    /// The longest package, in bytes.
+    max_package: u64,
+}
+
+impl WebCatalogue {
+    /// One version, with its descriptor; both are what the model accepts.
     ///
     /// # Errors
-    /// [`Failure`] 1 if there is none, 122 if nobody answers, 123 if what comes is not what was asked for.
+    /// [`Failure`] 1 if there is none, 122 if there is no answer, 121 if the server's certificate is not trusted, 123 if what
+    /// comes is not what was asked for.
     pub fn get(&self, wanted: &Wanted) -> Result<Published, Failure> {
         let Wanted { key, version } = wanted;
         let version = if version.is_empty() { "latest" } else { version.as_str() };
@@ -90,15 +146,15 @@ impl Web {
             format!("/v1/objects/{}/{name}/{version}{behind}", key.kind)
         };
         let meta = self.read(&path(version, "/meta"), MAX_META)?;
-        let meta: Meta = serde_json::from_slice(&meta).map_err(|_| malformed())?;
-        let found = meta.read(key).ok_or_else(malformed)?;
-        check(&found)?;
+        let meta: Option<Meta> = serde_json::from_slice(&meta).ok();
+        let found = meta.and_then(|meta| meta.read(key)).ok_or_else(|| self.malformed())?;
+        self.check(&found)?;
         let descriptor = self.read(&path(&found.version.to_string(), ""), MAX_DESCRIPTOR)?;
         if sha256(&[&descriptor]) != found.digest {
-            return Err(Failure::new(PROTOCOL, "protocol: the descriptor has another digest"));
+            return Err(self.client.broken("the descriptor has another digest"));
         }
         let found = Published { descriptor, ..found };
-        check(&found)?;
+        self.check(&found)?;
         Ok(found)
     }
 
@@ -113,23 +169,49 @@ impl Web {
         target: &mut dyn Write,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Failure> {
+        if package.length > self.max_package {
+            return Err(Failure::new(NO, self.too_long(package)));
+        }
         if offset == package.length {
             return Ok(());
         }
-        let digest = levada_catalogue::model::digest_text(&package.digest);
-        let mut answer = self.ask(&format!("/v1/blobs/{digest}"), offset)?;
-        let expected = if offset == 0 { 200 } else { 206 };
-        if answer.status != expected || answer.length != Some(package.length - offset) {
-            return Err(answer.refusal());
+        let path = format!("/v1/blobs/{}", digest_text(&package.digest));
+        let answer = self.client.get(&path, offset, Duration::MAX)?;
+        let from = match answer.status() {
+            _ if offset > 0 && is_resumed(&answer, offset) => offset,
+            StatusCode::OK => 0,
+            _ => return Err(self.refusal(answer)),
+        };
+        let left = package.length - from;
+        if answer.body().content_length().is_some_and(|length| length != left) {
+            return Err(self.client.broken("the package has another length"));
         }
-        let (mut at, mut part) = (offset, vec![0; PART]);
-        progress(at);
-        while at < package.length {
-            let room = usize::try_from(package.length - at).unwrap_or(PART).min(PART);
-            let read = answer.body.read(&mut part[..room]).map_err(|error| self.lost(&error))?;
+        let mut body = answer.into_body().into_reader();
+        // What is here already, of a server that does not send a part.
+        self.copy(&mut body, offset - from, &mut io::sink(), &mut |_| {})?;
+        progress(offset);
+        let mut each = |at| progress(offset + at);
+        self.copy(&mut body, package.length - offset, target, &mut each)?;
+        match body.read(&mut [0]).map_err(|error| self.client.lost(error))? {
+            0 => Ok(()),
+            _ => Err(self.client.broken("the package has another length")),
+        }
+    }
+
+    /// Copies exactly `length` bytes.
+    fn copy(
+        &self,
+        body: &mut impl Read,
+        length: u64,
+        target: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), Failure> {
+        let (mut at, mut part) = (0, vec![0; PART]);
+        while at < length {
+            let room = usize::try_from(length - at).unwrap_or(PART).min(PART);
+            let read = body.read(&mut part[..room]).map_err(|error| self.client.lost(error))?;
             if read == 0 {
-                let cut = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-                return Err(self.lost(&cut));
+                return Err(self.client.lost(io::ErrorKind::UnexpectedEof.into()));
             }
             let written = target.write_all(&part[..read]);
             written.map_err(|error| Failure::local(format!("the package: {error}")))?;
@@ -141,104 +223,49 @@ impl Web {
 
     /// A whole body of at most `max` bytes.
     fn read(&self, path: &str, max: usize) -> Result<Vec<u8>, Failure> {
-        let mut answer = self.ask(path, 0)?;
-        if answer.status != 200 {
-            return Err(answer.refusal());
+        let answer = self.client.get(path, 0, ANSWER)?;
+        if answer.status() != StatusCode::OK {
+            return Err(self.refusal(answer));
         }
-        let mut body = Vec::new();
-        let bound = max as u64 + 1;
-        let read = (&mut answer.body).take(bound).read_to_end(&mut body);
-        read.map_err(|error| self.lost(&error))?;
-        let whole = answer.length.is_none_or(|length| length == body.len() as u64);
-        if body.len() > max || !whole { Err(malformed()) } else { Ok(body) }
+        let mut bytes = Vec::new();
+        // One byte more than allowed shows that there is more.
+        let mut body = answer.into_body().into_reader().take(max as u64 + 1);
+        body.read_to_end(&mut bytes).map_err(|error| self.client.lost(error))?;
+        if bytes.len() > max { Err(self.malformed()) } else { Ok(bytes) }
     }
 
-    fn ask(&self, path: &str, from: u64) -> Result<Answer, Failure> {
-        let mut stream = self.connect()?;
-        let range = if from == 0 { String::new() } else { format!("Range: bytes={from}-\r\n") };
-        let head = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nAccept-Encoding: identity\r\nConnection: close\r\n{range}\r\n",
-            self.authority
-        );
-        stream.write_all(head.as_bytes()).map_err(|error| self.lost(&error))?;
-        read_head(stream).map_err(|error| self.lost(&error))?.ok_or_else(malformed)
-    }
-
-    fn connect(&self) -> Result<TcpStream, Failure> {
-        let ends_with_port =
-            self.authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
-        let place = match ends_with_port {
-            true => self.authority.clone(),
-            false => format!("{}:{DEFAULT_PORT}", self.authority),
-        };
-        let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
-        for address in place.to_socket_addrs().map_err(|error| self.lost(&error))? {
-            match TcpStream::connect_timeout(&address, CONNECT) {
-                Ok(stream) => {
-                    let bounded = stream.set_read_timeout(Some(SILENCE));
-                    bounded
-                        .and_then(|()| stream.set_write_timeout(Some(SILENCE)))
-                        .map_err(Failure::local)?;
-                    return Ok(stream);
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(self.lost(&last))
-    }
-
-    fn lost(&self, error: &std::io::Error) -> Failure {
-        Failure::new(UNREACHABLE, format!("unreachable: http://{}: {error}", self.authority))
-    }
-}
-
-/// Status and fields; `None` if it is no answer that can be read here.
-fn read_head(stream: TcpStream) -> std::io::Result<Option<Answer>> {
-    let mut reader = BufReader::new(stream.take(MAX_HEAD));
-    let mut line = String::new();
-    reader.read_line(&mut line)?;
-    let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1));
-    let Some(status) = status.and_then(|status| status.trim().parse().ok()) else {
-        return Ok(None);
-    };
-    let mut length = None;
-    loop {
-        line.clear();
-        reader.read_line(&mut line)?;
-        if !line.ends_with('\n') {
-            return Ok(None);
-        }
-        if line.trim().is_empty() {
-            break;
-        }
-        let (name, value) = line.split_once(':').unwrap_or_default();
-        match name.to_ascii_lowercase().as_str() {
-            "content-length" => length = value.trim().parse().ok(),
-            // Not asked for: whoever answers an old client so is no catalogue.
-            "transfer-encoding" | "content-encoding" => return Ok(None),
-            _ => {}
-        }
-    }
-    // The bound was for the head.
-    reader.get_mut().set_limit(u64::MAX);
-    Ok(Some(Answer { status, length, body: reader }))
-}
-
-impl Answer {
     /// What an answer means that is not the one that was hoped for.
-    fn refusal(&mut self) -> Failure {
-        let mut body = Vec::new();
+    fn refusal(&self, answer: Response<Body>) -> Failure {
+        let (status, mut body) = (answer.status().as_u16(), Vec::new());
         // The status says enough if the words do not come.
-        let _ = (&mut self.body).take(MAX_META as u64).read_to_end(&mut body);
+        let _ = answer.into_body().into_reader().take(MAX_META as u64).read_to_end(&mut body);
         let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
         let text: String =
             problem["detail"].as_str().unwrap_or_default().chars().take(512).collect();
-        let text = format!("{} (HTTP {})", plain(&text), self.status);
-        match self.status {
+        let text = format!("{} (HTTP {status})", plain(&text));
+        match status {
             404 | 410 => Failure::new(NO, text),
             500..=599 => Failure::new(UNREACHABLE, format!("unreachable: {text}")),
             _ => Failure::new(PROTOCOL, format!("protocol: {text}")),
         }
+    }
+
+    fn check(&self, found: &Published) -> Result<(), Failure> {
+        let broken =
+            |error| self.client.broken(format_args!("the answer is none of a catalogue: {error}"));
+        found.check().map_err(broken)
+    }
+
+    fn malformed(&self) -> Failure {
+        self.client.broken("the answer is none of a catalogue")
+    }
+
+    fn too_long(&self, package: &Package) -> String {
+        format!(
+            "the package has {} bytes, more than the {} MiB of --max-package",
+            package.length,
+            self.max_package / MIB
+        )
     }
 }
 
@@ -272,16 +299,6 @@ impl Meta {
     }
 }
 
-fn check(found: &Published) -> Result<(), Failure> {
-    found.check().map_err(|error| {
-        Failure::new(PROTOCOL, format!("protocol: the answer is none of a catalogue: {error}"))
-    })
-}
-
-fn malformed() -> Failure {
-    Failure::new(PROTOCOL, "protocol: the answer is none of a catalogue")
-}
-
 /// Percent-encoded (RFC 3986 section 2.1), but for what is unreserved.
 fn encode(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
@@ -300,25 +317,36 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Somebody who answers every request so.
-    fn server(answer: &'static [u8]) -> (Web, std::thread::JoinHandle<()>) {
+    fn catalogue(web: &str) -> WebCatalogue {
+        let options = Options {
+            from: Some(web.parse().unwrap()),
+            ca: None,
+            timeout: Duration::from_secs(60),
+            max_package: 1,
+        };
+        options.open().unwrap().unwrap()
+    }
+
+    /// A server that answers one request so, and then ends the connection.
+    fn server(answer: &'static [u8]) -> (WebCatalogue, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let web = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let catalogue = catalogue(&format!("http://{}", listener.local_addr().unwrap()));
         let thread = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut head = [0; 1024];
             let _ = stream.read(&mut head).unwrap();
             let _ = stream.write_all(answer);
         });
-        (web, thread)
+        (catalogue, thread)
     }
 
     #[test]
-    fn a_place_is_a_host_and_perhaps_a_port() {
-        for text in ["http://catalogue.example", "http://[::1]:5383/", "http://192.0.2.1:80"] {
-            assert!(text.parse::<Web>().is_ok(), "{text}");
+    fn a_place_is_a_scheme_a_host_and_perhaps_a_port() {
+        for text in ["http://catalogue.example", "https://[::1]:5383/", "http://192.0.2.1:80"] {
+            let web: Web = text.parse().unwrap();
+            assert_eq!(web.to_string(), text.trim_end_matches('/'));
         }
-        for text in ["", "http://", "https://a", "http://a/b", "http://a b", "http://u@a", "a"] {
+        for text in ["", "http://", "ftp://a", "http://a/b", "https://a b", "http://u@a", "a"] {
             assert!(text.parse::<Web>().is_err(), "{text}");
         }
         assert_eq!(encode("a b/ü^1"), "a%20b%2F%C3%BC%5E1");
@@ -331,15 +359,33 @@ mod tests {
             (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".as_slice(), NO),
             (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", UNREACHABLE),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", PROTOCOL),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", PROTOCOL),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", UNREACHABLE),
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", PROTOCOL),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", PROTOCOL),
+            (b"HTTP/1.1 302 Found\r\nLocation: ftp://a/\r\nContent-Length: 0\r\n\r\n", PROTOCOL),
             (b"SSH-2.0-x\r\n", PROTOCOL),
-            (b"", PROTOCOL),
+            (b"", UNREACHABLE),
         ] {
-            let (web, thread) = server(answer);
-            let failure = web.get(&wanted).unwrap_err();
-            assert_eq!(failure.code(), code, "{}", failure.text());
+            let (catalogue, thread) = server(answer);
+            let failure = catalogue.get(&wanted).unwrap_err();
+            let shown = String::from_utf8_lossy(answer);
+            assert_eq!(failure.code(), code, "{shown}: {}", failure.text());
             thread.join().unwrap();
         }
+    }
+
+    #[test]
+    fn a_package_that_is_too_long_is_not_asked_for() {
+        let package = Package {
+            digest: [1; 32],
+            length: MIB + 1,
+            media_type: "text/plain".into(),
+            description: b"{}".to_vec(),
+        };
+        // No server is there.
+        let failure = catalogue("http://127.0.0.1:1")
+            .fetch(&package, 0, &mut io::sink(), &mut |_| {})
+            .unwrap_err();
+        assert!(failure.text().contains("--max-package"), "{}", failure.text());
     }
 }

@@ -1,38 +1,83 @@
 //! An HTTP server that answers as a test says.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
 
 /// What a client has asked for.
 pub struct Request {
     pub path: String,
+    /// All of the head, in lower case.
+    pub head: String,
 }
 
 /// Answers one request; what it writes is what the client gets.
-pub type Answer = dyn Fn(&Request, &mut dyn Write) -> std::io::Result<()> + Send + Sync;
+type Answer = dyn Fn(&Request, &mut dyn Write) -> std::io::Result<()> + Send + Sync;
 
 /// A server on loopback, whose threads end with the test: gives its `HOST:PORT`.
 pub fn start(
     answer: impl Fn(&Request, &mut dyn Write) -> std::io::Result<()> + Send + Sync + 'static,
 ) -> String {
+    listen(move |stream| serve(stream, &answer))
+}
+
+/// As [`start`], with TLS.
+pub fn start_tls(
+    config: ServerConfig,
+    answer: impl Fn(&Request, &mut dyn Write) -> std::io::Result<()> + Send + Sync + 'static,
+) -> String {
+    let config = Arc::new(config);
+    listen(move |stream| {
+        let tls = ServerConnection::new(config.clone()).unwrap();
+        serve(StreamOwned::new(tls, stream), &answer);
+    })
+}
+
+fn listen(each: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let answer: Arc<Answer> = Arc::new(answer);
+    let each = Arc::new(each);
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let answer = answer.clone();
-            thread::spawn(move || serve(stream, &*answer));
+            let each = each.clone();
+            thread::spawn(move || each(stream));
         }
     });
     address
 }
 
+/// Makes `ca.pem` in a folder, and a certificate from it for the host name `localhost`.
+pub fn certificate(folder: &Path) -> ServerConfig {
+    let run = |line: &str| {
+        let ran =
+            Command::new("openssl").args(line.split(' ')).current_dir(folder).output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    run(&format!("req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=test"));
+    run(&format!("req {key} -keyout key.pem -out request.pem -subj /CN=localhost"));
+    std::fs::write(folder.join("names"), "subjectAltName=DNS:localhost\n").unwrap();
+    run(
+        "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem",
+    );
+    let chain = vec![CertificateDer::from_pem_file(folder.join("cert.pem")).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(folder.join("key.pem")).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap()
+}
+
 /// One request; a client that has gone is no failure of the test.
-pub fn serve(stream: impl Read + Write, answer: &Answer) {
+fn serve(stream: impl Read + Write, answer: &Answer) {
     let mut stream = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -42,7 +87,7 @@ pub fn serve(stream: impl Read + Write, answer: &Answer) {
         }
     }
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-    let request = Request { path };
+    let request = Request { path, head: head.to_lowercase() };
     let _ = answer(&request, stream.get_mut());
     let _ = stream.get_mut().flush();
 }
@@ -52,6 +97,25 @@ pub fn whole(out: &mut dyn Write, status: &str, body: &[u8]) -> std::io::Result<
     let length = body.len();
     write!(out, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")?;
     out.write_all(body)
+}
+
+/// As [`whole`], in chunks of a few bytes (RFC 9112 section 7.1).
+pub fn chunked(out: &mut dyn Write, body: &[u8]) -> std::io::Result<()> {
+    out.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")?;
+    for chunk in body.chunks(7) {
+        write!(out, "{:x};a=b\r\n", chunk.len())?;
+        out.write_all(chunk)?;
+        out.write_all(b"\r\n")?;
+    }
+    out.write_all(b"0\r\nTrailer: x\r\n\r\n")
+}
+
+/// Points elsewhere.
+pub fn redirect(out: &mut dyn Write, place: &str) -> std::io::Result<()> {
+    write!(
+        out,
+        "HTTP/1.1 307 Temporary Redirect\r\nLocation: {place}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
 }
 
 /// What a catalogue says of version 1.0.0 of `hyperty/a`, without a package.

@@ -1,11 +1,15 @@
 //! Catalogues that are read by HTTP, honest and not.
 
+use std::fs;
 use std::io::Read;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use levada_core::printable::is_printable;
 use serde_json::{Value, json};
 
-use super::server::{meta, one_version, start, whole};
+use super::server::{certificate, chunked, meta, one_version, redirect, start, start_tls, whole};
 use super::support::{Home, Ran};
 
 /// The title of the window, C1, and a character that turns what stands behind it.
@@ -84,6 +88,134 @@ fn a_descriptor_is_printed_as_it_is_but_for_what_a_terminal_must_not_get() {
     is_harmless(&shown);
     assert!(shown.contains("\"\\u009b31m\\u007f\\u202e\\udb40\\udc41é\""), "{shown:?}");
     assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
+}
+
+#[test]
+fn a_catalogue_is_read_by_https_from_whom_a_known_authority_vouches_for() {
+    let home = Home::new();
+    let config = certificate(home.path());
+    let ca = home.path().join("ca.pem").display().to_string();
+    let address = start_tls(config, |request, out| one_version(request, out, &meta(b"{}"), b"{}"));
+    let port = address.rsplit(':').next().unwrap();
+    let place = format!("https://localhost:{port}");
+    let get = |place: &str, more: &[&str]| {
+        let mut command =
+            home.command([&["catalogue", "get", "hyperty/a", "--from", place], more].concat());
+        command.env("SSL_CERT_FILE", "/dev/null").env_remove("SSL_CERT_DIR");
+        command
+    };
+    let run = |place: &str, more: &[&str]| Ran::from(get(place, more).output().unwrap());
+    assert_eq!(run(&place, &["--ca", &ca]).ok(), "{}");
+    let by_environment = get(&place, &[]).env("SSL_CERT_FILE", &ca).output().unwrap();
+    assert_eq!(Ran::from(by_environment).ok(), "{}");
+    run(&place, &[]).fails(120, "--ca FILE");
+    run(&place, &["--ca", &home.path().join("names").display().to_string()])
+        .fails(120, "no certificate");
+    // Another authority, and another name than the certificate's.
+    fs::create_dir(home.path().join("other")).unwrap();
+    certificate(&home.path().join("other"));
+    let other = home.path().join("other/ca.pem").display().to_string();
+    run(&place, &["--ca", &other]).denied("not trusted");
+    run(&format!("https://127.0.0.1:{port}"), &["--ca", &ca]).denied("not trusted");
+    // No TLS where some is expected.
+    let plain = start(|_, out| whole(out, "200 OK", b"{}"));
+    let ran = run(&format!("https://{plain}"), &["--ca", &ca]);
+    assert!([122, 123].contains(&ran.code), "{ran:?}");
+    // From http to https, and never back.
+    let upgrade = place.clone();
+    let http = start(move |request, out| redirect(out, &format!("{upgrade}{}", request.path)));
+    assert_eq!(run(&format!("http://{http}"), &["--ca", &ca]).ok(), "{}");
+    let config = certificate(home.path());
+    let down = start_tls(config, move |request, out| {
+        redirect(out, &format!("http://{http}{}", request.path))
+    });
+    let down = format!("https://localhost:{}", down.rsplit(':').next().unwrap());
+    run(&down, &["--ca", &ca]).fails(123, "from https to http");
+}
+
+#[test]
+fn a_server_may_send_chunks_and_point_elsewhere_within_bounds() {
+    let home = Home::new();
+    let descriptor = br#"{"a": "chunks of a few bytes"}"#;
+    let address = start(|request, out| match request.path.as_str() {
+        path if path.ends_with("/meta") => chunked(out, meta(descriptor).to_string().as_bytes()),
+        _ => chunked(out, descriptor),
+    });
+    assert_eq!(get(&home, &address, &[]).ok().as_bytes(), descriptor);
+    let elsewhere =
+        start(move |request, out| redirect(out, &format!("http://{address}{}", request.path)));
+    assert_eq!(get(&home, &elsewhere, &[]).ok().as_bytes(), descriptor);
+    let circle = start(|request, out| redirect(out, &request.path));
+    get(&home, &circle, &[]).fails(123, "redirects");
+    // Without an end, and each byte in time.
+    let endless = start(|_, out| {
+        out.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+        loop {
+            out.write_all(b"10000\r\n")?;
+            out.write_all(&[b' '; 0x10000])?;
+            out.write_all(b"\r\n")?;
+        }
+    });
+    get(&home, &endless, &[]).fails(123, "none of a catalogue");
+    let slow = start(|_, out| {
+        out.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")?;
+        loop {
+            out.write_all(b" ")?;
+            out.flush()?;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    get(&home, &slow, &["--timeout", "1s"]).fails(122, "--timeout");
+}
+
+#[test]
+fn a_package_goes_on_where_it_was_cut_off() {
+    let home = Home::new();
+    let code: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+    let digest = levada_catalogue::model::digest_text(&levada_core::sha256(&[&code]));
+    let mut meta = meta(b"{}");
+    meta["package"] =
+        json!({ "digest": digest, "length": code.len(), "mediaType": "text/javascript" });
+    // Cut off at the half; then the rest of it; then, to a client that asks for the rest, all of it.
+    for sends_parts in [true, false] {
+        let (blobs, heads) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (asked, seen, code_there, meta) =
+            (blobs.clone(), heads.clone(), code.clone(), meta.clone());
+        let address = start(move |request, out| {
+            if !request.path.starts_with("/v1/blobs/") {
+                return one_version(request, out, &meta, b"{}");
+            }
+            seen.lock().unwrap().push(request.head.clone());
+            let (length, half) = (code_there.len(), code_there.len() / 2);
+            if asked.fetch_add(1, Ordering::SeqCst) == 0 {
+                write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n")?;
+                return out.write_all(&code_there[..half]);
+            }
+            let from = request.head.split("range: bytes=").nth(1).unwrap();
+            let from: usize = from.split('-').next().unwrap().parse().unwrap();
+            if !sends_parts {
+                return chunked(out, &code_there);
+            }
+            write!(
+                out,
+                "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {from}-{}/{length}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                length - 1,
+                length - from
+            )?;
+            out.write_all(&code_there[from..])
+        });
+        let target = home.path().join(format!("{sends_parts}.js"));
+        let package = ["--package", target.to_str().unwrap()];
+        get(&home, &address, &package).fails(122, "unreachable");
+        assert!(!target.exists());
+        get(&home, &address, &package).ok();
+        assert!(fs::read(&target).unwrap() == code);
+        let heads = heads.lock().unwrap();
+        assert!(!heads[0].contains("range:") && heads[1].contains("range: bytes="), "{heads:?}");
+        // It is here: nothing is asked for.
+        get(&home, &address, &package).ok();
+        assert_eq!(blobs.load(Ordering::SeqCst), 2);
+    }
 }
 
 /// What a command prints to a terminal.
