@@ -81,7 +81,8 @@ pub trait Store: Send + Sync {
     /// The store failed.
     fn get(&self, key: &Key, version: &Version) -> Result<Option<Published>, StoreError>;
 
-    /// All versions of an object, yanked ones too, ascending; empty if there is no such object. What may be long is
+    /// All versions of an object, yanked ones too, ascending by [`precedence`](crate::model::version::precedence), and equal
+    /// ones in the order in which they were published; empty if there is no such object. What may be long is
     /// left out: the descriptor of each is empty here.
     ///
     /// # Errors

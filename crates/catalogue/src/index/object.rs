@@ -9,7 +9,7 @@ use bytes::Bytes;
 use levada_core::{Digest, UnixTime};
 
 use super::share;
-use crate::model::version::precedence;
+use crate::model::version::{latest_order, precedence};
 use crate::model::{Key, Kind, Published, Version, VersionReq};
 use crate::original::{Entry, PackageEntry, Prepared};
 
@@ -128,7 +128,7 @@ impl Building {
             revision,
             media_type: package.as_ref().map(|package| package.media_type.as_str().into()),
         });
-        let newer = |newest: &Newest| precedence(&version, &newest.version).is_ge();
+        let newer = |newest: &Newest| latest_order(&version, &newest.version).is_ge();
         if !yanked && self.newest.as_ref().is_none_or(newer) {
             let package = package.map(|package| PackageEntry {
                 description: share(package.description),

@@ -29,6 +29,28 @@ pub fn precedence(a: &Version, b: &Version) -> Ordering {
     if is_unordered(a) && is_unordered(b) { Ordering::Equal } else { a.cmp_precedence(b) }
 }
 
+/// Which of two versions of an object is `latest`: a release before every pre-release, then [`precedence`]. Of equal ones,
+/// again, it is the one that was published later.
+pub fn latest_order(a: &Version, b: &Version) -> Ordering {
+    a.pre.is_empty().cmp(&b.pre.is_empty()).then_with(|| precedence(a, b))
+}
+
+/// `version` with `number` behind its build metadata: `1.2.0` becomes `1.2.0+1`, and `1.2.0+b` `1.2.0+b.1`. Published
+/// later than `version`, it is the newer one.
+///
+/// # Errors
+/// [`ModelError::Version`] if its text would have more than [`MAX_LEN`] bytes.
+pub fn numbered(version: &Version, number: u64) -> Result<Version, ModelError> {
+    let build = match version.build.as_str() {
+        "" => number.to_string(),
+        build => format!("{build}.{number}"),
+    };
+    // Digits behind a point: always valid.
+    let build = BuildMetadata::new(&build).unwrap_or(BuildMetadata::EMPTY);
+    let numbered = Version { build, ..version.clone() };
+    check(&numbered).map(|()| numbered)
+}
+
 fn is_unordered(version: &Version) -> bool {
     (version.major, version.minor, version.patch) == (0, 0, 0)
         && version.pre.starts_with("original.")
@@ -128,6 +150,32 @@ mod tests {
         let version = from_original(&lexeme);
         assert!(version.pre.starts_with("original.x"), "{version}");
         assert_eq!(Version::parse(&version.to_string()).unwrap(), version);
+    }
+
+    #[test]
+    fn a_pre_release_is_the_latest_only_among_its_like() {
+        let order = |a: &str, b: &str| {
+            latest_order(&Version::parse(a).unwrap(), &Version::parse(b).unwrap())
+        };
+        assert_eq!(order("1.0.0", "2.0.0-rc.1"), Ordering::Greater);
+        assert_eq!(order("2.0.0-rc.1", "2.0.0-rc.2"), Ordering::Less);
+        assert_eq!(order("1.0.0", "1.0.1"), Ordering::Less);
+        assert_eq!(order("1.0.0", "1.0.0+9"), Ordering::Equal);
+        assert_eq!(order("0.0.0-original.a", "0.0.0-original.b"), Ordering::Equal);
+    }
+
+    #[test]
+    fn a_version_is_numbered_behind_its_build() {
+        for (text, expected) in
+            [("1.2.0", "1.2.0+3"), ("1.2.0-rc.1", "1.2.0-rc.1+3"), ("1.2.0+b", "1.2.0+b.3")]
+        {
+            let version = Version::parse(text).unwrap();
+            let numbered = numbered(&version, 3).unwrap();
+            assert_eq!(numbered.to_string(), expected);
+            assert_eq!(latest_order(&version, &numbered), Ordering::Equal);
+        }
+        let long = Version::parse(&format!("1.0.0-{}", "a".repeat(MAX_LEN - 6))).unwrap();
+        assert!(check(&long).is_ok() && numbered(&long, 1).is_err());
     }
 
     #[test]

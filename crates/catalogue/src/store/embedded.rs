@@ -111,6 +111,7 @@ impl EmbeddedStore {
         let Options { clock, kept_changes, .. } = options;
         let inner = Inner { database, blobs, clock, kept_changes };
         inner.sweep()?;
+        inner.show_releases()?;
         Ok(Self { inner: Arc::new(inner) })
     }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use levada_catalogue::model::version::precedence;
+use levada_catalogue::model::version::{latest_order, precedence};
 use levada_catalogue::model::{Key, Kind, MAX_NAME, Published, Version};
 use levada_catalogue::store::{SearchCursor, Store, StoreError};
 use levada_core::wire::catalogue::{self as wire, answer::Answer as Said};
@@ -192,7 +192,7 @@ impl Query {
             let newest = match self.detail {
                 wire::Detail::Keys => None,
                 wire::Detail::Full => find_whole(store, key, &Wanted::Newest)?,
-                wire::Detail::Newest => find(store, key, |_| true)?,
+                wire::Detail::Newest => find(store, key, latest_order, |_| true)?,
             };
             items.push(item(key, newest, full));
         }
@@ -205,21 +205,16 @@ fn item(key: &Key, newest: Option<Published>, full: bool) -> wire::Item {
     wire::Item { key: key.to_string(), newest }
 }
 
-/// Which of two versions is newer: of those that Semantic Versioning does not tell apart, the one that was published
-/// later.
-fn newer(one: &Published, other: &Published) -> Ordering {
-    let order = precedence(&one.version, &other.version);
-    order.then(one.published.cmp(&other.published)).then(one.revision.cmp(&other.revision))
-}
-
 /// The version that is wanted, without its descriptor. A yanked one is not.
 fn find(
     store: &dyn Store,
     key: &Key,
+    order: fn(&Version, &Version) -> Ordering,
     fits: impl Fn(&Version) -> bool,
 ) -> Result<Option<Published>, StoreError> {
     let found = store.versions(key)?.into_iter().filter(|one| !one.yanked && fits(&one.version));
-    Ok(found.max_by(newer))
+    // Of equal ones it is the last, which was published later.
+    Ok(found.max_by(|one, other| order(&one.version, &other.version)))
 }
 
 /// The version that is wanted. A yanked one is found by its own number alone.
@@ -230,8 +225,8 @@ fn find_whole(
 ) -> Result<Option<Published>, StoreError> {
     let found = match wanted {
         Wanted::Exact(version) => return store.get(key, version),
-        Wanted::Range(range) => find(store, key, |version| range.matches(version))?,
-        Wanted::Newest => find(store, key, |_| true)?,
+        Wanted::Range(range) => find(store, key, precedence, |version| range.matches(version))?,
+        Wanted::Newest => find(store, key, latest_order, |_| true)?,
     };
     let Some(found) = found else { return Ok(None) };
     let whole = store.get(key, &found.version)?;

@@ -39,17 +39,25 @@ pub fn the_newest_version_that_is_not_yanked_counts(store: &dyn Store) {
     let yank = |version: &str, yanked| {
         store.yank(&key, &version.parse().unwrap(), yanked, None, NOW).unwrap();
     };
-    assert_eq!(shown(), ["2.0.0-rc.1"]);
-    yank("2.0.0-rc.1", true);
     assert_eq!(shown(), ["1.5.0"]);
     yank("1.0.0", true);
     assert_eq!(shown(), ["1.5.0"]);
     yank("1.5.0", true);
+    assert_eq!(shown(), ["2.0.0-rc.1"], "a pre-release, if there is nothing else");
+    yank("2.0.0-rc.1", true);
     assert!(shown().is_empty() && store.search("a", None, None, 5).unwrap().is_empty());
     yank("1.0.0", false);
     assert_eq!(shown(), ["1.0.0"]);
     yank("2.0.0-rc.1", false);
-    assert_eq!(shown(), ["2.0.0-rc.1"]);
+    assert_eq!(shown(), ["1.0.0"]);
+    // Of those that differ in build metadata only, the one that was published later.
+    for (version, word) in [("1.0.0+2", "red"), ("1.0.0+10", "green"), ("1.0.0+1", "blue")] {
+        publish(store, &draft("hyperty/a", version, &format!("{{\"w\":\"{word}\"}}")));
+        assert_eq!(shown(), [version]);
+    }
+    let versions = store.versions(&key).unwrap();
+    let versions: Vec<_> = versions.iter().map(|one| one.version.to_string()).collect();
+    assert_eq!(versions[..4], ["1.0.0", "1.0.0+2", "1.0.0+10", "1.0.0+1"]);
 }
 
 pub fn a_batch_is_found_as_one_by_one(store: &dyn Store) {

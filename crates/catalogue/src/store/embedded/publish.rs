@@ -58,6 +58,19 @@ impl Inner {
         })
     }
 
+    /// Shows the releases of objects whose pre-release was shown by an earlier build. Writes only if there are some.
+    pub fn show_releases(&self) -> Result<(), StoreError> {
+        if self.database.read(search::misleading)?.is_empty() {
+            return Ok(());
+        }
+        self.database.write(|tx| {
+            for (object, key) in search::misleading(tx)? {
+                search::show_newest(tx, object, &key)?;
+            }
+            Ok(())
+        })
+    }
+
     pub fn yank(
         &self,
         key: &Key,

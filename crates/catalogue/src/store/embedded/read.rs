@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension};
 
 use super::{Inner, row};
+use crate::model::version::precedence;
 use crate::model::{Key, Kind, Published, Version};
 use crate::store::{MAX_PAGE, StoreError};
 
@@ -35,11 +36,12 @@ impl Inner {
 
     pub fn versions(&self, key: &Key) -> Result<Vec<Published>, StoreError> {
         let mut versions: Vec<Published> = self.database.read(|connection| {
-            let sql = format!("{SHORT} WHERE kind = ?1 AND name = ?2");
+            let sql = format!("{SHORT} WHERE kind = ?1 AND name = ?2 ORDER BY version.id");
             let mut query = connection.prepare_cached(&sql)?;
             query.query_map((key.kind.as_str(), key.name.as_str()), row::published)?.collect()
         })?;
-        versions.sort_by(|a, b| a.version.cmp(&b.version));
+        // It is stable: equal ones stay as they were published.
+        versions.sort_by(|a, b| precedence(&a.version, &b.version));
         Ok(versions)
     }
 

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::words::Query;
 use super::{Inner, row, words};
-use crate::model::version::precedence;
+use crate::model::version::latest_order;
 use crate::model::{Key, Kind, Version};
 use crate::store::{Hit, MAX_PAGE, SearchCursor, StoreError};
 
@@ -137,7 +137,7 @@ pub(super) fn show_if_newest(
     )?;
     let shown: Option<Version> =
         query.query_row([object], |row| row::parsed(row, "version")).optional()?;
-    if shown.is_some_and(|shown| precedence(version, &shown).is_lt()) {
+    if shown.is_some_and(|shown| latest_order(version, &shown).is_lt()) {
         return Ok(false);
     }
     show(connection, object, Some(id))?;
@@ -146,6 +146,38 @@ pub(super) fn show_if_newest(
 
 /// Shows the newest version of an object after one was yanked, or given back.
 pub(super) fn show_newest(connection: &Connection, object: i64, key: &Key) -> rusqlite::Result<()> {
+    let newest = newest(connection, object)?;
+    show(connection, object, newest)?;
+    forget(connection, object)?;
+    let Some(id) = newest else {
+        return Ok(());
+    };
+    let mut query = connection.prepare_cached("SELECT descriptor FROM version WHERE id = ?1")?;
+    let descriptor: Vec<u8> = query.query_row([id], |row| row.get(0))?;
+    learn(connection, object, &words::of_version(key, &descriptor))
+}
+
+/// Objects that show a pre-release although they have a release, as earlier builds had it.
+pub(super) fn misleading(connection: &Connection) -> rusqlite::Result<Vec<(i64, Key)>> {
+    let mut query = connection.prepare(
+        "SELECT object.id AS id, kind, name, object.shown AS shown
+         FROM object JOIN version ON version.id = object.shown WHERE version.version LIKE '%-%'",
+    )?;
+    let rows = query.query_map([], |row| {
+        Ok((row.get::<_, i64>("id")?, row.get::<_, i64>("shown")?, row::key(row)?))
+    })?;
+    let mut found = Vec::new();
+    for row in rows {
+        let (object, shown, key) = row?;
+        if newest(connection, object)? != Some(shown) {
+            found.push((object, key));
+        }
+    }
+    Ok(found)
+}
+
+/// The version of an object that is `latest`.
+fn newest(connection: &Connection, object: i64) -> rusqlite::Result<Option<i64>> {
     let mut query = connection.prepare_cached(
         "SELECT id, version FROM version WHERE object = ?1 AND NOT yanked ORDER BY id",
     )?;
@@ -154,18 +186,11 @@ pub(super) fn show_newest(connection: &Connection, object: i64, key: &Key) -> ru
         .query_map([object], |row| Ok((row.get("id")?, row::parsed::<Version>(row, "version")?)))?;
     for row in rows {
         let (id, version) = row?;
-        if newest.as_ref().is_none_or(|(_, newest)| precedence(&version, newest).is_ge()) {
+        if newest.as_ref().is_none_or(|(_, newest)| latest_order(&version, newest).is_ge()) {
             newest = Some((id, version));
         }
     }
-    show(connection, object, newest.as_ref().map(|(id, _)| *id))?;
-    forget(connection, object)?;
-    let Some((id, _)) = newest else {
-        return Ok(());
-    };
-    let mut query = connection.prepare_cached("SELECT descriptor FROM version WHERE id = ?1")?;
-    let descriptor: Vec<u8> = query.query_row([id], |row| row.get(0))?;
-    learn(connection, object, &words::of_version(key, &descriptor))
+    Ok(newest.map(|(id, _)| id))
 }
 
 fn show(connection: &Connection, object: i64, version: Option<i64>) -> rusqlite::Result<()> {
