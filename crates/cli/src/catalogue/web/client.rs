@@ -50,7 +50,7 @@ impl HttpClient {
             .accept_encoding("identity")
             .user_agent(concat!("levada/", env!("CARGO_PKG_VERSION")))
             .max_response_header_size(MAX_HEAD)
-            .max_idle_connections(1)
+            .max_idle_connections(0)
             .timeout_resolve(Some(CONNECT))
             .timeout_connect(Some(CONNECT))
             .timeout_per_read(Some(SILENCE))
@@ -75,6 +75,8 @@ impl HttpClient {
             return Err(self.late());
         }
         let request = self.agent.get(format!("{}{path}", self.web));
+        // A handful of requests: none of them is to fail because a server has closed what it kept open.
+        let request = request.header(header::CONNECTION, "close");
         let request = match offset {
             0 => request,
             offset => request.header(header::RANGE, format!("bytes={offset}-")),
