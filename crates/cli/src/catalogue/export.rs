@@ -8,6 +8,7 @@ use clap::Args;
 use levada_catalogue::model::{Key, Published, Version};
 use levada_core::wire::catalogue::Detail;
 use levada_services::catalogue::{Caller, Item};
+use serde_json::json;
 
 use super::exported;
 use super::get::{Shelf, fetch};
@@ -28,6 +29,10 @@ pub struct Export {
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     at: At,
 }
@@ -38,10 +43,20 @@ pub async fn export(arguments: Export) -> Outcome {
     let mut link = arguments.at.open().await?;
     let written = export_all(&mut link.caller, folder).await;
     link.close().await;
-    let written = written?;
+    let Written { objects, versions, packages } = written?;
     exported::finish(folder)?;
-    output::note(format_args!("versions written: {written}"));
+    output::note(format_args!("versions written: {versions}"));
+    if arguments.json {
+        output::json(json!({ "objects": objects, "versions": versions, "packages": packages }))?;
+    }
     Ok(0)
+}
+
+/// How much was written.
+struct Written {
+    objects: u64,
+    versions: u64,
+    packages: usize,
 }
 
 fn make_empty(folder: &Path) -> Result<(), Failure> {
@@ -56,7 +71,7 @@ fn make_empty(folder: &Path) -> Result<(), Failure> {
     }
 }
 
-async fn export_all(caller: &mut Caller, folder: &Path) -> Result<u64, Failure> {
+async fn export_all(caller: &mut Caller, folder: &Path) -> Result<Written, Failure> {
     exported::begin(folder)?;
     let mut keys: Vec<Key> = Vec::new();
     let each = |item: Item| {
@@ -80,7 +95,7 @@ async fn export_all(caller: &mut Caller, folder: &Path) -> Result<u64, Failure> 
         }
         bar.set(done);
     }
-    Ok(written)
+    Ok(Written { objects: keys.len() as u64, versions: written, packages: packages.len() })
 }
 
 async fn versions(caller: &mut Caller, key: &Key) -> Result<Vec<Version>, Failure> {

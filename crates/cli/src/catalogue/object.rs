@@ -99,7 +99,7 @@ pub fn describe(one: &Published) -> Value {
         "object": one.key.to_string(),
         "version": one.version.to_string(),
         "digest": digest_text(&one.digest),
-        "package": one.package.as_ref().map(package),
+        "package": one.package.as_ref().map(describe_package),
         "signed_by": signers.collect::<Vec<_>>(),
         "publisher": one.publisher.map(|by| by.to_string()),
         "published": one.published.0,
@@ -108,7 +108,8 @@ pub fn describe(one: &Published) -> Value {
     })
 }
 
-fn package(package: &Package) -> Value {
+/// A package as `--json` shows it.
+pub fn describe_package(package: &Package) -> Value {
     json!({
         "digest": digest_text(&package.digest),
         "length": package.length,

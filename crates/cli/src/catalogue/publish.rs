@@ -6,17 +6,19 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use levada_catalogue::model::{
-    Draft, Key, Kind, MAX_DESCRIPTOR, MAX_PACKAGE_DESCRIPTION, ModelError, Package,
+    Draft, Key, Kind, MAX_DESCRIPTOR, MAX_PACKAGE_DESCRIPTION, ModelError, Package, digest_text,
 };
+use levada_catalogue::original::{Entry, MAX_CODE, PackageEntry, Prepared};
 use levada_core::{Digest, Hasher};
 use levada_node::home::Home;
 use levada_services::catalogue::{Changed, Source};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::import::is_published;
 use super::link::At;
 use super::object::Exact;
 use super::progress::Progress;
-use crate::failure::{Failure, Outcome, USAGE};
+use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output::{self, plain};
 
 /// How much of a file is read at a time, in bytes.
@@ -25,11 +27,12 @@ const PART: usize = 64 * 1024;
 /// Publish a version of an object, signed with the key of this home
 ///
 /// A version never changes: publishing the same again is no error, and another under its number is refused. An upload
-/// to a running node that was cut off goes on where it stopped, if it is tried again within ten minutes.
+/// to a running node that was cut off goes on where it stopped, if it is tried again within ten minutes. What will not be
+/// shown under /.well-known/, to clients of the original catalogue, is published all the same; a warning says why.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue publish hyperty/Connector@1.2.0 connector.json --package connector.js
-  levada catalogue publish dataschema/Chat@1.0.0 chat.json --at hub/catalogue")]
+  levada catalogue publish dataschema/Chat@1.0.0 chat.json --at hub/catalogue --dry-run")]
 pub struct Publish {
     /// Which object, and which version of it (Semantic Versioning)
     #[arg(value_name = "TYPE/NAME@VERSION")]
@@ -55,13 +58,33 @@ pub struct Publish {
     #[arg(long)]
     unsigned: bool,
 
+    /// Change nothing; say what would be. Exit code 1 if the version is published with other content
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     at: At,
 }
 
 pub async fn publish(arguments: Publish) -> Outcome {
     let (draft, mut file) = draft(&arguments)?;
+    let warning = unseen(&draft);
+    if let Some(warning) = &warning {
+        output::note(format_args!(
+            "warning: it will not be shown under /.well-known/: {}",
+            plain(warning)
+        ));
+    }
     let mut link = arguments.at.open().await?;
+    if arguments.dry_run {
+        let found = is_published(&mut link.caller, &draft).await;
+        link.close().await;
+        return say_what_would_be(&draft, found?, warning, arguments.json);
+    }
     let length = draft.package.as_ref().map_or(0, |package| package.length);
     let changed = {
         let bar = file.is_some().then(|| Progress::of_bytes(draft.key.name.as_str(), length));
@@ -82,7 +105,74 @@ pub async fn publish(arguments: Publish) -> Outcome {
             output::note(format_args!("{object}@{version} is published already, the very same"))
         }
     }
+    if arguments.json {
+        let mut shown = describe_draft(&draft, warning);
+        shown["changed"] = is_new.into();
+        shown["revision"] = revision.into();
+        output::json(shown)?;
+    }
     Ok(0)
+}
+
+/// Why no client of the original catalogue will see it; `None` for a service, which is not meant for them.
+fn unseen(draft: &Draft) -> Option<String> {
+    if draft.key.kind == Kind::Service {
+        return None;
+    }
+    let Some(package) = &draft.package else {
+        return Some("it has no package (--package FILE)".to_owned());
+    };
+    if package.length > MAX_CODE {
+        return Some(format!("its package has more than {MAX_CODE} bytes"));
+    }
+    let entry = Entry {
+        key: draft.key.clone(),
+        order: 0,
+        descriptor: draft.descriptor.clone().into(),
+        package: Some(PackageEntry {
+            description: package.description.clone().into(),
+            digest: package.digest,
+            length: package.length,
+        }),
+    };
+    Prepared::new(entry).err().map(|unfit| unfit.to_string())
+}
+
+/// `found`: whether the version is there, and the same.
+fn say_what_would_be(
+    draft: &Draft,
+    found: Option<bool>,
+    warning: Option<String>,
+    is_json: bool,
+) -> Outcome {
+    let (object, version) = (plain(&draft.key.to_string()), &draft.version);
+    output::note(match found {
+        None => format!("would publish {object}@{version}"),
+        Some(true) => format!("{object}@{version} is published already, the very same"),
+        Some(false) => format!("{object}@{version} is published already, with other content"),
+    });
+    if is_json {
+        let mut shown = describe_draft(draft, warning);
+        shown["dry_run"] = true.into();
+        shown["changed"] = found.is_none().into();
+        shown["conflict"] = (found == Some(false)).into();
+        output::json(shown)?;
+    }
+    Ok(if found == Some(false) { NO } else { 0 })
+}
+
+fn describe_draft(draft: &Draft, warning: Option<String>) -> Value {
+    let package = draft.package.as_ref().map(super::object::describe_package);
+    let signers = draft.signatures.iter().map(|one| one.identity.to_string());
+    json!({
+        "object": draft.key.to_string(),
+        "version": draft.version.to_string(),
+        "digest": digest_text(&draft.digest()),
+        "package": package,
+        "signed_by": signers.collect::<Vec<_>>(),
+        "dry_run": false,
+        "warnings": warning.into_iter().collect::<Vec<_>>(),
+    })
 }
 
 fn draft(arguments: &Publish) -> Result<(Draft, Option<File>), Failure> {
@@ -191,6 +281,10 @@ pub struct Yank {
     #[arg(long)]
     undo: bool,
 
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     at: At,
 }
@@ -200,11 +294,21 @@ pub async fn yank(arguments: Yank) -> Outcome {
     let mut link = arguments.at.open().await?;
     let changed = link.caller.yank(key, version, !arguments.undo).await;
     link.close().await;
+    let Changed { is_new, revision } = changed?;
     let object = plain(&key.to_string());
-    match (changed?.is_new, arguments.undo) {
+    match (is_new, arguments.undo) {
         (true, false) => output::note(format_args!("took {object}@{version} back")),
         (true, true) => output::note(format_args!("gave {object}@{version} back")),
         (false, _) => output::note(format_args!("{object}@{version} was so already")),
+    }
+    if arguments.json {
+        output::json(json!({
+            "object": key.to_string(),
+            "version": version.to_string(),
+            "yanked": !arguments.undo,
+            "changed": is_new,
+            "revision": revision,
+        }))?;
     }
     Ok(0)
 }

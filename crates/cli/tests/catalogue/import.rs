@@ -15,7 +15,8 @@ fn an_imported_folder_comes_out_again_as_it_was_shown() {
     let ran = home.args(["catalogue", "import", ORIGINAL]);
     assert!(ran.stderr.contains("skipped") && ran.stderr.contains("BadJson"), "{}", ran.stderr);
     assert_eq!(ran.stdout, "");
-    ran.ok();
+    // Some of its objects have no package.
+    ran.fails(1, "there is no package");
     // Once more, nothing is new.
     let again = home.args(["catalogue", "import", ORIGINAL]);
     assert!(again.stderr.contains("published 0"), "{}", again.stderr);
@@ -72,8 +73,9 @@ fn an_export_has_every_version_and_comes_back_as_it_was() {
     let third = Home::new();
     fs::write(export.join("hyperty/One/1.1.0/descriptor.json"), "{}").unwrap();
     let ran = third.args(["catalogue", "import", &folder]);
-    assert!(ran.stderr.contains("published 3, there already 0, skipped 1"), "{}", ran.stderr);
-    ran.ok();
+    ran.fails(1, "published 3, there already 0, skipped 1");
+    // Its versions never change, and its signatures name them.
+    other.args(["catalogue", "import", &folder, "--replace"]).fails(2, "exported");
 }
 
 #[test]
@@ -124,13 +126,82 @@ fn more_than_one_call_takes_comes_back_as_it_was() {
     other.args(["catalogue".as_ref(), "export".as_ref(), after.as_os_str()]).ok();
     assert!(tree(&before) == tree(&after));
     assert_eq!(order(&before), order(&after));
-    // A package that was changed is nobody else's fault.
+    // A package that was changed is no other object's fault.
     let said = said(&before.join("dataschema/Schema9/1.0.9"));
     let digest = said["package"]["digest"].as_str().unwrap().trim_start_matches("sha256:");
     fs::write(before.join("packages").join(digest), [b'y'; 6]).unwrap();
     let third = Home::new();
     let ran = third.args(["catalogue".as_ref(), "import".as_ref(), before.as_os_str()]);
-    assert!(ran.stderr.contains("published 72, there already 0, skipped 1"), "{}", ran.stderr);
+    ran.fails(1, "published 72, there already 0, skipped 1");
+    // One that is gone, too.
+    fs::remove_file(before.join("packages").join(digest)).unwrap();
+    let ran = third.args(["catalogue".as_ref(), "import".as_ref(), before.as_os_str()]);
+    ran.fails(1, "missing or cut");
+}
+
+/// An object of the original's folder, in a folder of its number; its text is `about`.
+fn write_schema(folder: &Path, number: u32, about: &str) {
+    let object = folder.join(format!("dataschema/{number}"));
+    fs::create_dir_all(&object).unwrap();
+    let description = schema(number).replace(&format!("of {number}"), about);
+    fs::write(object.join("description.json"), description).unwrap();
+    fs::write(object.join("sourcePackage.json"), package(number)).unwrap();
+}
+
+#[test]
+fn a_folder_can_be_the_source_of_a_catalogue() {
+    let home = Home::new();
+    let folder = home.path().join("objects");
+    let path = folder.display().to_string();
+    let import = |more: &[&str]| home.args([&["catalogue", "import", &path], more].concat());
+    let imported = |more: &[&str]| -> Value {
+        serde_json::from_str(&import(&[more, &["--json"]].concat()).ok()).unwrap()
+    };
+    let shown = |number: u32| home.json(&format!("catalogue get dataschema/Schema{number}"));
+    for number in [1, 2] {
+        write_schema(&folder, number, "first");
+    }
+    assert_eq!(imported(&["--dry-run"])["published"], 2);
+    assert_eq!(home.run("catalogue ls").ok(), "");
+    assert_eq!(imported(&[])["published"], 2);
+    // Its content is another now, under the same version.
+    write_schema(&folder, 1, "second");
+    for options in [&[][..], &["--dry-run"]] {
+        let ran = import(options);
+        assert!(ran.stderr.contains("dataschema/Schema1@1.0.1"), "{}", ran.stderr);
+        ran.fails(1, "changed 1");
+    }
+    let replaced = serde_json::json!(["dataschema/Schema1@1.0.1+1"]);
+    let planned = imported(&["--replace", "--dry-run"]);
+    assert_eq!((&planned["replaced"], shown(1)["version"].as_str()), (&replaced, Some("1.0.1")));
+    let done = imported(&["--replace"]);
+    assert_eq!(
+        (&done["replaced"], &done["there"], &done["dry_run"]),
+        (&replaced, &1.into(), &false.into())
+    );
+    assert_eq!(shown(1)["version"], "1.0.1+1");
+    assert_eq!(shown(1)["descriptor"]["description"], "second");
+    let again = imported(&["--replace"]);
+    assert_eq!((&again["there"], &again["published"]), (&2.into(), &0.into()));
+    // As it was, and as it was then.
+    write_schema(&folder, 1, "first");
+    assert_eq!(imported(&["--replace"])["yanked"][0], "dataschema/Schema1@1.0.1+1");
+    assert_eq!(shown(1)["version"], "1.0.1");
+    write_schema(&folder, 1, "second");
+    assert_eq!(imported(&["--replace"])["replaced"], replaced);
+    assert_eq!(shown(1)["version"], "1.0.1+1");
+    // A package that is missing is said; so is an object that is gone, and it is taken back.
+    fs::remove_file(folder.join("dataschema/2/sourcePackage.json")).unwrap();
+    import(&[]).fails(1, "no package");
+    fs::remove_dir_all(folder.join("dataschema/2")).unwrap();
+    publish(&home, "service/Kept@1.0.0", &[]).ok();
+    assert_eq!(imported(&["--replace"])["yanked"][0], "dataschema/Schema2@1.0.2");
+    home.run("catalogue get dataschema/Schema2").fails(1, "yanked");
+    home.run("catalogue get service/Kept").ok();
+    // Nothing is taken for everything.
+    fs::remove_dir_all(folder.join("dataschema/1")).unwrap();
+    import(&["--replace"]).fails(1, "no object");
+    assert_eq!(shown(1)["version"], "1.0.1+1");
 }
 
 /// The versions of an export, as they were published.

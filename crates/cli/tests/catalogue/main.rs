@@ -213,6 +213,54 @@ fn commands_of_one_home_wait_for_each_other() {
 }
 
 #[test]
+fn what_clients_of_the_original_will_not_see_is_said_when_it_is_published() {
+    let home = Home::new();
+    let file = home.path().join("descriptor.json");
+    let descriptor = file.display().to_string();
+    let code = home.path().join("code.js");
+    fs::write(&code, "code").unwrap();
+    let package = ["--package", code.to_str().unwrap()];
+    let mandatory =
+        r#""cguid": "1", "type": "t", "version": "1.0", "language": "json", "description": "d""#;
+    for (text, options, warning) in [
+        (format!(r#"{{"objectName": "A", {mandatory}}}"#), &[][..], "no package"),
+        (r#"{"objectName": "A"}"#.to_owned(), &package, "is missing"),
+        (format!(r#"{{"objectName": "B", {mandatory}}}"#), &package, "`objectName`"),
+        (format!(r#"{{"objectName": "A", {mandatory}}}"#), &package, ""),
+    ] {
+        fs::write(&file, &text).unwrap();
+        let words =
+            ["catalogue", "publish", "dataschema/A@1.0.0", &descriptor, "--dry-run", "--json"];
+        let ran = home.args([&words[..], options].concat());
+        assert_eq!(ran.stderr.contains("warning"), !warning.is_empty(), "{ran:?}");
+        assert!(ran.stderr.contains(warning) && ran.stderr.contains("would publish"), "{ran:?}");
+        let said: Value = serde_json::from_str(&ran.ok()).unwrap();
+        assert_eq!(said["warnings"].as_array().unwrap().len(), usize::from(!warning.is_empty()));
+        assert_eq!((&said["dry_run"], &said["changed"]), (&true.into(), &true.into()));
+        assert_eq!(said["signed_by"][0], home.identity());
+    }
+    assert_eq!(home.run("catalogue ls").ok(), "");
+    // A service is not meant for them.
+    let quiet = home.args(["catalogue", "publish", "service/A@1.0.0", &descriptor]);
+    assert!(!quiet.stderr.contains("warning"), "{quiet:?}");
+    quiet.ok();
+    let words = ["catalogue", "publish", "dataschema/A@1.0.0", &descriptor, "--json"];
+    let publish = |more: &[&str]| home.args([&words[..], &package, more].concat());
+    let said: Value = serde_json::from_str(&publish(&[]).ok()).unwrap();
+    assert_eq!((&said["changed"], &said["object"]), (&true.into(), &"dataschema/A".into()));
+    let again: Value = serde_json::from_str(&publish(&[]).ok()).unwrap();
+    assert_eq!((&again["changed"], &again["revision"]), (&false.into(), &said["revision"]));
+    publish(&["--unsigned", "--dry-run"]).fails(1, "other content");
+    let yanked = home.json("catalogue yank dataschema/A@1.0.0");
+    assert_eq!((&yanked["yanked"], &yanked["changed"]), (&true.into(), &true.into()));
+    let back = home.json("catalogue yank dataschema/A@1.0.0 --undo");
+    assert_eq!((&back["yanked"], &back["changed"]), (&false.into(), &true.into()));
+    let export = home.path().join("export").display().to_string();
+    let written = home.json(&format!("catalogue export {export}"));
+    assert_eq!((&written["versions"], &written["packages"]), (&2.into(), &1.into()));
+}
+
+#[test]
 fn what_cannot_be_published_is_refused_in_words() {
     let home = Home::new();
     let bad = home.path().join("bad.json");

@@ -1,0 +1,178 @@
+//! `import --replace`: a folder as the only source of a catalogue. What has changed under its version is published as
+//! VERSION+N, and what is gone is taken back.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use levada_catalogue::model::version::{latest_order, numbered};
+use levada_catalogue::model::{Draft, Key, Kind, ModelError, Published, Version};
+use levada_core::wire::catalogue::{Cause, Detail};
+use levada_services::catalogue::{Caller, CallerError, Item};
+
+use super::report::Report;
+use crate::failure::Failure;
+
+/// What makes an object of the folder the latest of the catalogue.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Publish it as this.
+    pub publish: Option<Version>,
+    /// It is there, and was taken back: give it back.
+    pub give_back: Option<Version>,
+    /// Versions that would be newer.
+    pub yank: Vec<Version>,
+}
+
+/// What has to be done so that `draft` is what its object shows. `versions` are all that there are, ascending.
+///
+/// # Errors
+/// [`ModelError::Version`] if its version leaves no room for a number behind it.
+pub fn plan(draft: &Draft, versions: &[Published]) -> Result<Plan, ModelError> {
+    let is_taken = |version: &Version| versions.iter().any(|one| one.version == *version);
+    // One of these is free: there are as many as versions, and one more.
+    let mut numbers = Vec::from([draft.version.clone()]);
+    while numbers.last().is_some_and(is_taken) {
+        numbers.push(numbered(&draft.version, numbers.len() as u64)?);
+    }
+    let digest = draft.digest();
+    let there = versions.iter().rposition(|one| {
+        numbers.contains(&one.version) && one.digest == digest && one.package == draft.package
+    });
+    let Some(at) = there else {
+        let version = numbers.pop().unwrap_or_else(|| draft.version.clone());
+        let yank = newer(versions, &version, versions.len());
+        return Ok(Plan { publish: Some(version), give_back: None, yank });
+    };
+    let found = &versions[at];
+    let give_back = found.yanked.then(|| found.version.clone());
+    Ok(Plan { publish: None, give_back, yank: newer(versions, &found.version, at) })
+}
+
+/// Those that would be shown in the place of `version`, which is at the place `at` in the order of publication.
+fn newer(versions: &[Published], version: &Version, at: usize) -> Vec<Version> {
+    let is_newer = |place: usize, one: &Published| match latest_order(&one.version, version) {
+        Ordering::Greater => true,
+        Ordering::Equal => place > at,
+        Ordering::Less => false,
+    };
+    let newer = versions.iter().enumerate();
+    let newer = newer.filter(|(place, one)| !one.yanked && is_newer(*place, one));
+    newer.map(|(_, one)| one.version.clone()).collect()
+}
+
+/// All versions of an object, ascending; none if there is no such object.
+pub async fn versions(caller: &mut Caller, key: &Key) -> Result<Vec<Published>, Failure> {
+    let mut found = Vec::new();
+    let each = |one: Published| {
+        found.push(one);
+        Ok::<_, CallerError>(())
+    };
+    match caller.versions(key, each).await {
+        Ok(()) | Err(CallerError::Failed { cause: Cause::Unknown, .. }) => Ok(found),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes back every object of the original's types that is not `kept`.
+pub async fn yank_gone(
+    caller: &mut Caller,
+    kept: &BTreeSet<Key>,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let mut gone = Vec::new();
+    let each = |item: Item| {
+        let is_gone = item.key.kind != Kind::Service && !kept.contains(&item.key);
+        if is_gone && item.newest.is_some() {
+            gone.push(item.key);
+        }
+        Ok::<_, Failure>(())
+    };
+    caller.list(None, "", 0, Detail::Newest, each).await?;
+    for key in gone {
+        let shown: Vec<Version> = versions(caller, &key)
+            .await?
+            .into_iter()
+            .filter(|one| !one.yanked)
+            .map(|one| one.version)
+            .collect();
+        yank(caller, &key, &shown, report).await?;
+    }
+    Ok(())
+}
+
+/// Takes versions back, or says that it would.
+pub async fn yank(
+    caller: &mut Caller,
+    key: &Key,
+    versions: &[Version],
+    report: &mut Report,
+) -> Result<(), Failure> {
+    for version in versions {
+        if !report.dry_run {
+            caller.yank(key, version, true).await?;
+        }
+        report.yank(format!("{key}@{version}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levada_core::UnixTime;
+
+    fn draft(version: &str, descriptor: &str) -> Draft {
+        Draft {
+            key: "hyperty/a".parse().unwrap(),
+            version: version.parse().unwrap(),
+            descriptor: descriptor.as_bytes().to_vec(),
+            package: None,
+            signatures: Vec::new(),
+        }
+    }
+
+    /// Versions with their content, and whether they are yanked.
+    fn catalogue(versions: &[(&str, &str, bool)]) -> Vec<Published> {
+        let published = |(version, content, yanked): &(&str, &str, bool)| Published {
+            yanked: *yanked,
+            ..Published::new(&draft(version, content), None, UnixTime(1), 1)
+        };
+        versions.iter().map(published).collect()
+    }
+
+    fn check(
+        (version, content): (&str, &str),
+        versions: &[(&str, &str, bool)],
+        (publish, give_back, yank): (&str, &str, &[&str]),
+    ) {
+        let read = |text: &str| (!text.is_empty()).then(|| Version::parse(text).unwrap());
+        let yank = yank.iter().map(|text| Version::parse(text).unwrap()).collect();
+        let expected = Plan { publish: read(publish), give_back: read(give_back), yank };
+        let found = plan(&draft(version, content), &catalogue(versions)).unwrap();
+        assert_eq!(found, expected, "{version} {content} in {versions:?}");
+    }
+
+    #[test]
+    fn what_the_folder_has_becomes_the_latest() {
+        let one = ("1.0.0", "{}");
+        check(one, &[], ("1.0.0", "", &[]));
+        check(one, &[("1.0.0", "{}", false)], ("", "", &[]));
+        check(one, &[("1.0.0", "{ }", false)], ("1.0.0+1", "", &[]));
+        let changed = [("1.0.0", "{ }", false), ("1.0.0+1", "{  }", false)];
+        check(one, &changed, ("1.0.0+2", "", &[]));
+        // As it was before: the one in between is taken back, or given back.
+        check(("1.0.0", "{ }"), &changed, ("", "", &["1.0.0+1"]));
+        check(
+            ("1.0.0", "{  }"),
+            &[("1.0.0", "{ }", false), ("1.0.0+1", "{  }", true)],
+            ("", "1.0.0+1", &[]),
+        );
+        // The folder went back to a lower version, or to a pre-release.
+        check(one, &[("0.9.0", "{}", false), ("2.0.0", "{}", false)], ("1.0.0", "", &["2.0.0"]));
+        check(("2.0.0-rc.1", "{}"), &[("1.0.0", "{}", false)], ("2.0.0-rc.1", "", &["1.0.0"]));
+        check(one, &[("1.0.0-rc.1", "{}", false)], ("1.0.0", "", &[]));
+        let long = draft(&format!("1.0.0-{}", "a".repeat(249)), "{}");
+        let taken = Published::new(&draft(&long.version.to_string(), "{ }"), None, UnixTime(1), 1);
+        assert!(plan(&long, &[taken]).is_err());
+    }
+}
