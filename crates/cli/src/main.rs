@@ -50,9 +50,14 @@ mod up;
 mod waiting;
 
 use clap::Parser;
+use levada_services::program;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == program::ARGUMENT) {
+        return program::supervise(words.next().is_some_and(|word| word == program::WITH_CGROUP));
+    }
     if init::is_first() {
         return init::run().unwrap_or_else(|error| failure::Failure::local(error).report());
     }

@@ -18,7 +18,6 @@ use clap::Args;
 use follow::{Follow, Mode};
 use levada_node::config::check_name;
 use levada_node::home::Home;
-use levada_services::program::end_marked;
 use registry::{Entry, Registry};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -156,8 +155,7 @@ async fn hide(registry: &Registry, name: &str) -> Outcome {
 async fn stop(registry: &Registry, name: &str) -> Outcome {
     let entry = registry.find(name)?;
     if !entry.is_alive().await {
-        // Its keeper was killed: what it started may still run.
-        end_marked(&entry.marks()).await;
+        // Its keeper was killed, and what that had started has ended with it: see `levada_services::program`.
         registry.remove(&entry);
         return Ok(0);
     }
@@ -216,7 +214,8 @@ async fn alive(registry: &Registry, name: &str) -> Result<Entry, Failure> {
         return Ok(entry);
     }
     let text = format!(
-        "the keeper of `{name}` is gone; `levada show --stop {name}` ends what it left behind"
+        "the background process of `{name}` was killed, and the program with it; \
+         `levada show --stop {name}` frees the name"
     );
     Err(Failure::new(NO, text))
 }

@@ -133,6 +133,61 @@ fn a_program_that_has_ended_leaves_no_process_behind() {
     gone(&ran.stdout);
 }
 
+/// A node as [`node_with`], which makes control groups if it can, or none.
+fn node_that_groups<'a>(home: &'a Home, groups: &str) -> Node<'a> {
+    let file = home.path().join("service.toml");
+    fs::write(&file, SHELL).unwrap();
+    let words = format!("--name well --service {}", file.display());
+    let line = format!("up --listen 127.0.0.1:0 --http 127.0.0.1:0 {words}");
+    home.up_in(&line, &[("LEVADA_CGROUP", groups)])
+}
+
+/// What a program can do so that a process outlives it.
+#[test]
+fn a_process_that_hides_ends_with_a_session_that_ends_by_itself() {
+    let stay = r#"sh -c "echo \$\$ >&3; exec sleep 1000 3>&-""#;
+    let texts = [
+        format!("setsid {stay} &"),
+        format!("({stay} &)"),
+        format!("setsid sh -c '({stay} &)'"),
+        format!("nohup {stay} >/dev/null 2>&1 &"),
+        format!("setsid sh -c 'cd /; exec <&- >&- 2>&-; trap \"\" HUP TERM INT; {stay} & exit'"),
+    ];
+    for groups in ["on", "off"] {
+        let home = Home::new();
+        let _node = node_that_groups(&home, groups);
+        for text in &texts {
+            let (file, options) = (home.path().join("process"), ["--pty"]);
+            for options in [&[][..], &options] {
+                let _ = fs::remove_file(&file);
+                let name = file.display();
+                let whole = format!(
+                    "exec 3>{name}; {text}\nuntil [ -s {name} ]; do sleep 0.01; done; exit 4"
+                );
+                assert_eq!(home.args(in_shell(options, &whole)).code, 4);
+                let process = fs::read_to_string(&file).unwrap();
+                // Not eventually: no process is left when the client has its exit code.
+                let process = Path::new("/proc").join(process.trim());
+                assert!(!process.exists(), "{groups}, {options:?}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_leaves_no_program_behind() {
+    for groups in ["on", "off"] {
+        let home = Home::new();
+        let mut node = node_that_groups(&home, groups);
+        let text = "trap '' HUP; setsid sleep 1000 & (sleep 1000 &) ; echo $$ $!; wait; sleep 1000";
+        let (mut client, _output, line) = started(&home, &[], text);
+        node.child.kill().unwrap();
+        gone(&line);
+        client.kill().unwrap();
+        client.wait().unwrap();
+    }
+}
+
 #[test]
 fn what_goes_in_is_whole_at_every_size_and_may_go_unread() {
     let home = Home::new();

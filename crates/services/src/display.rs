@@ -8,7 +8,6 @@ mod config;
 mod tunnel;
 
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -80,7 +79,7 @@ impl Display {
         let path = folder.path().join(SOCKET);
         let listener =
             UnixListener::bind(&path).map_err(|error| Failure::local("listen", &error))?;
-        let (mut group, tail) = self.start(holder, &path, folder.path())?;
+        let (mut group, tail) = self.start(holder, &path, folder.path()).await?;
         group.keep(folder);
         let accepted = select! {
             accepted = listener.accept() => accepted.ok(),
@@ -96,7 +95,7 @@ impl Display {
         }
     }
 
-    fn start(
+    async fn start(
         &self,
         holder: &Identity,
         socket: &Path,
@@ -104,9 +103,8 @@ impl Display {
     ) -> Result<(Group, Tail), Failure> {
         // Whose window it is, told by us: the rest of the title is the program's.
         let look = Look { title: format!("{}: ", holder.short()), ..self.look.clone() };
-        let mut command = self.xpra.attach(&self.screen, socket, folder, &look);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let group = Group::start(command);
+        let launch = self.xpra.attach(&self.screen, socket, folder, &look);
+        let group = Group::start(&launch).await;
         let mut group = group.map_err(|error| Failure::local("start xpra", &error))?;
         let tail = Tail::default();
         for output in [group.output.take(), group.error.take()].into_iter().flatten() {

@@ -32,7 +32,7 @@ impl Exec {
             Ok(plan) => plan,
             Err(refused) => return fail(stream, refused.into()).await,
         };
-        match process::start(&plan) {
+        match process::start(&plan).await {
             Ok(process) => pump::run(process, stream).await,
             Err(error) => {
                 let text = format!("cannot start {:?}: {error}", plan.program);

@@ -18,7 +18,7 @@ use thiserror::Error;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::program::find;
+use crate::program::{Launch, find};
 use crate::screen::Screen;
 
 /// What every end is told. Whatever is not about windows, keys and pointers is off: what the two
@@ -155,29 +155,29 @@ impl Xpra {
     }
 
     /// The end that shows windows on `screen`; it connects to `socket`, and keeps its files in `folder`.
-    pub fn attach(&self, screen: &Screen, socket: &Path, folder: &Path, look: &Look) -> Command {
-        let mut command = self.command(folder);
-        command.arg("attach").arg(in_front("socket:", socket)).args(COMMON);
-        command.arg(clipboard(look.clipboard));
-        command.args(["--tray=no", "--desktop-scaling=no", "--modal-windows=no"]);
-        command.arg(format!("--encoding={}", look.encoding));
-        command.arg(format!("--title={}@title@", look.title));
+    pub fn attach(&self, screen: &Screen, socket: &Path, folder: &Path, look: &Look) -> Launch {
+        let mut launch = self.launch(folder);
+        launch.arg("attach").arg(in_front("socket:", socket)).args(COMMON);
+        launch.arg(clipboard(look.clipboard));
+        launch.args(["--tray=no", "--desktop-scaling=no", "--modal-windows=no"]);
+        launch.arg(format!("--encoding={}", look.encoding));
+        launch.arg(format!("--title={}@title@", look.title));
         if let Some(border) = &look.border {
-            command.arg(format!("--border={border}"));
+            launch.arg(format!("--border={border}"));
         }
-        command.envs(screen.environment());
-        command
+        launch.envs(screen.environment());
+        launch
     }
 
     /// The end at which programs open their windows, on the X server `screen`, which is its own alone.
     /// It listens on `socket`, and keeps its files in `folder`.
-    pub fn serve(&self, screen: &Screen, socket: &Path, folder: &Path, clip: bool) -> Command {
-        let mut command = self.command(folder);
-        command.arg("start").arg(screen.display()).args(COMMON);
-        command.arg(clipboard(clip));
-        command.arg("--use-display=yes").arg(in_front("--bind=", socket));
-        command.arg(in_front("--socket-dir=", folder));
-        command.args([
+    pub fn serve(&self, screen: &Screen, socket: &Path, folder: &Path, clip: bool) -> Launch {
+        let mut launch = self.launch(folder);
+        launch.arg("start").arg(screen.display()).args(COMMON);
+        launch.arg(clipboard(clip));
+        launch.arg("--use-display=yes").arg(in_front("--bind=", socket));
+        launch.arg(in_front("--socket-dir=", folder));
+        launch.args([
             "--daemon=no",
             "--attach=no",
             "--systemd-run=no",
@@ -189,26 +189,25 @@ impl Xpra {
             "--start-new-commands=no",
             "--exit-with-children=no",
         ]);
-        command.envs(screen.environment());
-        command
+        launch.envs(screen.environment());
+        launch
     }
 
     /// Nothing of the user's own settings reaches it, and it leaves nothing in the home folder.
-    fn command(&self, folder: &Path) -> Command {
-        let mut command = Command::new(&self.program);
-        command.env_clear();
+    fn launch(&self, folder: &Path) -> Launch {
+        let mut launch = Launch::new(&self.program);
         for name in ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "USER", "LOGNAME"] {
             if let Some(value) = env::var_os(name) {
-                command.env(name, value);
+                launch.env(name, value);
             }
         }
         for name in ["HOME", "XDG_RUNTIME_DIR"] {
-            command.env(name, folder);
+            launch.env(name, folder);
         }
         for name in ["XPRA_SYSTEM_CONF_DIRS", "XPRA_USER_CONF_DIRS", "XPRA_DEFAULT_CONF_DIRS"] {
-            command.env(name, folder.join("no-settings"));
+            launch.env(name, folder.join("no-settings"));
         }
-        command.envs([
+        launch.envs([
             ("XPRA_PING_TIMEOUT", PING_TIMEOUT),
             // Otherwise a key file in the user's home folder would take the place of ours.
             ("XPRA_PRIVATE_XAUTH", "1"),
@@ -217,8 +216,8 @@ impl Xpra {
             ("NO_AT_BRIDGE", "1"),
             ("GDK_BACKEND", "x11"),
         ]);
-        command.current_dir(folder).stdin(Stdio::null());
-        command
+        launch.current_dir(folder);
+        launch
     }
 }
 
@@ -278,9 +277,8 @@ fn is_plain(place: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn arguments(command: &Command) -> Vec<String> {
-        let arguments = command.as_std().get_args();
-        arguments.map(|argument| argument.to_str().unwrap().to_owned()).collect()
+    fn arguments(launch: &Launch) -> Vec<String> {
+        launch.arguments().iter().map(|argument| argument.to_str().unwrap().to_owned()).collect()
     }
 
     fn installed() -> Xpra {
@@ -294,8 +292,8 @@ mod tests {
         let look = Look { title: "lvabc: ".into(), encoding: "png".into(), ..Look::default() };
         let attach = installed().attach(&screen, Path::new("/run/a/socket"), folder, &look);
         let serve = installed().serve(&screen, Path::new("/run/a/socket"), folder, false);
-        for command in [&attach, &serve] {
-            let arguments = arguments(command);
+        for launch in [&attach, &serve] {
+            let arguments = arguments(launch);
             for off in ["clipboard", "mmap", "file-transfer", "printing", "open-url", "speaker"] {
                 assert!(arguments.contains(&format!("--{off}=no")), "{off}: {arguments:?}");
             }

@@ -85,7 +85,7 @@ pub async fn run() -> Outcome {
         Ok(mut place) => {
             let listener = place.listener.take();
             let serving = tokio::spawn(serve::listen(listener, name, watching, asked));
-            let last = live(&order, &mut place.claim, &states, questions).await;
+            let last = live(&order, &states, questions).await;
             serving.abort();
             last
         }
@@ -128,7 +128,6 @@ fn open(order: &Order) -> Result<Place, Failure> {
         program: order.program.clone(),
         process: std::process::id(),
         socket,
-        marks: Vec::new(),
     };
     let claim = Registry::open(&Home::open()?)?.claim(entry)?;
     Ok(Place { claim, listener: Some(listener), _folder: folder })
@@ -137,14 +136,13 @@ fn open(order: &Order) -> Result<Place, Failure> {
 /// From the first request to the end of the program: the last state.
 async fn live(
     order: &Order,
-    claim: &mut Claim,
     states: &watch::Sender<State>,
     mut questions: mpsc::Receiver<Asked>,
 ) -> Result<State, Failure> {
     let mut signals = Signals::new()?;
     let client = Client::new(&Home::open()?)?;
     let prepared = {
-        let mut preparing = pin!(prepare(order, claim, &client));
+        let mut preparing = pin!(prepare(order, &client));
         loop {
             tokio::select! {
                 prepared = &mut preparing => break prepared?,
@@ -178,7 +176,7 @@ struct Prepared {
     running: Running,
 }
 
-async fn prepare(order: &Order, claim: &mut Claim, client: &Client) -> Result<Prepared, Failure> {
+async fn prepare(order: &Order, client: &Client) -> Result<Prepared, Failure> {
     let program = order.program.first().ok_or_else(|| Failure::local("no program is named"))?;
     let by_path = program.contains('/');
     let there = if by_path { Path::new(program).is_file() } else { find(program).is_some() };
@@ -189,21 +187,17 @@ async fn prepare(order: &Order, claim: &mut Claim, client: &Client) -> Result<Pr
     let capability = order.at.capability(client, Names::default(), None).await?;
     let folder = private_folder().map_err(Failure::local)?;
     let screen = VirtualScreen::start(folder, order.clipboard).await?;
-    for group in screen.groups() {
-        claim.note(group.mark())?;
-    }
     let running = start(client, &capability).await?;
-    let program = start_program(order, &screen)?;
-    claim.note(program.mark())?;
+    let program = start_program(order, &screen).await?;
     Ok(Prepared { program, screen, running })
 }
 
-fn start_program(order: &Order, screen: &VirtualScreen) -> Result<Group, Failure> {
+async fn start_program(order: &Order, screen: &VirtualScreen) -> Result<Group, Failure> {
     let (program, arguments) =
         order.program.split_first().ok_or_else(|| Failure::local("no program is named"))?;
-    let mut command = screen.command(OsStr::new(program));
-    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Group::start(command)
+    let mut launch = screen.launch(OsStr::new(program));
+    Group::start(launch.args(arguments))
+        .await
         .map_err(|error| Failure::local(format_args!("cannot start `{program}`: {error}")))
 }
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use levada_node::config::check_name;
 use levada_node::home::{Home, write_private};
-use levada_services::program::Mark;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -39,8 +38,6 @@ pub struct Entry {
     pub process: u32,
     /// Where the keeper listens.
     pub socket: PathBuf,
-    /// What the keeper has started: see [`Mark`].
-    pub marks: Vec<String>,
 }
 
 /// A name that is ours. The file goes when it is dropped.
@@ -142,17 +139,6 @@ impl Claim {
     pub fn name(&self) -> &str {
         &self.entry.name
     }
-
-    /// Notes what was started, for the case that nobody is left to end it.
-    ///
-    /// # Errors
-    /// [`Failure`] 120 if the file cannot be written.
-    pub fn note(&mut self, mark: Option<Mark>) -> Result<(), Failure> {
-        self.entry.marks.extend(mark.map(|mark| mark.to_string()));
-        let file = self.registry.file(&self.entry.name);
-        write_private(&file, &encode(&self.entry)?, true)?;
-        Ok(())
-    }
 }
 
 impl Drop for Claim {
@@ -165,11 +151,6 @@ impl Entry {
     /// Whether its keeper answers.
     pub async fn is_alive(&self) -> bool {
         self.status().await.is_ok()
-    }
-
-    /// What its keeper started.
-    pub fn marks(&self) -> Vec<Mark> {
-        self.marks.iter().filter_map(|mark| mark.parse().ok()).collect()
     }
 
     /// Asks how it is.
@@ -240,7 +221,6 @@ mod tests {
             program: vec![program.into()],
             process: std::process::id(),
             socket: "/nowhere/keeper".into(),
-            marks: Vec::new(),
         }
     }
 

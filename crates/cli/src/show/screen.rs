@@ -6,17 +6,15 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use levada_core::{Random, SystemRandom};
-use levada_services::program::{Group, Tail};
+use levada_services::program::{Group, Launch, Tail};
 use levada_services::screen::{Screen, for_every_display};
 use levada_services::xpra::{Side, Xpra};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 use zeroize::Zeroizing;
 
@@ -68,9 +66,8 @@ impl VirtualScreen {
         xvfb.keep(folder);
         let screen = Screen::new(format!(":{number}"), Some(authority));
         let socket = place.join("xpra");
-        let mut command = xpra.serve(&screen, &socket, &place, clipboard);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut xpra = Group::start(command).map_err(Failure::local)?;
+        let launch = xpra.serve(&screen, &socket, &place, clipboard);
+        let mut xpra = Group::start(&launch).await.map_err(Failure::local)?;
         follow(&mut xpra, &tail);
         let mut ready = Self { xpra, xvfb, screen, socket, tail };
         ready.wait().await?;
@@ -82,21 +79,16 @@ impl VirtualScreen {
         &self.socket
     }
 
-    /// The programs, for whoever must end them without us.
-    pub fn groups(&self) -> [&Group; 2] {
-        [&self.xpra, &self.xvfb]
-    }
-
-    /// A command for a program that opens its windows here.
-    pub fn command(&self, program: &OsStr) -> Command {
-        let mut command = Command::new(program);
+    /// A program that opens its windows here.
+    pub fn launch(&self, program: &OsStr) -> Launch {
+        let mut launch = Launch::new(program);
+        launch.inherit_environment();
         ELSEWHERE.iter().for_each(|name| {
-            command.env_remove(name);
+            launch.env_remove(name);
         });
-        command.envs(self.screen.environment());
-        command.env("GDK_BACKEND", "x11").env("QT_QPA_PLATFORM", "xcb");
-        command.stdin(Stdio::null());
-        command
+        launch.envs(self.screen.environment());
+        launch.env("GDK_BACKEND", "x11").env("QT_QPA_PLATFORM", "xcb");
+        launch
     }
 
     /// Waits until one of the two has ended, which they do not do by themselves: what was said last.
@@ -142,11 +134,11 @@ fn write_authority(path: &Path) -> io::Result<()> {
 
 /// Starts an X server on a display that is free: which, it says itself.
 async fn start_xvfb(authority: &Path, tail: &Tail) -> Result<(Group, u32), Failure> {
-    let mut command = Command::new("Xvfb");
-    command.args(["-displayfd", "1", "-screen", "0", SIZE, "-nolisten", "tcp", "-noreset"]);
-    command.args(["+extension", "Composite", "+extension", "RANDR", "-auth"]).arg(authority);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut xvfb = Group::start(command).map_err(Failure::local)?;
+    let mut launch = Launch::new("Xvfb");
+    launch.inherit_environment();
+    launch.args(["-displayfd", "1", "-screen", "0", SIZE, "-nolisten", "tcp", "-noreset"]);
+    launch.args(["+extension", "Composite", "+extension", "RANDR", "-auth"]).arg(authority);
+    let mut xvfb = Group::start(&launch).await.map_err(Failure::local)?;
     let output = xvfb.take_output();
     follow(&mut xvfb, tail);
     let number = match output {

@@ -320,9 +320,9 @@ fn a_screen_that_is_not_there_is_an_error_and_ends_the_program() {
     eventually("the program has ended", || !runs(process.trim()));
 }
 
-/// A keeper that is killed leaves what it started; `--stop` finds and ends it.
+/// The supervisors of what it has started see that it is gone.
 #[test]
-fn what_a_killed_keeper_leaves_is_ended_by_stop() {
+fn a_background_process_that_is_killed_takes_its_program_along() {
     let screen = XServer::start(640, 480);
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen, ""));
@@ -339,8 +339,8 @@ fn what_a_killed_keeper_leaves_is_ended_by_stop() {
     assert!(killed.success());
     eventually("it is lost", || state(&guest, "left") == "lost");
     screen.no_window("left");
+    eventually("the program has ended", || !runs(process.trim()));
     guest.run("show --attach left").fails(1, "--stop left");
     guest.run("show --stop left").ok();
-    eventually("the program has ended", || !runs(process.trim()));
     assert_eq!(state(&guest, "left"), "");
 }

@@ -155,9 +155,15 @@ impl Home {
 
     /// Starts a node with exactly these words and waits until it answers.
     pub fn up_with(&self, line: &str) -> Node<'_> {
+        self.up_in(line, &[])
+    }
+
+    /// The same, with these environment variables.
+    pub fn up_in(&self, line: &str, environment: &[(&str, &str)]) -> Node<'_> {
         let log = self.path().join("up.log");
         let log_file = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let mut command = self.command(line.split_whitespace());
+        command.envs(environment.iter().copied());
         command.stdout(log_file.try_clone().unwrap()).stderr(log_file);
         let child = command.spawn().unwrap();
         let mut node = Node { home: self, child, log };

@@ -33,7 +33,7 @@ pub(super) async fn run(attached: Attached, stream: Stream) -> Result<(), Servic
         code = drain(&mut send, from, &mut group) => code?,
     };
     // Before the client hears of the end, nothing of it is left on the screen.
-    drop(group);
+    group.end().await;
     exit(send, receive, code).await?;
     if code == 0 {
         return Ok(());

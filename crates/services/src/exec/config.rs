@@ -10,7 +10,7 @@ use regex_lite::Regex;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use crate::program::find;
+use crate::program::{Launch, find};
 use crate::registry::definition_options;
 use crate::stdio::Window;
 use crate::{DefinitionError, Refused};
@@ -74,16 +74,8 @@ struct Command {
 pub(super) struct Plan {
     /// The program as the parameters name it.
     pub(super) program: String,
-    /// Its file.
-    pub(super) path: PathBuf,
-    /// Its arguments, without the program.
-    pub(super) args: Vec<String>,
-    /// Its whole environment.
-    pub(super) environment: BTreeMap<String, OsString>,
-    /// Where it starts, if not where the node is.
-    pub(super) directory: Option<PathBuf>,
-    /// The terminal it gets; without one it gets pipes.
-    pub(super) window: Option<Window>,
+    /// Its file, its arguments and all else that it gets.
+    pub(super) launch: Launch,
 }
 
 impl Policy {
@@ -137,8 +129,12 @@ impl Policy {
             let (name, value) = self.variable(key, value)?;
             environment.insert(name.to_owned(), value.into());
         }
-        let directory = self.directory.clone();
-        Ok(Plan { program, path, args, environment, directory, window })
+        let mut launch = Launch::new(path);
+        launch.name(&program).args(args).envs(environment).input().terminal(window);
+        if let Some(directory) = &self.directory {
+            launch.current_dir(directory);
+        }
+        Ok(Plan { program, launch })
     }
 
     /// The first command that allows `args`, or why the last one of that name does not.
@@ -413,13 +409,15 @@ mod tests {
         let plan = policy.plan(&params(&[("args", &args), ("env.A", b"theirs")])).unwrap();
         let path = env::var_os("PATH").unwrap();
         let expected: [(&str, OsString); 3] =
-            [("A", "theirs".into()), ("B", "ours".into()), ("PATH", path)];
-        let found: Vec<_> = plan.environment.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
-        assert_eq!(found, expected);
-        assert_eq!((plan.program.as_str(), plan.args.len()), ("cat", 0));
-        assert!(plan.path.is_absolute() && plan.directory == Some("/".into()));
+            [("A", "theirs".into()), ("B", "ours".into()), ("PATH", path.clone())];
+        let mut launch = Launch::new(find("cat").unwrap());
+        launch.name("cat").envs(expected).input().current_dir("/");
+        assert_eq!((plan.program.as_str(), plan.launch), ("cat", launch));
         let plan = policy.plan(&params(&[("args", &args), ("pty", b"1 2")])).unwrap();
-        assert_eq!(plan.environment["TERM"], "dumb");
+        let mut launch = Launch::new(find("cat").unwrap());
+        launch.name("cat").envs([("A", "ours"), ("B", "ours"), ("TERM", "dumb")]);
+        launch.env("PATH", path).input().terminal(Some(Window { rows: 1, columns: 2 }));
+        assert_eq!(plan.launch, *launch.current_dir("/"));
     }
 
     #[test]

@@ -1,15 +1,13 @@
 //! A started program and its ends of the pipes.
 
 use std::io;
-use std::process::Stdio;
 
 use tokio::io::AsyncWriteExt;
-use tokio::process::{ChildStdin, Command};
-use tokio::signal::unix::Signal as Signals;
+use tokio::net::unix::pipe;
 
 use super::config::Plan;
-use super::pty::{self, Terminal};
-use crate::program::{Group, Output, Scope, starting};
+use super::pty::Terminal;
+use crate::program::Group;
 use crate::stdio::Window;
 
 /// A program that was started.
@@ -18,37 +16,20 @@ pub(super) struct Process {
     pub(super) group: Group,
 }
 
-/// Starts the program in a process group of its own.
-pub(super) fn start(plan: &Plan) -> io::Result<Process> {
-    starting(|children| match plan.window {
-        Some(window) => pty::start(command(plan), window, children),
-        None => start_with_pipes(command(plan), children),
-    })
-}
-
-fn command(plan: &Plan) -> Command {
-    let mut command = Command::new(&plan.path);
-    command.arg0(&plan.program).args(&plan.args).env_clear().envs(&plan.environment);
-    if let Some(directory) = &plan.directory {
-        command.current_dir(directory);
-    }
-    command
-}
-
-fn start_with_pipes(mut command: Command, children: Signals) -> io::Result<Process> {
-    command.process_group(0);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
-    let (input, output, error) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let mut group = Group::new(child, Scope::Group, children)?;
-    group.output = output.map(|output| Box::new(output) as Output);
-    group.error = error.map(|error| Box::new(error) as Output);
-    Ok(Process { input: input.map_or(Input::Closed, Input::Pipe), group })
+/// Starts the program, in a process group of its own or, on a terminal, in a session of its own.
+pub(super) async fn start(plan: &Plan) -> io::Result<Process> {
+    let mut group = Group::start(&plan.launch).await?;
+    let input = match (group.master.take(), group.input.take()) {
+        (Some(master), _) => Input::Terminal(Terminal::new(master)),
+        (None, Some(pipe)) => Input::Pipe(pipe),
+        (None, None) => Input::Closed,
+    };
+    Ok(Process { input, group })
 }
 
 /// Where input goes.
 pub(super) enum Input {
-    Pipe(ChildStdin),
+    Pipe(pipe::Sender),
     Terminal(Terminal),
     /// The program takes no more; what still comes is discarded.
     Closed,

@@ -35,8 +35,8 @@ pub(super) async fn run(process: Process, stream: Stream) -> Result<(), ServiceE
         ended = feed(&mut receive, input) => return Err(ended),
         code = drain(&mut send, &mut group) => code?,
     };
-    // Before the client hears of the end: what the program left in its group ends with it.
-    drop(group);
+    // Before the client hears of the end: no process that the program has left outlives it.
+    group.end().await;
     Ok(exit(send, receive, code).await?)
 }
 
