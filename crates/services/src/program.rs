@@ -8,6 +8,7 @@ mod descendants;
 mod group;
 mod launch;
 mod passing;
+mod start;
 mod supervisor;
 mod tail;
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(super) struct Process {
 
 /// Starts the program, in a process group of its own or, on a terminal, in a session of its own.
 pub(super) async fn start(plan: &Plan) -> io::Result<Process> {
-    let mut group = Group::start(&plan.launch).await?;
+    let mut group = Group::start_at_once(&plan.launch).await?;
     let input = match (group.master.take(), group.input.take()) {
         (Some(master), _) => Input::Terminal(Terminal::new(master)),
         (None, Some(pipe)) => Input::Pipe(pipe),

@@ -52,12 +52,15 @@ impl ControlGroup {
         &self.0
     }
 
-    /// Moves this process back to where it was; what it has started stays.
-    pub(super) fn leave(&self) -> io::Result<()> {
-        move_to(self.0.parent().ok_or(io::ErrorKind::NotFound)?)
+    /// Moves this process, the last one in it, back to where it was, and removes the group.
+    pub(super) fn leave(&self) {
+        if let Some(parent) = self.0.parent() {
+            let _ = move_to(parent);
+            let _ = fs::remove_dir(&self.0);
+        }
     }
 
-    /// Kills every process in it.
+    /// Kills every process in it, this one, too, if it is.
     pub(super) fn kill(&self) -> io::Result<()> {
         fs::write(self.0.join(KILL), "1")
     }

@@ -1,46 +1,24 @@
 //! A program that was started, and all that descends from it.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream as StdStream;
-use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::Signal;
 use tempfile::TempDir;
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::net::UnixStream;
+use tokio::io::AsyncRead;
 use tokio::net::unix::pipe;
-use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::Output;
-use super::cgroup::ControlGroup;
 use super::launch::Launch;
-use super::passing;
-use super::supervisor::{STARTED, WITH_CGROUP, WITHOUT_CGROUP};
+use super::start::{Ends, Spare, Supervisor, Way, start};
 
 /// How long a supervisor may take to start its program.
 const STARTING: Duration = Duration::from_secs(30);
 /// How long one may take to end all that is left. It goes on by itself if processes cannot be killed for longer.
 const ENDING: Duration = Duration::from_secs(10);
-/// The longest path of a control group, in bytes (PATH_MAX).
-const MAX_PATH: usize = 4096;
-/// Set to `off`, no control groups are made.
-const CGROUP: &str = "LEVADA_CGROUP";
-
-/// How a run is held together, beside the supervisor that every run has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// By a control group, if one can be made.
-    Cgroup,
-    /// By the descent of its processes alone.
-    Tree,
-}
 
 /// A program and all that descends from it. Dropping it ends them: SIGHUP at once, SIGKILL soon after; SIGKILL at
 /// once if the program itself has ended.
@@ -66,33 +44,36 @@ pub(crate) struct Exit {
     told: Vec<u8>,
 }
 
-/// This side of the supervisor.
-struct Supervisor {
-    child: Child,
-    control: UnixStream,
-    cgroup: Option<ControlGroup>,
-}
-
-/// The ends of the pipes at this side.
-#[derive(Default)]
-struct Ends {
-    input: Option<pipe::Sender>,
-    output: Option<Output>,
-    error: Option<Output>,
-}
-
 impl Group {
     /// Starts `launch`. Must be called within a runtime.
     ///
     /// # Errors
     /// What the system says.
     pub async fn start(launch: &Launch) -> io::Result<Self> {
-        let off = std::env::var_os(CGROUP).is_some_and(|value| value == "off");
-        Self::start_by(launch, if off { Way::Tree } else { Way::Cgroup }).await
+        Self::start_by(launch, Way::of_environment()).await
+    }
+
+    /// The same by a supervisor that is there already, if there is one, and makes the next one: a program is started
+    /// without waiting for its supervisor's start.
+    pub(crate) async fn start_at_once(launch: &Launch) -> io::Result<Self> {
+        let way = Way::of_environment();
+        let group = match Spare::take() {
+            Some(spare) => Self::start_under(launch, spare).await,
+            None => Self::start_by(launch, way).await,
+        };
+        Spare::prepare(way);
+        group
     }
 
     pub(super) async fn start_by(launch: &Launch, way: Way) -> io::Result<Self> {
-        timeout(STARTING, start(launch, way)).await?
+        Self::start_under(launch, Spare::new(way)?).await
+    }
+
+    async fn start_under(launch: &Launch, spare: Spare) -> io::Result<Self> {
+        let (supervisor, ends) = timeout(STARTING, start(launch, spare)).await??;
+        let Ends { input, master, output, error } = ends;
+        let exit = Exit { supervisor: Some(supervisor), told: Vec::new() };
+        Ok(Self { input, master, output, error, exit, folder: None })
     }
 
     /// Removes `folder` once all has ended, and not before: the program may still write there.
@@ -149,7 +130,7 @@ impl Group {
     /// The process number of the supervisor.
     #[cfg(test)]
     pub(super) fn supervisor(&self) -> u32 {
-        self.exit.supervisor.as_ref().and_then(|one| one.child.id()).unwrap()
+        self.exit.supervisor.as_ref().and_then(|one| one.child.0.as_ref()).unwrap().id()
     }
 
     /// Whether there is a control group.
@@ -180,12 +161,14 @@ struct Rest {
 impl Rest {
     async fn gone(mut self) {
         let told = self.exit.gone().await;
-        let Some(mut supervisor) = self.exit.supervisor.take() else { return };
-        // A supervisor that was killed itself: the control group has what it has left.
-        if let (false, Some(group)) = (told, &supervisor.cgroup) {
-            group.end().await;
+        let Some(supervisor) = self.exit.supervisor.take() else { return };
+        if told {
+            // What remains to be done, the client need not wait for.
+            tokio::spawn(supervisor.ended());
+        } else {
+            // It was killed: the control group has what it has left.
+            supervisor.ended().await;
         }
-        let _ = supervisor.child.wait().await;
     }
 }
 
@@ -225,108 +208,4 @@ impl Exit {
             Err(error) => Err(error),
         }
     }
-}
-
-async fn start(launch: &Launch, way: Way) -> io::Result<Group> {
-    let bytes = launch.encode()?;
-    let (near, far) = StdStream::pair()?;
-    near.set_nonblocking(true)?;
-    let mut control = UnixStream::from_std(near)?;
-    let mut command = supervisor(way);
-    command.stdin(OwnedFd::from(far)).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = command.spawn()?;
-    // Its copy of the far end of the socket.
-    drop(command);
-    let (files, ends) = pipes(launch)?;
-    let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-    let order = [&length.to_le_bytes(), bytes.as_slice()].concat();
-    let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-    passing::send(&mut control, &order, &borrowed).await?;
-    drop(files);
-    let (cgroup, terminal) = answer(&mut control).await?;
-    let supervisor = Supervisor { child, control, cgroup };
-    let exit = Exit { supervisor: Some(supervisor), told: Vec::new() };
-    let Ends { input, output, error } = ends;
-    let mut group = Group { input, master: None, output, error, exit, folder: None };
-    if let Some(master) = terminal {
-        let (read, write) = both_directions(master)?;
-        group.output = Some(Box::new(read));
-        group.master = Some(write);
-    }
-    Ok(group)
-}
-
-/// This very executable, even if its file has been replaced.
-#[cfg(not(test))]
-fn supervisor(way: Way) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("levada").arg(super::supervisor::ARGUMENT).arg(word(way)).env_clear();
-    command
-}
-
-/// The executable of these tests has no other way in than a test.
-#[cfg(test)]
-fn supervisor(way: Way) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.args(["--exact", "program::tests::as_supervisor", "--nocapture", "--test-threads=1"]);
-    command.env_clear().env(super::supervisor::ARGUMENT, word(way));
-    command
-}
-
-fn word(way: Way) -> &'static str {
-    match way {
-        Way::Cgroup => WITH_CGROUP,
-        Way::Tree => WITHOUT_CGROUP,
-    }
-}
-
-/// The standard files of the program, and what is at this side of them.
-fn pipes(launch: &Launch) -> io::Result<(Vec<OwnedFd>, Ends)> {
-    if launch.terminal.is_some() {
-        return Ok((Vec::new(), Ends::default()));
-    }
-    let mut ends = Ends::default();
-    let input = if launch.input {
-        let (read, write) = io::pipe()?;
-        ends.input = Some(pipe::Sender::from_owned_fd(write.into())?);
-        read.into()
-    } else {
-        OpenOptions::new().read(true).open("/dev/null")?.into()
-    };
-    let mut files = vec![input];
-    for output in [&mut ends.output, &mut ends.error] {
-        let (read, write) = io::pipe()?;
-        *output = Some(Box::new(pipe::Receiver::from_owned_fd(read.into())?));
-        files.push(write.into());
-    }
-    Ok((files, ends))
-}
-
-/// A terminal's master is no pipe, and read and written as one.
-fn both_directions(master: OwnedFd) -> io::Result<(pipe::Receiver, pipe::Sender)> {
-    fcntl_setfl(&master, fcntl_getfl(&master)? | OFlags::NONBLOCK)?;
-    let read = pipe::Receiver::from_file_unchecked(master.try_clone()?.into())?;
-    Ok((read, pipe::Sender::from_file_unchecked(master.into())?))
-}
-
-/// What the supervisor says of the start.
-async fn answer(control: &mut UnixStream) -> io::Result<(Option<ControlGroup>, Option<OwnedFd>)> {
-    let killed = || io::Error::new(io::ErrorKind::BrokenPipe, "its supervisor has ended");
-    let mut head = [0; 5];
-    let files = passing::receive(control, &mut head).await?.ok_or_else(killed)?;
-    let [tag, length @ ..] = head;
-    let length = u32::from_le_bytes(length) as usize;
-    if length > MAX_PATH {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut bytes = vec![0; length];
-    control.read_exact(&mut bytes).await?;
-    if tag != STARTED {
-        let code = <[u8; 4]>::try_from(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
-        return Err(match i32::from_le_bytes(code) {
-            0 => io::Error::other("the system does not say why"),
-            code => io::Error::from_raw_os_error(code),
-        });
-    }
-    Ok((ControlGroup::at(&bytes), files.into_iter().next()))
 }

@@ -32,15 +32,17 @@ pub const ARGUMENT: &str = "__supervise";
 /// The second: whether it makes a control group.
 pub const WITH_CGROUP: &str = "cgroup";
 pub(super) const WITHOUT_CGROUP: &str = "tree";
-/// The first byte of its answer.
-pub(super) const STARTED: u8 = 0;
-pub(super) const FAILED: u8 = 1;
+/// What its answer begins with: the program runs, or the system's number for why it does not, or none is known.
+pub(super) const STARTED: i32 = 0;
+pub(super) const UNKNOWN: i32 = -1;
 /// The byte behind the exit code: no process is left.
 pub(super) const GONE: u8 = 0;
 /// How long processes may take to clean up after SIGHUP before SIGKILL comes.
 const GRACE: Duration = Duration::from_millis(200);
 /// How often children are looked for while they are being killed.
 const STEP: Duration = Duration::from_millis(5);
+/// How often that is done before the control group is killed as a whole.
+const STEPS: u32 = 100;
 /// What a supervisor that cannot do its work ends with.
 const BROKEN: u8 = 120;
 
@@ -59,24 +61,22 @@ async fn serve(with_cgroup: bool) -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
     let mut control = take_control()?;
     let mut waking = Waking::new()?;
-    let mut cgroup = if with_cgroup { ControlGroup::enter() } else { None };
-    let Some((launch, files)) = order(&control).await? else { return Ok(()) };
-    let started = start(&launch, files);
-    if cgroup.as_ref().is_some_and(|group| group.leave().is_err()) {
-        // Killing the group would kill this process, too. The program is still its child.
-        cgroup = None;
-    }
-    let (program, master) = match started {
+    // It stays there: a second move would take milliseconds while the client waits.
+    let cgroup = if with_cgroup { ControlGroup::enter() } else { None };
+    let ordered = order(&control).await;
+    let Ok(Some((launch, files))) = ordered else {
+        cgroup.inspect(ControlGroup::leave);
+        return ordered.map(drop);
+    };
+    let (program, master) = match start(&launch, files) {
         Ok(started) => started,
         Err(error) => {
-            end_group(cgroup.as_ref()).await;
-            let code = error.raw_os_error().unwrap_or(0);
-            return answer(&mut control, FAILED, &code.to_le_bytes(), None).await;
+            let code = error.raw_os_error().unwrap_or(UNKNOWN);
+            return answer(&mut control, code, cgroup.as_ref(), None).await;
         }
     };
-    let path = cgroup.as_ref().map(|group| group.path().as_os_str().as_encoded_bytes());
     // If the other side has gone, the next look at the socket says so.
-    let _ = answer(&mut control, STARTED, path.unwrap_or_default(), master).await;
+    let _ = answer(&mut control, STARTED, cgroup.as_ref(), master).await;
     let mut run = Run { program: Some(program), code: None, control, cgroup };
     run.watch(&mut waking).await;
     run.end(&mut waking).await;
@@ -107,16 +107,18 @@ async fn order(control: &UnixStream) -> io::Result<Option<(Launch, Vec<OwnedFd>)
     Ok(Some((Launch::decode(&bytes)?, files)))
 }
 
-/// The answer to the order: a byte, a length in four, and so many bytes; a terminal's master comes with the first.
+/// The answer to the order: four bytes say how the start went, four how long the path of the control group is, which
+/// comes behind. A terminal's master comes with the first.
 async fn answer(
     control: &mut UnixStream,
-    tag: u8,
-    bytes: &[u8],
+    code: i32,
+    cgroup: Option<&ControlGroup>,
     master: Option<OwnedFd>,
 ) -> io::Result<()> {
-    let mut message = vec![tag];
-    message.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes());
-    message.extend_from_slice(bytes);
+    let path = cgroup.map(|group| group.path().as_os_str().as_encoded_bytes()).unwrap_or_default();
+    let mut message = code.to_le_bytes().to_vec();
+    message.extend_from_slice(&u32::try_from(path.len()).map_err(io::Error::other)?.to_le_bytes());
+    message.extend_from_slice(path);
     let files: Vec<_> = master.iter().map(AsFd::as_fd).collect();
     passing::send(control, &message, &files).await
 }
@@ -159,12 +161,6 @@ fn plain(error: pty_process::Error) -> io::Error {
         pty_process::Error::Io(error) => error,
         pty_process::Error::Rustix(error) => error.into(),
         other => io::Error::other(other),
-    }
-}
-
-async fn end_group(cgroup: Option<&ControlGroup>) {
-    if let Some(group) = cgroup {
-        group.end().await;
     }
 }
 
@@ -238,15 +234,22 @@ impl Run {
             };
             let _ = timeout(GRACE, gone).await;
         }
+        let mut steps = 0;
         while self.reap().await {
-            if let Some(group) = &self.cgroup {
-                let _ = group.kill();
-            }
             kill_children();
             let _ = timeout(STEP, waking.children.recv()).await;
+            steps += 1;
+            if steps > STEPS
+                && let Some(group) = &self.cgroup
+            {
+                // A process of another user, for example. This one dies, too, and the other side sees it.
+                let _ = group.kill();
+            }
         }
-        end_group(self.cgroup.as_ref()).await;
-        let _ = self.control.write_all(&[GONE]).await;
+        // If the other side is there, it removes the group.
+        if self.control.write_all(&[GONE]).await.is_err() {
+            self.cgroup.as_ref().inspect(|group| group.leave());
+        }
     }
 
     /// Whether any process is left. The program's exit code is told at once.

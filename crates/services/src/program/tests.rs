@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::{TempDir, tempdir};
 use tokio::time::{sleep, timeout};
 
-use super::group::Way;
+use super::start::Way;
 use super::*;
 
 /// Far longer than anything here takes; only keeps a failing test from hanging.
