@@ -1,13 +1,13 @@
 //! Where a session is wanted, as one types it: NODE/SERVICE, or a capability.
 
 use crate::capability_text;
-use crate::failure::Failure;
+use crate::failure::{Failure, NO, USAGE};
 use crate::names::Names;
 use crate::output::plain;
 use crate::place::Place;
 use levada_capability::Capability;
 use levada_core::Framing;
-use levada_node::client::{Client, RequestSpec};
+use levada_node::client::{Client, RequestSpec, Target};
 use levada_node::home::Home;
 use std::fmt;
 use std::str::FromStr;
@@ -23,21 +23,27 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// The capability for one session: requested now, unless it was before.
+    /// The capability for one session with a service of type `kind`: requested now, unless it was before.
     ///
     /// # Errors
-    /// [`Failure`] with the exit code that fits.
+    /// [`Failure`] with the exit code that fits; 2 if the service is of another type.
     pub async fn capability(
         &self,
         client: &Client,
         names: Names,
         framing: Option<Framing>,
+        kind: &str,
     ) -> Result<Capability, Failure> {
         let place = match self {
             Self::Service(place) => place,
-            Self::Capability(text) => return capability_text::read(text),
+            Self::Capability(text) => {
+                let capability = capability_text::read(text)?;
+                check_capability(client, &capability, kind).await?;
+                return Ok(capability);
+            }
         };
         let target = names.resolve(client, &place.node).await?;
+        check_type(client, &target, &place.service, kind).await?;
         let service = place.service.clone();
         let spec = RequestSpec { service, framing, uses: 1, ..RequestSpec::default() };
         Ok(client.request(&target, spec).await?)
@@ -46,16 +52,22 @@ impl Destination {
 
 impl Destination {
     /// The same without `@file`, `-` or a name that is new here: what was meant by them is read, and asked
-    /// about, now, while there may be somebody to ask.
+    /// about, now, while there may be somebody to ask. The service is of type `kind`.
     ///
     /// # Errors
-    /// [`Failure`] as for [`capability_text::read`] and [`Names::resolve`].
-    pub async fn resolved(self, names: Names) -> Result<Self, Failure> {
+    /// [`Failure`] as for [`capability_text::read`] and [`Names::resolve`]; 2 if the service is of another type.
+    pub async fn resolved(self, names: Names, kind: &str) -> Result<Self, Failure> {
+        let client = Client::new(&Home::open()?)?;
         match self {
-            Self::Capability(text) => Ok(Self::Capability(capability_text::read(&text)?.to_text())),
+            Self::Capability(text) => {
+                let capability = capability_text::read(&text)?;
+                check_capability(&client, &capability, kind).await?;
+                client.close();
+                Ok(Self::Capability(capability.to_text()))
+            }
             Self::Service(place) => {
-                let client = Client::new(&Home::open()?)?;
-                names.resolve(&client, &place.node).await?;
+                let target = names.resolve(&client, &place.node).await?;
+                check_type(&client, &target, &place.service, kind).await?;
                 client.close();
                 Ok(Self::Service(place))
             }
@@ -73,6 +85,45 @@ impl Destination {
                 Err(_) => "a capability".to_owned(),
             },
         }
+    }
+}
+
+/// Fails if `service` is of another type than `kind`: before anything is requested, or started here.
+///
+/// # Errors
+/// [`Failure`] 2; 1 if there is no such service, otherwise as for [`Client::query`].
+pub async fn check_type(
+    client: &Client,
+    target: &Target,
+    service: &str,
+    kind: &str,
+) -> Result<(), Failure> {
+    let services = client.query(target, Some(service)).await?;
+    let other = services.iter().find(|one| one.name == service && one.r#type != kind);
+    let Some(other) = other else { return Ok(()) };
+    let text = format!(
+        "the service `{}` is of type `{}`, and a service of type `{kind}` is needed; `levada query` shows which \
+         there are",
+        plain(&other.name),
+        plain(&other.r#type)
+    );
+    Err(Failure::new(USAGE, text))
+}
+
+/// The same for the service that `capability` names. That is a hint: a service that is not there is for the node to
+/// say.
+///
+/// # Errors
+/// As for [`check_type`], without 1.
+pub async fn check_capability(
+    client: &Client,
+    capability: &Capability,
+    kind: &str,
+) -> Result<(), Failure> {
+    let target = client.target_of(capability)?;
+    match check_type(client, &target, capability.service(), kind).await {
+        Err(failure) if failure.code() == NO => Ok(()),
+        checked => checked,
     }
 }
 

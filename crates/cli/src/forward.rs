@@ -17,11 +17,15 @@ use levada_node::home::Home;
 use levada_services::forward::Address;
 
 use crate::capability_text;
+use crate::destination::{check_capability, check_type};
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::names::Names;
 use crate::place::Place;
 use keep::{Keeper, Right};
 use plan::{Mode, Plan, Words, listen_address};
+
+/// The type of the services that carry connections.
+const FORWARD: &str = "forward";
 
 /// Carry connections to an address that a node reaches
 ///
@@ -98,6 +102,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
             let plan = Plan::new(words)?;
             let client = Client::new(&Home::open()?)?;
             let target = arguments.names.resolve(&client, &place.node).await?;
+            check_type(&client, &target, &place.service, FORWARD).await?;
             let right = Right::Request { target, service: place.service };
             return Keeper::new(client, right, plan).await?.run().await;
         }
@@ -107,6 +112,9 @@ pub async fn run(arguments: Arguments) -> Outcome {
                 return Err(Failure::new(USAGE, text));
             }
             let capability = capability_text::read(&text)?;
+            let client = Client::new(&Home::open()?)?;
+            check_capability(&client, &capability, FORWARD).await?;
+            client.close();
             let plan = Plan::within(words, capability.params())?;
             (Right::Capability(Box::new(capability)), plan)
         }

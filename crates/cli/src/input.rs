@@ -66,7 +66,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     }
     let client = Client::new(&Home::open()?)?;
     let capability =
-        arguments.place.capability(&client, arguments.names, arguments.framing).await?;
+        arguments.place.capability(&client, arguments.names, arguments.framing, "input").await?;
     // Connected before anything is taken: whoever is refused keeps his keyboard.
     let running = client.connect_as(&capability, Class::Interactive).await?;
     let Running { stream, connection, .. } = running;

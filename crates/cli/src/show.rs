@@ -24,6 +24,8 @@ use std::time::Duration;
 use talk::{Order, Request, State};
 use tokio::time::{Instant, sleep};
 
+/// The type of the services at which programs are shown.
+const DISPLAY: &str = "display";
 /// How long a program may take to end before `--stop` says that it does not.
 const STOPPING: Duration = Duration::from_secs(20);
 const STEP: Duration = Duration::from_millis(20);
@@ -112,7 +114,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
         Arguments { attach: Some(name), place, detach, names, .. } => {
             let entry = alive(&registry, &name).await?;
             let at = match place {
-                Some(place) => Some(place.resolved(names).await?),
+                Some(place) => Some(place.resolved(names, DISPLAY).await?),
                 None => None,
             };
             attach(entry, at, detach).await
@@ -128,7 +130,7 @@ async fn start(arguments: Arguments) -> Outcome {
     let order = Order {
         name: arguments.name,
         program: arguments.program,
-        at: place.resolved(arguments.names).await?,
+        at: place.resolved(arguments.names, DISPLAY).await?,
         clipboard: arguments.clipboard,
         detach: arguments.detach,
     };

@@ -189,6 +189,29 @@ fn a_node_that_is_killed_leaves_no_program_behind() {
 }
 
 #[test]
+fn a_service_of_another_type_is_refused_before_anything_is_started() {
+    let home = Home::new();
+    let _node = home.up("--name well");
+    let capability = home.run("request well/clock").ok();
+    for place in ["well/clock", &capability] {
+        let verbs = [
+            &["show", place, "--", "sleep", "1000"][..],
+            &["input", place, "--events", "-"],
+            &["catalogue", "ls", "--at", place],
+            &["forward", place, "--listen", "127.0.0.1:0", "--", "127.0.0.1:1"],
+        ];
+        for verb in verbs {
+            home.args(verb).fails(2, "`clock` is of type `clock`");
+        }
+    }
+    home.run("show well/nothing -- sleep 1000").fails(1, "nothing");
+    // Nothing was requested but the capability, and nothing is kept.
+    assert_eq!(home.json("sessions")["sessions"].as_array().unwrap().len(), 1);
+    assert_eq!(home.json("show --list")["shows"].as_array().unwrap().len(), 0);
+    assert_eq!(home.args(["connect", &capability]).code, 0, "it was not used up");
+}
+
+#[test]
 fn what_goes_in_is_whole_at_every_size_and_may_go_unread() {
     let home = Home::new();
     let _node = node_with(&home, SHELL);

@@ -77,7 +77,7 @@ impl At {
 
     async fn call(&self, home: &Home, destination: &Destination) -> Result<Link, Failure> {
         let client = Client::new(home)?;
-        let capability = destination.capability(&client, self.names, None).await?;
+        let capability = destination.capability(&client, self.names, None, "catalogue").await?;
         let Running { stream, connection, .. } = client.connect(&capability).await?;
         let caller = Caller::new(of_stream(stream));
         Ok(Link { caller, other: Other::Node(Box::new(client), connection) })

@@ -23,6 +23,7 @@ use tokio::process::Command;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
+use super::DISPLAY;
 use super::registry::{Claim, Entry, Registry};
 use super::screen::VirtualScreen;
 use super::talk::{Line, Order, Request, State};
@@ -184,7 +185,7 @@ async fn prepare(order: &Order, client: &Client) -> Result<Prepared, Failure> {
         return Err(Failure::local(format_args!("there is no program `{program}` here")));
     }
     // Whoever may not is told so before anything is started.
-    let capability = order.at.capability(client, Names::default(), None).await?;
+    let capability = order.at.capability(client, Names::default(), None, DISPLAY).await?;
     let folder = private_folder().map_err(Failure::local)?;
     let screen = VirtualScreen::start(folder, order.clipboard).await?;
     let running = start(client, &capability).await?;

@@ -16,6 +16,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::DISPLAY;
 use super::talk::State;
 use crate::destination::Destination;
 use crate::failure::{DENIED, Failure, LOCAL, NO, PROTOCOL, UNREACHABLE, USAGE};
@@ -106,7 +107,7 @@ impl Tunnel<'_> {
     async fn connect(&self) -> Result<Running, Failure> {
         // A connection that has stalled is still there, and would be tried first.
         self.client.close();
-        let capability = self.at.capability(self.client, Names::default(), None).await?;
+        let capability = self.at.capability(self.client, Names::default(), None, DISPLAY).await?;
         start(self.client, &capability).await
     }
 
