@@ -4,6 +4,7 @@
 //! ever: the exit waits for neither. Between them and the stream lie a few buffers of 64 KiB, so that
 //! a fast side waits for a slow one, and memory stays the same however much passes.
 
+mod escape;
 mod input;
 mod output;
 pub mod signals;
@@ -15,22 +16,27 @@ use levada_capability::Capability;
 use levada_node::client::{Client, ClientError, Running};
 use levada_services::stdio::{MAX_MESSAGE, Message, StdioError};
 use levada_session::{ReceiveHalf, Stream, StreamError};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::failure::{Failure, Outcome, PROTOCOL};
 use output::{Output, Written};
 use terminal::RawMode;
 
+pub use escape::Escape;
 pub use signals::Signals;
 pub use terminal::window;
 
 /// How long the last words to the node may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// A shell gives this exit code for SIGHUP, which is what the escape sequence amounts to.
+const HUNG_UP: u8 = 129;
+
 /// Starts the session of `capability` and stays with it until it ends; gives the program's exit code.
-pub async fn start(client: &Client, capability: &Capability) -> Outcome {
+pub async fn start(client: &Client, capability: &Capability, escape: Escape) -> Outcome {
     let running = client.connect(capability).await?;
-    stay(client, running, has_terminal(capability)).await
+    stay(client, running, has_terminal(capability), escape).await
 }
 
 /// Whether the program of this session has a terminal.
@@ -39,8 +45,8 @@ pub fn has_terminal(capability: &Capability) -> bool {
 }
 
 /// Stays with a session that has been started until it ends; gives the program's exit code.
-pub async fn stay(client: &Client, running: Running, pty: bool) -> Outcome {
-    let outcome = attach(running.stream, pty).await;
+pub async fn stay(client: &Client, running: Running, pty: bool, escape: Escape) -> Outcome {
+    let outcome = attach(running.stream, pty, escape).await;
     client.close();
     running.connection.close(0, "");
     // A session that is given up must hear of it before this process is gone.
@@ -48,15 +54,23 @@ pub async fn stay(client: &Client, running: Running, pty: bool) -> Outcome {
     outcome
 }
 
-async fn attach(stream: Stream, pty: bool) -> Outcome {
+async fn attach(stream: Stream, pty: bool, escape: Escape) -> Outcome {
     let mut signals = Signals::new()?;
     // Restores the terminal on every way out of here, a panic included.
-    let _raw = if pty { RawMode::enter()? } else { None };
+    let raw = if pty { RawMode::enter()? } else { None };
     let (send, receive) = stream.split();
-    let input = tokio::spawn(input::pump(send, pty));
+    let (leave, mut left) = oneshot::channel();
+    // What is typed on no terminal has no escape sequences: it may be a file.
+    let typed = raw.as_ref().and(Some((escape, leave)));
+    let input = tokio::spawn(input::pump(send, pty, typed));
     let outcome = tokio::select! {
         outcome = receive_all(receive) => outcome,
         code = signals.end() => Ok(code),
+        Ok(()) = &mut left => {
+            drop(raw);
+            crate::output::note(format_args!("levada: the session was ended by {escape}."));
+            Ok(HUNG_UP)
+        }
     };
     // Dropping the sending half of a session that still runs ends it.
     input.abort();

@@ -1,5 +1,6 @@
 //! `levada connect`: start the session of a capability and attach to it.
 
+use crate::attach::Escape;
 use crate::failure::Outcome;
 use crate::{attach, capability_text};
 use clap::Args;
@@ -17,10 +18,14 @@ pub struct Arguments {
     /// The capability: its text, @file, or - for a line of standard input
     #[arg(value_name = "CAPABILITY")]
     capability: String,
+
+    /// The character that begins an escape sequence on a terminal (~. ends the session, ~? shows all), or none
+    #[arg(long, value_name = "CHARACTER", default_value_t)]
+    escape: Escape,
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let capability = capability_text::read(&arguments.capability)?;
     let client = Client::new(&Home::open()?)?;
-    attach::start(&client, &capability).await
+    attach::start(&client, &capability, arguments.escape).await
 }

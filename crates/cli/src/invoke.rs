@@ -60,7 +60,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
     // The capability goes over the stream and not into the parameters, which the other node keeps.
     let sent = running.stream.send(narrowed.to_text().as_bytes()).await;
     sent.map_err(ClientError::from)?;
-    attach::stay(&client, running, attach::has_terminal(&capability)).await
+    attach::stay(&client, running, attach::has_terminal(&capability), attach::Escape::default())
+        .await
 }
 
 /// The right to start the session once, soon, bound to the node that shall do it.

@@ -3,6 +3,7 @@
 use crate::attach::window;
 use clap::Args;
 use levada_core::{Params, ParamsError, encode_list};
+use levada_services::exec::{TERM, is_term};
 use levada_services::stdio::Window;
 
 /// What a terminal has if there is none to measure.
@@ -19,13 +20,13 @@ pub struct Parameters {
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
 
-    /// Arguments for the service, in order
-    #[arg(last = true, value_name = "PARAMS")]
+    /// Arguments for the service, in order; from the first one on, or from -- on, all is passed as it is
+    #[arg(trailing_var_arg = true, value_name = "PARAMS")]
     params: Vec<String>,
 }
 
 impl Parameters {
-    /// As pairs: `args`, `pty` with the size of this terminal, and `env.NAME` each.
+    /// As pairs: `args`, `pty` with the size of this terminal and its TERM, and `env.NAME` each.
     ///
     /// # Errors
     /// [`ParamsError`] if a variable is set twice.
@@ -37,6 +38,12 @@ impl Parameters {
         if self.pty {
             let size = window().unwrap_or(COMMON_WINDOW);
             pairs.add("pty", size.to_string().into_bytes())?;
+        }
+        if self.pty && !self.env.iter().any(|(name, _)| name == TERM) {
+            let term = std::env::var(TERM).ok().filter(|term| is_term(term));
+            if let Some(term) = term {
+                pairs.add(&format!("env.{TERM}"), term.into_bytes())?;
+            }
         }
         for (name, value) in &self.env {
             pairs.add(&format!("env.{name}"), value.clone().into_bytes())?;

@@ -1,6 +1,6 @@
 //! `levada run`: request a session and connect to it, in one.
 
-use crate::attach;
+use crate::attach::{self, Escape};
 use crate::failure::Outcome;
 use crate::names::Names;
 use crate::parameters::Parameters;
@@ -16,8 +16,9 @@ use levada_node::home::Home;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada run alpha/clock
-  levada run alpha/exec -- uname -a
-  levada run alpha/exec --pty -- top")]
+  levada run alpha/exec uname -a
+  levada run alpha/exec --pty top
+  levada run alpha/exec -- -x          an argument that begins with - must follow --")]
 pub struct Arguments {
     /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
     #[arg(value_name = "NODE/SERVICE")]
@@ -26,6 +27,10 @@ pub struct Arguments {
     /// How messages become records: auto, or block:N with N from 64 to 4096
     #[arg(long)]
     framing: Option<Framing>,
+
+    /// The character that begins an escape sequence on a terminal (~. ends the session, ~? shows all), or none
+    #[arg(long, value_name = "CHARACTER", default_value_t)]
+    escape: Escape,
 
     #[command(flatten)]
     names: Names,
@@ -46,5 +51,5 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let target = arguments.names.resolve(&client, &arguments.place.node).await?;
     let pty = spec.params.value("pty").is_some();
     let running = client.request_and_start(&target, spec).await?;
-    attach::stay(&client, running, pty).await
+    attach::stay(&client, running, pty, arguments.escape).await
 }

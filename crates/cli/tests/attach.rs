@@ -102,6 +102,73 @@ fn await_text(terminal: &mut impl Read, text: &str) -> String {
 const IN_TERMINAL: &str = "trap 'stty size' WINCH; trap 'echo inter''rupted' INT; \
     stty size; echo ready; while :; do sleep 0.05; done";
 
+/// A client on a terminal; killed if it takes too long, so that what never comes is not awaited for ever.
+fn on_terminal(home: &Home, words: &[&str]) -> (pty_process::blocking::Pty, Child) {
+    let (terminal, inside) = pty_process::blocking::open().unwrap();
+    terminal.resize(pty_process::Size::new(33, 101)).unwrap();
+    let child = pty_process::blocking::Command::new(env!("CARGO_BIN_EXE_levada"))
+        .args(words)
+        .env("LEVADA_HOME", home.path())
+        .env("TERM", "xterm-kitty")
+        .spawn(inside)
+        .unwrap();
+    let process = child.id();
+    std::thread::spawn(move || {
+        std::thread::sleep(PATIENCE);
+        // Of this test still, if it has not ended: it is not reaped before.
+        if fs::read_to_string(format!("/proc/{process}/cmdline"))
+            .is_ok_and(|line| line.contains("levada"))
+        {
+            signal(process, "KILL");
+        }
+    });
+    (terminal, child)
+}
+
+#[test]
+fn a_terminal_is_told_of_its_kind_and_left_by_an_escape_sequence() {
+    let home = Home::new();
+    let _node = shell_node(&home);
+    let text = "stty -echo; echo kind $TERM; while read -r line; do echo \"<$line>\"; done";
+    let words = ["run", "well/sh", "--pty", "sh", "-c", text];
+    let (mut terminal, mut child) = on_terminal(&home, &words);
+    await_text(&mut terminal, "kind xterm-kitty");
+    terminal.write_all(b"~~.\ra~.\r").unwrap();
+    let seen = await_text(&mut terminal, "<a~.>");
+    assert!(seen.contains("<~.>"), "{seen}");
+    terminal.write_all(b"~?").unwrap();
+    await_text(&mut terminal, "ends the session");
+    terminal.write_all(b"~.").unwrap();
+    await_text(&mut terminal, "ended by ~.");
+    assert_eq!(child.wait().unwrap().code(), Some(129));
+    assert!(tcgetattr(&terminal).unwrap().local_modes.contains(LocalModes::ICANON));
+    nothing_runs(&home);
+    let (mut terminal, mut child) =
+        on_terminal(&home, &[&["run", "--escape", "none"], &words[1..]].concat());
+    await_text(&mut terminal, "kind");
+    terminal.write_all(b"~.\r").unwrap();
+    await_text(&mut terminal, "<~.>");
+    terminal.write_all(b"\x04").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_session_that_takes_nothing_can_be_left() {
+    let home = Home::new();
+    let _node = shell_node(&home);
+    let words =
+        ["run", "well/sh", "--pty", "sh", "-c", "stty raw -echo; echo ready; exec sleep 1000"];
+    let (mut terminal, mut child) = on_terminal(&home, &words);
+    await_text(&mut terminal, "ready");
+    // More than the terminal there takes: the rest waits here.
+    for _ in 0..64 {
+        terminal.write_all(&[b'x'; 1024]).unwrap();
+    }
+    terminal.write_all(b"\r~.").unwrap();
+    await_text(&mut terminal, "ended by ~.");
+    assert_eq!(child.wait().unwrap().code(), Some(129));
+}
+
 #[test]
 fn a_terminal_is_passed_through_and_restored() {
     let home = Home::new();

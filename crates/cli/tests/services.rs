@@ -189,6 +189,31 @@ fn a_node_that_is_killed_leaves_no_program_behind() {
 }
 
 #[test]
+fn arguments_need_no_dashes_before_them_unless_the_first_one_has_some() {
+    let home = Home::new();
+    let _node = node_with(&home, SHELL);
+    let print = "echo $@";
+    let ran = home.args(["run", "well/sh", "sh", "-c", print, "x", "-l", "--", "--pty", "--env"]);
+    assert_eq!(ran.ok(), "-l -- --pty --env");
+    let ran = home.args(["run", "well/sh", "--", "sh", "-c", print, "x", "--", "-l"]);
+    assert_eq!(ran.ok(), "-- -l");
+    let ran = home.args([
+        "run",
+        "well/sh",
+        "--pty",
+        "--env",
+        "COLOUR=a",
+        "sh",
+        "-c",
+        "tty -s && echo $COLOUR",
+    ]);
+    assert_eq!(ran.ok().trim_end(), "a");
+    home.args(["run", "well/sh", "-c"]).fails(2, "-c");
+    let capability = home.args(["request", "well/sh", "sh", "-c", "exit 3"]).ok();
+    assert_eq!(home.args(["connect", &capability]).code, 3);
+}
+
+#[test]
 fn a_service_of_another_type_is_refused_before_anything_is_started() {
     let home = Home::new();
     let _node = home.up("--name well");
@@ -232,18 +257,53 @@ fn what_goes_in_is_whole_at_every_size_and_may_go_unread() {
 }
 
 #[test]
+fn what_is_not_on_this_machine_is_told_at_the_start_and_stops_nothing_else() {
+    let home = Home::new();
+    let text = "[[service]]\nname = 'sh'\ntype = 'exec'\ndirectory = '/no/such/folder'\n\
+                [[service.command]]\nprogram = 'true'\n[[service]]\nname = 'other'\ntype = 'exec'\n\
+                [[service.command]]\nprogram = 'true'\n[[service.command]]\nprogram = 'no-such'\n";
+    fs::write(home.path().join("config.toml"), text).unwrap();
+    let node = home.up("--name well");
+    let told = ["config.toml:4: key `directory`", "config.toml:13: key `program`", "`no-such`"];
+    eventually("the node tells", || told.iter().all(|text| node.log().contains(text)));
+    assert_eq!(home.run("run well/other true").code, 0);
+    home.run("run well/other no-such").fails(120, "not installed");
+    home.run("run well/sh true").fails(120, "/no/such/folder");
+    let doctor = home.run("doctor");
+    assert_eq!(doctor.code, 1);
+    assert!(told.iter().all(|text| doctor.stdout.contains(text)), "{}", doctor.stdout);
+}
+
+#[test]
+fn a_shell_is_offered_if_the_configuration_says_so() {
+    let home = Home::new();
+    let node = home.up("--name well");
+    home.run("run well/shell --pty").fails(1, "shell");
+    drop(node);
+    fs::write(home.path().join("config.toml"), "shell = true\n").unwrap();
+    let _node = home.up("--name well");
+    home.run("run well/shell").denied("--pty");
+    home.run("run well/shell --pty -- ls").denied("arguments");
+    let typed = b"echo is $0 at $PWD; tty -s && exit 6\n";
+    let ran = home.with_input("run well/shell --pty", typed);
+    assert_eq!(ran.code, 6, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("is -"), "a login shell: {}", ran.stdout);
+    // The other default services are still there.
+    assert_eq!(home.run("run well/clock").code, 0);
+}
+
+#[test]
 fn a_definition_that_is_wrong_stops_the_node_and_names_its_place() {
     let home = Home::new();
     let file = home.path().join("service.toml");
     let line = format!("up --listen 127.0.0.1:0 --http 127.0.0.1:0 --service {}", file.display());
     for (text, place) in [
         ("name = 'sh'\ntype = 'exec'\n", "service.toml:1: key `service`"),
-        ("name = 'sh'\ntype = 'shell'\n", "service.toml:2: key `type`"),
+        ("name = 'sh'\ntype = 'sell'\n", "service.toml:2: key `type`"),
         ("name = 's h'\ntype = 'echo'\n", "service.toml:1: key `name`"),
         ("name = 'e'\ntype = 'echo'\nframing = 'block:1'\n", "service.toml:3: key `framing`"),
         ("name = 'e'\ntype = 'echo'\ncolour = 1\n", "service.toml:3: key `colour`"),
         ("name = 'sh'\ntype = 'exec'\n[[command]]\nprogram = 'sh'\nargs = '('\n", "service.toml:5"),
-        ("name = 'sh'\ntype = 'exec'\n[[command]]\nprogram = 'no-such'\n", "service.toml:4"),
         ("name = 'sh'\n\ntype = exec\n", "service.toml:3"),
     ] {
         fs::write(&file, text).unwrap();

@@ -160,6 +160,8 @@ pub struct Config {
     pub session_expires: Duration,
     /// The services, in the order of the file.
     pub services: Vec<ServiceSource>,
+    /// Whether the login shell of the node's user is offered.
+    pub shell: bool,
     /// The catalogue of this node.
     pub catalogue: Catalogue,
     /// The catalogues of others that `levada ls` reads, as NODE/SERVICE.
@@ -185,6 +187,7 @@ impl Default for Config {
             limits: Limits::default(),
             session_expires: Duration::from_secs(3600),
             services: Vec::new(),
+            shell: false,
             catalogue: Catalogue::default(),
             catalogues: Vec::new(),
             publish_in: Vec::new(),
@@ -241,6 +244,7 @@ impl Config {
             "service" => {
                 self.services = value.each(|value| ServiceSource::read(&value.section()?))?
             }
+            "shell" => self.shell = flag(value)?,
             "catalogue" => self.catalogue = Catalogue::read(value)?,
             "catalogues" => self.catalogues = value.each(catalogue::place)?,
             "publish_in" => self.publish_in = value.each(catalogue::place)?,
@@ -254,7 +258,7 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "name",
     "listen",
     "advertise",
@@ -265,6 +269,7 @@ const KEYS: [&str; 15] = [
     "limits",
     "session_expires",
     "service",
+    "shell",
     "catalogue",
     "catalogues",
     "publish_in",

@@ -17,7 +17,7 @@ mod limiter;
 mod live;
 mod metrics;
 mod notices;
-mod offer;
+pub mod offer;
 pub mod running;
 mod runs;
 mod server;

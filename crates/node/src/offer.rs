@@ -1,6 +1,7 @@
 //! What a node offers: the configured services, the default ones, and those for trying.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use levada_core::wire;
 use levada_services::{Context, Definition, DefinitionError, Description, build};
@@ -11,6 +12,9 @@ use crate::running::{Offered, Overrides};
 
 /// The type, and the name where nobody has given one, of the service that offers the catalogue.
 const CATALOGUE: &str = "catalogue";
+
+/// The type, and the name, of the service that `shell = true` offers.
+const SHELL: &str = "shell";
 
 /// `up --demo`: commands that show something and change nothing.
 const DEMO: &str = r#"
@@ -63,12 +67,34 @@ pub(crate) fn services(
             add_missing(&mut offered, Definition::plain(kind, kind), context);
         }
     }
+    if config.shell {
+        add_missing(&mut offered, Definition::plain(SHELL, SHELL), context);
+    }
     if overrides.demo
         && let Ok(definition) = Definition::from_toml(DEMO)
     {
         add_missing(&mut offered, definition, context);
     }
     Ok(offered)
+}
+
+/// What services that are configured lack on this machine, each with its place. They are offered all the same: a
+/// program that was removed must not keep a node from starting.
+///
+/// # Errors
+/// [`ConfigError`] if a file cannot be read.
+pub fn missing(config: &Config, files: &[PathBuf]) -> Result<Vec<ConfigError>, ConfigError> {
+    let files = files.iter().map(|file| ServiceSource::load(file));
+    let files = files.collect::<Result<Vec<_>, _>>()?;
+    let mut missing = Vec::new();
+    for source in config.services.iter().chain(&files) {
+        // What is no definition stops the node, with an error of its own.
+        let Ok(definition) = Definition::deserialize(source.table.clone()) else { continue };
+        missing.extend(
+            levada_services::missing(&definition).iter().map(|error| placed(source, error)),
+        );
+    }
+    Ok(missing)
 }
 
 /// Whether a service needs the node's catalogue.
@@ -79,13 +105,19 @@ pub(crate) fn is_catalogue(source: &ServiceSource) -> bool {
 fn from_source(source: &ServiceSource, context: &Context) -> Result<Offered, ConfigError> {
     let definition = Definition::deserialize(source.table.clone())
         .map_err(|error| source.wrong("service", one_line(&error.to_string())))?;
-    offer(&definition, context).map_err(|error| match &error {
+    offer(&definition, context).map_err(|error| placed(source, &error))
+}
+
+/// The error with its place.
+fn placed(source: &ServiceSource, error: &DefinitionError) -> ConfigError {
+    match error {
         DefinitionError::Type { .. } => source.wrong("type", error.to_string()),
         DefinitionError::Program { program, .. } => {
             source.wrong_text("program", program, error.to_string())
         }
+        DefinitionError::Directory { .. } => source.wrong("directory", error.to_string()),
         _ => source.wrong("service", error.to_string()),
-    })
+    }
 }
 
 /// Adds a built-in definition; a name that the configuration has taken stays as it is.

@@ -1,6 +1,7 @@
 //! What the configuration says about one service.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use levada_core::Framing;
 use serde::Deserialize;
@@ -70,6 +71,14 @@ pub enum DefinitionError {
         name: String,
         /// The program as the configuration names it.
         program: String,
+    },
+    /// A folder that this machine does not have.
+    #[error("service `{name}`: `{}` is not a directory on this machine", .directory.display())]
+    Directory {
+        /// The service's name.
+        name: String,
+        /// The folder as the configuration names it.
+        directory: PathBuf,
     },
     /// Something else that the service needs and this machine lacks; the text says what to do.
     #[error("service `{name}`: {text}")]

@@ -5,6 +5,7 @@ mod config;
 mod process;
 mod pty;
 mod pump;
+mod shell;
 #[cfg(test)]
 mod tests;
 
@@ -15,15 +16,22 @@ use crate::service::{Running, fail};
 use crate::{DefinitionError, Invocation, Refused, Service, ServiceError};
 
 pub(crate) use config::Options;
-use config::{PTY, Policy};
+use config::{PTY, Plan, Policy};
+pub use config::{TERM, is_term};
+pub(crate) use shell::Shell;
 
 /// The service of type `exec`.
 pub(crate) struct Exec(Policy);
 
 impl Exec {
-    /// Looks up the programs of the service called `name`.
-    pub(crate) fn new(name: &str, options: Options) -> Result<Self, DefinitionError> {
-        Policy::new(name, options).map(Self)
+    /// Looks up the programs.
+    pub(crate) fn new(options: Options) -> Self {
+        Self(Policy::new(options))
+    }
+
+    /// What the service called `name` lacks on this machine: programs, and its directory.
+    pub(crate) fn missing(&self, name: &str) -> Vec<DefinitionError> {
+        self.0.missing(name)
     }
 
     async fn execute(&self, params: &Params, stream: Stream) -> Result<(), ServiceError> {
@@ -32,12 +40,17 @@ impl Exec {
             Ok(plan) => plan,
             Err(refused) => return fail(stream, refused.into()).await,
         };
-        match process::start(&plan).await {
-            Ok(process) => pump::run(process, stream).await,
-            Err(error) => {
-                let text = format!("cannot start {:?}: {error}", plan.program);
-                fail(stream, ServiceError::Failed(text)).await
-            }
+        run(&plan, stream).await
+    }
+}
+
+/// Runs a program to its end.
+async fn run(plan: &Plan, stream: Stream) -> Result<(), ServiceError> {
+    match process::start(plan).await {
+        Ok(process) => pump::run(process, stream).await,
+        Err(error) => {
+            let text = format!("cannot start {:?}: {error}", plan.program);
+            fail(stream, ServiceError::Failed(text)).await
         }
     }
 }

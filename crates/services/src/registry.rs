@@ -9,7 +9,7 @@ use crate::catalogue::{self, Catalogue};
 use crate::clock::Clock;
 use crate::display::{self, Display};
 use crate::echo::Echo;
-use crate::exec::{self, Exec};
+use crate::exec::{self, Exec, Shell};
 use crate::forward::{self, Forward};
 use crate::input::service::{self as input, Input};
 use crate::invoke::{self, Invoke};
@@ -40,8 +40,18 @@ macro_rules! definition_options {
 pub(crate) use definition_options;
 
 /// Every type of service, in order of the alphabet.
-pub const TYPES: &[&str] =
-    &["capability", "catalogue", "clock", "display", "echo", "exec", "forward", "input", "invoke"];
+pub const TYPES: &[&str] = &[
+    "capability",
+    "catalogue",
+    "clock",
+    "display",
+    "echo",
+    "exec",
+    "forward",
+    "input",
+    "invoke",
+    "shell",
+];
 
 /// The service that `definition` defines, for the node of `context`. Programs are looked up now, once.
 ///
@@ -64,13 +74,29 @@ pub fn build(
             none(definition)?;
             Arc::new(Echo)
         }
-        "exec" => Arc::new(Exec::new(name, options::<exec::Options>(definition)?)?),
+        "exec" => Arc::new(Exec::new(options(definition)?)),
         "forward" => Arc::new(Forward::new(options::<forward::Options>(definition)?)),
         "input" => Arc::new(Input::new(name, options::<input::Options>(definition)?)?),
         "invoke" => Arc::new(Invoke::new(context, options(definition)?)),
+        "shell" => {
+            none(definition)?;
+            Arc::new(Shell)
+        }
         _ => return Err(unknown(definition)),
     };
     Ok(service)
+}
+
+/// What the service that `definition` defines lacks on this machine. A node offers it all the same, because the rest
+/// of it works.
+pub fn missing(definition: &Definition) -> Vec<DefinitionError> {
+    match definition.kind.as_str() {
+        "exec" => match options(definition) {
+            Ok(options) => Exec::new(options).missing(&definition.name),
+            Err(error) => vec![error],
+        },
+        _ => Vec::new(),
+    }
 }
 
 /// Reads the options of the definition's type from the text of the whole definition, for an error
@@ -82,7 +108,7 @@ pub(crate) fn check_text(
     match definition.kind.as_str() {
         "capability" => Ok(toml::from_str::<capability::Options>(text).map(drop)),
         "catalogue" => Ok(toml::from_str::<catalogue::Options>(text).map(drop)),
-        "clock" | "echo" => Ok(toml::from_str::<NoOptions>(text).map(drop)),
+        "clock" | "echo" | "shell" => Ok(toml::from_str::<NoOptions>(text).map(drop)),
         "display" => Ok(toml::from_str::<display::Options>(text).map(drop)),
         "exec" => Ok(toml::from_str::<exec::Options>(text).map(drop)),
         "forward" => Ok(toml::from_str::<forward::Options>(text).map(drop)),

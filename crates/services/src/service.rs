@@ -127,6 +127,15 @@ pub enum Refused {
         /// How many it takes.
         limit: usize,
     },
+    /// A program that is allowed, and not on this machine.
+    #[error("the program {0:?} is not installed on this machine")]
+    NotHere(String),
+    /// The folder in which programs are to start is not on this machine.
+    #[error("the directory {0:?} does not exist on this machine")]
+    Directory(String),
+    /// The session has no terminal.
+    #[error("this service needs a terminal (`--pty`)")]
+    NoTerminal,
     /// An environment variable that clients may not set.
     #[error("the environment variable {0:?} may not be set")]
     Environment(String),

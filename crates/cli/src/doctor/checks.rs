@@ -8,6 +8,7 @@ use levada_node::config::{Config, ConfigError, Http};
 use levada_node::control::{self, Request};
 use levada_node::home::Home;
 use levada_node::known::Known;
+use levada_node::offer;
 use levada_node::store::{Store, StoreError};
 use rustix::process::{Resource, getrlimit};
 use std::io;
@@ -57,6 +58,18 @@ pub fn config(config: &Result<Config, ConfigError>) -> Check {
         Ok(_) => Check::fine("configuration", "can be read"),
         Err(error) => Check::wrong("configuration", error, "correct that line"),
     }
+}
+
+/// Programs and folders that services name are there.
+pub fn services(config: &Config) -> Vec<Check> {
+    let remedy = "install it, or correct that line; the node runs without it";
+    let missing = offer::missing(config, &[]).unwrap_or_default();
+    let mut checks: Vec<_> =
+        missing.iter().map(|error| Check::wrong("services", error, remedy)).collect();
+    if checks.is_empty() {
+        checks.push(Check::fine("services", "what they name is there"));
+    }
+    checks
 }
 
 /// The ports are free, or our node has them.

@@ -62,6 +62,10 @@ pub(super) fn assemble(
     let client = Arc::new(calls);
     let context = Context { node: key.identity(), client, catalogue: catalogue.clone() };
     let services = offer::services(config, overrides, &context).map_err(UpError::of)?;
+    if !overrides.only_catalogue {
+        let missing = offer::missing(config, &overrides.services).map_err(UpError::of)?;
+        notes.extend(missing.iter().map(ToString::to_string));
+    }
     let listeners = listen::bind(config, overrides, again, &mut notes)?;
     let http = listen::bind_http(config, overrides, &mut notes)?;
     let listening = listeners.iter().flat_map(TcpListener::local_addr).collect::<Vec<_>>();

@@ -18,9 +18,13 @@ use crate::{DefinitionError, Refused};
 /// The parameter that asks for a terminal; its value is a [`Window`] as text.
 pub(super) const PTY: &str = "pty";
 /// Parameters with this prefix set the environment variable whose name follows.
-const ENVIRONMENT: &str = "env.";
-/// What a program's terminal is called if nobody says so: one that can do nothing.
-const TERM: (&str, &str) = ("TERM", "dumb");
+pub(super) const ENVIRONMENT: &str = "env.";
+/// The environment variable that names the kind of a terminal.
+pub const TERM: &str = "TERM";
+/// Its value if the client says nothing: a terminal that can do nothing.
+const DUMB: &str = "dumb";
+/// The longest name of a kind of terminal, in bytes.
+const MAX_TERM: usize = 64;
 
 definition_options! {
     /// The options of a definition of type `exec`.
@@ -66,7 +70,8 @@ pub(super) struct Policy {
 
 struct Command {
     allowed: Allowed,
-    path: PathBuf,
+    /// Not there when the node started: it is looked for again at each start.
+    path: Option<PathBuf>,
 }
 
 /// A program to start, just as it is allowed to run.
@@ -79,22 +84,32 @@ pub(super) struct Plan {
 }
 
 impl Policy {
-    /// Finds the programs of the service called `name`.
-    pub(super) fn new(name: &str, options: Options) -> Result<Self, DefinitionError> {
-        let look_up = |allowed: Allowed| match find(&allowed.program) {
-            Some(path) => Ok(Command { allowed, path }),
-            None => {
-                Err(DefinitionError::Program { name: name.to_owned(), program: allowed.program })
-            }
-        };
-        Ok(Self {
-            commands: options.command.into_iter().map(look_up).collect::<Result<_, _>>()?,
+    /// Finds the programs.
+    pub(super) fn new(options: Options) -> Self {
+        let look_up = |allowed: Allowed| Command { path: find(&allowed.program), allowed };
+        Self {
+            commands: options.command.into_iter().map(look_up).collect(),
             environment: options.environment,
             inherited: options.inherit_environment,
             from_client: options.client_environment,
             directory: options.directory,
             pty: options.pty,
-        })
+        }
+    }
+
+    /// What the service called `name` lacks on this machine: programs, and its directory.
+    pub(super) fn missing(&self, name: &str) -> Vec<DefinitionError> {
+        let name = || name.to_owned();
+        let programs = self.commands.iter().filter(|command| command.path.is_none());
+        let program = |command: &Command| command.allowed.program.clone();
+        let mut missing: Vec<_> = programs
+            .map(|command| DefinitionError::Program { name: name(), program: program(command) })
+            .collect();
+        let directory = self.directory.as_ref().filter(|path| !path.is_dir()).cloned();
+        missing.extend(
+            directory.map(|directory| DefinitionError::Directory { name: name(), directory }),
+        );
+        missing
     }
 
     /// See [`crate::Service::check`].
@@ -105,6 +120,7 @@ impl Policy {
                 Params::FRAMING => {}
                 Params::ARGS => drop(self.command(&params.args()?.unwrap_or_default())?),
                 PTY => drop(self.window(value)?),
+                _ if self.is_of_terminal(params, key) => check_term(key, value)?,
                 _ => drop(self.variable(key, value)?),
             }
         }
@@ -120,14 +136,25 @@ impl Policy {
         let mut args = params.args()?.unwrap_or_default();
         let path = self.command(&args)?.path.clone();
         let program = args.remove(0);
+        let path = path.or_else(|| find(&program));
+        let path = path.ok_or_else(|| Refused::NotHere(program.clone()))?;
+        if let Some(directory) = self.directory.as_ref().filter(|path| !path.is_dir()) {
+            return Err(Refused::Directory(directory.display().to_string()));
+        }
         let window = params.value(PTY).map(|value| self.window(value)).transpose()?;
         let mut environment = self.own_environment();
-        if window.is_some() {
-            environment.entry(TERM.0.to_owned()).or_insert(TERM.1.into());
-        }
         for (key, value) in params.iter().filter(|(key, _)| key.starts_with(ENVIRONMENT)) {
+            if self.is_of_terminal(params, key) {
+                // What the configuration says of it holds, unless clients may set it.
+                let term = String::from_utf8_lossy(value).into_owned();
+                environment.entry(TERM.to_owned()).or_insert(term.into());
+                continue;
+            }
             let (name, value) = self.variable(key, value)?;
             environment.insert(name.to_owned(), value.into());
+        }
+        if window.is_some() {
+            environment.entry(TERM.to_owned()).or_insert(DUMB.into());
         }
         let mut launch = Launch::new(path);
         launch.name(&program).args(args).envs(environment).input().terminal(window);
@@ -150,6 +177,13 @@ impl Policy {
         Err(refused)
     }
 
+    /// Whether `key` says of what kind the client's terminal is, which a program on a terminal is always told.
+    fn is_of_terminal(&self, params: &Params, key: &str) -> bool {
+        params.value(PTY).is_some()
+            && key.strip_prefix(ENVIRONMENT) == Some(TERM)
+            && !self.from_client.iter().any(|allowed| allowed == TERM)
+    }
+
     fn window(&self, value: &[u8]) -> Result<Window, Refused> {
         if !self.pty {
             return Err(Refused::Pty);
@@ -163,6 +197,9 @@ impl Policy {
         let name = key.strip_prefix(ENVIRONMENT).ok_or_else(unknown)?;
         if !self.from_client.iter().any(|allowed| allowed == name) {
             return Err(Refused::Environment(name.to_owned()));
+        }
+        if name == TERM {
+            check_term(key, value)?;
         }
         match str::from_utf8(value) {
             Ok(value) if !value.contains('\0') => Ok((name, value)),
@@ -183,6 +220,17 @@ impl Policy {
         }
         environment
     }
+}
+
+/// Whether `text` can be the kind of a terminal: a name, as terminfo(5) has them, and no path.
+pub fn is_term(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-+_.".contains(&byte);
+    (1..=MAX_TERM).contains(&text.len()) && text.bytes().all(plain) && !text.starts_with('.')
+}
+
+pub(super) fn check_term(key: &str, value: &[u8]) -> Result<(), Refused> {
+    let is_term = str::from_utf8(value).is_ok_and(is_term);
+    if is_term { Ok(()) } else { Err(Refused::Malformed(key.to_owned())) }
 }
 
 impl Allowed {
@@ -273,7 +321,7 @@ fn inherited() -> Vec<String> {
 }
 
 fn from_client() -> Vec<String> {
-    vec![TERM.0.to_owned()]
+    vec![TERM.to_owned()]
 }
 
 fn max_args() -> usize {
@@ -291,7 +339,7 @@ mod tests {
     use levada_core::encode_list;
 
     fn policy(text: &str) -> Policy {
-        Policy::new("test", toml::from_str(text).unwrap()).unwrap()
+        Policy::new(toml::from_str(text).unwrap())
     }
 
     fn wrong(text: &str) -> String {
@@ -421,6 +469,32 @@ mod tests {
     }
 
     #[test]
+    fn a_terminal_is_told_of_what_kind_it_is() {
+        let text =
+            "client_environment = ['A']\ninherit_environment = []\n[[command]]\nprogram = 'cat'";
+        let args = encode_list(&["cat"]);
+        let term = |text: &str, value: &[u8], more: &[(&str, &[u8])]| {
+            let pairs = [&[("args", args.as_slice()), ("env.TERM", value)], more].concat();
+            policy(text).plan(&params(&pairs)).map(|plan| plan.launch)
+        };
+        let with = |term: &str| {
+            let mut launch = Launch::new(find("cat").unwrap());
+            launch.name("cat").input().terminal(Some(Window { rows: 1, columns: 2 }));
+            launch.env(TERM, term).clone()
+        };
+        let pty: &[(&str, &[u8])] = &[("pty", b"1 2")];
+        assert_eq!(term(text, b"xterm-256color", pty), Ok(with("xterm-256color")));
+        // Without a terminal it is a variable as others are.
+        assert_eq!(term(text, b"xterm", &[]), Err(Refused::Environment("TERM".into())));
+        let long = [b'x'; MAX_TERM + 1];
+        for wrong in [&b""[..], b"a b", b"../x", b"a/b", b"x\x1b[", b"\xff", &long] {
+            assert_eq!(term(text, wrong, pty), Err(Refused::Malformed("env.TERM".into())));
+        }
+        let ours = format!("environment = {{ TERM = 'vt100' }}\n{text}");
+        assert_eq!(term(&ours, b"xterm", pty), Ok(with("vt100")));
+    }
+
+    #[test]
     fn wrong_options_are_refused() {
         assert!(wrong("").contains("missing field `command`"));
         assert!(wrong("command = []").contains("at least one"));
@@ -431,8 +505,31 @@ mod tests {
         assert!(
             wrong("[environment]\n'' = 'B'\n[[command]]\nprogram = 'cat'").contains("not empty")
         );
-        let options = toml::from_str("[[command]]\nprogram = 'no-such-program-here'").unwrap();
-        let error = Policy::new("test", options).err().unwrap();
-        assert!(error.to_string().contains("`no-such-program-here`"));
+    }
+
+    #[test]
+    fn what_is_not_on_this_machine_is_told_and_may_come() {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, directory) = (folder.path().join("program"), folder.path().join("directory"));
+        let text = format!(
+            "directory = '{}'\n[[command]]\nprogram = 'cat'\n[[command]]\nprogram = '{}'",
+            directory.display(),
+            program.display()
+        );
+        let policy = policy(&text);
+        let missing = |policy: &Policy| -> Vec<String> {
+            policy.missing("test").iter().map(ToString::to_string).collect()
+        };
+        let [first, second] = &missing(&policy)[..] else { panic!("{:?}", missing(&policy)) };
+        assert!(first.contains("/program`") && second.contains("/directory`"), "{first} {second}");
+        let plan = |args: &[&str]| {
+            policy.plan(&params(&[("args", &encode_list(args))])).map(|plan| plan.program)
+        };
+        let named = [program.to_str().unwrap()];
+        assert_eq!(plan(&named), Err(Refused::NotHere(named[0].into())));
+        assert_eq!(plan(&["cat"]), Err(Refused::Directory(directory.display().to_string())));
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::copy("/bin/true", &program).unwrap();
+        assert_eq!((plan(&named), plan(&["cat"])), (Ok(named[0].into()), Ok("cat".into())));
     }
 }

@@ -26,7 +26,7 @@ fn exec() -> Exec {
             { program = "stty", args = "size" },
         ]
     "#;
-    Exec::new("exec", toml::from_str(text).unwrap()).unwrap()
+    Exec::new(toml::from_str(text).unwrap())
 }
 
 /// Runs `args` with these further parameters, while `talk` plays the client.
@@ -200,7 +200,7 @@ async fn a_program_that_cannot_start_is_a_failure() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(&file, mode).unwrap();
     let text = format!("[[command]]\nprogram = '{}'", file.display());
-    let exec = Exec::new("exec", toml::from_str(&text).unwrap()).unwrap();
+    let exec = Exec::new(toml::from_str(&text).unwrap());
     fs::remove_file(&file).unwrap();
     for terminal in [false, true] {
         let (mut client, stream) = Client::pair().await;

@@ -1,0 +1,184 @@
+//! Escape sequences, as ssh has them: typed at the beginning of a line on a terminal, they are for this end.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The character that begins an escape sequence, if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Escape(Option<u8>);
+
+impl Default for Escape {
+    fn default() -> Self {
+        Self(Some(b'~'))
+    }
+}
+
+impl FromStr for Escape {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.as_bytes() {
+            b"none" => Ok(Self(None)),
+            [byte] if byte.is_ascii_punctuation() && *byte != b'.' && *byte != b'?' => {
+                Ok(Self(Some(*byte)))
+            }
+            _ => Err("expected a punctuation character other than . and ?, or none"),
+        }
+    }
+}
+
+impl fmt::Display for Escape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(byte) => write!(f, "{}", char::from(byte)),
+            None => f.write_str("none"),
+        }
+    }
+}
+
+/// What an escape sequence asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// End the session.
+    Leave,
+    /// Print which sequences there are.
+    Help,
+}
+
+/// Takes escape sequences out of what is typed.
+pub(super) struct Filter {
+    escape: u8,
+    place: Place,
+}
+
+/// Where in a line the next byte is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Beginning,
+    /// Behind the escape character at the beginning, which is held back.
+    Escaped,
+    Within,
+}
+
+impl Escape {
+    /// What takes its sequences out; `None` if there are none.
+    pub(super) fn filter(self) -> Option<Filter> {
+        Some(Filter { escape: self.0?, place: Place::Beginning })
+    }
+
+    /// The lines that explain its sequences, for a terminal in raw mode.
+    pub(super) fn help(self) -> String {
+        format!(
+            "\r\nAt the beginning of a line:\r\n \
+             {self}.  ends the session\r\n \
+             {self}?  prints this\r\n \
+             {self}{self}  sends one {self}\r\n"
+        )
+    }
+}
+
+impl Filter {
+    /// What of `typed` is for the other end, and what is asked for here, in order. Nothing follows [`Action::Leave`].
+    pub(super) fn take(&mut self, typed: &[u8]) -> (Vec<u8>, Vec<Action>) {
+        let (mut bytes, mut actions) = (Vec::with_capacity(typed.len() + 1), Vec::new());
+        for byte in typed {
+            let after = match byte {
+                b'\r' | b'\n' => Place::Beginning,
+                _ => Place::Within,
+            };
+            self.place = match (self.place, *byte) {
+                (Place::Beginning, byte) if byte == self.escape => Place::Escaped,
+                (Place::Escaped, b'.') => {
+                    actions.push(Action::Leave);
+                    self.place = Place::Beginning;
+                    return (bytes, actions);
+                }
+                (Place::Escaped, b'?') => {
+                    actions.push(Action::Help);
+                    Place::Beginning
+                }
+                (Place::Escaped, byte) => {
+                    bytes.push(self.escape);
+                    if byte != self.escape {
+                        bytes.push(byte);
+                    }
+                    after
+                }
+                (_, byte) => {
+                    bytes.push(byte);
+                    after
+                }
+            };
+        }
+        (bytes, actions)
+    }
+
+    /// What is still held back at the end of the input.
+    pub(super) fn rest(&self) -> Option<u8> {
+        (self.place == Place::Escaped).then_some(self.escape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(parts: &[&str]) -> (String, Vec<Action>) {
+        let mut filter = Escape::default().filter().unwrap();
+        let (mut text, mut actions) = (Vec::new(), Vec::new());
+        for part in parts {
+            let (bytes, asked) = filter.take(part.as_bytes());
+            text.extend(bytes);
+            actions.extend(asked);
+        }
+        text.extend(filter.rest());
+        (String::from_utf8(text).unwrap(), actions)
+    }
+
+    #[test]
+    fn a_sequence_counts_at_the_beginning_of_a_line_only() {
+        let leave = vec![Action::Leave];
+        for parts in [&["~."][..], &["~", "."], &["ls\r~."], &["ls\r", "~", ".more"]] {
+            let (text, actions) = typed(parts);
+            assert_eq!(actions, leave, "{parts:?}");
+            assert!(!text.contains('~'), "{parts:?}");
+        }
+        for (part, sent) in [
+            ("a~.", "a~."),
+            (" ~.", " ~."),
+            ("~~.", "~."),
+            ("\r~~", "\r~"),
+            ("~a~.", "~a~."),
+            ("~\r~x", "~\r~x"),
+            ("~", "~"),
+        ] {
+            assert_eq!(typed(&[part]), (sent.to_owned(), vec![]), "{part:?}");
+        }
+        assert_eq!(typed(&["~?ls\r"]), ("ls\r".to_owned(), vec![Action::Help]));
+        assert_eq!(typed(&["~?~."]), (String::new(), vec![Action::Help, Action::Leave]));
+    }
+
+    #[test]
+    fn nothing_is_lost_or_invented() {
+        bolero::check!().with_type::<Vec<Vec<u8>>>().for_each(|parts| {
+            let mut filter = Escape(Some(b'~')).filter().unwrap();
+            let whole: usize = parts.iter().map(Vec::len).sum();
+            let sent: usize = parts.iter().map(|part| filter.take(part).0.len()).sum();
+            assert!(sent <= whole);
+            if !parts.concat().contains(&b'~') {
+                assert_eq!(sent, whole);
+            }
+        });
+    }
+
+    #[test]
+    fn another_character_or_none_can_be_chosen() {
+        for (text, escape) in [("none", None), ("%", Some(b'%')), ("~", Some(b'~'))] {
+            let read: Escape = text.parse().unwrap();
+            assert_eq!((read, read.to_string().as_str()), (Escape(escape), text));
+        }
+        for wrong in ["", "a", ".", "?", "~~", "é", "\n"] {
+            assert!(wrong.parse::<Escape>().is_err(), "{wrong}");
+        }
+    }
+}

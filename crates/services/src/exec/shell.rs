@@ -1,0 +1,169 @@
+//! `shell`: the login shell of the node's user, on a terminal. Whoever may use it has all that this user has.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+
+use levada_core::Params;
+use levada_session::{Class, Stream};
+use rustix::process::getuid;
+
+use super::config::{ENVIRONMENT, PTY, Plan, TERM, check_term};
+use crate::program::Launch;
+use crate::service::{Running, fail};
+use crate::stdio::Window;
+use crate::{Invocation, Refused, Service, ServiceError};
+
+/// Where accounts are, see passwd(5).
+const ACCOUNTS: &str = "/etc/passwd";
+/// The shell of an account that names none, and of one that is not in the file.
+const SHELL: &str = "/bin/sh";
+/// Variables of the node that the shell gets.
+const INHERITED: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "XDG_RUNTIME_DIR"];
+
+/// The service of type `shell`.
+pub(crate) struct Shell;
+
+/// What a login needs to know of the node's user.
+#[derive(Debug, PartialEq, Eq)]
+struct Account {
+    name: OsString,
+    home: OsString,
+    shell: OsString,
+}
+
+impl Shell {
+    async fn login(&self, params: &Params, stream: Stream) -> Result<(), ServiceError> {
+        match plan(params, &Account::own()) {
+            Ok(plan) => super::run(&plan, stream).await,
+            Err(refused) => fail(stream, refused.into()).await,
+        }
+    }
+}
+
+impl Service for Shell {
+    fn category(&self) -> &'static str {
+        "execution"
+    }
+
+    fn version(&self) -> &'static str {
+        "1.0.0"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            (PTY, "the size of the terminal: rows, a space, columns; required"),
+            ("env.TERM", "the kind of the terminal"),
+        ]
+    }
+
+    fn class(&self, _: &Params) -> Class {
+        Class::Interactive
+    }
+
+    fn check(&self, params: &Params, _: bool) -> Result<(), Refused> {
+        for (key, value) in params.iter() {
+            match key {
+                Params::FRAMING => {}
+                Params::ARGS if params.args()?.is_none_or(|args| args.is_empty()) => {}
+                Params::ARGS => return Err(Refused::Arguments),
+                PTY => drop(window(value)?),
+                _ if is_term(key) => check_term(key, value)?,
+                _ => return Err(Refused::Unknown(key.to_owned())),
+            }
+        }
+        // Told at the request: nothing that is added later would be a terminal of the client's.
+        if params.value(PTY).is_none() {
+            return Err(Refused::NoTerminal);
+        }
+        Ok(())
+    }
+
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
+        let params = invocation.params;
+        Box::pin(async move { self.login(&params, stream).await })
+    }
+}
+
+fn is_term(key: &str) -> bool {
+    key.strip_prefix(ENVIRONMENT) == Some(TERM)
+}
+
+fn window(value: &[u8]) -> Result<Window, Refused> {
+    let text = str::from_utf8(value).ok();
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| Refused::Malformed(PTY.to_owned()))
+}
+
+/// A name that begins with `-` makes it a login shell.
+fn plan(params: &Params, account: &Account) -> Result<Plan, Refused> {
+    Shell.check(params, true)?;
+    let window = params.value(PTY).map(window).transpose()?;
+    let term = params.iter().find(|(key, _)| is_term(key)).map(|(_, value)| value);
+    let term = term.map_or("dumb".into(), String::from_utf8_lossy).into_owned();
+    let program = account.shell.to_string_lossy().into_owned();
+    let name = format!("-{}", program.rsplit('/').next().unwrap_or_default());
+    let mut launch = Launch::new(&account.shell);
+    launch.name(name).input().terminal(window).current_dir(&account.home);
+    launch.envs(INHERITED.iter().filter_map(|name| Some((name, env::var_os(name)?))));
+    launch.env("HOME", &account.home).env("SHELL", &account.shell).env(TERM, term);
+    launch.env("USER", &account.name).env("LOGNAME", &account.name);
+    Ok(Plan { program, launch })
+}
+
+impl Account {
+    /// That of this process's user. Accounts that other sources have are known by the environment alone.
+    fn own() -> Self {
+        let accounts = fs::read_to_string(ACCOUNTS).unwrap_or_default();
+        Self::find(&accounts, getuid().as_raw()).unwrap_or_else(|| {
+            let or = |name: &str, other: &str| env::var_os(name).unwrap_or_else(|| other.into());
+            Self { name: or("USER", ""), home: or("HOME", "/"), shell: or("SHELL", SHELL) }
+        })
+    }
+
+    fn find(accounts: &str, user: u32) -> Option<Self> {
+        accounts.lines().find_map(|line| {
+            let [name, _, id, _, _, home, shell] = line.split(':').collect::<Vec<_>>()[..] else {
+                return None;
+            };
+            let shell = if shell.is_empty() { SHELL } else { shell };
+            let account = Self { name: name.into(), home: home.into(), shell: shell.into() };
+            (id.parse() == Ok(user)).then_some(account)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::params;
+
+    #[test]
+    fn an_account_is_found_by_its_number() {
+        let accounts = "root:x:0:0:root:/root:/bin/bash\nbroken\na:x:7:7::/srv/a:\n";
+        let account = |name: &str, home: &str, shell: &str| Account {
+            name: name.into(),
+            home: home.into(),
+            shell: shell.into(),
+        };
+        assert_eq!(Account::find(accounts, 0), Some(account("root", "/root", "/bin/bash")));
+        assert_eq!(Account::find(accounts, 7), Some(account("a", "/srv/a", SHELL)));
+        assert_eq!(Account::find(accounts, 8), None);
+        assert!(!Account::own().shell.is_empty());
+    }
+
+    #[test]
+    fn a_shell_takes_a_terminal_and_nothing_else() {
+        let check = |pairs: &[(&str, &[u8])]| Shell.check(&params(pairs), false);
+        let pty: (&str, &[u8]) = ("pty", b"24 80");
+        assert_eq!(check(&[pty, ("env.TERM", b"xterm")]), Ok(()));
+        assert_eq!(check(&[]), Err(Refused::NoTerminal));
+        assert_eq!(check(&[("pty", b"x")]), Err(Refused::Malformed("pty".into())));
+        assert_eq!(
+            check(&[pty, ("args", &levada_core::encode_list(&["ls"]))]),
+            Err(Refused::Arguments)
+        );
+        assert_eq!(check(&[pty, ("env.PATH", b"x")]), Err(Refused::Unknown("env.PATH".into())));
+        let wrong = Err(Refused::Malformed("env.TERM".into()));
+        assert_eq!(check(&[pty, ("env.TERM", b"a b")]), wrong);
+    }
+}
