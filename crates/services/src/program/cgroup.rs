@@ -12,6 +12,8 @@ use tokio::time::sleep;
 
 /// The processes of a group. Writing `0` moves the process that writes.
 const PROCESSES: &str = "cgroup.procs";
+/// A group is called so, with the number of its supervisor behind.
+const PREFIX: &str = "levada-";
 /// Since Linux 5.14.
 const KILL: &str = "cgroup.kill";
 /// A killed process is in the group until it is gone; a group is looked at so often, and so many times.
@@ -26,8 +28,9 @@ impl ControlGroup {
     /// Makes a group below that of this process, and moves this process there. `None` if that is not possible: there
     /// is no version 2, or this user may not.
     pub(super) fn enter() -> Option<Self> {
-        let folder = own_group()?.join(format!("levada-{}", std::process::id()));
-        let group = Self(folder);
+        let parent = own_group()?;
+        remove_empty(&parent);
+        let group = Self(parent.join(format!("{PREFIX}{}", std::process::id())));
         if let Err(error) = fs::create_dir(&group.0) {
             // Of a process that had this number before, and was killed together with its node.
             let left = error.kind() == io::ErrorKind::AlreadyExists;
@@ -73,6 +76,18 @@ impl ControlGroup {
             }
             let _ = self.kill();
             sleep(STEP).await;
+        }
+    }
+}
+
+/// Removes the groups of supervisors that are gone: a node that is stopped does not wait until it can remove them.
+/// A group with processes in it cannot be removed.
+fn remove_empty(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+        if number.is_some_and(|number| !Path::new(&format!("/proc/{number}")).exists()) {
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }
@@ -157,6 +172,18 @@ mod tests {
         let part = "30 23 0:27 /system.slice /mnt/a\\040b rw - cgroup2 none rw\n";
         assert_eq!(found(&format!("0::{unit}"), part), Some("/mnt/a b/levada.service".into()));
         assert_eq!(found("0::/user.slice", part), None);
+    }
+
+    #[test]
+    fn groups_of_supervisors_that_are_gone_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        // No process has such a number (PID_MAX_LIMIT).
+        let names =
+            ["levada-4194305", "levada-x", "other", &format!("levada-{}", std::process::id())];
+        names.iter().for_each(|name| fs::create_dir(folder.path().join(name)).unwrap());
+        remove_empty(folder.path());
+        assert!(!folder.path().join(names[0]).exists());
+        assert!(names[1..].iter().all(|name| folder.path().join(name).exists()));
     }
 
     #[test]
