@@ -197,14 +197,14 @@ fn xpra(tools: &Tools, place: &Place) -> anyhow::Result<Stage> {
     let screen = Screen::new(hidden.display.clone(), None);
     let mut serve = tools.program.serve(&screen, &socket, near.path(), false);
     serve.arg(format!("--bind-tcp={address}"));
-    let mut programs = vec![Program::start(place, Side::Near, quiet(serve.into_std()))?];
+    let mut programs = vec![Program::start(place, Side::Near, quiet(serve.command()))?];
     patiently("xpra", || Ok(UnixStream::connect(&socket).ok()))?;
     let mut terminal = Command::new(TERMINAL[0]);
     terminal.args(&TERMINAL[1..]).env("DISPLAY", &hidden.display).env_remove("XAUTHORITY");
     programs.push(Program::start(place, Side::Near, quiet(terminal))?);
     let screen = Screen::new(eyes.display.clone(), None);
     let look = Look { encoding: "png".into(), title: "xpra: ".into(), ..Look::default() };
-    let attach = tools.screen.attach(&screen, Path::new("/unused"), far.path(), &look).into_std();
+    let attach = tools.screen.attach(&screen, Path::new("/unused"), far.path(), &look).command();
     let attach = over_tcp(&attach, address, far.path());
     programs.push(Program::start(place, Side::Far, quiet(attach))?);
     // The last to come is the first to go.

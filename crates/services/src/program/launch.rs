@@ -5,7 +5,9 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::find;
 use crate::stdio::Window;
@@ -65,6 +67,16 @@ impl Launch {
     /// Its arguments, without the program.
     pub fn arguments(&self) -> &[OsString] {
         &self.args
+    }
+
+    /// The same program with the same environment, to be started without a supervisor.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.file);
+        command.arg0(&self.name).args(&self.args).env_clear().envs(&self.environment);
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        command
     }
 
     /// Sets an environment variable.
