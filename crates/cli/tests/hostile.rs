@@ -202,18 +202,19 @@ fn wrong_invitations_shut_their_source_out() {
     let good = node.invite("");
     let guest = Home::new();
     for _ in 0..3 {
-        guest.args(["join", &wrong_invitation(&home, &node.address())]).denied("unknown");
+        guest.args(["join", &wrong_invitation(&good)]).denied("unknown");
     }
     guest.args(["join", &good]).denied("too many");
     drop(node);
 }
 
-/// An invitation of the right form with a secret that the node never made.
-fn wrong_invitation(home: &Home, address: &str) -> String {
+/// The invitation `good` with a secret that the node never made.
+fn wrong_invitation(good: &str) -> String {
     use levada_capability::Invitation;
     let secret = Invitation::generate_secret(&levada_core::SystemRandom).unwrap();
-    let node = home.identity().parse().unwrap();
-    Invitation::new(node, secret, vec![address.to_owned()]).unwrap().to_text().to_string()
+    let good = Invitation::from_text(good).unwrap();
+    let addresses = good.addresses().to_vec();
+    Invitation::new(good.node(), secret, addresses).unwrap().to_text().to_string()
 }
 
 #[test]
