@@ -1,5 +1,6 @@
 //! `cargo xp`: the measurements of the papers that Levada is built from, run again on this machine beside rivals.
 
+mod attacks;
 mod catalogue;
 mod channels;
 mod limit;
@@ -25,6 +26,8 @@ enum Reference {
     Channels(channels::Arguments),
     /// The catalogue: how many requests it answers, and how fast, beside nginx
     Catalogue(catalogue::Arguments),
+    /// Attacks on a node: how long an honest run takes meanwhile
+    Attacks(attacks::Arguments),
     Lab(levada_lab::command::LabCommand),
 }
 
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().reference {
         Reference::Channels(arguments) => channels::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Catalogue(arguments) => catalogue::run(arguments).map(|()| ExitCode::SUCCESS),
+        Reference::Attacks(arguments) => attacks::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Lab(command) => command.run().map_err(Into::into),
     };
     match done {

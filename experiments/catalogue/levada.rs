@@ -30,33 +30,9 @@ pub struct Levada {
 }
 
 impl Levada {
-    /// The given one, or else that of this workspace, which is built as this program is if it is `needed`.
+    /// See [`binary`].
     pub fn find(given: Option<&Path>, needed: bool) -> anyhow::Result<Self> {
-        if let Some(binary) = given {
-            ensure!(binary.is_file(), "{} is no file", binary.display());
-            return Ok(Self { binary: std::path::absolute(binary)? });
-        }
-        let own = env::current_exe()?;
-        let profile = own.parent().context("this program is in no folder")?;
-        let target = profile.parent().context("this program is in no target folder")?;
-        let binary = profile.join("levada");
-        if !needed {
-            return Ok(Self { binary });
-        }
-        ensure!(
-            profile.ends_with("release") || profile.ends_with("debug"),
-            "{} is no target folder of cargo, to build `levada` in; give one with --levada FILE",
-            profile.display()
-        );
-        let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args(["build", "--quiet", "--package", "levada-cli", "--bin", "levada"]);
-        build.arg("--target-dir").arg(target);
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        let built = build.status().with_context(|| format!("run {build:?}"))?;
-        ensure!(built.success(), "`levada` could not be built; give one with --levada FILE");
-        Ok(Self { binary })
+        Ok(Self { binary: binary(given, needed)? })
     }
 
     /// One that serves the paper's runtime.
@@ -99,6 +75,35 @@ impl Levada {
         };
         Server::start(place, start)
     }
+}
+
+/// The given one, or else that of this workspace, which is built as this program is if it is `needed`.
+pub fn binary(given: Option<&Path>, needed: bool) -> anyhow::Result<PathBuf> {
+    if let Some(binary) = given {
+        ensure!(binary.is_file(), "{} is no file", binary.display());
+        return Ok(std::path::absolute(binary)?);
+    }
+    let own = env::current_exe()?;
+    let profile = own.parent().context("this program is in no folder")?;
+    let target = profile.parent().context("this program is in no target folder")?;
+    let binary = profile.join("levada");
+    if !needed {
+        return Ok(binary);
+    }
+    ensure!(
+        profile.ends_with("release") || profile.ends_with("debug"),
+        "{} is no target folder of cargo, to build `levada` in; give one with --levada FILE",
+        profile.display()
+    );
+    let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(["build", "--quiet", "--package", "levada-cli", "--bin", "levada"]);
+    build.arg("--target-dir").arg(target);
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
+    let built = build.status().with_context(|| format!("run {build:?}"))?;
+    ensure!(built.success(), "`levada` could not be built; give one with --levada FILE");
+    Ok(binary)
 }
 
 /// The line of [`METRICS`] that says how many data schemas everybody may see.

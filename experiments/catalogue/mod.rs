@@ -8,7 +8,7 @@ mod fetch;
 mod figures;
 mod generator;
 mod large;
-mod levada;
+pub mod levada;
 mod load;
 mod nginx;
 mod objects;

@@ -1,0 +1,79 @@
+//! The honest client: `levada run` of the service `clock`, one after the other, and `/healthz` between them.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use hdrhistogram::Histogram;
+use levada_harness::Measured;
+
+use super::victim::Target;
+
+/// How long a run or a request may take. One that fails, or takes longer, counts as this.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Between two runs.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A guest with a home.
+pub struct Client<'a> {
+    /// The program.
+    pub binary: &'a Path,
+    /// Its home.
+    pub home: &'a Path,
+}
+
+/// Runs the client so often.
+pub fn runs(client: &Client<'_>, target: &Target, count: usize) -> anyhow::Result<Vec<Measured>> {
+    let (mut runs, mut health) = (Histogram::new(3)?, Histogram::new(3)?);
+    let mut failed = 0;
+    for _ in 0..count {
+        let time = timed(|| client.run(target))?;
+        failed += usize::from(time >= LIMIT);
+        runs.record(nanoseconds(time))?;
+        health.record(nanoseconds(timed(|| Ok(is_healthy(target.http)))?))?;
+        std::thread::sleep(PAUSE);
+    }
+    Ok(vec![
+        Measured::milliseconds("run", runs),
+        Measured::new("failed runs", "%", 100.0 * failed as f64 / count as f64),
+        Measured::milliseconds("healthz", health),
+    ])
+}
+
+impl Client<'_> {
+    /// Whether a run succeeds.
+    fn run(&self, target: &Target) -> anyhow::Result<bool> {
+        let mut command = Command::new("timeout");
+        command.arg(LIMIT.as_secs().to_string()).arg(self.binary).arg("run");
+        command.arg(format!("{}@{}/clock", target.identity, target.address));
+        command.env("LEVADA_HOME", self.home).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(command.status().with_context(|| format!("run {command:?}"))?.success())
+    }
+}
+
+fn is_healthy(address: SocketAddr) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
+
+/// How long `work` takes; the limit if it does not succeed.
+fn timed(work: impl FnOnce() -> anyhow::Result<bool>) -> anyhow::Result<Duration> {
+    let begun = Instant::now();
+    let succeeded = work()?;
+    Ok(if succeeded { begun.elapsed().min(LIMIT) } else { LIMIT })
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,116 @@
+//! Attacks on a node: how long an honest run takes meanwhile, beside what it takes on an idle node.
+
+mod honest;
+mod http;
+mod peer;
+mod queries;
+mod runs;
+mod successions;
+mod targets;
+mod unread;
+mod victim;
+
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::{Args, Subcommand};
+use levada_harness::{Case, Group, Options, params, read_rows};
+
+use crate::catalogue::levada::binary;
+use crate::measuring::{Measuring, Outcome, file};
+use victim::Attack;
+
+/// Its name in rows.
+const NAME: &str = "attacks/honest";
+/// The subjects.
+const IDLE: &str = "idle";
+const ATTACKED: &str = "attacked";
+/// The attacks, by their names in rows.
+const ATTACKS: [(&str, Attack); 5] = [
+    ("unread", |target| Box::pin(unread::attack(target))),
+    ("runs", |target| Box::pin(runs::attack(target))),
+    ("queries", |target| Box::pin(queries::attack(target))),
+    ("successions", |target| Box::pin(successions::attack(target))),
+    ("http", |target| Box::pin(http::attack(target))),
+];
+
+/// Which attacks.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    experiment: Experiment,
+}
+
+#[derive(Subcommand)]
+enum Experiment {
+    /// The time of an honest run and of /healthz, and the node's memory and log, idle and under each attack
+    Honest(Honest),
+    /// All there is: the one
+    All(Options),
+    /// Print the rows in a folder as a table in Markdown
+    Report {
+        /// Where rows were kept
+        dir: PathBuf,
+    },
+}
+
+/// What to measure.
+#[derive(Args)]
+struct Honest {
+    /// Shared by all experiments.
+    #[command(flatten)]
+    shared: Options,
+
+    /// Only these attacks: unread, runs, queries, successions, http
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    attack: Vec<String>,
+
+    /// Another binary than that of this workspace
+    #[arg(long, value_name = "FILE")]
+    levada: Option<PathBuf>,
+}
+
+/// Runs them.
+pub fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let honest = match arguments.experiment {
+        Experiment::Honest(honest) => honest,
+        Experiment::All(shared) => Honest { shared, attack: Vec::new(), levada: None },
+        Experiment::Report { dir } => {
+            print!("{}", targets::table(&read_rows(&file(&dir, NAME))?));
+            return Ok(());
+        }
+    };
+    let outcome = measure(&honest)?;
+    outcome.conclude(&honest.shared, |_| Ok(()), targets::table)
+}
+
+fn measure(arguments: &Honest) -> anyhow::Result<Outcome> {
+    let chosen = chosen(&arguments.attack)?;
+    let binary = binary(arguments.levada.as_deref(), true)?;
+    let mut measuring = Measuring::new(NAME, &arguments.shared, chosen.len())?;
+    let runs = if arguments.shared.quick { 10 } else { 30 };
+    for (name, attack) in chosen {
+        let params = params([("attack", name.into())]);
+        if !measuring.wants(&params, &[IDLE.to_owned(), ATTACKED.to_owned()]) {
+            continue;
+        }
+        let case = |subject: &str, attack: Option<Attack>| {
+            let binary = &binary;
+            Case::new(subject, move || Ok(victim::measure(binary, attack, runs)?))
+        };
+        let cases = vec![case(IDLE, None), case(ATTACKED, Some(attack))];
+        measuring.group(Group { experiment: NAME, params, cases, witness: None })?;
+    }
+    Ok(measuring.finish())
+}
+
+fn chosen(names: &[String]) -> anyhow::Result<Vec<(&'static str, Attack)>> {
+    if names.is_empty() {
+        return Ok(ATTACKS.to_vec());
+    }
+    let named = |name: &String| {
+        let found = ATTACKS.iter().find(|(known, _)| known == name);
+        found.copied().ok_or_else(|| anyhow!("there is no attack `{name}`"))
+    };
+    names.iter().map(named).collect()
+}

@@ -1,0 +1,42 @@
+//! A guest starts as many runs of `echo` as the node lets it, and holds them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use levada_core::Params;
+use levada_node::client::{Client, RequestSpec, Target as Node};
+use tokio::time::sleep;
+
+use super::victim::Target;
+
+/// More runs than a node takes on unless it is configured.
+const RUNS: usize = 150;
+/// Before a run that was refused is tried again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Attacks until it is dropped.
+pub async fn attack(target: Arc<Target>) {
+    // An attack that cannot begin shows in what is measured: nothing.
+    if let Err(error) = hold(&target).await {
+        eprintln!("the attack `runs` failed: {error:#}");
+    }
+}
+
+async fn hold(target: &Target) -> anyhow::Result<()> {
+    let client = Client::new(&target.guest)?;
+    let node = Node { identity: target.identity, addresses: vec![target.address.to_string()] };
+    let spec = RequestSpec {
+        service: "echo".into(),
+        params: Params::default(),
+        uses: u32::MAX,
+        ..RequestSpec::default()
+    };
+    let capability = client.request(&node, spec).await?;
+    let mut held = Vec::new();
+    loop {
+        match client.connect(&capability).await {
+            Ok(running) if held.len() < RUNS => held.push(running),
+            _ => sleep(AGAIN).await,
+        }
+    }
+}

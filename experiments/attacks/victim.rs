@@ -1,0 +1,187 @@
+//! The node that is attacked: a process of its own, with a catalogue, at most 1024 open files, and the limits that it has
+//! unless it is configured.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use levada_core::Identity;
+use levada_harness::Measured;
+use levada_node::home::Home;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+use super::honest;
+
+/// What an attack does, until it is dropped.
+pub type Attack = fn(Arc<Target>) -> Pin<Box<dyn Future<Output = ()>>>;
+
+/// How long an attack goes on before anything is measured.
+const SETTLE: Duration = Duration::from_secs(4);
+/// How long after it the memory is looked at: a node gives a peer 10 s to send what it has begun.
+const AFTER: Duration = Duration::from_secs(15);
+/// How long the node may take to start.
+const START: Duration = Duration::from_secs(30);
+/// Below a home: what the node said.
+const SAID: &str = "said.txt";
+
+/// What attackers know.
+pub struct Target {
+    /// The node.
+    pub identity: Identity,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its HTTP port.
+    pub http: SocketAddr,
+    /// The home of a guest that may use every service.
+    pub guest: Home,
+}
+
+/// A running node with two guests.
+struct Victim {
+    child: Child,
+    binary: PathBuf,
+    home: TempDir,
+    attacker: TempDir,
+    honest: TempDir,
+}
+
+/// Starts a node, runs `runs` honest clients one after the other, under attack if there is one, and ends both.
+pub fn measure(
+    binary: &Path,
+    attack: Option<Attack>,
+    runs: usize,
+) -> anyhow::Result<Vec<Measured>> {
+    let victim = Victim::up(binary)?;
+    let target = Arc::new(victim.target()?);
+    let (stop, stopped) = oneshot::channel::<()>();
+    thread::scope(|scope| {
+        let attacking = attack.map(|attack| {
+            let target = target.clone();
+            scope.spawn(move || under_way(attack, target, stopped))
+        });
+        if attacking.is_some() {
+            thread::sleep(SETTLE);
+        }
+        let mut measured = honest::runs(&victim.client(), &target, runs)?;
+        drop(stop);
+        if let Some(attacking) = attacking {
+            attacking.join().map_err(|_| anyhow::anyhow!("the attack panicked"))??;
+            thread::sleep(AFTER);
+        }
+        measured.extend(victim.used()?);
+        Ok(measured)
+    })
+}
+
+/// Attacks on one thread, so that it does not take all processors, until it is stopped.
+fn under_way(
+    attack: Attack,
+    target: Arc<Target>,
+    stopped: oneshot::Receiver<()>,
+) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, async {
+        tokio::select! {
+            () = attack(target) => {}
+            _ = stopped => {}
+        }
+    });
+    Ok(())
+}
+
+impl Victim {
+    fn up(binary: &Path) -> anyhow::Result<Self> {
+        let [home, attacker, honest] =
+            [tempfile::tempdir()?, tempfile::tempdir()?, tempfile::tempdir()?];
+        fs::write(home.path().join("config.toml"), "announce = false\ncatalogue = true\n")?;
+        let said = File::create(home.path().join(SAID))?;
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--", "sh", "-c"]);
+        command.arg("ulimit -n 1024; exec \"$0\" up --listen 127.0.0.1:0 --http 127.0.0.1:0");
+        command.arg(binary).env("LEVADA_HOME", home.path()).stdin(Stdio::null());
+        command.stdout(said.try_clone()?).stderr(said);
+        let child = command.spawn().with_context(|| format!("start {command:?}"))?;
+        let mut victim = Self { child, binary: binary.to_owned(), home, attacker, honest };
+        victim.wait()?;
+        for guest in [victim.attacker.path(), victim.honest.path()] {
+            let invitation = victim.levada(victim.home.path(), &["invite"])?;
+            let words: Vec<&str> = invitation.split_whitespace().skip(1).collect();
+            victim.levada(guest, &words)?;
+        }
+        Ok(victim)
+    }
+
+    fn wait(&mut self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while self.levada(self.home.path(), &["status"]).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the node ended with {status}: {}", self.said());
+            }
+            ensure!(begun.elapsed() < START, "the node does not start: {}", self.said());
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// The output of a verb of `home`.
+    fn levada(&self, home: &Path, words: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new(&self.binary);
+        command.args(words).env("LEVADA_HOME", home).stdin(Stdio::null());
+        let done = command.output().with_context(|| format!("run {command:?}"))?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        ensure!(done.status.success(), "{command:?} ended with {}: {said}", done.status);
+        Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    }
+
+    fn target(&self) -> anyhow::Result<Target> {
+        let status = self.levada(self.home.path(), &["status", "--json"])?;
+        let status: Value = serde_json::from_str(&status)?;
+        let text = |value: &Value| value.as_str().map(str::to_owned).context("a status without it");
+        Ok(Target {
+            identity: self.levada(self.home.path(), &["id"])?.trim().parse()?,
+            address: text(&status["listening"][0])?.parse()?,
+            http: text(&status["http"])?.parse()?,
+            guest: Home::at(self.attacker.path())?,
+        })
+    }
+
+    fn client(&self) -> honest::Client<'_> {
+        honest::Client { binary: &self.binary, home: self.honest.path() }
+    }
+
+    /// What the node has used: the most memory ever, that of now, and its log.
+    fn used(&self) -> anyhow::Result<Vec<Measured>> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let memory = |name: &str| -> anyhow::Result<f64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line.and_then(|line| line.split_whitespace().next()).context("no memory")?;
+            Ok(kib.parse::<f64>()? / 1024.0)
+        };
+        let log = fs::metadata(self.home.path().join(SAID))?.len();
+        Ok(vec![
+            Measured::new("most memory", "MiB", memory("VmHWM:")?),
+            Measured::new("memory afterwards", "MiB", memory("VmRSS:")?),
+            Measured::new("log", "kB", log as f64 / 1000.0),
+        ])
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.home.path().join(SAID)).unwrap_or_default()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
