@@ -1,11 +1,13 @@
 //! What carries records: one [`Link`] trait for TCP, Unix sockets, and memory in tests.
 
+mod memory;
 mod source;
 mod tcp;
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::UnixStream;
 
+pub use memory::return_free_memory;
 pub use source::source_of;
 pub use tcp::{Tcp, connect_tcp};
 

@@ -7,15 +7,21 @@ use std::time::Duration;
 
 use levada_channel::Options;
 use levada_core::wire::Reason;
-use levada_link::{Tcp, source_of};
+use levada_link::{Tcp, return_free_memory, source_of};
 use levada_session::{Connection, SessionError, first_record};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::connections::close_code;
 use crate::dispatch;
 use crate::running::Node;
+
+/// How often it is looked whether free memory should go back to the system.
+const LOOK: Duration = Duration::from_secs(5);
+/// Less than this, in bytes, is kept for the next ones.
+const KEPT: usize = 1 << 20;
 
 /// How long accepting pauses when the process has no file descriptor left.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -39,6 +45,21 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
                 node.half_open.evict_oldest();
                 sleep(PAUSE).await;
             }
+        }
+    }
+}
+
+/// Gives memory back to the system that connections held whose peers had not proved a right. Never ends.
+pub(crate) async fn return_memory(node: Arc<Node>) {
+    let mut most = 0;
+    loop {
+        sleep(LOOK).await;
+        most = most.max(node.unproved.take_peak());
+        let used = node.unproved.used();
+        if most > KEPT && used < most / 2 {
+            most = used;
+            // It may keep its thread for milliseconds.
+            let _ = spawn_blocking(return_free_memory).await;
         }
     }
 }

@@ -33,6 +33,8 @@ pub struct Budget {
 #[derive(Default)]
 struct Table {
     used: usize,
+    /// The most that was used since it was last asked for.
+    peak: usize,
     next: u64,
     sources: HashMap<IpAddr, Source>,
 }
@@ -65,6 +67,13 @@ impl Budget {
     /// The bytes that are held now, counted as what is allocated.
     pub fn used(&self) -> usize {
         self.lock().used
+    }
+
+    /// The most bytes that were held at a time since the last call.
+    pub fn take_peak(&self) -> usize {
+        let mut table = self.lock();
+        let used = table.used;
+        std::mem::replace(&mut table.peak, used)
     }
 
     /// How many connections were closed for it.
@@ -130,6 +139,7 @@ impl Table {
         self.used = self.used - held.bytes + bytes;
         source.used = source.used - held.bytes + bytes;
         held.bytes = bytes;
+        self.peak = self.peak.max(self.used);
     }
 
     fn remove(&mut self, source: IpAddr, number: u64) -> Option<Held> {
@@ -198,6 +208,8 @@ mod tests {
         assert_eq!(budget.used(), 2 * SHARE + LITTLE + CONNECTION);
         drop((greedy, honest));
         assert_eq!((budget.used(), budget.closed()), (0, 0));
+        assert!(budget.take_peak() >= 2 * SHARE);
+        assert_eq!(budget.take_peak(), 0);
         assert!(budget.lock().sources.is_empty());
     }
 

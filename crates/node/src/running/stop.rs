@@ -51,6 +51,7 @@ pub(super) async fn serve(
     }
     tasks.spawn(control::serve(node.clone(), control));
     tasks.spawn(sweep(node.clone()));
+    tasks.spawn(server::return_memory(node.clone()));
     tasks.spawn(publish_elsewhere(node.clone(), publish_in));
     if catalogue.services {
         publish_here(&node).await;
