@@ -1,6 +1,6 @@
 //! CAPABILITY, as one types it: the text itself, `@file`, or `-` for a line of standard input.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
 use levada_capability::Capability;
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ const MAX_TEXT: usize = 1024 * 1024;
 /// Reads the capability that `argument` stands for.
 ///
 /// # Errors
-/// [`Failure`] 121 if it is garbled, 120 if the file cannot be read.
+/// [`Failure`] 2 if it is garbled, 120 if the file cannot be read.
 pub fn read(argument: &str) -> Result<Capability, Failure> {
     let text = match argument.strip_prefix('@') {
         Some(file) => from_file(Path::new(file))?,
@@ -55,7 +55,7 @@ fn from_line(input: &mut impl Read) -> Result<Zeroizing<String>, Failure> {
 
 fn text(bytes: &[u8]) -> Result<Zeroizing<String>, Failure> {
     let text = std::str::from_utf8(bytes);
-    let text = text.map_err(|_| Failure::denied("not a capability: it is no text"))?;
+    let text = text.map_err(|_| Failure::new(USAGE, "not a capability: it is no text"))?;
     Ok(Zeroizing::new(text.to_owned()))
 }
 

@@ -103,7 +103,7 @@ from! {
     ClientError => ClientError::exit_code,
     ControlError => ControlError::exit_code,
     ParamsError => |_| USAGE,
-    CapabilityError => |_| DENIED,
+    CapabilityError => |_| USAGE,
     GrantError => |_| DENIED,
-    InvitationError => |_| DENIED,
+    InvitationError => |_| USAGE,
 }

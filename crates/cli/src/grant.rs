@@ -2,10 +2,11 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::parameters::Parameters;
+use crate::who::Who;
 use crate::{capability_text, output};
 use clap::Args;
 use levada_capability::{Narrowing, Rights};
-use levada_core::{Clock, Identity, SystemClock};
+use levada_core::{Clock, SystemClock};
 use levada_node::client::Client;
 use levada_node::config::parse_duration;
 use levada_node::home::Home;
@@ -15,15 +16,15 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada grant @cat.cap --to lv… --rights x
-  levada grant @run.cap --to lv… --rights xd --expires 1h --uses 2 -- uname -a")]
+  levada grant @run.cap --to bob --rights xd --expires 1h --uses 2 -- uname -a")]
 pub struct Arguments {
     /// The capability: its text, @file, or - for a line of standard input
     #[arg(value_name = "CAPABILITY")]
     capability: String,
 
-    /// Who may use it
+    /// Who may use it: an identity, or a name that is known here
     #[arg(long, value_name = "IDENTITY")]
-    to: Identity,
+    to: Who,
 
     /// What it permits: x execute, t terminate, d distribute
     #[arg(long)]
@@ -61,7 +62,8 @@ pub fn run(arguments: Arguments) -> Outcome {
         params: arguments.parameters.pairs()?,
     };
     let client = Client::new(&Home::open()?)?;
-    let granted = capability.grant(client.key(), arguments.to, narrowing)?;
+    let to = arguments.to.identity(client.known())?;
+    let granted = capability.grant(client.key(), to, narrowing)?;
     client.remember(&granted);
     output::data(granted.to_text().as_str())?;
     Ok(0)

@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::who::nickname;
 use clap::Args;
 use levada_node::address::advertised;
 use levada_node::config::{format_duration, parse_duration};
@@ -16,11 +17,16 @@ use std::time::Duration;
 #[command(after_help = "Examples:
   levada invite
   levada invite --service clock --expires 1h
+  levada invite --name bob
   levada invite --address box.example:5382")]
 pub struct Arguments {
     /// The service that it opens; every service of the node if not given
     #[arg(long, value_name = "S")]
     service: Option<String>,
+
+    /// The name under which the guest is to be known here, once it has joined
+    #[arg(long, value_name = "NAME", value_parser = nickname)]
+    name: Option<String>,
 
     /// For how long it is good, such as 90s, 10m, 1h or 7d
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
@@ -32,14 +38,12 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let request = Request::Invite {
-        service: arguments.service,
-        expires_secs: arguments.expires.as_secs(),
-        addresses: arguments.address,
-    };
+    let Arguments { service, name, expires, address } = arguments;
+    let request =
+        Request::Invite { service, name, expires_secs: expires.as_secs(), addresses: address };
     let answer = control::call(&Home::open()?, &request).await?;
     let code = answer["code"].as_str().ok_or_else(|| Failure::local("the node gave no code"))?;
-    let time = format_duration(arguments.expires);
+    let time = format_duration(expires);
     output::note(format_args!("Good for one use within {time}. The invited side types:"));
     output::data(format_args!("levada join {code}"))?;
     Ok(0)

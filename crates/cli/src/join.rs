@@ -1,11 +1,11 @@
 //! `levada join`: become known to a node, and pin it.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, USAGE};
 use crate::output::{self, plain};
+use crate::who::nickname;
 use clap::Args;
 use levada_capability::Invitation;
 use levada_node::client::Client;
-use levada_node::config::check_name;
 use levada_node::home::Home;
 
 const PREFIX: &str = "lvinv1";
@@ -28,7 +28,7 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let code = find(&arguments.code).ok_or_else(|| {
-        Failure::denied(format!("not an invitation: nothing here begins with `{PREFIX}`"))
+        Failure::new(USAGE, format!("not an invitation: nothing here begins with `{PREFIX}`"))
     })?;
     let invitation = Invitation::from_text(code)?;
     let client = Client::new(&Home::open()?)?;
@@ -48,10 +48,6 @@ pub async fn run(arguments: Arguments) -> Outcome {
 /// The code in what was typed, be it the whole `levada join …` line, quoted or not.
 fn find(typed: &[String]) -> Option<&str> {
     typed.iter().flat_map(|text| text.split_whitespace()).find(|word| word.starts_with(PREFIX))
-}
-
-fn nickname(text: &str) -> Result<String, String> {
-    check_name(text).map(|()| text.to_owned())
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ mod stop;
 mod terminate;
 mod up;
 mod waiting;
+mod who;
 
 use clap::Parser;
 use levada_services::program;

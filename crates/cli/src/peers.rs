@@ -2,17 +2,20 @@
 
 use crate::failure::{Failure, NO, Outcome};
 use crate::output::{self, plain};
+use crate::who::nickname;
 use clap::{Args, Subcommand};
-use levada_core::{Identity, check_name};
+use levada_core::{Clock, Identity, SystemClock};
 use levada_node::address::shown;
+use levada_node::client::Target;
 use levada_node::home::Home;
-use levada_node::known::{Known, RenameError};
+use levada_node::known::{Known, PinError, RenameError};
 use serde_json::{Value, json};
 
 /// Show who is known here by which name and key, or change that
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada peers ls
+  levada peers add bob lv…
   levada peers rename alpha cellar
   levada peers forget alpha")]
 pub struct Arguments {
@@ -29,6 +32,19 @@ enum Action {
         /// Print one JSON object
         #[arg(long)]
         json: bool,
+    },
+    /// Let a name stand for an identity here; you have compared the key already
+    #[command(after_help = "Examples:
+  levada peers add bob lv…
+  levada peers add alpha lv…@192.0.2.1:5382")]
+    Add {
+        /// The name
+        #[arg(value_name = "NAME", value_parser = nickname)]
+        name: String,
+
+        /// The identity, as `levada id` prints it there; behind an @ the address of its node, if it has one
+        #[arg(value_name = "IDENTITY[@HOST:PORT]")]
+        target: Target,
     },
     /// Give a known node another name here
     #[command(after_help = "Example:
@@ -56,6 +72,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     let known = Known::open(&Home::open()?.known_db())?;
     match arguments.action {
         Action::Ls { json } => list(&known, json),
+        Action::Add { name, target } => add(&known, &name, &target),
         Action::Rename { old, new } => rename(&known, &old, &new),
         Action::Forget { name } => forget(&known, &name),
     }
@@ -94,12 +111,34 @@ fn list(known: &Known, json: bool) -> Outcome {
     Ok(0)
 }
 
+fn add(known: &Known, name: &str, target: &Target) -> Outcome {
+    let identity = target.identity;
+    if let Some(pin) = known.by_identity(&identity)?.filter(|pin| pin.name != name) {
+        let other = pin.name;
+        return Err(Failure::denied(format!(
+            "{identity} is known here as `{other}`: `levada peers rename {other} {name}` changes that"
+        )));
+    }
+    match known.pin(name, &identity, &target.addresses, SystemClock.now()) {
+        Ok(()) => {}
+        Err(PinError::Conflict { name, known }) => return Err(taken(&name, &known)),
+        Err(PinError::Store(error)) => return Err(error.into()),
+        Err(refused) => return Err(Failure::denied(refused)),
+    }
+    output::note(format_args!("`{name}` stands for {identity} here."));
+    Ok(0)
+}
+
+fn taken(name: &str, known: &Identity) -> Failure {
+    Failure::denied(format!(
+        "`{name}` stands for {known} already: choose another name, or `levada peers forget {name}` first"
+    ))
+}
+
 fn rename(known: &Known, old: &str, new: &str) -> Outcome {
     known.rename(old, new).map_err(|error| match error {
         RenameError::Unknown(_) => unknown(old),
-        RenameError::Taken { name, known } => Failure::denied(format!(
-            "`{name}` stands for {known} already: choose another name, or `levada peers forget {name}` first"
-        )),
+        RenameError::Taken { name, known } => taken(&name, &known),
         RenameError::Store(error) => error.into(),
     })?;
     output::note(format_args!("`{}` is known here as `{new}`.", plain(old)));
@@ -119,12 +158,4 @@ fn forget(known: &Known, name: &str) -> Outcome {
 fn unknown(name: &str) -> Failure {
     let name = plain(name);
     Failure::new(NO, format!("no node is known here as `{name}`: see `levada peers ls`"))
-}
-
-fn nickname(text: &str) -> Result<String, String> {
-    check_name(text)?;
-    match text.parse::<Identity>() {
-        Ok(_) => Err("it is an identity, which stands for itself".into()),
-        Err(_) => Ok(text.to_owned()),
-    }
 }

@@ -5,8 +5,9 @@ use crate::names::Names;
 use crate::output;
 use crate::parameters::Parameters;
 use crate::place::Place;
+use crate::who::Who;
 use clap::Args;
-use levada_core::{Clock, Framing, Identity, SystemClock};
+use levada_core::{Clock, Framing, SystemClock};
 use levada_node::client::{Client, RequestSpec};
 use levada_node::config::parse_duration;
 use levada_node::home::Home;
@@ -16,16 +17,16 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada request alpha/exec -- uname -a
-  levada request alpha/exec --for lv… --expires 7d --uses 10 -- date -u
+  levada request alpha/exec --for bob --expires 7d --uses 10 -- date -u
   levada request alpha/exec -- cat > cat.cap; levada connect @cat.cap")]
 pub struct Arguments {
     /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
     #[arg(value_name = "NODE/SERVICE")]
     place: Place,
 
-    /// Bind the capability to this identity; to this home's own if not given
+    /// Bind the capability to this identity, or name that is known here; to this home's own identity if not given
     #[arg(long = "for", value_name = "IDENTITY")]
-    holder: Option<Identity>,
+    holder: Option<Who>,
 
     /// For how long the session may be started, such as 90s, 10m, 1h or 7d. What runs then goes on: --max-run
     /// limits that
@@ -52,16 +53,17 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
+    let client = Client::new(&Home::open()?)?;
+    let holder = arguments.holder.map(|who| who.identity(client.known())).transpose()?;
     let spec = RequestSpec {
         service: arguments.place.service,
-        holder: arguments.holder,
+        holder,
         expires: arguments.expires.map(|duration| SystemClock.now().after(duration)),
         uses: arguments.uses,
         max_run: arguments.max_run.map(|duration| duration.as_secs()),
         params: arguments.parameters.pairs()?,
         framing: arguments.framing,
     };
-    let client = Client::new(&Home::open()?)?;
     let target = arguments.names.resolve(&client, &arguments.place.node).await?;
     let capability = client.request(&target, spec).await?;
     client.close();

@@ -1,59 +1,100 @@
 //! `levada revoke`: a capability, or a session of this home's node, and all derived from it; or what
 //! an invitation gave an identity.
 
-use crate::failure::{NO, Outcome};
+use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::{capability_text, output};
 use clap::Args;
-use levada_capability::SessionId;
-use levada_core::Identity;
+use levada_core::{Identity, check_name};
 use levada_node::client::Client;
 use levada_node::control::{self, Request};
 use levada_node::home::Home;
+use levada_node::known::Known;
 
 /// Revoke a capability and all that was derived from it; its running sessions end within a second
 ///
-/// A holder may revoke his own capability, from wherever he is. A session is revoked at the node of
-/// this home; so is an identity, which then may request nothing more (what it holds stays valid: revoke
-/// those sessions too, or block it in config.toml).
+/// A holder may revoke its own capability, from any machine. The node of this home revokes the sessions and
+/// capabilities that `levada sessions` and its log show, and takes back what an invitation gave an identity, which
+/// then may request nothing more (what it holds stays valid: revoke those sessions too, or block it in
+/// config.toml). Ids and identities may be shortened as these tables shorten them, if only one begins so.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada revoke @cat.cap
   levada revoke 00112233445566778899aabbccddeeff
-  levada revoke lv…")]
+  levada revoke bob")]
 pub struct Arguments {
-    /// The capability (its text, @file, or - for a line of standard input), the id of a
-    /// session, or an identity
-    #[arg(value_name = "CAPABILITY|SESSION|IDENTITY")]
+    /// The capability (its text, @file, or - for a line of standard input), the id of a session or of a
+    /// capability, an identity, or a name that is known here
+    #[arg(value_name = "CAPABILITY|ID|IDENTITY")]
     what: String,
 }
 
+/// What is to be revoked, by the form in which it was typed.
+enum Target {
+    Capability,
+    Id,
+    Identity,
+}
+
 pub async fn run(arguments: Arguments) -> Outcome {
-    let home = Home::open()?;
-    if arguments.what.parse::<SessionId>().is_ok() {
-        let session = arguments.what;
-        let text = format!("session {session} is revoked");
-        control::call(&home, &Request::RevokeSession { session }).await?;
-        output::note(text);
-        return Ok(0);
+    let (home, what) = (Home::open()?, arguments.what);
+    match target(&home, &what)? {
+        Target::Capability => revoke(&home, &what).await,
+        Target::Id => revoke_id(&home, what).await,
+        Target::Identity => disallow(&home, what).await,
     }
-    if arguments.what.parse::<Identity>().is_ok() {
-        return disallow(&home, arguments.what).await;
+}
+
+/// A name goes before what only looks like the beginning of something.
+fn target(home: &Home, text: &str) -> Result<Target, Failure> {
+    let is_hex = text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
+    if text == "-" || text.starts_with('@') || text.starts_with("lvcap1") {
+        return Ok(Target::Capability);
     }
-    let capability = capability_text::read(&arguments.what)?;
-    let client = Client::new(&home)?;
+    if text.parse::<Identity>().is_ok() || Known::open(&home.known_db())?.by_name(text)?.is_some() {
+        return Ok(Target::Identity);
+    }
+    match text.len() {
+        8..=64 if is_hex => Ok(Target::Id),
+        10.. if text.starts_with("lv") && check_name(text).is_ok() => Ok(Target::Identity),
+        _ => Err(Failure::new(
+            USAGE,
+            format!(
+                "{text:?} is no capability, no identity and no id of `levada sessions`, and no name of `levada peers ls`"
+            ),
+        )),
+    }
+}
+
+async fn revoke(home: &Home, text: &str) -> Outcome {
+    let capability = capability_text::read(text)?;
+    let client = Client::new(home)?;
     client.revoke(&capability).await?;
     client.close();
     output::note("the capability is revoked, and all that was derived from it");
     Ok(0)
 }
 
+async fn revoke_id(home: &Home, id: String) -> Outcome {
+    let answer = control::call(home, &Request::RevokeId { id }).await?;
+    match (answer["session"].as_str(), answer["capability"].as_str()) {
+        (Some(session), _) => output::note(format_args!("session {session} is revoked")),
+        (_, Some(link)) => {
+            output::note(format_args!(
+                "capability {link} is revoked, and all that was derived from it"
+            ));
+        }
+        _ => return Err(Failure::local("the node gave no answer that is known here")),
+    }
+    Ok(0)
+}
+
 async fn disallow(home: &Home, identity: String) -> Outcome {
-    let text = format!("{identity} may request nothing here any more");
     let answer = control::call(home, &Request::Disallow { identity }).await?;
     if answer["was_allowed"] == false {
         output::note("no invitation had let this identity in; see `allow` in config.toml");
         return Ok(NO);
     }
-    output::note(text);
+    let identity = answer["identity"].as_str().unwrap_or_default();
+    output::note(format_args!("{identity} may request nothing here any more"));
     Ok(0)
 }

@@ -29,7 +29,8 @@ pub struct Arguments {
 
 const SESSIONS: &[&str] =
     &["session", "service", "state", "running", "starts", "holder", "created"];
-const LOG: &[&str] = &["time", "identity", "operation", "outcome", "service", "session", "text"];
+const LOG: &[&str] =
+    &["time", "identity", "operation", "outcome", "service", "session", "capability", "text"];
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let Arguments { log, limit, json } = arguments;
@@ -42,18 +43,25 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let (list, keys) = if log { ("log", LOG) } else { ("sessions", SESSIONS) };
     let rows = answer[list].as_array().map(Vec::as_slice).unwrap_or_default();
     let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| keys.iter().map(|key| cell(key, &row[key])).collect()).collect();
+        rows.iter().map(|row| keys.iter().map(|key| cell(key, row)).collect()).collect();
     output::columns(keys, &rows)?;
     Ok(0)
 }
 
-fn cell(key: &str, value: &Value) -> String {
-    match (key, value) {
+fn cell(key: &str, row: &Value) -> String {
+    match (key, &row[key]) {
         ("time" | "created", Value::Number(time)) => {
             output::time(UnixTime(time.as_u64().unwrap_or(0)))
         }
-        // Enough to tell identities apart; `--json` has all of it.
-        ("identity" | "holder", Value::String(text)) => text.chars().take(10).collect(),
+        // Enough to tell them apart; `--json` has all of it.
+        ("identity" | "holder", Value::String(text)) => {
+            let short: String = text.chars().take(10).collect();
+            match row[format!("{key}_name")].as_str() {
+                Some(name) => format!("{} ({short})", plain(name)),
+                None => short,
+            }
+        }
+        ("capability", Value::String(text)) => text.chars().take(16).collect(),
         (_, Value::Null) => "-".into(),
         (_, Value::String(text)) => plain(text),
         (_, other) => other.to_string(),

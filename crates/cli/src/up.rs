@@ -2,8 +2,8 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::output::LogOutput;
+use crate::who::{Who, identities};
 use clap::Args;
-use levada_core::Identity;
 use levada_node::address::advertised;
 use levada_node::config::{Config, LogFormat, check_name};
 use levada_node::home::Home;
@@ -40,9 +40,9 @@ pub struct Arguments {
     #[arg(long, value_name = "A:P")]
     http: Option<SocketAddr>,
 
-    /// An identity that may request every service of this node
+    /// An identity, or a name that is known here, that may request every service of this node
     #[arg(long, value_name = "IDENTITY")]
-    allow: Vec<Identity>,
+    allow: Vec<Who>,
 
     /// A file that defines a service to offer
     #[arg(long, value_name = "FILE.toml")]
@@ -58,12 +58,13 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
+    let home = Home::open()?;
     let overrides = Overrides {
         name: arguments.name,
         listen: arguments.listen,
         advertise: arguments.advertise,
         http: arguments.http,
-        allow: arguments.allow,
+        allow: identities(&home, &arguments.allow)?,
         services: absolute(arguments.service)?,
         demo: arguments.demo,
         no_announce: arguments.no_announce,

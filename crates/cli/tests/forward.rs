@@ -443,7 +443,7 @@ fn what_cannot_be_listened_at_is_said_before_anything_is_asked_for() {
     let ran = home.args(["forward", "well/forward", "--listen", &at, "--", &address]);
     assert_eq!(ran.stdout, "");
     ran.fails(120, &format!("cannot listen at {at}"));
-    home.args(["forward", "nobody/forward", "--", &address]).denied("no node is known");
+    home.args(["forward", "nobody/forward", "--", &address]).fails(2, "no node is known");
     home.args(["forward", "well/none", "--", &address]).fails(1, "no service");
     let nowhere = format!("{}@{}:1/forward", home.identity(), own_loopback());
     home.args(["forward", &nowhere, "--", &address]).fails(122, "unreachable");

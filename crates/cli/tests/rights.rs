@@ -62,6 +62,84 @@ fn join_run_request_grant_connect_revoke() {
 }
 
 #[test]
+fn identities_are_written_and_shown_by_name() {
+    let Scene { node: home, alice, bob } = Scene::new();
+    let (of_alice, of_bob) = (alice.identity(), bob.identity());
+    home.args(["peers", "add", "bob", &of_bob]).ok();
+    home.args(["peers", "add", "bob", &of_bob]).ok();
+    home.args(["peers", "add", "bob", &of_alice]).denied("stands for");
+    home.args(["peers", "add", "robert", &of_bob]).denied("levada peers rename bob robert");
+    home.args(["peers", "add", "carol", "lvx"]).fails(2, "identity");
+    let config = home.path().join("config.toml");
+    std::fs::write(&config, "block = ['carol']\n").unwrap();
+    home.run("up --listen 127.0.0.1:0")
+        .fails(120, "config.toml:1: key `block[0]`: nobody is known");
+    std::fs::write(&config, "allow = [{ identity = 'bob', services = ['clock'] }]\n").unwrap();
+    let node = home.up("--demo --name well");
+    bob.args(["run", &format!("{}/clock", node.at())]).ok();
+    bob.args(["run", &format!("{}/echo", node.at())]).denied("may not request");
+
+    // A guest has the name that its invitation gives it.
+    let code = node.invite("--name alice");
+    alice.args(["join", &code, "--as", "well"]).ok();
+    home.run("invite --name alice").denied("stands for");
+    let peers = home.json("peers ls")["peers"].take();
+    let named = |name: &str| peers.as_array().unwrap().iter().find(|peer| peer["name"] == name);
+    assert_eq!(named("alice").unwrap()["identity"], of_alice);
+
+    // Capabilities are bound to a name's key.
+    alice.args(["peers", "add", "bob", &of_bob]).ok();
+    let capability = alice.run("request well/exec --for bob -- uname -s").ok();
+    assert_eq!(bob.args(["connect", &capability]).ok(), "Linux");
+    let own = alice.run("request well/clock --uses 9").ok();
+    let granted = alice.args(["grant", &own, "--to", "bob", "--rights", "x"]).ok();
+    bob.args(["connect", &granted]).ok();
+    alice.run("request well/clock --for carol").fails(2, "levada peers add carol");
+    alice.args(["grant", &own, "--to", "carol", "--rights", "x"]).fails(2, "carol");
+    alice.run("up --allow carol").fails(2, "carol");
+    alice.run("revoke carol").fails(2, "levada peers ls");
+
+    // Tables show name and key; `--json` has all of both.
+    let shown = |name: &str, identity: &str| format!("{name} ({})", &identity[..10]);
+    let (sessions, log) = (home.run("sessions").ok(), home.run("sessions --log").ok());
+    for text in [&sessions, &log] {
+        assert!(text.contains(&shown("alice", &of_alice)), "{text}");
+        assert!(text.contains(&shown("bob", &of_bob)), "{text}");
+    }
+    let sessions = home.json("sessions")["sessions"].take();
+    let bound = sessions.as_array().unwrap().iter().find(|one| one["service"] == "exec").unwrap();
+    assert_eq!((&bound["holder"], &bound["holder_name"]), (&of_bob.into(), &"bob".into()));
+    assert_eq!(bound["requester_name"], "alice");
+    let log = home.json("sessions --log")["log"].take();
+    let joined = log.as_array().unwrap().iter().find(|one| one["operation"] == "join").unwrap();
+    assert_eq!(
+        (&joined["identity"], &joined["identity_name"]),
+        (&of_alice.clone().into(), &"alice".into())
+    );
+
+    // What the tables print is what `revoke` takes.
+    let link = |text: &str| alice.json(&format!("inspect {text}"))["links"][1]["id"].take();
+    let link = link(&granted).as_str().unwrap()[..16].to_owned();
+    home.args(["revoke", &link]).ok();
+    bob.args(["connect", &granted]).denied("revoked");
+    alice.args(["connect", &own]).ok();
+    let session = alice.json(&format!("inspect {own}"))["session"].take();
+    home.args(["revoke", &session.as_str().unwrap()[..12]]).ok();
+    alice.args(["connect", &own]).denied("revoked");
+    home.args(["revoke", "0000000000000000"]).fails(1, "no session");
+    home.args(["revoke", &of_alice[..9]]).fails(2, "");
+    home.args(["revoke", &of_alice[..10]]).ok();
+    alice.run("request well/clock").denied("may not request");
+    home.run("revoke alice").fails(1, "no invitation");
+
+    // A name is blocked by a reload.
+    std::fs::write(&config, "block = ['bob']\n").unwrap();
+    node.signal("HUP");
+    eventually("the policy is read again", || node.log().contains("policy read again"));
+    bob.args(["query", &node.at()]).denied("blocked");
+}
+
+#[test]
 fn each_right_alone_and_each_pair() {
     let scene = Scene::new();
     let node = scene.node.up("--demo --name well");
@@ -383,7 +461,7 @@ fn a_second_run_asks_for_session_and_start_at_once() {
 }
 
 #[test]
-fn a_capability_that_does_not_hold_is_denied_and_says_why() {
+fn a_capability_that_does_not_hold_is_refused_and_says_why() {
     let scene = Scene::new();
     let node = scene.node.up("--name well");
     node.welcome(&scene.alice, "well");
@@ -391,9 +469,9 @@ fn a_capability_that_does_not_hold_is_denied_and_says_why() {
     let mut garbled = capability.clone().into_bytes();
     garbled[40] = if garbled[40] == b'a' { b'b' } else { b'a' };
     let garbled = String::from_utf8(garbled).unwrap();
-    scene.alice.args(["connect", &garbled]).denied("checksum");
-    scene.alice.args(["connect", &capability[..capability.len() - 9]]).denied("");
-    scene.alice.args(["inspect", &garbled]).denied("checksum");
+    scene.alice.args(["connect", &garbled]).fails(2, "checksum");
+    scene.alice.args(["connect", &capability[..capability.len() - 9]]).fails(2, "");
+    scene.alice.args(["inspect", &garbled]).fails(2, "checksum");
     // Of another node: its identity answers to nobody here.
     let other_home = Home::new();
     let other = other_home.up("--name other");

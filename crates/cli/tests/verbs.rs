@@ -5,7 +5,7 @@
 mod support;
 
 use std::fs::{self, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -64,7 +64,21 @@ fn exit_codes_tell_what_kind_of_failure_it_was() {
         home.run(wrong).fails(2, "");
     }
     home.run("inspect @/nowhere").fails(120, "/nowhere");
-    home.run("query nobody").denied("nobody");
+    home.run("query nobody").fails(2, "nobody");
+    let invitation = home.run("invite").ok();
+    for garbled in ["lvcap1abc", "@up.log", &invitation[12..40]] {
+        for line in [
+            format!("inspect {garbled}"),
+            format!("connect {garbled}"),
+            format!("terminate {garbled}"),
+            format!("revoke {garbled}"),
+            format!("join {garbled}"),
+            format!("grant {garbled} --to {} --rights x", home.identity()),
+        ] {
+            let mut command = home.command(line.split_whitespace());
+            Ran::from(command.current_dir(home.path()).output().unwrap()).fails(2, "");
+        }
+    }
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let place = format!("{}@{free}", Home::new().identity());
     for line in
@@ -91,12 +105,16 @@ fn a_wrong_configuration_stops_the_node_and_names_file_line_and_key() {
     }
 }
 
-/// The schema version that SQLite keeps for us, at a fixed place of the file's header.
-fn set_version(database: &Path, version: u32) {
+/// Writes the schema version that SQLite keeps for us, at a fixed place of the file's header; returns the one before.
+fn set_version(database: &Path, version: u32) -> u32 {
     const USER_VERSION: u64 = 60; // https://sqlite.org/fileformat2.html section 1.3
-    let mut file = OpenOptions::new().write(true).open(database).unwrap();
+    let mut file = OpenOptions::new().read(true).write(true).open(database).unwrap();
+    let mut before = [0; 4];
+    file.seek(SeekFrom::Start(USER_VERSION)).unwrap();
+    file.read_exact(&mut before).unwrap();
     file.seek(SeekFrom::Start(USER_VERSION)).unwrap();
     file.write_all(&version.to_be_bytes()).unwrap();
+    u32::from_be_bytes(before)
 }
 
 #[test]
@@ -107,14 +125,14 @@ fn databases_of_a_newer_version_are_refused_and_stay_as_they_are() {
     home.run("stop").ok();
     assert_eq!(node.wait(), 0);
     let (node_db, known_db) = (home.path().join("node.db"), home.path().join("known.db"));
-    set_version(&node_db, 99);
+    let newest = set_version(&node_db, 99);
     let before = fs::read(&node_db).unwrap();
     home.run(UP).fails(120, "node.db");
     home.run(UP).fails(120, "99");
     assert_eq!(home.run("doctor").code, 1);
     home.with_passphrase("p", "backup home.age").fails(120, "99");
     assert!(fs::read(&node_db).unwrap() == before);
-    set_version(&node_db, 2);
+    set_version(&node_db, newest);
     drop(home.up_with(UP));
     set_version(&known_db, 99);
     home.run("query well").fails(120, "known.db");

@@ -5,8 +5,8 @@ mod catalogue;
 mod duration;
 mod reader;
 mod service;
+mod who;
 
-use levada_core::Identity;
 use levada_services::streams::DEFAULT_STREAMS;
 use std::fmt;
 use std::io;
@@ -22,6 +22,7 @@ pub use catalogue::Catalogue;
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use levada_core::check_name;
 pub use service::ServiceSource;
+pub use who::Who;
 
 /// The longest configuration or service file, in bytes.
 pub const MAX_FILE: u64 = 1024 * 1024;
@@ -75,7 +76,7 @@ pub enum Http {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allow {
     /// Who.
-    pub identity: Identity,
+    pub identity: Who,
     /// The names of the services; `None` is every service of the node.
     pub services: Option<Vec<String>>,
 }
@@ -153,7 +154,7 @@ pub struct Config {
     /// Who may request.
     pub allow: Vec<Allow>,
     /// Who may not even finish the handshake.
-    pub block: Vec<Identity>,
+    pub block: Vec<Who>,
     /// How much the node takes on.
     pub limits: Limits,
     /// How long a requested session may wait for its start, unless the request says so.
@@ -238,7 +239,7 @@ impl Config {
             "http" => self.http = http(value)?,
             "announce" => self.announce = flag(value)?,
             "allow" => self.allow = value.each(allow)?,
-            "block" => self.block = value.each(identity)?,
+            "block" => self.block = value.each(Who::read)?,
             "limits" => self.limits = limits(&value.section()?)?,
             "session_expires" => self.session_expires = expires(value)?,
             "service" => {
@@ -289,12 +290,6 @@ fn read_file(file: &Path) -> Result<String, ConfigError> {
     Ok(text)
 }
 
-const IDENTITY: &str = "an identity, which begins with `lv` (`levada id` prints it)";
-
-fn identity(value: &Value<'_>) -> Result<Identity, ConfigError> {
-    value.parsed(IDENTITY)
-}
-
 fn socket(value: &Value<'_>) -> Result<SocketAddr, ConfigError> {
     value.parsed("an address and port such as \"0.0.0.0:5382\" or \"[::1]:5382\"")
 }
@@ -330,13 +325,13 @@ fn http(value: &Value<'_>) -> Result<Http, ConfigError> {
 
 fn allow(value: &Value<'_>) -> Result<Allow, ConfigError> {
     if value.is_text() {
-        return Ok(Allow { identity: identity(value)?, services: None });
+        return Ok(Allow { identity: Who::read(value)?, services: None });
     }
     let section = value.section_or(
-        "an identity, or a table such as { identity = \"lv…\", services = [\"echo\"] }",
+        "an identity, a name of `levada peers ls`, or a table such as { identity = \"lv…\", services = [\"echo\"] }",
     )?;
     section.only(&["identity", "services"])?;
-    let identity = identity(&section.required("identity", IDENTITY)?)?;
+    let identity = Who::read(&section.required("identity", who::ALLOWED)?)?;
     let services = section.value("services").map(|value| services(&value)).transpose()?;
     Ok(Allow { identity, services })
 }

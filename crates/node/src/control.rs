@@ -12,6 +12,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::home::Home;
 
+mod revoke;
 mod serve;
 pub(crate) use serve::{bind, serve};
 
@@ -40,20 +41,23 @@ pub enum Request {
     Invite {
         /// For one service; for all if `None`.
         service: Option<String>,
+        /// The name under which this home is to know the guest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
         /// Seconds until it ends.
         expires_secs: u64,
         /// Where the node is, for who is invited, before what the node knows itself: `host:port` each.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         addresses: Vec<String>,
     },
-    /// Revoke a session's root and all derived from it.
-    RevokeSession {
-        /// The session, in hexadecimal.
-        session: String,
+    /// Revoke the root of a session, or a link of a capability, and all derived from it.
+    RevokeId {
+        /// The id of one or the other, in hexadecimal, or its beginning.
+        id: String,
     },
     /// Take back what invitations gave an identity.
     Disallow {
-        /// The identity.
+        /// The identity, its beginning, or a name that is pinned here.
         identity: String,
     },
     /// Write a consistent copy of the node's database to a file.

@@ -5,6 +5,7 @@
 //! returns. There is no secret in it.
 
 mod address;
+mod name;
 mod pin;
 mod rotation;
 
@@ -20,6 +21,7 @@ use crate::store::StoreError;
 use crate::store::row;
 
 pub(crate) use address::MOST_ADDRESSES;
+pub use name::NameError;
 pub use pin::{Pin, PinError, RenameError};
 pub use rotation::FollowError;
 

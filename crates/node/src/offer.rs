@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use levada_core::wire;
+use levada_core::{check_name, wire};
 use levada_services::{Context, Definition, DefinitionError, Description, build};
 use serde::Deserialize;
 
 use crate::config::{Config, ConfigError, ServiceSource};
+use crate::known::{Known, NameError};
 use crate::running::{Offered, Overrides};
 
 /// The type, and the name where nobody has given one, of the service that offers the catalogue.
@@ -15,6 +16,9 @@ const CATALOGUE: &str = "catalogue";
 
 /// The type, and the name, of the service that `shell = true` offers.
 const SHELL: &str = "shell";
+
+/// The key of `invoke` that lists places.
+const START: &str = "start";
 
 /// `up --demo`: commands that show something and change nothing.
 const DEMO: &str = r#"
@@ -40,6 +44,7 @@ program = "cat"
 pub(crate) fn services(
     config: &Config,
     overrides: &Overrides,
+    known: &Known,
     context: &Context,
 ) -> Result<BTreeMap<String, Offered>, ConfigError> {
     let mut offered = BTreeMap::new();
@@ -52,7 +57,7 @@ pub(crate) fn services(
         if offered.contains_key(&source.name) {
             return Err(source.wrong("name", format!("`{}` is offered twice", source.name)));
         }
-        offered.insert(source.name.clone(), from_source(source, context)?);
+        offered.insert(source.name.clone(), from_source(source, known, context)?);
     }
     let wanted = overrides.only_catalogue || config.catalogue.wanted == Some(true);
     let defined = config.services.iter().chain(&files).any(is_catalogue);
@@ -102,8 +107,14 @@ pub(crate) fn is_catalogue(source: &ServiceSource) -> bool {
     source.table.get("type").and_then(toml::Value::as_str) == Some(CATALOGUE)
 }
 
-fn from_source(source: &ServiceSource, context: &Context) -> Result<Offered, ConfigError> {
-    let definition = Definition::deserialize(source.table.clone())
+fn from_source(
+    source: &ServiceSource,
+    known: &Known,
+    context: &Context,
+) -> Result<Offered, ConfigError> {
+    let mut table = source.table.clone();
+    written_out(&mut table, known).map_err(|error| source.wrong(START, error.to_string()))?;
+    let definition = Definition::deserialize(table)
         .map_err(|error| source.wrong("service", one_line(&error.to_string())))?;
     offer(&definition, context).map_err(|error| placed(source, &error))
 }
@@ -118,6 +129,21 @@ fn placed(source: &ServiceSource, error: &DefinitionError) -> ConfigError {
         DefinitionError::Directory { .. } => source.wrong("directory", error.to_string()),
         _ => source.wrong("service", error.to_string()),
     }
+}
+
+/// Puts identities in the place of names in NODE/SERVICE, where a definition lists such places.
+fn written_out(table: &mut toml::Table, known: &Known) -> Result<(), NameError> {
+    let places = table.get_mut(START).and_then(toml::Value::as_array_mut).into_iter().flatten();
+    for place in places {
+        let Some((node, service)) = place.as_str().and_then(|text| text.rsplit_once('/')) else {
+            continue;
+        };
+        // What is no name either is for the service to refuse.
+        if node != "*" && check_name(node).is_ok() {
+            *place = format!("{}/{service}", known.identity_of(node)?).into();
+        }
+    }
+    Ok(())
 }
 
 /// Adds a built-in definition; a name that the configuration has taken stays as it is.
@@ -170,6 +196,23 @@ mod tests {
         params.add(Params::ARGS, encode_list(args)).unwrap();
         let context = Context::without_client(Identity::from_bytes([1; 32]));
         build(&definition, &context).unwrap().check(&params, true).is_ok()
+    }
+
+    #[test]
+    fn places_may_name_nodes_by_the_names_that_are_pinned() {
+        let folder = tempfile::tempdir().unwrap();
+        let known = Known::open(&folder.path().join("known.db")).unwrap();
+        let well = Identity::from_bytes([2; 32]);
+        known.pin("well", &well, &[], levada_core::UnixTime(1)).unwrap();
+        let mut table: toml::Table =
+            format!("start = ['well/exec', '*/echo', '{well}/a*', 'a b']").parse().unwrap();
+        written_out(&mut table, &known).unwrap();
+        let places: Vec<_> =
+            table[START].as_array().unwrap().iter().map(|place| place.as_str().unwrap()).collect();
+        let [by_name, by_key] = [format!("{well}/exec"), format!("{well}/a*")];
+        assert_eq!(places, [by_name.as_str(), "*/echo", &by_key, "a b"]);
+        let mut table: toml::Table = "start = ['nowhere/exec']".parse().unwrap();
+        assert!(written_out(&mut table, &known).unwrap_err().to_string().contains("`nowhere`"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod audit;
 mod end;
+mod find;
 mod invitation;
 mod policy;
 pub(crate) mod row;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 pub use audit::{AuditEntry, NewAuditEntry};
 pub use end::EndError;
+pub use find::Revocable;
 pub use invitation::{RedeemError, Redeemed};
 pub use policy::{Allowed, Barred, Policy};
 pub use session::{NewSession, SessionFilter, SessionRecord, SessionState, SessionSummary};

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use zeroize::Zeroizing;
 
 const NODE_1: &str = include_str!("fixtures/node-v1.db.sql");
+const NODE_2: &str = include_str!("fixtures/node-v2.db.sql");
 const KNOWN_1: &str = include_str!("fixtures/known-v1.db.sql");
 const KNOWN_2: &str = include_str!("fixtures/known-v2.db.sql");
 /// When the fixtures were made.
@@ -107,7 +108,17 @@ fn node_1_policy_and_audit_log_are_read() {
 }
 
 #[test]
-fn known_1_and_3_are_read() {
+fn node_2_invitations_have_names() {
+    let (_folder, path) = restore(NODE_2);
+    let store = Store::open(&path).unwrap();
+    store.integrity_check().unwrap();
+    let redeemed = store.redeem(&[4; 32], &identity(33), THEN).unwrap();
+    assert_eq!(redeemed.name.as_deref(), Some("bob"));
+    assert_eq!(store.redeem(&[2; 32], &identity(34), THEN).unwrap().name, None);
+}
+
+#[test]
+fn known_1_and_2_are_read() {
     for sql in [KNOWN_1, KNOWN_2] {
         known_is_read(sql);
     }
@@ -146,7 +157,7 @@ fn the_newest_schemas_are_those_of_the_fixtures() {
     let [node, known] = ["node.db", "known.db"].map(|name| folder.path().join(name));
     drop(Store::open(&node).unwrap());
     drop(Known::open(&known).unwrap());
-    for (fresh, sql) in [(&node, NODE_1), (&known, KNOWN_2)] {
+    for (fresh, sql) in [(&node, NODE_2), (&known, KNOWN_2)] {
         let (_folder, fixture) = restore(sql);
         assert_eq!(schema(fresh), schema(&fixture), "{}", fresh.display());
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use levada_catalogue::model::{Package, Published, digest_text};
 use levada_core::{Hasher, Identity};
+use levada_node::home::Home;
 use levada_services::catalogue::Caller;
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ use super::publish::digest;
 use super::web::{self, WebCatalogue};
 use crate::failure::{Failure, NO, Outcome, PROTOCOL};
 use crate::output::{self, plain};
+use crate::who::{Who, identities};
 
 /// How many digits of a digest tell apart the beginnings of packages.
 const DIGITS: usize = 16;
@@ -42,9 +44,9 @@ pub struct Get {
     #[arg(long, value_name = "FILE")]
     package: Option<PathBuf>,
 
-    /// Somebody who must have signed it
+    /// Who must have signed it: an identity, or a name that is known here
     #[arg(long, value_name = "IDENTITY")]
-    signed_by: Vec<Identity>,
+    signed_by: Vec<Who>,
 
     /// Print one JSON object with the descriptor and what the catalogue says of it
     #[arg(long)]
@@ -112,12 +114,13 @@ impl Shelf<'_> {
 }
 
 async fn find(arguments: &Get, shelf: &mut Shelf<'_>) -> Result<Published, Failure> {
+    let signers = identities(&Home::open()?, &arguments.signed_by)?;
     let found = shelf.get(&arguments.object).await?;
     if !arguments.object.allows(&found.version) {
         let text = format!("protocol: the catalogue answered with version {}", found.version);
         return Err(Failure::new(PROTOCOL, text));
     }
-    check_signatures(&found, &arguments.signed_by)?;
+    check_signatures(&found, &signers)?;
     if let Some(path) = &arguments.package
         && !fetch(shelf, &found, path).await?
     {

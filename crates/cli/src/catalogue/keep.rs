@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use levada_core::Identity;
 use levada_node::config::{check_name, parse_duration};
+use levada_node::home::Home;
 use levada_node::running::Overrides;
 use serde_json::json;
 
@@ -13,6 +13,7 @@ use super::link::At;
 use crate::failure::{Failure, NO, Outcome};
 use crate::output::{self, plain};
 use crate::up;
+use crate::who::{Who, identities};
 
 /// Run a node that offers its catalogue and nothing else
 ///
@@ -35,9 +36,9 @@ pub struct Serve {
     #[arg(long, value_name = "A:P")]
     listen: Vec<SocketAddr>,
 
-    /// An identity that may request the service
+    /// An identity, or a name that is known here, that may request the service
     #[arg(long, value_name = "IDENTITY")]
-    allow: Vec<Identity>,
+    allow: Vec<Who>,
 
     /// Do not tell neighbours of this node: they need IDENTITY@host:port then
     #[arg(long)]
@@ -53,7 +54,7 @@ pub async fn serve(arguments: Serve) -> Outcome {
         name: arguments.name,
         listen: arguments.listen,
         http: arguments.http,
-        allow: arguments.allow,
+        allow: identities(&Home::open()?, &arguments.allow)?,
         no_announce: arguments.no_announce,
         only_catalogue: true,
         ..Overrides::default()

@@ -138,7 +138,7 @@ impl From<StreamError> for ClientError {
 
 impl From<CapabilityError> for ClientError {
     fn from(error: CapabilityError) -> Self {
-        Self::Denied(error.to_string())
+        Self::Protocol(format!("the node answered with no capability: {error}"))
     }
 }
 

@@ -1,6 +1,7 @@
 //! From what the user typed as NODE to an identity and addresses.
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 
 use levada_capability::{Capability, Invitation};
 use levada_core::{Framing, Identity, check_name};
@@ -64,7 +65,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Denied`] for a name that nothing vouches for, or that several keys claim;
-    /// [`ClientError::Unreachable`] if the node does not answer; [`ClientError::Usage`] for a malformed NODE.
+    /// [`ClientError::Unreachable`] if the node does not answer; [`ClientError::Usage`] for a malformed NODE, or a
+    /// name that is neither pinned nor announced.
     pub async fn resolve(
         &self,
         node: &str,
@@ -145,13 +147,13 @@ impl Client {
     async fn stranger(&self, name: &str) -> Result<Stranger, ClientError> {
         let wanted = Wanted { names: BTreeSet::from([name.to_owned()]), ..Wanted::default() };
         let mut seen = look(wanted).await.map_err(|error| {
-            ClientError::Denied(unknown(name, &format!("cannot be looked for: {error}")))
+            ClientError::Usage(unknown(name, &format!("cannot be looked for: {error}")))
         })?;
         seen.neighbours.retain(|neighbour| neighbour.name == name);
         let neighbour = match <[Neighbour; 1]>::try_from(seen.neighbours) {
             Ok([neighbour]) => neighbour,
             Err(none) if none.is_empty() => {
-                return Err(ClientError::Denied(unknown(name, "is not announced on this network")));
+                return Err(ClientError::Usage(unknown(name, "is not announced on this network")));
             }
             Err(several) => return Err(ClientError::Denied(conflict(name, &several))),
         };
@@ -254,6 +256,21 @@ pub(super) fn merged(first: &[String], then: &[String]) -> Vec<String> {
         }
     }
     addresses
+}
+
+impl FromStr for Target {
+    type Err = ClientError;
+
+    /// Reads `IDENTITY`, or `IDENTITY@host:port`.
+    fn from_str(text: &str) -> Result<Self, ClientError> {
+        match text.split_once('@') {
+            Some((identity, address)) => written_out(text, identity, address),
+            None => {
+                let identity = text.parse().map_err(ClientError::usage)?;
+                Ok(Self { identity, addresses: Vec::new() })
+            }
+        }
+    }
 }
 
 impl From<&Invitation> for Target {

@@ -3,22 +3,18 @@
 use levada_core::Identity;
 
 use super::{Client, ClientError};
+use crate::known::NameError;
 
 impl Client {
     /// The key that `text` stands for: an identity, or a nickname pinned here.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] for a name that is not pinned.
+    /// [`ClientError::Usage`] for a name that is not pinned.
     pub fn identity_of(&self, text: &str) -> Result<Identity, ClientError> {
-        if let Ok(identity) = text.parse() {
-            return Ok(identity);
-        }
-        match self.known.by_name(text).map_err(ClientError::local)? {
-            Some(pin) => Ok(pin.identity),
-            None => Err(ClientError::Denied(format!(
-                "nobody is known here as `{text}`: write the identity (lv…), or join first"
-            ))),
-        }
+        self.known.identity_of(text).map_err(|error| match error {
+            NameError::Store(error) => ClientError::local(error),
+            unknown => ClientError::usage(unknown),
+        })
     }
 
     /// The nickname that `identity` is pinned under here.

@@ -1,7 +1,7 @@
 //! Walks a TOML document and keeps the place of everything, so that errors can name it.
 
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -164,6 +164,11 @@ impl<'a> Value<'a> {
     /// The error of a value that is not `allowed`.
     pub(super) fn not(&self, allowed: &str) -> ConfigError {
         self.wrong(format!("it is {}; allowed is {allowed}", self.shown()))
+    }
+
+    /// File, line and key: where it stands, for errors of later.
+    pub(super) fn place(&self) -> (PathBuf, usize, String) {
+        (self.document.file.to_owned(), self.document.line(self.at), self.key.clone())
     }
 
     pub(super) fn is_text(&self) -> bool {

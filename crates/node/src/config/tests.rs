@@ -1,4 +1,7 @@
+use levada_core::{Identity, UnixTime};
+
 use super::*;
+use crate::known::Known;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(Path::new("config.toml"), text)
@@ -53,9 +56,13 @@ type = "echo"
     assert_eq!(config.advertise, ["box.example:80", "[2001:db8::1]:5382"]);
     assert_eq!(config.http, Http::Off);
     assert!(!config.announce && Config::default().announce);
-    assert_eq!(config.allow[0], Allow { identity: someone(), services: None });
+    let folder = tempfile::tempdir().unwrap();
+    let known = Known::open(&folder.path().join("known.db")).unwrap();
+    assert_eq!(config.allow[0].identity.identity(&known).unwrap(), someone());
+    assert_eq!(config.allow[0].services, None);
     assert_eq!(config.allow[1].services, Some(vec!["echo".into()]));
-    assert_eq!(config.block, [someone()]);
+    let blocked: Vec<_> = config.block.iter().map(|who| who.identity(&known).unwrap()).collect();
+    assert_eq!(blocked, [someone()]);
     assert_eq!(config.session_expires, Duration::from_secs(600));
     assert_eq!((config.limits.half_open, config.limits.sessions), (10, 5));
     assert_eq!((config.limits.streams, Limits::default().streams), (7, 128));
@@ -88,8 +95,8 @@ fn errors_name_file_line_and_key_and_what_is_allowed() {
         &format!("config.toml:1: key `session_expires`: {DurationError}"),
     );
     refused(
-        "allow = [\"lvx\"]",
-        &format!("config.toml:1: key `allow[0]`: it is \"lvx\"; allowed is {IDENTITY}"),
+        "allow = [\"a b\"]",
+        &format!("config.toml:1: key `allow[0]`: it is \"a b\"; allowed is {}", who::ALLOWED),
     );
     refused(
         "[[service]]\nname = \"a\"",
@@ -118,6 +125,25 @@ fn broken_toml_and_repeated_services_are_refused() {
         &two.repeat(2),
         "config.toml:5: key `service[1].name`: the service `a` is already on line 1",
     );
+}
+
+#[test]
+fn a_name_stands_for_the_key_that_is_pinned_under_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let known = Known::open(&folder.path().join("known.db")).unwrap();
+    let config = parse("block = [\n\"alice\"]\nallow = [{ identity = \"alice\" }]").unwrap();
+    let error = config.block[0].identity(&known).unwrap_err().to_string();
+    assert!(error.starts_with("config.toml:2: key `block[0]`: nobody is known here as"), "{error}");
+    assert!(error.contains("levada peers add alice"), "{error}");
+    known.pin("alice", &someone(), &[], UnixTime(1)).unwrap();
+    for who in [&config.block[0], &config.allow[0].identity] {
+        assert_eq!(who.identity(&known).unwrap(), someone());
+    }
+    // What was meant as an identity is not taken for a name.
+    let mistyped = format!("{}a", &someone().to_string()[..59]);
+    let config = parse(&format!("block = [\"{mistyped}\"]")).unwrap();
+    let error = config.block[0].identity(&known).unwrap_err().to_string();
+    assert!(error.contains("not an identity"), "{error}");
 }
 
 #[test]

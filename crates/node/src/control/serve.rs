@@ -1,15 +1,16 @@
 //! The node's end of the control socket.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use levada_capability::{Invitation, SessionId};
+use levada_capability::Invitation;
 use levada_catalogue::model::digest_text;
-use levada_core::wire::Reason;
-use levada_core::{Identity, SystemRandom};
+use levada_core::{Identity, SystemRandom, check_name};
 use levada_services::catalogue::{Keeper, Visitor, of_bytes};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -20,9 +21,9 @@ use tokio::time::timeout;
 use crate::address::advertised;
 use crate::home::Home;
 use crate::running::{Ending, Node, UpError, reachable_addresses, rotate};
-use crate::store::{AuditEntry, EndError, SessionFilter, SessionSummary, StoreError};
+use crate::store::{AuditEntry, SessionFilter, SessionSummary, StoreError};
 
-use super::{Reply, Request};
+use super::{Reply, Request, revoke};
 
 /// Requests are short: they come from the command line of the same user.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -142,11 +143,11 @@ async fn act(node: &Arc<Node>, request: Request) -> Acted {
         Request::Restore { .. } => Ok(json!({})),
         Request::Sessions { limit } => sessions(node, limit).await,
         Request::Log { limit } => log(node, limit).await,
-        Request::Invite { service, expires_secs, addresses } => {
-            invite(node, service, expires_secs, &addresses).await
+        Request::Invite { service, name, expires_secs, addresses } => {
+            invite(node, service, name, expires_secs, &addresses).await
         }
-        Request::RevokeSession { session } => revoke(node, &session).await,
-        Request::Disallow { identity } => disallow(node, &identity).await,
+        Request::RevokeId { id } => revoke::revoke(node, id).await,
+        Request::Disallow { identity } => revoke::disallow(node, identity).await,
         Request::Snapshot { to } => {
             on_store(node, move |store| store.snapshot(&to).map(|()| json!({}))).await
         }
@@ -193,12 +194,22 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
 async fn sessions(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
     let filter = SessionFilter { limit, ..SessionFilter::default() };
     let list = node.with_store(move |store| store.sessions(&filter)).await;
-    let list = list.map_err(|error| refused(120, &error))?;
-    let rows: Vec<Value> = list.iter().map(|session| session_row(node, session)).collect();
+    let (list, names) = (list.map_err(|error| refused(120, &error))?, names(node).await?);
+    let rows: Vec<Value> = list.iter().map(|session| session_row(node, session, &names)).collect();
     Ok(json!({ "sessions": rows }))
 }
 
-fn session_row(node: &Node, session: &SessionSummary) -> Value {
+/// The name that each identity has here, the oldest if there are several.
+async fn names(node: &Arc<Node>) -> Result<HashMap<Identity, String>, Reply> {
+    let asked = node.clone();
+    let pins = tokio::task::spawn_blocking(move || asked.known.names()).await;
+    let pins = pins.map_err(|error| refused(120, &error))?;
+    let mut pins = pins.map_err(|error| refused(120, &error))?;
+    pins.sort_by_key(|pin| Reverse(pin.added));
+    Ok(pins.into_iter().map(|pin| (pin.identity, pin.name)).collect())
+}
+
+fn session_row(node: &Node, session: &SessionSummary, names: &HashMap<Identity, String>) -> Value {
     json!({
         "session": session.id.to_string(),
         "service": session.service,
@@ -206,7 +217,9 @@ fn session_row(node: &Node, session: &SessionSummary) -> Value {
         "running": node.live.runs_of(&session.id),
         "framing": session.framing.to_string(),
         "requester": session.requester.to_string(),
+        "requester_name": names.get(&session.requester),
         "holder": session.holder.to_string(),
+        "holder_name": names.get(&session.holder),
         "created": session.created.0,
         "expires": session.expires.0,
         "started": session.started.map(|time| time.0),
@@ -217,15 +230,17 @@ fn session_row(node: &Node, session: &SessionSummary) -> Value {
 
 async fn log(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
     let entries = node.with_store(move |store| store.audit(limit, None)).await;
-    let entries = entries.map_err(|error| refused(120, &error))?;
-    Ok(json!({ "log": entries.iter().map(log_row).collect::<Vec<_>>() }))
+    let (entries, names) = (entries.map_err(|error| refused(120, &error))?, names(node).await?);
+    let rows: Vec<Value> = entries.iter().map(|entry| log_row(entry, &names)).collect();
+    Ok(json!({ "log": rows }))
 }
 
-fn log_row(entry: &AuditEntry) -> Value {
+fn log_row(entry: &AuditEntry, names: &HashMap<Identity, String>) -> Value {
     json!({
         "id": entry.id,
         "time": entry.time.0,
         "identity": entry.identity.map(|identity| identity.to_string()),
+        "identity_name": entry.identity.and_then(|identity| names.get(&identity)),
         "operation": entry.operation,
         "service": entry.service,
         "session": entry.session.map(|session| session.to_string()),
@@ -238,6 +253,7 @@ fn log_row(entry: &AuditEntry) -> Value {
 async fn invite(
     node: &Arc<Node>,
     service: Option<String>,
+    name: Option<String>,
     expires_secs: u64,
     asked: &[String],
 ) -> Result<Value, Reply> {
@@ -249,6 +265,9 @@ async fn invite(
     for address in asked {
         advertised(address).map_err(|error| refused(2, &format!("{address}: {error}")))?;
     }
+    if let Some(name) = &name {
+        name_is_free(node, name)?;
+    }
     let secret =
         Invitation::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
     let hash = Invitation::hash(&secret);
@@ -258,41 +277,24 @@ async fn invite(
     on_store(node, move |store| {
         let now = store.now_at_least(clock)?.time;
         let expires = now.after(Duration::from_secs(expires_secs));
-        store.add_invitation(&hash, service.as_deref(), expires, now)?;
+        store.add_invitation(&hash, service.as_deref(), name.as_deref(), expires, now)?;
         Ok(json!({ "code": invitation.to_text().as_str(), "expires": expires.0 }))
     })
     .await
 }
 
-async fn revoke(node: &Arc<Node>, session: &str) -> Result<Value, Reply> {
-    let id: SessionId = session.parse().map_err(|error| refused(2, &error))?;
-    let (by, clock) = (node.identity(), node.clock.now());
-    let revoked = node.with_store(move |store| {
-        let now = store.now_at_least(clock)?.time;
-        store.revoke_session(&id, &by, now)
-    });
-    match revoked.await {
-        Ok(_) => {
-            let ended = node.live.end_session(&id, Reason::Revoked);
-            Ok(json!({ "ended": ended }))
+fn name_is_free(node: &Node, name: &str) -> Result<(), Reply> {
+    check_name(name).map_err(|error| refused(2, &format!("`{name}`: {error}")))?;
+    match node.known.by_name(name).map_err(|error| refused(120, &error))? {
+        Some(pin) => {
+            let text = format!(
+                "`{name}` stands for {} here already: choose another name, or `levada peers forget {name}` first",
+                pin.identity
+            );
+            Err(Reply::Error { exit_code: 121, text })
         }
-        Err(EndError::UnknownSession) => {
-            Err(Reply::Error { exit_code: 1, text: format!("this node has no session {id}") })
-        }
-        Err(EndError::Store(error)) => Err(refused(120, &error)),
+        None => Ok(()),
     }
-}
-
-async fn disallow(node: &Arc<Node>, identity: &str) -> Result<Value, Reply> {
-    let identity: Identity = identity.parse().map_err(|error| refused(2, &error))?;
-    let now = node.clock.now();
-    // Tickets of before the change must not carry anything over it.
-    node.tls.forget_sessions();
-    on_store(node, move |store| {
-        let was_allowed = store.disallow(&identity, now)?;
-        Ok(json!({ "was_allowed": was_allowed }))
-    })
-    .await
 }
 
 async fn rotate_key(node: &Arc<Node>, keep: &[String]) -> Result<Value, Reply> {
@@ -312,13 +314,13 @@ async fn back_up_catalogue(node: &Node, to: PathBuf) -> Result<Value, Reply> {
     Ok(json!({ "kept": true, "missing": missing }))
 }
 
-async fn on_store(
+pub(super) async fn on_store(
     node: &Arc<Node>,
     work: impl FnOnce(&crate::store::Store) -> Result<Value, StoreError> + Send + 'static,
 ) -> Result<Value, Reply> {
     node.with_store(work).await.map_err(|error| refused(120, &error))
 }
 
-fn refused(exit_code: u8, error: &dyn std::fmt::Display) -> Reply {
+pub(super) fn refused(exit_code: u8, error: &dyn std::fmt::Display) -> Reply {
     Reply::Error { exit_code, text: error.to_string() }
 }

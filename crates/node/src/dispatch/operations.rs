@@ -8,7 +8,9 @@ use levada_core::{Identity, Succession, label};
 use zeroize::Zeroizing;
 
 use crate::offer;
-use crate::store::{Barred, EndError, RedeemError, SessionRecord, SessionSummary, SucceedError};
+use crate::store::{
+    Barred, EndError, RedeemError, Redeemed, SessionRecord, SessionSummary, SucceedError,
+};
 
 use super::start::barred;
 use super::{Asker, Verdict, denied, failed};
@@ -49,7 +51,15 @@ impl Asker<'_> {
         );
         let (hash, peer) = (Invitation::hash(&secret), self.peer);
         let time = self.now().await?;
-        let redeemed = self.node.with_store(move |store| store.redeem(&hash, &peer, time)).await;
+        let node = self.node.clone();
+        let redeemed = self.node.with_store(move |store| {
+            let redeemed = store.redeem(&hash, &peer, time);
+            if let Ok(Redeemed { name: Some(name), .. }) = &redeemed {
+                node.name_guest(name, &peer, time);
+            }
+            redeemed
+        });
+        let redeemed = redeemed.await;
         match redeemed {
             Ok(redeemed) => {
                 self.node.attempts.right(self.place.source);
@@ -135,13 +145,13 @@ impl Asker<'_> {
             return Err(Refusal::new(Reason::ShutOut, "too many new keys from one source"));
         }
         let now = self.now().await?;
-        let named = self.node.policy.names(&old);
+        let (named, node) = (self.node.policy.names(&old), self.node.clone());
         let done = self.node.with_store(move |store| {
             // A key that was never seen here has nothing to lose, and a row of it would be a peer's to make.
             if !named && !store.knows(&old)? {
                 return Ok(None);
             }
-            store.succeed(&succession, now).map(Some)
+            store.succeed(&succession, now).inspect(|_| node.rename_key(&succession)).map(Some)
         });
         let succeeded = match done.await {
             Ok(Some(succeeded)) => succeeded,

@@ -56,12 +56,13 @@ pub(super) fn assemble(
     let key = home.key().map_err(UpError::of)?;
     let store = Store::open(&home.node_db()).map_err(UpError::of)?;
     let known = Known::open(&home.known_db()).map_err(UpError::of)?;
+    let policy = Policy::new(config, overrides, &known).map_err(UpError::of)?;
     let calls = Calls::new(Client::new(home).map_err(UpError::of)?);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let catalogue = catalogue::open(home, config, overrides, clock.clone())?;
     let client = Arc::new(calls);
     let context = Context { node: key.identity(), client, catalogue: catalogue.clone() };
-    let services = offer::services(config, overrides, &context).map_err(UpError::of)?;
+    let services = offer::services(config, overrides, &known, &context).map_err(UpError::of)?;
     if !overrides.only_catalogue {
         let missing = offer::missing(config, &overrides.services).map_err(UpError::of)?;
         notes.extend(missing.iter().map(ToString::to_string));
@@ -80,7 +81,7 @@ pub(super) fn assemble(
         store: Arc::new(store),
         known,
         catalogue,
-        policy: Policy::new(config, overrides),
+        policy,
         limits: config.limits,
         session_expires: config.session_expires,
         clock,

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use arc_swap::ArcSwap;
-use levada_core::Identity;
 use levada_core::wire::Reason;
+use levada_core::{Identity, Succession, UnixTime};
 
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
+use crate::known::Known;
 use crate::store::Barred;
 
 use super::{Node, Overrides};
@@ -23,8 +24,14 @@ struct Lists {
 }
 
 impl Policy {
-    pub(crate) fn new(config: &Config, overrides: &Overrides) -> Self {
-        Self(ArcSwap::from_pointee(Lists::new(config, overrides)))
+    /// # Errors
+    /// [`ConfigError`] names a name in the configuration that is not pinned here.
+    pub(crate) fn new(
+        config: &Config,
+        overrides: &Overrides,
+        known: &Known,
+    ) -> Result<Self, ConfigError> {
+        Ok(Self(ArcSwap::from_pointee(Lists::new(config, overrides, known)?)))
     }
 
     fn allows_any(&self, identity: &Identity) -> bool {
@@ -49,13 +56,15 @@ impl Policy {
 }
 
 impl Lists {
-    fn new(config: &Config, overrides: &Overrides) -> Self {
+    /// Names stand for the keys that are pinned under them now.
+    fn new(config: &Config, overrides: &Overrides, known: &Known) -> Result<Self, ConfigError> {
         let mut allow: Vec<_> = overrides.allow.iter().map(|identity| (*identity, None)).collect();
-        allow.extend(config.allow.iter().map(|entry| {
-            let services = entry.services.as_ref();
-            (entry.identity, services.map(|list| list.iter().cloned().collect()))
-        }));
-        Self { allow, block: config.block.iter().copied().collect() }
+        for entry in &config.allow {
+            let services = entry.services.as_ref().map(|list| list.iter().cloned().collect());
+            allow.push((entry.identity.identity(known)?, services));
+        }
+        let block = config.block.iter().map(|who| who.identity(known)).collect::<Result<_, _>>()?;
+        Ok(Self { allow, block })
     }
 }
 
@@ -103,10 +112,17 @@ impl Node {
         })
     }
 
-    /// Reads the lists of the configuration again: tickets of before are void, and whoever is blocked
-    /// now is disconnected.
-    pub(crate) fn reload_policy(&self, config: &Config, overrides: &Overrides) {
-        let lists = Lists::new(config, overrides);
+    /// Reads the lists of the configuration again: tickets of before are void, and identities that are
+    /// blocked now are disconnected.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names a name that is not pinned here; nothing has changed then.
+    pub(crate) fn reload_policy(
+        &self,
+        config: &Config,
+        overrides: &Overrides,
+    ) -> Result<(), ConfigError> {
+        let lists = Lists::new(config, overrides, &self.known)?;
         let blocked = lists.block.clone();
         self.policy.0.store(lists.into());
         self.tls.forget_sessions();
@@ -114,6 +130,37 @@ impl Node {
             self.disconnect(identity, "this identity is blocked");
         }
         tracing::info!(blocked = blocked.len(), "policy read again");
+        Ok(())
+    }
+
+    /// Pins a guest under the name that its invitation gave it. What stands against that is in the log: the guest
+    /// is let in all the same.
+    pub(crate) fn name_guest(&self, name: &str, identity: &Identity, now: UnixTime) {
+        let named = match self.known.by_identity(identity) {
+            Ok(Some(pin)) => {
+                tracing::info!(peer = %identity, name = pin.name, "this guest has a name here already");
+                return;
+            }
+            Ok(None) => self.known.pin(name, identity, &[], now),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = named {
+            tracing::warn!(peer = %identity, name, %error, "a guest was not pinned under its name");
+        }
+    }
+
+    /// Lets the names of a key that was rotated stand for its successor. Keys without a name are not noted: any peer
+    /// may tell of one.
+    pub(crate) fn rename_key(&self, succession: &Succession) {
+        let pinned = self.known.by_identity(&succession.old());
+        let followed = match pinned {
+            Ok(None) => return,
+            Ok(Some(_)) => self.known.follow(succession).map(drop),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = followed {
+            tracing::warn!(peer = %succession.old(), %error, "a name does not follow its rotated key");
+        }
     }
 
     /// Ends the sessions and connections of `identity`.

@@ -94,9 +94,9 @@ async fn wait(node: &Arc<Node>, signals: &mut Signals, overrides: &Overrides) {
 }
 
 fn reload_policy(node: &Node, overrides: &Overrides) {
-    match Config::load(&node.home.config_file()) {
-        Ok(config) => node.reload_policy(&config, overrides),
-        Err(error) => tracing::error!(%error, "the configuration was not read again"),
+    let config = Config::load(&node.home.config_file());
+    if let Err(error) = config.and_then(|config| node.reload_policy(&config, overrides)) {
+        tracing::error!(%error, "the configuration was not read again");
     }
 }
 

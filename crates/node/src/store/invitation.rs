@@ -11,6 +11,8 @@ use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, row};
 pub struct Redeemed {
     /// The service; none for every service.
     pub service: Option<String>,
+    /// The name under which the node is to know the guest, if the invitation has one.
+    pub name: Option<String>,
 }
 
 /// Why an invitation was not redeemed.
@@ -31,7 +33,8 @@ pub enum RedeemError {
 }
 
 impl Store {
-    /// Remembers an invitation by the hash of its secret; it opens `service`, or every service if none.
+    /// Remembers an invitation by the hash of its secret; it opens `service`, or every service if none, and
+    /// gives the guest `name`.
     ///
     /// # Errors
     /// [`StoreError`] if it is not on disk.
@@ -39,15 +42,18 @@ impl Store {
         &self,
         hash: &Digest,
         service: Option<&str>,
+        name: Option<&str>,
         expires: UnixTime,
         now: UnixTime,
     ) -> Result<(), StoreError> {
         self.database.write(|tx| {
             tx.execute(
-                "INSERT INTO invitation (hash, service, expires, created) VALUES (?1, ?2, ?3, ?4)",
-                (hash, service, row::from_time(expires), row::from_time(now)),
+                "INSERT INTO invitation (hash, service, name, expires, created)
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
+                (hash, service, name, row::from_time(expires), row::from_time(now)),
             )?;
-            let entry = NewAuditEntry { service, ..NewAuditEntry::new("invite", "done") };
+            let text = name.unwrap_or_default();
+            let entry = NewAuditEntry { service, text, ..NewAuditEntry::new("invite", "done") };
             Ok(audit::add(tx, &entry, now)?)
         })
     }
@@ -74,7 +80,7 @@ impl Store {
                 "UPDATE invitation SET used = ?2, identity = ?3 WHERE hash = ?1",
                 (hash, row::from_time(now), identity.as_bytes()),
             )?;
-            let service = found.service;
+            let Found { service, name, .. } = found;
             policy::add_allowed(tx, identity, service.as_deref(), now)?;
             let entry = NewAuditEntry {
                 identity: Some(*identity),
@@ -82,7 +88,7 @@ impl Store {
                 ..NewAuditEntry::new("join", "done")
             };
             audit::add(tx, &entry, now)?;
-            Ok(Redeemed { service })
+            Ok(Redeemed { service, name })
         });
         if let Err(RedeemError::Expired) = outcome {
             self.hold_time(now)?;
@@ -93,6 +99,7 @@ impl Store {
 
 struct Found {
     service: Option<String>,
+    name: Option<String>,
     expires: UnixTime,
     used: bool,
 }
@@ -103,6 +110,7 @@ fn find(connection: &Connection, hash: &Digest) -> rusqlite::Result<Option<Found
         .query_row([hash], |row| {
             Ok(Found {
                 service: row.get("service")?,
+                name: row.get("name")?,
                 expires: row::time(row, "expires")?,
                 used: row::optional_time(row, "used")?.is_some(),
             })

@@ -268,9 +268,9 @@ fn time_never_goes_back_and_a_jump_is_not_stored() {
 fn an_invitation_opens_what_it_says_once() {
     let home = Home::new();
     let store = home.open();
-    store.add_invitation(&[1; 32], Some("echo"), LATER, NOW).unwrap();
-    store.add_invitation(&[2; 32], None, LATER, NOW).unwrap();
-    store.add_invitation(&[3; 32], None, NOW, NOW).unwrap();
+    store.add_invitation(&[1; 32], Some("echo"), None, LATER, NOW).unwrap();
+    store.add_invitation(&[2; 32], None, None, LATER, NOW).unwrap();
+    store.add_invitation(&[3; 32], None, None, NOW, NOW).unwrap();
     let redeemed = store.redeem(&[1; 32], &identity(1), NOW).unwrap();
     assert_eq!(redeemed.service.as_deref(), Some("echo"));
     assert!(store.allowed(&identity(1), "echo").unwrap());
@@ -365,7 +365,7 @@ fn invalidation_ends_sessions_and_voids_invitations() {
     (1..=3).for_each(|byte| create(&store, byte));
     start(&store, 1, 9).unwrap();
     store.revoke_session(&id(3), &identity(3), NOW).unwrap();
-    store.add_invitation(&[1; 32], None, LATER, NOW).unwrap();
+    store.add_invitation(&[1; 32], None, None, LATER, NOW).unwrap();
     assert_eq!(store.invalidate_sessions("restored from a backup", NOW).unwrap(), 2);
     assert!(matches!(start(&store, 1, 9), Err(StartError::Terminated)));
     assert!(matches!(start(&store, 2, 9), Err(StartError::Terminated)));

@@ -81,7 +81,7 @@ fn make(store: &Store, step: Step) -> Result<(), ()> {
         Step::Revoke { session, link: it } => done(store.revoke(&link(it), &id(session), &by, NOW)),
         Step::RevokeSession(session) => done(store.revoke_session(&id(session), &by, NOW)),
         Step::Terminate(session) => done(store.terminate(&id(session), &by, NOW)),
-        Step::Invite(byte) => done(store.add_invitation(&[byte; 32], None, LATER, NOW)),
+        Step::Invite(byte) => done(store.add_invitation(&[byte; 32], None, None, LATER, NOW)),
         Step::Redeem { invitation, identity: who } => {
             done(store.redeem(&[invitation; 32], &identity(who), NOW))
         }

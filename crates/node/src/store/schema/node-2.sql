@@ -14,3 +14,6 @@ SELECT DISTINCT identity FROM audit WHERE operation = 'connect' AND identity IS 
 
 -- Which sessions the statement keeps: their ids, 16 bytes each.
 ALTER TABLE succession ADD COLUMN keep BLOB NOT NULL DEFAULT x'' CHECK (length(keep) % 16 = 0);
+
+-- The name under which this home is to know the guest that redeems the invitation.
+ALTER TABLE invitation ADD COLUMN name TEXT CHECK (name <> '');

@@ -1,0 +1,102 @@
+//! Taking rights back from the command line, by what its tables print.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use levada_core::Identity;
+use levada_core::wire::Reason;
+use serde_json::{Value, json};
+
+use super::Reply;
+use super::serve::{on_store, refused};
+use crate::known::NameError;
+use crate::running::Node;
+use crate::store::{EndError, Revocable};
+
+/// The beginning of an identity has so many characters at least: as many as the tables print.
+const SHORTEST_IDENTITY: usize = 10;
+/// The same for an id.
+const SHORTEST_ID: usize = 8;
+
+/// Revokes the session or the link of a capability whose id begins with `id`.
+pub(super) async fn revoke(node: &Arc<Node>, id: String) -> Result<Value, Reply> {
+    if id.len() < SHORTEST_ID {
+        return Err(refused(2, &format!("{id}: an id is given by {SHORTEST_ID} digits at least")));
+    }
+    let wanted = id.clone();
+    let found = node.with_store(move |store| store.revocable_like(&wanted)).await;
+    let found = single(found.map_err(|error| refused(120, &error))?, &id)?;
+    let found = found.ok_or_else(|| Reply::Error {
+        exit_code: 1,
+        text: format!("this node has no session, and knows no capability, with the id {id}"),
+    })?;
+    let (by, clock) = (node.identity(), node.clock.now());
+    let revoked = node.with_store(move |store| {
+        let now = store.now_at_least(clock)?.time;
+        match &found {
+            Revocable::Session(session) => store.revoke_session(session, &by, now),
+            Revocable::Link { link, session } => store.revoke(link, session, &by, now),
+        }
+    });
+    match revoked.await {
+        Ok(_) => Ok(end(node, &found)),
+        Err(error @ EndError::UnknownSession) => Err(refused(1, &error)),
+        Err(EndError::Store(error)) => Err(refused(120, &error)),
+    }
+}
+
+/// Ends what runs by what was revoked.
+fn end(node: &Node, found: &Revocable) -> Value {
+    match found {
+        Revocable::Session(session) => {
+            let ended = node.live.end_session(session, Reason::Revoked);
+            json!({ "ended": ended, "session": session.to_string() })
+        }
+        Revocable::Link { link, .. } => {
+            node.live.end_link(link, Reason::Revoked);
+            json!({ "capability": link.to_string() })
+        }
+    }
+}
+
+/// Takes back what invitations gave the identity that `text` stands for.
+pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Reply> {
+    let identity = identity(node, text).await?;
+    let now = node.clock.now();
+    // Tickets of before the change must not carry anything over it.
+    node.tls.forget_sessions();
+    on_store(node, move |store| {
+        let was_allowed = store.disallow(&identity, now)?;
+        Ok(json!({ "was_allowed": was_allowed, "identity": identity.to_string() }))
+    })
+    .await
+}
+
+/// An identity, a name that is pinned here, or the beginning of an identity that this node has dealt with.
+async fn identity(node: &Arc<Node>, text: String) -> Result<Identity, Reply> {
+    let unknown = match node.known.identity_of(&text) {
+        Ok(identity) => return Ok(identity),
+        Err(NameError::Store(error)) => return Err(refused(120, &error)),
+        Err(unknown) => refused(2, &unknown),
+    };
+    if text.len() < SHORTEST_IDENTITY {
+        return Err(unknown);
+    }
+    let pins = node.known.names().map_err(|error| refused(120, &error))?;
+    let wanted = text.clone();
+    let found = node.with_store(move |store| store.identities_like(&wanted)).await;
+    let mut found = found.map_err(|error| refused(120, &error))?;
+    let pinned = pins.into_iter().map(|pin| pin.identity);
+    found.extend(pinned.filter(|identity| identity.to_string().starts_with(&text)));
+    single(found, &text)?.ok_or(unknown)
+}
+
+/// The only one that was found; an error if another begins in the same way.
+fn single<T>(found: BTreeSet<T>, text: &str) -> Result<Option<T>, Reply> {
+    if found.len() > 1 {
+        let text =
+            format!("more than one begins with {text}: give more of it, as `--json` shows it");
+        return Err(Reply::Error { exit_code: 2, text });
+    }
+    Ok(found.into_iter().next())
+}
