@@ -103,7 +103,9 @@ fn an_exposed_key_is_refused_with_the_remedy() {
 fn a_rotation_without_a_node_changes_the_identity() {
     let home = Home::new();
     let old = home.good(&["id"]);
-    let new = home.good(&["id", "rotate"]);
+    assert!(home.bad(2, &["id", "rotate"]).contains("--yes"));
+    assert_eq!(home.good(&["id"]), old);
+    let new = home.good(&["id", "rotate", "--yes"]);
     assert_ne!(new, old);
     assert_eq!(home.good(&["id"]), new);
 }

@@ -150,6 +150,7 @@ fn a_holder_who_rotated_is_still_let_in_and_the_old_key_is_not() {
     let (home, alice, bob) = (Home::new(), Home::new(), Home::new());
     let node = home.up("--demo --name well");
     node.welcome(&alice, "well");
+    home.args(["peers", "add", "alice", &alice.identity()]).ok();
     let held = alice.run("request well/clock --uses 9").ok();
     let passed_on = ["grant", &held, "--to", &bob.identity(), "--rights", "x"];
     let passed_on = alice.args(passed_on).ok();
@@ -164,8 +165,11 @@ fn a_holder_who_rotated_is_still_let_in_and_the_old_key_is_not() {
     let rotated = alice.run("id rotate --yes");
     assert!(rotated.stderr.contains("1 capability that this home knows of"), "{}", rotated.stderr);
     rotated.ok();
-    // The node hears of it with the first word.
+    // The node learns of it with the first operation, and its name for the key follows.
     alice.run("run well/clock").ok();
+    let peers = home.json("peers ls")["peers"].take();
+    let named = peers.as_array().unwrap().iter().find(|peer| peer["name"] == "alice").unwrap();
+    assert_eq!(named["identity"], alice.identity());
     alice.args(["connect", &held]).denied("bound to another identity");
     bob.args(["connect", &passed_on]).denied("revoked");
 

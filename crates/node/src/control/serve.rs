@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use levada_capability::Invitation;
+use levada_capability::{Invitation, SessionId};
 use levada_catalogue::model::digest_text;
 use levada_core::{Identity, SystemRandom, check_name};
 use levada_services::catalogue::{Keeper, Visitor, of_bytes};
