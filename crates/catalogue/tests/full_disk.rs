@@ -15,7 +15,7 @@ use levada_core::{Clock, SystemClock};
 use support::{check_consistent, content, draft, publish, upload};
 
 const FOLDER: &str = "LEVADA_TEST_FOLDER";
-const ROOM: &str = "3m";
+const ROOM: &str = "4m";
 
 #[test]
 fn on_a_full_disk_the_answer_says_so_and_nothing_is_lost() {
@@ -67,6 +67,14 @@ fn on_a_small_disk(folder: &Path) {
         assert!(without < 100_000, "the disk is not small");
     };
     full(refused);
+
+    // Room is kept back for what takes back and what frees.
+    let key = draft(with_package + 1, 0, None).key;
+    let first = draft(with_package + 1, 0, None).version;
+    store.yank(&key, &first, true, None, SystemClock.now()).unwrap();
+    store.yank(&key, &first, false, None, SystemClock.now()).unwrap();
+    let later = SystemClock.now().after(Duration::from_secs(60));
+    store.collect(Duration::ZERO, None, later).unwrap();
 
     let check = |store: &EmbeddedStore, when: &str| {
         check_consistent(store, when);

@@ -56,7 +56,13 @@ pub async fn run(arguments: Arguments) -> Outcome {
         }
     }
     let config = Config::load(&home.config_file());
-    let mut checks = vec![checks::home(&home), checks::key(&home), checks::config(&config), check];
+    let mut checks = vec![
+        checks::home(&home),
+        checks::disk(&home),
+        checks::key(&home),
+        checks::config(&home, &config),
+        check,
+    ];
     let config = config.unwrap_or_default();
     checks.extend(checks::services(&config));
     checks.extend(checks::ports(&config, &node));

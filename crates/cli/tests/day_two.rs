@@ -4,9 +4,11 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use levada_core::{Clock, SystemClock};
@@ -250,6 +252,131 @@ fn of_two_nodes_on_one_machine_one_gets_the_default_port() {
     first.run("stop").ok();
     second.run("stop").ok();
     shell.wait().unwrap();
+}
+
+/// Runs the test `name` of this file again, in a mount namespace where `folder` is a small file system of its own; false
+/// if this machine gives none.
+fn on_a_disk_of_its_own(name: &str, folder: &Path, options: &str) -> bool {
+    let script = format!("mount -t tmpfs -o {options} none \"$1\" && shift && exec \"$@\"");
+    let as_root: &[&str] = &["--mount"];
+    let as_user: &[&str] = &["--mount", "--user", "--map-root-user"];
+    let unshare = |options: &[&str], program: &[&OsStr]| {
+        let mut command = Command::new("unshare");
+        command.args(options).args(["sh", "-c", &script, "sh"]).arg(folder).args(program);
+        command.env(DISK, folder);
+        command
+    };
+    let works = |options: &&&[&str]| {
+        let tried = unshare(options, &[OsStr::new("true")]).stderr(Stdio::null()).status();
+        tried.is_ok_and(|status| status.success())
+    };
+    let Some(options) = [as_root, as_user].iter().find(works).copied() else { return false };
+    let test = std::env::current_exe().unwrap();
+    let words = [test.as_os_str(), "--exact".as_ref(), name.as_ref(), "--nocapture".as_ref()];
+    assert!(unshare(options, &words).status().unwrap().success());
+    true
+}
+
+/// Where that file system is, for the test that runs there.
+const DISK: &str = "LEVADA_TEST_DISK";
+
+fn disk_of(report: &Ran) -> String {
+    let lines = report.stdout.lines().skip_while(|line| !line.contains(" disk: "));
+    lines.take(2).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_full_disk_is_reported_and_makes_no_secret_of_itself() {
+    let Some(folder) = std::env::var_os(DISK) else {
+        let folder = tempfile::tempdir().unwrap();
+        let name = "a_full_disk_is_reported_and_makes_no_secret_of_itself";
+        if !on_a_disk_of_its_own(name, folder.path(), "size=16m") {
+            eprintln!("left out: this machine gives no mount namespace");
+        }
+        return;
+    };
+    let folder = Path::new(&folder);
+    let (home, guest) = (Home::on(folder), Home::new());
+    let file = home.path().join("object.json");
+    fs::write(&file, "{\"a\":1}").unwrap();
+    fs::write(home.path().join("config.toml"), "catalogue = true\n").unwrap();
+    let node = home.up("--name well");
+    node.welcome(&guest, "well");
+    let publish = |version: &str| {
+        let object = format!("hyperty/a@{version}");
+        home.args(["catalogue", "publish", &object, file.to_str().unwrap()])
+    };
+    publish("1.0.0").ok();
+    let ready = |expected: (u16, &str)| {
+        eventually(expected.1, || node.http("/readyz") == (expected.0, expected.1.to_owned()));
+    };
+    ready((200, "ready\n"));
+    assert_eq!(home.json("status")["disk"], "writable");
+
+    let filler = folder.join("filler");
+    let mut filling = fs::File::create(&filler).unwrap();
+    // A kilobyte at a time, so that nothing is left.
+    let block = [0; 1024];
+    while std::io::Write::write_all(&mut filling, &block).is_ok() {}
+    ready((503, "the disk is full\n"));
+    assert_eq!(home.json("status")["disk"], "full");
+    let report = home.run("doctor");
+    assert_eq!(report.code, 1, "{}", report.stdout);
+    assert!(disk_of(&report).contains("it is full"), "{}", report.stdout);
+    assert!(disk_of(&report).contains("remedy: make room"), "{}", report.stdout);
+    // What is in the write-ahead log already may take some more.
+    eventually("a request is refused", || guest.run("request well/clock").code != 0);
+    guest.run("request well/clock").fails(120, "the node's disk is full");
+    eventually("the catalogue is full", || {
+        let next = home.json("catalogue ls")["objects"].to_string().len();
+        publish(&format!("2.{next}.{}", SystemClock.now().0)).code != 0
+    });
+    // What takes back and what frees works all the same.
+    home.run("catalogue yank hyperty/a@1.0.0").ok();
+    home.run("catalogue gc").ok();
+
+    drop(filling);
+    fs::remove_file(&filler).unwrap();
+    ready((200, "ready\n"));
+    home.run("doctor").ok();
+    guest.run("request well/clock").ok();
+    drop(node);
+
+    // The same disk, mounted to be read only.
+    let remount = |options: &str| {
+        let mut mount = Command::new("mount");
+        assert!(mount.args(["-o", options]).arg(folder).status().unwrap().success());
+    };
+    remount("remount,ro");
+    let report = home.run("doctor");
+    assert_eq!(report.code, 1, "{}", report.stdout);
+    assert!(disk_of(&report).contains("it is read-only"), "{}", report.stdout);
+    home.run(UP).fails(120, "ead-only");
+    remount("remount,rw");
+}
+
+#[test]
+fn doctor_never_takes_a_home_from_its_owner() {
+    let home = Home::new();
+    home.run("id").ok();
+    // Only root can give files away; whoever else runs this test has nothing to show.
+    let file = home.path().join("stray");
+    fs::write(&file, "").unwrap();
+    if std::os::unix::fs::chown(&file, Some(65_534), None).is_err() {
+        eprintln!("left out: files can be given away by root alone");
+        return;
+    }
+    let report = home.run("doctor");
+    let remedy = format!("sudo chown -R --reference={0} {0}", home.path().display());
+    assert!(report.code == 1 && report.stdout.contains(&remedy), "{}", report.stdout);
+    // Of a home that is a service's, root becomes that user, and the home stays what it is.
+    std::os::unix::fs::chown(home.path(), Some(65_534), None).unwrap();
+    for entry in fs::read_dir(home.path()).unwrap() {
+        std::os::unix::fs::chown(entry.unwrap().path(), Some(65_534), None).unwrap();
+    }
+    let report = home.run("doctor");
+    assert!(report.stdout.contains("sudo -u nobody LEVADA_HOME="), "{}", report.stdout);
+    assert!(!report.stdout.contains("chown"), "{}", report.stdout);
 }
 
 #[test]

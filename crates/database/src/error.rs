@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use rusqlite::ErrorCode;
 use thiserror::Error;
 
+use crate::file::folder_of;
+use crate::room::{Disk, is_read_only};
+
 /// A database file that could not be opened, read or written.
 #[derive(Debug, Error)]
 pub enum DatabaseError {
@@ -56,6 +59,12 @@ pub enum DatabaseError {
         /// The database file.
         path: PathBuf,
     },
+    /// The disk cannot be written to; what was there before is as it was.
+    #[error("{}: the disk is read-only: mount it to be written to and try again", path.display())]
+    ReadOnly {
+        /// The database file.
+        path: PathBuf,
+    },
     /// SQLite could not do what was asked: an I/O error, a constraint.
     #[error("{}: {source}", path.display())]
     Sql {
@@ -72,7 +81,17 @@ impl DatabaseError {
         let path = path.to_owned();
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { path },
+            io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { path },
             _ => Self::File { path, source },
+        }
+    }
+
+    /// What the disk does with a write, if it is the disk that failed.
+    pub fn disk(&self) -> Option<Disk> {
+        match self {
+            Self::Full { .. } => Some(Disk::Full),
+            Self::ReadOnly { .. } => Some(Disk::ReadOnly),
+            _ => None,
         }
     }
 
@@ -91,6 +110,12 @@ impl DatabaseError {
                 Some(ErrorCode::NotADatabase) => Self::Foreign { path },
                 Some(ErrorCode::DatabaseCorrupt) => Self::damaged(&path, source),
                 Some(ErrorCode::DiskFull) => Self::Full { path },
+                // A file that was open when the disk became so fails in other ways.
+                Some(ErrorCode::ReadOnly | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen)
+                    if is_read_only(folder_of(&path)) =>
+                {
+                    Self::ReadOnly { path }
+                }
                 Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::InUse { path },
                 _ => Self::Sql { path, source },
             },

@@ -48,7 +48,7 @@ pub fn sync(path: &Path) -> io::Result<()> {
     sync_folder(folder_of(path))
 }
 
-fn folder_of(path: &Path) -> &Path {
+pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

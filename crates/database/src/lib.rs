@@ -4,9 +4,11 @@
 mod database;
 mod error;
 pub mod file;
+mod room;
 
 pub use database::{Database, Kind};
 pub use error::{DatabaseError, Fault};
+pub use room::Disk;
 
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::connections::Place;
 use crate::running::Node;
+use crate::store::StoreError;
 
 /// How long a peer may take to send its operation once it has opened the stream.
 pub(crate) const OPERATION: Duration = Duration::from_secs(10);
@@ -203,10 +204,14 @@ fn zeroize_secret(answer: &mut Answer) {
     }
 }
 
-/// The node could not: the cause goes to the log, not to a stranger.
-fn failed(error: &dyn std::fmt::Display) -> Refusal {
+/// The node could not: the cause goes to the log. A peer is told only of a disk that takes nothing.
+fn failed(error: &(dyn std::error::Error + 'static)) -> Refusal {
     tracing::error!(%error, "an operation failed");
-    Refusal::new(Reason::Failed, "an error of the node; its log says which")
+    let text = match error.downcast_ref::<StoreError>().and_then(StoreError::disk) {
+        Some(disk) => format!("the node's disk is {disk}"),
+        None => "an error of the node; its log says which".to_owned(),
+    };
+    Refusal::new(Reason::Failed, text)
 }
 
 fn denied(text: &str) -> Refusal {

@@ -10,10 +10,12 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use levada_core::Identity;
 use tokio::net::TcpListener;
 
 use crate::config::Catalogue;
 use crate::running::Node;
+use crate::store::Disk;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -37,7 +39,7 @@ async fn serve_node(node: Arc<Node>, listener: TcpListener) {
     }
 }
 
-/// Alive is not ready: a node that is stopping, or whose database does not answer, wants no new work. One whose catalogue
+/// Alive is not ready: a node that is stopping, whose database does not answer or whose disk is full wants no new work. One whose catalogue
 /// is served answers elsewhere.
 async fn ready(State(node): State<Arc<Node>>) -> impl IntoResponse {
     if node.is_stopping() {
@@ -46,21 +48,28 @@ async fn ready(State(node): State<Arc<Node>>) -> impl IntoResponse {
     if node.catalogue.is_some() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the catalogue cannot be read: see the log\n");
     }
-    match is_sound(&node).await {
-        true => (StatusCode::OK, "ready\n"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n"),
+    match trouble(&node).await {
+        None => (StatusCode::OK, "ready\n"),
+        Some(text) => (StatusCode::SERVICE_UNAVAILABLE, text),
     }
 }
 
-/// Whether the databases answer.
-async fn is_sound(node: &Node) -> bool {
-    let nobody = levada_core::Identity::from_bytes([0; 32]);
-    let own = node.with_store(move |store| store.blocked(&nobody)).await.is_ok();
-    let catalogue = match &node.catalogue {
-        Some(keeper) => keeper.with(|store| store.revision()).await.is_ok(),
-        None => true,
-    };
-    own && catalogue
+/// Why the node should get no new work, in a line: a database does not answer, or the disk takes nothing.
+async fn trouble(node: &Node) -> Option<&'static str> {
+    const SILENT: &str = "the database does not answer\n";
+    let (any, folder) = (Identity::from_bytes([0; 32]), node.home.state_folder().to_owned());
+    let asked = node.with_store(move |store| store.blocked(&any).map(|_| Disk::of(&folder))).await;
+    if let Some(keeper) = &node.catalogue
+        && keeper.with(|store| store.revision()).await.is_err()
+    {
+        return Some(SILENT);
+    }
+    match asked {
+        Ok(Disk::Writable) => None,
+        Ok(Disk::Full) => Some("the disk is full\n"),
+        Ok(Disk::ReadOnly) => Some("the disk is read-only\n"),
+        Err(_) => Some(SILENT),
+    }
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {

@@ -30,7 +30,7 @@ pub use start::{NewStart, StartError};
 pub use succession::{SucceedError, Succeeded};
 pub use time::Now;
 
-pub use levada_database::DatabaseError as StoreError;
+pub use levada_database::{DatabaseError as StoreError, Disk};
 
 pub(crate) use levada_database::Fault;
 

@@ -13,6 +13,7 @@ mod feed;
 mod files;
 mod publish;
 mod read;
+mod reserve;
 mod row;
 mod search;
 mod verify;
@@ -32,6 +33,7 @@ use super::{
 };
 use crate::model::{Draft, Key, Kind, Published, Version};
 use blobs::{Blobs, Writer};
+use reserve::Reserve;
 
 pub use blobs::FOLDER as BLOBS;
 pub use files::{Files, NewFile, SyncAll};
@@ -84,6 +86,7 @@ struct Inner {
     blobs: Blobs,
     clock: Arc<dyn Clock>,
     kept_changes: u64,
+    reserve: Reserve,
 }
 
 impl EmbeddedStore {
@@ -102,14 +105,20 @@ impl EmbeddedStore {
     /// As for [`Self::open`].
     pub fn open_with(folder: &Path, options: Options) -> Result<Self, StoreError> {
         let path = folder.join(DATABASE);
-        let (database, files) = match options.disk {
-            None => (Database::open(&path, &CATALOGUE)?, files::operating_system()),
-            Some(disk) => (Database::open_with_vfs(&path, disk.vfs, &CATALOGUE)?, disk.files),
+        let (database, files, reserve) = match options.disk {
+            None => {
+                let database = Database::open(&path, &CATALOGUE)?;
+                (database, files::operating_system(), Reserve::open(folder))
+            }
+            Some(disk) => {
+                let database = Database::open_with_vfs(&path, disk.vfs, &CATALOGUE)?;
+                (database, disk.files, Reserve::none())
+            }
         };
         // The lock on the database guards the blobs, too: nobody else is writing one.
         let blobs = Blobs::open(folder, files)?;
         let Options { clock, kept_changes, .. } = options;
-        let inner = Inner { database, blobs, clock, kept_changes };
+        let inner = Inner { database, blobs, clock, kept_changes, reserve };
         inner.sweep()?;
         inner.show_releases()?;
         Ok(Self { inner: Arc::new(inner) })
@@ -161,7 +170,7 @@ impl Store for EmbeddedStore {
         by: Option<Identity>,
         now: UnixTime,
     ) -> Result<Outcome, StoreError> {
-        self.inner.yank(key, version, yanked, by, now)
+        self.inner.reserve.with(|| self.inner.yank(key, version, yanked, by, now))
     }
 
     fn get(&self, key: &Key, version: &Version) -> Result<Option<Published>, StoreError> {
@@ -238,7 +247,7 @@ impl Store for EmbeddedStore {
         by: Option<Identity>,
         now: UnixTime,
     ) -> Result<Collected, StoreError> {
-        self.inner.collect(grace, by, now)
+        self.inner.reserve.with(|| self.inner.collect(grace, by, now))
     }
 
     fn verify(&self, each: &mut dyn FnMut(Finding)) -> Result<Verified, StoreError> {

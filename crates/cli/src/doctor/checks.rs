@@ -3,23 +3,26 @@
 use super::Node;
 use super::report::Check;
 use crate::output;
-use levada_core::{Clock, Identity, SystemClock, UnixTime};
+use levada_core::{Clock, Identity, SystemClock, UnixTime, shell_word};
 use levada_node::config::{Config, ConfigError, Http};
 use levada_node::control::{self, Request};
 use levada_node::home::Home;
 use levada_node::known::Known;
 use levada_node::offer;
-use levada_node::store::{Store, StoreError};
+use levada_node::store::{Disk, Store, StoreError};
 use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::time::Duration;
 
 /// What the limits of the configuration are made for.
 const OPEN_FILES: u64 = 1024;
 /// A clock may be behind the stored time by so much: the node stores its time every few seconds.
 const SLACK: Duration = Duration::from_secs(60);
+/// Files of a home that are looked at; it has fewer.
+const MOST_FILES: usize = 1000;
 const PORT: u16 = 5382;
 const HTTP_PORT: u16 = 5383;
 
@@ -31,16 +34,81 @@ pub fn home(home: &Home) -> Check {
         Ok(found) => found,
         Err(error) => return Check::wrong("home", format!("{shown}: {error}"), ""),
     };
+    let word = shell_word(&folder.display().to_string()).into_owned();
+    // Its owner is the user that the node runs as: files must become that user's, never the caller's.
+    if let Some(name) = owned_by_another(folder, found.uid()) {
+        let text = format!("{shown} belongs to another user than {name} in it");
+        let remedy = format!("sudo chown -R --reference={word} {word}");
+        return Check::wrong("home", text, remedy);
+    }
     if found.uid() != rustix::process::geteuid().as_raw() {
-        let remedy =
-            format!("`chown -R $(id -u) {shown}`, or set LEVADA_HOME to a folder of yours");
+        let user = user_name(found.uid());
+        let remedy = format!(
+            "run verbs as the home's user: `sudo -u {user} LEVADA_HOME={word} levada doctor`; or set LEVADA_HOME to \
+             a folder of yours"
+        );
         return Check::note("home", format!("{shown} belongs to another user"), remedy);
     }
     if found.permissions().mode() & 0o022 != 0 {
-        let remedy = format!("chmod 700 {shown}");
+        let remedy = format!("chmod 700 {word}");
         return Check::wrong("home", format!("others may write to {shown}"), remedy);
     }
     Check::fine("home", shown)
+}
+
+/// The first file of the home that belongs to another user than the home: a verb that another user ran has left it.
+fn owned_by_another(folder: &Path, owner: u32) -> Option<String> {
+    let entries = std::fs::read_dir(folder).ok()?.take(MOST_FILES).flatten();
+    let mut others = entries.filter(|entry| entry.metadata().is_ok_and(|it| it.uid() != owner));
+    others.next().map(|entry| output::plain(&entry.file_name().to_string_lossy()))
+}
+
+/// The name of a user, as sudo takes it; `#UID` for one that is not in /etc/passwd.
+fn user_name(uid: u32) -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let entry = |line: &str| {
+        let mut fields = line.split(':');
+        let (name, id) = (fields.next()?, fields.nth(1)?);
+        (id.parse() == Ok(uid)).then(|| shell_word(name).into_owned())
+    };
+    users.lines().find_map(entry).unwrap_or_else(|| format!("'#{uid}'"))
+}
+
+/// The disk takes what the node writes.
+pub fn disk(home: &Home) -> Check {
+    match Disk::of(home.state_folder()) {
+        Disk::Writable => Check::fine("disk", "can be written to"),
+        Disk::Full => {
+            let remedy = "make room; `levada catalogue gc` deletes packages that no version needs";
+            Check::wrong(
+                "disk",
+                "it is full: nothing new is stored, and requests are refused",
+                remedy,
+            )
+        }
+        Disk::ReadOnly => {
+            let folder = home.state_folder().display().to_string();
+            let remedy = format!(
+                "`findmnt -T {}` shows the mount; the kernel's log says why, if it was writable before",
+                shell_word(&folder)
+            );
+            Check::wrong("disk", "it is read-only", remedy)
+        }
+    }
+}
+
+/// The remedy of an error that a database gives, `otherwise` if it has none of its own.
+fn remedy<'a>(error: &StoreError, otherwise: &'a str) -> &'a str {
+    match error {
+        StoreError::Newer { .. } => {
+            "install the version of Levada that wrote it, or a later one; a restore is not needed"
+        }
+        StoreError::Full { .. } => "make room on the disk",
+        StoreError::ReadOnly { .. } => "mount the disk so that it can be written to",
+        StoreError::InUse { .. } => "end the process that uses it",
+        StoreError::File { .. } => "see that the home's user can read and write it",
+        _ => otherwise,
+    }
 }
 
 /// The key can be read, by us alone.
@@ -52,10 +120,13 @@ pub fn key(home: &Home) -> Check {
     }
 }
 
-/// The configuration can be used.
-pub fn config(config: &Result<Config, ConfigError>) -> Check {
+/// The configuration can be used: each name in it is known here.
+pub fn config(home: &Home, config: &Result<Config, ConfigError>) -> Check {
     match config {
-        Ok(_) => Check::fine("configuration", "can be read"),
+        Ok(config) => match unknown_name(home, config) {
+            None => Check::fine("configuration", "can be read"),
+            Some(error) => Check::wrong("configuration", error, ""),
+        },
         Err(error) => Check::wrong("configuration", error, "correct that line"),
     }
 }
@@ -70,6 +141,13 @@ pub fn services(config: &Config) -> Vec<Check> {
         checks.push(Check::fine("services", "what they name is there"));
     }
     checks
+}
+
+fn unknown_name(home: &Home, config: &Config) -> Option<ConfigError> {
+    let mut all = config.allow.iter().map(|entry| &entry.identity).chain(&config.block).peekable();
+    all.peek()?;
+    let known = Known::open(&home.known_db()).ok()?;
+    all.find_map(|who| who.identity(&known).err())
 }
 
 /// The ports are free, or our node has them.
@@ -174,7 +252,8 @@ pub fn clock(home: &Home, node: &Node) -> Check {
         Node::Runs(status) => status["time"].as_u64().map(UnixTime),
         Node::Absent { .. } => match stored_time(home) {
             Ok(stored) => stored,
-            Err(error) => return Check::wrong("clock", error, ""),
+            // The check of the database says what is wrong with it.
+            Err(error) => return Check::note("clock", format!("not compared: {error}"), ""),
         },
         Node::Broken => None,
     };
@@ -232,12 +311,12 @@ pub fn known_database(home: &Home) -> Check {
 
 fn database(
     name: &'static str,
-    remedy: &str,
+    otherwise: &str,
     check: impl FnOnce() -> Result<(), StoreError>,
 ) -> Check {
     match check() {
         Ok(()) => Check::fine(name, "holds together"),
-        Err(error) => Check::wrong(name, error, remedy),
+        Err(error) => Check::wrong(name, &error, remedy(&error, otherwise)),
     }
 }
 

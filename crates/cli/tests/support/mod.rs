@@ -74,6 +74,11 @@ impl Home {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
+    /// A home in a folder of its own in `above`.
+    pub fn on(above: &Path) -> Self {
+        Self { folder: tempfile::tempdir_in(above).unwrap() }
+    }
+
     pub fn path(&self) -> &Path {
         self.folder.path()
     }

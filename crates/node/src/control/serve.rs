@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use crate::address::advertised;
 use crate::home::Home;
 use crate::running::{Ending, Node, UpError, reachable_addresses, rotate};
-use crate::store::{AuditEntry, SessionFilter, SessionSummary, StoreError};
+use crate::store::{AuditEntry, Disk, Now, SessionFilter, SessionSummary, StoreError};
 
 use super::{Reply, Request, revoke};
 
@@ -167,10 +167,16 @@ async fn act(node: &Arc<Node>, request: Request) -> Acted {
 
 async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
     let clock = node.clock.now();
+    let folder = node.home.state_folder().to_owned();
     let asked = node.with_store(move |store| {
-        Ok::<_, StoreError>((store.now_at_least(clock)?, store.open_sessions()?))
+        let now = match store.now_at_least(clock) {
+            // Its time cannot be stored, which is no reason not to say why.
+            Err(error) if error.disk().is_some() => Now { time: clock, jumped: false },
+            now => now?,
+        };
+        Ok::<_, StoreError>((now, store.open_sessions()?, Disk::of(&folder)))
     });
-    let (now, open_sessions) = asked.await.map_err(|error| refused(120, &error))?;
+    let (now, open_sessions, disk) = asked.await.map_err(|error| refused(120, &error))?;
     Ok(json!({
         "name": node.name,
         "identity": node.identity().to_string(),
@@ -186,6 +192,7 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "running_sessions": node.live.count(),
         "connections": node.connections.count(),
         "catalogue": node.catalogue.is_some(),
+        "disk": disk.as_str(),
         "time": now.time.0,
         "clock_jumped": now.jumped,
     }))

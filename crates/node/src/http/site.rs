@@ -1,8 +1,8 @@
 //! The HTTP port of a node that keeps a catalogue.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use levada_catalogue::http::{self, Counters, Extra, Response, Site};
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep, timeout};
 
-use super::{OPENMETRICS, counted, is_sound};
+use super::{OPENMETRICS, counted, trouble};
 use crate::config::Catalogue;
 use crate::running::Node;
 
@@ -42,11 +42,8 @@ pub(super) async fn serve(
             return super::serve_node(node, listener).await;
         }
     };
-    let paths = Arc::new(Paths {
-        node: node.clone(),
-        is_sound: AtomicBool::new(true),
-        site: OnceLock::new(),
-    });
+    let paths =
+        Arc::new(Paths { node: node.clone(), trouble: Mutex::new(None), site: OnceLock::new() });
     let config = http::Config { hosts: catalogue.hosts, ..http::Config::default() };
     let extra = Box::new(Shared(paths.clone()));
     let site = Site::new(index.clone(), keeper.store(), config, Some(extra));
@@ -113,14 +110,16 @@ async fn look(node: &Node, paths: &Paths) {
     let mut ticks = interval(LOOK);
     loop {
         ticks.tick().await;
-        paths.is_sound.store(is_sound(node).await, Ordering::Relaxed);
+        let trouble = trouble(node).await;
+        *paths.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 }
 
 /// What the node answers beside its catalogue.
 struct Paths {
     node: Arc<Node>,
-    is_sound: AtomicBool,
+    /// Why the node should get no new work.
+    trouble: Mutex<Option<&'static str>>,
     site: OnceLock<Weak<Site>>,
 }
 
@@ -143,9 +142,9 @@ impl Paths {
         if self.node.is_stopping() {
             return Response::text(503, PLAIN, "stopping\n");
         }
-        match self.is_sound.load(Ordering::Relaxed) {
-            true => Response::text(200, PLAIN, "ready\n"),
-            false => Response::text(503, PLAIN, "the database does not answer\n"),
+        match *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => Response::text(200, PLAIN, "ready\n"),
+            Some(text) => Response::text(503, PLAIN, text),
         }
     }
 
