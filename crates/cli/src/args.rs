@@ -3,11 +3,12 @@
 use crate::failure::{Failure, Outcome};
 use crate::{
     approve, ask, backup, catalogue, completions, connect, doctor, forward, grant, id, input,
-    inspect, invite, invoke, join, ls, man, peers, query, request, restore, revoke, run, sessions,
-    show, status, stop, terminate, up,
+    inspect, invite, invoke, join, log, ls, man, output, peers, query, request, restore, revoke,
+    run, sessions, show, status, stop, terminate, up,
 };
 use clap::builder::Styles;
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
+use levada_node::config::LogFormat;
 use std::future::Future;
 
 /// Connects services to the people and programs that may use them.
@@ -30,6 +31,10 @@ Exit codes: 0 done, 1 the answer is no, 2 usage, 120 local error, 121 denied, 12
 LEVADA_HOME names a folder that holds everything of one identity, in place of the XDG folders."
 )]
 pub struct Arguments {
+    /// Log on standard error what is done; twice: more. RUST_LOG says it in detail
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+
     #[command(subcommand)]
     verb: Verb,
 }
@@ -70,9 +75,16 @@ enum Verb {
 impl Arguments {
     /// Carries the verb out.
     pub fn run(self) -> Outcome {
+        let verbose = self.verbose;
+        if !self.verb.runs_node()
+            && let Err(failure) = log::start(verbose, "off", LogFormat::Text)
+        {
+            // RUST_LOG may be meant for another program.
+            output::note(format_args!("note: nothing is logged: {}", failure.text()));
+        }
         match self.verb {
             Verb::Id(arguments) => wait(id::run(arguments)),
-            Verb::Up(arguments) => wait(up::run(arguments)),
+            Verb::Up(arguments) => wait(up::run(arguments, verbose)),
             Verb::Ls(arguments) => wait(ls::run(arguments)),
             Verb::Peers(arguments) => peers::run(arguments),
             Verb::Query(arguments) => wait(query::run(arguments)),
@@ -86,7 +98,7 @@ impl Arguments {
             Verb::Run(arguments) => wait(run::run(arguments)),
             Verb::Ask(arguments) => wait(ask::run(arguments)),
             Verb::Approve(arguments) => wait(approve::run(arguments)),
-            Verb::Catalogue(arguments) => wait(catalogue::run(arguments)),
+            Verb::Catalogue(arguments) => wait(catalogue::run(arguments, verbose)),
             Verb::Forward(arguments) => wait(forward::run(arguments)),
             Verb::Show(arguments) => wait(show::run(arguments)),
             Verb::Input(arguments) => wait(input::run(arguments)),
@@ -100,6 +112,17 @@ impl Arguments {
             Verb::Restore(arguments) => wait(restore::run(arguments)),
             Verb::Completions(arguments) => completions::run(arguments),
             Verb::Man(arguments) => man::run(arguments),
+        }
+    }
+}
+
+impl Verb {
+    /// Whether it runs a node, whose configuration says what is logged.
+    fn runs_node(&self) -> bool {
+        match self {
+            Self::Up(_) => true,
+            Self::Catalogue(arguments) => arguments.serves(),
+            _ => false,
         }
     }
 }

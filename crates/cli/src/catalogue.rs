@@ -46,9 +46,16 @@ enum Action {
     Gc(keep::Gc),
 }
 
-pub async fn run(arguments: Arguments) -> Outcome {
+impl Arguments {
+    /// Whether it runs a node, whose configuration says what is logged.
+    pub fn serves(&self) -> bool {
+        matches!(self.action, Action::Serve(_))
+    }
+}
+
+pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
     match arguments.action {
-        Action::Serve(arguments) => keep::serve(arguments).await,
+        Action::Serve(arguments) => keep::serve(arguments, verbose).await,
         Action::Publish(arguments) => publish::publish(arguments).await,
         Action::Yank(arguments) => publish::yank(arguments).await,
         Action::Get(arguments) => get::get(arguments).await,

@@ -27,6 +27,7 @@ mod inspect;
 mod invite;
 mod invoke;
 mod join;
+mod log;
 mod ls;
 mod man;
 mod mediated;

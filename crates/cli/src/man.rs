@@ -3,6 +3,7 @@
 use crate::args;
 use crate::failure::{Failure, NO, Outcome};
 use crate::output;
+use clap::builder::Resettable;
 use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man;
 use std::fs;
@@ -14,10 +15,10 @@ use std::path::{Path, PathBuf};
   levada man run | man -l -
   levada man --dir /usr/local/share/man/man1")]
 pub struct Arguments {
-    /// The verb; `levada` itself if not given
-    verb: Option<String>,
+    /// The verb, and its sub-verb if it has some; `levada` itself if not given
+    verb: Vec<String>,
 
-    /// Write the page of every verb to this folder
+    /// Write the pages of all verbs and sub-verbs to this folder
     #[arg(long, value_name = "FOLDER", conflicts_with = "verb")]
     dir: Option<PathBuf>,
 }
@@ -25,31 +26,49 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Outcome {
     let mut command = args::Arguments::command();
     command.build();
-    match (arguments.dir, arguments.verb) {
-        (Some(folder), _) => write_all(&command, &folder),
-        (None, None) => output::bytes(&page(&command)?),
-        (None, Some(verb)) => match command.find_subcommand(&verb) {
-            Some(verb) => output::bytes(&page(verb)?),
-            None => {
-                Err(Failure::new(NO, format!("there is no verb `{verb}`; see `levada --help`")))
-            }
-        },
+    if let Some(folder) = arguments.dir {
+        fs::create_dir_all(&folder).map_err(Failure::file("make the folder", &folder))?;
+        write_all(&command, &folder)?;
+        return Ok(0);
     }
+    let mut found = &command;
+    for verb in &arguments.verb {
+        found = found.find_subcommand(verb).ok_or_else(|| {
+            let verb = arguments.verb.join(" ");
+            Failure::new(NO, format!("there is no verb `{verb}`; see `levada --help`"))
+        })?;
+    }
+    output::bytes(&page(found)?)
 }
 
-fn write_all(command: &Command, folder: &Path) -> Outcome {
-    fs::create_dir_all(folder).map_err(Failure::file("make the folder", folder))?;
-    for command in std::iter::once(command).chain(command.get_subcommands()) {
-        let file = folder.join(format!("{}.1", page_name(command)));
-        fs::write(&file, page(command)?).map_err(Failure::file("write", &file))?;
-    }
-    Ok(0)
+/// Writes the page of `command` and of all below it.
+fn write_all(command: &Command, folder: &Path) -> Result<(), Failure> {
+    let file = folder.join(format!("{}.1", page_name(command)));
+    fs::write(&file, page(command)?).map_err(Failure::file("write", &file))?;
+    command.get_subcommands().try_for_each(|below| write_all(below, folder))
 }
 
 fn page(command: &Command) -> Result<Vec<u8>, Failure> {
+    let examples = command.get_after_help().map(ToString::to_string);
     let mut page = Vec::new();
-    Man::new(command.clone()).render(&mut page).map_err(Failure::output)?;
+    // The renderer would fill the lines of examples as if they were prose.
+    let rest = command.clone().after_help(Resettable::Reset);
+    Man::new(rest).render(&mut page).map_err(Failure::output)?;
+    page.extend(examples.map(|text| verbatim(&text)).unwrap_or_default().into_bytes());
     Ok(page)
+}
+
+/// A section in which each line stays a line (groff_man(7), `.EX`).
+fn verbatim(text: &str) -> String {
+    let mut section = String::from(".SH EXAMPLES\n.EX\n");
+    let lines = text.lines().filter(|line| !matches!(*line, "Example:" | "Examples:"));
+    for line in lines {
+        // `\&` keeps a line that begins with a dot or a quote from being a request.
+        let line = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
+        section.push_str(&format!("\\&{line}\n"));
+    }
+    section.push_str(".EE\n");
+    section
 }
 
 /// `levada-run`, as git names its pages.

@@ -1,17 +1,17 @@
 //! `levada up`: run a node.
 
 use crate::failure::{Failure, Outcome};
-use crate::output::LogOutput;
+use crate::log;
 use crate::who::{Who, identities};
 use clap::Args;
+use levada_core::shell_word;
 use levada_node::address::advertised;
-use levada_node::config::{Config, LogFormat, check_name};
+use levada_node::config::{Config, check_name};
 use levada_node::home::Home;
 use levada_node::running::{self, Announcement, Overrides};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use tracing_subscriber::EnvFilter;
 
 /// Run a node that offers services
 ///
@@ -57,7 +57,7 @@ pub struct Arguments {
     no_announce: bool,
 }
 
-pub async fn run(arguments: Arguments) -> Outcome {
+pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
     let home = Home::open()?;
     let overrides = Overrides {
         name: arguments.name,
@@ -70,14 +70,14 @@ pub async fn run(arguments: Arguments) -> Outcome {
         no_announce: arguments.no_announce,
         only_catalogue: false,
     };
-    serve(overrides).await
+    serve(overrides, verbose).await
 }
 
-/// Runs a node of this home until it is stopped.
-pub async fn serve(overrides: Overrides) -> Outcome {
+/// Runs a node of this home until it is stopped; its log is `verbose` over what the configuration says.
+pub async fn serve(overrides: Overrides, verbose: u8) -> Outcome {
     let home = Home::open()?;
     let config = Config::load(&home.config_file())?;
-    start_log(&config)?;
+    log::start(verbose, &config.log, config.log_format)?;
     running::up(&home, &overrides, announce).await?;
     Ok(0)
 }
@@ -88,21 +88,6 @@ fn absolute(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
         .into_iter()
         .map(|file| std::path::absolute(&file).map_err(Failure::file("find", &file)))
         .collect()
-}
-
-fn start_log(config: &Config) -> Result<(), Failure> {
-    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| config.log.clone());
-    let filter = EnvFilter::try_new(&filter)
-        .map_err(|error| Failure::local(format!("`{filter}` is no filter for the log: {error}")))?;
-    let colors = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let log = tracing_subscriber::fmt().with_env_filter(filter);
-    let started = match config.log_format {
-        LogFormat::Text => {
-            log.with_ansi(colors).with_writer(move || LogOutput::text(colors)).try_init()
-        }
-        LogFormat::Json => log.json().with_writer(LogOutput::json).try_init(),
-    };
-    started.map_err(Failure::local)
 }
 
 /// What the node says once it is ready. That nobody reads it does not end the node.
@@ -127,9 +112,10 @@ fn write_announcement(output: &mut impl Write, node: &Announcement) -> io::Resul
     let levada = command_to_type();
     writeln!(output, "Let somebody in, from another terminal:")?;
     writeln!(output, "  {levada} invite")?;
-    if let Some(service) = node.services.iter().find(|name| *name == "clock") {
+    if let Some(service) = &node.clock {
         writeln!(output, "Try it yourself:")?;
-        writeln!(output, "  {levada} run {}/{service}", node.name)?;
+        let place = format!("{}/{service}", node.name);
+        writeln!(output, "  {levada} run {}", shell_word(&place))?;
     }
     output.flush()
 }
@@ -137,7 +123,8 @@ fn write_announcement(output: &mut impl Write, node: &Announcement) -> io::Resul
 /// How this very program is called from another terminal in the same folder: a newcomer who built it
 /// a moment ago has it on no path yet.
 fn command_to_type() -> String {
-    let home = std::env::var("LEVADA_HOME").map(|home| format!("LEVADA_HOME={home} "));
+    let home = std::env::var("LEVADA_HOME");
+    let home = home.map(|home| format!("LEVADA_HOME={} ", shell_word(&home)));
     let home = home.unwrap_or_default();
     let Ok(program) = std::env::current_exe() else { return format!("{home}levada") };
     let on_path = std::env::var_os("PATH").is_some_and(|path| {
@@ -149,7 +136,7 @@ fn command_to_type() -> String {
     }
     let folder = std::env::current_dir().unwrap_or_default();
     let near = program.strip_prefix(folder).unwrap_or(&program);
-    format!("{home}{}", near.display())
+    format!("{home}{}", shell_word(&near.display().to_string()))
 }
 
 fn name(text: &str) -> Result<String, String> {

@@ -227,6 +227,19 @@ fn completions_and_manual_pages_are_made() {
     let folder = home.path().join("man");
     home.good(&["man", "--dir", folder.to_str().unwrap()]);
     assert!(folder.join("levada.1").exists() && folder.join("levada-grant.1").exists());
+    let page = fs::read_to_string(folder.join("levada-catalogue-publish.1")).unwrap();
+    assert!(page.contains(".TH levada-catalogue-publish"), "{page}");
+    assert_eq!(home.good(&["man", "catalogue", "publish"]), page.trim_end());
+    for page in ["levada-peers-add.1", "levada-id-rotate.1", "levada-catalogue-gc.1"] {
+        assert!(folder.join(page).exists(), "{page}");
+    }
+    // Examples keep their lines, and no verb is left without a page.
+    let page = fs::read_to_string(folder.join("levada-run.1")).unwrap();
+    let examples = page.split_once(".SH EXAMPLES\n.EX\n").unwrap().1;
+    let lines: Vec<&str> = examples.lines().collect();
+    let clock = lines.iter().position(|line| line.contains("levada run alpha/clock")).unwrap();
+    assert!(lines[clock + 1].contains("levada run alpha/exec"), "{examples}");
+    home.bad(1, &["man", "catalogue", "frobnicate"]);
 }
 
 #[test]

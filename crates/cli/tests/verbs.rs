@@ -7,7 +7,7 @@ mod support;
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use support::{Home, Ran};
@@ -129,7 +129,12 @@ fn databases_of_a_newer_version_are_refused_and_stay_as_they_are() {
     let before = fs::read(&node_db).unwrap();
     home.run(UP).fails(120, "node.db");
     home.run(UP).fails(120, "99");
-    assert_eq!(home.run("doctor").code, 1);
+    let report = home.run("doctor");
+    assert_eq!(report.code, 1);
+    let remedies: Vec<&str> =
+        report.stdout.lines().filter(|line| line.contains("remedy")).collect();
+    assert!(remedies.iter().any(|line| line.contains("or a later one")), "{}", report.stdout);
+    assert!(!remedies.iter().any(|line| line.contains("levada restore")), "{}", report.stdout);
     home.with_passphrase("p", "backup home.age").fails(120, "99");
     assert!(fs::read(&node_db).unwrap() == before);
     set_version(&node_db, newest);
@@ -162,6 +167,97 @@ fn a_reader_that_has_left_is_no_error() {
         let ran = Ran::from(child.wait_with_output().unwrap());
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{line}");
     }
+}
+
+#[test]
+fn a_client_logs_what_it_does_when_asked_to() {
+    let home = Home::new();
+    let node = home.up("--name well");
+    let plain = home.run("run well/clock");
+    assert_eq!(plain.stderr, "");
+    let time = plain.ok();
+    for options in ["-v run well/clock", "run -v well/clock", "run well/clock --verbose"] {
+        let ran = home.run(options);
+        assert!(ran.stderr.contains("DEBUG"), "{options}: {}", ran.stderr);
+        assert!(ran.stderr.contains("operation=\"request\""), "{options}: {}", ran.stderr);
+        assert_eq!(ran.ok().lines().count(), time.lines().count(), "what is logged is no data");
+    }
+    let mut command = home.command(["query", "well"]);
+    let ran = Ran::from(command.env("RUST_LOG", "levada_node=debug").output().unwrap());
+    assert!(ran.stderr.contains("operation=\"query\""), "{}", ran.stderr);
+    let mut command = home.command(["query", "well"]);
+    let ran = Ran::from(command.env("RUST_LOG", "a=b=c").output().unwrap());
+    assert!(ran.stderr.contains("nothing is logged"), "{}", ran.stderr);
+    ran.ok();
+
+    // A line of the node's log says what was concerned.
+    let capability = home.run("request well/clock").ok();
+    let session = home.json(&format!("inspect {capability}"))["session"].take();
+    let session = format!("service=\"clock\" session={}", session.as_str().unwrap());
+    home.args(["connect", &capability]).ok();
+    for operation in ["request", "connect"] {
+        let said = format!("operation=\"{operation}\" {session}");
+        support::eventually(&said, || node.log().contains(&said));
+    }
+}
+
+#[test]
+fn what_was_asked_for_is_in_the_audit_log() {
+    let home = Home::new();
+    let web = home.path().join("web.toml");
+    let rule = "name = 'web'\ntype = 'forward'\nallow = ['127.0.0.1:9']\n";
+    fs::write(&web, rule).unwrap();
+    let _node = home.up(&format!("--name well --demo --service {}", web.display()));
+    let capability = home.run("request well/exec -- uname -s").ok();
+    home.args(["connect", &capability]).ok();
+    home.run("request well/web -- 127.0.0.1:9").ok();
+    let link = home.json(&format!("inspect {capability}"))["links"][0]["id"].take();
+    let log = home.json("sessions --log")["log"].take();
+    let entry = |operation: &str, service: &str| {
+        let fits = |one: &&Value| one["operation"] == operation && one["service"] == service;
+        log.as_array().unwrap().iter().find(fits).unwrap().clone()
+    };
+    for operation in ["request", "connect"] {
+        let entry = entry(operation, "exec");
+        // The program, and nothing that was said to it.
+        assert_eq!((&entry["text"], &entry["capability"]), (&"uname".into(), &link));
+    }
+    assert_eq!(entry("request", "web")["text"], "127.0.0.1:9");
+    let table = home.run("sessions --log").ok();
+    assert!(table.contains(&link.as_str().unwrap()[..16]) && table.contains("uname"), "{table}");
+}
+
+#[test]
+fn a_printed_command_can_be_pasted() {
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("my $HOME; it's");
+    fs::create_dir(&folder).unwrap();
+    let home = Home::new();
+    let service = home.path().join("time.toml");
+    fs::write(&service, "name = 'time'\ntype = 'clock'\n").unwrap();
+    // A name says nothing of a type.
+    let config = "[[service]]\nname = 'clock'\ntype = 'forward'\nallow = ['127.0.0.1:9']\n";
+    fs::write(folder.join("config.toml"), config).unwrap();
+    let mut up = home.command(["up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    up.args(["--name", "pasted", "--service"]).arg(&service).env("LEVADA_HOME", &folder);
+    let log = home.path().join("log");
+    let mut node = up.stdout(fs::File::create(&log).unwrap()).spawn().unwrap();
+    let pasted = |ends: &str| {
+        let mut line = None;
+        support::eventually(ends, || {
+            let said = fs::read_to_string(&log).unwrap();
+            line = said.lines().find(|line| line.ends_with(ends)).map(str::to_owned);
+            line.is_some()
+        });
+        Ran::from(Command::new("sh").args(["-c", &line.unwrap()]).output().unwrap()).ok()
+    };
+    let invitation = pasted(" invite");
+    pasted(" run pasted/time");
+    let joined = Home::new().args(["join", &invitation]);
+    node.kill().unwrap();
+    node.wait().unwrap();
+    assert!(joined.stderr.contains("Try it:  levada run pasted/time"), "{}", joined.stderr);
+    joined.ok();
 }
 
 #[test]

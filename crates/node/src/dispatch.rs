@@ -6,13 +6,15 @@ mod grant;
 mod operations;
 mod start;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use levada_capability::SessionId;
 use levada_core::wire::{self, Answer, Reason, Refusal, operation::Operation};
 use levada_core::{Identity, UnixTime};
 use levada_session::{Connection, Stream};
 use tokio::time::{sleep, timeout};
+use tracing::field::{DisplayValue, display};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::connections::Place;
@@ -35,6 +37,14 @@ struct Asker<'a> {
     connection: &'a Connection,
     peer: Identity,
     place: &'a Place,
+    concerned: Concerned,
+}
+
+/// What an operation turned out to concern, for the log.
+#[derive(Default)]
+struct Concerned {
+    service: OnceLock<String>,
+    session: OnceLock<SessionId>,
 }
 
 /// Serves one stream to its end.
@@ -44,7 +54,8 @@ pub(crate) async fn serve_stream(
     place: &Place,
     mut stream: Stream,
 ) {
-    let asker = Asker { node, connection, peer: connection.peer(), place };
+    let (peer, concerned) = (connection.peer(), Concerned::default());
+    let asker = Asker { node, connection, peer, place, concerned };
     // An operation that is not decided yet takes memory that no right was proved for: only so many at once.
     let Ok(pending) = place.undecided.acquire().await else { return };
     let Some(operation) = asker.receive(&mut stream).await else { return };
@@ -150,16 +161,24 @@ impl Asker<'_> {
         if !self.place.is_proved() && !self.node.notices.note(self.place.source) {
             return;
         }
+        let (service, session) = self.concerned();
         match verdict {
-            Ok(_) => tracing::info!(peer = %self.peer, operation, "done"),
+            Ok(_) => tracing::info!(peer = %self.peer, operation, service, session, "done"),
             Err(refusal) => {
-                tracing::info!(peer = %self.peer, operation, text = %refusal.text, "refused");
+                let text = &refusal.text;
+                tracing::info!(peer = %self.peer, operation, service, session, %text, "refused");
             }
         }
     }
+
+    /// Service and session for a line of the log; a field without a value is left out.
+    fn concerned(&self) -> (Option<&str>, Option<DisplayValue<&SessionId>>) {
+        let Concerned { service, session } = &self.concerned;
+        (service.get().map(String::as_str), session.get().map(display))
+    }
 }
 
-fn name_of(operation: &Operation) -> &'static str {
+pub(crate) fn name_of(operation: &Operation) -> &'static str {
     match operation {
         Operation::Query(_) => "query",
         Operation::Request(_) => "request",

@@ -5,7 +5,7 @@ mod lock;
 mod private;
 
 use etcetera::BaseStrategy;
-use levada_core::{RandomError, SecretKey, TextError, sha256};
+use levada_core::{RandomError, SecretKey, TextError, sha256, shell_word};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io;
@@ -41,7 +41,8 @@ pub enum HomeError {
     },
     /// Others on this machine may read the key.
     #[error(
-        "{path} can be read by others (mode {mode:03o}): run `chmod 600 {path}`, and `levada id rotate` if they may have read it"
+        "{path} can be read by others (mode {mode:03o}): run `chmod 600 {}`, and `levada id rotate` if they may have read it",
+        shell_word(&.path.display().to_string())
     )]
     KeyExposed {
         /// The key file.

@@ -75,6 +75,8 @@ pub struct Announcement {
     pub http: Option<SocketAddr>,
     /// What it offers.
     pub services: Vec<String>,
+    /// The first service of type `clock`, which can be tried as it is.
+    pub clock: Option<String>,
     /// Things that the person who started it should know, a line each.
     pub notes: Vec<String>,
 }

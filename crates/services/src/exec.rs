@@ -81,6 +81,11 @@ impl Service for Exec {
         self.0.check(params, complete)
     }
 
+    /// The program; its arguments may be confidential.
+    fn summary(&self, params: &Params) -> Option<String> {
+        params.args().ok()??.into_iter().next()
+    }
+
     fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
         let params = invocation.params;
         Box::pin(async move { self.execute(&params, stream).await })

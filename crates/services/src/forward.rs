@@ -94,6 +94,11 @@ impl Service for Forward {
         }
     }
 
+    /// The addresses.
+    fn summary(&self, params: &Params) -> Option<String> {
+        Some(params.args().ok()??.join(" "))
+    }
+
     fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
         Box::pin(self.forward(invocation, stream))
     }

@@ -37,6 +37,12 @@ pub trait Service: Send + Sync {
     /// [`Refused`] says which parameter is not allowed.
     fn check(&self, params: &Params, complete: bool) -> Result<(), Refused>;
 
+    /// What a session with these parameters is for, in a few words: the program, the target. For the audit log of the
+    /// node, which cuts it; so it says nothing that is only for the client to know.
+    fn summary(&self, _: &Params) -> Option<String> {
+        None
+    }
+
     /// Runs one session on its stream, in the messages of [`crate::stdio`], until it has ended.
     /// Dropping the future ends everything it started: this is how a session is terminated.
     ///

@@ -49,7 +49,7 @@ fn name(text: &str) -> Result<String, String> {
     check_name(text).map(|()| text.to_owned())
 }
 
-pub async fn serve(arguments: Serve) -> Outcome {
+pub async fn serve(arguments: Serve, verbose: u8) -> Outcome {
     let overrides = Overrides {
         name: arguments.name,
         listen: arguments.listen,
@@ -59,7 +59,7 @@ pub async fn serve(arguments: Serve) -> Outcome {
         only_catalogue: true,
         ..Overrides::default()
     };
-    up::serve(overrides).await
+    up::serve(overrides, verbose).await
 }
 
 /// Read everything and compare every digest and every reference

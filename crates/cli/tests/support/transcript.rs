@@ -80,9 +80,9 @@ struct Background(Child);
 
 impl Background {
     /// Starts it, and waits until it has said everything that it should.
-    fn start(log: &Path, exports: &[String], step: &Step) -> Self {
+    fn start(folder: &Path, log: &Path, exports: &[String], step: &Step) -> Self {
         let command = format!("exec {}", step.command.trim_end_matches('&'));
-        let (folder, complaints) = (log.parent().unwrap(), log.with_extension("err"));
+        let (logs, complaints) = (log.parent().unwrap(), log.with_extension("err"));
         let mut command = shell(folder, exports, &command);
         command.stdout(File::create(log).unwrap()).stderr(File::create(complaints).unwrap());
         let started = Self(command.spawn().unwrap());
@@ -90,7 +90,7 @@ impl Background {
             let output = std::fs::read_to_string(log).unwrap();
             fits(&step.expected, &output.lines().collect::<Vec<_>>())
         });
-        assert!(as_said, "{} says what stands in the README\n{}", step.command, said(folder));
+        assert!(as_said, "{} says what stands in the README\n{}", step.command, said(logs));
         if step.expected.is_empty() {
             // A server that says nothing is there once its port is.
             for port in step.command.split(' ').filter_map(|word| word.parse::<u16>().ok()) {
@@ -109,14 +109,6 @@ impl Drop for Background {
     }
 }
 
-/// The address on loopback that a node has printed, for whoever follows the transcript.
-fn note_address(folder: &Path, log: &Path) {
-    let log = std::fs::read_to_string(log).unwrap();
-    let mut addresses = log.lines().filter_map(|line| line.strip_prefix("address   "));
-    let address = addresses.find(|address| address.starts_with("127.0.0.1:")).unwrap();
-    std::fs::write(folder.join("address"), address).unwrap();
-}
-
 /// What the programs in the background have said, and what they complained of.
 fn said(folder: &Path) -> String {
     let mut said = String::new();
@@ -133,7 +125,8 @@ fn said(folder: &Path) -> String {
 /// Runs all steps of this kind: `console`, or `console screens` for what needs X servers. Each terminal
 /// begins with these exports.
 pub fn play(kind: &str, mut exports: HashMap<String, Vec<String>>) {
-    let folder = tempfile::tempdir().unwrap();
+    // What the test itself writes down is not in the folder that the README speaks of.
+    let (folder, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut node = None;
     let mut background = Vec::new();
     let steps = steps(include_str!("../../../../README.md"), kind);
@@ -145,14 +138,13 @@ pub fn play(kind: &str, mut exports: HashMap<String, Vec<String>>) {
             continue;
         }
         if step.command.starts_with("levada up") {
-            let log = folder.path().join("up.log");
-            node = Some(Background::start(&log, exports, &step));
-            note_address(folder.path(), &log);
+            let log = logs.path().join("up.log");
+            node = Some(Background::start(folder.path(), &log, exports, &step));
             continue;
         }
         if step.command.ends_with('&') {
-            let log = folder.path().join(format!("background-{}.log", background.len()));
-            background.push(Background::start(&log, exports, &step));
+            let log = logs.path().join(format!("background-{}.log", background.len()));
+            background.push(Background::start(folder.path(), &log, exports, &step));
             continue;
         }
         // One stream, in the order in which a terminal shows it.
@@ -175,7 +167,7 @@ pub fn play(kind: &str, mut exports: HashMap<String, Vec<String>>) {
             step.terminal,
             step.command,
             step.expected.join("\n"),
-            said(folder.path()),
+            said(logs.path()),
         );
     }
     // The last step of the transcript has stopped it.

@@ -15,6 +15,8 @@ use crate::address;
 use crate::config::check_name;
 use crate::known::SeenCapability;
 
+use crate::dispatch::name_of;
+
 use super::resolve::merged;
 use super::{Client, ClientError, Joined, RequestSpec, Running, Target};
 
@@ -315,6 +317,7 @@ async fn start(
     presentation.service = service.to_owned();
     let answer = exchange(&mut stream, Operation::Connect(presentation)).await?;
     let Answer::Started(started) = answer else { return Err(unexpected()) };
+    tracing::debug!(node = %connection.peer(), session = %capability.session(), "started");
     Ok((Running { session: session_id(&started)?, stream, connection }, started.run))
 }
 
@@ -368,6 +371,7 @@ pub(super) async fn ask(
     operation: Operation,
 ) -> Result<Answer, ClientError> {
     let mut stream = connection.open(Class::Interactive)?;
+    tracing::debug!(node = %connection.peer(), operation = name_of(&operation), "asked");
     let answer = exchange(&mut stream, operation).await?;
     // The answer is there: whether our end still reaches the node does not matter.
     let _ = stream.finish().await;

@@ -124,7 +124,8 @@ fn ended(asker: &Asker<'_>, result: Result<(), ServiceError>) -> &'static str {
         Ok(()) => "ended",
         Err(ServiceError::Gone | ServiceError::Stream(_)) => "the client went away",
         Err(error) => {
-            tracing::warn!(peer = %asker.peer, %error, "a session failed");
+            let (service, session) = asker.concerned();
+            tracing::warn!(peer = %asker.peer, service, session, %error, "a session failed");
             "failed"
         }
     }

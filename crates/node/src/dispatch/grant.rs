@@ -28,8 +28,12 @@ struct Prepared {
     link: Vec<u8>,
     link_id: LinkId,
     secret: Zeroizing<[u8; 32]>,
+    about: String,
     now: UnixTime,
 }
+
+/// The longest line of the audit log that says what a session is for, in bytes.
+const MOST_ABOUT: usize = 128;
 
 /// Requests a session and serves its first start to its end.
 pub(super) async fn serve(asker: &Asker<'_>, request: wire::Request, mut stream: Stream) {
@@ -42,6 +46,7 @@ pub(super) async fn serve(asker: &Asker<'_>, request: wire::Request, mut stream:
         return connect::refuse(asker, "start", &mut stream, refusal).await;
     }
     let (start, granted) = (prepared.start(), prepared.granted());
+    let _ = asker.concerned.session.set(prepared.id);
     let admitted = asker.admit(&start, move |store, start, now| {
         store.create_and_start(&prepared.new_session(), start, now)
     });
@@ -61,17 +66,19 @@ impl Asker<'_> {
     /// Makes a session; the grant leaves only when it is on disk.
     pub(super) async fn request(&self, request: wire::Request) -> Verdict {
         let prepared = self.prepare(request).await?;
-        let granted = prepared.granted();
+        let (granted, id) = (prepared.granted(), prepared.id);
         let created = self.node.with_store(move |store: &Store| {
             store.create_session(&prepared.new_session(), prepared.now)
         });
         created.await.map_err(|error: StoreError| failed(&error))?;
+        let _ = self.concerned.session.set(id);
         self.place.prove(self.connection);
         Ok(Answer::Granted(granted))
     }
 
     /// Checks a request, and makes root, id and first link of its session.
     async fn prepare(&self, request: wire::Request) -> Result<Prepared, Refusal> {
+        let _ = self.concerned.service.set(one_line(&request.service, MAX_NAME));
         if !self.node.may_request(&self.peer, &request.service).await {
             return Err(denied(&format!(
                 "this identity may not request `{}` here; an invitation would let it in",
@@ -101,8 +108,21 @@ impl Asker<'_> {
         let (link, secret) =
             minted.map_err(|error| Refusal::new(Reason::Parameters, error.to_string()))?;
         let link_id = LinkId::from_bytes(sha256(&[label::LINK_ID.as_bytes(), &link]));
+        let about = about(offered, &body.params);
         let (service, requester) = (request.service, self.peer);
-        Ok(Prepared { id, root, service, framing, requester, body, link, link_id, secret, now })
+        Ok(Prepared {
+            id,
+            root,
+            service,
+            framing,
+            requester,
+            body,
+            link,
+            link_id,
+            secret,
+            about,
+            now,
+        })
     }
 
     fn expiry(&self, request: &wire::Request, now: UnixTime) -> Result<UnixTime, Refusal> {
@@ -129,6 +149,7 @@ impl Prepared {
             link: &self.link,
             link_id: self.link_id,
             expires: self.body.expires,
+            about: &self.about,
         }
     }
 
@@ -201,4 +222,9 @@ fn holder(request: &wire::Request, requester: Identity) -> Result<Identity, Refu
     }
     Identity::try_from(request.holder.as_slice())
         .map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))
+}
+
+/// What a session with these parameters is for, short and on one line.
+pub(super) fn about(offered: &Offered, params: &Params) -> String {
+    one_line(&offered.service.summary(params).unwrap_or_default(), MOST_ABOUT)
 }

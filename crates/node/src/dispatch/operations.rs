@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use levada_capability::{Context, Invitation, Operation as Right, Presented, Verified, verify};
+use levada_core::printable::one_line;
 use levada_core::wire::{self, Reason, Refusal, answer::Answer};
-use levada_core::{Identity, Succession, label};
+use levada_core::{Identity, MAX_NAME, Succession, label};
 use zeroize::Zeroizing;
 
 use crate::offer;
@@ -22,6 +23,9 @@ impl Asker<'_> {
     /// What is offered is no secret; what may be used is decided at the request.
     pub(super) fn query(&self, query: &wire::Query) -> Verdict {
         let all = query.service.is_empty();
+        if !all {
+            let _ = self.concerned.service.set(one_line(&query.service, MAX_NAME));
+        }
         let services: Vec<_> = self
             .node
             .services
@@ -223,6 +227,8 @@ impl Asker<'_> {
             return Err(refuse(levada_capability::Refused::Foreign));
         }
         let record = record.ok_or_else(unknown_session)?;
+        let _ = self.concerned.session.set(session);
+        let _ = self.concerned.service.set(record.service.clone());
         let mut keys = chain.into_iter().chain([record.requester]);
         let blocked = keys.find(|key| self.node.policy.blocks(key)).map(Barred::Blocked);
         // What a blocked identity has requested or passed on ends with it; revoking it is no use of it.

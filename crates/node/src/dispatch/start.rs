@@ -8,6 +8,7 @@ use crate::live::{Run, Ticket};
 use crate::running::Offered;
 use crate::store::{Barred, NewStart, StartError, Store};
 
+use super::grant::about;
 use super::operations::{revoked, unknown_service, unknown_session};
 use super::{Asker, denied, failed};
 
@@ -58,7 +59,7 @@ impl<'a> Asker<'a> {
         if let Some(identity) = keys.copied().find(|identity| node.policy.blocks(identity)) {
             return Err(barred(Barred::Blocked(identity), &start.requester));
         }
-        self.commit(start, commit).await?;
+        self.commit(start, about(offered, &start.verified.params), commit).await?;
         match ticket.ended.try_recv() {
             Ok(Reason::Revoked) => Err(revoked()),
             Ok(reason) => Err(Refusal::new(reason, "the session was ended while it started")),
@@ -69,6 +70,7 @@ impl<'a> Asker<'a> {
     async fn commit(
         &self,
         start: &Start,
+        about: String,
         commit: impl FnOnce(&Store, &NewStart, UnixTime) -> Result<(), StartError> + Send + 'static,
     ) -> Result<(), Refusal> {
         let now = self.now().await?;
@@ -80,6 +82,7 @@ impl<'a> Asker<'a> {
                 identities: &verified.identities,
                 expires: verified.expires,
                 by,
+                about: &about,
             };
             commit(store, &start, now)
         });

@@ -162,6 +162,12 @@ fn announcement(node: &Node, notes: Vec<String>) -> Announcement {
         addresses: reachable_addresses(&node.listening),
         http: node.http,
         services: node.services.keys().cloned().collect(),
+        clock: node
+            .services
+            .values()
+            .map(|offered| &offered.description)
+            .find(|description| description.kind == "clock")
+            .map(|description| description.name.clone()),
         notes,
     }
 }

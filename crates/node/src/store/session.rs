@@ -33,6 +33,8 @@ pub struct NewSession<'a> {
     pub link_id: LinkId,
     /// When the right to start it ends.
     pub expires: UnixTime,
+    /// What it is for, for the audit log; may be empty.
+    pub about: &'a str,
 }
 
 /// How far a session has come.
@@ -306,6 +308,7 @@ fn create(connection: &Connection, new: &NewSession, now: UnixTime) -> rusqlite:
         service: Some(new.service),
         session: Some(new.id),
         link: Some(new.link_id),
+        text: new.about,
         ..NewAuditEntry::new("request", "granted")
     };
     audit::add(connection, &entry, now)

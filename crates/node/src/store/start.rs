@@ -22,6 +22,8 @@ pub struct NewStart<'a> {
     pub expires: UnixTime,
     /// The identity that starts it.
     pub by: Identity,
+    /// What it is for, for the audit log; may be empty.
+    pub about: &'a str,
 }
 
 /// Why a session was not started.
@@ -92,6 +94,7 @@ pub(super) fn count_start(
         service: Some(&found.service),
         session: Some(start.session),
         link: start.uses.last().map(|(link, _)| *link),
+        text: start.about,
         ..NewAuditEntry::new("connect", "started")
     };
     Ok(audit::add(tx, &entry, now)?)

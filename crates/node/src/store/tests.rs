@@ -51,6 +51,7 @@ fn create(store: &Store, byte: u8) {
         link: &[byte; 90],
         link_id: link(byte),
         expires: LATER,
+        about: "",
     };
     store.create_session(&new, NOW).unwrap();
 }
@@ -64,7 +65,7 @@ fn start_by(
     now: UnixTime,
 ) -> Result<(), StartError> {
     let (session, identities) = (*session, &[*by]);
-    store.start(&NewStart { session, uses, identities, expires: UnixTime::NEVER, by: *by }, now)
+    store.start(&NewStart { session, uses, identities, expires: UnixTime::NEVER, by: *by, about: "" }, now)
 }
 
 fn start(store: &Store, byte: u8, uses: u32) -> Result<(), StartError> {
@@ -324,6 +325,7 @@ fn a_rotated_key_is_dead_and_its_sessions_are_revoked() {
         link: &[7],
         link_id: link(7),
         expires: UnixTime::NEVER,
+        about: "",
     };
     store.create_session(&new_session, NOW).unwrap();
     let succession = Succession::sign(&old, &new.identity(), NOW);

@@ -103,6 +103,7 @@ fn create(store: &Store, byte: u8) -> Result<(), StoreError> {
         link: &[byte; 120],
         link_id: link(byte),
         expires: LATER,
+        about: "",
     };
     store.create_session(&new, NOW)
 }
