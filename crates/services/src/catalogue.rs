@@ -143,6 +143,11 @@ impl Service for Catalogue {
         self.rules(params).map(drop)
     }
 
+    /// The rules.
+    fn summary(&self, params: &Params) -> Option<String> {
+        Some(params.args().ok()??.join(", "))
+    }
+
     fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
         Box::pin(self.converse(invocation, stream))
     }

@@ -208,6 +208,12 @@ impl Service for Invoke {
         }
     }
 
+    /// The service that is started, and its node.
+    fn summary(&self, params: &Params) -> Option<String> {
+        let target = self.target(params).ok()??;
+        Some(format!("{} of {}", target.service, target.node))
+    }
+
     fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
         // Further streams are dropped here: what a client opens is refused.
         let params = invocation.params;
