@@ -69,10 +69,10 @@ fn on_a_small_disk(folder: &Path) {
     full(refused);
 
     // Room is kept back for what takes back and what frees.
-    let key = draft(with_package + 1, 0, None).key;
-    let first = draft(with_package + 1, 0, None).version;
-    store.yank(&key, &first, true, None, SystemClock.now()).unwrap();
-    store.yank(&key, &first, false, None, SystemClock.now()).unwrap();
+    let first = draft(0, 0, None);
+    for yanked in [true, false] {
+        store.yank(&first.key, &first.version, yanked, None, SystemClock.now()).unwrap();
+    }
     let later = SystemClock.now().after(Duration::from_secs(60));
     store.collect(Duration::ZERO, None, later).unwrap();
 

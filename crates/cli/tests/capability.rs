@@ -210,7 +210,7 @@ fn an_entity_that_is_not_there_is_unreachable() {
     scene.ask(&[], &["uname", "-s"]).fails(122, "the entity is not registered here");
     // Somebody whom Alice does not know, and a service that is none.
     let words = ["ask", &scene.desk, "--entity", "nobody", "--service", &scene.exec];
-    homes.alice.args(words).fails(2, "nobody is known here as `nobody`");
+    homes.alice.args(words).fails(2, "no identity is known here as `nobody`");
     let echo = format!("{}/echo", scene.hub.at());
     let words = ["ask", &echo, "--entity", &scene.eve, "--service", &scene.exec];
     homes.alice.args(words).denied("there is no parameter \"role\"");

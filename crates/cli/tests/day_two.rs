@@ -286,10 +286,10 @@ fn disk_of(report: &Ran) -> String {
 }
 
 #[test]
-fn a_full_disk_is_reported_and_makes_no_secret_of_itself() {
+fn a_full_disk_is_reported_and_peers_are_told() {
     let Some(folder) = std::env::var_os(DISK) else {
         let folder = tempfile::tempdir().unwrap();
-        let name = "a_full_disk_is_reported_and_makes_no_secret_of_itself";
+        let name = "a_full_disk_is_reported_and_peers_are_told";
         if !on_a_disk_of_its_own(name, folder.path(), "size=16m") {
             eprintln!("left out: this machine gives no mount namespace");
         }

@@ -73,7 +73,7 @@ fn identities_are_written_and_shown_by_name() {
     let config = home.path().join("config.toml");
     std::fs::write(&config, "block = ['carol']\n").unwrap();
     home.run("up --listen 127.0.0.1:0")
-        .fails(120, "config.toml:1: key `block[0]`: nobody is known");
+        .fails(120, "config.toml:1: key `block[0]`: no identity is known");
     std::fs::write(&config, "allow = [{ identity = 'bob', services = ['clock'] }]\n").unwrap();
     let node = home.up("--demo --name well");
     bob.args(["run", &format!("{}/clock", node.at())]).ok();

@@ -133,7 +133,10 @@ fn a_name_stands_for_the_key_that_is_pinned_under_it() {
     let known = Known::open(&folder.path().join("known.db")).unwrap();
     let config = parse("block = [\n\"alice\"]\nallow = [{ identity = \"alice\" }]").unwrap();
     let error = config.block[0].identity(&known).unwrap_err().to_string();
-    assert!(error.starts_with("config.toml:2: key `block[0]`: nobody is known here as"), "{error}");
+    assert!(
+        error.starts_with("config.toml:2: key `block[0]`: no identity is known here as"),
+        "{error}"
+    );
     assert!(error.contains("levada peers add alice"), "{error}");
     known.pin("alice", &someone(), &[], UnixTime(1)).unwrap();
     for who in [&config.block[0], &config.allow[0].identity] {

@@ -11,7 +11,7 @@ use crate::store::StoreError;
 pub enum NameError {
     /// No key is pinned under this name.
     #[error(
-        "nobody is known here as `{0}`: write the identity (lv…), or name it with `levada peers add {0} IDENTITY`"
+        "no identity is known here as `{0}`: write the identity (lv…), or name it with `levada peers add {0} IDENTITY`"
     )]
     Unknown(String),
     /// An identity that was mistyped or cut off.
