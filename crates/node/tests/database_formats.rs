@@ -72,8 +72,14 @@ fn node_1_revives_nothing() {
     let store = Store::open(&path).unwrap();
     let start = |chain: &[(LinkId, u32)]| {
         let (session, by) = (id(chain[0].0.as_bytes()[0]), identity(1));
-        let start =
-            NewStart { session, uses: chain, identities: &[by], expires: UnixTime::NEVER, by, about: "" };
+        let start = NewStart {
+            session,
+            uses: chain,
+            identities: &[by],
+            expires: UnixTime::NEVER,
+            by,
+            about: "",
+        };
         store.start(&start, THEN)
     };
     assert!(matches!(start(&[(link(2), 3), (link(20), 1)]), Err(StartError::UsedUp(_))));

@@ -65,7 +65,10 @@ fn start_by(
     now: UnixTime,
 ) -> Result<(), StartError> {
     let (session, identities) = (*session, &[*by]);
-    store.start(&NewStart { session, uses, identities, expires: UnixTime::NEVER, by: *by, about: "" }, now)
+    store.start(
+        &NewStart { session, uses, identities, expires: UnixTime::NEVER, by: *by, about: "" },
+        now,
+    )
 }
 
 fn start(store: &Store, byte: u8, uses: u32) -> Result<(), StartError> {

@@ -79,7 +79,10 @@ pub fn start_by(
     now: UnixTime,
 ) -> Result<(), StartError> {
     let (session, identities) = (*session, &[*by]);
-    store.start(&NewStart { session, uses, identities, expires: UnixTime::NEVER, by: *by, about: "" }, now)
+    store.start(
+        &NewStart { session, uses, identities, expires: UnixTime::NEVER, by: *by, about: "" },
+        now,
+    )
 }
 
 fn key(byte: u8) -> SecretKey {
