@@ -19,6 +19,7 @@ mod json;
 mod openapi;
 mod outgoing;
 mod page;
+mod places;
 mod problem;
 mod query;
 mod range;
@@ -26,9 +27,11 @@ mod request;
 mod response;
 mod route;
 mod serve;
+mod socket;
 mod tag;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod v1;
 mod verify;
 mod watch;
@@ -37,14 +40,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use levada_core::Digest;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 
 use crate::index::Index;
 use crate::store::Store;
 use cache::Cache;
+use places::Places;
 use verify::Verifier;
 
 pub use hosts::{Hosts, HostsError};
@@ -54,6 +60,7 @@ pub use request::{MAX_HEAD, MAX_HEADERS, Method, Parsed, Refusal, Request, parse
 pub use response::{Body, Response};
 pub use route::{Job, Reply};
 pub use serve::serve;
+pub use tls::{Tls, TlsError};
 
 /// How long what may take.
 #[derive(Clone, Copy, Debug)]
@@ -90,9 +97,15 @@ pub const MIN_TAKEN: u64 = 32 * 1024;
 pub struct Config {
     /// Which values of `Host` are accepted.
     pub hosts: Hosts,
-    /// The most connections, and at most a third of the files that the process may open; further ones wait to be
-    /// accepted.
+    /// The most connections, and at most a third of the files that the process may open. Where they are short, one
+    /// that rests makes room.
     pub connections: usize,
+    /// The most connections of one source, an IPv4 address or the /64 of an IPv6 address; none for half of all.
+    pub per_source: Option<usize>,
+    /// Whether the catalogue is served, or only [`Extra`].
+    pub catalogue: bool,
+    /// What HTTP is served with, if it is served with TLS.
+    pub tls: Option<Tls>,
     /// The most watches at once, and at most half of the connections, but at least one; further ones are told to come
     /// again.
     pub watches: usize,
@@ -107,6 +120,9 @@ impl Default for Config {
         Self {
             hosts: Hosts::default(),
             connections: 8192,
+            per_source: None,
+            catalogue: true,
+            tls: None,
             watches: 1024,
             cache: 256 * 1024 * 1024,
             times: Times::default(),
@@ -114,7 +130,7 @@ impl Default for Config {
     }
 }
 
-/// Paths that somebody else answers, such as `/metrics`.
+/// Paths that somebody else answers, such as `/metrics`. They are answered also where all connections are taken.
 pub trait Extra: Send + Sync {
     /// The answer to GET of `path`; none if it is not one of these. Must not block.
     fn answer(&self, path: &str) -> Option<Response>;
@@ -137,6 +153,8 @@ pub struct Site {
     store: Arc<dyn Store>,
     extra: Option<Box<dyn Extra>>,
     config: Config,
+    places: Arc<Places>,
+    tls: ArcSwapOption<Tls>,
     cache: Cache,
     verifier: Verifier,
     /// For bodies that are made here: those that are kept, and as much again for those that are only on their way.
@@ -162,12 +180,16 @@ impl Site {
         extra: Option<Box<dyn Extra>>,
     ) -> Arc<Self> {
         config.connections = places(config.connections);
+        let share = config.per_source.unwrap_or((config.connections / 2).max(1));
+        let tls = config.tls.take();
         // Watches stay: they must not take the place of all that only want an answer.
         config.watches = config.watches.min((config.connections / 2).max(1));
         Arc::new(Self {
             index,
             store,
             extra,
+            places: Places::new(config.connections, share),
+            tls: ArcSwapOption::new(tls.map(Arc::new)),
             cache: Cache::new(config.cache),
             verifier: Verifier::start(),
             room: content::room(config.cache.saturating_mul(2).max(MIN_ROOM)),
@@ -211,6 +233,27 @@ impl Site {
     fn workshop(&self, digest: &Digest) -> MutexGuard<'_, ()> {
         let place = &self.workshops[usize::from(digest[0]) % WORKSHOPS];
         place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves new connections with another certificate. It does nothing for a site without TLS.
+    pub fn replace_tls(&self, tls: Tls) {
+        if self.tls.load().is_some() {
+            self.tls.store(Some(Arc::new(tls)));
+        }
+    }
+
+    fn tls(&self) -> Option<TlsAcceptor> {
+        self.tls.load().as_ref().map(|tls| tls.acceptor())
+    }
+
+    /// How many connections were ended to make room for others.
+    pub fn evicted(&self) -> u64 {
+        self.places.evicted()
+    }
+
+    /// Whether a request is answered by [`Extra`]: that has places reserved.
+    fn is_extra(&self, request: &Request<'_>) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.answer(request.path).is_some())
     }
 
     fn is_stopping(&self) -> bool {

@@ -8,6 +8,7 @@ mod answer;
 pub mod conformance;
 pub mod embedded;
 mod error;
+mod none;
 
 use std::fs::File;
 use std::path::Path;
@@ -22,6 +23,7 @@ pub use answer::{
     Verified,
 };
 pub use error::StoreError;
+pub use none::NoStore;
 
 /// The most that one call lists; whoever asks for more gets so many.
 pub const MAX_PAGE: u32 = 1000;

@@ -6,7 +6,7 @@ use crate::who::{Who, identities};
 use clap::Args;
 use levada_core::shell_word;
 use levada_node::address::advertised;
-use levada_node::config::{Config, check_name};
+use levada_node::config::{Config, TlsFiles, check_name};
 use levada_node::home::Home;
 use levada_node::running::{self, Announcement, Overrides};
 use std::io::{self, Write};
@@ -40,6 +40,14 @@ pub struct Arguments {
     #[arg(long, value_name = "A:P")]
     http: Option<SocketAddr>,
 
+    /// Serve the HTTP port with TLS, with this certificate and those behind it (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
     /// An identity, or a name that is known here, that may request every service of this node
     #[arg(long, value_name = "IDENTITY")]
     allow: Vec<Who>,
@@ -65,6 +73,7 @@ pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
         advertise: arguments.advertise,
         http: arguments.http,
         allow: identities(&home, &arguments.allow)?,
+        http_tls: tls_files(arguments.tls_cert, arguments.tls_key)?,
         services: absolute(arguments.service)?,
         demo: arguments.demo,
         no_announce: arguments.no_announce,
@@ -80,6 +89,16 @@ pub async fn serve(overrides: Overrides, verbose: u8) -> Outcome {
     log::start(verbose, &config.log, config.log_format)?;
     running::up(&home, &overrides, announce).await?;
     Ok(0)
+}
+
+/// The certificate of the HTTP port. It is read again on SIGHUP, wherever the node is then.
+pub fn tls_files(
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+) -> Result<Option<TlsFiles>, Failure> {
+    let (Some(certificate), Some(key)) = (certificate, key) else { return Ok(None) };
+    let absolute = |file: PathBuf| std::path::absolute(&file).map_err(Failure::file("find", &file));
+    Ok(Some(TlsFiles { certificate: absolute(certificate)?, key: absolute(key)? }))
 }
 
 /// They are read again when the node starts again, wherever it is then.
@@ -105,7 +124,8 @@ fn write_announcement(output: &mut impl Write, node: &Announcement) -> io::Resul
         writeln!(output, "address   {address}")?;
     }
     if let Some(http) = node.http {
-        writeln!(output, "http      http://{http}/metrics")?;
+        let scheme = if node.https { "https" } else { "http" };
+        writeln!(output, "http      {scheme}://{http}/metrics")?;
     }
     writeln!(output, "services  {}", node.services.join(", "))?;
     writeln!(output)?;

@@ -62,7 +62,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 const WITH_UNSAFE: &[&str] = &["link", "faultfs"];
 /// Crates that do no I/O, and what they must therefore not import.
 const WITHOUT_IO: &[&str] = &["core", "capability", "channel"];
-const IO: &[&str] = &["tokio", "socket2", "rusqlite", "rustix", "axum"];
+const IO: &[&str] = &["tokio", "socket2", "rusqlite", "rustix"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -72,6 +72,15 @@ pub enum Http {
     At(SocketAddr),
 }
 
+/// Files in PEM that the HTTP port is served with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate of the server, and behind it those that lead to one that clients know.
+    pub certificate: PathBuf,
+    /// The key of the first.
+    pub key: PathBuf,
+}
+
 /// An identity that may request, and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allow {
@@ -106,6 +115,10 @@ pub struct Limits {
     pub invitation_attempts: usize,
     /// Wrong invitations from all sources within ten minutes.
     pub invitation_attempts_total: usize,
+    /// Connections of the HTTP port; fewer if the process may open fewer than three times as many files.
+    pub http_connections: usize,
+    /// Those of one source; `None` for half of all.
+    pub http_per_source: Option<usize>,
 }
 
 impl Default for Limits {
@@ -124,6 +137,8 @@ impl Default for Limits {
             unproved_memory: 64,
             invitation_attempts: 3,
             invitation_attempts_total: 1000,
+            http_connections: 8192,
+            http_per_source: None,
         }
     }
 }
@@ -149,6 +164,8 @@ pub struct Config {
     pub advertise: Vec<String>,
     /// Where the HTTP port is.
     pub http: Http,
+    /// The certificate that it is served with; `None` for no TLS.
+    pub http_tls: Option<TlsFiles>,
     /// Whether neighbours learn of the node by multicast DNS.
     pub announce: bool,
     /// Who may request.
@@ -182,6 +199,7 @@ impl Default for Config {
             listen: None,
             advertise: Vec::new(),
             http: Http::default(),
+            http_tls: None,
             announce: true,
             allow: Vec::new(),
             block: Vec::new(),
@@ -237,6 +255,7 @@ impl Config {
             "listen" => self.listen = Some(listen(value)?),
             "advertise" => self.advertise = advertise(value)?,
             "http" => self.http = http(value)?,
+            "http_tls" => self.http_tls = Some(tls_files(value)?),
             "announce" => self.announce = flag(value)?,
             "allow" => self.allow = value.each(allow)?,
             "block" => self.block = value.each(Who::read)?,
@@ -259,11 +278,12 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "name",
     "listen",
     "advertise",
     "http",
+    "http_tls",
     "announce",
     "allow",
     "block",
@@ -323,6 +343,22 @@ fn http(value: &Value<'_>) -> Result<Http, ConfigError> {
     }
 }
 
+fn tls_files(value: &Value<'_>) -> Result<TlsFiles, ConfigError> {
+    const FORM: &str =
+        "a table such as { cert = \"/etc/levada/cert.pem\", key = \"/etc/levada/key.pem\" }";
+    let section = value.section_or(FORM)?;
+    section.only(&["cert", "key"])?;
+    let path = |name| absolute_path(&section.required(name, ABSOLUTE)?);
+    Ok(TlsFiles { certificate: path("cert")?, key: path("key")? })
+}
+
+const ABSOLUTE: &str = "an absolute path";
+
+fn absolute_path(value: &Value<'_>) -> Result<PathBuf, ConfigError> {
+    let path = PathBuf::from(value.text(ABSOLUTE)?);
+    if path.is_absolute() { Ok(path) } else { Err(value.not(ABSOLUTE)) }
+}
+
 fn allow(value: &Value<'_>) -> Result<Allow, ConfigError> {
     if value.is_text() {
         return Ok(Allow { identity: Who::read(value)?, services: None });
@@ -362,6 +398,8 @@ fn limits(section: &Section<'_>) -> Result<Limits, ConfigError> {
         "unproved_memory",
         "invitation_attempts",
         "invitation_attempts_total",
+        "http_connections",
+        "http_per_source",
     ])?;
     for value in section.values() {
         let count = value.number(1..=1_000_000)?;
@@ -376,7 +414,9 @@ fn limits(section: &Section<'_>) -> Result<Limits, ConfigError> {
             "streams" => limits.streams = count,
             "unproved_memory" => limits.unproved_memory = count,
             "invitation_attempts" => limits.invitation_attempts = count,
-            _ => limits.invitation_attempts_total = count,
+            "invitation_attempts_total" => limits.invitation_attempts_total = count,
+            "http_connections" => limits.http_connections = count,
+            _ => limits.http_per_source = Some(count),
         }
     }
     Ok(limits)

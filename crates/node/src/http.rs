@@ -3,83 +3,60 @@
 mod site;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
-use axum::routing::get;
-use levada_core::Identity;
+use levada_catalogue::http::Tls;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
 
-use crate::config::Catalogue;
-use crate::running::Node;
-use crate::store::Disk;
+use crate::config::{self, TlsFiles};
+use crate::running::{Node, UpError};
 
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The port, and how it is served.
+pub(crate) struct Port {
+    pub listener: TcpListener,
+    pub tls: Option<Certificate>,
+}
+
+/// A certificate, and where it was read from: that is read again on SIGHUP.
+pub(crate) struct Certificate {
+    tls: Tls,
+    files: TlsFiles,
+}
+
+impl Certificate {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`UpError`] names the file.
+    pub fn load(files: &TlsFiles) -> Result<Self, UpError> {
+        let tls = Tls::load(&files.certificate, &files.key).map_err(UpError::of)?;
+        Ok(Self { tls, files: files.clone() })
+    }
+}
 
 /// Answers until the node stops.
-pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener, catalogue: Catalogue) {
-    match node.catalogue.clone() {
-        Some(keeper) => site::serve(node, keeper, listener, catalogue).await,
-        None => serve_node(node, listener).await,
-    }
+pub(crate) async fn serve(node: Arc<Node>, port: Port, catalogue: config::Catalogue) {
+    let keeper = node.catalogue.clone();
+    site::serve(node, keeper, port, catalogue).await;
 }
 
-async fn serve_node(node: Arc<Node>, listener: TcpListener) {
-    let app = Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .with_state(node.clone());
-    let stopped = async move { node.stopping().await };
-    if let Err(error) = axum::serve(listener, app).with_graceful_shutdown(stopped).await {
-        tracing::error!(%error, "the HTTP port failed");
+/// Reads the files of a certificate again whenever the node is told to (SIGHUP), and gives `each` what is in them. Never
+/// ends.
+async fn follow(files: Option<TlsFiles>, each: impl Fn(Tls)) {
+    let (Some(files), Ok(mut hangup)) = (files, signal(SignalKind::hangup())) else {
+        return std::future::pending().await;
+    };
+    while hangup.recv().await.is_some() {
+        let files = files.clone();
+        let load = move || Tls::load(&files.certificate, &files.key);
+        match spawn_blocking(load).await {
+            Ok(Ok(tls)) => each(tls),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the HTTP port keeps the certificate that it has");
+            }
+            Err(error) => tracing::error!(%error, "the certificate was not read again"),
+        }
     }
-}
-
-/// Alive is not ready: a node that is stopping, whose database does not answer or whose disk is full wants no new work. One whose catalogue
-/// is served answers elsewhere.
-async fn ready(State(node): State<Arc<Node>>) -> impl IntoResponse {
-    if node.is_stopping() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
-    }
-    if node.catalogue.is_some() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the catalogue cannot be read: see the log\n");
-    }
-    match trouble(&node).await {
-        None => (StatusCode::OK, "ready\n"),
-        Some(text) => (StatusCode::SERVICE_UNAVAILABLE, text),
-    }
-}
-
-/// Why the node should get no new work, in a line: a database does not answer, or the disk takes nothing.
-async fn trouble(node: &Node) -> Option<&'static str> {
-    const SILENT: &str = "the database does not answer\n";
-    let (any, folder) = (Identity::from_bytes([0; 32]), node.home.state_folder().to_owned());
-    let asked = node.with_store(move |store| store.blocked(&any).map(|_| Disk::of(&folder))).await;
-    if let Some(keeper) = &node.catalogue
-        && keeper.with(|store| store.revision()).await.is_err()
-    {
-        return Some(SILENT);
-    }
-    match asked {
-        Ok(Disk::Writable) => None,
-        Ok(Disk::Full) => Some("the disk is full\n"),
-        Ok(Disk::ReadOnly) => Some("the disk is read-only\n"),
-        Err(_) => Some(SILENT),
-    }
-}
-
-async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, OPENMETRICS)], counted(&node))
-}
-
-fn counted(node: &Node) -> String {
-    node.metrics.sessions.set(i64::try_from(node.live.count()).unwrap_or(i64::MAX));
-    let held = i64::try_from(node.unproved.used()).unwrap_or(i64::MAX);
-    node.metrics.unproved_memory.set(held);
-    node.metrics.unproved_closed.inner().store(node.unproved.closed(), Ordering::Relaxed);
-    node.metrics.text()
+    std::future::pending().await
 }

@@ -22,7 +22,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::attempts::Attempts;
-use crate::config::{Config, Limits};
+use crate::config::{Config, Limits, TlsFiles};
 use crate::connections::Connections;
 use crate::half_open::HalfOpen;
 use crate::home::Home;
@@ -50,6 +50,8 @@ pub struct Overrides {
     pub advertise: Vec<String>,
     /// Address of the HTTP port.
     pub http: Option<SocketAddr>,
+    /// The certificate that it is served with.
+    pub http_tls: Option<TlsFiles>,
     /// Identities that may request every service.
     pub allow: Vec<Identity>,
     /// Files with one service each.
@@ -73,6 +75,8 @@ pub struct Announcement {
     pub addresses: Vec<String>,
     /// Its HTTP port.
     pub http: Option<SocketAddr>,
+    /// Whether that is served with TLS.
+    pub https: bool,
     /// What it offers.
     pub services: Vec<String>,
     /// The first service of type `clock`, which can be tried as it is.

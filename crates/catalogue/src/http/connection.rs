@@ -1,25 +1,26 @@
 //! One connection: requests come in, answers go out in the same order.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::TcpStream as StdStream;
 use std::os::fd::AsFd;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
-use tokio::io::{AsyncRead, Interest, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
+use tokio::io::ReadBuf;
+use tokio::time::{Instant, timeout};
 
 use super::deadline::Deadline;
-use super::ending::{closed, finish, is_patience, linger};
+use super::ending::{finish, is_patience};
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
+use super::places::{Place, Slot};
 use super::problem::refusal_response;
 use super::request::{MAX_HEAD, Method, Parsed, Refusal, Request, Sends, parse};
 use super::response::{Body, Connection as Stays, Response};
 use super::route::{Job, Reply, is_compat};
+use super::socket::Socket;
 use super::watch::Watch;
 use super::{MIN_TAKEN, Site};
 
@@ -28,6 +29,7 @@ const ENOUGH: usize = 64 * 1024;
 /// After so many steps others have their turn, however much this client asks for.
 const TURN: u64 = 32;
 const LATE: &str = "the request did not come in time";
+const CROWDED: &str = "there are too many connections: try again in a moment";
 
 /// A connection without its socket.
 pub(super) struct Connection {
@@ -44,7 +46,7 @@ pub(super) struct Connection {
     /// What has come is no request that is answered here.
     refused: bool,
     busy: bool,
-    _place: OwnedSemaphorePermit,
+    place: Place,
 }
 
 /// What has to be done next.
@@ -55,6 +57,8 @@ pub(super) enum Step {
     Send,
     /// Somebody else makes the answer.
     Job(Job, Answering),
+    /// A place must be free before the next request is answered.
+    Place,
     /// Only events from here on.
     Watch(Box<Watch>),
     /// What waits must be sent, and that is all.
@@ -77,7 +81,7 @@ impl Answering {
 }
 
 impl Connection {
-    pub fn new(site: Arc<Site>, place: OwnedSemaphorePermit) -> Self {
+    pub fn new(site: Arc<Site>, place: Place) -> Self {
         site.counters.connections.fetch_add(1, Ordering::Relaxed);
         site.counters.open.fetch_add(1, Ordering::Relaxed);
         let until_head = site.config.times.head;
@@ -91,7 +95,7 @@ impl Connection {
             head_until: Some(Instant::now() + until_head),
             refused: false,
             busy: false,
-            _place: place,
+            place,
         }
     }
 
@@ -105,7 +109,7 @@ impl Connection {
             Err(_) => return None,
         }
         let step = self.advance();
-        if matches!(step, Step::Job(..) | Step::Watch(_)) {
+        if matches!(step, Step::Job(..) | Step::Place | Step::Watch(_)) {
             return Some((self, socket, step));
         }
         let written = self.outgoing.write_to(socket.as_fd());
@@ -121,13 +125,18 @@ impl Connection {
         }
     }
 
+    /// By which it hears that it has to make room.
+    pub fn slot(&self) -> Arc<Slot> {
+        Arc::clone(&self.place.slot)
+    }
+
     /// Whether there may be more answers than those that wait.
     pub fn stays(&self) -> bool {
         !self.outgoing.last
     }
 
     /// Goes on until the connection ends. None is an end before the end.
-    pub async fn run(mut self, mut stream: TcpStream, mut step: Step) -> Option<()> {
+    pub async fn run(mut self, mut socket: Socket, mut step: Step) -> Option<()> {
         let mut deadline = Deadline::new(Instant::now() + self.site.config.times.head);
         for turn in 1_u64.. {
             if turn % TURN == 0 {
@@ -135,35 +144,46 @@ impl Connection {
             }
             step = match step {
                 Step::Read => {
-                    self.send(&stream, &mut deadline).await?;
-                    self.fill(&mut stream, &mut deadline).await?;
+                    self.send(&mut socket, &mut deadline).await?;
+                    self.fill(&mut socket, &mut deadline).await?;
                     self.advance()
                 }
                 Step::Send => {
-                    self.send(&stream, &mut deadline).await?;
+                    self.send(&mut socket, &mut deadline).await?;
                     self.advance()
                 }
                 Step::Job(job, answering) => {
-                    self.send(&stream, &mut deadline).await?;
+                    self.send(&mut socket, &mut deadline).await?;
                     let response = self.site.run(job).await;
                     match self.push(response, answering) {
                         Some(step) => step,
                         None => self.advance(),
                     }
                 }
-                Step::Watch(watch) => return self.watch(&stream, &mut deadline, watch).await,
+                Step::Place => {
+                    self.send(&mut socket, &mut deadline).await?;
+                    self.find_place().await
+                }
+                Step::Watch(watch) => return self.watch(&mut socket, &mut deadline, watch).await,
                 Step::End => {
-                    self.send(&stream, &mut deadline).await?;
-                    finish(&stream);
-                    let more_has_come = || matches!(stream.try_read(&mut [0]), Ok(1));
-                    if self.is_talking() || more_has_come() {
-                        linger(&stream).await;
-                    }
+                    self.send(&mut socket, &mut deadline).await?;
+                    socket.end(self.is_talking()).await;
                     return Some(());
                 }
             };
         }
         None
+    }
+
+    /// Waits for a place, as long as for the head of a request.
+    async fn find_place(&mut self) -> Step {
+        match timeout(self.site.config.times.head, self.place.exchange()).await {
+            Ok(place) => {
+                self.place = place;
+                self.advance()
+            }
+            Err(_) => self.refuse(Refusal { status: 503, detail: CROWDED }),
+        }
     }
 
     fn arrived(&mut self, count: usize) {
@@ -216,6 +236,9 @@ impl Connection {
         if let Err(refusal) = self.site.config.hosts.apply(&mut request) {
             return Some(self.refuse(refusal));
         }
+        if self.place.is_reserved() && !self.site.is_extra(&request) {
+            return Some(Step::Place);
+        }
         if request.sends == Sends::Nothing {
             let (reply, answering) = (self.site.answer(&request), Answering::of(&request));
             self.start += used;
@@ -259,8 +282,10 @@ impl Connection {
         self.reply(reply, answering)
     }
 
-    fn reply(&mut self, reply: Reply, answering: Answering) -> Option<Step> {
+    fn reply(&mut self, reply: Reply, mut answering: Answering) -> Option<Step> {
         self.head_until = None;
+        self.place.work();
+        answering.keep_alive &= !self.place.is_reserved();
         match reply {
             Reply::Now(response) => self.push(response, answering),
             Reply::Later(job) => Some(Step::Job(job, answering)),
@@ -315,7 +340,7 @@ impl Connection {
     }
 
     /// Reads more. An end of the client's is an end of ours: what he asked for is sent by now.
-    async fn fill(&mut self, stream: &mut TcpStream, deadline: &mut Deadline) -> Option<()> {
+    async fn fill(&mut self, socket: &mut Socket, deadline: &mut Deadline) -> Option<()> {
         if self.start > 0 {
             self.input.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -323,7 +348,7 @@ impl Connection {
         self.begin_wait(deadline);
         let mut free = ReadBuf::new(&mut self.input[self.end..]);
         // Unlike `try_read` this knows that a read which left room has emptied the socket: it does not ask once more.
-        let read = deadline.or(|cx| Pin::new(&mut *stream).poll_read(cx, &mut free)).await;
+        let read = deadline.or(|cx| socket.poll_read(cx, &mut free)).await;
         let count = free.filled().len();
         match read {
             Some(Ok(())) if count > 0 => self.arrived(count),
@@ -339,6 +364,7 @@ impl Connection {
     }
 
     fn begin_wait(&mut self, deadline: &mut Deadline) {
+        self.place.rest();
         let (now, times) = (Instant::now(), self.site.config.times);
         if self.end == 0 && self.head_until.is_none() && self.incoming.is_none() {
             self.set_busy(false);
@@ -349,56 +375,60 @@ impl Connection {
     }
 
     /// Sends all that waits, to a client that takes it fast enough.
-    async fn send(&mut self, stream: &TcpStream, deadline: &mut Deadline) -> Option<()> {
+    async fn send(&mut self, socket: &mut Socket, deadline: &mut Deadline) -> Option<()> {
+        if self.outgoing.is_done() {
+            return Some(());
+        }
         let before = self.outgoing.total;
-        let sent = self.send_all(stream, deadline).await;
+        let sent = self.send_all(socket, deadline).await;
         self.site.counters.sent.fetch_add(self.outgoing.total - before, Ordering::Relaxed);
         sent
     }
 
-    async fn send_all(&mut self, stream: &TcpStream, deadline: &mut Deadline) -> Option<()> {
+    async fn send_all(&mut self, socket: &mut Socket, deadline: &mut Deadline) -> Option<()> {
         let mut mark = self.outgoing.total;
         let stall = self.site.config.times.stall;
+        // Mostly the socket takes it all: then no clock is read.
+        let mut sent = poll_fn(|cx| match socket.poll_send(cx, &mut self.outgoing) {
+            Poll::Ready(sent) => Poll::Ready(Some(sent)),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await;
         let mut until = None;
-        while !self.outgoing.is_done() {
-            match stream.try_io(Interest::WRITABLE, || self.outgoing.write_to(stream.as_fd())) {
-                Ok(true) => break,
-                Ok(false) => {
-                    tokio::task::yield_now().await;
-                    continue;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return None,
-            }
-            deadline.set(*until.get_or_insert_with(|| Instant::now() + stall));
-            match deadline.or(|cx| stream.poll_write_ready(cx)).await {
-                Some(ready) => ready.ok()?,
-                None if self.outgoing.total - mark >= MIN_TAKEN => {
+        loop {
+            match sent {
+                Some(Ok(true)) => return Some(()),
+                Some(Ok(false)) => tokio::task::yield_now().await,
+                Some(Err(_)) => return None,
+                None if until.is_some_and(|until| Instant::now() >= until) => {
+                    if self.outgoing.total - mark < MIN_TAKEN {
+                        return None;
+                    }
                     (mark, until) = (self.outgoing.total, None);
                 }
-                None => return None,
+                None => {}
             }
+            deadline.set(*until.get_or_insert_with(|| Instant::now() + stall));
+            sent = deadline.or(|cx| socket.poll_send(cx, &mut self.outgoing)).await;
         }
-        Some(())
     }
 
     async fn watch(
         &mut self,
-        stream: &TcpStream,
+        socket: &mut Socket,
         deadline: &mut Deadline,
         mut watch: Box<Watch>,
     ) -> Option<()> {
         // It does not hold up the end of the server.
         self.set_busy(false);
-        self.send(stream, deadline).await?;
+        self.send(socket, deadline).await?;
         loop {
             let events = tokio::select! {
                 events = watch.next() => events?,
-                () = closed(stream) => return Some(()),
+                () = socket.closed() => return Some(()),
             };
             self.outgoing.text().extend_from_slice(&events);
-            self.send(stream, deadline).await?;
+            self.send(socket, deadline).await?;
         }
     }
 }

@@ -2,11 +2,15 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use rustix::fs::sendfile;
 use rustix::net::sockopt::set_tcp_cork;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use tokio::io::AsyncWrite;
 
 use super::response::Body;
 
@@ -96,16 +100,70 @@ impl Outgoing {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
         }
-        self.text.clear();
-        self.text.shrink_to(KEPT);
-        self.sent = 0;
-        self.body = Body::empty();
+        self.clear();
         // The end of a connection sends what is left.
         if self.corked && !self.last {
             let _ = set_tcp_cork(socket, false);
             self.corked = false;
         }
         Ok(true)
+    }
+
+    /// As [`Self::write_to`], copying everything, files too, into `stream`.
+    pub fn poll_copy(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut (impl AsyncWrite + Unpin),
+    ) -> Poll<io::Result<bool>> {
+        let end = self.total.saturating_add(TURN);
+        while !self.is_done() {
+            if self.total >= end {
+                return Poll::Ready(Ok(false));
+            }
+            let mut read = Vec::new();
+            let piece = self.piece(&mut read)?;
+            let sent = ready!(Pin::new(&mut *stream).poll_write(cx, piece))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.total += sent as u64;
+            self.take(sent as u64);
+        }
+        self.clear();
+        Poll::Ready(Ok(true))
+    }
+
+    /// What comes next: some of it, and not nothing. `read` takes what is read for that.
+    fn piece<'a>(&'a self, read: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
+        if self.waiting() > 0 {
+            return Ok(&self.text[self.sent..]);
+        }
+        match &self.body {
+            Body::File(file, from, to) => {
+                let length = usize::try_from(to - from).unwrap_or(usize::MAX).min(COPIED);
+                read.resize(length, 0);
+                let count = file.file().read_at(read, *from)?;
+                // The file is shorter than it was: the promised length cannot be kept.
+                if count == 0 {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                } else {
+                    Ok(&read[..count])
+                }
+            }
+            Body::Whole(bytes) => Ok(bytes),
+            Body::Parts(parts) => {
+                Ok(parts.iter().find(|part| !part.is_empty()).map_or(&[], |part| part.as_ref()))
+            }
+            Body::Events(_) => Ok(&[]),
+        }
+    }
+
+    /// For the next answers.
+    fn clear(&mut self) {
+        self.text.clear();
+        self.text.shrink_to(KEPT);
+        self.sent = 0;
+        self.body = Body::empty();
     }
 
     /// A file's head leaves in one packet with its beginning. The file itself leaves in pieces of 64 KiB, and what of a

@@ -67,6 +67,10 @@ impl Site {
                 return Reply::Now(refusal_response(Refusal { status: 405, detail }, compat));
             }
         }
+        if !self.config.catalogue {
+            let extra = self.extra.as_ref().and_then(|extra| extra.answer(request.path));
+            return Reply::Now(extra.unwrap_or_else(|| problem(404, "there is no such path")));
+        }
         if compat {
             return compat::answer(self, request);
         }

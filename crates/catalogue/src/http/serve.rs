@@ -1,24 +1,26 @@
 //! Accepts connections, not too many at once.
 
 use std::io;
-use std::net::{TcpListener as StdListener, TcpStream as StdStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::os::fd::AsRawFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use uapi::c::{IPPROTO_TCP, TCP_DEFER_ACCEPT};
 
 use super::Site;
 use super::connection::{Connection, Step};
+use super::places::{Place, source_of};
+use super::socket::Socket;
 
 /// How long answers that are on their way may take when the server ends.
 const GRACE: Duration = Duration::from_secs(5);
@@ -28,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long the kernel keeps a client to itself that says nothing, in seconds.
 const SILENCE: i32 = 1;
+/// How long the handshake of TLS may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 /// After so many connections in one go others have their turn.
 const TURN: u32 = 32;
 
@@ -42,7 +46,6 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let listener = watch(listener)?;
-    let places = Arc::new(Semaphore::new(site.config.connections));
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     let mut turn = 0;
@@ -50,10 +53,12 @@ pub async fn serve(
         let accepted = tokio::select! {
             biased;
             () = &mut stop => break,
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&listener) => accepted,
         };
         match accepted {
-            Ok((place, socket)) => begin(&site, place, socket, &mut connections),
+            Ok((socket, source)) => {
+                begin(&site, site.places.take(source), socket, &mut connections);
+            }
             Err(error) if is_theirs(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "the HTTP port cannot accept");
@@ -86,16 +91,14 @@ fn watch(listener: TcpListener) -> io::Result<AsyncFd<StdListener>> {
     AsyncFd::with_interest(listener, Interest::READABLE)
 }
 
-/// The next connection. Those for which there is no place wait in the kernel.
-async fn accept(
-    listener: &AsyncFd<StdListener>,
-    places: &Arc<Semaphore>,
-) -> io::Result<(OwnedSemaphorePermit, StdStream)> {
-    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
+/// The next connection, and whom it is counted for.
+async fn accept(listener: &AsyncFd<StdListener>) -> io::Result<(StdStream, IpAddr)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket =
-        listener.async_io(Interest::READABLE, |listener| Ok(accept_with(listener, flags)?)).await?;
-    Ok((place, socket.into()))
+    let accept = |listener: &StdListener| Ok(acceptfrom_with(listener, flags)?);
+    let (socket, address) = listener.async_io(Interest::READABLE, accept).await?;
+    let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+    let address = address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
+    Ok((socket.into(), source_of(address)))
 }
 
 /// The client has gone before it was accepted.
@@ -104,24 +107,51 @@ fn is_theirs(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
-fn begin(
-    site: &Arc<Site>,
-    place: OwnedSemaphorePermit,
-    socket: StdStream,
-    connections: &mut JoinSet<()>,
-) {
-    if let Some((connection, socket, step)) = Connection::new(Arc::clone(site), place).begin(socket)
-    {
-        connections.spawn(go_on(connection, socket, step));
-    }
+fn begin(site: &Arc<Site>, place: Place, socket: StdStream, connections: &mut JoinSet<()>) {
+    let connection = Connection::new(Arc::clone(site), place);
+    let slot = connection.slot();
+    let serve = match site.tls() {
+        Some(acceptor) => Serve::Secure(acceptor, connection, socket),
+        None => match connection.begin(socket) {
+            Some((connection, socket, step)) => Serve::Plain(connection, socket, step),
+            None => return,
+        },
+    };
+    connections.spawn(async move {
+        tokio::select! {
+            biased;
+            () = slot.gone() => {}
+            () = serve.go_on() => {}
+        }
+    });
 }
 
-async fn go_on(connection: Connection, socket: StdStream, step: Step) {
-    // Answers are written whole: nothing gains by waiting for more. The last one leaves with the connection's end.
-    if connection.stays() {
-        let _ = socket.set_nodelay(true);
-    }
-    if let Ok(stream) = TcpStream::from_std(socket) {
-        connection.run(stream, step).await;
+/// A connection that is not over yet.
+enum Serve {
+    Plain(Connection, StdStream, Step),
+    Secure(TlsAcceptor, Connection, StdStream),
+}
+
+impl Serve {
+    async fn go_on(self) {
+        match self {
+            Self::Plain(connection, socket, step) => {
+                // Answers are written whole: nothing gains by waiting for more. The last one leaves with the
+                // connection's end.
+                if connection.stays() {
+                    let _ = socket.set_nodelay(true);
+                }
+                if let Ok(stream) = TcpStream::from_std(socket) {
+                    connection.run(Socket::Plain(stream), step).await;
+                }
+            }
+            Self::Secure(acceptor, connection, socket) => {
+                let _ = socket.set_nodelay(true);
+                let Ok(stream) = TcpStream::from_std(socket) else { return };
+                if let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                    connection.run(Socket::Secure(Box::new(stream)), Step::Read).await;
+                }
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What a connection does: many requests, one behind the other, whatever pieces they come in.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -144,13 +145,19 @@ fn options_say_what_is_allowed() {
 
 #[test]
 fn when_there_is_no_place_the_next_connection_waits() {
-    let server = Server::start_with(Config { connections: 2, ..patient() }, Options::default());
+    let config = Config { connections: 2, per_source: Some(2), ..patient() };
+    let server = Server::start_with(config, Options::default());
+    // More than the kernel takes off the server's hands.
+    let content = vec![7; 30_000_000];
+    server.publish(&draft_with(&server, "runtime/r", "1.0.0", "image/png", &content));
+    let path = format!("/v1/blobs/{}", digest_text(&sha256(&[&content])));
     let counters = server.site.counters();
     let [first, second] = [1, 2].map(|place| {
         let mut stream = server.connect();
-        // Who says nothing is kept waiting by the kernel, and others have the places.
-        stream.write_all(b"GET").unwrap();
-        eventually(|| counters.connections.load(Ordering::Relaxed) == place);
+        // One that takes its answer slowly is not ended for another of its source.
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        assert_eq!(counters.connections.load(Ordering::Relaxed), place);
         stream
     });
     let mut third = server.connect();
@@ -163,6 +170,25 @@ fn when_there_is_no_place_the_next_connection_waits() {
     assert_eq!(Answer::parse(&read_all(&mut third)).status, 200);
     drop(second);
     assert_eq!(server.get("/v1/objects").status, 200);
+}
+
+#[test]
+fn a_connection_that_rests_makes_room() {
+    let config = Config { connections: 4, per_source: Some(2), ..patient() };
+    let server = Server::start_with(config, Options::default());
+    let ask = |stream: &mut TcpStream| {
+        stream.write_all(b"GET /page.css HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0; 20]).unwrap();
+    };
+    let mut resting: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    resting.iter_mut().for_each(ask);
+    // Of the two that this source may have, the one goes that has rested longer.
+    assert_eq!(server.get("/v1/objects").status, 200);
+    let [first, second] = resting.try_into().unwrap();
+    let mut first = first;
+    let _ = read_all(&mut first);
+    assert_eq!(server.site.evicted(), 1);
+    drop(second);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `levada catalogue serve`, `verify` and `gc`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -22,7 +23,8 @@ use crate::who::{Who, identities};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue serve
-  levada catalogue serve --http 0.0.0.0:5383 --listen 0.0.0.0:5382 --allow lv…")]
+  levada catalogue serve --http 0.0.0.0:5383 --listen 0.0.0.0:5382 --allow lv…
+  levada catalogue serve --http 0.0.0.0:443 --tls-cert chain.pem --tls-key key.pem")]
 pub struct Serve {
     /// The node's name; the host's name if not given
     #[arg(long, value_name = "N", value_parser = name)]
@@ -31,6 +33,14 @@ pub struct Serve {
     /// The address of the HTTP port; 127.0.0.1:5383 if not given
     #[arg(long, value_name = "A:P")]
     http: Option<SocketAddr>,
+
+    /// Serve the HTTP port with TLS, with this certificate and those behind it (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 
     /// An address to listen on; port 5382 of all addresses if not given
     #[arg(long, value_name = "A:P")]
@@ -55,6 +65,7 @@ pub async fn serve(arguments: Serve, verbose: u8) -> Outcome {
         listen: arguments.listen,
         http: arguments.http,
         allow: identities(&Home::open()?, &arguments.allow)?,
+        http_tls: up::tls_files(arguments.tls_cert, arguments.tls_key)?,
         no_announce: arguments.no_announce,
         only_catalogue: true,
         ..Overrides::default()

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
 
 mod afar;
+mod crowd;
 mod import;
+mod secure;
 mod server;
 #[path = "../support/mod.rs"]
 mod support;
@@ -38,6 +40,11 @@ fn publish(home: &Home, object: &str, more: &[&str]) -> support::Ran {
 /// A catalogue on free ports of loopback, alone.
 fn serve<'a>(home: &'a Home, options: &str) -> Node<'a> {
     home.up_with(&format!("catalogue serve --listen 127.0.0.1:0 --http 127.0.0.1:0 {options}"))
+}
+
+/// As [`serve`], or a node, that may have so many files open.
+fn serve_with_files<'a>(home: &'a Home, files: u32, line: &str) -> Node<'a> {
+    home.up_with_files(files, &format!("{line} --listen 127.0.0.1:0 --http 127.0.0.1:0"))
 }
 
 /// Everything that one may do with a catalogue of one's own.

@@ -165,10 +165,23 @@ impl Home {
 
     /// The same, with these environment variables.
     pub fn up_in(&self, line: &str, environment: &[(&str, &str)]) -> Node<'_> {
-        let log = self.path().join("up.log");
-        let log_file = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let mut command = self.command(line.split_whitespace());
         command.envs(environment.iter().copied());
+        self.start(command)
+    }
+
+    /// As [`Self::up_with`], for a process that may have so many files open.
+    pub fn up_with_files(&self, files: u32, line: &str) -> Node<'_> {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {files}; exec \"$0\" {line}");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_levada")]);
+        command.env("LEVADA_HOME", self.path()).env("NO_COLOR", "1").stdin(Stdio::null());
+        self.start(command)
+    }
+
+    fn start(&self, mut command: Command) -> Node<'_> {
+        let log = self.path().join("up.log");
+        let log_file = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
         command.stdout(log_file.try_clone().unwrap()).stderr(log_file);
         let child = command.spawn().unwrap();
         let mut node = Node { home: self, child, log };

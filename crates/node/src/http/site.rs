@@ -1,4 +1,4 @@
-//! The HTTP port of a node that keeps a catalogue.
+//! What the HTTP port answers.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use levada_catalogue::http::{self, Counters, Extra, Response, Site};
 use levada_catalogue::index::{Index, Options};
-use levada_catalogue::store::StoreError;
+use levada_catalogue::store::{NoStore, Store, StoreError};
+use levada_core::Identity;
 use levada_services::catalogue::{Keeper, KeeperError};
-use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep, timeout};
 
-use super::{OPENMETRICS, counted, trouble};
+use super::Port;
 use crate::config::Catalogue;
 use crate::running::Node;
+use crate::store::Disk;
 
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 /// The last line of OpenMetrics.
 const END: &str = "# EOF\n";
@@ -27,48 +29,87 @@ const LOOK: Duration = Duration::from_secs(2);
 /// After a failure, the index is brought up to date this much later.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Answers until the node stops.
+/// Answers until the node stops. Without a catalogue, or if it cannot be read, only what the node answers itself.
 pub(super) async fn serve(
     node: Arc<Node>,
-    keeper: Arc<Keeper>,
-    listener: TcpListener,
+    keeper: Option<Arc<Keeper>>,
+    port: Port,
     catalogue: Catalogue,
 ) {
     let options = Options { open: catalogue.open, defaults: catalogue.defaults };
-    let index = match load(&keeper, options).await {
-        Ok(index) => index,
-        Err(text) => {
-            tracing::error!(error = %text, "the catalogue is not served by HTTP");
-            return super::serve_node(node, listener).await;
-        }
+    let loaded = match &keeper {
+        Some(keeper) => load(keeper, options).await,
+        None => Ok(None),
     };
-    let paths =
-        Arc::new(Paths { node: node.clone(), trouble: Mutex::new(None), site: OnceLock::new() });
-    let config = http::Config { hosts: catalogue.hosts, ..http::Config::default() };
-    let extra = Box::new(Shared(paths.clone()));
-    let site = Site::new(index.clone(), keeper.store(), config, Some(extra));
+    let is_readable = loaded.is_ok();
+    let shown = loaded.unwrap_or_else(|text| {
+        tracing::error!(error = %text, "the catalogue is not served by HTTP");
+        None
+    });
+    let paths = Arc::new(Paths {
+        node: node.clone(),
+        is_readable,
+        trouble: Mutex::new(None),
+        site: OnceLock::new(),
+    });
+    let (tls, files) = port.tls.map(|it| (it.tls, it.files)).unzip();
+    let config = http::Config {
+        hosts: catalogue.hosts,
+        connections: node.limits.http_connections,
+        per_source: node.limits.http_per_source,
+        catalogue: shown.is_some(),
+        tls,
+        ..http::Config::default()
+    };
+    let Some((index, store)) = shown.clone().or_else(nothing) else { return };
+    let site = Site::new(index, store, config, Some(Box::new(Shared(paths.clone()))));
     // Nobody has set it before.
     let _ = paths.site.set(Arc::downgrade(&site));
     let stopped = {
         let node = node.clone();
         async move { node.stopping().await }
     };
+    let renewed = Arc::downgrade(&site);
+    let renew = |tls| {
+        if let Some(site) = renewed.upgrade() {
+            site.replace_tls(tls);
+            tracing::info!("the HTTP port has read its certificate again");
+        }
+    };
+    let following = async {
+        match (&keeper, &shown) {
+            (Some(keeper), Some((index, _))) => follow(keeper, index).await,
+            _ => std::future::pending().await,
+        }
+    };
     tokio::select! {
-        served = http::serve(site, listener, stopped) => {
+        served = http::serve(site, port.listener, stopped) => {
             if let Err(error) = served {
                 tracing::error!(%error, "the HTTP port failed");
             }
         }
-        () = follow(&keeper, &index) => {}
+        () = following => {}
         () = look(&node, &paths) => {}
+        () = super::follow(files, renew) => {}
     }
 }
 
-async fn load(keeper: &Keeper, options: Options) -> Result<Arc<Index>, String> {
+/// What is shown, and from where.
+type Shown = (Arc<Index>, Arc<dyn Store>);
+
+async fn load(keeper: &Keeper, options: Options) -> Result<Option<Shown>, String> {
     let store = keeper.store();
-    let loaded = spawn_blocking(move || Index::load(&*store, options)).await;
+    let reading = store.clone();
+    let loaded = spawn_blocking(move || Index::load(&*reading, options)).await;
     let loaded = loaded.map_err(|error| error.to_string())?;
-    loaded.map(Arc::new).map_err(|error: StoreError| error.to_string())
+    let index = loaded.map_err(|error: StoreError| error.to_string())?;
+    Ok(Some((Arc::new(index), store)))
+}
+
+/// For a node that shows no catalogue.
+fn nothing() -> Option<Shown> {
+    let index = Index::load(&NoStore, Options::default()).ok()?;
+    Some((Arc::new(index), Arc::new(NoStore)))
 }
 
 /// Brings the index up to date whenever something was changed. Never ends.
@@ -105,7 +146,25 @@ async fn catch_up(keeper: &Keeper, index: &Arc<Index>) -> Result<(), KeeperError
     keeper.with(move |store| index.catch_up(store)).await.map(drop)
 }
 
-/// Keeps it known whether the databases answer. Never ends.
+/// Why the node should get no new work, in a line: a database does not answer, or the disk takes nothing.
+async fn trouble(node: &Node) -> Option<&'static str> {
+    const SILENT: &str = "the database does not answer\n";
+    let (any, folder) = (Identity::from_bytes([0; 32]), node.home.state_folder().to_owned());
+    let asked = node.with_store(move |store| store.blocked(&any).map(|_| Disk::of(&folder))).await;
+    if let Some(keeper) = &node.catalogue
+        && keeper.with(|store| store.revision()).await.is_err()
+    {
+        return Some(SILENT);
+    }
+    match asked {
+        Ok(Disk::Writable) => None,
+        Ok(Disk::Full) => Some("the disk is full\n"),
+        Ok(Disk::ReadOnly) => Some("the disk is read-only\n"),
+        Err(_) => Some(SILENT),
+    }
+}
+
+/// Keeps it known whether the databases answer and the disk takes what is written. Never ends.
 async fn look(node: &Node, paths: &Paths) {
     let mut ticks = interval(LOOK);
     loop {
@@ -115,11 +174,13 @@ async fn look(node: &Node, paths: &Paths) {
     }
 }
 
-/// What the node answers beside its catalogue.
+/// What the node answers itself.
 struct Paths {
     node: Arc<Node>,
     /// Why the node should get no new work.
     trouble: Mutex<Option<&'static str>>,
+    /// Whether the catalogue could be read, if there is one.
+    is_readable: bool,
     site: OnceLock<Weak<Site>>,
 }
 
@@ -138,9 +199,13 @@ impl Extra for Shared {
 }
 
 impl Paths {
+    /// Alive is not ready: a node that is stopping, whose database does not answer or whose disk is full wants no new work.
     fn ready(&self) -> Response {
         if self.node.is_stopping() {
             return Response::text(503, PLAIN, "stopping\n");
+        }
+        if !self.is_readable {
+            return Response::text(503, PLAIN, "the catalogue cannot be read: see the log\n");
         }
         match *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Response::text(200, PLAIN, "ready\n"),
@@ -149,7 +214,12 @@ impl Paths {
     }
 
     fn metrics(&self) -> String {
-        let mut text = counted(&self.node);
+        let node = &self.node;
+        node.metrics.sessions.set(i64::try_from(node.live.count()).unwrap_or(i64::MAX));
+        let held = i64::try_from(node.unproved.used()).unwrap_or(i64::MAX);
+        node.metrics.unproved_memory.set(held);
+        node.metrics.unproved_closed.inner().store(node.unproved.closed(), Ordering::Relaxed);
+        let mut text = node.metrics.text();
         if let Some(site) = self.site.get().and_then(Weak::upgrade) {
             text.truncate(text.strip_suffix(END).map_or(text.len(), str::len));
             // Writing to a String cannot fail.
@@ -169,6 +239,9 @@ fn write_counters(text: &mut String, site: &Site) -> std::fmt::Result {
     writeln!(text, "# HELP {metric}_open Connections that are open.")?;
     writeln!(text, "# TYPE {metric}_open gauge")?;
     writeln!(text, "{metric}_open {}", open.load(Ordering::Relaxed))?;
+    writeln!(text, "# HELP {metric}_evicted Connections that had to make room for others.")?;
+    writeln!(text, "# TYPE {metric}_evicted counter")?;
+    writeln!(text, "{metric}_evicted_total {}", site.evicted())?;
     writeln!(text, "# HELP {metric}_answers Answers by the first digit of their status.")?;
     writeln!(text, "# TYPE {metric}_answers counter")?;
     for (digit, count) in (1..).zip(answers) {

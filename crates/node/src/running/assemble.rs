@@ -19,6 +19,7 @@ use crate::config::{self, Config};
 use crate::connections::close_code;
 use crate::dispatch::OPERATION;
 use crate::home::Home;
+use crate::http;
 use crate::known::Known;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -35,7 +36,7 @@ const SUCCESSIONS_PERIOD: Duration = Duration::from_secs(600);
 pub(super) struct Assembled {
     pub(super) node: Arc<Node>,
     pub(super) listeners: Vec<TcpListener>,
-    pub(super) http: Option<TcpListener>,
+    pub(super) http: Option<http::Port>,
     pub(super) overrides: Overrides,
     pub(super) announcement: Announcement,
     /// Whether neighbours are to learn of the node.
@@ -68,7 +69,10 @@ pub(super) fn assemble(
         notes.extend(missing.iter().map(ToString::to_string));
     }
     let listeners = listen::bind(config, overrides, again, &mut notes)?;
+    let files = overrides.http_tls.as_ref().or(config.http_tls.as_ref());
+    let tls = files.map(http::Certificate::load).transpose()?;
     let http = listen::bind_http(config, overrides, &mut notes)?;
+    let http = http.map(|listener| http::Port { listener, tls });
     let listening = listeners.iter().flat_map(TcpListener::local_addr).collect::<Vec<_>>();
     let name = overrides.name.clone().or_else(|| config.name.clone()).unwrap_or_else(host_name);
     store.now_at_least(clock.now()).map_err(UpError::of)?;
@@ -105,7 +109,7 @@ pub(super) fn assemble(
             close_code(Reason::Busy),
         ),
         metrics: Metrics::new(),
-        http: http.as_ref().and_then(|listener| listener.local_addr().ok()),
+        http: http.as_ref().and_then(|port| port.listener.local_addr().ok()),
         started: Instant::now(),
         ending: watch::Sender::new(None),
         listening,
@@ -117,7 +121,8 @@ pub(super) fn assemble(
         key,
     };
     pin_self(&node, &mut notes);
-    let announcement = announcement(&node, notes);
+    let https = http.as_ref().is_some_and(|port| port.tls.is_some());
+    let announcement = announcement(&node, https, notes);
     Ok(Assembled {
         node: Arc::new(node),
         listeners,
@@ -155,12 +160,13 @@ fn try_pin_self(node: &Node) -> Result<(), String> {
     Ok(())
 }
 
-fn announcement(node: &Node, notes: Vec<String>) -> Announcement {
+fn announcement(node: &Node, https: bool, notes: Vec<String>) -> Announcement {
     Announcement {
         name: node.name.clone(),
         identity: node.identity(),
         addresses: reachable_addresses(&node.listening),
         http: node.http,
+        https,
         services: node.services.keys().cloned().collect(),
         clock: node
             .services

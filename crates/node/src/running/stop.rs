@@ -33,7 +33,7 @@ pub(super) async fn serve(
     let Assembled {
         node,
         listeners,
-        http: http_listener,
+        http: http_port,
         overrides,
         mut announcement,
         announced,
@@ -46,8 +46,8 @@ pub(super) async fn serve(
     for listener in listeners {
         tasks.spawn(server::serve(node.clone(), listener));
     }
-    if let Some(listener) = http_listener {
-        tasks.spawn(http::serve(node.clone(), listener, catalogue.clone()));
+    if let Some(port) = http_port {
+        tasks.spawn(http::serve(node.clone(), port, catalogue.clone()));
     }
     tasks.spawn(control::serve(node.clone(), control));
     tasks.spawn(sweep(node.clone()));
