@@ -24,6 +24,7 @@ use output::{Output, Written};
 use terminal::RawMode;
 
 pub use escape::Escape;
+pub use output::write_all;
 pub use signals::Signals;
 pub use terminal::window;
 

@@ -5,6 +5,7 @@ use levada_core::ParamsError;
 use levada_node::client::ClientError;
 use levada_node::config::ConfigError;
 use levada_node::control::ControlError;
+use levada_node::forward::ForwardError;
 use levada_node::home::HomeError;
 use levada_node::running::UpError;
 use levada_node::store::StoreError;
@@ -106,4 +107,17 @@ from! {
     CapabilityError => |_| USAGE,
     GrantError => |_| DENIED,
     InvitationError => |_| USAGE,
+}
+
+impl From<ForwardError> for Failure {
+    fn from(error: ForwardError) -> Self {
+        // What another machine said may be a part of it.
+        Self { code: error.code, text: crate::output::plain(&error.text) }
+    }
+}
+
+impl From<Failure> for ForwardError {
+    fn from(failure: Failure) -> Self {
+        Self::new(failure.code, failure.text)
+    }
 }

@@ -1,28 +1,26 @@
 //! `levada forward`: carry connections to an address that a node reaches, or from one where it listens.
 
-mod carry;
-mod doors;
-mod keep;
-mod plan;
-mod session;
-mod socks;
-mod udp;
+mod stdio;
 
 use std::convert::Infallible;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use clap::Args;
 use levada_node::client::Client;
+use levada_node::forward::{
+    ForwardError, Keeper, Plan, Report, Reporter, Right, Stop, Words, listen_address,
+};
 use levada_node::home::Home;
 use levada_services::forward::Address;
 
+use crate::attach::Signals;
 use crate::capability_text;
 use crate::destination::{check_capability, check_type};
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::names::Names;
+use crate::output::{data, note, plain};
 use crate::place::Place;
-use keep::{Keeper, Right};
-use plan::{Mode, Plan, Words, listen_address};
 
 /// The type of the services that carry connections.
 const FORWARD: &str = "forward";
@@ -40,7 +38,8 @@ const FORWARD: &str = "forward";
   levada forward alpha/forward --socks --listen 1080 -- '*.example:443'
   levada forward alpha/forward --reverse --listen 8080 -- 127.0.0.1:80
   levada request alpha/forward --for lv… -- db.example:5432 > db.cap
-  levada forward @db.cap --listen 5432")]
+  levada forward @db.cap --listen 5432
+  ssh -o ProxyCommand='levada forward --stdio alpha/forward -- %h:%p' box.example")]
 pub struct Arguments {
     /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port; a capability is its text, @file, or -
     #[arg(value_name = "NODE/SERVICE|CAPABILITY")]
@@ -61,6 +60,10 @@ pub struct Arguments {
     /// Let each program say by SOCKS 5 where its connection goes
     #[arg(long)]
     socks: bool,
+
+    /// Carry one connection between standard input and output and HOST:PORT; ends with it
+    #[arg(long, conflicts_with_all = ["listen", "udp", "reverse", "socks"])]
+    stdio: bool,
 
     #[command(flatten)]
     names: Names,
@@ -97,14 +100,14 @@ pub async fn run(arguments: Arguments) -> Outcome {
         socks: arguments.socks,
         target: arguments.target,
     };
-    let (right, plan) = match arguments.by {
+    let stdio = arguments.stdio;
+    let (client, right, plan) = match arguments.by {
         By::Place(place) => {
             let plan = Plan::new(words)?;
             let client = Client::new(&Home::open()?)?;
             let target = arguments.names.resolve(&client, &place.node).await?;
             check_type(&client, &target, &place.service, FORWARD).await?;
-            let right = Right::Request { target, service: place.service };
-            return Keeper::new(client, right, plan).await?.run().await;
+            (client, Right::Request { target, service: place.service }, plan)
         }
         By::Capability(text) => {
             if !text.starts_with("lvcap") && !text.starts_with('@') && text != "-" {
@@ -114,12 +117,35 @@ pub async fn run(arguments: Arguments) -> Outcome {
             let capability = capability_text::read(&text)?;
             let client = Client::new(&Home::open()?)?;
             check_capability(&client, &capability, FORWARD).await?;
-            client.close();
             let plan = Plan::within(words, capability.params())?;
-            (Right::Capability(Box::new(capability)), plan)
+            (client, Right::Capability(Box::new(capability)), plan)
         }
     };
-    Keeper::new(Client::new(&Home::open()?)?, right, plan).await?.run().await
+    let report: Reporter = Arc::new(Terminal);
+    if stdio {
+        return stdio::run(client, right, plan, report).await;
+    }
+    let (interrupted, stop) = Stop::new();
+    let mut signals = Signals::new()?;
+    tokio::spawn(async move {
+        signals.end().await;
+        drop(interrupted);
+    });
+    let keeper = Keeper::new(Arc::new(client), right, plan, report, stop).await?;
+    Ok(keeper.run().await?)
+}
+
+/// Where connections come in is data, everything else is for people.
+struct Terminal;
+
+impl Report for Terminal {
+    fn listening(&self, at: &str) -> Result<(), ForwardError> {
+        Ok(at.lines().try_for_each(|line| data(plain(line)))?)
+    }
+
+    fn note(&self, line: &str) {
+        note(format_args!("levada: {}", plain(line)));
+    }
 }
 
 #[cfg(test)]

@@ -41,10 +41,17 @@ fn shown(key: &str, value: &Value) -> String {
             format_duration(Duration::from_secs(seconds.as_u64().unwrap_or(0)))
         }
         Value::Number(time) if key == "time" => output::time(UnixTime(time.as_u64().unwrap_or(0))),
+        Value::Object(forward) if key == "forwards" => {
+            let text = |key: &str| plain(forward[key].as_str().unwrap_or_default());
+            let listening = shown("", &forward["listening"]);
+            format!("{} {listening} to {}: {}", text("service"), text("target"), text("state"))
+        }
         Value::Null => "none".into(),
         Value::String(text) => plain(text),
         Value::Array(items) => {
-            items.iter().map(|item| shown("", item)).collect::<Vec<_>>().join(", ")
+            // Of forwards, each has keys of its own.
+            let key = if key == "forwards" { key } else { "" };
+            items.iter().map(|item| shown(key, item)).collect::<Vec<_>>().join(", ")
         }
         other => plain(&other.to_string()),
     }

@@ -3,6 +3,7 @@
 
 mod catalogue;
 mod duration;
+mod forward;
 mod reader;
 mod service;
 mod who;
@@ -20,6 +21,7 @@ use reader::{Section, Value};
 
 pub use catalogue::Catalogue;
 pub use duration::{DurationError, format_duration, parse_duration};
+pub use forward::ForwardSource;
 pub use levada_core::check_name;
 pub use service::ServiceSource;
 pub use who::Who;
@@ -180,6 +182,8 @@ pub struct Config {
     pub services: Vec<ServiceSource>,
     /// Whether the login shell of the node's user is offered.
     pub shell: bool,
+    /// What the node carries to others, and from them.
+    pub forwards: Vec<ForwardSource>,
     /// The catalogue of this node.
     pub catalogue: Catalogue,
     /// The catalogues of others that `levada ls` reads, as NODE/SERVICE.
@@ -207,6 +211,7 @@ impl Default for Config {
             session_expires: Duration::from_secs(3600),
             services: Vec::new(),
             shell: false,
+            forwards: Vec::new(),
             catalogue: Catalogue::default(),
             catalogues: Vec::new(),
             publish_in: Vec::new(),
@@ -265,6 +270,7 @@ impl Config {
                 self.services = value.each(|value| ServiceSource::read(&value.section()?))?
             }
             "shell" => self.shell = flag(value)?,
+            "forward" => self.forwards = value.each(ForwardSource::read)?,
             "catalogue" => self.catalogue = Catalogue::read(value)?,
             "catalogues" => self.catalogues = value.each(catalogue::place)?,
             "publish_in" => self.publish_in = value.each(catalogue::place)?,
@@ -278,7 +284,7 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "name",
     "listen",
     "advertise",
@@ -291,6 +297,7 @@ const KEYS: [&str; 17] = [
     "session_expires",
     "service",
     "shell",
+    "forward",
     "catalogue",
     "catalogues",
     "publish_in",

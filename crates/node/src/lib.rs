@@ -9,6 +9,7 @@ pub mod config;
 mod connections;
 pub mod control;
 mod dispatch;
+pub mod forward;
 mod half_open;
 pub mod home;
 mod http;

@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use crate::attempts::Attempts;
 use crate::config::{Config, Limits, TlsFiles};
 use crate::connections::Connections;
+use crate::forward::Forwards;
 use crate::half_open::HalfOpen;
 use crate::home::Home;
 use crate::known::Known;
@@ -123,6 +124,7 @@ pub struct Node {
     pub(crate) known: Known,
     pub(crate) catalogue: Option<Arc<Keeper>>,
     pub(crate) policy: Policy,
+    pub(crate) forwards: Forwards,
     pub(crate) tls: ServerConfig,
     pub(crate) limits: Limits,
     pub(crate) session_expires: std::time::Duration,

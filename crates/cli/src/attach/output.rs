@@ -87,7 +87,7 @@ fn write_messages(
 }
 
 /// Past the buffer of the standard library, which would split every write at its last line.
-fn write_all(to: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
+pub fn write_all(to: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(&to, bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

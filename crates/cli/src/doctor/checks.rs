@@ -320,6 +320,25 @@ fn database(
     }
 }
 
+/// The forwards of the configuration carry connections.
+pub fn forwards(node: &Node) -> Vec<Check> {
+    let Node::Runs(status) = node else { return Vec::new() };
+    let forwards = status["forwards"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let check = |forward: &serde_json::Value| {
+        let text = |key: &str| output::plain(forward[key].as_str().unwrap_or_default());
+        let what = format!("forward {} to {}", text("service"), text("target"));
+        match forward["state"].as_str() {
+            Some("open") => Check::fine("forwards", format!("{what} is open")),
+            state => {
+                let state = output::plain(state.unwrap_or_default());
+                let remedy = "the node tries again by itself; a refused one needs a right from the other node";
+                Check::note("forwards", format!("{what} is {state}: {}", text("text")), remedy)
+            }
+        }
+    };
+    forwards.iter().map(check).collect()
+}
+
 /// Records are sealed by the processor.
 pub fn aes() -> Check {
     if has_aes() {

@@ -188,6 +188,7 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "addresses": reachable_addresses(&node.listening),
         "http": node.http.map(|address| address.to_string()),
         "services": node.services.keys().collect::<Vec<_>>(),
+        "forwards": node.forwards.describe(),
         "open_sessions": open_sessions,
         "running_sessions": node.live.count(),
         "connections": node.connections.count(),

@@ -15,9 +15,10 @@ use tokio::sync::watch;
 use crate::attempts::Attempts;
 use crate::catalogue;
 use crate::client::{Calls, Client};
-use crate::config::{self, Config};
+use crate::config::{self, Config, ForwardSource};
 use crate::connections::close_code;
 use crate::dispatch::OPERATION;
+use crate::forward::Forwards;
 use crate::home::Home;
 use crate::http;
 use crate::known::Known;
@@ -45,6 +46,8 @@ pub(super) struct Assembled {
     pub(super) catalogue: config::Catalogue,
     /// In which catalogues of others they are to be published, too.
     pub(super) publish_in: Vec<String>,
+    /// What it keeps up.
+    pub(super) forwards: Vec<ForwardSource>,
 }
 
 pub(super) fn assemble(
@@ -86,6 +89,7 @@ pub(super) fn assemble(
         known,
         catalogue,
         policy,
+        forwards: Forwards::new(Client::new(home).map_err(UpError::of)?),
         limits: config.limits,
         session_expires: config.session_expires,
         clock,
@@ -132,6 +136,8 @@ pub(super) fn assemble(
         announced: config.announce && !overrides.no_announce,
         catalogue: config.catalogue.clone(),
         publish_in: config.publish_in.clone(),
+        // `catalogue serve` does nothing else.
+        forwards: if overrides.only_catalogue { Vec::new() } else { config.forwards.clone() },
     })
 }
 

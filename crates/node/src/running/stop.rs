@@ -39,6 +39,7 @@ pub(super) async fn serve(
         announced,
         catalogue,
         publish_in,
+        forwards,
     } = assembled;
     let mut signals = Signals::new()?;
     let control = control::bind(&node.home)?;
@@ -57,6 +58,7 @@ pub(super) async fn serve(
         publish_here(&node).await;
     }
     let announcer = if announced { announcer::start(&node, &mut announcement.notes) } else { None };
+    node.forwards.apply(&forwards);
     announce(&announcement);
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
     wait(&node, &mut signals, &overrides).await;
@@ -67,10 +69,15 @@ pub(super) async fn serve(
     // From here on nobody new is let in, so nobody is to be sent here.
     let goodbye = announcer.map(|announcer| tokio::spawn(announcer.goodbye()));
     node.half_open.end_all();
+    let forwards = tokio::spawn({
+        let node = node.clone();
+        async move { node.forwards.end().await }
+    });
     tokio::select! {
         () = wind_down(&node) => {}
         () = signals.again() => tracing::warn!("stopping at once"),
     }
+    let _ = forwards.await;
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}
     let _ = std::fs::remove_file(node.home.control_socket());
@@ -94,8 +101,14 @@ async fn wait(node: &Arc<Node>, signals: &mut Signals, overrides: &Overrides) {
 }
 
 fn reload_policy(node: &Node, overrides: &Overrides) {
-    let config = Config::load(&node.home.config_file());
-    if let Err(error) = config.and_then(|config| node.reload_policy(&config, overrides)) {
+    let applied = Config::load(&node.home.config_file()).and_then(|config| {
+        node.reload_policy(&config, overrides)?;
+        if !overrides.only_catalogue {
+            node.forwards.apply(&config.forwards);
+        }
+        Ok(())
+    });
+    if let Err(error) = applied {
         tracing::error!(%error, "the configuration was not read again");
     }
 }

@@ -1,20 +1,18 @@
 //! Keeps a session: starts it, and starts it anew when the connection to the node was lost.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use levada_capability::Capability;
 use levada_core::{Params, encode_list};
-use levada_node::client::{Client, ClientError, RequestSpec, Target, Verdict};
-use levada_services::forward::LISTEN;
+use levada_services::forward::{Address, Cause, Cut, LISTEN, Socket};
 use tokio::time::{sleep, timeout};
 
 use super::doors::Doors;
 use super::session::{Ended, Session};
-use super::{Mode, Plan};
-use crate::attach::signals::Signals;
-use crate::failure::{Failure, Outcome};
-use crate::output::{data, note};
+use super::{DENIED, ForwardError, Mode, Plan, Reporter, Stop, UNREACHABLE, carry};
+use crate::client::{Client, ClientError, RequestSpec, Target, Verdict};
 
 /// The pause before a session is started anew, which doubles each time that it fails…
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
@@ -26,18 +24,24 @@ const LISTEN_WITHIN: Duration = Duration::from_secs(10);
 /// What a session is started by.
 pub enum Right {
     /// Each one is requested anew.
-    Request { target: Target, service: String },
+    Request {
+        /// Where.
+        target: Target,
+        /// Of which service.
+        service: String,
+    },
     /// Each start counts as a use of it.
     Capability(Box<Capability>),
 }
 
 /// Starts sessions and carries what comes.
 pub struct Keeper {
-    client: Client,
+    client: Arc<Client>,
     right: Right,
     plan: Plan,
     doors: Doors,
-    signals: Signals,
+    report: Reporter,
+    stop: Stop,
     /// It has been said where connections come in: at the node, if that is where.
     told: Option<String>,
 }
@@ -47,30 +51,37 @@ enum Failed {
     /// There may be one later.
     Now(String),
     /// There will be none.
-    For(Failure),
+    For(ForwardError),
 }
 
 impl Keeper {
     /// Listens where the plan says.
     ///
     /// # Errors
-    /// [`Failure`] 120 if that is not possible.
-    pub async fn new(client: Client, right: Right, plan: Plan) -> Result<Self, Failure> {
-        let signals = Signals::new()?;
+    /// [`ForwardError`] 120 if that is not possible.
+    pub async fn new(
+        client: Arc<Client>,
+        right: Right,
+        plan: Plan,
+        report: Reporter,
+        stop: Stop,
+    ) -> Result<Self, ForwardError> {
         let doors = Doors::open(&plan.listen, matches!(plan.mode, Mode::Udp(_))).await?;
-        Ok(Self { client, right, plan, doors, signals, told: None })
+        Ok(Self { client, right, plan, doors, report, stop, told: None })
     }
 
-    /// Carries connections until somebody interrupts it, or the right has ended.
-    pub async fn run(mut self) -> Outcome {
+    /// Carries connections until it is stopped, or the right has ended: gives the exit code.
+    pub async fn run(mut self) -> Result<u8, ForwardError> {
         let mut pause = SHORTEST_PAUSE;
         loop {
-            let start = start(&self.client, &self.right, &self.plan, self.told.as_deref());
-            let started = meanwhile(&mut self.doors, &mut self.signals, start).await;
+            let start =
+                start(&self.client, &self.right, &self.plan, self.told.as_deref(), &self.report);
+            let started = meanwhile(&mut self.doors, &mut self.stop, start).await;
             let failed = match started {
                 None => break,
                 Some(Ok((session, place))) => {
                     self.tell(place)?;
+                    self.report.carries(None);
                     pause = SHORTEST_PAUSE;
                     match self.serve(session).await {
                         Ended::Interrupted => break,
@@ -84,10 +95,11 @@ impl Keeper {
             match failed {
                 Failed::For(failure) => return Err(failure),
                 Failed::Now(text) => {
-                    note(format_args!("levada: {text}; trying again in {} s", pause.as_secs()));
+                    self.report.carries(Some(&text));
+                    self.report.note(&format!("{text}; trying again in {} s", pause.as_secs()));
                 }
             }
-            if meanwhile(&mut self.doors, &mut self.signals, sleep(pause)).await.is_none() {
+            if meanwhile(&mut self.doors, &mut self.stop, sleep(pause)).await.is_none() {
                 break;
             }
             pause = LONGEST_PAUSE.min(pause * 2);
@@ -97,21 +109,30 @@ impl Keeper {
     }
 
     async fn serve(&mut self, mut session: Session) -> Ended {
-        let ended = session.serve(&self.plan.mode, &mut self.doors, &mut self.signals).await;
+        let ended = session.serve(&self.plan.mode, &mut self.doors, &mut self.stop).await;
         session.end().await;
         ended
     }
 
     /// Says where connections come in, for whoever waits for that: `place` is at the node.
-    fn tell(&mut self, place: Option<String>) -> Result<(), Failure> {
+    fn tell(&mut self, place: Option<String>) -> Result<(), ForwardError> {
         let now = place.unwrap_or_else(|| self.doors.addresses.join("\n"));
         match &self.told {
-            None => data(&now)?,
-            Some(before) if *before == now => note("levada: connected again"),
-            Some(_) => note(format_args!("levada: connected again; the node listens at {now} now")),
+            None => self.report.listening(&now)?,
+            Some(before) if *before == now => self.report.note("connected again"),
+            Some(_) => self.report.note(&format!("connected again; the node listens at {now} now")),
         }
         self.told = Some(now);
         Ok(())
+    }
+}
+
+impl Failed {
+    fn into_error(self) -> ForwardError {
+        match self {
+            Self::Now(text) => ForwardError::new(UNREACHABLE, text),
+            Self::For(error) => error,
+        }
     }
 }
 
@@ -121,6 +142,7 @@ async fn start(
     right: &Right,
     plan: &Plan,
     told: Option<&str>,
+    report: &Reporter,
 ) -> Result<(Session, Option<String>), Failed> {
     let again = told.is_some();
     let capability = match right {
@@ -139,13 +161,13 @@ async fn start(
         }
     };
     let started = client.connect_with_streams(&capability).await;
-    let mut session = Session::new(started.map_err(|error| judge(error, again))?);
+    let mut session = Session::new(started.map_err(|error| judge(error, again))?, report.clone());
     let Mode::Reverse(_) = plan.mode else { return Ok((session, None)) };
     match timeout(LISTEN_WITHIN, session.listening()).await {
         Ok(Ok(place)) => Ok((session, Some(place))),
         // The node may not have noticed yet that the session before was lost.
         Ok(Err(Ended::Refused(_))) if again => Err(Failed::Now("the node cannot listen".into())),
-        Ok(Err(Ended::Refused(code))) => Err(Failed::For(Failure::new(code, ""))),
+        Ok(Err(Ended::Refused(code))) => Err(Failed::For(ForwardError::new(code, ""))),
         Ok(Err(Ended::Lost(error))) => Err(judge(error, again)),
         Ok(Err(Ended::Broken(failure))) => Err(Failed::For(failure)),
         Ok(Err(Ended::Interrupted)) | Err(_) => {
@@ -155,13 +177,47 @@ async fn start(
     }
 }
 
+/// Carries one connection, that of `socket`, to `target`: gives the exit code when both directions have ended.
+///
+/// # Errors
+/// [`ForwardError`] 121 if the node does not let it be made, 122 if it cannot be made, or was cut.
+pub async fn carry_one(
+    client: &Client,
+    right: &Right,
+    plan: &Plan,
+    socket: Socket,
+    report: &Reporter,
+) -> Result<u8, ForwardError> {
+    let Mode::To(target) = &plan.mode else {
+        return Err(ForwardError::local("one connection goes to one HOST:PORT or unix:/PATH"));
+    };
+    let (mut session, _) =
+        start(client, right, plan, None, report).await.map_err(Failed::into_error)?;
+    let target: Address = target.clone();
+    let carried = session.during(|opener| carry::one(opener, target, socket)).await;
+    session.end().await;
+    match carried {
+        Ok(Ok(())) => Ok(0),
+        Ok(Err(Cut::Refused(failure))) => {
+            let code = if failure.cause == Cause::NotAllowed { DENIED } else { UNREACHABLE };
+            Err(ForwardError::new(code, failure))
+        }
+        Ok(Err(Cut::Lost(error))) => Err(ClientError::from(error).into()),
+        Ok(Err(cut)) => Err(ForwardError::new(UNREACHABLE, cut)),
+        Err(Ended::Refused(code)) => Ok(code),
+        Err(Ended::Broken(failure)) => Err(failure),
+        Err(Ended::Lost(error)) => Err(error.into()),
+        Err(Ended::Interrupted) => Ok(0),
+    }
+}
+
 async fn found_by_key(client: &Client, target: &Target) -> Result<Target, ClientError> {
     // A key is no name: there is nothing to be asked.
     client.resolve(&target.identity.to_string(), |_| Verdict::Unasked).await
 }
 
 /// What is requested: after a free port was found at the node, the same one again.
-fn request(service: &str, plan: &Plan, told: Option<&str>) -> Result<RequestSpec, Failure> {
+fn request(service: &str, plan: &Plan, told: Option<&str>) -> Result<RequestSpec, ForwardError> {
     let mut args = plan.args.clone();
     if let (Mode::Reverse(_), Some(place)) = (&plan.mode, told) {
         args = vec![format!("{LISTEN}{place}")];
@@ -171,17 +227,17 @@ fn request(service: &str, plan: &Plan, told: Option<&str>) -> Result<RequestSpec
     Ok(RequestSpec { service: service.to_owned(), params, uses: 1, ..RequestSpec::default() })
 }
 
-/// Waits for `work`, and turns away who comes in the meantime; `None` if somebody interrupts it.
+/// Waits for `work`, and turns away who comes in the meantime; `None` if it is stopped.
 async fn meanwhile<T>(
     doors: &mut Doors,
-    signals: &mut Signals,
+    stop: &mut Stop,
     work: impl Future<Output = T>,
 ) -> Option<T> {
     let mut work = pin!(work);
     loop {
         tokio::select! {
             done = &mut work => return Some(done),
-            _ = signals.end() => return None,
+            () = stop.stopped() => return None,
             // Dropped, it is reset: nobody waits for what may never come.
             accepted = doors.accept() => drop(accepted),
         }

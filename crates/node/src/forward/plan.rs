@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use levada_core::Params;
 use levada_services::forward::{Address, Host, LISTEN, Pattern, Place};
 
-use crate::failure::{Failure, USAGE};
+use super::{ForwardError, USAGE};
 
 /// All that a session may connect to, if the words say nothing: what the node allows.
 const EVERYTHING: &str = "*:*";
@@ -13,6 +13,7 @@ const EVERYTHING: &str = "*:*";
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
+    /// Where connections come from, and where they go.
     pub mode: Mode,
     /// The arguments of the session.
     pub args: Vec<String>,
@@ -36,10 +37,15 @@ pub enum Mode {
 /// The words of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Words {
+    /// Where to listen, at this side or, with `reverse`, at the node.
     pub listen: Vec<Address>,
+    /// Datagrams are carried.
     pub udp: bool,
+    /// The node listens.
     pub reverse: bool,
+    /// Each connection says where it goes.
     pub socks: bool,
+    /// Where connections go: one address, or patterns with `socks`.
     pub target: Vec<String>,
 }
 
@@ -47,8 +53,8 @@ impl Plan {
     /// For a session that is still to be requested.
     ///
     /// # Errors
-    /// [`Failure`] 2 if a word is missing or one too many.
-    pub fn new(words: Words) -> Result<Self, Failure> {
+    /// [`ForwardError`] 2 if a word is missing or one too many.
+    pub fn new(words: Words) -> Result<Self, ForwardError> {
         if words.socks {
             let everything = || vec![EVERYTHING.to_owned()];
             let args = if words.target.is_empty() { everything() } else { words.target };
@@ -67,12 +73,12 @@ impl Plan {
     /// For a session that has these parameters.
     ///
     /// # Errors
-    /// [`Failure`] 2 if a word is missing or one too many, 121 if the capability is for something else.
-    pub fn within(words: Words, params: &Params) -> Result<Self, Failure> {
-        let args = params.args().map_err(Failure::denied)?.unwrap_or_default();
+    /// [`ForwardError`] 2 if a word is missing or one too many, 121 if the capability is for something else.
+    pub fn within(words: Words, params: &Params) -> Result<Self, ForwardError> {
+        let args = params.args().map_err(ForwardError::denied)?.unwrap_or_default();
         let named = args.iter().map(|text| text.parse::<Pattern>()).collect::<Result<Vec<_>, _>>();
         let named = named.map_err(|error| {
-            Failure::denied(format_args!("the capability is not for this: {error}"))
+            ForwardError::denied(format_args!("the capability is not for this: {error}"))
         })?;
         let mode = if words.reverse {
             reverse_within(&words, &args)?
@@ -93,7 +99,7 @@ impl Plan {
         Ok(Self { mode, args, listen })
     }
 
-    fn reverse(listen: Vec<Address>, target: Address) -> Result<Self, Failure> {
+    fn reverse(listen: Vec<Address>, target: Address) -> Result<Self, ForwardError> {
         let [listen] = listen.as_slice() else {
             return Err(usage(
                 "with --reverse the node listens at one address: give --listen once",
@@ -129,7 +135,7 @@ pub fn listen_address(text: &str) -> Result<Address, String> {
 }
 
 /// The one target that is named, if one is.
-fn target(words: &Words) -> Result<Option<Address>, Failure> {
+fn target(words: &Words) -> Result<Option<Address>, ForwardError> {
     match words.target.as_slice() {
         [] => Ok(None),
         [text] => {
@@ -147,7 +153,11 @@ fn target(words: &Words) -> Result<Option<Address>, Failure> {
 }
 
 /// The target that the capability fixes, or the one that was typed, if the capability is for it.
-fn target_within(words: &Words, args: &[String], named: &[Pattern]) -> Result<Address, Failure> {
+fn target_within(
+    words: &Words,
+    args: &[String],
+    named: &[Pattern],
+) -> Result<Address, ForwardError> {
     if let Some(typed) = target(words)? {
         let allowed = named.iter().any(|pattern| pattern.may_be(&typed));
         return if allowed { Ok(typed) } else { Err(other_than(args, typed)) };
@@ -165,12 +175,14 @@ fn target_within(words: &Words, args: &[String], named: &[Pattern]) -> Result<Ad
                 _ => Ok(single),
             }
         }
-        [] => Err(Failure::denied("the capability names no address; have it granted with one")),
+        [] => {
+            Err(ForwardError::denied("the capability names no address; have it granted with one"))
+        }
         _ => Err(usage("the capability is for several addresses: say which: -- HOST:PORT")),
     }
 }
 
-fn reverse_within(words: &Words, args: &[String]) -> Result<Mode, Failure> {
+fn reverse_within(words: &Words, args: &[String]) -> Result<Mode, ForwardError> {
     let target = target(words)?.ok_or_else(|| usage("say where connections go: -- HOST:PORT"))?;
     let [arg] = args else { return Err(other_than(args, "listening (--reverse)")) };
     let Some(listen) = arg.strip_prefix(LISTEN) else {
@@ -197,14 +209,13 @@ fn or_free_port(listen: Vec<Address>) -> Vec<Address> {
     vec![Address::Tcp(Place { host, port: 0 })]
 }
 
-fn other_than(args: &[String], what: impl std::fmt::Display) -> Failure {
-    let args: Vec<_> = args.iter().map(|text| crate::output::plain(text)).collect();
+fn other_than(args: &[String], what: impl std::fmt::Display) -> ForwardError {
     let named = if args.is_empty() { "nothing yet".to_owned() } else { args.join(", ") };
-    Failure::denied(format_args!("the capability is for {named}, not for {what}"))
+    ForwardError::denied(format_args!("the capability is for {named}, not for {what}"))
 }
 
-fn usage(text: impl std::fmt::Display) -> Failure {
-    Failure::new(USAGE, text)
+fn usage(text: impl std::fmt::Display) -> ForwardError {
+    ForwardError::new(USAGE, text)
 }
 
 #[cfg(test)]
@@ -287,7 +298,7 @@ mod tests {
         let within = |options: &[&str], target: &[&str], args: &[&str]| {
             Plan::within(words(options, target), &params(args)).map(|plan| plan.mode)
         };
-        let code = |result: Result<Mode, Failure>| {
+        let code = |result: Result<Mode, ForwardError>| {
             let text = format!("{:?}", result.unwrap_err());
             text.split("code: ").nth(1).unwrap().split(',').next().unwrap().parse::<u8>().unwrap()
         };

@@ -8,7 +8,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::JoinSet;
 
-use crate::failure::Failure;
+use super::ForwardError;
 
 /// Connections that were accepted, and that nobody has taken yet.
 const WAITING: usize = 16;
@@ -28,8 +28,8 @@ impl Doors {
     /// Listens at `addresses`, for datagrams if `udp`.
     ///
     /// # Errors
-    /// [`Failure`] 120 names the one where that is not possible.
-    pub async fn open(addresses: &[Address], udp: bool) -> Result<Self, Failure> {
+    /// [`ForwardError`] 120 names the one where that is not possible.
+    pub async fn open(addresses: &[Address], udp: bool) -> Result<Self, ForwardError> {
         let (sender, accepted) = channel(WAITING);
         let mut doors = Self {
             addresses: Vec::new(),
@@ -39,7 +39,7 @@ impl Doors {
         };
         for address in addresses {
             let refuse = |error: io::Error| {
-                Failure::local(format_args!("cannot listen at {address}: {error}"))
+                ForwardError::local(format_args!("cannot listen at {address}: {error}"))
             };
             if udp {
                 let places = resolve(address).await.map_err(refuse)?;

@@ -13,8 +13,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::Reporter;
 use super::carry::{ask, why};
-use crate::output::{note, plain};
 
 /// Flows of a session at a time, less than the streams that it may have: one more takes the place of the one that was
 /// silent for longest, as its place at the node is not free at once.
@@ -37,7 +37,13 @@ struct Flow {
 }
 
 /// Carries the datagrams that come to `socket`, and what comes back, until it is dropped; at most `most` flows at a time.
-pub async fn carry(socket: Arc<UdpSocket>, opener: Opener, target: Address, most: usize) {
+pub async fn carry(
+    socket: Arc<UdpSocket>,
+    opener: Opener,
+    target: Address,
+    most: usize,
+    report: Reporter,
+) {
     let mut flows: HashMap<SocketAddr, Flow> = HashMap::new();
     let mut carried = JoinSet::new();
     let mut buffer = vec![0; MAX_DATAGRAM];
@@ -79,7 +85,7 @@ pub async fn carry(socket: Arc<UdpSocket>, opener: Opener, target: Address, most
                     && told.is_none_or(|told| told.elapsed() >= PAUSE)
                 {
                     told = Some(Instant::now());
-                    note(format_args!("levada: {from}: {text}"));
+                    report.note(&format!("{from}: {text}"));
                 }
             }
         }
@@ -111,7 +117,7 @@ async fn carry_flow(
     let mut stream = ask(opener, target).await.map_err(|error| why(&error))?;
     match answer(&mut stream).await {
         Ok(Ok(())) => {}
-        Ok(Err(failure)) => return Err(plain(&failure.text)),
+        Ok(Err(failure)) => return Err(failure.text),
         Err(error) => return Err(why(&error.into())),
     }
     let (mut send, mut receive) = stream.split();

@@ -2,20 +2,17 @@
 
 use std::time::Duration;
 
-use levada_node::client::{ClientError, Running};
 use levada_services::Streams;
 use levada_services::stdio::{Inbox, Message, ReceiveError};
+use levada_services::streams::Opener;
 use levada_session::{Connection, ReceiveHalf, SendHalf};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::Mode;
 use super::carry::{by_socks, from_node, to};
 use super::doors::Doors;
-use super::udp;
-use crate::attach::signals::Signals;
-use crate::failure::{Failure, PROTOCOL};
-use crate::output::{note, plain};
+use super::{ForwardError, Mode, PROTOCOL, Reporter, Stop, udp};
+use crate::client::{ClientError, Running};
 
 /// How long the last words between this side and the node may take.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -41,13 +38,14 @@ pub enum Ended {
     /// The session is over, for this reason.
     Lost(ClientError),
     /// The node sends what makes no sense.
-    Broken(Failure),
+    Broken(ForwardError),
 }
 
 /// What the service says on the session's first stream.
 struct Control {
     receive: ReceiveHalf,
     inbox: Inbox,
+    report: Reporter,
 }
 
 /// Something that the service has said.
@@ -59,9 +57,9 @@ enum Said {
 }
 
 impl Session {
-    pub fn new((running, streams): (Running, Streams)) -> Self {
+    pub fn new((running, streams): (Running, Streams), report: Reporter) -> Self {
         let (send, receive) = running.stream.split();
-        let control = Control { receive, inbox: Inbox::new() };
+        let control = Control { receive, inbox: Inbox::new(), report };
         Self { send, control, streams, connection: running.connection }
     }
 
@@ -74,19 +72,26 @@ impl Session {
     }
 
     /// Carries what comes until the session ends.
-    pub async fn serve(&mut self, mode: &Mode, doors: &mut Doors, signals: &mut Signals) -> Ended {
+    pub async fn serve(&mut self, mode: &Mode, doors: &mut Doors, stop: &mut Stop) -> Ended {
+        let report = self.control.report.clone();
         // Dropped, it ends all that it holds: what was carried is reset.
         let mut carried = JoinSet::new();
         if let Mode::Udp(target) = mode {
             let flows = (udp::FLOWS / doors.sockets.len().max(1)).max(1);
             for socket in &doors.sockets {
                 let opener = self.streams.opener();
-                carried.spawn(udp::carry(socket.clone(), opener, target.clone(), flows));
+                carried.spawn(udp::carry(
+                    socket.clone(),
+                    opener,
+                    target.clone(),
+                    flows,
+                    report.clone(),
+                ));
             }
         }
         loop {
             tokio::select! {
-                _ = signals.end() => return Ended::Interrupted,
+                () = stop.stopped() => return Ended::Interrupted,
                 said = self.control.next() => match said {
                     Said::Listens(_) => {}
                     Said::Ended(ended) => return ended,
@@ -94,20 +99,38 @@ impl Session {
                 (socket, peer) = doors.accept(), if carried.len() < CARRIED => match mode {
                     Mode::To(target) => {
                         let opener = self.streams.opener();
-                        carried.spawn(to(opener, target.clone(), socket, peer));
+                        carried.spawn(to(opener, target.clone(), socket, peer, report.clone()));
                     }
                     Mode::Socks => {
-                        carried.spawn(by_socks(self.streams.opener(), socket, peer));
+                        carried.spawn(by_socks(self.streams.opener(), socket, peer, report.clone()));
                     }
                     Mode::Udp(_) | Mode::Reverse(_) => {}
                 },
                 stream = self.streams.accept() => {
                     // The node asks for nothing else.
                     if let Mode::Reverse(target) = mode {
-                        carried.spawn(from_node(stream, target.clone()));
+                        carried.spawn(from_node(stream, target.clone(), report.clone()));
                     }
                 }
                 Some(_) = carried.join_next() => {}
+            }
+        }
+    }
+
+    /// Does `work` with a stream's opener, unless the session ends first.
+    pub async fn during<T, F: Future<Output = T>>(
+        &mut self,
+        work: impl FnOnce(Opener) -> F,
+    ) -> Result<T, Ended> {
+        let work = work(self.streams.opener());
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                said = self.control.next() => match said {
+                    Said::Listens(_) => {}
+                    Said::Ended(ended) => return Err(ended),
+                },
             }
         }
     }
@@ -141,10 +164,10 @@ impl Control {
             };
             match message {
                 Message::Data(line) if line.len() <= MAX_LINE => {
-                    let line = plain(String::from_utf8_lossy(line).trim_end());
-                    return Said::Listens(line);
+                    let line = String::from_utf8_lossy(line);
+                    return Said::Listens(line.trim_end().to_owned());
                 }
-                Message::Failure(text) => note(format_args!("levada: {text}")),
+                Message::Failure(text) => self.report.note(text),
                 Message::Exit(code) => return Said::Ended(Ended::Refused(code)),
                 _ => return broken("the service sent something that makes no sense"),
             }
@@ -153,5 +176,5 @@ impl Control {
 }
 
 fn broken(text: &str) -> Said {
-    Said::Ended(Ended::Broken(Failure::new(PROTOCOL, text)))
+    Said::Ended(Ended::Broken(ForwardError::new(PROTOCOL, text)))
 }

@@ -10,8 +10,7 @@ use levada_services::streams::{OpenError, Opener, QUEUE, WAIT};
 use levada_session::{Class, Stream, StreamError};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::socks;
-use crate::output::{note, plain};
+use super::{Reporter, socks};
 
 /// How long connecting from this side may take, the name of the target included.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -24,22 +23,31 @@ const FIRST: Duration = Duration::from_secs(10);
 const BUSY: &str = "the session has as many streams as the node allows";
 
 /// Carries a connection that came in here to `target`, which the node connects to.
-pub async fn to(opener: Opener, target: Address, socket: Socket, peer: String) {
+pub async fn to(opener: Opener, target: Address, socket: Socket, peer: String, report: Reporter) {
     let carried = if opener.in_use() < QUEUE {
         // Bytes leave before the answer is there. What ended it before is for its two ends to see.
         match ask(&opener, &target).await {
             Ok(stream) => carry(socket, stream, true).await,
-            Err(error) => return note(format_args!("levada: {peer}: {}", why(&error))),
+            Err(error) => return report.note(&format!("{peer}: {}", why(&error))),
         }
     } else {
         // The node lets so many wait for a place. It may refuse this one, and bytes that were sent would be lost.
         match connect(&opener, &target).await {
             Ok(Ok(stream)) => carry(socket, stream, false).await,
             Ok(Err(failure)) => Err(Cut::Refused(failure)),
-            Err(error) => return note(format_args!("levada: {peer}: {}", why(&error))),
+            Err(error) => return report.note(&format!("{peer}: {}", why(&error))),
         }
     };
-    said(&peer, &carried);
+    said(&report, &peer, &carried);
+}
+
+/// Carries one connection by itself.
+pub async fn one(opener: Opener, target: Address, socket: Socket) -> Result<(), Cut> {
+    match ask(&opener, &target).await {
+        Ok(stream) => carry(socket, stream, true).await,
+        Err(OpenError::Lost(error)) => Err(Cut::Lost(error)),
+        Err(error) => Err(Cut::Refused(Failure::new(Cause::Busy, error))),
+    }
 }
 
 /// A stream whose connection the node has made, or why it could not. A node that has no place for the stream is asked again
@@ -58,7 +66,7 @@ async fn connect(opener: &Opener, target: &Address) -> Result<Result<Stream, Fai
 }
 
 /// Carries a connection that came in here to where it says by SOCKS 5.
-pub async fn by_socks(opener: Opener, mut socket: Socket, peer: String) {
+pub async fn by_socks(opener: Opener, mut socket: Socket, peer: String, report: Reporter) {
     let Some(target) = socks::ask(&mut socket).await else { return socks::farewell(socket).await };
     let opened = match connect(&opener, &target).await {
         Ok(answered) => Ok(answered),
@@ -69,11 +77,11 @@ pub async fn by_socks(opener: Opener, mut socket: Socket, peer: String) {
     match opened {
         Ok(Ok(stream)) => {
             if socks::connected(&mut socket).await {
-                said(&peer, &carry(socket, stream, false).await);
+                said(&report, &peer, &carry(socket, stream, false).await);
             }
         }
         Ok(Err(failure)) => {
-            note(format_args!("levada: {peer}: {}", plain(&failure.text)));
+            report.note(&format!("{peer}: {}", failure.text));
             socks::refuse(&mut socket, failure.cause).await;
             socks::farewell(socket).await;
         }
@@ -83,13 +91,13 @@ pub async fn by_socks(opener: Opener, mut socket: Socket, peer: String) {
 }
 
 /// Carries a connection that came to the node to `target`, which this side connects to.
-pub async fn from_node(mut stream: Stream, target: Address) {
+pub async fn from_node(mut stream: Stream, target: Address, report: Reporter) {
     let from = timeout(FIRST, stream.receive(MAX_ADDRESS)).await;
     let Ok(Ok(Some(from))) = from else { return };
-    let from = plain(&String::from_utf8_lossy(&from));
+    let from = String::from_utf8_lossy(&from).into_owned();
     let connected = Socket::connect(&target, CONNECT).await;
     let connected = connected.map_err(|error| Failure::of(&target, &error));
-    said(&from, &carry_accepted(stream, connected).await);
+    said(&report, &from, &carry_accepted(stream, connected).await);
 }
 
 /// A stream on which the node was asked to connect to `target`.
@@ -100,12 +108,12 @@ pub async fn ask(opener: &Opener, target: &Address) -> Result<Stream, OpenError>
 }
 
 /// Says why there was no connection. All else its two ends have seen.
-fn said(peer: &str, carried: &Result<(), Cut>) {
+fn said(report: &Reporter, peer: &str, carried: &Result<(), Cut>) {
     match carried {
         Err(Cut::Refused(failure)) => {
-            note(format_args!("levada: {peer}: {}", plain(&failure.text)));
+            report.note(&format!("{peer}: {}", failure.text));
         }
-        Err(Cut::Lost(error)) if is_busy(error) => note(format_args!("levada: {peer}: {BUSY}")),
+        Err(Cut::Lost(error)) if is_busy(error) => report.note(&format!("{peer}: {BUSY}")),
         _ => {}
     }
 }

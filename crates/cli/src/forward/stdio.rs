@@ -1,0 +1,98 @@
+//! `levada forward --stdio`: one connection, between standard input and output here and an address that the node reaches.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream as StdStream;
+use std::time::Duration;
+
+use levada_node::client::Client;
+use levada_node::forward::{Plan, Reporter, Right, carry_one};
+use levada_services::forward::Socket;
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::attach::Signals;
+use crate::failure::{Failure, Outcome};
+
+/// Bytes that are moved at a time.
+const PIECE: usize = 64 * 1024;
+/// How long the end of the connection may take once the other side has said all.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// Carries one connection until the other side has said all, or it is cut.
+pub async fn run(client: Client, right: Right, plan: Plan, report: Reporter) -> Outcome {
+    let mut signals = Signals::new()?;
+    let (near, far) = StdStream::pair().map_err(Failure::local)?;
+    far.set_nonblocking(true).map_err(Failure::local)?;
+    let far = Socket::unix(UnixStream::from_std(far).map_err(Failure::local)?);
+    let clone = || near.try_clone().map_err(Failure::local);
+    let (input, output) = (clone()?, clone()?);
+    let (said_all, mut output_ended) = oneshot::channel();
+    // They may be waiting for a program when this process exits.
+    std::thread::spawn(move || read_all(input));
+    std::thread::spawn(move || said_all.send(write_all(output)));
+    let carried = async {
+        let carried = carry_one(&client, &right, &plan, far, &report);
+        tokio::pin!(carried);
+        let written = tokio::select! {
+            carried = &mut carried => {
+                // The rest of what came is still being written.
+                let code = carried?;
+                written(output_ended.await)?;
+                return Ok(code);
+            }
+            ended = &mut output_ended => written(ended),
+        };
+        // The other side has said all, or it was cut: which of them, the connection's end says.
+        let _ = near.shutdown(Shutdown::Both);
+        let code = match timeout(ENDING, carried).await {
+            Ok(carried) => carried?,
+            Err(_) => 0,
+        };
+        written.map(|()| code)
+    };
+    let outcome = tokio::select! {
+        outcome = carried => outcome,
+        code = signals.end() => Ok(code),
+    };
+    client.close();
+    outcome
+}
+
+fn written(ended: Result<io::Result<()>, oneshot::error::RecvError>) -> Result<(), Failure> {
+    ended.map_or(Ok(()), |written| written.map_err(Failure::output))
+}
+
+/// Standard input, until its end.
+fn read_all(mut to: StdStream) {
+    let mut piece = vec![0; PIECE];
+    loop {
+        let length = match rustix::io::read(io::stdin(), &mut piece) {
+            Ok(length) => length,
+            Err(rustix::io::Errno::INTR) => continue,
+            // A program that shares it made it non-blocking.
+            Err(rustix::io::Errno::AGAIN) => {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            Err(_) => 0,
+        };
+        if length == 0 || to.write_all(&piece[..length]).is_err() {
+            let _ = to.shutdown(Shutdown::Write);
+            return;
+        }
+    }
+}
+
+/// Standard output, until nothing more comes.
+fn write_all(mut from: StdStream) -> io::Result<()> {
+    let mut piece = vec![0; PIECE];
+    loop {
+        let length = from.read(&mut piece)?;
+        if length == 0 {
+            return Ok(());
+        }
+        crate::attach::write_all(io::stdout(), &piece[..length])?;
+    }
+}
