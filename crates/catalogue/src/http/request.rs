@@ -1,8 +1,13 @@
 //! The head of a request (RFC 9112).
 
+mod framing;
+
 use std::mem::MaybeUninit;
 
 use crate::original::Host;
+use framing::Framing;
+
+pub(super) use framing::Sends;
 
 /// The longest head, in bytes.
 pub const MAX_HEAD: usize = 8 * 1024;
@@ -51,17 +56,6 @@ pub struct Request<'a> {
     pub(super) accept_encoding: Once<'a>,
     pub(super) last_event_id: Once<'a>,
     pub(super) forwarded_host: Once<'a>,
-}
-
-/// What follows the head of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sends {
-    /// No body.
-    Nothing,
-    /// A body of so many bytes, at least one; not more than fit here.
-    Length(u64),
-    /// A body in chunks.
-    Chunked,
 }
 
 /// A field that counts only if it is there once.
@@ -143,17 +137,6 @@ fn malformed(error: httparse::Error) -> Refusal {
     }
 }
 
-/// What fields say that belong to the message, not to what is asked for.
-#[derive(Default)]
-struct Framing<'a> {
-    host: Once<'a>,
-    close: bool,
-    keep: bool,
-    length: Once<'a>,
-    coding: Once<'a>,
-    waits: bool,
-}
-
 fn read<'a>(head: &httparse::Request<'_, 'a>) -> Result<Request<'a>, Refusal> {
     let old = head.version == Some(0);
     let method = match head.method.unwrap_or_default() {
@@ -223,42 +206,6 @@ fn read_field<'a>(
         17 if is("transfer-encoding") => framing.coding.add(value),
         _ => {}
     }
-}
-
-impl Framing<'_> {
-    /// What follows the head. Where it ends must not be in doubt: somebody in front may see it otherwise.
-    fn sends(&self, method: Method) -> Result<Sends, Refusal> {
-        let ambiguous = refuse(
-            400,
-            "where the body of the request ends is in doubt: send one Content-Length, or Transfer-Encoding: chunked",
-        );
-        let sends = match (self.length, self.coding) {
-            (Once::Absent, Once::Absent) => Sends::Nothing,
-            (Once::Absent, Once::Value(coding)) if coding.eq_ignore_ascii_case(b"chunked") => {
-                Sends::Chunked
-            }
-            (Once::Value(length), Once::Absent) => match length_of(length).ok_or(ambiguous)? {
-                0 => Sends::Nothing,
-                length => Sends::Length(length),
-            },
-            _ => return Err(ambiguous),
-        };
-        match method {
-            _ if sends == Sends::Nothing => Ok(sends),
-            Method::Post => Ok(sends),
-            Method::Other => Err(refuse(405, "only GET, HEAD, POST and OPTIONS are answered here")),
-            _ if sends == Sends::Chunked => {
-                Err(refuse(400, "a request of this method has no body"))
-            }
-            _ => Err(refuse(413, "a request of this method has no body")),
-        }
-    }
-}
-
-/// Digits only; what is too large is the largest there is.
-fn length_of(value: &[u8]) -> Option<u64> {
-    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    digits.then(|| str::from_utf8(value).ok()?.parse().ok().or(Some(u64::MAX)))?
 }
 
 fn has_token(value: &[u8], token: &str) -> bool {
@@ -363,39 +310,6 @@ mod tests {
         }
         request("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
         assert_eq!(refused(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n"), 405);
-    }
-
-    #[test]
-    fn a_post_says_how_its_body_ends() {
-        for (fields, sends) in [
-            ("", Sends::Nothing),
-            ("Content-Length: 0\r\n", Sends::Nothing),
-            ("Content-Length: 007\r\n", Sends::Length(7)),
-            ("Content-Length: 99999999999999999999999\r\n", Sends::Length(u64::MAX)),
-            ("Transfer-Encoding: Chunked\r\n", Sends::Chunked),
-        ] {
-            let text =
-                format!("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-Continue\r\n{fields}\r\n");
-            let request = request(&text);
-            assert_eq!(
-                (request.sends, request.waits),
-                (sends, sends != Sends::Nothing),
-                "{fields}"
-            );
-        }
-        for fields in [
-            "Content-Length: 3\r\nContent-Length: 3\r\n",
-            "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
-            "Transfer-Encoding: gzip, chunked\r\n",
-            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-            "Transfer-Encoding: identity\r\n",
-            "Content-Length: 1,1\r\n",
-            "Content-Length: -1\r\n",
-            "Content-Length:\r\n",
-        ] {
-            let text = format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-            assert_eq!(refused(text.as_bytes()), 400, "{fields}");
-        }
     }
 
     #[test]
