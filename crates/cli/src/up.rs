@@ -32,7 +32,7 @@ pub struct Arguments {
     #[arg(long, value_name = "A:P")]
     listen: Vec<SocketAddr>,
 
-    /// Where others reach this node, before its own addresses, such as behind a port mapping; in invitations and pins
+    /// Where others reach this node, before its own addresses, such as behind a port mapping; in invitations and catalogues
     #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
     advertise: Vec<String>,
 

@@ -424,7 +424,7 @@ fn one_requester_leaves_places_to_others_and_the_owner_has_its_own() {
     held.extend((0..2).map(|_| hold(&scene.bob)));
     let third = Home::new();
     node.welcome(&third, "well");
-    third.run("run well/echo").fails(122, "limits.sessions)");
+    third.run("run well/echo").fails(122, "limits.sessions_reserved");
     held.extend((0..2).map(|_| hold(&scene.node)));
     for (mut child, input) in held {
         drop(input);

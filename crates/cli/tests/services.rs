@@ -281,7 +281,7 @@ fn a_shell_is_offered_if_the_configuration_says_so() {
     home.run("run well/shell --pty").fails(1, "shell");
     drop(node);
     fs::write(home.path().join("config.toml"), "shell = true\n").unwrap();
-    let _node = home.up("--name well");
+    let node = home.up("--name well");
     home.run("run well/shell").denied("--pty");
     home.run("run well/shell --pty -- ls").denied("arguments");
     let typed = b"echo is $0 at $PWD; tty -s && exit 6\n";
@@ -290,6 +290,14 @@ fn a_shell_is_offered_if_the_configuration_says_so() {
     assert!(ran.stdout.contains("is -"), "a login shell: {}", ran.stdout);
     // The other default services are still there.
     assert_eq!(home.run("run well/clock").code, 0);
+    // A right to every service is none to be the node's user.
+    let guest = Home::new();
+    node.welcome(&guest, "well");
+    guest.run("run well/clock").ok();
+    guest.run("run well/shell --pty").denied("may not request");
+    let code = node.invite("--service shell");
+    guest.args(["join", &code, "--as", "well"]).ok();
+    assert_eq!(guest.with_input("run well/shell --pty", typed).code, 6);
 }
 
 #[test]

@@ -172,7 +172,7 @@ pub struct Config {
     pub announce: bool,
     /// Who may request.
     pub allow: Vec<Allow>,
-    /// Who may not even finish the handshake.
+    /// Identities that may do nothing; their connections are closed after the handshake.
     pub block: Vec<Who>,
     /// How much the node takes on.
     pub limits: Limits,

@@ -125,20 +125,20 @@ impl Connections {
 }
 
 impl Table {
-    /// The oldest connection without a session, of the source that has the most of them: one whose peer has proved no
-    /// right, if there is one.
+    /// The oldest connection without a session, of the source that has the most of them; there, one whose peer has
+    /// proved no right goes first.
     fn dispensable(&self) -> Option<u64> {
-        let idle = self.open.iter();
-        let idle = idle.filter(|(_, entry)| entry.sessions.load(Ordering::Relaxed) == 0);
-        let (unproved, proved): (Vec<_>, Vec<_>) =
-            idle.partition(|(_, entry)| entry.connection.is_bounded());
-        let candidates = if unproved.is_empty() { proved } else { unproved };
+        let idle = || {
+            let entries = self.open.iter();
+            entries.filter(|(_, entry)| entry.sessions.load(Ordering::Relaxed) == 0)
+        };
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-        for (_, entry) in &candidates {
+        for (_, entry) in idle() {
             *counts.entry(entry.source).or_default() += 1;
         }
         let (busiest, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-        let oldest = candidates.into_iter().find(|(_, entry)| entry.source == busiest);
-        oldest.map(|(number, _)| *number)
+        let of_busiest = || idle().filter(|(_, entry)| entry.source == busiest);
+        let unproved = of_busiest().find(|(_, entry)| entry.connection.is_bounded());
+        unproved.or_else(|| of_busiest().next()).map(|(number, _)| *number)
     }
 }

@@ -58,12 +58,13 @@ pub(crate) async fn serve_stream(
     let asker = Asker { node, connection, peer, place, concerned };
     // An operation that is not decided yet takes memory that no right was proved for: only so many at once.
     let Ok(pending) = place.undecided.acquire().await else { return };
-    let Some(operation) = asker.receive(&mut stream).await else { return };
-    let name = operation.as_ref().map_or("unknown", name_of);
+    // Before it is read: a stream that is opened and reset counts, too.
     if let Err(refusal) = asker.wait_for_rate().await {
-        asker.count(name, &Err(refusal.clone()));
+        asker.count("unread", &Err(refusal.clone()));
         return answer(&mut stream, refusal.into()).await;
     }
+    let Some(operation) = asker.receive(&mut stream).await else { return };
+    let name = operation.as_ref().map_or("unknown", name_of);
     drop(pending);
     if !connection.is_open() {
         return;
@@ -156,15 +157,20 @@ impl Asker<'_> {
     }
 
     fn count(&self, operation: &'static str, verdict: &Verdict) {
-        let outcome = if verdict.is_ok() { "done" } else { "refused" };
+        self.count_outcome(operation, verdict.as_ref().err());
+    }
+
+    /// An operation that was done, or its refusal, for metrics and log.
+    fn count_outcome(&self, operation: &'static str, refusal: Option<&Refusal>) {
+        let outcome = if refusal.is_none() { "done" } else { "refused" };
         self.node.metrics.operation(operation, outcome);
         if !self.place.is_proved() && !self.node.notices.note(self.place.source) {
             return;
         }
         let (service, session) = self.concerned();
-        match verdict {
-            Ok(_) => tracing::info!(peer = %self.peer, operation, service, session, "done"),
-            Err(refusal) => {
+        match refusal {
+            None => tracing::info!(peer = %self.peer, operation, service, session, "done"),
+            Some(refusal) => {
                 let text = &refusal.text;
                 tracing::info!(peer = %self.peer, operation, service, session, %text, "refused");
             }

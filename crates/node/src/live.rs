@@ -36,6 +36,15 @@ pub(crate) struct Run {
     pub(crate) identities: Vec<Identity>,
     /// The identity that requested the session.
     pub(crate) requester: Identity,
+    /// The identity that has started it.
+    pub(crate) holder: Identity,
+}
+
+impl Run {
+    /// The identity whose places it takes: what the owner requested for others is theirs.
+    fn counts_for(&self, owner: &Identity) -> Identity {
+        if self.requester == *owner { self.holder } else { self.requester }
+    }
 }
 
 /// Why no more sessions may run.
@@ -47,6 +56,10 @@ pub(crate) enum RunLimit {
         "the sessions of one requester that run are as many as may ({0}; limits.sessions_per_requester)"
     )]
     Requester(usize),
+    #[error(
+        "the places for running sessions that are left are the owner's ({0}; limits.sessions_reserved)"
+    )]
+    Reserved(usize),
 }
 
 /// A place in the table; dropping it leaves the table.
@@ -71,7 +84,7 @@ impl Live {
     ) -> Result<Ticket<'_>, RunLimit> {
         let (end, ended) = oneshot::channel();
         let mut table = self.lock();
-        table.check(&run.requester, owner, limits)?;
+        table.check(&run.counts_for(owner), owner, limits)?;
         table.next += 1;
         let number = table.next;
         table.running.insert(number, Entry { run, end });
@@ -138,22 +151,23 @@ impl Live {
 impl Table {
     fn check(
         &self,
-        requester: &Identity,
+        identity: &Identity,
         owner: &Identity,
         limits: &Limits,
     ) -> Result<(), RunLimit> {
-        if requester == owner {
-            let full = self.running.len() >= limits.sessions;
-            return if full { Err(RunLimit::Node(limits.sessions)) } else { Ok(()) };
+        if self.running.len() >= limits.sessions {
+            return Err(RunLimit::Node(limits.sessions));
         }
-        let own = self.running.values().filter(|entry| entry.run.requester == *requester).count();
-        if own >= limits.sessions_per_requester {
+        if identity == owner {
+            return Ok(());
+        }
+        let runs = || self.running.values().map(|entry| entry.run.counts_for(owner));
+        if runs().filter(|other| other == identity).count() >= limits.sessions_per_requester {
             return Err(RunLimit::Requester(limits.sessions_per_requester));
         }
-        let others = self.running.values().filter(|entry| entry.run.requester != *owner).count();
-        let open = limits.sessions - limits.sessions_reserved.min(limits.sessions / 2);
-        if others >= open || self.running.len() >= limits.sessions {
-            return Err(RunLimit::Node(open));
+        let reserved = limits.sessions_reserved.min(limits.sessions / 2);
+        if runs().filter(|other| other != owner).count() >= limits.sessions - reserved {
+            return Err(RunLimit::Reserved(reserved));
         }
         Ok(())
     }
@@ -177,6 +191,7 @@ mod tests {
             links: links.iter().map(|byte| LinkId::from_bytes([*byte; 32])).collect(),
             identities: links.iter().map(|byte| Identity::from_bytes([*byte; 32])).collect(),
             requester: Identity::from_bytes([requester; 32]),
+            holder: Identity::from_bytes([links[0]; 32]),
         }
     }
 
@@ -209,15 +224,20 @@ mod tests {
             sessions_reserved: 2,
             ..Limits::default()
         };
-        let enter = |requester| live.enter(run(1, &[2], requester), &OWNER, &limits);
+        let enter = |requester| live.enter(run(1, &[requester], requester), &OWNER, &limits);
         let mut held: Vec<_> = (0..3).map(|_| enter(4).unwrap()).collect();
         assert_eq!(enter(4).err(), Some(RunLimit::Requester(3)));
         held.push(enter(5).unwrap());
-        assert_eq!(enter(5).err(), Some(RunLimit::Node(4)));
+        assert_eq!(enter(5).err(), Some(RunLimit::Reserved(2)));
         held.extend((0..2).map(|_| enter(9).unwrap()));
         assert_eq!(enter(9).err(), Some(RunLimit::Node(6)));
         held.remove(0);
         held.push(enter(9).unwrap());
-        assert_eq!(enter(4).err(), Some(RunLimit::Node(4)), "the owner has taken it");
+        assert_eq!(enter(4).err(), Some(RunLimit::Node(6)), "the owner has taken it");
+        // What the owner has requested for another is the other's.
+        held.clear();
+        let enter = |holder| live.enter(run(1, &[holder], 9), &OWNER, &limits);
+        held.extend((0..3).map(|_| enter(4).unwrap()));
+        assert_eq!(enter(4).err(), Some(RunLimit::Requester(3)));
     }
 }

@@ -5,8 +5,11 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Lines of one source between two summaries.
+/// Lines of one source, and of all, between two summaries.
 const LINES: u64 = 8;
+const ALL_LINES: u64 = 64;
+/// Sources that a summary names.
+const NAMED: usize = 10;
 /// Sources that are counted by themselves between two summaries; the others are counted together.
 const MAX_SOURCES: usize = 1024;
 
@@ -16,14 +19,16 @@ pub(crate) struct Notices(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
-    sources: HashMap<IpAddr, u64>,
+    /// Events, and lines among them.
+    sources: HashMap<IpAddr, (u64, u64)>,
     others: u64,
+    lines: u64,
 }
 
 /// How many lines were left out.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Of each source with at least one, those with most first.
+    /// Of the ten sources with most of them, those first.
     pub(crate) sources: Vec<(IpAddr, u64)>,
     /// Of all further sources.
     pub(crate) others: u64,
@@ -37,19 +42,25 @@ impl Notices {
             table.others += 1;
             return false;
         }
-        let count = table.sources.entry(source).or_default();
-        *count += 1;
-        *count <= LINES
+        let free = table.lines < ALL_LINES;
+        let (events, lines) = table.sources.entry(source).or_default();
+        *events += 1;
+        let has_line = free && *lines < LINES;
+        *lines += u64::from(has_line);
+        table.lines += u64::from(has_line);
+        has_line
     }
 
     /// What was left out since the last call.
     pub(crate) fn take(&self) -> Summary {
         let table = std::mem::take(&mut *self.lock());
-        let left_out = |(source, count): (IpAddr, u64)| (source, count.saturating_sub(LINES));
+        let left_out = |(source, (events, lines)): (IpAddr, (u64, u64))| (source, events - lines);
         let mut sources: Vec<_> = table.sources.into_iter().map(left_out).collect();
         sources.retain(|(_, count)| *count > 0);
         sources.sort_by_key(|(source, count)| (std::cmp::Reverse(*count), *source));
-        Summary { sources, others: table.others }
+        let rest = sources.split_off(NAMED.min(sources.len()));
+        let others = table.others + rest.iter().map(|(_, count)| count).sum::<u64>();
+        Summary { sources, others }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -80,6 +91,8 @@ mod tests {
             notices.note(IpAddr::V4(n.into()));
         }
         assert_eq!(notices.lock().sources.len(), MAX_SOURCES);
-        assert_eq!(notices.take().others, 10_000 - MAX_SOURCES as u64);
+        let summary = notices.take();
+        let named: u64 = summary.sources.iter().map(|(_, count)| count).sum();
+        assert_eq!((summary.sources.len(), summary.others + named), (NAMED, 10_000 - ALL_LINES));
     }
 }

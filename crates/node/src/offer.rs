@@ -15,7 +15,7 @@ use crate::running::{Offered, Overrides};
 const CATALOGUE: &str = "catalogue";
 
 /// The type, and the name, of the service that `shell = true` offers.
-const SHELL: &str = "shell";
+pub(crate) const SHELL: &str = "shell";
 
 /// The key of `invoke` that lists places.
 const START: &str = "start";

@@ -72,7 +72,9 @@ fn node_1_revives_nothing() {
     let store = Store::open(&path).unwrap();
     let start = |chain: &[(LinkId, u32)]| {
         let (session, by) = (id(chain[0].0.as_bytes()[0]), identity(1));
+        let record = store.session(&session).unwrap();
         let start = NewStart {
+            requester: record.map_or(by, |record| record.requester),
             session,
             uses: chain,
             identities: &[by],

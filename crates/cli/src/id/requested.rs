@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::output::{self, plain};
 use levada_capability::SessionId;
 use levada_core::wire::RequestedSession;
-use levada_core::{Framing, Identity, UnixTime};
+use levada_core::{Identity, UnixTime};
 use levada_node::client::{Client, ClientError, Target};
 use levada_node::known::Pin;
 use tokio::task::JoinSet;
@@ -58,15 +58,20 @@ pub async fn ask_everywhere(client: &Arc<Client>) -> Result<Requested, Failure> 
 /// # Errors
 /// [`Failure`] if the pins cannot be read.
 pub async fn tell_everywhere(client: &Arc<Client>) -> Result<(), Failure> {
-    let tell = |client: Arc<Client>, target: Target| async move {
-        let connection = client.connection_of_its_own(&target, Framing::Auto).await?;
-        connection.close(0, "");
-        Ok(())
-    };
+    let tell =
+        |client: Arc<Client>, target: Target| async move { client.tell_successions(&target).await };
     for (name, told) in at_each(client, tell).await? {
-        if let Err(error) = told {
-            let error = plain(&error.to_string());
-            output::note(format_args!("{name} will be told with the next connection: {error}"));
+        match told {
+            Ok(refused) => {
+                for text in refused {
+                    let text = plain(&text);
+                    output::note(format_args!("{name} has not taken over the new key: {text}"));
+                }
+            }
+            Err(error) => {
+                let error = plain(&error.to_string());
+                output::note(format_args!("{name} is told with the next connection: {error}"));
+            }
         }
     }
     Ok(())

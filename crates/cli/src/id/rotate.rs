@@ -43,11 +43,6 @@ pub async fn run(home: &Home, arguments: Arguments) -> Outcome {
             "standard input is no terminal at which to ask: `levada id rotate --yes` does not ask";
         return Err(Failure::new(USAGE, text));
     }
-    if !yes && !output::is_attended() {
-        let text =
-            "standard input is no terminal at which to ask: `levada id rotate --yes` does not ask";
-        return Err(Failure::new(USAGE, text));
-    }
     if !yes && output::ask("Rotate the key?") != Some(true) {
         return Ok(NO);
     }

@@ -327,6 +327,15 @@ fn successions_of_unknown_keys_are_not_kept() {
         peer.send(&operation(2 * n + 1, &wire::encode(&wire::Operation::from(told)))).unwrap();
         assert!(peer.hears(b"does not know the old key"), "{n}");
     }
+    // A guest cannot hand its sessions, and what they may take, to the owner.
+    let guest = Home::new();
+    victim.node.welcome(&guest, "well");
+    let mut peer = Peer::polite(&victim.address, &own_key(&guest));
+    let owner = own_key(&home).identity();
+    let succession = Succession::sign(&own_key(&guest), &owner, UnixTime(1));
+    let told = wire::operation::Operation::Succession(succession.to_wire());
+    peer.send(&operation(1, &wire::encode(&wire::Operation::from(told)))).unwrap();
+    assert!(peer.hears(b"not the one that presents the statement"));
     drop(peer);
     victim.is_well("successions of unknown keys");
     home.run("stop").ok();

@@ -106,7 +106,7 @@ impl Client {
 
     /// Connects; where nodes present other keys than the expected one, asks each for the proof that its key follows
     /// that one, and follows the first proof that holds.
-    async fn dial_or_follow(
+    pub(super) async fn dial_or_follow(
         &self,
         target: &Target,
         framing: Framing,

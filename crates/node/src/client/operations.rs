@@ -106,13 +106,14 @@ impl Client {
         // One of loopback goes on with its tag, one of a single link not at all.
         let is_hint = |one: &&String| address::is_usable(one) && !address::is_of_link(one);
         let addresses = target.addresses.iter().filter(is_hint).cloned().collect();
-        let capability = Capability::from_granted(granted, spec.service, addresses)?;
+        let capability = Capability::from_granted(granted, spec.service.clone(), addresses)?;
         let holder = spec.holder.unwrap_or_else(|| self.identity());
         if capability.node() != connection.peer() || capability.holder() != holder {
             return Err(ClientError::Protocol(
                 "the node answered with another's capability".into(),
             ));
         }
+        check_granted(&spec, &capability)?;
         Ok(capability)
     }
 
@@ -319,6 +320,23 @@ async fn start(
     let Answer::Started(started) = answer else { return Err(unexpected()) };
     tracing::debug!(node = %connection.peer(), session = %capability.session(), "started");
     Ok((Running { session: session_id(&started)?, stream, connection }, started.run))
+}
+
+/// A capability must not permit more than was asked for: whoever passes it on relies on that. A node of an older version
+/// does not know a limit of the running time, and ignores it.
+fn check_granted(spec: &RequestSpec, capability: &Capability) -> Result<(), ClientError> {
+    if spec.max_run.is_some() && capability.max_run() != spec.max_run {
+        let text =
+            "the node speaks an older version, without a limit of the running time (--max-run)";
+        return Err(ClientError::Local(text.into()));
+    }
+    let later = spec.expires.is_some_and(|asked| capability.expires() > asked);
+    let params = capability.params();
+    let missing = spec.params.iter().any(|(key, value)| params.value(key) != Some(value));
+    if later || missing || capability.uses() > spec.uses.max(1) {
+        return Err(ClientError::Protocol("the node granted something else than was asked".into()));
+    }
+    Ok(())
 }
 
 pub(super) fn session_id(started: &wire::Started) -> Result<SessionId, ClientError> {

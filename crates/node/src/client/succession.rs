@@ -15,37 +15,54 @@ use super::{Client, ClientError, Target};
 const MAX_CHAIN: usize = 16;
 
 impl Client {
-    /// Tells a node which old keys of ours this key follows, once.
+    /// Connects to a node and tells it which old keys of ours this key follows; why it has not taken over one of
+    /// them, if so.
+    ///
+    /// # Errors
+    /// As for [`Self::connection`].
+    pub async fn tell_successions(&self, target: &Target) -> Result<Vec<String>, ClientError> {
+        let connection = self.dial_or_follow(target, Framing::Auto).await?.0;
+        let refused = self.announce_successions(&connection).await;
+        connection.close(0, "");
+        refused
+    }
+
+    /// Tells a node which old keys of ours this key follows, once; gives its refusals. They may be for the moment only:
+    /// the node is told again the next time.
     pub(super) async fn announce_successions(
         &self,
         connection: &Connection,
-    ) -> Result<(), ClientError> {
-        let node = connection.peer();
+    ) -> Result<Vec<String>, ClientError> {
+        let (node, mut refused) = (connection.peer(), Vec::new());
         for succession in self.own_successions()? {
             let new = succession.new_identity();
             if self.known.acknowledged(&node, &new).map_err(ClientError::local)? {
                 continue;
             }
             let operation = Operation::Succession(succession.to_wire());
-            // A refusal may be for the moment only: the node is told again the next time.
             match ask(connection, operation).await {
                 Ok(_) => {}
                 // The node has never seen the old key. It must hear of the new one again as long as the old one
                 // could still prove a right there.
                 Err(ClientError::No(text)) if self.still_holds(&node, &succession)? => {
                     tracing::debug!(%node, %text, "the node did not note our new key");
+                    let text = format!(
+                        "{text}; revoke there the capabilities that it held and never used"
+                    );
+                    refused.push(text);
                     continue;
                 }
                 Err(ClientError::No(_)) => {}
                 Err(ClientError::Denied(text)) => {
                     tracing::debug!(%node, %text, "the node did not follow our new key");
+                    refused.push(text);
                     continue;
                 }
                 Err(error) => return Err(error),
             }
             self.known.acknowledge(&node, &new).map_err(ClientError::local)?;
         }
-        Ok(())
+        Ok(refused)
     }
 
     fn still_holds(&self, node: &Identity, succession: &Succession) -> Result<bool, ClientError> {

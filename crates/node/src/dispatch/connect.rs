@@ -16,8 +16,8 @@ use crate::live::Ticket;
 use crate::running::Offered;
 use crate::store::NewAuditEntry;
 
+use super::Asker;
 use super::start::{Admitted, Start};
-use super::{Asker, Verdict};
 
 /// Serves one start of a session to its end.
 pub(super) async fn serve(asker: &Asker<'_>, presentation: wire::Presentation, mut stream: Stream) {
@@ -64,9 +64,8 @@ pub(super) async fn run_to_end(
     // Before the client learns of the start: it may open further streams at once.
     let (entered, streams) = asker.place.runs.enter(asker.connection, node.limits.streams);
     let session = start.verified.session.as_bytes().to_vec();
-    let message = answer(wire::Started { session, run: entered.number() });
-    asker.count(operation, &Verdict::Ok(message.clone()));
-    let mut message = wire::Answer::from(message);
+    asker.count_outcome(operation, None);
+    let mut message = wire::Answer::from(answer(wire::Started { session, run: entered.number() }));
     let bytes = Zeroizing::new(wire::encode(&message));
     super::zeroize_secret(&mut message);
     if stream.send(&bytes).await.is_err() {

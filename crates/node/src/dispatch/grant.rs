@@ -45,7 +45,9 @@ pub(super) async fn serve(asker: &Asker<'_>, request: wire::Request, mut stream:
         let refusal = denied("a session is started by its holder; request it first");
         return connect::refuse(asker, "start", &mut stream, refusal).await;
     }
-    let (start, granted) = (prepared.start(), prepared.granted());
+    let start = prepared.start();
+    let (link, secret) = (prepared.link.clone(), prepared.secret.clone());
+    let framing = prepared.framing.to_string();
     let _ = asker.concerned.session.set(prepared.id);
     let admitted = asker.admit(&start, move |store, start, now| {
         store.create_and_start(&prepared.new_session(), start, now)
@@ -53,6 +55,7 @@ pub(super) async fn serve(asker: &Asker<'_>, request: wire::Request, mut stream:
     match admitted.await {
         Ok(admitted) => {
             let answer = |started| {
+                let granted = wire::Granted { link, secret: secret.to_vec(), framing };
                 let (granted, started) = (Some(granted), Some(started));
                 Answer::StartedAtOnce(wire::StartedAtOnce { granted, started })
             };
@@ -66,14 +69,13 @@ impl Asker<'_> {
     /// Makes a session; the grant leaves only when it is on disk.
     pub(super) async fn request(&self, request: wire::Request) -> Verdict {
         let prepared = self.prepare(request).await?;
-        let (granted, id) = (prepared.granted(), prepared.id);
         let created = self.node.with_store(move |store: &Store| {
-            store.create_session(&prepared.new_session(), prepared.now)
+            store.create_session(&prepared.new_session(), prepared.now).map(|()| prepared)
         });
-        created.await.map_err(|error: StoreError| failed(&error))?;
-        let _ = self.concerned.session.set(id);
+        let prepared = created.await.map_err(|error: StoreError| failed(&error))?;
+        let _ = self.concerned.session.set(prepared.id);
         self.place.prove(self.connection);
-        Ok(Answer::Granted(granted))
+        Ok(Answer::Granted(prepared.granted()))
     }
 
     /// Checks a request, and makes root, id and first link of its session.

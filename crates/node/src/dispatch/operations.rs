@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::offer;
 use crate::store::{
-    Barred, EndError, RedeemError, Redeemed, SessionRecord, SessionSummary, SucceedError,
+    Barred, EndError, RedeemError, Redeemed, SessionRecord, SessionSummary, SucceedError, Succeeded,
 };
 
 use super::start::barred;
@@ -68,7 +68,8 @@ impl Asker<'_> {
             Ok(redeemed) => {
                 self.node.attempts.right(self.place.source);
                 self.place.prove(self.connection);
-                let all = || self.node.services.keys().cloned().collect();
+                let open = |name: &&String| !self.node.must_be_named(name);
+                let all = || self.node.services.keys().filter(open).cloned().collect();
                 let services = redeemed.service.map_or_else(all, |service| vec![service]);
                 Ok(Answer::Joined(wire::Joined { name: self.node.name.clone(), services }))
             }
@@ -139,37 +140,66 @@ impl Asker<'_> {
         let succession = Succession::from_wire(message)
             .map_err(|error| Refusal::new(Reason::Forged, error.to_string()))?;
         let (old, new) = (succession.old(), succession.new_identity());
-        if old == self.node.identity() {
-            return Err(denied("only this node replaces its own key"));
-        }
-        if self.node.policy.blocks(&old) {
-            return Err(denied("this identity is blocked, and so is what follows it"));
-        }
-        if self.node.successions.take(self.place.source).is_err() {
-            return Err(Refusal::new(Reason::ShutOut, "too many new keys from one source"));
-        }
-        let now = self.now().await?;
-        let (named, node) = (self.node.policy.names(&old), self.node.clone());
+        self.check_succession(&old, &new).await?;
+        let (now, node) = (self.now().await?, self.node.clone());
         let done = self.node.with_store(move |store| {
-            // A key that was never seen here has nothing to lose, and a row of it would be a peer's to make.
-            if !named && !store.knows(&old)? {
-                return Ok(None);
-            }
-            store.succeed(&succession, now).inspect(|_| node.rename_key(&succession)).map(Some)
+            store.succeed(&succession, now).inspect(|_| node.rename_key(&succession))
         });
         let succeeded = match done.await {
-            Ok(Some(succeeded)) => succeeded,
-            Ok(None) => {
-                return Err(Refusal::new(Reason::Unknown, "this node does not know the old key"));
-            }
+            Ok(succeeded) => succeeded,
             Err(SucceedError::Store(error)) => return Err(failed(&error)),
             Err(refused) => return Err(denied(&refused.to_string())),
         };
+        if succeeded == Succeeded::default() {
+            return Ok(Answer::Done(wire::Done {}));
+        }
         // Tickets of the old key are void, and so is whatever it still runs.
         self.node.tls.forget_sessions();
         self.node.live.set_requester(&succeeded.kept, &new);
         self.node.disconnect(&old, &format!("this key was rotated to {new}"));
+        for (session, _) in &succeeded.revoked {
+            self.node.live.end_session(session, Reason::Revoked);
+        }
+        if self.node.policy.blocks(&old) {
+            // It was blocked while this was written: a new key is no way around that.
+            let blocked = self.node.with_store(move |store| store.block(&new, now)).await;
+            blocked.map_err(|error| failed(&error))?;
+            self.node.disconnect(&new, "this identity is blocked");
+        }
         Ok(Answer::Done(wire::Done {}))
+    }
+
+    /// Who may take the place of whom. The old key signs alone, so it must not name a key of another: that one would
+    /// get its blocks, its name and the sessions that it has requested. The new key is the peer's, or, as an earlier step
+    /// to the peer's, one that was never seen here.
+    async fn check_succession(&self, old: &Identity, new: &Identity) -> Result<(), Refusal> {
+        let (node, old, new) = (self.node, *old, *new);
+        if old == node.identity() {
+            return Err(denied("only this node replaces its own key"));
+        }
+        if node.policy.blocks(&old) {
+            return Err(denied("this identity is blocked, and so is what follows it"));
+        }
+        let known = node.with_store(move |store| {
+            Ok::<_, crate::store::StoreError>((
+                store.knows(&old)?,
+                store.knows(&new)?,
+                store.dead(&[old])?,
+            ))
+        });
+        let (old_known, new_known, recorded) = known.await.map_err(|error| failed(&error))?;
+        // A key that was never seen here has nothing to lose, and a row of it would be a peer's to make.
+        if !old_known && !node.policy.names(&old) {
+            return Err(Refusal::new(Reason::Unknown, "this node does not know the old key"));
+        }
+        let is_others = new_known || node.policy.names(&new) || new == node.identity();
+        if self.peer != new && recorded.is_none() && is_others {
+            return Err(denied("the new key is not the one that presents the statement"));
+        }
+        if recorded.is_none() && node.successions.take(self.place.source).is_err() {
+            return Err(Refusal::new(Reason::ShutOut, "too many new keys from one source"));
+        }
+        Ok(())
     }
 
     /// The sessions that the peer requested for other identities: what a rotation of its key ends.

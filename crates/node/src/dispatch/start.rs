@@ -45,6 +45,7 @@ impl<'a> Asker<'a> {
             links: start.verified.ids.clone(),
             identities: start.verified.identities.clone(),
             requester: start.requester,
+            holder: start.verified.holder,
         };
         let entered = node.live.enter(run, &node.identity(), &node.limits);
         let mut ticket = entered.map_err(|limit| Refusal::new(Reason::Busy, limit.to_string()))?;
@@ -74,13 +75,14 @@ impl<'a> Asker<'a> {
         commit: impl FnOnce(&Store, &NewStart, UnixTime) -> Result<(), StartError> + Send + 'static,
     ) -> Result<(), Refusal> {
         let now = self.now().await?;
-        let (by, verified) = (self.peer, start.verified.clone());
+        let (by, verified, requester) = (self.peer, start.verified.clone(), start.requester);
         let committed = self.node.with_store(move |store| {
             let start = NewStart {
                 session: verified.session,
                 uses: &verified.uses,
                 identities: &verified.identities,
                 expires: verified.expires,
+                requester,
                 by,
                 about: &about,
             };

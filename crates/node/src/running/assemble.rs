@@ -31,7 +31,7 @@ use super::{Announcement, Node, Overrides, Policy, UpError, listen, reachable_ad
 
 /// Successions that one source, and all together, may present within [`SUCCESSIONS_PERIOD`].
 const SUCCESSIONS: (usize, usize) = (32, 1000);
-const SUCCESSIONS_PERIOD: Duration = Duration::from_secs(600);
+const SUCCESSIONS_PERIOD: Duration = Duration::from_secs(3600);
 
 /// A node that is ready to serve, with its sockets.
 pub(super) struct Assembled {
@@ -60,7 +60,7 @@ pub(super) fn assemble(
     let key = home.key().map_err(UpError::of)?;
     let store = Store::open(&home.node_db()).map_err(UpError::of)?;
     let known = Known::open(&home.known_db()).map_err(UpError::of)?;
-    let policy = Policy::new(config, overrides, &known).map_err(UpError::of)?;
+    let policy = Policy::new(config, overrides, &known, &store).map_err(UpError::of)?;
     let calls = Calls::new(Client::new(home).map_err(UpError::of)?);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let catalogue = catalogue::open(home, config, overrides, clock.clone())?;

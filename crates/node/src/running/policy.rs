@@ -8,7 +8,8 @@ use levada_core::{Identity, Succession, UnixTime};
 
 use crate::config::{Config, ConfigError};
 use crate::known::Known;
-use crate::store::Barred;
+use crate::offer::SHELL;
+use crate::store::{Barred, Store};
 
 use super::{Node, Overrides};
 
@@ -30,17 +31,20 @@ impl Policy {
         config: &Config,
         overrides: &Overrides,
         known: &Known,
+        store: &Store,
     ) -> Result<Self, ConfigError> {
-        Ok(Self(ArcSwap::from_pointee(Lists::new(config, overrides, known)?)))
+        Ok(Self(ArcSwap::from_pointee(Lists::new(config, overrides, known, store)?)))
     }
 
     fn allows_any(&self, identity: &Identity) -> bool {
         self.0.load().allow.iter().any(|(allowed, _)| allowed == identity)
     }
 
-    fn allows(&self, identity: &Identity, service: &str) -> bool {
+    /// With `by_name`, an entry for every service does not count.
+    fn allows(&self, identity: &Identity, service: &str, by_name: bool) -> bool {
         self.0.load().allow.iter().any(|(allowed, services)| {
-            allowed == identity && services.as_ref().is_none_or(|set| set.contains(service))
+            let listed = services.as_ref().map_or(!by_name, |set| set.contains(service));
+            allowed == identity && listed
         })
     }
 
@@ -56,14 +60,30 @@ impl Policy {
 }
 
 impl Lists {
-    /// Names stand for the keys that are pinned under them now.
-    fn new(config: &Config, overrides: &Overrides, known: &Known) -> Result<Self, ConfigError> {
+    /// Names stand for the keys that are pinned under them now. A block holds for the keys that have taken the place of
+    /// a blocked one, too: the owner may have read the old one in the log.
+    fn new(
+        config: &Config,
+        overrides: &Overrides,
+        known: &Known,
+        store: &Store,
+    ) -> Result<Self, ConfigError> {
         let mut allow: Vec<_> = overrides.allow.iter().map(|identity| (*identity, None)).collect();
         for entry in &config.allow {
             let services = entry.services.as_ref().map(|list| list.iter().cloned().collect());
             allow.push((entry.identity.identity(known)?, services));
         }
-        let block = config.block.iter().map(|who| who.identity(known)).collect::<Result<_, _>>()?;
+        let block = config.block.iter().map(|who| who.identity(known));
+        let mut block: BTreeSet<Identity> = block.collect::<Result<_, _>>()?;
+        let rotated = store.policy().map(|policy| policy.dead).unwrap_or_else(|error| {
+            tracing::error!(%error, "could not read which keys were rotated");
+            Vec::new()
+        });
+        while let Some((_, new)) =
+            rotated.iter().find(|(old, new)| block.contains(old) && !block.contains(new))
+        {
+            block.insert(*new);
+        }
         Ok(Self { allow, block })
     }
 }
@@ -86,13 +106,13 @@ impl Node {
         }
     }
 
-    /// Whether `identity` may request anything at all: then it need not prove a right.
+    /// Whether `identity` may request anything at all, holds a session, or has started one: then it need not prove a right.
     pub(crate) async fn has_right(&self, identity: &Identity) -> bool {
         if *identity == self.identity() || self.policy.allows_any(identity) {
             return true;
         }
         let identity = *identity;
-        let allowed = self.with_store(move |store| store.allowed_any(&identity)).await;
+        let allowed = self.with_store(move |store| store.has_right(&identity)).await;
         allowed.unwrap_or_else(|error| {
             tracing::error!(%error, "could not read the allow-list");
             false
@@ -101,15 +121,26 @@ impl Node {
 
     /// Whether `identity` may request `service`.
     pub(crate) async fn may_request(&self, identity: &Identity, service: &str) -> bool {
-        if *identity == self.identity() || self.policy.allows(identity, service) {
+        let by_name = self.must_be_named(service);
+        if *identity == self.identity() || self.policy.allows(identity, service, by_name) {
             return true;
         }
         let (identity, service) = (*identity, service.to_owned());
-        let allowed = self.with_store(move |store| store.allowed(&identity, &service)).await;
+        let allowed = self.with_store(move |store| match by_name {
+            true => store.allowed_by_name(&identity, &service),
+            false => store.allowed(&identity, &service),
+        });
+        let allowed = allowed.await;
         allowed.unwrap_or_else(|error| {
             tracing::error!(%error, "could not read the allow-list");
             false
         })
+    }
+
+    /// Whether a right to every service does not include this one: a shell is all that the node's user has, so an
+    /// invitation that was meant for `echo` must not give it away.
+    pub(crate) fn must_be_named(&self, service: &str) -> bool {
+        self.services.get(service).is_some_and(|offered| offered.description.kind == SHELL)
     }
 
     /// Reads the lists of the configuration again: tickets of before are void, and identities that are
@@ -122,7 +153,7 @@ impl Node {
         config: &Config,
         overrides: &Overrides,
     ) -> Result<(), ConfigError> {
-        let lists = Lists::new(config, overrides, &self.known)?;
+        let lists = Lists::new(config, overrides, &self.known, &self.store)?;
         let blocked = lists.block.clone();
         self.policy.0.store(lists.into());
         self.tls.forget_sessions();

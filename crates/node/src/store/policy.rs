@@ -73,28 +73,49 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if it could not be read.
     pub fn allowed(&self, identity: &Identity, service: &str) -> Result<bool, StoreError> {
+        self.is_allowed(identity, service, false)
+    }
+
+    /// As [`Self::allowed`], but an entry for every service does not count.
+    ///
+    /// # Errors
+    /// As for [`Self::allowed`].
+    pub fn allowed_by_name(&self, identity: &Identity, service: &str) -> Result<bool, StoreError> {
+        self.is_allowed(identity, service, true)
+    }
+
+    fn is_allowed(
+        &self,
+        identity: &Identity,
+        service: &str,
+        by_name: bool,
+    ) -> Result<bool, StoreError> {
         self.database.read(|connection| {
             connection
                 .prepare_cached(
                     "SELECT 1 FROM allowed
-                     WHERE identity = ?1 AND (service IS NULL OR service = ?2)
+                     WHERE identity = ?1 AND (service = ?2 OR service IS NULL AND NOT ?3)
                        AND NOT EXISTS (SELECT 1 FROM blocked WHERE identity = ?1)
                        AND NOT EXISTS (SELECT 1 FROM succession WHERE old = ?1)",
                 )?
-                .exists((identity.as_bytes(), service))
+                .exists((identity.as_bytes(), service, by_name))
         })
     }
 
-    /// Whether `identity` may request any service at all; as for [`Self::allowed`].
+    /// Whether `identity` may request any service, holds a session that has not ended, or was part of a chain by which one
+    /// was started; and is neither blocked nor dead.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
-    pub fn allowed_any(&self, identity: &Identity) -> Result<bool, StoreError> {
+    pub fn has_right(&self, identity: &Identity) -> Result<bool, StoreError> {
         self.database.read(|connection| {
             connection
                 .prepare_cached(
-                    "SELECT 1 FROM allowed
-                     WHERE identity = ?1
+                    "SELECT 1
+                     WHERE (EXISTS (SELECT 1 FROM allowed WHERE identity = ?1)
+                         OR EXISTS (SELECT 1 FROM known_identity WHERE identity = ?1)
+                         OR EXISTS (SELECT 1 FROM session
+                                    WHERE holder = ?1 AND state IN ('requested', 'started')))
                        AND NOT EXISTS (SELECT 1 FROM blocked WHERE identity = ?1)
                        AND NOT EXISTS (SELECT 1 FROM succession WHERE old = ?1)",
                 )?

@@ -20,6 +20,8 @@ pub struct NewStart<'a> {
     pub identities: &'a [Identity],
     /// When the last link expires.
     pub expires: UnixTime,
+    /// The identity that requested the session, as it was read before.
+    pub requester: Identity,
     /// The identity that starts it.
     pub by: Identity,
     /// What it is for, for the audit log; may be empty.
@@ -124,6 +126,10 @@ fn check(
     let expires = found.expires.min(start.expires);
     if expires != UnixTime::NEVER && expires <= now {
         return refused(StartError::Expired);
+    }
+    if found.requester != start.requester {
+        // It was rotated after the session was read.
+        return refused(StartError::Barred(Barred::Dead(start.requester)));
     }
     let keys = start.identities.iter().chain([&found.requester]);
     match first_barred(connection, keys)? {

@@ -38,7 +38,8 @@ impl Store {
     /// Follows a verified succession, once: the old key is dead from now on, the new one stands in its
     /// place in the allow-list, every session whose first link names the old key is revoked, and so is every session
     /// that the old key requested for others and that the statement does not keep. To be shown the same one again
-    /// changes nothing.
+    /// changes nothing; another statement for the same new key ends what it does not keep, because one of the two may be a
+    /// thief's.
     ///
     /// # Errors
     /// [`SucceedError`] says what stands against it.
@@ -50,7 +51,10 @@ impl Store {
         let (old, new) = (succession.old(), succession.new_identity());
         self.database.write(|tx| {
             match successor(tx, &old)? {
-                Some(known) if known == new => return Ok(Succeeded::default()),
+                Some(known) if known == new => {
+                    let revoked = keep_fewer(tx, succession, now)?;
+                    return Ok(Succeeded { revoked, ..Succeeded::default() });
+                }
                 Some(_) => return Err(Fault::Refused(SucceedError::Already(old))),
                 None => {}
             }
@@ -138,6 +142,34 @@ fn keep(connection: &Connection, succession: &Succession) -> rusqlite::Result<Ve
         }
     }
     Ok(kept)
+}
+
+/// What an earlier statement has kept, and this one for the same new key does not.
+fn keep_fewer(
+    connection: &Connection,
+    succession: &Succession,
+    now: UnixTime,
+) -> rusqlite::Result<Vec<(SessionId, LinkId)>> {
+    let (old, new) = (succession.old(), succession.new_identity());
+    let mut kept = connection.prepare_cached(
+        "SELECT session.id, link_id FROM session, succession
+         WHERE succession.old = ?1 AND requester = ?2 AND holder <> ?2
+           AND state IN ('requested', 'started') AND session.created <= succession.added
+           AND instr(hex(succession.keep), hex(session.id)) > 0",
+    )?;
+    let kept: Vec<(SessionId, LinkId)> = kept
+        .query_map((old.as_bytes(), new.as_bytes()), |row| {
+            Ok((row::session_id(row, "id")?, row::link_id(row, "link_id")?))
+        })?
+        .collect::<Result<_, _>>()?;
+    let mut revoked = Vec::new();
+    for (session, link) in kept {
+        if !succession.keep().contains(session.as_bytes()) {
+            revoke_link(connection, &link, &session, &old, now)?;
+            revoked.push((session, link));
+        }
+    }
+    Ok(revoked)
 }
 
 /// A block moves along: a new key is no way around it.

@@ -41,12 +41,17 @@ fn id(byte: u8) -> SessionId {
 
 /// Session `byte`, whose first link has the id `byte` and names the identity `byte`.
 fn create(store: &Store, byte: u8) {
+    create_for(store, byte, identity(200));
+}
+
+/// The same, requested by `requester`.
+fn create_for(store: &Store, byte: u8, requester: Identity) {
     let new = NewSession {
         id: id(byte),
         root: &[byte; 32],
         service: "echo",
         framing: Framing::Block(512),
-        requester: identity(200),
+        requester,
         holder: identity(byte),
         link: &[byte; 90],
         link_id: link(byte),
@@ -54,6 +59,11 @@ fn create(store: &Store, byte: u8) {
         about: "",
     };
     store.create_session(&new, NOW).unwrap();
+}
+
+/// As it is stored; of a session that is not there, any.
+fn requester_of(store: &Store, session: &SessionId) -> Identity {
+    store.session(session).unwrap().map_or(identity(0), |record| record.requester)
 }
 
 /// Counts a start by `by` alone.
@@ -66,7 +76,15 @@ fn start_by(
 ) -> Result<(), StartError> {
     let (session, identities) = (*session, &[*by]);
     store.start(
-        &NewStart { session, uses, identities, expires: UnixTime::NEVER, by: *by, about: "" },
+        &NewStart {
+            session,
+            uses,
+            identities,
+            expires: UnixTime::NEVER,
+            requester: requester_of(store, &session),
+            by: *by,
+            about: "",
+        },
         now,
     )
 }
@@ -351,6 +369,34 @@ fn a_rotated_key_is_dead_and_its_sessions_are_revoked() {
     assert!(!store.allowed(&old.identity(), "echo").unwrap(), "dead is dead");
     assert!(matches!(start(&store, 7, 1), Err(StartError::Revoked(_))));
     assert_eq!(store.policy().unwrap().dead, [(old.identity(), new.identity())]);
+}
+
+#[test]
+fn a_succession_keeps_what_it_names_and_a_second_one_only_less() {
+    let home = Home::new();
+    let store = home.open();
+    let [old, new] = [(); 2].map(|()| SecretKey::generate(&SystemRandom).unwrap());
+    for byte in 1..=4 {
+        create_for(&store, byte, old.identity());
+    }
+    create(&store, 5);
+    let keeping = |keep: &[u8]| {
+        let ids: Vec<_> = keep.iter().map(|byte| [*byte; 16]).collect();
+        Succession::sign_keeping(&old, &new.identity(), NOW, &ids).unwrap()
+    };
+    // A session of another requester cannot be kept, nor lost.
+    let first = store.succeed(&keeping(&[1, 2, 5]), NOW).unwrap();
+    assert_eq!((first.kept, first.revoked.len()), (vec![id(1), id(2)], 2));
+    start(&store, 1, 9).unwrap();
+    assert!(matches!(start(&store, 3, 9), Err(StartError::Revoked(_))));
+    assert_eq!(store.session(&id(1)).unwrap().unwrap().requester, new.identity());
+    assert_eq!(store.succeed(&keeping(&[1, 2, 5]), NOW).unwrap(), Succeeded::default());
+    // One of the two statements may be a thief's: what only one of them keeps ends.
+    let second = store.succeed(&keeping(&[2, 3]), NOW).unwrap();
+    assert_eq!(second.revoked, [(id(1), link(1))]);
+    assert!(matches!(start(&store, 1, 9), Err(StartError::Revoked(_))));
+    start(&store, 2, 9).unwrap();
+    start(&store, 5, 9).unwrap();
 }
 
 #[test]

@@ -79,8 +79,17 @@ pub fn start_by(
     now: UnixTime,
 ) -> Result<(), StartError> {
     let (session, identities) = (*session, &[*by]);
+    let requester = store.session(&session)?.map_or(*by, |record| record.requester);
     store.start(
-        &NewStart { session, uses, identities, expires: UnixTime::NEVER, by: *by, about: "" },
+        &NewStart {
+            session,
+            uses,
+            identities,
+            expires: UnixTime::NEVER,
+            requester,
+            by: *by,
+            about: "",
+        },
         now,
     )
 }
