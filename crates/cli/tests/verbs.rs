@@ -179,7 +179,7 @@ fn a_client_logs_what_it_does_when_asked_to() {
     for options in ["-v run well/clock", "run -v well/clock", "run well/clock --verbose"] {
         let ran = home.run(options);
         assert!(ran.stderr.contains("DEBUG"), "{options}: {}", ran.stderr);
-        assert!(ran.stderr.contains("operation=\"request\""), "{options}: {}", ran.stderr);
+        assert!(ran.stderr.contains("operation=\"start\""), "{options}: {}", ran.stderr);
         assert_eq!(ran.ok().lines().count(), time.lines().count(), "what is logged is no data");
     }
     let mut command = home.command(["query", "well"]);

@@ -389,7 +389,6 @@ pub(super) async fn ask(
     operation: Operation,
 ) -> Result<Answer, ClientError> {
     let mut stream = connection.open(Class::Interactive)?;
-    tracing::debug!(node = %connection.peer(), operation = name_of(&operation), "asked");
     let answer = exchange(&mut stream, operation).await?;
     // The answer is there: whether our end still reaches the node does not matter.
     let _ = stream.finish().await;
@@ -408,6 +407,7 @@ pub(super) async fn answer_to(
     stream: &mut Stream,
     operation: Operation,
 ) -> Result<Answer, ClientError> {
+    tracing::debug!(operation = name_of(&operation), "asked");
     let message = wire::Operation::from(operation);
     stream.send(&Zeroizing::new(wire::encode(&message))).await?;
     let received = timeout(ANSWER, stream.receive(wire::MAX_MESSAGE))

@@ -61,6 +61,7 @@ impl Client {
         let (Some(granted), Some(started)) = (at_once.granted, at_once.started) else {
             return Err(unexpected());
         };
+        tracing::debug!(node = %connection.peer(), service = spec.service, "started");
         let capability = self.granted(&connection, target, spec.clone(), granted)?;
         let session = session_id(&started)?;
         if capability.session() != session {
