@@ -63,6 +63,11 @@ enum Other {
 }
 
 impl At {
+    /// Whether it is reached through another node, or through this one as by others.
+    pub fn is_elsewhere(&self) -> bool {
+        self.at.is_some()
+    }
+
     /// Begins a conversation.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! `levada catalogue ls`, `search`, `watch` and `log`.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
 use levada_catalogue::model::{Key, Kind, Published};
@@ -8,11 +9,17 @@ use levada_core::wire::catalogue::{Changed, Detail, Logged};
 use levada_core::{Identity, UnixTime};
 use levada_services::catalogue::Item;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::link::{At, Link};
 use super::object::{HEADING, describe, row};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, PROTOCOL, UNREACHABLE};
 use crate::output::{self, plain};
+
+/// The pause before a catalogue that was lost is asked again, which doubles each time…
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// …up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// `TYPE` or `TYPE/NAME`.
 #[derive(Clone, Debug)]
@@ -197,8 +204,8 @@ pub async fn search(arguments: Search) -> Outcome {
 
 /// Show changes as they happen
 ///
-/// Each line has the revision, what happened, and to which version. After an interruption, --after with the last
-/// revision goes on behind it; exit code 1 says that changes of so long ago are not kept.
+/// Each line has the revision, what happened, and to which version. When the connection to another node is lost, it is made
+/// again, and no change is left out. After an interruption, --after with the last revision goes on behind it; exit code 1 says that changes of so long ago are not kept.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue watch
@@ -231,24 +238,64 @@ pub struct Watch {
 
 pub async fn watch(arguments: Watch) -> Outcome {
     let mut link = arguments.at.open().await?;
-    let each = |change: Changed| match arguments.json {
-        true => output::json(json!({
+    let mut after = arguments.after;
+    loop {
+        let watched = follow(&mut link, &arguments, &mut after).await;
+        link.close().await;
+        let Err(failure) = watched else { return Ok(0) };
+        // The own catalogue's node may start again: then its store must be free.
+        if arguments.once || !arguments.at.is_elsewhere() {
+            return Err(failure);
+        }
+        link = again(&arguments.at, failure).await?;
+        output::note("levada: connected again");
+    }
+}
+
+/// Prints changes behind `after`, which is kept up to date.
+async fn follow(link: &mut Link, watch: &Watch, after: &mut Option<u64>) -> Result<(), Failure> {
+    let meant = (watch.kind, watch.prefix.as_str());
+    if after.is_none() {
+        // Where it begins: if the connection is lost before the first change, none is missed.
+        let nothing = |_| Ok::<_, Failure>(());
+        *after = Some(link.caller.watch(None, meant, false, nothing).await?);
+    }
+    let begin = *after;
+    let each = |change: Changed| {
+        *after = Some(change.revision);
+        show(&change, watch.json)
+    };
+    link.caller.watch(begin, meant, !watch.once, each).await.map(drop)
+}
+
+fn show(change: &Changed, json: bool) -> Result<(), Failure> {
+    if json {
+        return output::json(json!({
             "revision": change.revision,
             "event": change.event,
             "object": change.key,
             "version": change.version,
-        })),
-        false => {
-            let [event, key, version] =
-                [&change.event, &change.key, &change.version].map(|text| plain(text));
-            output::data(format_args!("{} {event} {key} {version}", change.revision))
+        }));
+    }
+    let [event, key, version] =
+        [&change.event, &change.key, &change.version].map(|text| plain(text));
+    output::data(format_args!("{} {event} {key} {version}", change.revision))
+}
+
+/// Tries to reach the catalogue again, after pauses that double, until it is refused for good.
+async fn again(at: &At, mut failure: Failure) -> Result<Link, Failure> {
+    let mut pause = SHORTEST_PAUSE;
+    while [UNREACHABLE, PROTOCOL].contains(&failure.code()) {
+        let text = plain(failure.text());
+        output::note(format_args!("levada: {text}; trying again in {} s", pause.as_secs()));
+        sleep(pause).await;
+        pause = LONGEST_PAUSE.min(pause * 2);
+        match at.open().await {
+            Ok(link) => return Ok(link),
+            Err(error) => failure = error,
         }
-    };
-    let meant = (arguments.kind, arguments.prefix.as_str());
-    let watched = link.caller.watch(arguments.after, meant, !arguments.once, each).await;
-    link.close().await;
-    watched?;
-    Ok(0)
+    }
+    Err(failure)
 }
 
 /// Show who published and took back what

@@ -12,7 +12,7 @@ use pty_process::Size;
 use pty_process::blocking::{Command, open};
 use serde_json::Value;
 
-use super::support::{Home, Node, eventually};
+use super::support::{Home, Node, eventually, own_loopback};
 use super::{ORIGINAL, files, publish, serve};
 
 /// What a guest may do at the hub beside reading.
@@ -64,6 +64,54 @@ fn others_read_and_write_what_the_configuration_and_their_capability_allow() {
     let wide = grant(&["write runtime/*"]);
     bob.args(["catalogue", "ls", "--at", &wide]).denied("more than this service gives");
     alice.args(["request", "hub/catalogue", "--", "own */*"]).denied("is no rule");
+}
+
+#[test]
+fn who_watches_goes_on_behind_the_last_change_when_the_node_is_back() {
+    let (home, alice) = (Home::new(), Home::new());
+    let up = format!("--listen {}:5382", own_loopback());
+    let start = || {
+        let file = home.path().join("service.toml");
+        fs::write(&file, RULES).unwrap();
+        let words = format!("up --name hub --http 127.0.0.1:0 {up} --service {}", file.display());
+        home.up_with(&words)
+    };
+    let node = start();
+    node.welcome(&alice, "hub");
+    let errors = home.path().join("watch.err");
+    // From now on: what was before is not shown.
+    publish(&home, "hyperty/before@1.0.0", &[]).ok();
+    let words = "catalogue watch --type hyperty --json --at hub/catalogue";
+    let mut command = alice.command(words.split(' '));
+    command.stdout(Stdio::piped()).stderr(fs::File::create(&errors).unwrap());
+    let mut watcher = command.spawn().unwrap();
+    let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
+    let mut object = || {
+        let line = lines.next().unwrap().unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()["object"].clone()
+    };
+    eventually("it watches", || home.json("status")["running_sessions"] == 1);
+    // It has asked where it begins once it is served; a change tells that it was.
+    let mut number = 0;
+    let (seen, first) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| seen.send(object()).unwrap());
+        eventually("a change is seen", || {
+            publish(&home, &format!("hyperty/during@1.0.{number}"), &[]).ok();
+            number += 1;
+            first.try_recv().is_ok_and(|object| object == "hyperty/during")
+        });
+    });
+    node.kill();
+    let said = || fs::read_to_string(&errors).unwrap();
+    eventually("it says so", || said().contains("trying again in"));
+    // Published while the connection is lost.
+    publish(&home, "hyperty/away@1.0.0", &[]).ok();
+    let _node = start();
+    while object() != "hyperty/away" {}
+    assert!(said().contains("connected again"), "{}", said());
+    watcher.kill().unwrap();
+    watcher.wait().unwrap();
 }
 
 #[test]
