@@ -13,7 +13,7 @@ use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::source::Source;
+use super::source::{Events, Source};
 use crate::attach::Signals;
 use crate::failure::{Failure, Outcome, PROTOCOL, UNREACHABLE};
 use crate::output::{note, plain};
@@ -32,13 +32,17 @@ struct Shared {
     finished: Cell<bool>,
 }
 
-/// Sends what `source` gives until it ends, a signal comes, or the session ends.
-pub(super) async fn run(stream: Stream, source: Source, mut signals: Signals) -> Outcome {
+/// Sends what `events` gives until it ends, a signal comes, or the session ends.
+/// What `events` has not given when the session is lost stays there.
+pub(super) async fn run(stream: Stream, events: &mut Events, signals: &mut Signals) -> Outcome {
     let (mut send, receive) = stream.split();
     let (shared, ended) = (Shared::default(), Cell::new(0));
     let here = async {
-        // Dropped when it ends: keyboard and pointer are back at once, whatever the link does.
-        ended.set(shared.feed(source, &mut signals).await?);
+        if let Some(source) = &mut events.source {
+            ended.set(shared.feed(source, signals).await?);
+        }
+        // Dropped when it ends: keyboard and pointer are back at once, whatever the connection does.
+        *events = Events::default();
         shared.finish()?;
         sleep(LAST_EVENTS).await;
         Err(Failure::new(UNREACHABLE, "the node did not take the last events"))
@@ -70,7 +74,7 @@ impl Shared {
     }
 
     /// Takes what comes from the hands: gives the exit code once they have let go.
-    async fn feed(&self, mut source: Source, signals: &mut Signals) -> Outcome {
+    async fn feed(&self, source: &mut Source, signals: &mut Signals) -> Outcome {
         let mut pulse = interval(SIGN_OF_LIFE);
         pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

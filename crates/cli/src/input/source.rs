@@ -26,6 +26,15 @@ pub(super) enum Source {
     Lines(Lines),
 }
 
+/// Events of one run, across connections to the node.
+#[derive(Default)]
+pub(super) struct Events {
+    /// None while keyboard and pointer are used here.
+    pub(super) source: Option<Source>,
+    /// They have begun, and not ended.
+    pub(super) are_open: bool,
+}
+
 /// Lines that a thread reads: it may be waiting for one when the process exits.
 pub(super) struct Lines {
     steps: mpsc::Receiver<Result<Step, Failure>>,

@@ -115,8 +115,8 @@ fn nothing_stays_down_however_it_ends() {
             !screen.keys_are_down() && screen.pointer().1 & 0x101 == 0
         });
         hands.hands("keyup a keyup Shift_L mouseup 1");
-        if end == "stall" {
-            // It has not noticed yet, and gives the keyboard back all the same.
+        if ["cut", "stall"].contains(&end) {
+            // It would go on, or has not noticed yet, and gives the keyboard back all the same.
             signal(&input.0, "INT");
         }
         code(&mut input.0);
@@ -137,7 +137,32 @@ fn a_node_that_ends_lets_go_first() {
     assert!(!screen.keys_are_down());
     assert_eq!(screen.pointer().1 & 0x101, 0);
     hands.hands("keyup Shift_L mouseup 1");
+    // It would go on when the node is back.
+    signal(&input.0, "INT");
     code(&mut input.0);
+}
+
+#[test]
+fn it_goes_on_when_the_connection_was_lost() {
+    let (hands, screen) = (XServer::start(800, 600), XServer::start(800, 600));
+    let (home, guest) = (Home::new(), Home::new());
+    let node = hall(&home, &guest, &service(&screen));
+    let (_terminal, file) = writer(&screen, home.path());
+    let proxy = Proxy::to(&node.address());
+    let place = format!("{}@{}/input", home.identity(), proxy.address);
+    let (mut input, said) = taken(&guest, &hands, &[&place]);
+    hands.types("one");
+    hands.hands("key Return");
+    content(&file, |typed| typed == "one\n");
+    proxy.cut();
+    let mut said = said.lines().map(Result::unwrap);
+    assert!(said.next().unwrap().contains("trying again"));
+    assert!(said.any(|line| line.contains("lets go")));
+    hands.types("two");
+    hands.hands("key Return");
+    content(&file, |typed| typed == "one\ntwo\n");
+    hands.hands("key ctrl+alt+Escape");
+    assert_eq!(code(&mut input.0), 0);
 }
 
 #[test]
