@@ -130,7 +130,7 @@ impl Default for Config {
     }
 }
 
-/// Paths that somebody else answers, such as `/metrics`. They are answered also where all connections are taken.
+/// Paths that the node answers itself, such as `/metrics`. They are answered also where all connections are taken.
 pub trait Extra: Send + Sync {
     /// The answer to GET of `path`; none if it is not one of these. Must not block.
     fn answer(&self, path: &str) -> Option<Response>;

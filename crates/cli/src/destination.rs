@@ -52,7 +52,7 @@ impl Destination {
 
 impl Destination {
     /// The same without `@file`, `-` or a name that is new here: what was meant by them is read, and asked
-    /// about, now, while there may be somebody to ask. The service is of type `kind`.
+    /// about, now, while there may be a terminal to ask at. The service is of type `kind`.
     ///
     /// # Errors
     /// [`Failure`] as for [`capability_text::read`] and [`Names::resolve`]; 2 if the service is of another type.

@@ -359,7 +359,7 @@ fn a_full_disk_is_reported_and_peers_are_told() {
 fn doctor_never_takes_a_home_from_its_owner() {
     let home = Home::new();
     home.run("id").ok();
-    // Only root can give files away; whoever else runs this test has nothing to show.
+    // Only root can give files away: without it there is nothing to show.
     let file = home.path().join("stray");
     fs::write(&file, "").unwrap();
     if std::os::unix::fs::chown(&file, Some(65_534), None).is_err() {

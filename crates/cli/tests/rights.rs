@@ -417,7 +417,7 @@ fn one_requester_leaves_places_to_others_and_the_owner_has_its_own() {
     };
     let mut held: Vec<_> = (0..2).map(|_| hold(&scene.alice)).collect();
     scene.alice.run("run well/echo").fails(122, "limits.sessions_per_requester");
-    // It is the requester that counts, whoever starts the session.
+    // It is the requester that counts, whichever identity starts the session.
     let bob = scene.bob.identity();
     let for_bob = scene.alice.args(["request", "well/echo", "--for", &bob]).ok();
     scene.bob.args(["connect", &for_bob]).fails(122, "limits.sessions_per_requester");

@@ -266,7 +266,7 @@ async fn a_peer_that_waits_for_memory_too_long_is_closed() {
     assert!(!proved.is_bounded());
     let mut streams: Vec<_> = (0..5).map(|_| greedy.open(Class::Bulk).unwrap()).collect();
     for stream in &mut streams {
-        // As much as the credit of a stream allows; nobody reads it.
+        // As much as the credit of a stream allows; it is not read.
         let _ = stream.write(&[0; 200_000], false).await;
     }
     assert!(matches!(greedy.closed().await, SessionError::ClosedByPeer { code: 77, .. }));

@@ -33,7 +33,7 @@ pub(super) fn source_of(address: IpAddr) -> IpAddr {
 /// The places of a server.
 pub(super) struct Places {
     pools: Mutex<Pools>,
-    /// Somebody has left.
+    /// Another connection has ended.
     freed: Notify,
     began: Instant,
 }
@@ -62,7 +62,7 @@ struct Held {
 pub(super) struct Slot {
     /// Since when it has had nothing to answer, in milliseconds since the server began, plus one; 0 while it has.
     idle: AtomicU64,
-    /// Its place is somebody else's now.
+    /// Its place was given to another connection.
     gone: Notify,
 }
 
@@ -232,7 +232,7 @@ impl Pool {
     }
 
     /// The connection that goes when all places are taken: one at rest of the source with the most, or of any; where
-    /// nobody rests, any of a source that has more than twice as many as this one would have.
+    /// none rests, any of a source that has more than twice as many as this one would have.
     fn least_missed(&self, newcomer: IpAddr) -> Option<u64> {
         let (most, count) = self.sources.iter().max_by_key(|(_, count)| **count)?;
         let resting = self.oldest_idle(|source| source == *most);
@@ -290,7 +290,7 @@ mod tests {
         many[0].work();
         let new = places.take(source(3));
         assert!(!new.is_reserved() && is_gone(&many[1]) && !is_gone(&few));
-        // Nobody rests: who has by far the most gives, and nobody else.
+        // None rests: only a source that has by far the most gives one.
         [&many[2], &many[3], &few, &new].into_iter().for_each(Place::work);
         assert!(places.take(source(2)).is_reserved() && !many[2..].iter().any(is_gone));
         drop((many, new));

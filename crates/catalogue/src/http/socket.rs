@@ -58,7 +58,7 @@ impl Socket {
         }
     }
 
-    /// Ends our side, and has what was sent arrive. `is_talking` is whether the client may send what nobody reads.
+    /// Ends our side, and has what was sent arrive. `is_talking` is whether the client may send what is not read.
     pub async fn end(&mut self, is_talking: bool) {
         match self {
             Self::Plain(stream) => {

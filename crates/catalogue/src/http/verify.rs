@@ -2,8 +2,8 @@
 //! ever.
 //!
 //! A short package is read and compared before its first answer, which takes no longer than to send it. A long one is
-//! answered at once, with the word that nobody keeps it, and compared by a thread of the class `SCHED_IDLE` (sched(7)), that
-//! steps aside for who reads. What nobody asks for is never read: a start costs nothing, however many packages there are.
+//! answered at once, with `no-store`, and compared by a thread of the class `SCHED_IDLE` (sched(7)), that
+//! steps aside for who reads. A package that no client asks for is never read: a start costs nothing, however many packages there are.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
@@ -148,7 +148,7 @@ fn verify_all(waiting: &Receiver<Task>, states: &Mutex<HashMap<Digest, State>>) 
     }
 }
 
-/// Reads all of a file. What the disk does not give back is damaged for whoever wants it.
+/// Reads all of a file. What the disk does not give back is damaged for every client.
 fn is_sound(held: &Held, digest: &Digest) -> bool {
     let (mut hasher, mut at) = (Hasher::default(), 0);
     let mut part = vec![0; PART];

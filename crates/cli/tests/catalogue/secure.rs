@@ -40,7 +40,7 @@ fn a_catalogue_is_served_with_tls() {
     eventually("it says how it is reached", || node.log().contains("https://127.0.0.1:"));
     let address = node.http_address();
     let url = |path: &str| format!("https://{address}{path}");
-    // One that never begins its handshake is in nobody's way.
+    // One that never begins its handshake is in no other's way.
     let mut silent = TcpStream::connect(&address).unwrap();
     silent.write_all(&[22]).unwrap();
 

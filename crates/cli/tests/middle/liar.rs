@@ -18,7 +18,7 @@ use crate::support::{Home, Ran};
 const HARMFUL: &str =
     "\x1b]0;owned\x07\u{9b}31m\x7f\u{202e}\u{2066}\u{61c}\u{2028}\u{200b}\u{e0041}end";
 
-/// What the liar says to whoever asks for this service.
+/// What the liar answers to a query for this service.
 fn answer(service: &str) -> Said {
     let refusal = |reason: Reason| {
         // As it is, not as an honest node would send it.

@@ -112,7 +112,7 @@ impl Catalogued {
 pub fn service_of(published: &Published) -> Option<(Identity, Catalogued)> {
     let found: Catalogued = serde_json::from_slice(&published.descriptor).ok()?;
     let node: Identity = found.node.parse().ok()?;
-    // As a node is asked itself: names are names, whoever signed them.
+    // As a node is asked itself: names are names, whichever key signed them.
     check_name(&found.node_name).and(check_name(&found.kind)).ok()?;
     let named = published.key.kind == Kind::Service
         && published.key.name.as_str() == name(&node, &found.name);

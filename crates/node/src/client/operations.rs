@@ -322,7 +322,7 @@ async fn start(
     Ok((Running { session: session_id(&started)?, stream, connection }, started.run))
 }
 
-/// A capability must not permit more than was asked for: whoever passes it on relies on that. A node of an older version
+/// A capability must not permit more than was asked for: its holder relies on that when it is passed on. A node of an older version
 /// does not know a limit of the running time, and ignores it.
 fn check_granted(spec: &RequestSpec, capability: &Capability) -> Result<(), ClientError> {
     if spec.max_run.is_some() && capability.max_run() != spec.max_run {

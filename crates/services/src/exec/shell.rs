@@ -1,4 +1,4 @@
-//! `shell`: the login shell of the node's user, on a terminal. Whoever may use it has all that this user has.
+//! `shell`: the login shell of the node's user, on a terminal. A client of it has all that this user has.
 
 use std::env;
 use std::ffi::OsString;

@@ -25,7 +25,7 @@ pub(super) struct Framing<'a> {
 }
 
 impl Framing<'_> {
-    /// What follows the head. Where it ends must not be in doubt: somebody in front may see it otherwise.
+    /// What follows the head. Where it ends must not be in doubt: a proxy in front may see it otherwise.
     pub fn sends(&self, method: Method) -> Result<Sends, Refusal> {
         let ambiguous = refuse(
             400,

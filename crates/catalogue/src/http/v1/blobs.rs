@@ -138,8 +138,8 @@ impl Wish {
         }
     }
 
-    /// A package is code of somebody else's: a browser that opens one treats it as of no origin at all. What was not
-    /// verified yet is kept by nobody; its tag is for the other parts of a download that was cut off.
+    /// A package is code of a third party: a browser that opens one treats it as of no origin at all. What was not
+    /// verified yet is not kept by caches; its tag is for the other parts of a download that was cut off.
     fn fields(&self, response: Response, tag: &Tag, verified: bool) -> Response {
         let response = response
             .field("Content-Type", &self.media_type)

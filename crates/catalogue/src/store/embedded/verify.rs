@@ -90,7 +90,7 @@ impl Inner {
         length: u64,
         report: &mut Report,
     ) -> Result<(), StoreError> {
-        // What the disk does not give back is damaged for whoever wants it.
+        // What the disk does not give back is damaged for every client.
         let finding = match self.blobs.read(digest).map(|blob| blob.map(Blob::digest)) {
             Ok(None) => Finding::Missing(*digest),
             Ok(Some(Ok(found))) if found == (*digest, length) => {
