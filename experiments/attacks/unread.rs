@@ -17,13 +17,14 @@ const STREAMS: usize = 64;
 /// Bytes sent on each: nearly all the credit that a stream has.
 const BYTES: usize = 255_000;
 
-/// Attacks until it is dropped.
-pub async fn attack(target: Arc<Target>) {
+/// Attacks until it is dropped; counts connections whose streams it has begun to fill.
+pub async fn attack(target: Arc<Target>) -> anyhow::Result<()> {
     let one = |_| {
         let target = target.clone();
         async move { forever(async || fill(&target).await).await }
     };
     together(CONNECTIONS, one).await;
+    Ok(())
 }
 
 /// Fills one connection, and holds it until the node ends it.
@@ -41,6 +42,7 @@ async fn fill(target: &Target) -> anyhow::Result<()> {
             stream
         });
     }
+    target.count();
     connection.closed().await;
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ use tokio::task::LocalSet;
 use super::honest;
 
 /// What an attack does, until it is dropped.
-pub type Attack = fn(Arc<Target>) -> Pin<Box<dyn Future<Output = ()>>>;
+pub type Attack = fn(Arc<Target>) -> Pin<Box<dyn Future<Output = anyhow::Result<()>>>>;
 
 /// How long an attack goes on before anything is measured.
 const SETTLE: Duration = Duration::from_secs(4);
@@ -43,6 +44,15 @@ pub struct Target {
     pub http: SocketAddr,
     /// The home of a guest that may use every service.
     pub guest: Home,
+    /// What the attack has achieved, by [`Target::count`].
+    done: AtomicU64,
+}
+
+impl Target {
+    /// The attack has achieved something once more: what it is, the attack says.
+    pub fn count(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A running node with two guests.
@@ -71,12 +81,18 @@ pub fn measure(
         if attacking.is_some() {
             thread::sleep(SETTLE);
         }
-        let mut measured = honest::runs(&victim.client(), &target, runs)?;
+        let before = target.done.load(Ordering::Relaxed);
+        let measured = honest::runs(&victim.client(), &target, runs);
+        let done = target.done.load(Ordering::Relaxed);
         drop(stop);
         if let Some(attacking) = attacking {
+            // An attack that does nothing would make the node look well defended.
             attacking.join().map_err(|_| anyhow::anyhow!("the attack panicked"))??;
+            ensure!(before > 0, "the attack has achieved nothing");
             thread::sleep(AFTER);
         }
+        let mut measured = measured?;
+        measured.push(Measured::new("attack", "1", done as f64));
         measured.extend(victim.used()?);
         Ok(measured)
     })
@@ -91,11 +107,10 @@ fn under_way(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async {
         tokio::select! {
-            () = attack(target) => {}
-            _ = stopped => {}
+            ended = attack(target) => ended.and_then(|()| bail!("the attack has ended by itself")),
+            _ = stopped => Ok(()),
         }
-    });
-    Ok(())
+    })
 }
 
 impl Victim {
@@ -151,6 +166,7 @@ impl Victim {
             address: text(&status["listening"][0])?.parse()?,
             http: text(&status["http"])?.parse()?,
             guest: Home::at(self.attacker.path())?,
+            done: AtomicU64::new(0),
         })
     }
 
