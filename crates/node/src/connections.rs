@@ -125,16 +125,19 @@ impl Connections {
 }
 
 impl Table {
-    /// The oldest connection without a session, of the source that has the most of them; there, one whose peer has
-    /// proved no right goes first.
+    /// The oldest connection without a session, of the source that has the most of them: there, and among sources that
+    /// have as many, one whose peer has proved no right goes first.
     fn dispensable(&self) -> Option<u64> {
         let idle = || {
             let entries = self.open.iter();
             entries.filter(|(_, entry)| entry.sessions.load(Ordering::Relaxed) == 0)
         };
-        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        // How many, and whether one of them has proved no right.
+        let mut counts: HashMap<IpAddr, (usize, bool)> = HashMap::new();
         for (_, entry) in idle() {
-            *counts.entry(entry.source).or_default() += 1;
+            let (count, is_unproved) = counts.entry(entry.source).or_default();
+            *count += 1;
+            *is_unproved |= entry.connection.is_bounded();
         }
         let (busiest, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
         let of_busiest = || idle().filter(|(_, entry)| entry.source == busiest);

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use levada_channel::Options;
 use levada_core::wire::Reason;
@@ -23,11 +23,14 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Less than this, in bytes, is kept for the next ones.
 const KEPT: usize = 1 << 20;
 
+/// How often it is logged that accepting fails.
+const WARN_EVERY: Duration = Duration::from_secs(30);
 /// How long accepting pauses when the process has no file descriptor left.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Accepts until the node stops.
 pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
+    let mut warned: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -41,7 +44,11 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
                 begin(&node, stream, address);
             }
             Err(error) => {
-                tracing::warn!(%error, "could not accept a connection");
+                // Under a flood it fails again and again.
+                if warned.is_none_or(|at| at.elapsed() > WARN_EVERY) {
+                    tracing::warn!(%error, "could not accept a connection");
+                    warned = Some(Instant::now());
+                }
                 node.half_open.evict_oldest();
                 sleep(PAUSE).await;
             }
