@@ -50,8 +50,12 @@ impl Client<'_> {
         command.arg(LIMIT.as_secs().to_string()).arg(self.binary).arg("run");
         command.arg(format!("{}@{}/clock", target.identity, target.address));
         command.env("LEVADA_HOME", self.home).stdin(Stdio::null());
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(command.status().with_context(|| format!("run {command:?}"))?.success())
+        let done = command.output().with_context(|| format!("run {command:?}"))?;
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr);
+            eprintln!("an honest run ended with {}: {}", done.status, said.trim());
+        }
+        Ok(done.status.success())
     }
 }
 

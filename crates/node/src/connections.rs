@@ -1,5 +1,6 @@
 //! Connections that have finished their handshake: a bounded number, of which no source can take all.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -125,23 +126,21 @@ impl Connections {
 }
 
 impl Table {
-    /// The oldest connection without a session, of the source that has the most of them: there, and among sources that
-    /// have as many, one whose peer has proved no right goes first.
+    /// A connection without a session, of a source that has the most of them: there, one whose peer has proved no right
+    /// goes first, and then the oldest. So one that has just come has the time to prove a right, whatever comes after it.
     fn dispensable(&self) -> Option<u64> {
         let idle = || {
             let entries = self.open.iter();
             entries.filter(|(_, entry)| entry.sessions.load(Ordering::Relaxed) == 0)
         };
-        // How many, and whether one of them has proved no right.
-        let mut counts: HashMap<IpAddr, (usize, bool)> = HashMap::new();
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for (_, entry) in idle() {
-            let (count, is_unproved) = counts.entry(entry.source).or_default();
-            *count += 1;
-            *is_unproved |= entry.connection.is_bounded();
+            *counts.entry(entry.source).or_default() += 1;
         }
-        let (busiest, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-        let of_busiest = || idle().filter(|(_, entry)| entry.source == busiest);
-        let unproved = of_busiest().find(|(_, entry)| entry.connection.is_bounded());
-        unproved.or_else(|| of_busiest().next()).map(|(number, _)| *number)
+        let rank = |number: u64, entry: &Entry| {
+            (counts.get(&entry.source), entry.connection.is_bounded(), Reverse(number))
+        };
+        let first = idle().max_by_key(|(number, entry)| rank(**number, entry))?;
+        Some(*first.0)
     }
 }

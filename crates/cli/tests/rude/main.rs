@@ -9,7 +9,9 @@ mod proxy;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::collections::VecDeque;
 use std::fs;
+use std::net::Ipv4Addr;
 
 use levada_capability::{Capability, Operation as Right};
 use levada_core::{SecretKey, Succession, SystemRandom, UnixTime, wire};
@@ -312,6 +314,29 @@ fn operations_without_a_right_are_served_at_a_rate() {
     assert!(lines < 20, "{lines} lines of 40 operations: {}", victim.node.log());
     drop(peers);
     victim.is_well("many operations without a right");
+}
+
+/// More sources than there are places: each newcomer ends the oldest connection, and has the time to prove a right.
+#[test]
+fn the_oldest_of_many_connections_without_a_right_gives_way() {
+    const PLACES: usize = 3;
+    let home = Home::new();
+    fs::write(home.path().join("config.toml"), format!("[limits]\nconnections = {PLACES}\n"))
+        .unwrap();
+    let victim = Victim::up(&home);
+    let mut peers = VecDeque::new();
+    for number in 1..=12 {
+        let source = Ipv4Addr::new(127, 0, 3, number);
+        peers.push_back(Peer::polite_from(source, &victim.address, &victim.stranger));
+        if peers.len() > PLACES {
+            peers.pop_front().unwrap().ends();
+        }
+        for peer in &mut peers {
+            assert!(peer.is_served(), "after connection {number}");
+        }
+    }
+    drop(peers);
+    victim.is_well("more connections than places");
 }
 
 /// A succession of a key that the node has never seen is refused and leaves nothing behind.
