@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use levada_core::wire::{self, operation::Operation};
 use levada_core::{SecretKey, SystemRandom};
-use levada_link::Tcp;
 use levada_session::{Class, ClientConfig, Connection, Options, connect};
+use levada_transport::Tcp;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

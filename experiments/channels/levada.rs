@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use levada_core::{Framing, Identity, SecretKey, SystemRandom};
-use levada_link::{Link, Tcp};
 use levada_session::{Class, ClientConfig, Options, ServerConfig, accept, connect};
+use levada_transport::{Tcp, Transport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -56,13 +56,13 @@ pub fn send(
     block_on(async {
         let written = Arc::new(Notify::new());
         let socket = Tcp::new(tokio::net::TcpStream::from_std(socket)?)?;
-        let link: Box<dyn Link> = if unbatched {
+        let transport: Box<dyn Transport> = if unbatched {
             Box::new(Noticed { socket, written: written.clone() })
         } else {
             Box::new(socket)
         };
         let options = Options { framing, ..Options::default() };
-        let connection = connect(link, &keys.client, Some(keys.identity), options).await?;
+        let connection = connect(transport, &keys.client, Some(keys.identity), options).await?;
         let mut stream = connection.open(Class::Bulk)?;
         meter.start();
         while !meter.stopped() {
@@ -80,8 +80,8 @@ pub fn send(
 /// Receives whatever comes, message by message.
 pub fn receive(keys: &Keys, socket: TcpStream, meter: &Meter) -> anyhow::Result<()> {
     block_on(async {
-        let link = Box::new(Tcp::new(tokio::net::TcpStream::from_std(socket)?)?);
-        let connection = accept(link, &keys.server, Options::default()).await?;
+        let transport = Box::new(Tcp::new(tokio::net::TcpStream::from_std(socket)?)?);
+        let connection = accept(transport, &keys.server, Options::default()).await?;
         let mut stream = connection.accept().await.context("no stream")?;
         let mut part = vec![0; PART];
         meter.start();
@@ -98,7 +98,7 @@ struct Noticed {
     written: Arc<Notify>,
 }
 
-impl Link for Noticed {}
+impl Transport for Noticed {}
 
 impl AsyncRead for Noticed {
     fn poll_read(

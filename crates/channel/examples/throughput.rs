@@ -1,5 +1,5 @@
 //! How fast messages pass from one connection to another in memory, on one thread: the cost of
-//! framing, sealing, opening and reading, without any link.
+//! framing, sealing, opening and reading, without any transport.
 //!
 //! `cargo run -p levada-channel --example throughput [MESSAGE BYTES [MEBIBYTES]]`
 

@@ -128,7 +128,7 @@ impl Connection {
         result.map_err(|error| self.fail(error))
     }
 
-    /// The link has ended.
+    /// The transport has ended.
     ///
     /// # Errors
     /// [`Error::Truncated`] unless either side had closed the connection before.
@@ -158,7 +158,7 @@ impl Connection {
         self.mux.transmitted();
     }
 
-    /// The link has accepted all that [`Self::transmit`] gave. Beside an interactive stream, bulk is only written then:
+    /// The transport has accepted all that [`Self::transmit`] gave. Beside an interactive stream, bulk is only written then:
     /// what has not been chosen cannot stand before something urgent.
     pub fn written(&mut self) {
         self.mux.written();

@@ -48,7 +48,7 @@ pub enum Error {
         /// The highest version of the peer.
         max: u64,
     },
-    /// The link ended without an authenticated close.
+    /// The transport ended without an authenticated close.
     #[error("the connection was cut")]
     Truncated,
     /// Nothing was heard of the peer for the idle time.

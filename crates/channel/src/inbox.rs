@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::credit::FRAME_COST;
 
-/// An inbox that ran empty gives back more memory than this: some deliveries of a busy link, so that
+/// An inbox that ran empty gives back more memory than this: some deliveries of a busy transport, so that
 /// a reader that keeps up never makes the inbox move. Only a stream whose window grew can have more
 /// than 256 KiB, and all windows together grow by a bounded amount.
 const KEPT: usize = 1 << 20;

@@ -1,6 +1,6 @@
 //! Handshake, records, framing and multiplexer; time and bytes are passed in.
 //!
-//! A [`Connection`] is driven from outside: bytes from the link go into
+//! A [`Connection`] is driven from outside: bytes from the transport go into
 //! [`Connection::receive`], bytes for it come out of [`Connection::transmit`], time arrives with
 //! both and with [`Connection::handle_timeout`], and [`Connection::poll_event`] says what happened.
 //! Nothing here does I/O.

@@ -33,7 +33,7 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// Which streams go first when there is more to send than the link carries.
+/// Which streams go first when there is more to send than the transport carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Goes first; for a person who waits.

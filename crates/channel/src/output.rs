@@ -1,4 +1,4 @@
-//! What goes to the link next: one buffer, in which the last record may still be open.
+//! What goes to the transport next: one buffer, in which the last record may still be open.
 //!
 //! Frames are written straight to where they leave from: behind the header of the open record,
 //! which is sealed in place when it is full or when the buffer is taken.

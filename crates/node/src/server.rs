@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use levada_channel::Options;
 use levada_core::wire::Reason;
-use levada_link::{Tcp, return_free_memory, source_of};
 use levada_session::{Connection, SessionError, first_record};
+use levada_transport::{Tcp, return_free_memory, source_of};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
@@ -112,7 +112,7 @@ async fn meet(
     source: IpAddr,
     number: u64,
 ) -> Result<Connection, SessionError> {
-    let stream = Tcp::new(stream).map_err(|error| SessionError::Link(error.to_string()))?;
+    let stream = Tcp::new(stream).map_err(|error| SessionError::Transport(error.to_string()))?;
     let caller = first_record(Box::new(stream)).await?;
     node.half_open.speaks(number);
     caller.bounded(&node.unproved, source).accept(&node.tls, Options::default()).await

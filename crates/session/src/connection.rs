@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use levada_channel::{Class, ClientConfig, Connection as Channel, Options, ServerConfig};
 use levada_core::{Framing, Identity};
-use levada_link::Link;
+use levada_transport::Transport;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
@@ -49,38 +49,38 @@ impl Drop for Handle {
     }
 }
 
-/// Makes a connection over `link` to the peer with the key `expected`; `None` takes any peer and is
+/// Makes a connection over `transport` to the peer with the key `expected`; `None` takes any peer and is
 /// only for identities that are thrown away.
 ///
 /// # Errors
 /// [`SessionError::WrongPeer`] before anything of this identity is sent; otherwise what failed.
 /// Time limits on each stage of the handshake are the channel's.
 pub async fn connect(
-    link: Box<dyn Link>,
+    transport: Box<dyn Transport>,
     config: &ClientConfig,
     expected: Option<Identity>,
     options: Options,
 ) -> Result<Connection, SessionError> {
     let channel = Channel::client(config, expected, options, Instant::now())?;
-    establish(link, channel, Vec::new(), None).await
+    establish(transport, channel, Vec::new(), None).await
 }
 
-/// Accepts a connection over `link`. Any identity may finish the handshake: what it may do is for the
+/// Accepts a connection over `transport`. Any identity may finish the handshake: what it may do is for the
 /// caller to decide, on resumed connections as on full ones.
 ///
 /// # Errors
 /// What failed; the peer was told if the protocol allows it.
 pub async fn accept(
-    link: Box<dyn Link>,
+    transport: Box<dyn Transport>,
     config: &ServerConfig,
     options: Options,
 ) -> Result<Connection, SessionError> {
-    first_record(link).await?.accept(config, options).await
+    first_record(transport).await?.accept(config, options).await
 }
 
 /// Somebody who has connected and begun to speak; nothing was computed for it yet.
 pub struct Caller {
-    link: Box<dyn Link>,
+    transport: Box<dyn Transport>,
     bytes: Vec<u8>,
     since: Instant,
     budget: Option<(Arc<Budget>, IpAddr)>,
@@ -91,21 +91,21 @@ pub struct Caller {
 ///
 /// # Errors
 /// What failed; [`levada_channel::Error::HandshakeTimeout`] if it takes more than 5 s.
-pub async fn first_record(mut link: Box<dyn Link>) -> Result<Caller, SessionError> {
+pub async fn first_record(mut transport: Box<dyn Transport>) -> Result<Caller, SessionError> {
     let since = Instant::now();
-    let read = timeout(FIRST_RECORD, read_record(link.as_mut())).await;
+    let read = timeout(FIRST_RECORD, read_record(transport.as_mut())).await;
     let bytes = read.map_err(|_| levada_channel::Error::HandshakeTimeout)??;
-    Ok(Caller { link, bytes, since, budget: None })
+    Ok(Caller { transport, bytes, since, budget: None })
 }
 
 /// Reads until one whole record is there, or something that can be none.
-async fn read_record(link: &mut dyn Link) -> Result<Vec<u8>, SessionError> {
+async fn read_record(transport: &mut dyn Transport) -> Result<Vec<u8>, SessionError> {
     let mut bytes = Vec::with_capacity(FIRST_FLIGHT);
     let mut wanted = RECORD_HEADER;
     while bytes.len() < wanted {
         bytes.reserve_exact(wanted - bytes.len());
-        let read = link.read_buf(&mut bytes).await;
-        if read.map_err(|error| SessionError::Link(error.to_string()))? == 0 {
+        let read = transport.read_buf(&mut bytes).await;
+        if read.map_err(|error| SessionError::Transport(error.to_string()))? == 0 {
             return Err(levada_channel::Error::Truncated.into());
         }
         if let Some(&[_, _, _, high, low]) = bytes.first_chunk() {
@@ -137,13 +137,13 @@ impl Caller {
         // Its time runs since it connected.
         let channel =
             Channel::server(config, Options { initial_credit_only, ..options }, self.since)?;
-        establish(self.link, channel, self.bytes, self.budget).await
+        establish(self.transport, channel, self.bytes, self.budget).await
     }
 }
 
-/// `received` are bytes of the link that were read before.
+/// `received` are bytes of the transport that were read before.
 async fn establish(
-    link: Box<dyn Link>,
+    transport: Box<dyn Transport>,
     channel: Channel,
     received: Vec<u8>,
     budget: Option<(Arc<Budget>, IpAddr)>,
@@ -151,7 +151,7 @@ async fn establish(
     let shared = Shared::new(channel);
     let account = budget.map(|(budget, source)| budget.enter(source, &shared));
     let handle = Arc::new(Handle(shared.clone()));
-    tokio::spawn(Driver::new(shared.clone(), link, received, account));
+    tokio::spawn(Driver::new(shared.clone(), transport, received, account));
     let met = shared.watch(|state| match (&state.ended, state.channel.peer()) {
         (Some(error), _) => Some(Err(error.clone())),
         (None, Some(peer)) if state.connected => Some(Ok((peer, state.channel.resumed()))),
@@ -250,7 +250,7 @@ impl Connection {
         state.wake_driver();
     }
 
-    /// Waits until everything that will ever leave has been handed to the link: after [`Self::close`],
+    /// Waits until everything that will ever leave has been handed to the transport: after [`Self::close`],
     /// what a process waits for before it ends.
     pub async fn flushed(&self) {
         self.handle.0.watch(|state| state.flushed.then_some(())).await;

@@ -1,4 +1,4 @@
-//! The task that moves bytes between a link and its channel.
+//! The task that moves bytes between a transport and its channel.
 
 use std::future::Future;
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use levada_link::Link;
+use levada_transport::Transport;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::yield_now;
 use tokio::time::Sleep;
@@ -17,7 +17,7 @@ use crate::budget::Account;
 use crate::rate::Rate;
 use crate::shared::Shared;
 
-/// Bytes asked of the link at once, at first: more than the longest record (RFC 8446 5.2). A peer
+/// Bytes asked of the transport at once, at first: more than the longest record (RFC 8446 5.2). A peer
 /// that has not finished its handshake costs no more than this.
 const FIRST_READ: usize = 18 * 1024;
 /// The most that it grows to, for peers that fill it.
@@ -40,9 +40,9 @@ const ASK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Driver {
     shared: Arc<Shared>,
-    link: Box<dyn Link>,
+    transport: Box<dyn Transport>,
     input: Vec<u8>,
-    /// `input[..filled]` came from the link and is not consumed yet.
+    /// `input[..filled]` came from the transport and is not consumed yet.
     filled: usize,
     small_reads: u8,
     /// Bytes that were read in this poll.
@@ -65,7 +65,7 @@ pub(crate) struct Driver {
     rtt: Option<Duration>,
 }
 
-/// What one direction of the link has to say in one round.
+/// What one direction of the transport has to say in one round.
 #[derive(PartialEq)]
 enum Progress {
     Moved,
@@ -74,10 +74,10 @@ enum Progress {
 }
 
 impl Driver {
-    /// `input` are bytes that were read from the link before. With an account, what the connection holds is counted there.
+    /// `input` are bytes that were read from the transport before. With an account, what the connection holds is counted there.
     pub(crate) fn new(
         shared: Arc<Shared>,
-        link: Box<dyn Link>,
+        transport: Box<dyn Transport>,
         mut input: Vec<u8>,
         account: Option<Account>,
     ) -> Self {
@@ -86,7 +86,7 @@ impl Driver {
         input.resize(FIRST_READ.max(filled), 0);
         let mut driver = Self {
             shared,
-            link,
+            transport,
             input,
             filled,
             small_reads: 0,
@@ -109,7 +109,7 @@ impl Driver {
         driver
     }
 
-    /// Writes what the channel has sealed until it has no more or the link is full.
+    /// Writes what the channel has sealed until it has no more or the transport is full.
     fn poll_output(&mut self, cx: &mut Context<'_>) -> Progress {
         if self.sent == self.output.len() {
             self.output.clear();
@@ -125,12 +125,12 @@ impl Driver {
             let interactive = state.interactive > 0;
             self.rtt = state.channel.rtt();
             drop(state);
-            self.rate.limit_unsent(self.link.as_mut(), interactive);
+            self.rate.limit_unsent(self.transport.as_mut(), interactive);
             if self.output.is_empty() {
                 return Progress::Waiting;
             }
         }
-        match Pin::new(&mut self.link).poll_write(cx, &self.output[self.sent..]) {
+        match Pin::new(&mut self.transport).poll_write(cx, &self.output[self.sent..]) {
             Poll::Pending => {
                 self.rate.refused();
                 Progress::Waiting
@@ -152,7 +152,7 @@ impl Driver {
     fn hear_out(&mut self, cx: &mut Context<'_>) {
         loop {
             let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
-            let read = Pin::new(&mut self.link).poll_read(cx, &mut buffer);
+            let read = Pin::new(&mut self.transport).poll_read(cx, &mut buffer);
             let length = buffer.filled().len();
             if !matches!(read, Poll::Ready(Ok(()))) || length == 0 {
                 return;
@@ -169,7 +169,7 @@ impl Driver {
             return Progress::Waiting;
         }
         let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
-        match Pin::new(&mut self.link).poll_read(cx, &mut buffer) {
+        match Pin::new(&mut self.transport).poll_read(cx, &mut buffer) {
             Poll::Pending => Progress::Waiting,
             Poll::Ready(Ok(())) => {
                 let length = buffer.filled().len();
@@ -263,7 +263,7 @@ impl Driver {
 
     fn link_failed(&mut self, error: &io::Error) -> Progress {
         let mut state = self.shared.lock();
-        state.end(SessionError::Link(error.to_string()));
+        state.end(SessionError::Transport(error.to_string()));
         // The channel must know that nothing more comes; why, is said already.
         let _ = state.channel.receive_end(Instant::now());
         drop(state);
@@ -323,7 +323,7 @@ impl Driver {
                     return self.poll_until(until, cx);
                 }
                 Progress::Waiting => {
-                    let _ = Pin::new(&mut self.link).poll_shutdown(cx);
+                    let _ = Pin::new(&mut self.transport).poll_shutdown(cx);
                     self.flushed = true;
                     self.shared.lock().flushed();
                 }
@@ -336,7 +336,7 @@ impl Driver {
     fn poll_discard(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..ROUNDS {
             let mut buffer = ReadBuf::new(&mut self.input);
-            match Pin::new(&mut self.link).poll_read(cx, &mut buffer) {
+            match Pin::new(&mut self.transport).poll_read(cx, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() && Instant::now() < until => {}
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => return self.poll_until(until, cx),

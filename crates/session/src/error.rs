@@ -6,9 +6,9 @@ use thiserror::Error;
 /// Why a connection could not be made, or ended.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum SessionError {
-    /// The link failed: the peer is away or the network is.
-    #[error("the link failed: {0}")]
-    Link(String),
+    /// The transport failed: the peer is away or the network is.
+    #[error("the transport failed: {0}")]
+    Transport(String),
     /// The peer presented another key than the expected one. Nothing of ours was sent.
     #[error("the other side is {presented}, not {expected}")]
     WrongPeer {

@@ -1,4 +1,4 @@
-//! Drives a channel over a link with tokio: the thin layer between bytes and time on one side and
+//! Drives a channel over a transport with tokio: the thin layer between bytes and time on one side and
 //! `async` streams on the other. One task per connection moves bytes; handles share it.
 
 mod budget;

@@ -1,28 +1,28 @@
-//! How fast the link may send beside something urgent.
+//! How fast the transport may send beside something urgent.
 //!
 //! Left alone, congestion control asks more of the network than it carries, to learn whether it carries more:
 //! bbr a quarter more in one of eight round trips, and what is too much waits in a queue in front of what is
-//! urgent, for 10 ms at a round trip of 40 ms. Just below the link's rate there is no queue.
+//! urgent, for 10 ms at a round trip of 40 ms. Just below the transport's rate there is no queue.
 
 use std::time::{Duration, Instant};
 
-/// The link is paced at this many percent of the rate that was measured: more than the error of measuring, which
+/// The transport is paced at this many percent of the rate that was measured: more than the error of measuring, which
 /// bytes that came to lie in buffers cause.
 const PERCENT: u64 = 97;
-/// Samples of a full link that a rate is measured over…
+/// Samples of a full transport that a rate is measured over…
 const MEASURED: u8 = 10;
 /// …after those in which buffers still shrink or grow.
 const SETTLING: u8 = 3;
-/// After so long the link may show once more what it carries. It has become faster or slower meanwhile: a faster
+/// After so long the transport may show once more what it carries. It has become faster or slower meanwhile: a faster
 /// one is used in full only then.
 const AGAIN: Duration = Duration::from_secs(60);
-/// A link that is faster than this, in bytes a second, empties its queues soon enough; and timers that pace
+/// A transport that is faster than this, in bytes a second, empties its queues soon enough; and timers that pace
 /// it would cost more than they give. A gigabit a second is below.
 const FASTEST: u64 = 150_000_000;
-/// So many samples in a row below nine tenths of the pace say that the link has become slower.
+/// So many samples in a row below nine tenths of the pace say that the transport has become slower.
 const SLOWER: u8 = 3;
 
-/// Measures the link's rate at times, and between them says how fast it may send.
+/// Measures the transport's rate at times, and between them says how fast it may send.
 #[derive(Default)]
 pub(crate) struct Pacer {
     samples: u8,
@@ -34,7 +34,7 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// The link was full and took so many bytes in so many microseconds.
+    /// The transport was full and took so many bytes in so many microseconds.
     pub(crate) fn sample(&mut self, bytes: u64, micros: u64, now: Instant) {
         match self.paced {
             None => self.measure(bytes, micros, now),
@@ -61,7 +61,7 @@ impl Pacer {
         }
     }
 
-    /// Bytes a second; `None` if the link's own rate is to be seen.
+    /// Bytes a second; `None` if the transport's own rate is to be seen.
     pub(crate) fn pace(&self) -> Option<u64> {
         self.paced.map(|(pace, _)| pace).filter(|pace| *pace <= FASTEST)
     }

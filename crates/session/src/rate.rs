@@ -1,16 +1,16 @@
-//! How much may wait in the link while something urgent could come.
+//! How much may wait in the transport while something urgent could come.
 
 use std::time::{Duration, Instant};
 
-use levada_link::Link;
+use levada_transport::Transport;
 
 use crate::pace::Pacer;
 
-/// While an interactive stream exists, the link holds this many microseconds' worth of unsent bytes…
+/// While an interactive stream exists, the transport holds this many microseconds' worth of unsent bytes…
 const UNSENT_MICROS: u64 = 2_000;
 /// …but at least this many bytes.
 const UNSENT_FLOOR: u64 = 16 * 1024;
-/// Both are so many times as much until the link's rate is known. Congestion control raises its rate two- or
+/// Both are so many times as much until the transport's rate is known. Congestion control raises its rate two- or
 /// threefold each round trip at the start, and stops only when that no longer helps: a sender who always runs dry
 /// keeps it there, with bbr for good, and a queue and losses in the network are the price.
 const AT_FIRST: u64 = 16;
@@ -19,12 +19,12 @@ const LEVEL_SAMPLES: u8 = 8;
 /// A sample is at least this long, and at least a round trip.
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// How fast the link takes bytes, and the limit on unsent bytes that follows from it.
+/// How fast the transport takes bytes, and the limit on unsent bytes that follows from it.
 pub(crate) struct Rate {
     since: Instant,
     bytes: u64,
     bytes_per_second: u64,
-    /// The link was full at some time in this sample: so the sample says what the link can do.
+    /// The transport was full at some time in this sample: so the sample says what the transport can do.
     full: bool,
     best: u64,
     /// Samples in a row that were not better than the best.
@@ -49,7 +49,7 @@ impl Rate {
         }
     }
 
-    /// The link takes no more for now.
+    /// The transport takes no more for now.
     pub(crate) fn refused(&mut self) {
         self.full = true;
     }
@@ -81,18 +81,18 @@ impl Rate {
         }
     }
 
-    fn limit_rate(&mut self, link: &mut dyn Link, interactive: bool) {
+    fn limit_rate(&mut self, transport: &mut dyn Transport, interactive: bool) {
         if !interactive {
             self.pacer = Pacer::default();
         }
         if self.pacer.pace() != self.pace {
             self.pace = self.pacer.pace();
-            link.limit_rate(self.pace);
+            transport.limit_rate(self.pace);
         }
     }
 
-    /// Tells the link when the limit has changed by more than a quarter.
-    pub(crate) fn limit_unsent(&mut self, link: &mut dyn Link, interactive: bool) {
+    /// Tells the transport when the limit has changed by more than a quarter.
+    pub(crate) fn limit_unsent(&mut self, transport: &mut dyn Transport, interactive: bool) {
         let wanted = interactive.then(|| {
             let bytes = self.bytes_per_second.saturating_mul(UNSENT_MICROS) / 1_000_000;
             let times = if self.level < LEVEL_SAMPLES { AT_FIRST } else { 1 };
@@ -103,10 +103,10 @@ impl Rate {
             (set, wanted) => set == wanted,
         };
         if !near {
-            link.limit_unsent(wanted);
+            transport.limit_unsent(wanted);
             self.limit = wanted;
         }
-        self.limit_rate(link, interactive);
+        self.limit_rate(transport, interactive);
     }
 }
 

@@ -74,7 +74,7 @@ impl Shared {
 }
 
 impl State {
-    /// Wakes the driver if the channel has something for the link.
+    /// Wakes the driver if the channel has something for the transport.
     pub(crate) fn kick(&mut self) {
         if self.channel.wants_transmit() {
             self.wake_driver();

@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use levada_core::{Framing, SecretKey, SystemRandom};
-use levada_link::{Tcp, connect_tcp};
 use levada_session::testing::{connections, pair};
 use levada_session::{
     Budget, Class, ClientConfig, Options, ServerConfig, SessionError, StreamError, accept, connect,
     first_record,
 };
+use levada_transport::{Tcp, connect_tcp};
 use tokio::net::TcpListener;
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -187,16 +187,16 @@ async fn a_close_says_why_and_a_cut_is_no_close() {
             .await
             .unwrap()
     });
-    let link = connect_tcp(&middle_address.to_string(), Duration::from_secs(5)).await.unwrap();
+    let transport = connect_tcp(&middle_address.to_string(), Duration::from_secs(5)).await.unwrap();
     let client =
-        connect(Box::new(link), &client_config, Some(keys[1].identity()), Options::default())
+        connect(Box::new(transport), &client_config, Some(keys[1].identity()), Options::default())
             .await
             .unwrap();
     let server = accepted.await.unwrap();
     assert_eq!((client.peer(), server.peer()), (keys[1].identity(), keys[0].identity()));
     cut.send(()).unwrap();
     for end in [client.closed().await, server.closed().await] {
-        assert!(matches!(end, SessionError::Channel(_) | SessionError::Link(_)), "{end:?}");
+        assert!(matches!(end, SessionError::Channel(_) | SessionError::Transport(_)), "{end:?}");
     }
 }
 

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, ensure};
 use levada_core::{Framing, Identity, SecretKey, SystemRandom};
-use levada_link::Tcp;
 use levada_session::{
     Class, ClientConfig, Connection, Options, ServerConfig, Stream, accept, connect,
 };
+use levada_transport::Tcp;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 

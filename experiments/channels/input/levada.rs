@@ -4,8 +4,8 @@ use std::future::pending;
 use std::net::TcpStream;
 
 use anyhow::Context;
-use levada_link::Tcp;
 use levada_session::{Class, Connection, Options, Stream, accept, connect};
+use levada_transport::Tcp;
 
 use super::BULK_MESSAGE;
 use super::events::{Events, LENGTH};

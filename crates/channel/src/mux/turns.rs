@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::Class;
 use crate::stream::{Stream, Wait};
 
-/// So many bytes pending make one efficient write to the link.
+/// So many bytes pending make one efficient write to the transport.
 const BUDGET: usize = 256 << 10;
 /// Interactive streams may write so much more, so that bulk never shuts them out.
 const RESERVE: usize = 64 << 10;
@@ -25,7 +25,7 @@ pub(crate) struct Turns {
     contenders: usize,
     /// How many interactive streams are open.
     interactive: usize,
-    /// Bytes were taken that the link has not accepted in full.
+    /// Bytes were taken that the transport has not accepted in full.
     unwritten: bool,
     waiting_interactive: VecDeque<u64>,
     /// Bulk streams that found no room in this round, and those that had their turn.
@@ -94,12 +94,12 @@ impl Turns {
         waiting.into_iter().chain(bulk.into_iter().flatten())
     }
 
-    /// Beside an interactive stream, bulk is not chosen before the link has taken what went before.
+    /// Beside an interactive stream, bulk is not chosen before the transport has taken what went before.
     fn bulk_waits(&self) -> bool {
         self.unwritten && self.interactive > 0
     }
 
-    /// The link has taken all bytes; whether somebody may have waited for that.
+    /// The transport has taken all bytes; whether somebody may have waited for that.
     pub(crate) fn written(&mut self) -> bool {
         std::mem::take(&mut self.unwritten)
     }

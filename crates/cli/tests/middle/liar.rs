@@ -7,8 +7,8 @@ use levada_core::wire::{
     answer::Answer as Said, operation,
 };
 use levada_core::{SecretKey, printable::is_printable};
-use levada_link::Tcp;
 use levada_session::{Connection, Options, ServerConfig, Stream, accept};
+use levada_transport::Tcp;
 use tokio::net::TcpListener;
 
 use crate::node::grant;

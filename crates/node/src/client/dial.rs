@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use levada_channel::ClientConfig;
 use levada_core::{Framing, Identity};
-use levada_link::connect_tcp;
 use levada_session::{Connection, SessionError, connect};
+use levada_transport::connect_tcp;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -152,7 +152,7 @@ impl DialError {
     }
 
     fn unreachable(text: String) -> Self {
-        Self { error: SessionError::Link(text), others: Vec::new() }
+        Self { error: SessionError::Transport(text), others: Vec::new() }
     }
 
     /// Both, as one.
@@ -262,12 +262,13 @@ async fn dial_one(
 ) -> Result<Connection, SessionError> {
     let mut cut = 0;
     loop {
-        let link = connect_tcp(address, DIAL)
+        let transport = connect_tcp(address, DIAL)
             .await
-            .map_err(|error| SessionError::Link(format!("{address}: {error}")))?;
-        match connect(Box::new(link), tls, expected, Client::options(framing)).await {
+            .map_err(|error| SessionError::Transport(format!("{address}: {error}")))?;
+        match connect(Box::new(transport), tls, expected, Client::options(framing)).await {
             Err(
-                SessionError::Channel(levada_channel::Error::Truncated) | SessionError::Link(_),
+                SessionError::Channel(levada_channel::Error::Truncated)
+                | SessionError::Transport(_),
             ) if cut < CUTS => {
                 cut += 1;
                 sleep(PAUSE).await;
@@ -281,7 +282,7 @@ async fn dial_one(
 fn graver(known: SessionError, new: SessionError) -> SessionError {
     match (known, new) {
         (known @ SessionError::WrongPeer { .. }, _) => known,
-        (known, SessionError::Link(_)) => known,
+        (known, SessionError::Transport(_)) => known,
         (_, new) => new,
     }
 }

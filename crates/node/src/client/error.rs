@@ -107,7 +107,7 @@ impl From<SessionError> for ClientError {
             other => other,
         };
         match error {
-            SessionError::Link(_) => Self::Unreachable(error.to_string()),
+            SessionError::Transport(_) => Self::Unreachable(error.to_string()),
             // It has stopped answering, which breaks no rule of the protocol.
             SessionError::Channel(ChannelError::Idle | ChannelError::HandshakeTimeout) => {
                 Self::Unreachable(error.to_string())

@@ -1,4 +1,4 @@
-//! TCP as a link.
+//! TCP as a transport.
 
 use std::future::Future;
 use std::io;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, ToSocketAddrs, lookup_host};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use crate::Link;
+use crate::Transport;
 
 /// A TCP connection that fills its send buffer.
 ///
@@ -34,7 +34,7 @@ pub struct Tcp {
 ///
 /// Linux looks at the limit only where it needs a new buffer, and fills the last one, to 64 KiB, before that. So each
 /// write asks for a buffer of its own (`MSG_EOR`). Writes end where a packet is full: short packets would take
-/// their share of the link, and bbr, which counts packets, would believe in a higher rate than there is.
+/// their share of the transport, and bbr, which counts packets, would believe in a higher rate than there is.
 #[derive(Clone, Copy)]
 struct Packets {
     full: usize,
@@ -49,7 +49,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(16);
 const WORTHWHILE: usize = 64 * 1024;
 
 impl Tcp {
-    /// Makes a connected socket a link: no Nagle delay, because batching is decided above.
+    /// Makes a connected socket a transport: no Nagle delay, because batching is decided above.
     ///
     /// # Errors
     /// The operating system's, if the socket is not connected any more.
@@ -140,7 +140,7 @@ fn pace(stream: &TcpStream, bytes_per_second: u64) {
 #[cfg(not(target_os = "linux"))]
 fn pace(_stream: &TcpStream, _bytes_per_second: u64) {}
 
-impl Link for Tcp {
+impl Transport for Tcp {
     fn limit_unsent(&mut self, bytes: Option<u32>) {
         // A hint: where the kernel lacks the option, urgent data waits longer and nothing else changes.
         let _ = SockRef::from(&self.stream).set_tcp_notsent_lowat(bytes.unwrap_or(u32::MAX));

@@ -11,8 +11,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("capability", &["core"]),
     ("channel", &["core"]),
-    ("link", &["core"]),
-    ("session", &["core", "channel", "link"]),
+    ("transport", &["core"]),
+    ("session", &["core", "channel", "transport"]),
     ("discovery", &["core"]),
     ("database", &[]),
     ("catalogue", &["core", "capability", "database"]),
@@ -23,7 +23,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "core",
             "capability",
             "channel",
-            "link",
+            "transport",
             "session",
             "discovery",
             "database",
@@ -37,7 +37,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "core",
             "capability",
             "channel",
-            "link",
+            "transport",
             "session",
             "discovery",
             "database",
@@ -53,13 +53,23 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("harness", &[]),
     (
         "experiments",
-        &["core", "catalogue", "channel", "link", "session", "services", "node", "lab", "harness"],
+        &[
+            "core",
+            "catalogue",
+            "channel",
+            "transport",
+            "session",
+            "services",
+            "node",
+            "lab",
+            "harness",
+        ],
     ),
 ];
 
 /// With lints of their own, which ask for a SAFETY comment at each block: system calls that no library wraps, and a
 /// table of C functions.
-const WITH_UNSAFE: &[&str] = &["link", "faultfs"];
+const WITH_UNSAFE: &[&str] = &["transport", "faultfs"];
 /// Crates that do no I/O, and what they must therefore not import.
 const WITHOUT_IO: &[&str] = &["core", "capability", "channel"];
 const IO: &[&str] = &["tokio", "socket2", "rusqlite", "rustix"];

@@ -1,0 +1,32 @@
+//! What carries records: one [`Transport`] trait for TCP, Unix sockets, and memory in tests.
+
+mod memory;
+mod source;
+mod tcp;
+
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::net::UnixStream;
+
+pub use memory::return_free_memory;
+pub use source::source_of;
+pub use tcp::{Tcp, connect_tcp};
+
+/// An ordered, reliable stream of bytes, both ways.
+pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    /// Asks the transport to accept no more than about `bytes` that are not yet on their way, so that what
+    /// is urgent never waits behind them; `None` lifts the limit. A transport without such a queue ignores it.
+    fn limit_unsent(&mut self, bytes: Option<u32>) {
+        let _ = bytes;
+    }
+
+    /// Asks the transport to send no faster than this; `None` lifts the limit. A transport that has no such
+    /// limit ignores it.
+    fn limit_rate(&mut self, bytes_per_second: Option<u64>) {
+        let _ = bytes_per_second;
+    }
+}
+
+impl Transport for UnixStream {}
+
+/// Both ends in one process, for tests.
+impl Transport for DuplexStream {}
