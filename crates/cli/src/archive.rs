@@ -10,6 +10,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use tempfile::TempDir;
 
 use crate::failure::Failure;
 use levada_catalogue::store::embedded::{BLOBS, DATABASE};
@@ -81,6 +82,17 @@ pub fn pack<W: Write>(
         append_catalogue(&mut tar, catalogue, manifest.created)?;
     }
     tar.into_inner().and_then(|encrypted| encrypted.finish()).map_err(write)
+}
+
+/// A temporary folder in `above`, which must be on a file system that the node can write, too.
+///
+/// # Errors
+/// [`Failure`] 120 if it cannot be made.
+pub fn working_folder(above: &Path, prefix: &str) -> Result<TempDir, Failure> {
+    tempfile::Builder::new()
+        .prefix(prefix)
+        .tempdir_in(above)
+        .map_err(Failure::file("make a folder in", above))
 }
 
 fn write(error: io::Error) -> Failure {

@@ -1,15 +1,11 @@
-//! The command line: every verb, and which file carries it out.
+//! The command line: the options of every verb, and the verb.
 
-use crate::failure::{Failure, Outcome};
-use crate::{
-    approve, ask, backup, catalogue, completions, connect, doctor, forward, grant, id, input,
-    inspect, invite, invoke, join, log, ls, man, output, peers, query, request, restore, revoke,
-    run, sessions, show, status, stop, terminate, up,
-};
+use crate::commands::Verb;
+use crate::failure::Outcome;
+use crate::{log, output};
 use clap::builder::Styles;
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, Parser};
 use levada_node::config::LogFormat;
-use std::future::Future;
 
 /// Connects services to the people and programs that may use them.
 #[derive(Debug, Parser)]
@@ -39,39 +35,6 @@ pub struct Arguments {
     verb: Verb,
 }
 
-#[derive(Debug, Subcommand)]
-enum Verb {
-    Id(id::Arguments),
-    Up(up::Arguments),
-    Ls(ls::Arguments),
-    Peers(peers::Arguments),
-    Query(query::Arguments),
-    Request(request::Arguments),
-    Grant(grant::Arguments),
-    Inspect(inspect::Arguments),
-    Connect(connect::Arguments),
-    Terminate(terminate::Arguments),
-    Invoke(invoke::Arguments),
-    Revoke(revoke::Arguments),
-    Run(run::Arguments),
-    Ask(ask::Arguments),
-    Approve(approve::Arguments),
-    Catalogue(catalogue::Arguments),
-    Forward(forward::Arguments),
-    Show(show::Arguments),
-    Input(input::Arguments),
-    Invite(invite::Arguments),
-    Join(join::Arguments),
-    Status(status::Arguments),
-    Sessions(sessions::Arguments),
-    Stop(stop::Arguments),
-    Doctor(doctor::Arguments),
-    Backup(backup::Arguments),
-    Restore(restore::Arguments),
-    Completions(completions::Arguments),
-    Man(man::Arguments),
-}
-
 impl Arguments {
     /// Carries the verb out.
     pub fn run(self) -> Outcome {
@@ -82,62 +45,8 @@ impl Arguments {
             // RUST_LOG may be meant for another program.
             output::note(format_args!("note: nothing is logged: {}", failure.text()));
         }
-        match self.verb {
-            Verb::Id(arguments) => wait(id::run(arguments)),
-            Verb::Up(arguments) => wait(up::run(arguments, verbose)),
-            Verb::Ls(arguments) => wait(ls::run(arguments)),
-            Verb::Peers(arguments) => peers::run(arguments),
-            Verb::Query(arguments) => wait(query::run(arguments)),
-            Verb::Request(arguments) => wait(request::run(arguments)),
-            Verb::Grant(arguments) => grant::run(arguments),
-            Verb::Inspect(arguments) => inspect::run(arguments),
-            Verb::Connect(arguments) => wait(connect::run(arguments)),
-            Verb::Terminate(arguments) => wait(terminate::run(arguments)),
-            Verb::Invoke(arguments) => wait(invoke::run(arguments)),
-            Verb::Revoke(arguments) => wait(revoke::run(arguments)),
-            Verb::Run(arguments) => wait(run::run(arguments)),
-            Verb::Ask(arguments) => wait(ask::run(arguments)),
-            Verb::Approve(arguments) => wait(approve::run(arguments)),
-            Verb::Catalogue(arguments) => wait(catalogue::run(arguments, verbose)),
-            Verb::Forward(arguments) => wait(forward::run(arguments)),
-            Verb::Show(arguments) => wait(show::run(arguments)),
-            Verb::Input(arguments) => wait(input::run(arguments)),
-            Verb::Invite(arguments) => wait(invite::run(arguments)),
-            Verb::Join(arguments) => wait(join::run(arguments)),
-            Verb::Status(arguments) => wait(status::run(arguments)),
-            Verb::Sessions(arguments) => wait(sessions::run(arguments)),
-            Verb::Stop(arguments) => wait(stop::run(arguments)),
-            Verb::Doctor(arguments) => wait(doctor::run(arguments)),
-            Verb::Backup(arguments) => wait(backup::run(arguments)),
-            Verb::Restore(arguments) => wait(restore::run(arguments)),
-            Verb::Completions(arguments) => completions::run(arguments),
-            Verb::Man(arguments) => man::run(arguments),
-        }
+        self.verb.run(verbose)
     }
-}
-
-impl Verb {
-    /// Whether it runs a node, whose configuration says what is logged.
-    fn runs_node(&self) -> bool {
-        match self {
-            Self::Up(_) => true,
-            Self::Catalogue(arguments) => arguments.serves(),
-            _ => false,
-        }
-    }
-}
-
-/// Runs a verb that waits for the network or for the node.
-fn wait(verb: impl Future<Output = Outcome>) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::local(format!("cannot start: {error}")))?;
-    let outcome = runtime.block_on(verb);
-    // What was dropped may still be ending programs; a thread that waits for a disk or a name server
-    // must not hold up the exit for longer.
-    runtime.shutdown_timeout(std::time::Duration::from_millis(500));
-    outcome
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::capability_text;
 use crate::failure::{Failure, NO, USAGE};
 use crate::names::Names;
 use crate::output::plain;
-use crate::place::Place;
+use crate::service_target::ServiceTarget;
 use levada_capability::Capability;
 use levada_core::Framing;
 use levada_node::client::{Client, RequestSpec, Target};
@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 #[derive(Clone, PartialEq, Eq)]
 pub enum Destination {
     /// A session is requested there.
-    Service(Place),
+    Service(ServiceTarget),
     /// A session that was requested before.
     Capability(Zeroizing<String>),
 }
@@ -159,7 +159,7 @@ mod tests {
             let Ok(Destination::Capability(read)) = text.parse() else { panic!("{text}") };
             assert_eq!(read.as_str(), text);
         }
-        let place = Place { node: "well".into(), service: "screen".into() };
+        let place = ServiceTarget { node: "well".into(), service: "screen".into() };
         assert_eq!("well/screen".parse(), Ok(Destination::Service(place)));
         assert!("well".parse::<Destination>().is_err());
         let secret: Destination = "lvcap1abc".parse().unwrap();

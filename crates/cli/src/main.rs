@@ -5,51 +5,23 @@
 
 #![forbid(unsafe_code)]
 
-mod approve;
 mod archive;
 mod args;
-mod ask;
 mod attach;
-mod backup;
 mod capability_text;
-mod catalogue;
-mod completions;
-mod connect;
+mod commands;
 mod destination;
-mod doctor;
 mod failure;
-mod forward;
-mod grant;
-mod id;
+mod identity;
 mod init;
-mod input;
-mod inspect;
-mod invite;
-mod invoke;
-mod join;
 mod log;
-mod ls;
-mod man;
 mod mediated;
 mod names;
 mod output;
 mod parameters;
 mod passphrase;
-mod peers;
-mod place;
-mod query;
-mod request;
-mod restore;
-mod revoke;
-mod run;
-mod sessions;
-mod show;
-mod status;
-mod stop;
-mod terminate;
-mod up;
+mod service_target;
 mod waiting;
-mod who;
 
 use clap::Parser;
 use levada_services::program;

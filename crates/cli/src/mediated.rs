@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::failure::{DENIED, Failure, PROTOCOL, UNREACHABLE};
 use crate::names::Names;
 use crate::output::plain;
-use crate::place::Place;
+use crate::service_target::ServiceTarget;
 
 /// How long the service may take to accept one message.
 const DELIVERY: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Starts a session at `place`, in which this side has the role `role`.
 pub async fn start(
     client: &Client,
-    place: &Place,
+    place: &ServiceTarget,
     names: Names,
     role: &str,
 ) -> Result<Running, Failure> {

@@ -48,12 +48,12 @@ pub(super) enum Action {
 /// Takes escape sequences out of what is typed.
 pub(super) struct Filter {
     escape: u8,
-    place: Place,
+    place: Position,
 }
 
 /// Where in a line the next byte is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Position {
     Beginning,
     /// Behind the escape character at the beginning, which is held back.
     Escaped,
@@ -63,7 +63,7 @@ enum Place {
 impl Escape {
     /// What takes its sequences out; `None` if there are none.
     pub(super) fn filter(self) -> Option<Filter> {
-        Some(Filter { escape: self.0?, place: Place::Beginning })
+        Some(Filter { escape: self.0?, place: Position::Beginning })
     }
 
     /// The lines that explain its sequences, for a terminal in raw mode.
@@ -83,21 +83,21 @@ impl Filter {
         let (mut bytes, mut actions) = (Vec::with_capacity(typed.len() + 1), Vec::new());
         for byte in typed {
             let after = match byte {
-                b'\r' | b'\n' => Place::Beginning,
-                _ => Place::Within,
+                b'\r' | b'\n' => Position::Beginning,
+                _ => Position::Within,
             };
             self.place = match (self.place, *byte) {
-                (Place::Beginning, byte) if byte == self.escape => Place::Escaped,
-                (Place::Escaped, b'.') => {
+                (Position::Beginning, byte) if byte == self.escape => Position::Escaped,
+                (Position::Escaped, b'.') => {
                     actions.push(Action::Leave);
-                    self.place = Place::Beginning;
+                    self.place = Position::Beginning;
                     return (bytes, actions);
                 }
-                (Place::Escaped, b'?') => {
+                (Position::Escaped, b'?') => {
                     actions.push(Action::Help);
-                    Place::Beginning
+                    Position::Beginning
                 }
-                (Place::Escaped, byte) => {
+                (Position::Escaped, byte) => {
                     bytes.push(self.escape);
                     if byte != self.escape {
                         bytes.push(byte);
@@ -115,7 +115,7 @@ impl Filter {
 
     /// What is still held back at the end of the input.
     pub(super) fn rest(&self) -> Option<u8> {
-        (self.place == Place::Escaped).then_some(self.escape)
+        (self.place == Position::Escaped).then_some(self.escape)
     }
 }
 

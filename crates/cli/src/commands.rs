@@ -1,0 +1,128 @@
+//! The verbs, a module for each, and what only that verb uses.
+
+mod approve;
+mod ask;
+mod backup;
+mod catalogue;
+mod completions;
+mod connect;
+mod doctor;
+mod forward;
+mod grant;
+mod id;
+mod input;
+mod inspect;
+mod invite;
+mod invoke;
+mod join;
+mod ls;
+mod man;
+mod peers;
+mod query;
+mod request;
+mod restore;
+mod revoke;
+mod run;
+mod sessions;
+mod show;
+mod status;
+mod stop;
+mod terminate;
+mod up;
+
+use crate::failure::{Failure, Outcome};
+use clap::Subcommand;
+use std::future::Future;
+
+// No doc comment here: clap would take it for the description of `levada`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    Id(id::Arguments),
+    Up(up::Arguments),
+    Ls(ls::Arguments),
+    Peers(peers::Arguments),
+    Query(query::Arguments),
+    Request(request::Arguments),
+    Grant(grant::Arguments),
+    Inspect(inspect::Arguments),
+    Connect(connect::Arguments),
+    Terminate(terminate::Arguments),
+    Invoke(invoke::Arguments),
+    Revoke(revoke::Arguments),
+    Run(run::Arguments),
+    Ask(ask::Arguments),
+    Approve(approve::Arguments),
+    Catalogue(catalogue::Arguments),
+    Forward(forward::Arguments),
+    Show(show::Arguments),
+    Input(input::Arguments),
+    Invite(invite::Arguments),
+    Join(join::Arguments),
+    Status(status::Arguments),
+    Sessions(sessions::Arguments),
+    Stop(stop::Arguments),
+    Doctor(doctor::Arguments),
+    Backup(backup::Arguments),
+    Restore(restore::Arguments),
+    Completions(completions::Arguments),
+    Man(man::Arguments),
+}
+
+impl Verb {
+    /// Carries the verb out; `verbose` is how often `--verbose` was given.
+    pub fn run(self, verbose: u8) -> Outcome {
+        match self {
+            Self::Id(arguments) => wait(id::run(arguments)),
+            Self::Up(arguments) => wait(up::run(arguments, verbose)),
+            Self::Ls(arguments) => wait(ls::run(arguments)),
+            Self::Peers(arguments) => peers::run(arguments),
+            Self::Query(arguments) => wait(query::run(arguments)),
+            Self::Request(arguments) => wait(request::run(arguments)),
+            Self::Grant(arguments) => grant::run(arguments),
+            Self::Inspect(arguments) => inspect::run(arguments),
+            Self::Connect(arguments) => wait(connect::run(arguments)),
+            Self::Terminate(arguments) => wait(terminate::run(arguments)),
+            Self::Invoke(arguments) => wait(invoke::run(arguments)),
+            Self::Revoke(arguments) => wait(revoke::run(arguments)),
+            Self::Run(arguments) => wait(run::run(arguments)),
+            Self::Ask(arguments) => wait(ask::run(arguments)),
+            Self::Approve(arguments) => wait(approve::run(arguments)),
+            Self::Catalogue(arguments) => wait(catalogue::run(arguments, verbose)),
+            Self::Forward(arguments) => wait(forward::run(arguments)),
+            Self::Show(arguments) => wait(show::run(arguments)),
+            Self::Input(arguments) => wait(input::run(arguments)),
+            Self::Invite(arguments) => wait(invite::run(arguments)),
+            Self::Join(arguments) => wait(join::run(arguments)),
+            Self::Status(arguments) => wait(status::run(arguments)),
+            Self::Sessions(arguments) => wait(sessions::run(arguments)),
+            Self::Stop(arguments) => wait(stop::run(arguments)),
+            Self::Doctor(arguments) => wait(doctor::run(arguments)),
+            Self::Backup(arguments) => wait(backup::run(arguments)),
+            Self::Restore(arguments) => wait(restore::run(arguments)),
+            Self::Completions(arguments) => completions::run(arguments),
+            Self::Man(arguments) => man::run(arguments),
+        }
+    }
+
+    /// Whether it runs a node, whose configuration says what is logged.
+    pub fn runs_node(&self) -> bool {
+        match self {
+            Self::Up(_) => true,
+            Self::Catalogue(arguments) => arguments.serves(),
+            _ => false,
+        }
+    }
+}
+
+/// Runs a verb that waits for the network or for the node.
+fn wait(verb: impl Future<Output = Outcome>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::local(format!("cannot start: {error}")))?;
+    let outcome = runtime.block_on(verb);
+    // What was dropped may still be ending programs; a thread that waits for a disk or a name server
+    // must not hold up the exit for longer.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(500));
+    outcome
+}

@@ -1,0 +1,168 @@
+//! `levada ask`: ask an entity for a capability, through a service that neither has to trust.
+
+use std::time::Duration;
+
+use clap::Args;
+use levada_capability::Capability;
+use levada_capability::exchange::{Asking, Reply, Route, Wish};
+use levada_core::wire::{Answered, Asked, Refusal, Seek, mediation::Part};
+use levada_core::{Clock, Identity, SystemClock, SystemRandom};
+use levada_node::client::{Client, ClientError, Running};
+use levada_node::config::{format_duration, parse_duration};
+use levada_node::home::Home;
+use levada_services::mediation::REQUESTER;
+use levada_session::{ReceiveHalf, SendHalf};
+use tokio::time::timeout;
+
+use crate::failure::{Failure, NO, Outcome, UNREACHABLE, USAGE};
+use crate::mediated;
+use crate::names::Names;
+use crate::output::{self, plain};
+use crate::parameters::Parameters;
+use crate::service_target::ServiceTarget;
+
+/// The longest wait: longer no service keeps a question.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Ask somebody for a capability, through a service of type `capability`; prints it
+///
+/// The service in the middle can hold back the question or the reply, and nothing else. Exit codes:
+/// 1 if the answer is no, 122 if there is none.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada ask hub/capability --entity alice --service well/exec -- uname -a
+  levada ask hub/capability --entity lv… --service well/exec --expires 1h --wait 10m -- date > date.cap")]
+pub struct Arguments {
+    /// The service that carries the question; NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
+    #[arg(value_name = "NODE/CAPABILITY")]
+    place: ServiceTarget,
+
+    /// Who is asked: an identity, or a nickname
+    #[arg(long, value_name = "ENTITY")]
+    entity: String,
+
+    /// What the capability shall be for
+    #[arg(long, value_name = "NODE/SERVICE")]
+    service: ServiceTarget,
+
+    /// For how long the session may be started, such as 90s, 10m, 1h or 7d
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    expires: Option<Duration>,
+
+    /// How often the session may be started
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    uses: u32,
+
+    /// How long to wait for the reply, at most 1h
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = wait)]
+    wait: Duration,
+
+    #[command(flatten)]
+    names: Names,
+
+    #[command(flatten)]
+    parameters: Parameters,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let client = Client::new(&Home::open()?)?;
+    let entity = client.identity_of(&arguments.entity)?;
+    // Only the entity needs to reach it.
+    let wanted = arguments.names.identify(&client, &arguments.service.node).await?;
+    let wish = Wish {
+        node: wanted.identity,
+        addresses: wanted.addresses,
+        service: arguments.service.service.clone(),
+        params: arguments.parameters.pairs()?,
+        expires: arguments.expires.map(|duration| SystemClock.now().after(duration)),
+        uses: arguments.uses,
+    };
+    let running = mediated::start(&client, &arguments.place, arguments.names, REQUESTER).await?;
+    let Running { stream, connection, .. } = running;
+    let (mut send, mut receive) = stream.split();
+    let wait = arguments.wait;
+    let question = Conversation { client: &client, via: connection.peer(), entity, wait };
+    let replied = timeout(wait, question.hold(wish, &mut send, &mut receive)).await;
+    let _ = send.finish().await;
+    mediated::leave(&client, &connection).await;
+    match replied {
+        Ok(reply) => finish(&client, entity, reply?),
+        Err(_) => Err(Failure::new(
+            UNREACHABLE,
+            format!("unreachable: {entity} did not reply within {}", format_duration(wait)),
+        )),
+    }
+}
+
+/// Who asks whom, through whom.
+struct Conversation<'a> {
+    client: &'a Client,
+    via: Identity,
+    entity: Identity,
+    wait: Duration,
+}
+
+impl Conversation<'_> {
+    /// One question and its reply.
+    async fn hold(
+        &self,
+        wish: Wish,
+        send: &mut SendHalf,
+        receive: &mut ReceiveHalf,
+    ) -> Result<Reply, Failure> {
+        let entity = self.entity.as_bytes().to_vec();
+        mediated::say(send, Part::Seek(Seek { entity })).await?;
+        let Part::Found(found) = mediated::next(receive).await? else {
+            return Err(mediated::unexpected());
+        };
+        let challenge = found.challenge.try_into().map_err(|_| mediated::unexpected())?;
+        let until = SystemClock.now().after(self.wait);
+        let route = Route { via: self.via, entity: self.entity, challenge, until };
+        let (asking, question) = Asking::new(self.client.key(), &route, wish, &SystemRandom)
+            .map_err(|error| Failure::new(USAGE, format!("this cannot be asked: {error}")))?;
+        let question = Some(question);
+        mediated::say(send, Part::Asked(Asked { number: 0, question })).await?;
+        let Part::Answered(Answered { reply: Some(reply), .. }) = mediated::next(receive).await?
+        else {
+            return Err(mediated::unexpected());
+        };
+        asking.read(&reply).map_err(|error| {
+            Failure::denied(format!(
+                "what the service brought is not the reply of {} to this question, and is thrown away: {error}",
+                self.entity
+            ))
+        })
+    }
+}
+
+fn finish(client: &Client, entity: Identity, reply: Reply) -> Outcome {
+    match reply {
+        Reply::Granted(capability) => print(client, &capability),
+        Reply::No(refusal) => Err(Failure::new(NO, words(entity, "says no", &refusal))),
+        Reply::Failed(mut refusal) => {
+            refusal.text = words(entity, "wanted to, and could not", &refusal);
+            Err(ClientError::from(refusal).into())
+        }
+    }
+}
+
+fn print(client: &Client, capability: &Capability) -> Outcome {
+    client.remember(capability);
+    output::data(capability.to_text().as_str())?;
+    Ok(0)
+}
+
+fn words(entity: Identity, what: &str, refusal: &Refusal) -> String {
+    // Cut to the length that an honest entity keeps to.
+    match plain(&Refusal::new(refusal.reason(), refusal.text.as_str()).text) {
+        text if text.is_empty() => format!("{entity} {what}"),
+        text => format!("{entity} {what}: {text}"),
+    }
+}
+
+fn wait(text: &str) -> Result<Duration, String> {
+    match parse_duration(text) {
+        Ok(wait) if wait > LONGEST => Err("no service keeps a question for more than 1h".into()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}

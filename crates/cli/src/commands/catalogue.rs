@@ -1,0 +1,71 @@
+//! `levada catalogue`: what exists, and the code behind it.
+
+mod connection;
+mod export;
+mod exported;
+mod get;
+mod import;
+mod maintenance;
+mod object;
+mod progress;
+mod publish;
+mod show;
+mod web;
+
+use crate::failure::Outcome;
+use clap::{Args, Subcommand};
+
+/// Say what exists, and hand out the code behind it
+///
+/// A catalogue keeps descriptors, in versions that never change, and their packages. Without --at it is the one of
+/// this home: through its running node if there is one, directly otherwise.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada catalogue publish hyperty/Connector@1.2.0 connector.json --package connector.js
+  levada catalogue ls
+  levada catalogue get hyperty/Connector@^1 --package connector.js --at hub/catalogue
+  levada catalogue serve")]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Serve(maintenance::Serve),
+    Publish(publish::Publish),
+    Yank(publish::Yank),
+    Get(get::Get),
+    Ls(show::Ls),
+    Search(show::Search),
+    Watch(show::Watch),
+    Log(show::Log),
+    Import(import::Import),
+    Export(export::Export),
+    Verify(maintenance::Verify),
+    Gc(maintenance::Gc),
+}
+
+impl Arguments {
+    /// Whether it runs a node, whose configuration says what is logged.
+    pub fn serves(&self) -> bool {
+        matches!(self.action, Action::Serve(_))
+    }
+}
+
+pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
+    match arguments.action {
+        Action::Serve(arguments) => maintenance::serve(arguments, verbose).await,
+        Action::Publish(arguments) => publish::publish(arguments).await,
+        Action::Yank(arguments) => publish::yank(arguments).await,
+        Action::Get(arguments) => get::get(arguments).await,
+        Action::Ls(arguments) => show::ls(arguments).await,
+        Action::Search(arguments) => show::search(arguments).await,
+        Action::Watch(arguments) => show::watch(arguments).await,
+        Action::Log(arguments) => show::log(arguments).await,
+        Action::Import(arguments) => import::import(arguments).await,
+        Action::Export(arguments) => export::export(arguments).await,
+        Action::Verify(arguments) => maintenance::verify(arguments).await,
+        Action::Gc(arguments) => maintenance::gc(arguments).await,
+    }
+}

@@ -1,0 +1,314 @@
+//! `levada catalogue publish` and `yank`.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use levada_catalogue::model::{
+    Draft, Key, Kind, MAX_DESCRIPTOR, MAX_PACKAGE_DESCRIPTION, ModelError, Package, digest_text,
+};
+use levada_catalogue::original::{Entry, MAX_CODE, PackageEntry, Prepared};
+use levada_core::{Digest, Hasher};
+use levada_node::home::Home;
+use levada_services::catalogue::{Changed, Source};
+use serde_json::{Value, json};
+
+use super::connection::At;
+use super::import::is_published;
+use super::object::Exact;
+use super::progress::Progress;
+use crate::failure::{Failure, NO, Outcome, USAGE};
+use crate::output::{self, plain};
+
+/// How much of a file is read at a time, in bytes.
+const PART: usize = 64 * 1024;
+
+/// Publish a version of an object, signed with the key of this home
+///
+/// A version never changes: publishing the same again is no error, and another under its number is refused. An upload
+/// to a running node that was cut off goes on where it stopped, if it is tried again within ten minutes. What will not be
+/// shown under /.well-known/, to clients of the original catalogue, is published all the same; a warning says why.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada catalogue publish hyperty/Connector@1.2.0 connector.json --package connector.js
+  levada catalogue publish dataschema/Chat@1.0.0 chat.json --at hub/catalogue --dry-run")]
+pub struct Publish {
+    /// Which object, and which version of it (Semantic Versioning)
+    #[arg(value_name = "TYPE/NAME@VERSION")]
+    object: Exact,
+
+    /// The file with the descriptor, a JSON object; `-` for standard input
+    #[arg(value_name = "DESCRIPTOR")]
+    descriptor: PathBuf,
+
+    /// The file with the code behind it
+    #[arg(long, value_name = "FILE")]
+    package: Option<PathBuf>,
+
+    /// What the package is; guessed by the end of its name if not given
+    #[arg(long, value_name = "TYPE/SUBTYPE", requires = "package")]
+    media_type: Option<String>,
+
+    /// A file with what is said of the package, a JSON object; if not given, its class name is the object's name
+    #[arg(long, value_name = "FILE", requires = "package")]
+    about: Option<PathBuf>,
+
+    /// Do not sign it
+    #[arg(long)]
+    unsigned: bool,
+
+    /// Change nothing; say what would be. Exit code 1 if the version is published with other content
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    at: At,
+}
+
+pub async fn publish(arguments: Publish) -> Outcome {
+    let (draft, mut file) = draft(&arguments)?;
+    let warning = unseen(&draft);
+    if let Some(warning) = &warning {
+        output::note(format_args!(
+            "warning: it will not be shown under /.well-known/: {}",
+            plain(warning)
+        ));
+    }
+    let mut link = arguments.at.open().await?;
+    if arguments.dry_run {
+        let found = is_published(&mut link.caller, &draft).await;
+        link.close().await;
+        return say_what_would_be(&draft, found?, warning, arguments.json);
+    }
+    let length = draft.package.as_ref().map_or(0, |package| package.length);
+    let changed = {
+        let bar = file.is_some().then(|| Progress::of_bytes(draft.key.name.as_str(), length));
+        let progress = |at| bar.iter().for_each(|bar| bar.set(at));
+        let mut nothing = io::empty();
+        let source: &mut dyn Source = match &mut file {
+            Some(file) => file,
+            None => &mut nothing,
+        };
+        link.caller.publish(&draft, source, progress).await
+    };
+    link.close().await;
+    let Changed { is_new, revision } = changed?;
+    let (object, version) = (plain(&draft.key.to_string()), &draft.version);
+    match is_new {
+        true => output::note(format_args!("published {object}@{version}, revision {revision}")),
+        false => {
+            output::note(format_args!("{object}@{version} is published already, the very same"))
+        }
+    }
+    if arguments.json {
+        let mut shown = describe_draft(&draft, warning);
+        shown["changed"] = is_new.into();
+        shown["revision"] = revision.into();
+        output::json(shown)?;
+    }
+    Ok(0)
+}
+
+/// Why no client of the original catalogue will see it; `None` for a service, which is not meant for them.
+fn unseen(draft: &Draft) -> Option<String> {
+    if draft.key.kind == Kind::Service {
+        return None;
+    }
+    let Some(package) = &draft.package else {
+        return Some("it has no package (--package FILE)".to_owned());
+    };
+    if package.length > MAX_CODE {
+        return Some(format!("its package has more than {MAX_CODE} bytes"));
+    }
+    let entry = Entry {
+        key: draft.key.clone(),
+        order: 0,
+        descriptor: draft.descriptor.clone().into(),
+        package: Some(PackageEntry {
+            description: package.description.clone().into(),
+            digest: package.digest,
+            length: package.length,
+        }),
+    };
+    Prepared::new(entry).err().map(|unfit| unfit.to_string())
+}
+
+/// `found`: whether the version is there, and the same.
+fn say_what_would_be(
+    draft: &Draft,
+    found: Option<bool>,
+    warning: Option<String>,
+    is_json: bool,
+) -> Outcome {
+    let (object, version) = (plain(&draft.key.to_string()), &draft.version);
+    output::note(match found {
+        None => format!("would publish {object}@{version}"),
+        Some(true) => format!("{object}@{version} is published already, the very same"),
+        Some(false) => format!("{object}@{version} is published already, with other content"),
+    });
+    if is_json {
+        let mut shown = describe_draft(draft, warning);
+        shown["dry_run"] = true.into();
+        shown["changed"] = found.is_none().into();
+        shown["conflict"] = (found == Some(false)).into();
+        output::json(shown)?;
+    }
+    Ok(if found == Some(false) { NO } else { 0 })
+}
+
+fn describe_draft(draft: &Draft, warning: Option<String>) -> Value {
+    let package = draft.package.as_ref().map(super::object::describe_package);
+    let signers = draft.signatures.iter().map(|one| one.identity.to_string());
+    json!({
+        "object": draft.key.to_string(),
+        "version": draft.version.to_string(),
+        "digest": digest_text(&draft.digest()),
+        "package": package,
+        "signed_by": signers.collect::<Vec<_>>(),
+        "dry_run": false,
+        "warnings": warning.into_iter().collect::<Vec<_>>(),
+    })
+}
+
+fn draft(arguments: &Publish) -> Result<(Draft, Option<File>), Failure> {
+    let Exact { key, version } = arguments.object.clone();
+    let descriptor = read(&arguments.descriptor, MAX_DESCRIPTOR)?;
+    let (package, file) = match &arguments.package {
+        Some(path) => {
+            let (package, file) = package(arguments, &key, path)?;
+            (Some(package), Some(file))
+        }
+        None => (None, None),
+    };
+    let mut draft = Draft { key, version, descriptor, package, signatures: Vec::new() };
+    draft.check().map_err(|error| wrong(&arguments.descriptor, &error))?;
+    if !arguments.unsigned {
+        draft.sign(&Home::open()?.key()?);
+    }
+    Ok((draft, file))
+}
+
+fn package(arguments: &Publish, key: &Key, path: &Path) -> Result<(Package, File), Failure> {
+    let mut file = File::open(path).map_err(Failure::file("open", path))?;
+    let (digest, length) = digest(&mut file).map_err(Failure::file("read", path))?;
+    let description = match &arguments.about {
+        Some(about) => read(about, MAX_PACKAGE_DESCRIPTION)?,
+        None => about(key),
+    };
+    let media_type = arguments.media_type.clone();
+    let media_type = media_type.unwrap_or_else(|| media_type_of(path).to_owned());
+    Ok((Package { digest, length, media_type, description }, file))
+}
+
+/// What the compatibility layer needs of a package.
+fn about(key: &Key) -> Vec<u8> {
+    match key.kind {
+        Kind::Service => b"{}".to_vec(),
+        _ => json!({ "sourceCodeClassname": key.name.as_str() }).to_string().into_bytes(),
+    }
+}
+
+fn wrong(path: &Path, error: &ModelError) -> Failure {
+    Failure::new(USAGE, format!("{}: {error}", path.display()))
+}
+
+/// The whole of a file that has at most `max` bytes.
+pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    // One byte more than allowed shows that there is more.
+    let bound = max as u64 + 1;
+    let read = match path.as_os_str() == "-" {
+        true => io::stdin().lock().take(bound).read_to_end(&mut bytes),
+        false => File::open(path).and_then(|file| file.take(bound).read_to_end(&mut bytes)),
+    };
+    read.map_err(Failure::file("read", path))?;
+    if bytes.len() > max {
+        let text = format!("{}: it has more than {max} bytes", path.display());
+        return Err(Failure::new(USAGE, text));
+    }
+    Ok(bytes)
+}
+
+/// SHA-256 and length of all that can be read.
+pub fn digest(from: &mut impl Read) -> io::Result<(Digest, u64)> {
+    let (mut hasher, mut length, mut part) = (Hasher::default(), 0, vec![0; PART]);
+    loop {
+        match from.read(&mut part) {
+            Ok(0) => return Ok((hasher.finish(), length)),
+            Ok(read) => {
+                hasher.update(&part[..read]);
+                length += read as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn media_type_of(path: &Path) -> &'static str {
+    match path.extension().and_then(|end| end.to_str()) {
+        Some("js" | "mjs") => "text/javascript",
+        Some("json") => "application/json",
+        Some("wasm") => "application/wasm",
+        Some("html" | "htm") => "text/html",
+        Some("css") => "text/css",
+        Some("svg") => "image/svg+xml",
+        Some("xml") => "application/xml",
+        Some("txt") => "text/plain",
+        Some("md") => "text/markdown",
+        Some("csv") => "text/csv",
+        _ => "application/octet-stream",
+    }
+}
+
+/// Take a published version back, so that nobody is pointed to it any more
+///
+/// It can still be fetched by its number, and given back by --undo.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  levada catalogue yank hyperty/Connector@1.2.0")]
+pub struct Yank {
+    /// Which version of which object
+    #[arg(value_name = "TYPE/NAME@VERSION")]
+    object: Exact,
+
+    /// Give it back
+    #[arg(long)]
+    undo: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    at: At,
+}
+
+pub async fn yank(arguments: Yank) -> Outcome {
+    let Exact { key, version } = &arguments.object;
+    let mut link = arguments.at.open().await?;
+    let changed = link.caller.yank(key, version, !arguments.undo).await;
+    link.close().await;
+    let Changed { is_new, revision } = changed?;
+    let object = plain(&key.to_string());
+    match (is_new, arguments.undo) {
+        (true, false) => output::note(format_args!("took {object}@{version} back")),
+        (true, true) => output::note(format_args!("gave {object}@{version} back")),
+        (false, _) => output::note(format_args!("{object}@{version} was so already")),
+    }
+    if arguments.json {
+        output::json(json!({
+            "object": key.to_string(),
+            "version": version.to_string(),
+            "yanked": !arguments.undo,
+            "changed": is_new,
+            "revision": revision,
+        }))?;
+    }
+    Ok(0)
+}

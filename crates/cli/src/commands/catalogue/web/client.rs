@@ -1,0 +1,224 @@
+//! The HTTP client (ureq, rustls with aws-lc-rs), with a bound for everything that a server decides.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use levada_node::config::format_duration;
+use rustls::crypto::aws_lc_rs;
+use ureq::http::{Response, StatusCode, Uri, header};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, Body, Error, ResponseExt};
+
+use super::{Options, Web};
+use crate::commands::catalogue::publish;
+use crate::failure::{DENIED, Failure, PROTOCOL, UNREACHABLE};
+
+/// How long finding an address, and then a connection with its handshake, may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long no byte may come.
+const SILENCE: Duration = Duration::from_secs(30);
+/// By how much a socket's timeout may come before the deadline that it was reckoned from.
+const GRAIN: Duration = Duration::from_millis(50);
+/// The longest head of an answer, in bytes.
+const MAX_HEAD: usize = 16 * 1024;
+/// How many redirects are followed for one request.
+const MAX_REDIRECTS: u32 = 4;
+/// The longest file of certificates, in bytes.
+const MAX_CERTIFICATES: usize = 4 * 1024 * 1024;
+
+/// Requests to one server, all of them before one deadline.
+pub struct HttpClient {
+    web: Web,
+    agent: Agent,
+    timeout: Duration,
+    start: Instant,
+}
+
+impl HttpClient {
+    /// # Errors
+    /// [`Failure`] if there are no certificates to check the server's with.
+    pub fn new(options: &Options, web: &Web) -> Result<Self, Failure> {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            // Holds for every redirect as well.
+            .https_only(web.is_https())
+            .max_redirects(MAX_REDIRECTS)
+            .save_redirect_history(true)
+            // A proxy of the environment would see requests for addresses of this machine.
+            .proxy(None)
+            .accept_encoding("identity")
+            .user_agent(concat!("levada/", env!("CARGO_PKG_VERSION")))
+            .max_response_header_size(MAX_HEAD)
+            .max_idle_connections(0)
+            .timeout_resolve(Some(CONNECT))
+            .timeout_connect(Some(CONNECT))
+            .timeout_per_read(Some(SILENCE))
+            .timeout_per_write(Some(SILENCE));
+        let config = match web.is_https() || options.ca.is_some() {
+            true => config.tls_config(tls(options)?),
+            // For a redirect from http to https.
+            false => config.tls_config(tls(options).unwrap_or_else(|_| no_roots())),
+        };
+        let (web, timeout) = (web.clone(), options.timeout);
+        Ok(Self { web, agent: config.build().new_agent(), timeout, start: Instant::now() })
+    }
+
+    /// The answer to a GET of `path`, from byte `offset` on if that is not 0. It may take `limit` to its last byte, and no
+    /// longer than the deadline of all.
+    ///
+    /// # Errors
+    /// [`Failure`] 122 if there is no answer, 121 if the server's certificate is not trusted, 123 if it breaks the protocol.
+    pub fn get(&self, path: &str, offset: u64, limit: Duration) -> Result<Response<Body>, Failure> {
+        let left = self.timeout.saturating_sub(self.start.elapsed()).min(limit);
+        if left.is_zero() {
+            return Err(self.late());
+        }
+        let request = self.agent.get(format!("{}{path}", self.web));
+        // A handful of requests: none of them is to fail because a server has closed what it kept open.
+        let request = request.header(header::CONNECTION, "close");
+        let request = match offset {
+            0 => request,
+            offset => request.header(header::RANGE, format!("bytes={offset}-")),
+        };
+        let answer = request.config().timeout_global(Some(left)).build().call();
+        let answer = answer.map_err(|error| self.failure(error))?;
+        if is_downgraded(answer.get_redirect_history().unwrap_or_default()) {
+            return Err(self.broken("it redirects from https to http"));
+        }
+        Ok(answer)
+    }
+
+    /// What an error while a body is read means.
+    pub fn lost(&self, error: io::Error) -> Failure {
+        self.failure(Error::from(error))
+    }
+
+    /// An answer that no catalogue gives.
+    pub fn broken(&self, why: impl std::fmt::Display) -> Failure {
+        Failure::new(PROTOCOL, format!("protocol: {}: {why}", self.web))
+    }
+
+    fn late(&self) -> Failure {
+        let text = format!(
+            "unreachable: {}: it took longer than {}; --timeout allows more",
+            self.web,
+            format_duration(self.timeout)
+        );
+        Failure::new(UNREACHABLE, text)
+    }
+
+    fn failure(&self, error: Error) -> Failure {
+        let unreachable = |why: &dyn std::fmt::Display| {
+            Failure::new(UNREACHABLE, format!("unreachable: {}: {why}", self.web))
+        };
+        match error {
+            Error::Timeout(_) if self.start.elapsed() + GRAIN >= self.timeout => self.late(),
+            Error::Timeout(what) => unreachable(&format_args!("no answer in time ({what})")),
+            Error::Io(error) => match tls_error(&error) {
+                Some(error) => self.distrusted(error),
+                None => unreachable(&error),
+            },
+            Error::Rustls(error) => self.distrusted(&error),
+            Error::HostNotFound => unreachable(&"there is no such host"),
+            Error::ConnectionFailed => unreachable(&"no connection"),
+            Error::TooManyRedirects => {
+                self.broken(format_args!("more than {MAX_REDIRECTS} redirects"))
+            }
+            Error::RequireHttpsOnly(_) => self.broken("it redirects from https to http"),
+            error => self.broken(error),
+        }
+    }
+
+    fn distrusted(&self, error: &rustls::Error) -> Failure {
+        match error {
+            rustls::Error::InvalidCertificate(_) => {
+                let text = format!(
+                    "denied: {}: its certificate is not trusted ({error}); --ca FILE names who issued it",
+                    self.web
+                );
+                Failure::new(DENIED, text)
+            }
+            error => self.broken(error),
+        }
+    }
+}
+
+/// Whether the answer goes on where it was asked to; false if the server sends all of it.
+pub fn is_resumed(answer: &Response<Body>, offset: u64) -> bool {
+    let range = answer.headers().get(header::CONTENT_RANGE).and_then(|text| text.to_str().ok());
+    answer.status() == StatusCode::PARTIAL_CONTENT
+        && range.is_some_and(|range| range.starts_with(&format!("bytes {offset}-")))
+}
+
+fn is_downgraded(history: &[Uri]) -> bool {
+    let is_https = |uri: &Uri| uri.scheme_str() == Some("https");
+    history.windows(2).any(|pair| is_https(&pair[0]) && !is_https(&pair[1]))
+}
+
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+fn tls(options: &Options) -> Result<TlsConfig, Failure> {
+    let certificates = match &options.ca {
+        Some(path) => from_pem(&publish::read(path, MAX_CERTIFICATES)?).ok_or_else(|| {
+            Failure::local(format!("{}: no certificate (PEM) is in it", path.display()))
+        })?,
+        None => of_this_machine()?,
+    };
+    Ok(trusting(certificates))
+}
+
+fn no_roots() -> TlsConfig {
+    trusting(Vec::new())
+}
+
+fn trusting(certificates: Vec<Certificate<'static>>) -> TlsConfig {
+    TlsConfig::builder()
+        .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
+        .root_certs(RootCerts::Specific(Arc::new(certificates)))
+        .build()
+}
+
+/// The certificates of a file; `None` if there is none, or it cannot be read.
+fn from_pem(pem: &[u8]) -> Option<Vec<Certificate<'static>>> {
+    let mut found = Vec::new();
+    for item in parse_pem(pem) {
+        if let PemItem::Certificate(certificate) = item.ok()? {
+            found.push(certificate);
+        }
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+/// Those of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+fn of_this_machine() -> Result<Vec<Certificate<'static>>, Failure> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+        return Err(Failure::local(format!(
+            "no certificates to check a server's with{why}: install ca-certificates, or give --ca FILE"
+        )));
+    }
+    Ok(found.certs.iter().map(|one| Certificate::from_der(one).to_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_may_only_make_it_safer() {
+        let uris = |texts: &[&str]| -> Vec<Uri> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        for fine in
+            [&["http://a/"] as &[&str], &["http://a/", "https://a/"], &["https://a/", "https://b/"]]
+        {
+            assert!(!is_downgraded(&uris(fine)), "{fine:?}");
+        }
+        assert!(is_downgraded(&uris(&["http://a/", "https://a/", "http://b/"])));
+        assert!(from_pem(b"").is_none() && from_pem(b"-----BEGIN CERTIFICATE-----\n!\n").is_none());
+    }
+}

@@ -1,0 +1,161 @@
+//! `levada forward`: carry connections to an address that a node reaches, or from one where it listens.
+
+mod stdio;
+
+use std::convert::Infallible;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::Args;
+use levada_node::client::Client;
+use levada_node::forward::{
+    ForwardError, Keeper, Plan, Report, Reporter, Right, Stop, Words, listen_address,
+};
+use levada_node::home::Home;
+use levada_services::forward::Address;
+
+use crate::attach::Signals;
+use crate::capability_text;
+use crate::destination::{check_capability, check_type};
+use crate::failure::{Failure, Outcome, USAGE};
+use crate::names::Names;
+use crate::output::{data, note, plain};
+use crate::service_target::ServiceTarget;
+
+/// The type of the services that carry connections.
+const FORWARD: &str = "forward";
+
+/// Carry connections to an address that a node reaches
+///
+/// Listens here, prints where, and carries each connection to HOST:PORT, which the node connects to. With --reverse the
+/// node listens, and this side connects. Goes on until it is interrupted; when the connection to the node is lost, it is
+/// made again.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada forward alpha/forward --listen 5432 -- db.example:5432
+  levada forward alpha/forward --listen unix:/tmp/db.sock -- unix:/run/db.sock
+  levada forward alpha/forward --udp --listen 5353 -- 192.0.2.53:53
+  levada forward alpha/forward --socks --listen 1080 -- '*.example:443'
+  levada forward alpha/forward --reverse --listen 8080 -- 127.0.0.1:80
+  levada request alpha/forward --for lv… -- db.example:5432 > db.cap
+  levada forward @db.cap --listen 5432
+  ssh -o ProxyCommand='levada forward --stdio alpha/forward -- %h:%p' box.example")]
+pub struct Arguments {
+    /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port; a capability is its text, @file, or -
+    #[arg(value_name = "NODE/SERVICE|CAPABILITY")]
+    by: By,
+
+    /// Where to listen: [ADDRESS:]PORT or unix:/PATH; a free port of 127.0.0.1 if not given
+    #[arg(long, value_name = "A:P", value_parser = listen_address)]
+    listen: Vec<Address>,
+
+    /// Carry datagrams (UDP), not connections
+    #[arg(long, conflicts_with_all = ["reverse", "socks"])]
+    udp: bool,
+
+    /// Listen at the node, and connect to HOST:PORT from here
+    #[arg(long, conflicts_with = "socks")]
+    reverse: bool,
+
+    /// Let each program say by SOCKS 5 where its connection goes
+    #[arg(long)]
+    socks: bool,
+
+    /// Carry one connection between standard input and output and HOST:PORT; ends with it
+    #[arg(long, conflicts_with_all = ["listen", "udp", "reverse", "socks"])]
+    stdio: bool,
+
+    #[command(flatten)]
+    names: Names,
+
+    /// HOST:PORT, or unix:/PATH; with --socks, patterns of what may be reached
+    #[arg(last = true, value_name = "TARGET")]
+    target: Vec<String>,
+}
+
+/// By which right connections are carried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum By {
+    /// A session is requested of this service.
+    ServiceTarget(ServiceTarget),
+    /// A session is started by this capability.
+    Capability(String),
+}
+
+impl FromStr for By {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        // No name begins with an @, and no capability has a slash in it.
+        let place = if text.starts_with('@') { None } else { text.parse().ok() };
+        Ok(place.map_or_else(|| Self::Capability(text.to_owned()), Self::ServiceTarget))
+    }
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let words = Words {
+        listen: arguments.listen,
+        udp: arguments.udp,
+        reverse: arguments.reverse,
+        socks: arguments.socks,
+        target: arguments.target,
+    };
+    let stdio = arguments.stdio;
+    let (client, right, plan) = match arguments.by {
+        By::ServiceTarget(place) => {
+            let plan = Plan::new(words)?;
+            let client = Client::new(&Home::open()?)?;
+            let target = arguments.names.resolve(&client, &place.node).await?;
+            check_type(&client, &target, &place.service, FORWARD).await?;
+            (client, Right::Request { target, service: place.service }, plan)
+        }
+        By::Capability(text) => {
+            if !text.starts_with("lvcap") && !text.starts_with('@') && text != "-" {
+                let text = "expected NODE/SERVICE, such as alpha/forward, or a capability";
+                return Err(Failure::new(USAGE, text));
+            }
+            let capability = capability_text::read(&text)?;
+            let client = Client::new(&Home::open()?)?;
+            check_capability(&client, &capability, FORWARD).await?;
+            let plan = Plan::within(words, capability.params())?;
+            (client, Right::Capability(Box::new(capability)), plan)
+        }
+    };
+    let report: Reporter = Arc::new(Terminal);
+    if stdio {
+        return stdio::run(client, right, plan, report).await;
+    }
+    let (interrupted, stop) = Stop::new();
+    let mut signals = Signals::new()?;
+    tokio::spawn(async move {
+        signals.end().await;
+        drop(interrupted);
+    });
+    let keeper = Keeper::new(Arc::new(client), right, plan, report, stop).await?;
+    Ok(keeper.run().await?)
+}
+
+/// Where connections come in is data, everything else is for people.
+struct Terminal;
+
+impl Report for Terminal {
+    fn listening(&self, at: &str) -> Result<(), ForwardError> {
+        Ok(at.lines().try_for_each(|line| data(plain(line)))?)
+    }
+
+    fn note(&self, line: &str) {
+        note(format_args!("levada: {}", plain(line)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_told_from_a_capability() {
+        let place = |text: &str| matches!(text.parse::<By>(), Ok(By::ServiceTarget(_)));
+        assert!(place("alpha/forward") && place("lvabc@[::1]:5382/forward"));
+        assert!(!place("@folder/db.cap") && !place("-") && !place("lvcap1abc") && !place("alpha"));
+    }
+}

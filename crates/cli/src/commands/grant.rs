@@ -1,0 +1,70 @@
+//! `levada grant`: pass a capability on, narrowed. Offline.
+
+use crate::failure::{Failure, Outcome};
+use crate::identity::IdentityOrName;
+use crate::parameters::Parameters;
+use crate::{capability_text, output};
+use clap::Args;
+use levada_capability::{Narrowing, Rights};
+use levada_core::{Clock, SystemClock};
+use levada_node::client::Client;
+use levada_node::config::parse_duration;
+use levada_node::home::Home;
+use std::time::Duration;
+
+/// Pass a capability on to another identity, with the same rights or fewer; works offline
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada grant @cat.cap --to lv… --rights x
+  levada grant @run.cap --to bob --rights xd --expires 1h --uses 2 -- uname -a")]
+pub struct Arguments {
+    /// The capability: its text, @file, or - for a line of standard input
+    #[arg(value_name = "CAPABILITY")]
+    capability: String,
+
+    /// Who may use it: an identity, or a name that is known here
+    #[arg(long, value_name = "IDENTITY")]
+    to: IdentityOrName,
+
+    /// What it permits: x execute, t terminate, d distribute
+    #[arg(long)]
+    rights: Rights,
+
+    /// For how long the session may be started, such as 90s, 10m, 1h or 7d; as before if not given. What runs then
+    /// goes on: --max-run limits that
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    expires: Option<Duration>,
+
+    /// For how long one start may run, such as 90s, 10m, 1h or 7d: as before if not given
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    max_run: Option<Duration>,
+
+    /// How often it can start the session; as before if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    uses: Option<u32>,
+
+    #[command(flatten)]
+    parameters: Parameters,
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    let capability = capability_text::read(&arguments.capability)?;
+    let now = SystemClock.now();
+    if capability.expires() <= now {
+        let end = output::time(capability.expires());
+        return Err(Failure::denied(format!("the capability has expired ({end})")));
+    }
+    let narrowing = Narrowing {
+        rights: arguments.rights,
+        expires: arguments.expires.map(|duration| now.after(duration)),
+        uses: arguments.uses,
+        max_run: arguments.max_run.map(|duration| duration.as_secs()),
+        params: arguments.parameters.pairs()?,
+    };
+    let client = Client::new(&Home::open()?)?;
+    let to = arguments.to.identity(client.known())?;
+    let granted = capability.grant(client.key(), to, narrowing)?;
+    client.remember(&granted);
+    output::data(granted.to_text().as_str())?;
+    Ok(0)
+}

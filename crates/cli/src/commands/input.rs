@@ -1,0 +1,124 @@
+//! `levada input`: use this keyboard and pointer on another node's screen.
+
+mod connection;
+mod source;
+
+use crate::attach::Signals;
+use crate::destination::Destination;
+use crate::failure::{Failure, Outcome, PROTOCOL, UNREACHABLE, USAGE};
+use crate::names::Names;
+use crate::output::{note, plain};
+use clap::Args;
+use levada_core::Framing;
+use levada_node::client::{Client, Running};
+use levada_node::home::Home;
+use levada_services::input::Combination;
+use levada_session::Class;
+use source::{Events, Source};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long the last words to the node may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// The pause before a node that was lost is called again, which doubles each time…
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// …up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Use this keyboard and pointer on another node's screen
+///
+/// Everything typed and pointed here goes there until the keys that let go are pressed. Nothing stays
+/// down there, however it ends. When the connection is lost, it is made again; keyboard and pointer are used here meanwhile.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada input hall/input
+  levada input hall/input --release ScrollLock
+  levada input @input.cap
+  echo 'type hello' | levada input hall/input --events -
+
+Lines of --events: tap KEYS, type TEXT, down KEY, up KEY, press N, release N, click N,
+wheel up|down|left|right, move DX DY, goto X Y, wait 50ms, # remark")]
+pub struct Arguments {
+    /// NODE/SERVICE, or a capability: its text, @file, or - for a line of standard input
+    #[arg(value_name = "NODE/SERVICE")]
+    place: Destination,
+
+    /// The keys that let go
+    #[arg(long, value_name = "KEYS", default_value_t = Combination::default())]
+    release: Combination,
+
+    /// Read events from a file, or from standard input (-), instead of this screen
+    #[arg(long, value_name = "FILE", conflicts_with = "release")]
+    events: Option<PathBuf>,
+
+    /// The screen here whose keyboard and pointer are used, such as :0; DISPLAY if not given
+    #[arg(long, value_name = "DISPLAY", conflicts_with = "events")]
+    display: Option<String>,
+
+    /// How messages become records: auto, or block:N with N from 64 to 4096
+    #[arg(long)]
+    framing: Option<Framing>,
+
+    #[command(flatten)]
+    names: Names,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let both = matches!(&arguments.place, Destination::Capability(text) if text.as_str() == "-");
+    if both && arguments.events.as_deref().is_some_and(|file| file.as_os_str() == "-") {
+        return Err(Failure::new(USAGE, "standard input cannot be the capability and the events"));
+    }
+    let client = Client::new(&Home::open()?)?;
+    let mut signals = Signals::new()?;
+    let mut events = Events::default();
+    let mut outcome = attach(&client, &arguments, &mut events, &mut signals).await;
+    let mut pause = SHORTEST_PAUSE;
+    let mut since = Instant::now();
+    while let Err(failure) = &outcome {
+        if !events.are_open || ![UNREACHABLE, PROTOCOL].contains(&failure.code()) {
+            break;
+        }
+        // Keyboard and pointer are used here while the node is away; lines of --events wait.
+        events.source.take_if(|source| matches!(source, Source::Screen(_)));
+        if since.elapsed() > LONGEST_PAUSE {
+            pause = SHORTEST_PAUSE;
+        }
+        let (text, seconds) = (plain(failure.text()), pause.as_secs());
+        note(format_args!("levada: {text}; trying again in {seconds} s"));
+        tokio::select! {
+            () = sleep(pause) => {}
+            code = signals.end() => return Ok(code),
+        }
+        pause = LONGEST_PAUSE.min(pause * 2);
+        since = Instant::now();
+        outcome = attach(&client, &arguments, &mut events, &mut signals).await;
+    }
+    outcome
+}
+
+/// One connection to the node, to its end.
+async fn attach(
+    client: &Client,
+    arguments: &Arguments,
+    events: &mut Events,
+    signals: &mut Signals,
+) -> Outcome {
+    let capability =
+        arguments.place.capability(client, arguments.names, arguments.framing, "input").await?;
+    // Connected before anything is taken: a client that is refused keeps its keyboard.
+    let running = client.connect_as(&capability, Class::Interactive).await?;
+    let Running { stream, connection, .. } = running;
+    if events.source.is_none() {
+        events.source = tokio::select! {
+            opened = Source::open(arguments) => Some(opened?),
+            code = signals.end() => return Ok(code),
+        };
+        events.are_open = true;
+    }
+    let outcome = connection::run(stream, events, signals).await;
+    client.close();
+    connection.close(0, "");
+    let _ = timeout(FAREWELL, connection.flushed()).await;
+    outcome
+}

@@ -1,0 +1,50 @@
+//! `levada invite`: let somebody become known to the node of this home.
+
+use crate::failure::{Failure, Outcome};
+use crate::identity::nickname;
+use crate::output;
+use clap::Args;
+use levada_node::address::advertised;
+use levada_node::config::{format_duration, parse_duration};
+use levada_node::control::{self, Request};
+use levada_node::home::Home;
+use std::time::Duration;
+
+/// Let somebody in: prints the whole command that the invited side types
+///
+/// It is good for one use. It holds the node's address, its identity and a one-time secret.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada invite
+  levada invite --service clock --expires 1h
+  levada invite --name bob
+  levada invite --address box.example:5382")]
+pub struct Arguments {
+    /// The service that it opens; every service of the node if not given
+    #[arg(long, value_name = "S")]
+    service: Option<String>,
+
+    /// The name under which the guest is to be known here, once it has joined
+    #[arg(long, value_name = "NAME", value_parser = nickname)]
+    name: Option<String>,
+
+    /// For how long it is good, such as 90s, 10m, 1h or 7d
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    expires: Duration,
+
+    /// Where the node is reached from outside, before its own addresses: a DNS name or an address, and the port
+    #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
+    address: Vec<String>,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let Arguments { service, name, expires, address } = arguments;
+    let request =
+        Request::Invite { service, name, expires_secs: expires.as_secs(), addresses: address };
+    let answer = control::call(&Home::open()?, &request).await?;
+    let code = answer["code"].as_str().ok_or_else(|| Failure::local("the node gave no code"))?;
+    let time = format_duration(expires);
+    output::note(format_args!("Good for one use within {time}. The invited side types:"));
+    output::data(format_args!("levada join {code}"))?;
+    Ok(0)
+}

@@ -1,0 +1,103 @@
+//! `levada join`: become known to a node, and pin it.
+
+use crate::failure::{Failure, Outcome, USAGE};
+use crate::identity::nickname;
+use crate::output::{self, plain};
+use clap::Args;
+use levada_capability::Invitation;
+use levada_core::shell_word;
+use levada_core::wire::Service;
+use levada_node::client::{Client, Target};
+use levada_node::home::Home;
+
+const PREFIX: &str = "lvinv1";
+
+/// Become known to the node that made an invitation, and know it by a nickname
+///
+/// Prints the nickname.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  levada join lvinv1… --as alpha")]
+pub struct Arguments {
+    /// The invitation; the whole pasted line will do
+    #[arg(value_name = "CODE", required = true)]
+    code: Vec<String>,
+
+    /// The nickname; what the node calls itself if not given
+    #[arg(long = "as", value_name = "NAME", value_parser = nickname)]
+    name: Option<String>,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let code = find(&arguments.code).ok_or_else(|| {
+        Failure::new(USAGE, format!("not an invitation: nothing here begins with `{PREFIX}`"))
+    })?;
+    let invitation = Invitation::from_text(code)?;
+    let client = Client::new(&Home::open()?)?;
+    let joined = client.join(&invitation, arguments.name.as_deref()).await?;
+    // What the services are, for a hint. Without it the guest has joined all the same.
+    let target = Target { identity: joined.identity, addresses: invitation.addresses().to_vec() };
+    let offered = client.query(&target, None).await.unwrap_or_default();
+    client.close();
+    let name = plain(&joined.name);
+    let services: Vec<String> = joined.services.iter().map(|service| plain(service)).collect();
+    output::note(format_args!("{} is known here as {name}.", joined.identity));
+    if !services.is_empty() {
+        let open: Vec<&Service> =
+            offered.iter().filter(|one| joined.services.contains(&one.name)).collect();
+        let (list, hint) = (services.join(", "), hint(&joined.name, &open));
+        output::note(format_args!("Open to you: {list}. Try it:  {hint}"));
+    }
+    output::data(name)?;
+    Ok(0)
+}
+
+/// A command that works as it is with one of the services; else the one that says what they take.
+fn hint(node: &str, services: &[&Service]) -> String {
+    let place = |one: &Service| shell_word(&format!("{node}/{}", one.name)).into_owned();
+    let of_type = |kind: &str| services.iter().find(|one| one.r#type == kind).map(|one| place(one));
+    let hint = of_type("clock")
+        .map(|place| format!("levada run {place}"))
+        .or_else(|| Some(format!("echo hello | levada run {}", of_type("echo")?)))
+        .or_else(|| Some(format!("levada catalogue ls --at {}", of_type("catalogue")?)))
+        .or_else(|| Some(format!("levada query {}", place(services.first()?))));
+    // A name of another machine that is none could steer the terminal.
+    plain(&hint.unwrap_or_else(|| format!("levada query {}", shell_word(node))))
+}
+
+/// The code in what was typed, be it the whole `levada join …` line, quoted or not.
+fn find(typed: &[String]) -> Option<&str> {
+    typed.iter().flat_map(|text| text.split_whitespace()).find(|word| word.starts_with(PREFIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_names_a_verb_that_works_with_the_service() {
+        let service = |name: &str, kind: &str| Service {
+            name: name.into(),
+            r#type: kind.into(),
+            ..Service::default()
+        };
+        let [web, own, time] =
+            [service("web", "forward"), service("clock", "exec"), service("time", "clock")];
+        let talk = service("talk", "echo");
+        assert_eq!(hint("well", &[&web, &own, &talk, &time]), "levada run well/time");
+        assert_eq!(hint("well", &[&web, &talk]), "echo hello | levada run well/talk");
+        assert_eq!(hint("well", &[&web, &own]), "levada query well/web");
+        assert_eq!(hint("well", &[]), "levada query well");
+        let odd = service("a b\u{1b}", "clock");
+        assert_eq!(hint("well", &[&odd]), r"levada run 'well/a b\u{1b}'");
+    }
+
+    #[test]
+    fn the_code_is_found_in_the_pasted_line() {
+        let typed = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        assert_eq!(find(&typed(&["lvinv1abc"])), Some("lvinv1abc"));
+        assert_eq!(find(&typed(&["levada", "join", "lvinv1abc"])), Some("lvinv1abc"));
+        assert_eq!(find(&typed(&[" levada join lvinv1abc\n"])), Some("lvinv1abc"));
+        assert_eq!(find(&typed(&["lvcap1abc"])), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! `levada ls`: who is on this network, and who is in the configured catalogues.
+
+mod catalogues;
+
+use crate::commands::query::describe;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, plain};
+use catalogues::Found;
+use clap::Args;
+use levada_node::client::{Client, Listed, Listing, Standing};
+use levada_node::config::Config;
+use levada_node::home::Home;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// See the nodes of this network, and those that are pinned here, wherever they are
+///
+/// Takes two seconds at most. A node is *pinned* if its name stands for its key here, *new* if it does not
+/// yet, and *conflicting* if more than one key claims the name. Pinned nodes are asked what they offer;
+/// one that is *away* neither answers nor announces itself. To all others nothing is sent. Beside them stand the
+/// services that are *published* in the catalogues of the configuration (`catalogues`), and in which.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada ls
+  levada ls --type exec
+  levada ls --json")]
+pub struct Arguments {
+    /// Only nodes that are known to offer a service of this type, and only such services
+    #[arg(long = "type", value_name = "T")]
+    kind: Option<String>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const HEADING: &[&str] = &["name", "state", "identity", "address", "services"];
+/// Where the other rows are from, if there are rows of catalogues.
+const NETWORK: &str = "network";
+/// Names in conflict that are explained.
+const MOST_EXPLAINED: usize = 8;
+/// Keys that are named for each.
+const MOST_KEYS: usize = 4;
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let home = Home::open()?;
+    // What a node could not be started with is no reason not to look around.
+    let config = Config::load(&home.config_file()).unwrap_or_else(|error| {
+        output::note(format_args!("note: no catalogues are read: {error}"));
+        Config::default()
+    });
+    let client = Arc::new(Client::new(&home)?);
+    let (listing, mut found) =
+        tokio::join!(client.list(), catalogues::read(&client, &config.catalogues));
+    let mut listing = listing?;
+    client.close();
+    let unasked = match &arguments.kind {
+        Some(kind) => {
+            keep_published(&mut found, kind);
+            keep_type(&mut listing, kind)
+        }
+        None => 0,
+    };
+    if arguments.json {
+        let nodes: Vec<Value> = listing.nodes.iter().map(node).collect();
+        let Listing { more, blind, .. } = &listing;
+        let published: Vec<Value> = found.nodes.iter().map(|node| node.describe()).collect();
+        output::json(json!({
+            "nodes": nodes,
+            "more": more,
+            "blind": blind,
+            "published": published,
+        }))?;
+    } else {
+        print(&listing, &found)?;
+    }
+    explain(&listing, unasked);
+    for (catalogue, trouble) in &found.trouble {
+        let trouble = plain(trouble);
+        output::note(format_args!("note: the catalogue `{catalogue}`: {trouble}"));
+    }
+    Ok(0)
+}
+
+fn print(listing: &Listing, found: &Found) -> Result<(), Failure> {
+    let mut rows: Vec<Vec<String>> = listing.nodes.iter().map(row).collect();
+    if found.nodes.is_empty() {
+        return if rows.is_empty() { Ok(()) } else { output::columns(HEADING, &rows) };
+    }
+    rows.iter_mut().for_each(|row| row.push(NETWORK.to_owned()));
+    rows.extend(found.nodes.iter().map(|node| node.row()));
+    output::columns(&[HEADING, &["from"]].concat(), &rows)
+}
+
+/// Leaves services of this type.
+fn keep_published(found: &mut Found, kind: &str) {
+    for node in &mut found.nodes {
+        node.services.retain(|service| service.r#type == kind);
+    }
+    found.nodes.retain(|node| !node.services.is_empty());
+}
+
+/// Leaves what is known to have such a service; returns how many nodes are not known to lack one.
+fn keep_type(listing: &mut Listing, kind: &str) -> usize {
+    let is_unasked = |node: &&Listed| node.services.is_none() && !node.away;
+    let unasked = listing.nodes.iter().filter(is_unasked).count();
+    for services in listing.nodes.iter_mut().filter_map(|node| node.services.as_mut()) {
+        services.retain(|service| service.r#type == kind);
+    }
+    listing
+        .nodes
+        .retain(|node| node.services.as_ref().is_some_and(|services| !services.is_empty()));
+    unasked
+}
+
+fn state(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Pinned => "pinned",
+        Standing::New => "new",
+        Standing::Conflicting => "conflicting",
+    }
+}
+
+fn node(node: &Listed) -> Value {
+    let services = node.services.as_ref();
+    json!({
+        "name": node.name,
+        "identity": node.identity.to_string(),
+        "addresses": node.addresses,
+        "services": services.map(|services| services.iter().map(describe).collect::<Vec<_>>()),
+        "state": state(node.standing),
+        "away": node.away,
+        "trouble": node.trouble,
+    })
+}
+
+fn row(node: &Listed) -> Vec<String> {
+    let services = match &node.services {
+        Some(services) => {
+            let names = services.iter().map(|service| plain(&service.name));
+            names.collect::<Vec<_>>().join(", ")
+        }
+        None => "-".into(),
+    };
+    let address = node.addresses.first().map_or_else(|| "-".into(), |address| plain(address));
+    let state = if node.away { "away" } else { state(node.standing) };
+    // Enough to tell identities apart; `--json` has all of it.
+    vec![plain(&node.name), state.into(), node.identity.short(), address, services]
+}
+
+/// Says what the table does not.
+fn explain(listing: &Listing, unasked: usize) {
+    if let Some(reason) = &listing.blind {
+        output::note(format_args!("note: only pinned nodes are shown: {reason}"));
+    } else if listing.nodes.is_empty() && unasked == 0 {
+        output::note("note: no node announces itself here, and none is pinned");
+    }
+    if unasked > 0 {
+        output::note(format_args!("note: nodes that were not asked or gave no answer: {unasked}"));
+    }
+    if listing.more {
+        output::note("note: more nodes announce themselves than are shown");
+    }
+    for node in listing.nodes.iter().filter(|node| !node.away) {
+        if let Some(trouble) = &node.trouble {
+            let (name, trouble) = (plain(&node.name), plain(trouble));
+            output::note(format_args!("note: `{name}` gave no answer: {trouble}"));
+        }
+    }
+    let conflicts = conflicts(&listing.nodes);
+    for line in conflicts.iter().take(MOST_EXPLAINED) {
+        output::note(line);
+    }
+    if conflicts.len() > MOST_EXPLAINED {
+        let more = conflicts.len() - MOST_EXPLAINED;
+        output::note(format_args!("conflict: {more} more names are claimed by several keys"));
+    }
+}
+
+/// A line for each name that keys claim which it does not stand for.
+fn conflicts(nodes: &[Listed]) -> Vec<String> {
+    let mut claims: BTreeMap<&str, Vec<&Listed>> = BTreeMap::new();
+    for node in nodes.iter().filter(|node| node.standing == Standing::Conflicting) {
+        claims.entry(&node.name).or_default().push(node);
+    }
+    let pin = |name: &str| {
+        nodes.iter().find(|node| node.name == name && node.standing == Standing::Pinned)
+    };
+    let line = |(name, claims): (&str, Vec<&Listed>)| {
+        let mut keys: Vec<String> = claims.iter().take(MOST_KEYS).map(|node| claim(node)).collect();
+        if claims.len() > MOST_KEYS {
+            keys.push(format!("{} more", claims.len() - MOST_KEYS));
+        }
+        let (name, keys) = (plain(name), keys.join(", "));
+        match pin(&name) {
+            Some(pin) => format!(
+                "conflict: `{name}` stands for {} here; nothing was sent to {keys}, which announce it, too",
+                pin.identity
+            ),
+            None if claims.len() > 1 => format!(
+                "conflict: `{name}` is announced under {} different keys; nothing was sent to {keys}. \
+                 Write IDENTITY@host:port for the one you mean",
+                claims.len()
+            ),
+            None => format!(
+                "conflict: nothing was sent to {keys}, which announces `{name}`: a node with another key \
+                 has that name, too, or its own key was rotated away"
+            ),
+        }
+    };
+    claims.into_iter().map(line).collect()
+}
+
+fn claim(node: &Listed) -> String {
+    let address = node.addresses.first().map(|address| plain(address)).unwrap_or_default();
+    format!("{} at {address}", node.identity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levada_core::Identity;
+    use levada_core::wire::Service;
+
+    fn listed(name: &str, byte: u8, standing: Standing) -> Listed {
+        Listed {
+            name: name.into(),
+            identity: Identity::from_bytes([byte; 32]),
+            addresses: vec!["192.0.2.1:7".into(), "192.0.2.2:7".into()],
+            standing,
+            services: None,
+            away: false,
+            trouble: None,
+        }
+    }
+
+    fn service(name: &str, kind: &str) -> Service {
+        Service { name: name.into(), r#type: kind.into(), ..Service::default() }
+    }
+
+    #[test]
+    fn a_row_shows_what_one_looks_for() {
+        let mut node = listed("well", 1, Standing::Pinned);
+        node.services = Some(vec![service("a\u{1b}b", "echo"), service("clock", "clock")]);
+        let short = node.identity.short();
+        assert_eq!(row(&node), ["well", "pinned", &short, "192.0.2.1:7", "a\\u{1b}b, clock"]);
+        let new = listed("new", 2, Standing::New);
+        assert_eq!(row(&new)[1], "new");
+        assert_eq!(row(&new)[4], "-");
+        assert_eq!(row(&Listed { away: true, ..node })[1], "away");
+    }
+
+    #[test]
+    fn a_type_leaves_those_who_are_known_to_have_it() {
+        let mut both = listed("both", 1, Standing::Pinned);
+        both.services = Some(vec![service("echo", "echo"), service("run", "exec")]);
+        let mut other = listed("other", 2, Standing::Pinned);
+        other.services = Some(vec![service("echo", "echo")]);
+        let mut away = listed("away", 3, Standing::Pinned);
+        away.away = true;
+        let nodes = vec![both, other, away, listed("new", 4, Standing::New)];
+        let mut listing = Listing { nodes, ..Listing::default() };
+        assert_eq!(keep_type(&mut listing, "exec"), 1);
+        let [node] = listing.nodes.as_slice() else { panic!("{:?}", listing.nodes) };
+        assert_eq!(node.services.as_ref().unwrap(), &[service("run", "exec")]);
+    }
+
+    #[test]
+    fn conflicts_name_pin_and_claims() {
+        let mut nodes = vec![
+            listed("well", 1, Standing::Pinned),
+            listed("well", 2, Standing::Conflicting),
+            listed("new", 3, Standing::New),
+        ];
+        nodes.extend((4..100).map(|byte| listed("twins", byte, Standing::Conflicting)));
+        let lines = conflicts(&nodes);
+        let [twins, well] = lines.as_slice() else { panic!("{lines:?}") };
+        let key = |byte| Identity::from_bytes([byte; 32]).to_string();
+        assert!(well.contains(&format!("stands for {} here", key(1))), "{well}");
+        assert!(well.contains(&format!("{} at 192.0.2.1:7", key(2))), "{well}");
+        assert!(twins.contains("96 different keys") && twins.contains("92 more"), "{twins}");
+        assert!(twins.contains(&key(4)) && twins.len() < 1000, "{twins}");
+        let lines = conflicts(&[listed("old", 5, Standing::Conflicting)]);
+        assert!(lines[0].contains("rotated away") && lines[0].contains(&key(5)), "{lines:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! `levada query`: what a node offers.
+
+use crate::failure::{Failure, Outcome};
+use crate::names::Names;
+use crate::output::{self, plain};
+use crate::service_target::NodeOrService;
+use clap::Args;
+use levada_core::wire::Service;
+use levada_node::client::Client;
+use levada_node::home::Home;
+use serde_json::{Value, json};
+
+/// Show type, version, location and parameters of a service, or of all services of a node
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada query alpha/exec
+  levada query alpha --json")]
+pub struct Arguments {
+    /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port; without /SERVICE,
+    /// all of its services
+    #[arg(value_name = "NODE/SERVICE")]
+    place: NodeOrService,
+
+    #[command(flatten)]
+    names: Names,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let client = Client::new(&Home::open()?)?;
+    let target = arguments.names.resolve(&client, &arguments.place.node).await?;
+    let services = client.query(&target, arguments.place.service.as_deref()).await?;
+    client.close();
+    if arguments.json {
+        let list: Vec<Value> = services.iter().map(describe).collect();
+        output::json(json!({ "node": target.identity.to_string(), "services": list }))?;
+        return Ok(0);
+    }
+    for (index, service) in services.iter().enumerate() {
+        if index > 0 {
+            output::data("")?;
+        }
+        print(service)?;
+    }
+    Ok(0)
+}
+
+/// A service as `--json` shows it.
+pub fn describe(service: &Service) -> Value {
+    let parameters = service.parameters.iter();
+    let parameters = parameters.map(|one| json!({ "key": one.key, "meaning": one.meaning }));
+    json!({
+        "name": service.name,
+        "type": service.r#type,
+        "category": service.category,
+        "version": service.version,
+        "location": service.location,
+        "parameters": parameters.collect::<Vec<_>>(),
+        "framings": service.framings,
+    })
+}
+
+fn print(service: &Service) -> Result<(), Failure> {
+    let framings: Vec<String> = service.framings.iter().map(|text| plain(text)).collect();
+    let mut rows = vec![
+        ("service", plain(&service.name)),
+        ("type", plain(&service.r#type)),
+        ("category", plain(&service.category)),
+        ("version", plain(&service.version)),
+        ("location", plain(&service.location)),
+        ("framing", framings.join(", ")),
+    ];
+    rows.extend(
+        service
+            .parameters
+            .iter()
+            .map(|one| ("parameter", format!("{}: {}", plain(&one.key), plain(&one.meaning)))),
+    );
+    rows.retain(|(_, value)| !value.is_empty());
+    output::table(&rows)
+}

@@ -1,0 +1,72 @@
+//! `levada request`: ask for a session, and get a capability for it.
+
+use crate::failure::Outcome;
+use crate::identity::IdentityOrName;
+use crate::names::Names;
+use crate::output;
+use crate::parameters::Parameters;
+use crate::service_target::ServiceTarget;
+use clap::Args;
+use levada_core::{Clock, Framing, SystemClock};
+use levada_node::client::{Client, RequestSpec};
+use levada_node::config::parse_duration;
+use levada_node::home::Home;
+use std::time::Duration;
+
+/// Ask for a session with fixed parameters; prints a capability
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada request alpha/exec -- uname -a
+  levada request alpha/exec --for bob --expires 7d --uses 10 -- date -u
+  levada request alpha/exec -- cat > cat.cap; levada connect @cat.cap")]
+pub struct Arguments {
+    /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
+    #[arg(value_name = "NODE/SERVICE")]
+    place: ServiceTarget,
+
+    /// Bind the capability to this identity, or name that is known here; to this home's own identity if not given
+    #[arg(long = "for", value_name = "IDENTITY")]
+    holder: Option<IdentityOrName>,
+
+    /// For how long the session may be started, such as 90s, 10m, 1h or 7d. What runs then goes on: --max-run
+    /// limits that
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    expires: Option<Duration>,
+
+    /// For how long one start may run, such as 90s, 10m, 1h or 7d: then the session is ended
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    max_run: Option<Duration>,
+
+    /// How often the session may be started
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    uses: u32,
+
+    /// How messages become records: auto, or block:N with N from 64 to 4096
+    #[arg(long)]
+    framing: Option<Framing>,
+
+    #[command(flatten)]
+    names: Names,
+
+    #[command(flatten)]
+    parameters: Parameters,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let client = Client::new(&Home::open()?)?;
+    let holder = arguments.holder.map(|who| who.identity(client.known())).transpose()?;
+    let spec = RequestSpec {
+        service: arguments.place.service,
+        holder,
+        expires: arguments.expires.map(|duration| SystemClock.now().after(duration)),
+        uses: arguments.uses,
+        max_run: arguments.max_run.map(|duration| duration.as_secs()),
+        params: arguments.parameters.pairs()?,
+        framing: arguments.framing,
+    };
+    let target = arguments.names.resolve(&client, &arguments.place.node).await?;
+    let capability = client.request(&target, spec).await?;
+    client.close();
+    output::data(capability.to_text().as_str())?;
+    Ok(0)
+}

@@ -1,0 +1,164 @@
+//! `levada up`: run a node.
+
+use crate::failure::{Failure, Outcome};
+use crate::identity::{IdentityOrName, identities};
+use crate::log;
+use clap::Args;
+use levada_core::shell_word;
+use levada_node::address::advertised;
+use levada_node::config::{Config, TlsFiles, check_name};
+use levada_node::home::Home;
+use levada_node::running::{self, Announcement, Overrides};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Run a node that offers services
+///
+/// Without configuration it offers `echo` and `clock` to its own identity. What is given here holds
+/// over the configuration (config.toml in the home's folder).
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada up
+  levada up --demo --name alpha --listen 0.0.0.0:5382
+  levada up --advertise box.example:5382
+  levada up --service backup.toml --allow lv…")]
+pub struct Arguments {
+    /// The node's name; the host's name if not given
+    #[arg(long, value_name = "N", value_parser = name)]
+    name: Option<String>,
+
+    /// An address to listen on; port 5382 of all addresses if not given
+    #[arg(long, value_name = "A:P")]
+    listen: Vec<SocketAddr>,
+
+    /// Where others reach this node, before its own addresses, such as behind a port mapping; in invitations and catalogues
+    #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
+    advertise: Vec<String>,
+
+    /// The address of the HTTP port (catalogue, metrics and health); 127.0.0.1:5383 if not given
+    #[arg(long, value_name = "A:P")]
+    http: Option<SocketAddr>,
+
+    /// Serve the HTTP port with TLS, with this certificate and those behind it (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// An identity, or a name that is known here, that may request every service of this node
+    #[arg(long, value_name = "IDENTITY")]
+    allow: Vec<IdentityOrName>,
+
+    /// A file that defines a service to offer
+    #[arg(long, value_name = "FILE.toml")]
+    service: Vec<PathBuf>,
+
+    /// Also offer `exec` of uname, date and cat
+    #[arg(long)]
+    demo: bool,
+
+    /// Do not tell neighbours of this node: they need IDENTITY@host:port then
+    #[arg(long)]
+    no_announce: bool,
+}
+
+pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
+    let home = Home::open()?;
+    let overrides = Overrides {
+        name: arguments.name,
+        listen: arguments.listen,
+        advertise: arguments.advertise,
+        http: arguments.http,
+        allow: identities(&home, &arguments.allow)?,
+        http_tls: tls_files(arguments.tls_cert, arguments.tls_key)?,
+        services: absolute(arguments.service)?,
+        demo: arguments.demo,
+        no_announce: arguments.no_announce,
+        only_catalogue: false,
+    };
+    serve(overrides, verbose).await
+}
+
+/// Runs a node of this home until it is stopped; its log is `verbose` over what the configuration says.
+pub async fn serve(overrides: Overrides, verbose: u8) -> Outcome {
+    let home = Home::open()?;
+    let config = Config::load(&home.config_file())?;
+    log::start(verbose, &config.log, config.log_format)?;
+    running::up(&home, &overrides, announce).await?;
+    Ok(0)
+}
+
+/// The certificate of the HTTP port. It is read again on SIGHUP, wherever the node is then.
+pub fn tls_files(
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+) -> Result<Option<TlsFiles>, Failure> {
+    let (Some(certificate), Some(key)) = (certificate, key) else { return Ok(None) };
+    let absolute = |file: PathBuf| std::path::absolute(&file).map_err(Failure::file("find", &file));
+    Ok(Some(TlsFiles { certificate: absolute(certificate)?, key: absolute(key)? }))
+}
+
+/// They are read again when the node starts again, wherever it is then.
+fn absolute(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    files
+        .into_iter()
+        .map(|file| std::path::absolute(&file).map_err(Failure::file("find", &file)))
+        .collect()
+}
+
+/// What the node says once it is ready. That nobody reads it does not end the node.
+fn announce(announcement: &Announcement) {
+    let _ = write_announcement(&mut io::stdout().lock(), announcement);
+    for note in &announcement.notes {
+        crate::output::note(format_args!("note: {note}"));
+    }
+}
+
+fn write_announcement(output: &mut impl Write, node: &Announcement) -> io::Result<()> {
+    writeln!(output, "node      {}", node.name)?;
+    writeln!(output, "identity  {}", node.identity)?;
+    for address in &node.addresses {
+        writeln!(output, "address   {address}")?;
+    }
+    if let Some(http) = node.http {
+        let scheme = if node.https { "https" } else { "http" };
+        writeln!(output, "http      {scheme}://{http}/metrics")?;
+    }
+    writeln!(output, "services  {}", node.services.join(", "))?;
+    writeln!(output)?;
+    let levada = command_to_type();
+    writeln!(output, "Let somebody in, from another terminal:")?;
+    writeln!(output, "  {levada} invite")?;
+    if let Some(service) = &node.clock {
+        writeln!(output, "Try it yourself:")?;
+        let place = format!("{}/{service}", node.name);
+        writeln!(output, "  {levada} run {}", shell_word(&place))?;
+    }
+    output.flush()
+}
+
+/// How this very program is called from another terminal in the same folder: a newcomer who built it
+/// a moment ago has it on no path yet.
+fn command_to_type() -> String {
+    let home = std::env::var("LEVADA_HOME");
+    let home = home.map(|home| format!("LEVADA_HOME={} ", shell_word(&home)));
+    let home = home.unwrap_or_default();
+    let Ok(program) = std::env::current_exe() else { return format!("{home}levada") };
+    let on_path = std::env::var_os("PATH").is_some_and(|path| {
+        let found = std::env::split_paths(&path).map(|folder| folder.join("levada"));
+        found.flat_map(std::fs::canonicalize).next().is_some_and(|found| found == program)
+    });
+    if on_path {
+        return format!("{home}levada");
+    }
+    let folder = std::env::current_dir().unwrap_or_default();
+    let near = program.strip_prefix(folder).unwrap_or(&program);
+    format!("{home}{}", shell_word(&near.display().to_string()))
+}
+
+fn name(text: &str) -> Result<String, String> {
+    check_name(text).map(|()| text.to_owned())
+}

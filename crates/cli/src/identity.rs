@@ -1,0 +1,67 @@
+//! An identity as one types it: written out, or by the name that is pinned for it here.
+
+use std::str::FromStr;
+
+use levada_core::{Identity, check_name};
+use levada_node::home::Home;
+use levada_node::known::{Known, NameError};
+
+use crate::failure::Failure;
+
+/// IdentityOrName is meant by an identity or a name; looked up when the verb runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityOrName(String);
+
+impl IdentityOrName {
+    /// The key that is meant.
+    ///
+    /// # Errors
+    /// [`Failure`] 2 for a name that is not pinned here, 120 if the names cannot be read.
+    pub fn identity(&self, known: &Known) -> Result<Identity, Failure> {
+        Ok(known.identity_of(&self.0)?)
+    }
+}
+
+impl FromStr for IdentityOrName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.parse::<Identity>().is_err() && check_name(text).is_err() {
+            return Err("expected an identity (lv…), or a name that is known here");
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// The keys that are meant, in the same order.
+///
+/// # Errors
+/// As for [`IdentityOrName::identity`].
+pub fn identities(home: &Home, list: &[IdentityOrName]) -> Result<Vec<Identity>, Failure> {
+    if list.is_empty() {
+        return Ok(Vec::new());
+    }
+    let known = Known::open(&home.known_db())?;
+    list.iter().map(|who| who.identity(&known)).collect()
+}
+
+/// A name that can be given to an identity here.
+///
+/// # Errors
+/// A text that says what a name is.
+pub fn nickname(text: &str) -> Result<String, String> {
+    check_name(text)?;
+    match text.parse::<Identity>() {
+        Ok(_) => Err("it is an identity, which stands for itself".into()),
+        Err(_) => Ok(text.to_owned()),
+    }
+}
+
+impl From<NameError> for Failure {
+    fn from(error: NameError) -> Self {
+        match error {
+            NameError::Store(error) => error.into(),
+            unknown => Self::new(crate::failure::USAGE, unknown),
+        }
+    }
+}
