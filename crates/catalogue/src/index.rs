@@ -22,7 +22,7 @@ use levada_core::Digest;
 use tokio::sync::watch;
 
 use crate::model::{Key, Kind};
-use crate::original::{Answer, Candidate, Catalogue, Conditions, PathType};
+use crate::rethink::{Answer, Candidate, Catalogue, Conditions, PathType};
 use crate::store::{Change, Store, StoreError};
 use feed::Feed;
 use object::{Building, Named};
@@ -57,7 +57,7 @@ pub struct Index {
     /// The media type of every package that a version refers to, of several that of the object which was there first; and
     /// its length in bytes.
     packages: RwLock<HashMap<Digest, (Arc<str>, u64)>>,
-    original: RwLock<Catalogue>,
+    rethink: RwLock<Catalogue>,
     feed: RwLock<Feed>,
     revision: watch::Sender<u64>,
     /// Held by whoever brings the index up to date.
@@ -84,7 +84,7 @@ impl Index {
             shards: (0..SHARDS).map(|_| ArcSwap::default()).collect(),
             counts: Default::default(),
             packages: RwLock::default(),
-            original: RwLock::default(),
+            rethink: RwLock::default(),
             feed: RwLock::default(),
             revision: watch::Sender::new(0),
             state: Mutex::new(State { revision: 0, order: 0 }),
@@ -125,13 +125,13 @@ impl Index {
     }
 
     /// The answer of the original's layer to a path; with `conditions` that to POST.
-    pub fn original(&self, path: &[u8], conditions: Option<&Conditions>) -> Answer {
-        read(&self.original).answer(path, conditions)
+    pub fn rethink(&self, path: &[u8], conditions: Option<&Conditions>) -> Answer {
+        read(&self.rethink).answer(path, conditions)
     }
 
     /// What a list with conditions may have: see [`Catalogue::candidates`].
     pub fn candidates(&self, kind: Kind, after: Option<&str>, limit: usize) -> Vec<Candidate> {
-        read(&self.original).candidates(kind, after, limit)
+        read(&self.rethink).candidates(kind, after, limit)
     }
 
     /// The changes behind `after`, at most `limit`, if they are all in memory; and the revision up to which they go.
@@ -190,7 +190,7 @@ impl Index {
             place.store(Arc::new(shard));
         }
         *write(&self.packages) = packages;
-        *write(&self.original) = catalogue;
+        *write(&self.rethink) = catalogue;
         *write(&self.feed) = Feed::behind(revision);
         *state = State { revision, order };
         self.revision.send_replace(revision);

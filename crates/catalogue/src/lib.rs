@@ -1,7 +1,7 @@
 //! Descriptors of what exists, and the packages behind them: what they are, where they are kept, and how they are
 //! served.
 //!
-//! [`model`] says what an object, a version and a package are, with every bound. [`original`] holds the rules of the
+//! [`model`] says what an object, a version and a package are, with every bound. [`rethink`] holds the rules of the
 //! catalogue that this one is compatible with. [`store`] keeps versions and packages on disk. [`index`] has what is
 //! asked for most in memory, and [`http`] serves it.
 
@@ -10,5 +10,5 @@
 pub mod http;
 pub mod index;
 pub mod model;
-pub mod original;
+pub mod rethink;
 pub mod store;

@@ -18,7 +18,7 @@ use support::{Server, draft, draft_with};
 
 fn fill(server: &Server) {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    server.import(&manifest.join("tests/original/objects"));
+    server.import(&manifest.join("tests/rethink/objects"));
     let key = SecretKey::generate(&SystemRandom).unwrap();
     for (version, code) in
         [("1.0.0", "export const one = 1;\n"), ("1.1.0", "export const one = 1.1;\n")]

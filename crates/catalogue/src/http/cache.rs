@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use levada_core::Digest;
 
 use super::content::Content;
-use crate::original::PackageRequest;
+use crate::rethink::PackageRequest;
 
 /// The most that are kept: many of them are open files, of which a process may have 1024 unless more are allowed.
 const MAX_ENTRIES: usize = 256;

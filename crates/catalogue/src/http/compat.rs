@@ -17,7 +17,7 @@ use super::route::{Job, Reply};
 use super::tag::Tag;
 use super::verify::Verdict;
 use crate::model::Kind;
-use crate::original::{
+use crate::rethink::{
     Answer, Conditions, Host, MAX_CODE, MEDIA_TYPE, PackageIf, PackageRequest, PathType, Template,
     Value, Wanted, pretty,
 };
@@ -45,7 +45,7 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Reply {
     let keep = request.method != Method::Post;
     let known = request.if_none_match.value().filter(|_| keep).map(<[u8]>::to_vec);
     let wish = Wish { keep, known };
-    match (site.index.original(request.path.as_bytes(), conditions.as_ref()), conditions) {
+    match (site.index.rethink(request.path.as_bytes(), conditions.as_ref()), conditions) {
         (Answer::Body(template), _) => Reply::Now(wish.template(&template, request.host)),
         (Answer::Missing(words), _) => Reply::Now(text(404, words)),
         (Answer::Package(package), _) => match wish.find(site, &package) {

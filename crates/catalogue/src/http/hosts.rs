@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::request::{Once, Refusal, Request};
-use crate::original::Host;
+use crate::rethink::Host;
 
 /// Not a host.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]

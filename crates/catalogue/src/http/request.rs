@@ -4,7 +4,7 @@ mod framing;
 
 use std::mem::MaybeUninit;
 
-use crate::original::Host;
+use crate::rethink::Host;
 use framing::Framing;
 
 pub(super) use framing::Sends;

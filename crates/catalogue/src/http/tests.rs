@@ -11,7 +11,7 @@ use super::response::Connection;
 use super::*;
 use crate::index::Options;
 use crate::model::{Draft, Package};
-use crate::original::Answer;
+use crate::rethink::Answer;
 use crate::store::embedded::EmbeddedStore;
 
 const NOW: UnixTime = UnixTime(1_700_000_000);
@@ -144,7 +144,7 @@ fn ask(site: &Arc<Site>, path: &str, fields: &str) -> Reply {
 #[test]
 fn what_somebody_makes_is_not_made_twice() {
     let (_folder, site) = site();
-    let Answer::Package(package) = site.index.original(PACKAGE.as_bytes(), None) else {
+    let Answer::Package(package) = site.index.rethink(PACKAGE.as_bytes(), None) else {
         panic!("there is a package")
     };
     let Reply::Later(job) = ask(&site, PACKAGE, "") else { panic!("nobody has made it yet") };

@@ -11,7 +11,7 @@ use levada_core::{Digest, UnixTime};
 use super::share;
 use crate::model::version::{latest_order, precedence};
 use crate::model::{Key, Kind, Published, Version, VersionReq};
-use crate::original::{Entry, PackageEntry, Prepared};
+use crate::rethink::{Entry, PackageEntry, Prepared};
 
 /// What is kept of each version.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@ use levada_core::UnixTime;
 
 use super::*;
 use crate::model::{Draft, Package};
-use crate::original::Host;
+use crate::rethink::Host;
 use crate::store::Event;
 use crate::store::embedded::{EmbeddedStore, Options as StoreOptions};
 
@@ -170,7 +170,7 @@ fn the_originals_layer_follows() {
     one.package = Some(package.clone());
     store.publish(&one, None, NOW).unwrap();
     let index = Index::load(&store, Options::default()).unwrap();
-    let version = |index: &Index| match index.original(b"/.well-known/dataschema/S/version", None) {
+    let version = |index: &Index| match index.rethink(b"/.well-known/dataschema/S/version", None) {
         Answer::Body(body) => body.fill(Host::new(b"h").unwrap()),
         other => panic!("{other:?}"),
     };
@@ -186,5 +186,5 @@ fn the_originals_layer_follows() {
         store.yank(&two.key, &version.parse().unwrap(), true, None, NOW).unwrap();
     }
     index.catch_up(&store).unwrap();
-    assert!(matches!(index.original(b"/.well-known/dataschema/S", None), Answer::Missing(_)));
+    assert!(matches!(index.rethink(b"/.well-known/dataschema/S", None), Answer::Missing(_)));
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::object::{Building, Named, Object};
 use super::{Index, Shard, State, lock, note_packages, write};
 use crate::model::Key;
-use crate::original::Prepared;
+use crate::rethink::Prepared;
 use crate::store::{Change, Store, StoreError};
 
 /// How many changes are read at once.
@@ -125,10 +125,10 @@ impl Index {
     fn put(&self, mut object: Object, prepared: Option<Prepared>) {
         note_packages(&mut object, &mut BTreeSet::new(), &mut write(&self.packages));
         {
-            let mut original = write(&self.original);
+            let mut rethink = write(&self.rethink);
             match prepared {
-                Some(prepared) => original.put(prepared),
-                None => original.remove(&object.key),
+                Some(prepared) => rethink.put(prepared),
+                None => rethink.remove(&object.key),
             }
         }
         let place = self.shard(&object.key);

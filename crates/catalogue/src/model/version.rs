@@ -59,7 +59,7 @@ fn is_unordered(version: &Version) -> bool {
 /// The version that the original's `version` becomes: `1` is 1.0.0, `1.10` is 1.10.0, `1.2.3` itself. Anything else
 /// is 0.0.0-original.HASH, where HASH is the first 16 hexadecimal digits of its SHA-256, so that it is older than all
 /// others and yet one of its own. An `x` stands before a HASH without letters, which would be a number otherwise.
-pub fn from_original(lexeme: &str) -> Version {
+pub fn from_rethink(lexeme: &str) -> Version {
     if lexeme.len() > MAX_LEN {
         return hashed(lexeme);
     }
@@ -109,7 +109,7 @@ mod tests {
             ("1.2.3", "1.2.3"),
             ("1.2.3-beta.1+7", "1.2.3-beta.1+7"),
         ] {
-            assert_eq!(from_original(lexeme).to_string(), version, "{lexeme}");
+            assert_eq!(from_rethink(lexeme).to_string(), version, "{lexeme}");
         }
     }
 
@@ -131,13 +131,13 @@ mod tests {
             "ü",
             &long,
         ] {
-            let version = from_original(lexeme);
+            let version = from_rethink(lexeme);
             assert!(version.pre.starts_with("original."), "{lexeme}: {version}");
             assert!(version < Version::new(0, 0, 0));
             assert_eq!(Version::parse(&version.to_string()).unwrap(), version);
             assert!(seen.insert(version), "{lexeme} shares its version");
         }
-        assert_eq!(from_original("v1").to_string(), "0.0.0-original.3bfc269594ef6492");
+        assert_eq!(from_rethink("v1").to_string(), "0.0.0-original.3bfc269594ef6492");
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
             .map(|number| format!("v{number}"))
             .find(|text| number_like(&HEXLOWER.encode(&sha256(&[text.as_bytes()])[..8])))
             .unwrap();
-        let version = from_original(&lexeme);
+        let version = from_rethink(&lexeme);
         assert!(version.pre.starts_with("original.x"), "{version}");
         assert_eq!(Version::parse(&version.to_string()).unwrap(), version);
     }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn every_text_becomes_a_version_that_reads_back() {
         bolero::check!().with_type::<String>().for_each(|text| {
-            let version = from_original(text);
+            let version = from_rethink(text);
             assert_eq!(Version::parse(&version.to_string()).unwrap(), version);
             assert_eq!(check(&version), Ok(()));
         });

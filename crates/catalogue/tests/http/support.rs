@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use levada_catalogue::http::{Config, Site, Times, serve};
 use levada_catalogue::index::{Index, Options};
 use levada_catalogue::model::{Draft, Package};
-use levada_catalogue::original::Folder;
+use levada_catalogue::rethink::Folder;
 use levada_catalogue::store::embedded::EmbeddedStore;
 use levada_catalogue::store::{Outcome, Store};
 use levada_core::{Digest, UnixTime};

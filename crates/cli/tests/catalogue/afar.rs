@@ -13,7 +13,7 @@ use pty_process::blocking::{Command, open};
 use serde_json::Value;
 
 use super::support::{Home, Node, eventually, own_loopback};
-use super::{ORIGINAL, files, publish, serve};
+use super::{RETHINK, files, publish, serve};
 
 /// What a guest may do at the hub beside reading.
 const RULES: &str = "name = 'catalogue'\ntype = 'catalogue'\nrules = ['write hyperty/acme.*', \
@@ -207,7 +207,7 @@ fn a_catalogue_that_is_served_alone_has_both_ports() {
     let node = serve(&home, "--name shelf");
     publish(&home, "hyperty/One@1.0.0", &[]).ok();
     // Some of its objects have no package.
-    home.args(["catalogue", "import", ORIGINAL]).fails(1, "skipped");
+    home.args(["catalogue", "import", RETHINK]).fails(1, "skipped");
     node.welcome(&alice, "shelf");
     let owner = home.identity();
     let words = ["catalogue", "get", "hyperty/One", "--signed-by", &owner, "--at"];

@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::support::{Home, eventually};
-use super::{ORIGINAL, files, publish, serve};
+use super::{RETHINK, files, publish, serve};
 
 #[test]
 fn an_imported_folder_comes_out_again_as_it_was_shown() {
     let (home, other) = (Home::new(), Home::new());
-    let ran = home.args(["catalogue", "import", ORIGINAL]);
+    let ran = home.args(["catalogue", "import", RETHINK]);
     assert!(ran.stderr.contains("skipped") && ran.stderr.contains("BadJson"), "{}", ran.stderr);
     assert_eq!(ran.stdout, "");
     // Some of its objects have no package.
     ran.fails(1, "there is no package");
     // Once more, nothing is new.
-    let again = home.args(["catalogue", "import", ORIGINAL]);
+    let again = home.args(["catalogue", "import", RETHINK]);
     assert!(again.stderr.contains("published 0"), "{}", again.stderr);
     let export = other.path().join("export").display().to_string();
     home.args(["catalogue", "export", &export]).ok();

@@ -18,7 +18,7 @@ use serde_json::Value;
 use support::{Home, Node, eventually};
 
 /// An original's folder.
-const ORIGINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../catalogue/tests/original/objects");
+const RETHINK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../catalogue/tests/rethink/objects");
 
 /// An object's files in the folder of a home.
 fn files(home: &Home, name: &str, code: &[u8]) -> (String, String) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use levada_catalogue::http::Hosts;
 use levada_catalogue::index::{Open, Pattern};
 use levada_catalogue::model::Kind;
-use levada_catalogue::original::PathType;
+use levada_catalogue::rethink::PathType;
 
 use super::reader::{Section, Value};
 use super::{ConfigError, flag};

@@ -15,7 +15,7 @@ use crate::http::route::{Job, Reply};
 use crate::http::v1::{Answered, objects};
 use crate::index::{Object, VersionEntry};
 use crate::model::{Published, digest_text};
-use crate::original::Host;
+use crate::rethink::Host;
 
 /// How much of a descriptor is shown, in bytes; all of it is one link away.
 const SHOWN: usize = 64 * 1024;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use levada_catalogue::model::{Draft, Key, Version};
-use levada_catalogue::original::{Folder, Found, Reason, Skipped, Unfit};
+use levada_catalogue::rethink::{Folder, Found, Reason, Skipped, Unfit};
 use levada_core::wire::catalogue::Cause;
 use levada_services::catalogue::{Caller, CallerError};
 
@@ -56,7 +56,7 @@ pub struct Import {
 /// What is read.
 enum Input {
     Exported(Contents),
-    Original(Folder),
+    Rethink(Folder),
 }
 
 pub async fn import(arguments: Import) -> Outcome {
@@ -67,24 +67,24 @@ pub async fn import(arguments: Import) -> Outcome {
             return Err(Failure::new(USAGE, text));
         }
         Some(contents) => Input::Exported(contents),
-        None => Input::Original(Folder::open(&arguments.folder).map_err(Failure::local)?),
+        None => Input::Rethink(Folder::open(&arguments.folder).map_err(Failure::local)?),
     };
     let mut link = arguments.at.open().await?;
     let mut report = Report::new(arguments.dry_run);
     let caller = &mut link.caller;
     let imported = match input {
         Input::Exported(contents) => import_exported(caller, &contents, &mut report).await,
-        Input::Original(folder) if arguments.replace => {
+        Input::Rethink(folder) if arguments.replace => {
             import_replacing(caller, folder, &mut report).await
         }
-        Input::Original(folder) => import_original(caller, folder, &mut report).await,
+        Input::Rethink(folder) => import_rethink(caller, folder, &mut report).await,
     };
     link.close().await;
     imported?;
     report.end(arguments.json)
 }
 
-async fn import_original(
+async fn import_rethink(
     caller: &mut Caller,
     mut folder: Folder,
     report: &mut Report,
@@ -108,7 +108,7 @@ async fn import_original(
     batch.publish(caller, report).await
 }
 
-/// As [`import_original`], and what is shown afterwards is what the folder has.
+/// As [`import_rethink`], and what is shown afterwards is what the folder has.
 async fn import_replacing(
     caller: &mut Caller,
     mut folder: Folder,

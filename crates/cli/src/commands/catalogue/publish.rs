@@ -8,7 +8,7 @@ use clap::Args;
 use levada_catalogue::model::{
     Draft, Key, Kind, MAX_DESCRIPTOR, MAX_PACKAGE_DESCRIPTION, ModelError, Package, digest_text,
 };
-use levada_catalogue::original::{Entry, MAX_CODE, PackageEntry, Prepared};
+use levada_catalogue::rethink::{Entry, MAX_CODE, PackageEntry, Prepared};
 use levada_core::{Digest, Hasher};
 use levada_node::home::Home;
 use levada_services::catalogue::{Changed, Source};

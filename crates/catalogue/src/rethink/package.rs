@@ -185,7 +185,7 @@ impl PackageIf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::original::Host;
+    use crate::rethink::Host;
 
     fn complete(description: &str, code: &[u8], wanted: Wanted) -> String {
         let description = Bytes::copy_from_slice(description.as_bytes());

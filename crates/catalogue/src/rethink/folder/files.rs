@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::Reason;
-use crate::original::names::compare;
+use crate::rethink::names::compare;
 
 /// The longest file that is read, in bytes.
 pub const MAX_FILE: u64 = 64 * 1024 * 1024;

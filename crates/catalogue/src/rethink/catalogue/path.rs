@@ -6,7 +6,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::model::Kind;
-use crate::original::{Conditions, PREFIX, attributes};
+use crate::rethink::{Conditions, PREFIX, attributes};
 
 /// The type under which packages are asked for.
 const PACKAGES: &str = "sourcepackage";

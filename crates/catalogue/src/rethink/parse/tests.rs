@@ -2,7 +2,7 @@
 
 use super::number::TOO_LONG_FOR_A_NUMBER;
 use super::*;
-use crate::original::compact;
+use crate::rethink::compact;
 
 /// What `text` becomes: JSON, `nothing`, or `malformed`.
 fn read(text: &str) -> String {

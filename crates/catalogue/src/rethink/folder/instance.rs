@@ -6,11 +6,11 @@ use levada_core::sha256;
 
 use super::{Found, Reason, files};
 use crate::model::{Draft, Key, Kind, MAX_LEVELS, Package, check_object, version};
-use crate::original::object::{Object, md5_text};
-use crate::original::package::Head;
-use crate::original::utf8::decode;
-use crate::original::write::compact_members;
-use crate::original::{Members, Unfit, Value, name_of, parse};
+use crate::rethink::object::{Object, md5_text};
+use crate::rethink::package::Head;
+use crate::rethink::utf8::decode;
+use crate::rethink::write::compact_members;
+use crate::rethink::{Members, Unfit, Value, name_of, parse};
 
 const DESCRIPTION: &str = "description.json";
 const PACKAGE: &str = "sourcePackage.json";
@@ -52,7 +52,7 @@ pub(super) fn read(kind: Kind, folder: &Path) -> Result<Found, Reason> {
     };
     let draft = Draft {
         key: Key { kind, name: name_of(&object.name).map_err(Unfit::Unpublishable)? },
-        version: version::from_original(&object.version()),
+        version: version::from_rethink(&object.version()),
         descriptor,
         package: Some(package),
         signatures: Vec::new(),
@@ -64,7 +64,7 @@ pub(super) fn read(kind: Kind, folder: &Path) -> Result<Found, Reason> {
 /// The members of a file. The original read files as UTF-8, with a mark for what is not.
 fn members(
     bytes: &[u8],
-    malformed: fn(crate::original::Malformed) -> Unfit,
+    malformed: fn(crate::rethink::Malformed) -> Unfit,
     other: Unfit,
 ) -> Result<Members, Unfit> {
     match parse(&decode(bytes)).map_err(malformed)? {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use data_encoding::HEXLOWER;
 use levada_catalogue::model::digest_text;
-use levada_catalogue::original::Folder;
+use levada_catalogue::rethink::Folder;
 use levada_core::sha256;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::support::{Answer, Server, draft_with};
 const DEVIATIONS: usize = 10;
 
 fn folder(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/original").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rethink").join(name)
 }
 
 fn ask(server: &Server, path: &str, host: &str, fields: &str) -> Answer {

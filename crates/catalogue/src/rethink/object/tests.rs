@@ -1,5 +1,5 @@
 use super::*;
-use crate::original::Host;
+use crate::rethink::Host;
 
 const DESCRIPTOR: &str = r#"{"cguid": "", "hypertyType": "a", "version": "1", "objectName": "DupClassA", "description": "d", "language": "js", "dataObjects": []}"#;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use levada_catalogue::model::{Kind, Published};
-use levada_catalogue::original::{
+use levada_catalogue::rethink::{
     Answer, Catalogue, Entry, Folder, Found, Host, MEDIA_TYPE, PackageEntry, PathType, Prepared,
     Skipped,
 };
@@ -58,7 +58,7 @@ struct Loaded {
 }
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/original").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rethink").join(name)
 }
 
 /// Loads a folder as an import does: through drafts, so that nothing is shown that could not be stored.

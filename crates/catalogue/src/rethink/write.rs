@@ -196,7 +196,7 @@ fn push_number(c: char, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::original::parse;
+    use crate::rethink::parse;
 
     fn value(text: &str) -> Value {
         parse(text).unwrap().unwrap()

@@ -5,9 +5,9 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 use super::PackageEntry;
-use crate::original::answer::Template;
-use crate::original::names::Sorted;
-use crate::original::{Value, pretty};
+use crate::rethink::answer::Template;
+use crate::rethink::names::Sorted;
+use crate::rethink::{Value, pretty};
 
 /// The things of one type, by name.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::ModelError;
-use crate::original::{Host, parse};
+use crate::rethink::{Host, parse};
 
 /// A hyperty of this name, version and class, first published at `order`.
 fn entry(name: &str, version: &str, class: &str, order: u64) -> Entry {
