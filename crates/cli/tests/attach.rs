@@ -1,16 +1,12 @@
 //! The client's end of a session: exit codes, separate outputs, signals, readers that leave, terminals.
 
-#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::RecvTimeoutError;
+use std::process::{Child, Stdio};
 
+use crate::support::{Home, Node, Ran, Watchdog, eventually, exit_code, signal};
+use pty_process::blocking::Pty;
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
-use support::{Home, Node, PATIENCE, Ran, eventually};
 
 const SHELL: &str = "name = 'sh'\ntype = 'exec'\n[[command]]\nprogram = 'sh'\nargs = '[\\s\\S]*'\n";
 
@@ -28,11 +24,6 @@ fn start(home: &Home, text: &str) -> Child {
     let mut command = home.command(script(text));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
-}
-
-fn signal(process: u32, name: &str) {
-    let process = process.to_string();
-    assert!(Command::new("kill").args(["-s", name, &process]).status().unwrap().success());
 }
 
 fn nothing_runs(home: &Home) {
@@ -88,120 +79,121 @@ fn a_reader_that_leaves_ends_the_session_and_is_no_error() {
     nothing_runs(&home);
 }
 
-/// Reads from a terminal until `text` has come, and gives all that came.
-fn await_text(terminal: &mut impl Read, text: &str) -> String {
-    let (mut seen, mut buffer) = (String::new(), [0; 1024]);
-    while !seen.contains(text) {
-        let length = terminal.read(&mut buffer).unwrap_or(0);
-        assert_ne!(length, 0, "waited for {text:?}, and there was {seen:?}");
-        seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
-    }
-    seen
-}
-
 const IN_TERMINAL: &str = "trap 'stty size' WINCH; trap 'echo inter''rupted' INT; \
     stty size; echo ready; while :; do sleep 0.05; done";
 
-/// A client on a terminal; killed if it takes too long, so that what never comes is not awaited for ever.
-fn on_terminal(home: &Home, words: &[&str]) -> (pty_process::blocking::Pty, Child) {
-    let (terminal, inside) = pty_process::blocking::open().unwrap();
-    terminal.resize(pty_process::Size::new(33, 101)).unwrap();
-    let child = pty_process::blocking::Command::new(env!("CARGO_BIN_EXE_levada"))
-        .args(words)
-        .env("LEVADA_HOME", home.path())
-        .env("TERM", "xterm-kitty")
-        .spawn(inside)
-        .unwrap();
-    let process = child.id();
-    std::thread::spawn(move || {
-        std::thread::sleep(PATIENCE);
-        // Of this test still, if it has not ended: it is not reaped before.
-        if fs::read_to_string(format!("/proc/{process}/cmdline"))
-            .is_ok_and(|line| line.contains("levada"))
-        {
-            signal(process, "KILL");
+/// A client on a terminal.
+struct OnTerminal {
+    terminal: Pty,
+    child: Child,
+    watchdog: Watchdog,
+}
+
+impl OnTerminal {
+    fn start(home: &Home, words: &[&str]) -> Self {
+        let (terminal, inside) = pty_process::blocking::open().unwrap();
+        terminal.resize(pty_process::Size::new(33, 101)).unwrap();
+        let child = pty_process::blocking::Command::new(env!("CARGO_BIN_EXE_levada"))
+            .args(words)
+            .env("LEVADA_HOME", home.path())
+            .env("TERM", "xterm-kitty")
+            .spawn(inside)
+            .unwrap();
+        let watchdog = Watchdog::over(child.id());
+        Self { terminal, child, watchdog }
+    }
+
+    /// Types these bytes.
+    fn types(&mut self, bytes: &[u8]) {
+        self.terminal.write_all(bytes).unwrap();
+    }
+
+    /// Reads until `text` has come, and gives all that came.
+    fn shows(&mut self, text: &str) -> String {
+        let (mut seen, mut buffer) = (String::new(), [0; 1024]);
+        while !seen.contains(text) {
+            let length = self.terminal.read(&mut buffer).unwrap_or(0);
+            assert_ne!(length, 0, "waited for {text:?}, and there was {seen:?}");
+            seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
         }
-    });
-    (terminal, child)
+        seen
+    }
+
+    /// Whether the terminal edits lines itself (canonical mode), as it does before and after a session.
+    fn is_canonical(&self) -> bool {
+        tcgetattr(&self.terminal).unwrap().local_modes.contains(LocalModes::ICANON)
+    }
+
+    /// Waits for the end of the client: its exit code, and the terminal.
+    fn wait(self) -> (i32, Pty) {
+        let Self { terminal, mut child, watchdog } = self;
+        drop(watchdog);
+        (exit_code(&mut child), terminal)
+    }
 }
 
 #[test]
-fn a_terminal_is_told_of_its_kind_and_left_by_an_escape_sequence() {
+fn the_program_learns_the_kind_of_terminal_and_an_escape_sequence_ends_the_session() {
     let home = Home::new();
     let _node = shell_node(&home);
     let text = "stty -echo; echo kind $TERM; while read -r line; do echo \"<$line>\"; done";
     let words = ["run", "well/sh", "--pty", "sh", "-c", text];
-    let (mut terminal, mut child) = on_terminal(&home, &words);
-    await_text(&mut terminal, "kind xterm-kitty");
-    terminal.write_all(b"~~.\ra~.\r").unwrap();
-    let seen = await_text(&mut terminal, "<a~.>");
+    let mut client = OnTerminal::start(&home, &words);
+    client.shows("kind xterm-kitty");
+    client.types(b"~~.\ra~.\r");
+    let seen = client.shows("<a~.>");
     assert!(seen.contains("<~.>"), "{seen}");
-    terminal.write_all(b"~?").unwrap();
-    await_text(&mut terminal, "ends the session");
-    terminal.write_all(b"~.").unwrap();
-    await_text(&mut terminal, "ended by ~.");
-    assert_eq!(child.wait().unwrap().code(), Some(129));
-    assert!(tcgetattr(&terminal).unwrap().local_modes.contains(LocalModes::ICANON));
+    client.types(b"~?");
+    client.shows("ends the session");
+    client.types(b"~.");
+    client.shows("ended by ~.");
+    eventually("the terminal is as before", || client.is_canonical());
+    assert_eq!(client.wait().0, 129);
     nothing_runs(&home);
-    let (mut terminal, mut child) =
-        on_terminal(&home, &[&["run", "--escape", "none"], &words[1..]].concat());
-    await_text(&mut terminal, "kind");
-    terminal.write_all(b"~.\r").unwrap();
-    await_text(&mut terminal, "<~.>");
-    terminal.write_all(b"\x04").unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let words = [&["run", "--escape", "none"], &words[1..]].concat();
+    let mut client = OnTerminal::start(&home, &words);
+    client.shows("kind");
+    client.types(b"~.\r");
+    client.shows("<~.>");
+    client.types(b"\x04");
+    assert_eq!(client.wait().0, 0);
 }
 
 #[test]
-fn a_session_that_takes_nothing_can_be_left() {
+fn an_escape_sequence_ends_a_session_whose_program_reads_nothing() {
     let home = Home::new();
     let _node = shell_node(&home);
     let words =
         ["run", "well/sh", "--pty", "sh", "-c", "stty raw -echo; echo ready; exec sleep 1000"];
-    let (mut terminal, mut child) = on_terminal(&home, &words);
-    await_text(&mut terminal, "ready");
-    // More than the terminal there takes: the rest waits here.
+    let mut client = OnTerminal::start(&home, &words);
+    client.shows("ready");
+    // More than the program's terminal takes: the rest waits in the client.
     for _ in 0..64 {
-        terminal.write_all(&[b'x'; 1024]).unwrap();
+        client.types(&[b'x'; 1024]);
     }
-    terminal.write_all(b"\r~.").unwrap();
-    await_text(&mut terminal, "ended by ~.");
-    assert_eq!(child.wait().unwrap().code(), Some(129));
+    client.types(b"\r~.");
+    client.shows("ended by ~.");
+    assert_eq!(client.wait().0, 129);
 }
 
 #[test]
 fn a_terminal_is_passed_through_and_restored() {
     let home = Home::new();
     let _node = shell_node(&home);
-    let (mut terminal, inside) = pty_process::blocking::open().unwrap();
-    terminal.resize(pty_process::Size::new(33, 101)).unwrap();
-    let cooked = |terminal: &pty_process::blocking::Pty| {
-        tcgetattr(terminal).unwrap().local_modes.contains(LocalModes::ICANON)
-    };
-    let mut child = pty_process::blocking::Command::new(env!("CARGO_BIN_EXE_levada"))
-        .args(["run", "well/sh", "--pty", "--", "sh", "-c", IN_TERMINAL])
-        .env("LEVADA_HOME", home.path())
-        .spawn(inside)
-        .unwrap();
-    let process = child.id();
-    let (done, watched) = std::sync::mpsc::channel::<()>();
-    // What never comes must not be awaited for ever: without the client reading fails.
-    std::thread::spawn(move || {
-        if watched.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            signal(process, "KILL");
-        }
-    });
-    eventually("the terminal is raw", || !cooked(&terminal));
-    assert!(await_text(&mut terminal, "ready").contains("33 101"));
+    let words = ["run", "well/sh", "--pty", "--", "sh", "-c", IN_TERMINAL];
+    let mut client = OnTerminal::start(&home, &words);
+    eventually("the terminal is raw", || !client.is_canonical());
+    assert!(client.shows("ready").contains("33 101"));
     let wider = Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(&terminal, wider).unwrap();
-    await_text(&mut terminal, "40 120");
-    // Ctrl-C goes to the program there, not to the client here.
-    terminal.write_all(b"\x03").unwrap();
-    await_text(&mut terminal, "interrupted");
-    drop(done);
-    signal(process, "TERM");
-    assert_eq!(child.wait().unwrap().code(), Some(143));
-    assert!(cooked(&terminal), "the terminal is as before");
+    tcsetwinsize(&client.terminal, wider).unwrap();
+    client.shows("40 120");
+    // Ctrl-C goes to the remote program, not to the client.
+    client.types(b"\x03");
+    client.shows("interrupted");
+    signal(client.child.id(), "TERM");
+    let (code, terminal) = client.wait();
+    assert_eq!(code, 143);
+    let modes = tcgetattr(&terminal).unwrap().local_modes;
+    assert!(modes.contains(LocalModes::ICANON), "the terminal is as before");
     nothing_runs(&home);
 }

@@ -1,16 +1,12 @@
 //! Backup and restore with real processes, while the node runs and while it does not.
 
-#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::{Home, Node, Ran, eventually, own_loopback};
 use serde_json::Value;
-use support::{Home, Node, Ran, eventually, own_loopback};
 
 const CONFIG: &str = "name = \"well\"\nsession_expires = \"2h\"\n";
 

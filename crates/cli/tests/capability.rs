@@ -1,13 +1,9 @@
 //! Asking an entity for a capability through a service in the middle: four identities, real processes.
 
-#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::process::{Child, Stdio};
 
-use support::entity::{Approver, Person};
-use support::{Home, Node, Ran, eventually};
+use crate::support::entity::{Approver, Person};
+use crate::support::{Home, Node, Ran, eventually};
 
 /// Four homes: the service in the middle, the node with the program, who decides, and who asks.
 struct Homes {

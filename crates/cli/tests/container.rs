@@ -1,19 +1,15 @@
 //! As the first process of a container, as a user without privileges, and in a network of its own behind a name. The first and
 //! the last need root.
 
-#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::support::{Home, Ran, eventually, signal};
 use levada_capability::Invitation;
 use levada_core::UnixTime;
 use levada_node::known::Known;
-use support::{Home, Ran, eventually};
 
 const UP: [&str; 7] = ["up", "--name", "well", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 /// `nobody`.
@@ -36,11 +32,6 @@ fn children(parent: u32) -> Vec<(u32, String, char)> {
         (fields.next()?.parse() == Ok(parent)).then_some((number, name, state))
     });
     found.collect()
-}
-
-fn signal(process: u32, name: &str) {
-    let process = process.to_string();
-    assert!(Command::new("kill").args(["-s", name, &process]).status().unwrap().success());
 }
 
 #[test]

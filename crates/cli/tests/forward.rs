@@ -1,9 +1,5 @@
 //! `levada forward` between real processes: what is carried, how it ends, and who may.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
@@ -11,14 +7,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::support::forward::*;
+use crate::support::{self, Home, Ran, eventually, own_loopback};
 use levada_core::wire::Reason;
 use levada_node::client::{Client, RequestSpec, Verdict};
 use levada_services::Streams;
 use levada_services::forward::{Cause, answer};
 use levada_session::{Class, StreamError};
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
-use support::forward::*;
-use support::{Home, Ran, eventually, own_loopback};
 
 #[test]
 fn bytes_go_both_ways_and_each_direction_ends_by_itself() {

@@ -1,15 +1,11 @@
 //! What an onlooker sees of a session with records of one size.
 
-#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use support::{Home, Node, eventually};
+use crate::support::{Home, Node, eventually};
 
 const SERVICE: &str = r#"
 name = "sh"

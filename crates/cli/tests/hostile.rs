@@ -1,9 +1,5 @@
 //! Peers that behave badly, against a real node: it says no, forgets nothing, and serves on.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -13,13 +9,23 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use support::{Home, eventually};
+use crate::support::{self, Home, eventually, exclusive, peak_memory};
 
-/// Memory of a process at its highest, in KiB.
-fn peak_memory(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+/// The limit of open files of this process is as high as it may be, until this is dropped.
+struct ManyFiles(Rlimit);
+
+impl ManyFiles {
+    fn allow() -> Self {
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before }).unwrap();
+        Self(before)
+    }
+}
+
+impl Drop for ManyFiles {
+    fn drop(&mut self) {
+        setrlimit(Resource::Nofile, self.0).unwrap();
+    }
 }
 
 fn open_files(process: u32) -> usize {
@@ -30,9 +36,8 @@ fn open_files(process: u32) -> usize {
 /// their handshake are held open throughout; whichever the node drops is opened again.
 #[test]
 fn a_thousand_half_open_connections_keep_nobody_out() {
-    // The test holds its ends of them, beside whatever other tests have open.
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    let _alone = exclusive();
+    let _files = ManyFiles::allow();
     let home = Home::new();
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "ulimit -n 1024; exec \"$0\" up --listen 127.0.0.1:0 --http 127.0.0.1:0"]);

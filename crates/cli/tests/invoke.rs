@@ -1,16 +1,12 @@
 //! Having another node start a session: three identities, real processes.
 
-#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
+use crate::support::{self, Home, Node, eventually};
 use levada_capability::Capability;
 use levada_core::{decode_text, encode_text};
-use support::{Home, Node, eventually};
 
 const SHELL: &str = "name = 'sh'\ntype = 'exec'\n[[command]]\nprogram = 'sh'\nargs = '[\\s\\S]*'\n";
 

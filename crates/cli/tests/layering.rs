@@ -1,7 +1,5 @@
 //! Who may import whom, and what no crate may do: the rules of ARCHITECTURE.md, held by a test.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;

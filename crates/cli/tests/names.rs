@@ -1,18 +1,14 @@
 //! Names: nodes are found by multicast on loopback, asked about once, pinned, renamed, forgotten, and not
 //! mistaken for others.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{Sender, TryRecvError, channel};
 use std::time::Duration;
 
+use crate::support::{Home, Node, Ran, eventually, heard, own_loopback, own_name};
 use levada_discovery::testing::{Claim, Voice};
 use serde_json::Value;
-use support::{Home, Node, Ran, eventually, heard, own_loopback, own_name};
 
 /// What `levada doctor` says of names.
 fn diagnosis(home: &Home) -> Value {

@@ -1,7 +1,5 @@
 //! The verbs that need neither a node nor a network, as processes.
 
-#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
-
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

@@ -1,17 +1,13 @@
 //! A real PostgreSQL behind `levada forward`, with `LEVADA_TEST_FULL` (`scripts/test --all` installs what it needs).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::support::{Home, eventually, in_full, own_loopback};
 use levada_core::sha256;
-use support::{Home, eventually, in_full, own_loopback};
 use tempfile::TempDir;
 
 /// PostgreSQL does not run as root: then it runs as `nobody`.

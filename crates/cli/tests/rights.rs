@@ -1,20 +1,16 @@
 //! Three identities, real processes: who may do what with a capability, and who may not.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
 use std::fs;
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use crate::support::{self, Home, eventually};
 use levada_capability::{Capability, Invitation};
 use levada_core::UnixTime;
 use levada_node::client::{Client, ClientError, Running, Target};
 use levada_node::known::Known;
-use support::{Home, eventually};
 
 /// A node that offers everything for trying, one who is let in, and a third.
 struct Scene {

@@ -1,13 +1,9 @@
 //! `levada id rotate`: peers follow once, what names the old key ends, and the old key is dead.
 
-#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::process::Stdio;
 
+use crate::support::{Home, Ran, eventually, own_loopback};
 use levada_capability::Capability;
-use support::{Home, Ran, eventually, own_loopback};
 
 /// The words that start a node on an address of its own.
 fn up_at(address: &str) -> String {

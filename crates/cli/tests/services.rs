@@ -1,15 +1,11 @@
 //! `exec` between real processes: what a program gets, and that nothing of it outlives its client.
 
-#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 
-use support::{Home, Node, eventually};
+use crate::support::{Home, Node, eventually};
 
 const SHELL: &str = r#"
 name = "sh"

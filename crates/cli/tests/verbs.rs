@@ -1,16 +1,12 @@
 //! What holds for every verb: exit codes, `--json`, and databases of a newer version.
 
-#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::{self, Home, Ran};
 use serde_json::Value;
-use support::{Home, Ran};
 
 const UP: &str = "up --name well --listen 127.0.0.1:0 --http 127.0.0.1:0";
 

@@ -3,19 +3,15 @@
 //!
 //! Capturing needs root or the capability CAP_NET_RAW.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::support::{self, Home, eventually};
 use levada_core::Framing;
 use levada_node::client::{Client, RequestSpec, Target};
 use levada_services::stdio::Message;
-use support::{Home, eventually};
 
 /// tshark at work on one port of loopback.
 struct Capture {

@@ -2,8 +2,6 @@
 //!
 //! A fixture is the SQL dump of such a file; it is never changed. A new schema version adds one.
 
-#![allow(clippy::unwrap_used)] // Nothing but tests.
-
 use std::path::{Path, PathBuf};
 
 use levada_capability::{LinkId, SessionId};

@@ -2,11 +2,7 @@
 //! not synced is lost, or a part of it. Nothing that the store acknowledged may be lost then, and nothing
 //! that was revoked, ended or used up may come back.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Nothing but tests.
-
-#[path = "power_loss/model.rs"]
 mod model;
-#[path = "power_loss/scenario.rs"]
 mod scenario;
 
 use std::path::Path;

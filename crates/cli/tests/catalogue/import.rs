@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::support::{Home, eventually};
 use super::{RETHINK, files, publish, serve};
+use crate::support::{Home, eventually};
 
 #[test]
 fn an_imported_folder_comes_out_again_as_it_was_shown() {

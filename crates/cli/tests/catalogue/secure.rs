@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use super::{publish, serve};
 use crate::support::{Home, Ran, eventually};
-use crate::{publish, serve};
 
 /// Makes a certificate for 127.0.0.1 that says it is `name`, and its key.
 fn make_certificate(folder: &Path, name: &str) {

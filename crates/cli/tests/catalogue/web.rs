@@ -10,7 +10,7 @@ use levada_core::printable::is_printable;
 use serde_json::{Value, json};
 
 use super::server::{certificate, chunked, meta, one_version, redirect, start, start_tls, whole};
-use super::support::{Home, Ran};
+use crate::support::{Home, Ran};
 
 /// The title of the window, C1, and a character that turns what stands behind it.
 const HARMFUL: &str = "\x1b]0;owned\x07\u{9b}31m\u{202e}end";

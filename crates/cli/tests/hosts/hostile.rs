@@ -10,7 +10,7 @@ use std::time::Duration;
 use levada_core::{SecretKey, SystemRandom};
 use levada_discovery::testing::{Claim, Voice};
 
-use crate::scene::Host;
+use super::scene::Host;
 
 /// A host that sends what it likes. It has a port at which nobody may ever call, and one to which whoever looks
 /// for a pinned key may be lured.

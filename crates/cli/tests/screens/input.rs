@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Stdio};
 
-use crate::proxy::Proxy;
+use super::proxy::Proxy;
+use super::xserver::{XServer, content};
+use super::{Ends, code, hall, signal};
 use crate::support::{Home, eventually};
-use crate::xserver::{XServer, content};
-use crate::{Ends, code, hall, signal};
 
 fn service(screen: &XServer) -> String {
     format!("name = 'input'\ntype = 'input'\ndisplay = '{}'\n", screen.display)
@@ -109,7 +109,7 @@ fn nothing_stays_down_however_it_ends() {
                 hands.hands("keyup Shift_L keyup a");
                 hands.hands("key ctrl+alt+Escape");
             }
-            name => signal(&input.0, name),
+            name => signal(input.0.id(), name),
         }
         eventually(&format!("nothing is down after {end}"), || {
             !screen.keys_are_down() && screen.pointer().1 & 0x101 == 0
@@ -117,7 +117,7 @@ fn nothing_stays_down_however_it_ends() {
         hands.hands("keyup a keyup Shift_L mouseup 1");
         if ["cut", "stall"].contains(&end) {
             // It would go on, or has not noticed yet, and gives the keyboard back all the same.
-            signal(&input.0, "INT");
+            signal(input.0.id(), "INT");
         }
         code(&mut input.0);
     }
@@ -138,7 +138,7 @@ fn a_node_that_ends_lets_go_first() {
     assert_eq!(screen.pointer().1 & 0x101, 0);
     hands.hands("keyup Shift_L mouseup 1");
     // It would go on when the node is back.
-    signal(&input.0, "INT");
+    signal(input.0.id(), "INT");
     code(&mut input.0);
 }
 

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use crate::picture::Picture;
-use crate::proxy::Proxy;
+use super::picture::Picture;
+use super::proxy::Proxy;
+use super::xserver::{XServer, content};
+use super::{Ends, code, hall, signal};
 use crate::support::{Home, PATIENCE, comes, eventually};
-use crate::xserver::{XServer, content};
-use crate::{Ends, code, hall, signal};
 
 /// Debian's own, which has the modules that xpra needs.
 const PYTHON: &str = "/usr/bin/python3";
@@ -91,7 +91,7 @@ fn every_pixel_arrives_and_several_windows_do_at_once() {
     assert!(screen.windows().iter().any(|(_, title)| title.starts_with(&whose)));
     // Ctrl-C ends the program, and its window goes.
     for show in &mut shows {
-        signal(&show.0, "INT");
+        signal(show.0.id(), "INT");
         assert_eq!(code(&mut show.0), 130);
     }
     screen.no_window(&whose);
@@ -161,7 +161,7 @@ fn a_program_survives_a_cut_and_is_shown_again() {
         assert!(runs(process.trim()));
     }
     assert_eq!(state(&guest, "kept"), "shown");
-    signal(&program.0, "TERM");
+    signal(program.0.id(), "TERM");
     assert_eq!(code(&mut program.0), 143);
     eventually("the program has ended", || !runs(process.trim()));
     let said = stderr(&mut program.0);
@@ -186,7 +186,7 @@ fn a_link_that_stalls_is_given_up_and_made_anew() {
     }
     eventually("it is shown again", || state(&guest, "xterm") == "shown");
     screen.window("stalls");
-    signal(&program.0, "INT");
+    signal(program.0.id(), "INT");
     assert_eq!(code(&mut program.0), 130);
     let said = stderr(&mut program.0);
     assert!(said.contains("fell silent") && said.contains("shown again"), "{said}");
@@ -220,7 +220,7 @@ fn a_program_goes_on_without_its_command_and_moves_between_screens() {
     for (name, left) in [("INT", 130), ("HUP", 129), ("KILL", -1)] {
         let mut visitor = show(&guest, &["--attach", "notes"]);
         eventually("it waits for signals", || catches_sigterm(&visitor.0));
-        signal(&visitor.0, name);
+        signal(visitor.0.id(), name);
         assert_eq!(code(&mut visitor.0), left);
         assert_eq!(state(&guest, "notes"), "shown");
     }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{
@@ -11,8 +12,8 @@ use x11rb::protocol::xproto::{
 use x11rb::rust_connection::RustConnection;
 use x11rb::{CURRENT_TIME, NONE};
 
-use crate::picture::Picture;
-use crate::support::eventually;
+use super::picture::Picture;
+use crate::support::{Permit, eventually, shared};
 
 /// An X server of this test; it ends with it.
 pub struct XServer {
@@ -21,11 +22,13 @@ pub struct XServer {
     pub display: String,
     connection: RustConnection,
     root: Window,
+    _permit: Option<Arc<Permit>>,
 }
 
 impl XServer {
     /// A new one, with 24 bits for each pixel.
     pub fn start(width: u16, height: u16) -> Self {
+        let permit = shared();
         let mut child = Command::new("Xvfb")
             .args(["-displayfd", "1", "-nolisten", "tcp", "-noreset", "-screen", "0"])
             .arg(format!("{width}x{height}x24"))
@@ -39,7 +42,7 @@ impl XServer {
         let display = format!(":{}", number.trim());
         let (connection, index) = RustConnection::connect(Some(&display)).unwrap();
         let root = connection.setup().roots[index].root;
-        Self { child, display, connection, root }
+        Self { child, display, connection, root, _permit: permit }
     }
 
     /// A command that uses this screen.

@@ -3,12 +3,13 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
 
-use super::{Home, Node, PATIENCE};
+use super::{Home, Node, PATIENCE, comes, exit_code, signal};
 
 /// A running `levada forward`; killed when dropped.
 pub struct Forward {
@@ -35,8 +36,8 @@ impl Home {
     /// Runs `levada forward` with these words until it has said where it listens.
     #[track_caller]
     pub fn forward(&self, words: &[&str]) -> Forward {
-        static NEXT: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let errors = self.path().join(format!("forward-{number}.err"));
         let mut command = self.command([&["forward"], words].concat());
         command.stdout(Stdio::piped()).stderr(std::fs::File::create(&errors).unwrap());
@@ -69,22 +70,16 @@ impl Forward {
         patient(TcpStream::connect(&self.addresses[0]).unwrap())
     }
 
-    pub fn signal(&self, signal: &str) {
-        let process = self.process().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &process]).status().unwrap().success());
+    pub fn signal(&self, name: &str) {
+        signal(self.process(), name);
     }
 
     /// Waits for its own end: its exit code, and what it has said.
     #[track_caller]
     pub fn wait(mut self) -> (i32, String) {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return (status.code().unwrap_or(-1), self.errors());
-            }
-            assert!(start.elapsed() < PATIENCE, "it does not end: {}", self.errors());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let ended = comes(|| self.child.try_wait().unwrap().is_some());
+        assert!(ended, "it does not end: {}", self.errors());
+        (exit_code(&mut self.child), self.errors())
     }
 }
 
@@ -168,11 +163,4 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     }
     bytes.truncate(length);
     bytes
-}
-
-/// Peak resident memory of a process that lives, in KiB.
-pub fn peak_memory(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

@@ -1,23 +1,19 @@
 //! Peers that finish the handshake and then behave badly, against a real node: each is told so or cut
 //! off, and the node neither panics nor grows nor keeps anything of them, and serves on.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod memory;
 mod peer;
 mod proxy;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::collections::VecDeque;
 use std::fs;
 use std::net::Ipv4Addr;
 
+use crate::support::{self, Home, Node, eventually, peak_memory};
 use levada_capability::{Capability, Operation as Right};
 use levada_core::{SecretKey, Succession, SystemRandom, UnixTime, wire};
 use levada_node::store::Store;
 use peer::*;
-use support::{Home, Node, eventually};
 
 /// More than the node may ever take, in KiB.
 const MOST_MEMORY: u64 = 96 * 1024;
@@ -66,15 +62,7 @@ impl<'a> Victim<'a> {
     }
 
     fn peak_memory(&self) -> u64 {
-        self.memory("VmHWM:")
-    }
-
-    /// Memory of the node, in KiB, as its kernel names it.
-    fn memory(&self, name: &str) -> u64 {
-        let status = format!("/proc/{}/status", self.node.process());
-        let status = std::fs::read_to_string(status).unwrap();
-        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        peak_memory(self.node.process())
     }
 
     /// After an attack that is over.

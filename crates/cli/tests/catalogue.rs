@@ -1,21 +1,17 @@
 //! The catalogue between real processes: of a home without a node, of a running node, and of another's.
 
-#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
-
-mod afar;
-mod crowd;
+mod http_flood;
 mod import;
+mod remote;
 mod secure;
 mod server;
-#[path = "../support/mod.rs"]
-mod support;
 mod web;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{self, Home, Node, eventually};
 use serde_json::Value;
-use support::{Home, Node, eventually};
 
 /// An original's folder.
 const RETHINK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../catalogue/tests/rethink/objects");

@@ -1,12 +1,8 @@
 //! Policy on resumed connections: a ticket from better days gives no more than a full handshake.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
+use crate::support::{Home, Node, eventually};
 use levada_node::client::{Client, ClientError, RequestSpec, Target};
 use levada_node::home::Home as Folder;
-use support::{Home, Node, eventually};
 
 /// One that the node's configuration lets in, with and without tickets.
 struct Guest<'a> {

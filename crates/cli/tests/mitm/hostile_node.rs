@@ -11,7 +11,7 @@ use levada_session::{Connection, Options, ServerConfig, Stream, accept};
 use levada_transport::Tcp;
 use tokio::net::TcpListener;
 
-use crate::node::grant;
+use super::node::grant;
 use crate::support::{Home, Ran};
 
 /// The title of the window, C1, DEL, and characters that turn or hide what stands behind them.

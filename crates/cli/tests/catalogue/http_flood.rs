@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::serve_with_files;
-use crate::support::{Home, eventually};
+use super::serve_with_files;
+use crate::support::{Home, eventually, exclusive};
 
 /// So many files may be open; a third of them may be connections.
 const FILES: u32 = 1024;
@@ -23,6 +23,7 @@ fn ask_from(source: &str, url: &str) -> String {
 
 #[test]
 fn one_source_shuts_nobody_out() {
+    let _alone = exclusive();
     // With a catalogue, and without one.
     for line in ["catalogue serve", "up"] {
         let home = Home::new();

@@ -1,18 +1,14 @@
 //! Many connections over one session of `levada forward`: each whole, and none at the cost of the others.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
+use crate::support::forward::*;
+use crate::support::{Home, PATIENCE, Ran, eventually, exclusive, peak_memory};
 use levada_core::sha256;
-use support::forward::*;
-use support::{Home, PATIENCE, Ran, eventually};
 
 const CONNECTIONS: u64 = 100;
 const LENGTH: usize = 1 << 20;
@@ -39,6 +35,7 @@ fn exchange(mut stream: TcpStream, seen: &mpsc::Sender<Seen>) {
 
 #[test]
 fn a_hundred_at_a_time_and_one_that_is_cut_harms_no_other() {
+    let _alone = exclusive();
     let home = Home::new();
     let (listener, target) = listener();
     let (seen, seen_by_target) = mpsc::channel();
@@ -101,6 +98,7 @@ fn a_hundred_at_a_time_and_one_that_is_cut_harms_no_other() {
 
 #[test]
 fn those_that_nobody_reads_hold_up_nobody_and_take_bounded_memory() {
+    let _alone = exclusive();
     let home = Home::new();
     let (listener, target) = listener();
     // One byte says whether to echo or to send without end.
@@ -143,6 +141,7 @@ fn those_that_nobody_reads_hold_up_nobody_and_take_bounded_memory() {
 /// 150 at a time, through a session of at most `streams` connections and a service of `connections`.
 #[test]
 fn more_at_a_time_than_may_be_carried_wait_and_all_are_served() {
+    let _alone = exclusive();
     for (streams, connections, all, together) in
         [(128, 256, 300, 150), (3, 256, 60, 60), (128, 2, 40, 40)]
     {

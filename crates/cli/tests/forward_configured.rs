@@ -1,18 +1,14 @@
 //! One connection over standard input and output, and forwards that a node keeps up by its configuration.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use crate::support::forward::*;
+use crate::support::{self, Home, Ran, eventually, in_full, own_loopback};
 use serde_json::Value;
-use support::forward::*;
-use support::{Home, Ran, eventually, in_full, own_loopback};
 
 /// What a program gets over `levada forward --stdio`.
 fn through(home: &Home, target: &str, input: &[u8]) -> Ran {

@@ -1,9 +1,5 @@
 //! A running node as its keeper meets it: signals, readiness, locks, ports, and what doctor says.
 
-#![allow(clippy::unwrap_used)] // What a test cannot do, it fails with.
-
-mod support;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;
@@ -11,10 +7,10 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use crate::support::{Home, Node, PATIENCE, Ran, eventually, shared};
 use levada_core::{Clock, SystemClock};
 use levada_node::store::Store;
 use serde_json::Value;
-use support::{Home, Node, PATIENCE, Ran, eventually};
 
 const UP: &str = "up --name well --listen 127.0.0.1:0 --http 127.0.0.1:0";
 
@@ -254,9 +250,9 @@ fn of_two_nodes_on_one_machine_one_gets_the_default_port() {
     shell.wait().unwrap();
 }
 
-/// Runs the test `name` of this file again, in a mount namespace where `folder` is a small file system of its own; false
-/// if this machine gives none.
-fn on_a_disk_of_its_own(name: &str, folder: &Path, options: &str) -> bool {
+/// Runs this test again, in a process and a mount namespace where `folder` is a small file system of its own; false if
+/// this machine gives none.
+fn on_a_disk_of_its_own(folder: &Path, options: &str) -> bool {
     let script = format!("mount -t tmpfs -o {options} none \"$1\" && shift && exec \"$@\"");
     let as_root: &[&str] = &["--mount"];
     let as_user: &[&str] = &["--mount", "--user", "--map-root-user"];
@@ -271,9 +267,12 @@ fn on_a_disk_of_its_own(name: &str, folder: &Path, options: &str) -> bool {
         tried.is_ok_and(|status| status.success())
     };
     let Some(options) = [as_root, as_user].iter().find(works).copied() else { return false };
-    let test = std::env::current_exe().unwrap();
-    let words = [test.as_os_str(), "--exact".as_ref(), name.as_ref(), "--nocapture".as_ref()];
-    assert!(unshare(options, &words).status().unwrap().success());
+    let (tests, thread) = (std::env::current_exe().unwrap(), std::thread::current());
+    // The harness names the thread of a test after it.
+    let name = thread.name().unwrap();
+    let words = [tests.as_os_str(), "--exact".as_ref(), name.as_ref(), "--test-threads=2".as_ref()];
+    let ran = Ran::from(unshare(options, &words).output().unwrap()).ok();
+    assert!(ran.contains("1 passed"), "{ran}");
     true
 }
 
@@ -288,9 +287,9 @@ fn disk_of(report: &Ran) -> String {
 #[test]
 fn a_full_disk_is_reported_and_peers_are_told() {
     let Some(folder) = std::env::var_os(DISK) else {
+        let _permit = shared();
         let folder = tempfile::tempdir().unwrap();
-        let name = "a_full_disk_is_reported_and_peers_are_told";
-        if !on_a_disk_of_its_own(name, folder.path(), "size=16m") {
+        if !on_a_disk_of_its_own(folder.path(), "size=16m") {
             eprintln!("left out: this machine gives no mount namespace");
         }
         return;

@@ -6,7 +6,8 @@ use std::thread;
 
 use levada_core::{SecretKey, SystemRandom};
 
-use super::{Home, Peer, Victim, data, eventually};
+use super::{Peer, Victim, data};
+use crate::support::{Home, eventually, memory};
 
 /// Connections, each with as many streams, and bytes of an operation without an end on each stream: together nearly
 /// the credit that the protocol gives a connection at its start.
@@ -29,7 +30,7 @@ fn what_peers_without_a_right_send_is_bounded_and_given_back() {
     std::fs::write(home.path().join("config.toml"), config).unwrap();
     let victim = Victim::up(&home);
     let invitation = victim.node.invite("");
-    let (peak, rest) = (victim.peak_memory(), victim.memory("VmRSS:"));
+    let (peak, rest) = (victim.peak_memory(), memory(victim.node.process(), "VmRSS:"));
     let sockets = Mutex::default();
     thread::scope(|scope| {
         for _ in 0..CONNECTIONS {
@@ -49,7 +50,9 @@ fn what_peers_without_a_right_send_is_bounded_and_given_back() {
     assert!(grown < MOST_MORE, "{grown} KiB");
     victim.is_well("unread data");
     eventually("nothing is held", || victim.metric("levada_unproved_memory_bytes ") == 0);
-    eventually("memory is given back", || victim.memory("VmRSS:") < rest + MOST_LEFT);
+    eventually("memory is given back", || {
+        memory(victim.node.process(), "VmRSS:") < rest + MOST_LEFT
+    });
 }
 
 /// Sends until it has sent everything, or the node has cut it off.

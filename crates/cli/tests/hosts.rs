@@ -1,21 +1,17 @@
 //! Three hosts on one Ethernet, each in a network namespace, with no server anywhere; and a fourth that is
 //! hostile.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod hostile;
 mod scene;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
+use crate::support::{Home, Ran, eventually, heard};
 use hostile::{Hostile, hostile_packets};
 use levada_core::Identity;
 use scene::{Host, Scene, Up};
 use serde_json::Value;
-use support::{Home, Ran, eventually, heard};
 
 /// A service that lists folders.
 const LIST: &str = "name = 'files'\ntype = 'exec'\nenvironment = { LC_ALL = 'C', TZ = 'UTC' }\n\

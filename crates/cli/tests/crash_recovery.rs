@@ -1,20 +1,16 @@
 //! `kill -9` at any moment: no acknowledged grant is lost, and nothing that was revoked or used up
 //! comes back. A proxy between client and node tells exactly when a request's first byte has passed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::{Home, PATIENCE, in_full, own_loopback};
 use levada_capability::Capability;
 use levada_node::client::{Client, ClientError, RequestSpec, Target};
 use levada_node::home::Home as ClientHome;
-use support::{Home, in_full};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -91,7 +87,8 @@ impl Proxy {
 
 struct Scene {
     node_home: Home,
-    port: u16,
+    /// Where the node listens, after each start again.
+    address: SocketAddr,
     client: Client,
     target: Target,
     proxy: Proxy,
@@ -107,7 +104,7 @@ impl Scene {
     }
 
     fn start_node(&self) -> Child {
-        let listen = format!("127.0.0.1:{}", self.port);
+        let listen = self.address.to_string();
         let allow = self.client.identity().to_string();
         let args = ["up", "--listen", &listen, "--http", "127.0.0.1:0", "--allow", &allow];
         let mut command = self.node_home.command(args);
@@ -115,13 +112,12 @@ impl Scene {
     }
 
     async fn wait_until_ready(&self) {
-        for _ in 0..2000 {
-            if self.client.query(&self.target, None).await.is_ok() {
-                return;
+        let answers = async {
+            while self.client.query(&self.target, None).await.is_err() {
+                sleep(Duration::from_millis(5)).await;
             }
-            sleep(Duration::from_millis(5)).await;
-        }
-        panic!("the node does not come back");
+        };
+        timeout(PATIENCE, answers).await.expect("the node does not answer after its restart");
     }
 
     /// One operation; true if it was acknowledged.
@@ -213,14 +209,15 @@ impl Scene {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_any_moment_the_node_forgets_nothing() {
     let (kills, in_flight_wanted) = if in_full() { (200, 100) } else { (12, 6) };
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // No other test takes this port while the node is down.
+    let address = std::net::TcpListener::bind((own_loopback(), 0)).unwrap().local_addr().unwrap();
     let node_home = Home::new();
     let client_folder = Home::new();
-    let proxy = Proxy::new(SocketAddr::from(([127, 0, 0, 1], port))).await;
+    let proxy = Proxy::new(address).await;
     let identity = node_home.identity().parse().unwrap();
     let target = Target::typed(identity, &proxy.address.to_string());
     let client = Client::new(&ClientHome::at(client_folder.path()).unwrap()).unwrap();
-    let mut scene = Scene { node_home, port, client, target, proxy, entries: vec![], random: 7 };
+    let mut scene = Scene { node_home, address, client, target, proxy, entries: vec![], random: 7 };
     let mut in_flight = 0;
     for round in 0..kills {
         let mut node = scene.start_node();
@@ -244,13 +241,13 @@ async fn killed_at_any_moment_the_node_forgets_nothing() {
         armed.store(true, Ordering::SeqCst);
         let killer = tokio::spawn(async move {
             // Without a byte on its way there would be nothing to interrupt.
-            timeout(Duration::from_secs(10), passed.notified()).await.unwrap();
+            timeout(PATIENCE, passed.notified()).await.unwrap();
             sleep(delay).await;
             node.kill().unwrap();
             node.wait().unwrap();
             hold.store(false, Ordering::SeqCst);
         });
-        let acknowledged = timeout(Duration::from_secs(20), scene.act()).await.unwrap();
+        let acknowledged = timeout(2 * PATIENCE, scene.act()).await.unwrap();
         // A request that went unanswered was in flight: its first byte had passed before the kill.
         in_flight += usize::from(!acknowledged);
         killer.await.unwrap();

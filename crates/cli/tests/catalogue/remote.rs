@@ -12,8 +12,8 @@ use pty_process::Size;
 use pty_process::blocking::{Command, open};
 use serde_json::Value;
 
-use super::support::{Home, Node, eventually, own_loopback};
 use super::{RETHINK, files, publish, serve};
+use crate::support::{Home, Node, eventually, own_loopback};
 
 /// What a guest may do at the hub beside reading.
 const RULES: &str = "name = 'catalogue'\ntype = 'catalogue'\nrules = ['write hyperty/acme.*', \

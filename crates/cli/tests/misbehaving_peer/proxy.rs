@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::Victim;
+use super::Victim;
 use crate::support::{Home, Ran};
 
 /// What is done to one encrypted record.

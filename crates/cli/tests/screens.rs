@@ -3,19 +3,15 @@
 //!
 //! They need xpra, Xvfb, xterm, xdotool and barrier, which `scripts/test --all` installs.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 mod input;
 mod picture;
 mod proxy;
 mod show;
-#[path = "../support/mod.rs"]
-mod support;
 mod xserver;
 
-use std::process::{Child, Command};
+use std::process::Child;
 
-use support::{Home, Node};
+use crate::support::{self, Home, Node, exclusive, signal};
 use xserver::XServer;
 
 /// A node called `hall` that offers `service`, and a guest who may use it.
@@ -30,17 +26,13 @@ fn hall<'a>(home: &'a Home, guest: &Home, service: &str) -> Node<'a> {
 /// The terminals have screens of their own.
 #[test]
 fn the_windows_of_the_readme_are_true() {
+    // As in `readme`: default ports, and `levada ls`.
+    let _alone = exclusive();
     let screens = ["well", "alice"].map(|name| (name, XServer::start(800, 600)));
     let export = |(name, screen): &(&str, XServer)| {
         ((*name).to_owned(), vec![format!("export DISPLAY={}", screen.display)])
     };
     support::transcript::play("console screens", screens.iter().map(export).collect());
-}
-
-/// Sends a signal to a process that this test has started.
-fn signal(child: &Child, name: &str) {
-    let process = child.id().to_string();
-    assert!(Command::new("kill").args(["-s", name, &process]).status().unwrap().success());
 }
 
 /// A child that is killed when the test ends, however it ends.

@@ -1,23 +1,19 @@
 //! A service in the middle that alters, swaps, keeps and repeats what it carries between a real `ask`,
 //! a real `approve` and a real node.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, as in tests.
-
-mod liar;
+mod hostile_node;
 mod node;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::process::{Child, Stdio};
 
+use crate::support::entity::Approver;
+use crate::support::{Home, Node, Ran, eventually};
 use levada_capability::Capability;
 use levada_core::wire::{
     Answered, Asked, Cause, Ended, Found, Registered, SealedReply, SignedQuestion, mediation::Part,
 };
 use levada_services::mediation::{ENTITY, REQUESTER};
 use node::{Middle, Session};
-use support::entity::Approver;
-use support::{Home, Node, Ran, eventually};
 
 /// Who decides, who asks, and whose key the middle has.
 struct Homes {

@@ -1,19 +1,21 @@
 //! Real nodes and real commands for tests: each home is a folder of its own, each node a process of
-//! its own, listening on loopback and ended by its test.
-
-#![allow(dead_code, clippy::unwrap_used, clippy::panic)] // Every test uses a part, and fails with the rest.
+//! its own, which listens on loopback and is ended by its test.
 
 pub mod entity;
 pub mod forward;
+mod schedule;
 pub mod transcript;
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+pub use schedule::{Permit, exclusive, shared};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -25,9 +27,10 @@ pub fn in_full() -> bool {
     std::env::var_os("LEVADA_TEST_FULL").is_some()
 }
 
-/// One identity on this machine.
+/// One identity on this machine, which a test has while it holds a permit to run.
 pub struct Home {
     folder: TempDir,
+    _permit: Option<Arc<Permit>>,
 }
 
 /// What a command printed, and how it ended.
@@ -71,12 +74,14 @@ impl From<Output> for Ran {
 
 impl Home {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        let permit = shared();
+        Self { folder: tempfile::tempdir().unwrap(), _permit: permit }
     }
 
     /// A home in a folder of its own in `above`.
     pub fn on(above: &Path) -> Self {
-        Self { folder: tempfile::tempdir_in(above).unwrap() }
+        let permit = shared();
+        Self { folder: tempfile::tempdir_in(above).unwrap(), _permit: permit }
     }
 
     pub fn path(&self) -> &Path {
@@ -270,21 +275,15 @@ impl Node<'_> {
         self.child.wait().unwrap();
     }
 
-    pub fn signal(&self, signal: &str) {
-        let process = self.process().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &process]).status().unwrap().success());
+    pub fn signal(&self, name: &str) {
+        signal(self.process(), name);
     }
 
     /// Waits for the node's own end and returns its exit code.
     pub fn wait(mut self) -> i32 {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code().unwrap_or(-1);
-            }
-            assert!(start.elapsed() < PATIENCE, "the node does not end: {}", self.log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let ended = comes(|| self.child.try_wait().unwrap().is_some());
+        assert!(ended, "the node does not end: {}", self.log());
+        exit_code(&mut self.child)
     }
 }
 
@@ -297,14 +296,65 @@ impl Drop for Node<'_> {
 
 /// An address of loopback that no other test uses, so that a port stays free there between two runs.
 pub fn own_loopback() -> String {
-    static NEXT: AtomicU8 = AtomicU8::new(2);
+    static LAST: AtomicU32 = AtomicU32::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
-    format!("127.{high}.{low}.{}", NEXT.fetch_add(1, Ordering::Relaxed))
+    let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    assert!(number < 255, "there are no more addresses in this test's block");
+    format!("127.{high}.{low}.{number}")
 }
 
-/// A name that no other test gives to a node: all of them announce themselves on the same loopback.
+/// A name that no other test gives to a node: all nodes announce themselves on the same loopback.
 pub fn own_name(name: &str) -> String {
-    format!("{name}-{}", std::process::id())
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    format!("{name}-{}-{number}", std::process::id())
+}
+
+/// Sends a signal to a process that the test has started and not waited for.
+pub fn signal(process: u32, name: &str) {
+    let process = process.to_string();
+    assert!(Command::new("kill").args(["-s", name, &process]).status().unwrap().success());
+}
+
+/// The value of a line of `/proc/PID/status` such as `VmRSS:`, in KiB.
+pub fn memory(process: u32, line: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find(|found| found.starts_with(line)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// The peak resident memory of a process that runs, in KiB.
+pub fn peak_memory(process: u32) -> u64 {
+    memory(process, "VmHWM:")
+}
+
+/// Kills a process after [`PATIENCE`], so that a test that reads what it prints ends. Dropped before the process is
+/// waited for: its number may then belong to another process.
+pub struct Watchdog {
+    _done: Sender<()>,
+}
+
+impl Watchdog {
+    pub fn over(process: u32) -> Self {
+        let (done, ended) = channel();
+        std::thread::spawn(move || {
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                signal(process, "KILL");
+            }
+        });
+        Self { _done: done }
+    }
+}
+
+/// Waits for the end of a child: its exit code, or -1 if a signal ended it.
+#[track_caller]
+pub fn exit_code(child: &mut Child) -> i32 {
+    let mut status = None;
+    eventually("the process ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap().code().unwrap_or(-1)
 }
 
 /// Waits until `holds`, or says what did not come.

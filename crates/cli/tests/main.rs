@@ -1,0 +1,41 @@
+//! The tests of the `levada` binary: real processes, on loopback unless the module says otherwise.
+//!
+//! All modules are one program, so tests of different modules run at the same time. `support/schedule.rs` keeps
+//! apart those that would disturb each other.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A failed step fails the test.
+
+mod support;
+
+mod attach;
+mod backup;
+mod capability;
+mod catalogue;
+mod container;
+mod crash_recovery;
+mod forward;
+mod forward_concurrency;
+mod forward_configured;
+mod framing;
+mod hostile;
+#[cfg(feature = "root-tests")]
+mod hosts;
+mod invoke;
+mod layering;
+mod misbehaving_peer;
+mod mitm;
+mod names;
+mod offline;
+mod operations;
+mod postgres;
+mod readme;
+mod resumption;
+mod rights;
+mod rotate;
+#[cfg(feature = "screen-tests")]
+mod screens;
+mod services;
+mod transfer;
+mod verbs;
+#[cfg(feature = "keylog")]
+mod wireshark;
