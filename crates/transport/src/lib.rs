@@ -1,4 +1,4 @@
-//! What carries records: one [`Transport`] trait for TCP, Unix sockets, and memory in tests.
+//! Transports for records: the [`Transport`] trait, for TCP, Unix sockets, and memory in tests.
 
 mod memory;
 mod source;
@@ -13,14 +13,13 @@ pub use tcp::{Tcp, connect_tcp};
 
 /// An ordered, reliable stream of bytes, both ways.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
-    /// Asks the transport to accept no more than about `bytes` that are not yet on their way, so that what
-    /// is urgent never waits behind them; `None` lifts the limit. A transport without such a queue ignores it.
+    /// Limits the bytes that the transport accepts before it has sent them to about `bytes`, so that interactive
+    /// data does not wait behind them; `None` removes the limit. A transport without such a queue ignores it.
     fn limit_unsent(&mut self, bytes: Option<u32>) {
         let _ = bytes;
     }
 
-    /// Asks the transport to send no faster than this; `None` lifts the limit. A transport that has no such
-    /// limit ignores it.
+    /// Limits the sending rate; `None` removes the limit. A transport without such a limit ignores it.
     fn limit_rate(&mut self, bytes_per_second: Option<u64>) {
         let _ = bytes_per_second;
     }

@@ -1,8 +1,8 @@
-//! Memory of this process that the allocator keeps though nothing uses it.
+//! Free memory that the allocator keeps.
 
-/// Gives free memory back to the system. The allocator of glibc keeps what was freed between blocks in use, in an arena
-/// for each thread, until it is told to (malloc_trim(3)); with other allocators this does nothing. Takes milliseconds, in
-/// which other threads may wait for the allocator.
+/// Returns free memory to the system. The allocator of glibc keeps freed memory between blocks in use, in an arena for
+/// each thread, until malloc_trim(3) is called; with other allocators this does nothing. It takes milliseconds, in which
+/// other threads may wait for the allocator.
 pub fn return_free_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     trim();
@@ -11,7 +11,7 @@ pub fn return_free_memory() {
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[allow(unsafe_code)]
 fn trim() {
-    // SAFETY: it touches free memory only, takes the locks of the allocator itself, and has no other preconditions.
+    // SAFETY: malloc_trim touches free memory only, takes the allocator's locks itself, and has no other preconditions.
     unsafe {
         libc::malloc_trim(0);
     }

@@ -16,47 +16,49 @@ use crate::Transport;
 
 /// A TCP connection that fills its send buffer.
 ///
-/// Linux calls a socket writable again only when a third of its send buffer is free. Where that buffer is
-/// what limits a connection (by default it grows to 4 MiB: 100 MB/s at a round trip of 40 ms), a sender that
-/// waits to be told keeps it a sixth emptier than it might be, on average. So a sender that was refused
-/// tries again after a while, whether or not the socket was called writable.
+/// Linux reports a socket as writable again only when a third of its send buffer is free. Where that buffer
+/// limits a connection (by default it grows to 4 MiB: 100 MB/s at a round trip of 40 ms), a sender that waits
+/// for the report keeps it a sixth emptier than possible, on average. So a refused sender also tries again
+/// after a pause.
 pub struct Tcp {
     stream: TcpStream,
     retry: Pin<Box<Sleep>>,
-    /// The timer runs: the last write was refused.
+    /// The timer runs, because the last write was refused.
     armed: bool,
     pause: Duration,
-    /// While unsent bytes are limited: the bytes of a full packet, and how many of one were written last.
+    /// Where writes end, while unsent bytes are limited.
     packets: Option<Packets>,
 }
 
-/// How writes are cut while unsent bytes are limited.
+/// Where writes end while unsent bytes are limited.
 ///
-/// Linux looks at the limit only where it needs a new buffer, and fills the last one, to 64 KiB, before that. So each
-/// write asks for a buffer of its own (`MSG_EOR`). Writes end where a packet is full: short packets would take
-/// their share of the transport, and bbr, which counts packets, would believe in a higher rate than there is.
+/// Linux checks the limit only when it allocates a new buffer, and fills the last one, to 64 KiB, before that. So each
+/// write requests a separate buffer (`MSG_EOR`). Writes end with a full packet: short packets would use up the rate of
+/// the network, and bbr, which counts packets, would estimate a higher rate than there is.
 #[derive(Clone, Copy)]
 struct Packets {
+    /// The bytes of a full packet.
     full: usize,
+    /// How many bytes of an incomplete packet were written last.
     begun: usize,
 }
 
-/// A sender that was refused waits at least so long…
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-/// …and at most so long,
-const LONGEST_PAUSE: Duration = Duration::from_millis(16);
-/// longer each time if less than this could be written.
-const WORTHWHILE: usize = 64 * 1024;
+/// The shortest pause of a refused sender.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+/// The longest pause of a refused sender.
+const MAX_PAUSE: Duration = Duration::from_millis(16);
+/// The pause doubles if fewer bytes than this could be written.
+const MIN_PROGRESS: usize = 64 * 1024;
 
 impl Tcp {
-    /// Makes a connected socket a transport: no Nagle delay, because batching is decided above.
+    /// A transport over a connected socket. It disables Nagle's algorithm, because the channel batches writes.
     ///
     /// # Errors
-    /// The operating system's, if the socket is not connected any more.
+    /// The operating system's error, if the socket is no longer connected.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let retry = Box::pin(sleep(Duration::ZERO));
-        Ok(Self { stream, retry, armed: false, pause: SHORTEST_PAUSE, packets: None })
+        Ok(Self { stream, retry, armed: false, pause: MIN_PAUSE, packets: None })
     }
 
     /// Writes what fits without waiting.
@@ -77,7 +79,7 @@ impl Tcp {
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.stream.poll_write_ready(cx))?;
-            // `try_io` notes that the socket is full.
+            // `try_io` clears tokio's readiness of the full socket.
             let full = || Err(io::ErrorKind::WouldBlock.into());
             match self.send(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -88,7 +90,7 @@ impl Tcp {
         }
     }
 
-    /// Tries at the end of each pause to write, though the socket was not called writable.
+    /// Tries to write at the end of each pause, even if the socket was not reported as writable.
     fn poll_retry(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             if !self.armed {
@@ -99,10 +101,10 @@ impl Tcp {
             self.armed = false;
             let written = self.send(bytes);
             let length = written.as_ref().map_or(0, |length| *length);
-            self.pause = if length < WORTHWHILE.min(bytes.len()) {
-                LONGEST_PAUSE.min(self.pause * 2)
+            self.pause = if length < MIN_PROGRESS.min(bytes.len()) {
+                MAX_PAUSE.min(self.pause * 2)
             } else {
-                SHORTEST_PAUSE
+                MIN_PAUSE
             };
             match written {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -113,16 +115,16 @@ impl Tcp {
 }
 
 impl Packets {
-    /// As many of `length` bytes as end with a full packet.
+    /// The most of `length` bytes that end with a full packet.
     fn whole(self, length: usize) -> usize {
         ((self.begun + length) / self.full * self.full).saturating_sub(self.begun)
     }
 }
 
-/// Sets the highest rate at which TCP paces what it sends (`SO_MAX_PACING_RATE`, socket(7)). A hint, as above.
+/// Sets the highest rate at which TCP paces what it sends (`SO_MAX_PACING_RATE`, socket(7)). Errors are ignored: without the option nothing is paced.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
-fn pace(stream: &TcpStream, bytes_per_second: u64) {
+fn set_max_pacing_rate(stream: &TcpStream, bytes_per_second: u64) {
     use std::os::fd::AsRawFd;
     // SAFETY: the descriptor is open as long as `stream` is borrowed, and the kernel reads exactly the eight bytes
     // of `bytes_per_second`, which outlive the call.
@@ -138,11 +140,11 @@ fn pace(stream: &TcpStream, bytes_per_second: u64) {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn pace(_stream: &TcpStream, _bytes_per_second: u64) {}
+fn set_max_pacing_rate(_stream: &TcpStream, _bytes_per_second: u64) {}
 
 impl Transport for Tcp {
     fn limit_unsent(&mut self, bytes: Option<u32>) {
-        // A hint: where the kernel lacks the option, urgent data waits longer and nothing else changes.
+        // Errors are ignored: without the option interactive data waits longer, and nothing else changes.
         let _ = SockRef::from(&self.stream).set_tcp_notsent_lowat(bytes.unwrap_or(u32::MAX));
         let full = SockRef::from(&self.stream).tcp_mss().ok().filter(|full| *full > 0);
         let begun = self.packets.map_or(0, |packets| packets.begun);
@@ -151,7 +153,7 @@ impl Transport for Tcp {
     }
 
     fn limit_rate(&mut self, bytes_per_second: Option<u64>) {
-        pace(&self.stream, bytes_per_second.unwrap_or(u64::MAX));
+        set_max_pacing_rate(&self.stream, bytes_per_second.unwrap_or(u64::MAX));
     }
 }
 
@@ -189,10 +191,11 @@ impl AsyncWrite for Tcp {
     }
 }
 
-/// Connects to `address` (`host:port`, or one that was resolved), trying each address that the name has for at most `limit`.
+/// Connects to `address` (`host:port`, or a resolved one). It tries the addresses of the name in order, each for at most
+/// `limit`.
 ///
 /// # Errors
-/// The last address's error; `TimedOut` if it did not answer; `NotFound` if the name has no address.
+/// The error of the last address; `TimedOut` if it did not answer; `NotFound` if the name has no address.
 pub async fn connect_tcp(address: impl ToSocketAddrs, limit: Duration) -> io::Result<Tcp> {
     let addresses = timeout(limit, lookup_host(address)).await??;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -219,18 +222,18 @@ mod tests {
         assert_eq!(packets(0).whole(16_400), 11 * 1448);
         assert_eq!(packets(472).whole(16_400), 11 * 1448 - 472);
         assert_eq!(packets(472).whole(976), 976);
-        // Nothing ends here: the rest of a packet is still to come.
+        // No packet ends within these bytes.
         assert_eq!(packets(472).whole(975), 0);
         assert_eq!(packets(1500).whole(100), 0);
     }
 
-    /// What a writer puts into a socket until it is refused for so long that it has given up.
+    /// Writes until a write has been refused for 200 ms; returns how many bytes.
     async fn fill(writer: &mut (impl AsyncWrite + Unpin)) -> usize {
         let mut total = 0;
-        let patience = Duration::from_millis(200);
+        let limit = Duration::from_millis(200);
         let bytes = [0; 64 * 1024];
         let write = async |writer: &mut _, bytes: &[u8]| {
-            timeout(patience, tokio::io::AsyncWriteExt::write(writer, bytes)).await
+            timeout(limit, tokio::io::AsyncWriteExt::write(writer, bytes)).await
         };
         while let Ok(length) = write(writer, &bytes).await {
             total += length.unwrap();
@@ -239,14 +242,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_send_buffer_is_filled_again_before_the_socket_is_called_writable() {
+    async fn the_send_buffer_is_refilled_before_the_socket_is_reported_as_writable() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let near = TcpStream::connect(address).await.unwrap();
         let (mut far, _) = listener.accept().await.unwrap();
         let mut near = Tcp::new(near).unwrap();
         let first = fill(&mut near).await;
-        // Far less than a third of what is under way.
+        // Far less than a third of the bytes in flight.
         let little = first / 16;
         far.read_exact(&mut vec![0; little]).await.unwrap();
         let more = fill(&mut near).await;
