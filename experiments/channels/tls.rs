@@ -3,21 +3,14 @@
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use levada_core::{Identity, SecretKey, SystemRandom};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use levada_channel::testing::{RawKeyVerifier, certified_key};
+use levada_core::{SecretKey, SystemRandom};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature_with_raw_key};
-use rustls::pki_types::{
-    CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
-};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::ServerName;
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
-use rustls::{
-    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible, ServerConfig,
-    SignatureScheme,
-};
+use rustls::{ClientConfig, ServerConfig};
 use tokio::io::AsyncWriteExt;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -37,20 +30,20 @@ impl Keys {
     pub fn new() -> anyhow::Result<Self> {
         let client_key = SecretKey::generate(&SystemRandom)?;
         let server_key = SecretKey::generate(&SystemRandom)?;
-        let verifier = |key: &SecretKey| Arc::new(Expected(spki(&key.identity())));
+        let verifier = |key: &SecretKey| RawKeyVerifier::only(key.identity());
         let mut client = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
             .with_custom_certificate_verifier(verifier(&server_key))
             .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
-                certified(&client_key)?,
+                certified_key(&client_key)?,
             )));
         client.enable_sni = false;
         client.resumption = Resumption::in_memory_sessions(16);
         let server = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
             .with_client_cert_verifier(verifier(&client_key))
-            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified(
+            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified_key(
                 &server_key,
             )?)));
         Ok(Self { client: Arc::new(client), server: Arc::new(server) })
@@ -108,107 +101,4 @@ fn provider() -> Arc<CryptoProvider> {
         kx_groups: vec![aws_lc_rs::kx_group::X25519MLKEM768],
         ..aws_lc_rs::default_provider()
     })
-}
-
-/// SubjectPublicKeyInfo of an Ed25519 key (RFC 8410 section 4).
-fn spki(identity: &Identity) -> Vec<u8> {
-    let prefix = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
-    [&prefix[..], identity.as_bytes()].concat()
-}
-
-fn certified(key: &SecretKey) -> anyhow::Result<Arc<CertifiedKey>> {
-    // PKCS #8 around an Ed25519 seed (RFC 8410 section 7).
-    let prefix = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
-    let pkcs8 = [&prefix[..], key.seed().as_ref()].concat();
-    let signer = aws_lc_rs::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_slice()))?;
-    let public = CertificateDer::from(spki(&key.identity()));
-    Ok(Arc::new(CertifiedKey::new(vec![public], signer)))
-}
-
-/// Accepts one key.
-#[derive(Debug)]
-struct Expected(Vec<u8>);
-
-impl Expected {
-    fn check(&self, presented: &[u8]) -> Result<(), Error> {
-        let same = presented == self.0;
-        if same { Ok(()) } else { Err(Error::General("an unknown key".into())) }
-    }
-}
-
-fn verify(
-    message: &[u8],
-    key: &CertificateDer<'_>,
-    signed: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, Error> {
-    let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms;
-    verify_tls13_signature_with_raw_key(
-        message,
-        &SubjectPublicKeyInfoDer::from(key.as_ref()),
-        signed,
-        &algorithms,
-    )
-}
-
-/// What both kinds of verifier answer alike.
-macro_rules! tls13_raw_keys {
-    () => {
-        fn verify_tls12_signature(
-            &self,
-            _: &[u8],
-            _: &CertificateDer<'_>,
-            _: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            Err(PeerIncompatible::Tls13RequiredForQuic.into())
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            key: &CertificateDer<'_>,
-            signed: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            verify(message, key, signed)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            vec![SignatureScheme::ED25519]
-        }
-
-        fn requires_raw_public_keys(&self) -> bool {
-            true
-        }
-    };
-}
-
-impl ServerCertVerifier for Expected {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        self.check(end_entity).map(|()| ServerCertVerified::assertion())
-    }
-
-    tls13_raw_keys!();
-}
-
-impl ClientCertVerifier for Expected {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        self.check(end_entity).map(|()| ClientCertVerified::assertion())
-    }
-
-    tls13_raw_keys!();
 }

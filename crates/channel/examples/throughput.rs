@@ -1,5 +1,5 @@
-//! How fast messages pass from one connection to another in memory, on one thread: the cost of
-//! framing, sealing, opening and reading, without any transport.
+//! Measures the throughput of messages from one connection to another in memory, on one thread: the cost of
+//! framing, sealing, opening and reading, without a transport.
 //!
 //! `cargo run -p levada-channel --example throughput [MESSAGE BYTES [MEBIBYTES]]`
 
@@ -8,7 +8,7 @@ use levada_core::{SecretKey, SystemRandom};
 use std::error::Error;
 use std::time::Instant;
 
-/// Moves everything that waits from one end to the other.
+/// Moves all pending bytes from one end to the other.
 fn pump(
     from: &mut Connection,
     to: &mut Connection,
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let theirs = theirs.ok_or("no stream was opened")?;
 
     let message = vec![7; size];
-    let mut inbox = vec![0; size];
+    let mut recv_buffer = vec![0; size];
     let (mut sent, mut done, mut received, mut messages) = (0, 0, 0, 0u64);
     let start = Instant::now();
     while received < total {
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
         pump(&mut client, &mut server, &mut buffer)?;
-        while let Read::Data { len, end } = server.read(theirs, &mut inbox)? {
+        while let Read::Data { len, end } = server.read(theirs, &mut recv_buffer)? {
             received += len;
             messages += u64::from(end);
         }

@@ -1,4 +1,4 @@
-//! Who we are in a handshake, and how a connection behaves.
+//! Configuration: the key of each side in a handshake, and the options of a connection.
 
 use levada_core::{Framing, Identity, SecretKey};
 use rustls::client::{
@@ -21,22 +21,22 @@ use crate::verifier::{AnyClient, ExpectedServer, spki};
 /// The protocol name in ALPN (RFC 7301).
 pub(crate) const ALPN: &[u8] = b"levada/1";
 
-/// How many sessions a server keeps for resumption, and how many tickets a client keeps.
+/// How many sessions a server stores for resumption, and how many tickets a client stores.
 const SESSIONS: usize = 4096;
 
-/// The client's side of handshakes: its key, and the tickets that servers gave it.
+/// The client's side of handshakes: its key, and the tickets that servers issued to it.
 pub struct ClientConfig {
     tls: rustls::ClientConfig,
     tickets: Arc<ClientSessionMemoryCache>,
 }
 
 impl ClientConfig {
-    /// Handshakes as `key`.
+    /// A client whose identity is that of `key`.
     ///
     /// # Errors
-    /// [`Error::Internal`] if the library refuses the key.
+    /// [`Error::Internal`] if the TLS library rejects the key.
     pub fn new(key: &SecretKey) -> Result<Self, Error> {
-        let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified(key)?));
+        let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified_key(key)?));
         let tickets = Arc::new(ClientSessionMemoryCache::new(SESSIONS));
         let mut tls = rustls::ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
@@ -46,22 +46,22 @@ impl ClientConfig {
             .with_client_cert_resolver(resolver);
         tls.alpn_protocols = vec![ALPN.to_vec()];
         tls.enable_secret_extraction = true;
-        // The name of the server holds its key, which is nobody's business on the way.
+        // The server name is its identity. In SNI it would be visible to observers of the network.
         tls.enable_sni = false;
         tls.resumption = Resumption::store(tickets.clone());
         Ok(Self { tls, tickets })
     }
 
-    /// Whether a ticket of `peer` is at hand, so that a connection to it may be resumed.
+    /// Whether a ticket of `peer` is stored, so that a connection to it may be resumed.
     pub fn has_ticket(&self, peer: &Identity) -> bool {
         let Ok(name) = server_name(Some(peer)) else { return false };
-        // The store can only be asked by taking; the ticket goes back to where it was.
+        // The store has no other query than taking, so the ticket is put back.
         let Some(ticket) = self.tickets.take_tls13_ticket(&name) else { return false };
         self.tickets.insert_tls13_ticket(name, ticket);
         true
     }
 
-    /// The configuration of one connection, and the name that stands for `expected`.
+    /// The configuration of one connection, and the server name that encodes `expected`.
     pub(crate) fn instance(
         &self,
         expected: Option<&Identity>,
@@ -89,12 +89,12 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Handshakes as `key`, with any client that proves its own key.
+    /// A server whose identity is that of `key`. It accepts any client that proves its own key.
     ///
     /// # Errors
-    /// [`Error::Internal`] if the library refuses the key.
+    /// [`Error::Internal`] if the TLS library rejects the key.
     pub fn new(key: &SecretKey) -> Result<Self, Error> {
-        let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified(key)?));
+        let resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified_key(key)?));
         let mut tls = rustls::ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(|_| Error::Internal("TLS 1.3 is not available"))?
@@ -106,8 +106,8 @@ impl ServerConfig {
         Ok(Self { tls, sessions: Mutex::new(ServerSessionMemoryCache::new(SESSIONS)) })
     }
 
-    /// From now on no earlier session can be resumed. For a change of policy: resumption asks no
-    /// verifier, so whoever is resumed must be judged again anyway, and here starts afresh.
+    /// Discards all stored sessions, so that every later connection needs a full handshake. Called when the policy
+    /// changes, because a resumption calls no verifier.
     pub fn forget_sessions(&self) {
         if let Ok(mut sessions) = self.sessions.lock() {
             *sessions = ServerSessionMemoryCache::new(SESSIONS);
@@ -140,19 +140,19 @@ pub struct Options {
     /// How this side's messages become records. A server with [`Framing::Auto`] answers a client
     /// that asks for blocks in blocks of the same length.
     pub framing: Framing,
-    /// How many streams the peer may have open at a time; the same is assumed of the peer.
+    /// How many streams the peer may have open at a time. The same limit is assumed for this side's streams.
     pub max_streams: u32,
-    /// The most bytes held for readers that do not read, of all streams together; at least 1 MiB.
-    /// The credit of the connection is as much, that of one stream grows up to half of it.
+    /// The most unread bytes held, of all streams together; at least 1 MiB. It is the receive window of the
+    /// connection. The window of one stream grows to at most half of it.
     pub connection_window: u64,
-    /// Whether the peer has no more than the protocol's initial credit until [`crate::Connection::raise_credit`]:
-    /// neither `connection_window` is granted, nor does the window of a stream grow.
+    /// Whether the peer has only the protocol's initial credit until [`crate::Connection::raise_credit`]: until then
+    /// `connection_window` is not granted, and no stream's window grows.
     pub initial_credit_only: bool,
-    /// The credit that a stream of the peer starts with, in bytes; at least 256 KiB.
+    /// The receive window of a new stream, in bytes; at least 256 KiB.
     pub stream_window: u64,
-    /// A connection on which nothing was received for so long is dead.
+    /// A connection that received nothing for this long ends with [`Error::Idle`].
     pub idle_timeout: Duration,
-    /// After so much silence the peer is asked for a sign of life.
+    /// A connection that received nothing for this long sends a PING.
     pub keep_alive: Duration,
     /// How many records are sealed under one key before it is updated; at most 2^23
     /// (AES-GCM allows 2^24, RFC 8446 section 5.5).
@@ -174,7 +174,7 @@ impl Default for Options {
     }
 }
 
-/// One key exchange, two ciphers: what both ends always have in common, and nothing weaker.
+/// One key exchange and two cipher suites. Both ends always support them, so nothing weaker is negotiated.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![
@@ -186,8 +186,8 @@ fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// `key` as TLS wants it: its raw public key (RFC 7250) and a signer.
-fn certified(key: &SecretKey) -> Result<Arc<CertifiedKey>, Error> {
+/// `key` in the form that rustls takes: its raw public key (RFC 7250) and a signer.
+fn certified_key(key: &SecretKey) -> Result<Arc<CertifiedKey>, Error> {
     /// PKCS #8 around an Ed25519 seed (RFC 8410 section 7).
     const PREFIX: [u8; 16] =
         [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
@@ -195,13 +195,15 @@ fn certified(key: &SecretKey) -> Result<Arc<CertifiedKey>, Error> {
     pkcs8[..16].copy_from_slice(&PREFIX);
     pkcs8[16..].copy_from_slice(key.seed().as_ref());
     let signer = aws_lc_rs::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_slice()))
-        .map_err(|_| Error::Internal("the key was refused"))?;
+        .map_err(|_| Error::Internal("the TLS library rejected the key"))?;
     let public = CertificateDer::from(spki(&key.identity()).to_vec());
     Ok(Arc::new(CertifiedKey::new(vec![public], signer)))
 }
 
-/// The name under which rustls knows the peer: tickets are kept by it, so it is unique to the key.
+/// The server name that rustls stores tickets under. It encodes the expected identity, so that a ticket is used with the
+/// peer that issued it only.
 fn server_name(expected: Option<&Identity>) -> Result<ServerName<'static>, Error> {
-    let name = expected.map_or_else(|| crate::verifier::ANYBODY.to_owned(), Identity::to_string);
-    ServerName::try_from(name).map_err(|_| Error::Internal("an identity is no name"))
+    let name = expected.map_or_else(|| crate::verifier::ANY_PEER.to_owned(), Identity::to_string);
+    ServerName::try_from(name)
+        .map_err(|_| Error::Internal("an identity is not a valid server name"))
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a connection or with one of its streams.
+//! Errors of connections and of their streams.
 
 use levada_core::Identity;
 use thiserror::Error;
@@ -9,12 +9,12 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server proved another key than the one expected. Nothing of the client was sent.
+    /// The server proved another key than the expected one. The client had not sent its identity.
     #[error("the peer is {presented}, not {expected}")]
     WrongPeer {
-        /// Whom the client wanted to reach.
+        /// The identity that the client expected.
         expected: Identity,
-        /// Who answered.
+        /// The identity that the server proved.
         presented: Identity,
     },
     /// The TLS handshake failed.
@@ -35,12 +35,12 @@ pub enum Error {
     /// A frame of the wrong form, or out of place.
     #[error("the peer broke the protocol: {0}")]
     Protocol(&'static str),
-    /// The peer asked for more work than the protocol allows it to.
-    #[error("the peer floods this side: {0}")]
+    /// The peer exceeded a limit on what it may make this side do.
+    #[error("the peer exceeded a limit of the protocol: {0}")]
     Flood(&'static str),
-    /// Both sides speak no version in common.
+    /// The two sides have no version in common.
     #[error(
-        "the peer speaks versions {min} to {max} of the protocol, none of which this side does"
+        "the peer speaks versions {min} to {max} of the protocol, and this side speaks none of them"
     )]
     Version {
         /// The lowest version of the peer.
@@ -49,26 +49,26 @@ pub enum Error {
         max: u64,
     },
     /// The transport ended without an authenticated close.
-    #[error("the connection was cut")]
+    #[error("the connection was cut without a close")]
     Truncated,
-    /// Nothing was heard of the peer for the idle time.
-    #[error("the peer fell silent")]
+    /// Nothing was received for [`crate::Options::idle_timeout`].
+    #[error("the connection timed out: the peer sent nothing")]
     Idle,
-    /// As many streams as the peer allows are open already; the connection goes on.
+    /// The peer's limit on open streams is reached; the connection stays open.
     #[error("too many streams are open")]
     TooManyStreams,
-    /// Not before [`crate::Event::Connected`]; the connection goes on.
+    /// The call needs [`crate::Event::Connected`] first; the connection stays open.
     #[error("the connection is not established yet")]
     NotConnected,
     /// The connection was closed, by either side.
     #[error("the connection is closed")]
     Closed,
-    /// The local cryptographic library refused; never caused by the peer.
+    /// The local TLS or cryptographic library failed; never caused by the peer.
     #[error("internal error: {0}")]
     Internal(&'static str),
 }
 
-/// Why a call on a stream was refused; the connection goes on.
+/// Why a call on a stream was refused; the connection stays open.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum StreamError {
     /// Either side aborted the stream, with this code.
@@ -77,7 +77,7 @@ pub enum StreamError {
     /// No such stream.
     #[error("no such stream")]
     Unknown,
-    /// This side said that it has no more messages.
+    /// This side finished its direction.
     #[error("the stream is finished")]
     Finished,
     /// The connection is closed.
@@ -85,7 +85,7 @@ pub enum StreamError {
     Closed,
 }
 
-/// The name of a TLS alert (RFC 8446 appendix B.2), for a person to read.
+/// The name of a TLS alert (RFC 8446 appendix B.2), for messages.
 fn alert_name(code: u8) -> String {
     let name = rustls::AlertDescription::from(code);
     name.as_str().map_or_else(|| code.to_string(), str::to_owned)

@@ -1,7 +1,7 @@
-//! Keying material for others, bound to one connection (RFC 8446 section 7.5).
+//! Exported keying material, bound to one connection (RFC 8446 section 7.5).
 //!
-//! An unbuffered rustls connection has no exporter, so a key log made for that one connection keeps
-//! the exporter secret and drops every other secret unseen.
+//! An unbuffered rustls connection has no exporter. So each connection has a key log of its own, which stores
+//! the exporter secret and ignores every other secret.
 
 use rustls::Tls13CipherSuite;
 use rustls::crypto::tls13::OkmBlock;
@@ -12,13 +12,13 @@ use crate::Error;
 
 const EXPORTER_SECRET: &str = "EXPORTER_SECRET";
 
-/// The key log of one connection: keeps its exporter secret.
+/// The key log of one connection: stores its exporter secret.
 #[derive(Default)]
 pub(crate) struct Capture(Mutex<Option<OkmBlock>>);
 
 impl Capture {
-    /// The exporter of the connection. The server's secret is there before the client has proved
-    /// itself, so this is asked for only once the handshake is complete.
+    /// The exporter of the connection. On the server the secret exists before the client has proved its key,
+    /// so this must be called only when the handshake is complete.
     pub(crate) fn take(&self, suite: &'static Tls13CipherSuite) -> Option<Exporter> {
         let secret = self.0.lock().ok()?.take()?;
         Some(Exporter { suite, secret })
@@ -34,9 +34,9 @@ impl fmt::Debug for Capture {
 impl rustls::KeyLog for Capture {
     fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
         if label == EXPORTER_SECRET
-            && let Ok(mut kept) = self.0.lock()
+            && let Ok(mut stored) = self.0.lock()
         {
-            *kept = Some(OkmBlock::new(secret));
+            *stored = Some(OkmBlock::new(secret));
         }
         #[cfg(feature = "keylog")]
         crate::keylog::log(label, _client_random, secret);
@@ -47,7 +47,7 @@ impl rustls::KeyLog for Capture {
     }
 }
 
-/// Derives keying material that only the two ends of one connection know.
+/// Derives keying material that only the two ends of one connection share.
 pub(crate) struct Exporter {
     suite: &'static Tls13CipherSuite,
     secret: OkmBlock,

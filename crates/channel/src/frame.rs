@@ -1,4 +1,4 @@
-//! What a record carries: a sequence of whole frames.
+//! Frames: the content of a record is a sequence of whole frames.
 //!
 //! The first byte of a frame is its type in the low 4 bits and flags in the high 4. Numbers are
 //! varints (RFC 9000 section 16).
@@ -29,13 +29,13 @@ pub(crate) const MAX_CONTROL: usize = 1 + 8 + 8 + 8;
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// Part of a message. A stream's first frame opens it: no bytes, and no flag but [`BULK`].
+    /// Part of a message. The first frame of a stream opens it, and has no bytes and no flag but [`BULK`].
     Data { stream: u64, flags: u8, bytes: &'a [u8] },
-    /// The receiver takes this much in all; stream 0 stands for the connection.
+    /// The receiver's limit on the total sent; stream 0 is the connection.
     Window { stream: u64, limit: u64 },
     /// Aborts both directions of a stream.
     Reset { stream: u64, code: u64 },
-    /// Asks for a PONG with the same bytes.
+    /// Requests a PONG with the same bytes.
     Ping([u8; 8]),
     /// Answers a PING.
     Pong([u8; 8]),
@@ -47,7 +47,7 @@ pub(crate) enum Frame<'a> {
 
 /// Appends `data` as one DATA frame.
 pub(crate) fn put_data(buffer: &mut Vec<u8>, stream: u64, flags: u8, data: &[u8]) {
-    // Type, two numbers: written at once, because small messages come by the million.
+    // Type and two numbers are written at once, because this is a hot path for small messages.
     let mut header = [0; 1 + 8 + 8];
     header[0] = DATA | flags;
     let mut length = 1;
@@ -65,7 +65,7 @@ pub(crate) fn put_data(buffer: &mut Vec<u8>, stream: u64, flags: u8, data: &[u8]
 impl<'a> Frame<'a> {
     /// Takes one frame from the front of a record's content.
     pub(crate) fn take(rest: &mut &'a [u8]) -> Result<Self, Error> {
-        let (&first, tail) = rest.split_first().ok_or(CUT_OFF)?;
+        let (&first, tail) = rest.split_first().ok_or(TRUNCATED)?;
         *rest = tail;
         let flags = first & 0xf0;
         let frame = match first & 0x0f {
@@ -122,21 +122,21 @@ impl<'a> Frame<'a> {
     }
 }
 
-const CUT_OFF: Error = Error::Protocol("a frame that is cut off");
+const TRUNCATED: Error = Error::Protocol("a frame that is cut off");
 
 fn number(rest: &mut &[u8]) -> Result<u64, Error> {
-    varint::take(rest).ok_or(CUT_OFF)
+    varint::take(rest).ok_or(TRUNCATED)
 }
 
 fn bytes<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], Error> {
-    let length = usize::try_from(length).map_err(|_| CUT_OFF)?;
-    let (bytes, tail) = rest.split_at_checked(length).ok_or(CUT_OFF)?;
+    let length = usize::try_from(length).map_err(|_| TRUNCATED)?;
+    let (bytes, tail) = rest.split_at_checked(length).ok_or(TRUNCATED)?;
     *rest = tail;
     Ok(bytes)
 }
 
 fn eight(rest: &mut &[u8]) -> Result<[u8; 8], Error> {
-    let (token, tail) = rest.split_first_chunk().ok_or(CUT_OFF)?;
+    let (token, tail) = rest.split_first_chunk().ok_or(TRUNCATED)?;
     *rest = tail;
     Ok(*token)
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_is_written() {
+    fn parsed_frames_round_trip() {
         bolero::check!().with_type::<Vec<u8>>().for_each(|input| {
             let mut rest = input.as_slice();
             while let Ok(frame) = Frame::take(&mut rest) {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_round_trips_and_is_refused_when_cut_off() {
+    fn every_frame_round_trips_and_is_refused_if_truncated() {
         let token = [9; 8];
         for frame in [
             Frame::Data { stream: 5, flags: END | FIN, bytes: b"hello" },

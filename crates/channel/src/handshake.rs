@@ -1,4 +1,4 @@
-//! The TLS 1.3 handshake by rustls, up to the moment when records become ours.
+//! The TLS 1.3 handshake by rustls, until this crate takes over the record layer.
 
 use levada_core::Identity;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
@@ -14,19 +14,19 @@ use crate::record::{CHANGE_CIPHER_SPEC, DATA, HANDSHAKE, HEADER};
 use crate::verifier::{WrongKey, identity};
 use crate::{ClientConfig, Error, ServerConfig};
 
-/// The most bytes of handshake that a peer may send; an honest one needs less than 4 KiB.
+/// The most handshake bytes that a peer may send; a conforming one sends less than 4 KiB.
 const MAX_INPUT: usize = 64 * 1024;
 
-/// A handshake under way.
+/// A handshake in progress.
 pub(crate) struct Handshake {
     side: Side,
     capture: Arc<Capture>,
     expected: Option<Identity>,
-    /// Records not yet consumed by rustls, which decrypts them in place and keeps fragments here.
+    /// Records that rustls has not consumed. It decrypts them in place and leaves fragments here.
     input: Vec<u8>,
     received: usize,
-    /// From here on a handshake message in the clear was put there by somebody on the way.
-    clear_is_over: bool,
+    /// The plaintext part of the handshake is over: a handshake message in the clear was injected on the path.
+    plaintext_done: bool,
     flight_seen: bool,
 }
 
@@ -35,7 +35,7 @@ enum Side {
     Server(UnbufferedServerConnection),
 }
 
-/// What a complete handshake leaves.
+/// The results of a complete handshake.
 pub(crate) struct Established {
     pub(crate) peer: Identity,
     pub(crate) resumed: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Established {
     pub(crate) open: (u64, ConnectionTrafficSecrets),
 }
 
-/// What of rustls remains after the handshake: later traffic secrets, and the ticket store.
+/// The part of rustls that is used after the handshake: later traffic secrets, and the ticket store.
 pub(crate) enum Keys {
     Client(KernelConnection<ClientConnectionData>),
     Server(KernelConnection<ServerConnectionData>),
@@ -58,7 +58,7 @@ enum Step {
 }
 
 impl Handshake {
-    /// A client that accepts `expected` only, or anybody. Its first flight is in `out` at once.
+    /// A client that accepts `expected` only, or any server. Appends the first flight to `out`.
     pub(crate) fn client(
         config: &ClientConfig,
         expected: Option<Identity>,
@@ -87,34 +87,34 @@ impl Handshake {
             expected,
             input: Vec::new(),
             received: 0,
-            clear_is_over: false,
+            plaintext_done: false,
             flight_seen: false,
         }
     }
 
-    /// Whether the peer's first flight has come in full.
+    /// Whether the peer's first flight was received in full.
     pub(crate) fn flight_seen(&self) -> bool {
         self.flight_seen
     }
 
     /// Takes one whole record and appends the answer to `out`; true if the handshake is complete.
-    /// One record at a time, so that rustls never sees a record that is ours to open.
+    /// It takes one record at a time, so that rustls never gets a record that follows the handshake.
     pub(crate) fn receive(&mut self, record: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
         // "legacy_record_version MUST be set to 0x0303 for all records … other than an initial
-        // ClientHello" (RFC 8446 section 5.1), where it is 0x0301. Nothing authenticates these bytes;
-        // whoever changes one is told so all the same.
+        // ClientHello" (RFC 8446 section 5.1), where it is 0x0301. Nothing authenticates these bytes,
+        // so a change on the path is detected only here.
         let initial = self.received == 0 && matches!(self.side, Side::Server(_));
         if record.get(2) != Some(if initial { &1 } else { &3 }) {
-            return Err(Error::Record("of another version"));
+            return Err(Error::Record("an unknown record version"));
         }
-        // The first message alone is in the clear (section 2), in one record or more; the outer type of
-        // what follows is authenticated by nothing but this.
-        self.clear_is_over |= match self.side {
+        // Only the first message is in the clear (section 2), in one record or more. Nothing else checks the
+        // outer type of what follows.
+        self.plaintext_done |= match self.side {
             Side::Client(_) => record[0] != HANDSHAKE,
-            // A client that was asked to try again sends a second one, behind a change of cipher spec.
+            // After a HelloRetryRequest a client sends a second ClientHello, behind a change_cipher_spec.
             Side::Server(_) => record[0] == DATA,
         };
-        if self.clear_is_over && record[0] == HANDSHAKE {
+        if self.plaintext_done && record[0] == HANDSHAKE {
             return Err(Error::Record("a handshake message in the clear"));
         }
         // "… the single byte value 0x01 … any other change_cipher_spec value … MUST abort the handshake"
@@ -129,7 +129,7 @@ impl Handshake {
         self.input.extend_from_slice(record);
         let before = out.len();
         let complete = self.advance(out)?;
-        self.clear_is_over |= any_sealed(&out[before..]);
+        self.plaintext_done |= any_sealed(&out[before..]);
         self.flight_seen |= complete || out.len() > before;
         Ok(complete)
     }
@@ -155,14 +155,14 @@ impl Handshake {
         };
         self.input.drain(..discard);
         match step? {
-            // A server may write before it knows the client: that is not complete.
+            // A server may write before the client has proved its key; the handshake is not complete then.
             Step::Complete if self.common().is_handshaking() => Ok(Step::Blocked),
             step => Ok(step),
         }
     }
 
-    /// After an error rustls still has the alert that tells the peer. It must not come to look at
-    /// its input again, where it trips over what it remembers.
+    /// Writes the alert that rustls has queued after an error. It stops there, because rustls would fail again on
+    /// the rejected input.
     fn flush_alert(&mut self, out: &mut Vec<u8>) {
         while self.common().wants_write() && self.step(out).is_ok() {}
     }
@@ -177,7 +177,7 @@ impl Handshake {
     /// Takes the keys out of rustls. Only after [`Self::receive`] returned true.
     pub(crate) fn finish(self) -> Result<Established, Error> {
         if !self.input.is_empty() {
-            return Err(Error::Record("more bytes behind the end of the handshake"));
+            return Err(Error::Record("more bytes after the end of the handshake"));
         }
         let common = self.common();
         if common.alpn_protocol() != Some(ALPN) {
@@ -186,7 +186,7 @@ impl Handshake {
         let certificates = common.peer_certificates().unwrap_or_default();
         let peer = certificates.first().and_then(|key| identity(key));
         let peer = peer.ok_or(Error::Internal("a peer without a key"))?;
-        // A resumed handshake asks no verifier, so the key is compared here in any case.
+        // A resumption calls no verifier, so the key is always compared here.
         if let Some(expected) = self.expected
             && expected != peer
         {
@@ -238,7 +238,7 @@ impl Keys {
     }
 }
 
-/// Does what rustls asks for; how many bytes of the input it is done with comes back too.
+/// Performs the step that rustls requests. Returns how many input bytes to discard, and the result.
 fn one_step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     out: &mut Vec<u8>,
@@ -279,7 +279,7 @@ fn translate(error: rustls::Error) -> Error {
     }
 }
 
-/// Whether one of these whole records, which rustls has just made, is encrypted.
+/// Whether one of these whole records, written by rustls, is encrypted.
 fn any_sealed(mut records: &[u8]) -> bool {
     while let Some(&[kind, _, _, high, low]) = records.first_chunk::<HEADER>() {
         if kind == DATA {

@@ -1,5 +1,5 @@
 //! Writes the secrets of every connection to the file named by `SSLKEYLOGFILE`, so that Wireshark
-//! can read what was recorded. In test builds only: without the feature `keylog` this does not exist.
+//! can decrypt a capture. For test builds: compiled only with the feature `keylog`.
 
 use rustls::{KeyLog as _, KeyLogFile};
 use std::sync::LazyLock;

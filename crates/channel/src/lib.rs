@@ -1,14 +1,15 @@
 //! Handshake, records, framing and multiplexer; time and bytes are passed in.
 //!
-//! A [`Connection`] is driven from outside: bytes from the transport go into
-//! [`Connection::receive`], bytes for it come out of [`Connection::transmit`], time arrives with
-//! both and with [`Connection::handle_timeout`], and [`Connection::poll_event`] says what happened.
-//! Nothing here does I/O.
+//! The caller drives a [`Connection`]: it passes bytes from the transport to
+//! [`Connection::receive`], takes bytes for it from [`Connection::transmit`], passes the time to
+//! both and to [`Connection::handle_timeout`], and takes events from [`Connection::poll_event`].
+//! This crate does no I/O.
 //!
-//! From the wire upwards: `handshake` (TLS 1.3 by rustls, with `config`, `verifier`, `exporter`),
-//! `record` and `output` (sealing and opening records in the TLS 1.3 format), `tls` (all that
-//! joined: a TLS connection that carries bytes), `varint` and `frame` (what a record carries),
-//! `credit`, `stream` and `mux` (messages of many streams), `liveness` (time), `connection`.
+//! The modules, from the wire upwards: `handshake` (TLS 1.3 by rustls, with `config`, `verifier`,
+//! `exporter`), `record` and `output` (sealing and opening records in the TLS 1.3 format), `tls` (a
+//! TLS connection that carries bytes, made of these), `varint` and `frame` (the content of records),
+//! `credit`, `stream`, `recv_buffer` and `mux` (messages of many streams), `liveness` (timeouts and
+//! keep-alive), `connection`.
 
 #![forbid(unsafe_code)]
 
@@ -19,14 +20,16 @@ mod error;
 mod exporter;
 mod frame;
 mod handshake;
-mod inbox;
 #[cfg(feature = "keylog")]
 mod keylog;
 mod liveness;
 mod mux;
 mod output;
 mod record;
+mod recv_buffer;
 mod stream;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod tls;
 mod varint;
 mod verifier;
@@ -37,5 +40,5 @@ mod tests;
 pub use config::{ClientConfig, Options, ServerConfig};
 pub use connection::{Close, Connection, Event};
 pub use error::{Error, StreamError};
-pub use inbox::Inbox;
 pub use mux::{Class, Read, StreamId, Taken};
+pub use recv_buffer::RecvBuffer;

@@ -1,22 +1,22 @@
-//! Time: how long the handshake may take, when to ask for a sign of life, how far away the peer is.
+//! Timeouts of the handshake and of an idle connection, keep-alive PINGs, and the round-trip time.
 
 use std::time::{Duration, Instant};
 
 use crate::{Error, Options};
 
-/// For the peer's first flight.
-const FIRST_FLIGHT: Duration = Duration::from_secs(5);
-/// For the whole handshake, the peer's HELLO included.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Time limit for the peer's first flight.
+const FIRST_FLIGHT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for the whole handshake, the peer's HELLO included.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How far a connection has come.
+/// The stage of a connection, which selects its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The peer's first flight has not come in full.
-    Silent,
-    /// The peer's HELLO has not come.
+    /// The peer's first flight was not received in full.
+    FirstFlight,
+    /// The peer's HELLO was not received.
     Handshake,
-    /// In use.
+    /// The peer's HELLO was received.
     Open,
 }
 
@@ -27,14 +27,14 @@ enum Ping {
     Sent(Instant),
 }
 
-/// The clock of one connection.
+/// The timers of one connection.
 pub(crate) struct Liveness {
     started: Instant,
-    heard: Instant,
+    last_record: Instant,
     idle_timeout: Duration,
     keep_alive: Duration,
     ping: Ping,
-    /// The number of the present PING.
+    /// The number of the latest PING.
     token: u64,
     rtt: Option<Duration>,
 }
@@ -43,7 +43,7 @@ impl Liveness {
     pub(crate) fn new(options: &Options, now: Instant) -> Self {
         Self {
             started: now,
-            heard: now,
+            last_record: now,
             idle_timeout: options.idle_timeout,
             keep_alive: options.keep_alive,
             ping: Ping::Idle,
@@ -52,9 +52,9 @@ impl Liveness {
         }
     }
 
-    /// A whole record has come.
-    pub(crate) fn heard(&mut self, now: Instant) {
-        self.heard = now;
+    /// A whole record was received.
+    pub(crate) fn on_record(&mut self, now: Instant) {
+        self.last_record = now;
     }
 
     /// The smoothed round-trip time (RFC 6298 section 2).
@@ -62,8 +62,8 @@ impl Liveness {
         self.rtt
     }
 
-    /// A PING is to go out, unless one is on its way.
-    pub(crate) fn want_ping(&mut self) {
+    /// Schedules a PING, unless one is scheduled or unanswered.
+    pub(crate) fn request_ping(&mut self) {
         if let Ping::Idle = self.ping {
             self.ping = Ping::Wanted;
         }
@@ -83,13 +83,13 @@ impl Liveness {
         Some(self.token.to_be_bytes())
     }
 
-    /// A PONG has come.
-    pub(crate) fn pong(&mut self, token: [u8; 8], now: Instant) -> Result<(), Error> {
+    /// Handles a PONG.
+    pub(crate) fn on_pong(&mut self, token: [u8; 8], now: Instant) -> Result<(), Error> {
         let Ping::Sent(sent) = self.ping else {
-            return Err(Error::Protocol("a PONG that nobody asked for"));
+            return Err(Error::Protocol("a PONG without a PING"));
         };
         if token != self.token.to_be_bytes() {
-            return Err(Error::Protocol("a PONG that nobody asked for"));
+            return Err(Error::Protocol("a PONG without a PING"));
         }
         self.ping = Ping::Idle;
         let sample = now.saturating_duration_since(sent);
@@ -97,19 +97,19 @@ impl Liveness {
         Ok(())
     }
 
-    /// When [`Self::check`] should be called.
+    /// The time to call [`Self::check`].
     pub(crate) fn deadline(&self, stage: Stage) -> Instant {
         match stage {
-            Stage::Silent => self.started + FIRST_FLIGHT,
-            Stage::Handshake => self.started + HANDSHAKE,
+            Stage::FirstFlight => self.started + FIRST_FLIGHT_TIMEOUT,
+            Stage::Handshake => self.started + HANDSHAKE_TIMEOUT,
             Stage::Open => match self.ping {
-                Ping::Idle => self.heard + self.keep_alive.min(self.idle_timeout),
-                Ping::Wanted | Ping::Sent(_) => self.heard + self.idle_timeout,
+                Ping::Idle => self.last_record + self.keep_alive.min(self.idle_timeout),
+                Ping::Wanted | Ping::Sent(_) => self.last_record + self.idle_timeout,
             },
         }
     }
 
-    /// Ends the wait of what has taken too long, and asks for a sign of life where it is time.
+    /// Returns an error if a timeout has expired, and schedules a PING if the keep-alive time has.
     pub(crate) fn check(&mut self, stage: Stage, now: Instant) -> Result<(), Error> {
         if now < self.deadline(stage) {
             return Ok(());
@@ -117,10 +117,10 @@ impl Liveness {
         if stage != Stage::Open {
             return Err(Error::HandshakeTimeout);
         }
-        if now >= self.heard + self.idle_timeout {
+        if now >= self.last_record + self.idle_timeout {
             return Err(Error::Idle);
         }
-        self.want_ping();
+        self.request_ping();
         Ok(())
     }
 }

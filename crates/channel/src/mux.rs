@@ -1,27 +1,27 @@
 //! The multiplexer: many streams of messages on one connection.
 //!
-//! There is no queue per stream: [`Mux::write`] puts frames straight into the open record, or
-//! refuses when enough is pending; who was refused is called by a Writable event. What comes in is
-//! in `inbound`, who may write how much is in `turns`.
+//! There is no send queue per stream: [`Mux::write`] writes frames directly into the open record, or
+//! refuses when enough is pending; a refused writer gets a Writable event later. `inbound` handles
+//! received frames, `scheduler` decides which stream may write how much, `grants` does flow control.
 
 mod grants;
 mod ids;
 mod inbound;
-mod turns;
+mod scheduler;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::Instant;
 
-use crate::credit::{Credit, FRAME_COST, INITIAL_CONNECTION, INITIAL_STREAM, Pace};
+use crate::credit::{Credit, FRAME_COST, INITIAL_CONNECTION, INITIAL_STREAM, PathState};
 use crate::frame::{self, Frame};
-use crate::inbox::Inbox;
+use crate::recv_buffer::RecvBuffer;
 use crate::stream::{Direction, Stream, Wait};
 use crate::tls::Tls;
 use crate::{Error, Event, Options, StreamError, varint};
 use grants::Grants;
 use ids::{IdState, Ids};
-use turns::Turns;
+use scheduler::Scheduler;
 
 /// One stream of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,36 +36,36 @@ impl fmt::Display for StreamId {
 /// Which streams go first when there is more to send than the transport carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Goes first; for a person who waits.
+    /// Goes first; for data that a user waits for.
     Interactive,
-    /// Goes when no interactive stream has anything to send.
+    /// Goes when no interactive stream has data to send.
     Bulk,
 }
 
-/// What [`crate::Connection::read`] found.
+/// The result of [`crate::Connection::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     /// Bytes of one message were written to the buffer.
     Data {
-        /// How many; 0 only if `end`, or if none were asked for.
+        /// How many; 0 only if `end`, or if the buffer is empty.
         len: usize,
         /// Whether the message ends with them.
         end: bool,
     },
-    /// Nothing there now; [`crate::Event::Readable`] follows.
+    /// Nothing has arrived; [`crate::Event::Readable`] follows.
     Blocked,
-    /// The peer has no more messages, and all were read.
+    /// The peer has finished, and all messages were read.
     Finished,
 }
 
-/// What [`crate::Connection::take`] found.
+/// The result of [`crate::Connection::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// There is something to read in the inbox.
+    /// The receive buffer holds something to read.
     Messages,
-    /// Nothing has come; [`crate::Event::Readable`] follows.
+    /// Nothing has arrived; [`crate::Event::Readable`] follows.
     Blocked,
-    /// The peer has no more messages, and all were taken.
+    /// The peer has finished, and all messages were taken.
     Finished,
 }
 
@@ -77,13 +77,15 @@ pub(crate) struct Mux {
     /// What this side may still send on the connection.
     credit: Credit,
     grants: Grants,
-    turns: Turns,
-    /// Streams that are open on the wire, and streams of the peer not yet forgotten.
+    scheduler: Scheduler,
+    /// This side's streams that are open on the wire.
     live_own: usize,
+    /// The peer's streams that are open on the wire.
     live_peer: usize,
+    /// The peer's streams that were not forgotten.
     held_peer: usize,
-    /// Frames without credit written on streams of the peer since the last transmission.
-    unpaid: usize,
+    /// Frames that need no credit, written on the peer's streams since the last transmission.
+    free_frames: usize,
     events: VecDeque<Event>,
     closed: bool,
 }
@@ -96,19 +98,19 @@ impl Mux {
             max_streams: options.max_streams as usize,
             credit: Credit::new(INITIAL_CONNECTION),
             grants: Grants::new(options, now),
-            turns: Turns::new(),
+            scheduler: Scheduler::new(),
             live_own: 0,
             live_peer: 0,
             held_peer: 0,
-            unpaid: 0,
+            free_frames: 0,
             events: VecDeque::new(),
             closed: false,
         }
     }
 
-    /// The clock that windows go by.
-    pub(crate) fn pace(&mut self) -> &mut Pace {
-        &mut self.grants.pace
+    /// The time and the round-trip time that windows are sized by.
+    pub(crate) fn path(&mut self) -> &mut PathState {
+        &mut self.grants.path
     }
 
     /// Adds an event that is not of a stream.
@@ -155,19 +157,19 @@ impl Mux {
         if data.is_empty() && !end {
             return Ok(Some(0));
         }
-        let quota = self.turns.quota(stream, tls.pending());
+        let quantum = self.scheduler.quantum(stream, tls.pending());
         let least = FRAME_COST + u64::from(!data.is_empty());
         if stream.credit.left() < least {
             stream.wait = Wait::Credit;
             return Ok(None);
         }
-        if quota == 0 || self.credit.left() < least {
-            self.turns.queue(id, stream);
+        if quantum == 0 || self.credit.left() < least {
+            self.scheduler.queue(id, stream);
             return Ok(None);
         }
-        let done = put_message(tls, id, stream, &mut self.credit, (data, end), quota);
+        let done = put_message(tls, id, stream, &mut self.credit, (data, end), quantum);
         stream.partial = !(end && done == data.len());
-        stream.turn.1 += FRAME_COST as usize + done;
+        stream.usage.written += FRAME_COST as usize + done;
         Ok(Some(done))
     }
 
@@ -183,9 +185,9 @@ impl Mux {
             return Err(StreamError::Reset(0));
         }
         stream.sending = Direction::Finished;
-        self.unpaid += usize::from(stream.by_peer);
+        self.free_frames += usize::from(stream.by_peer);
         put_control(tls, &Frame::Data { stream: id.0, flags: frame::FIN, bytes: &[] });
-        self.settle(id.0);
+        self.retire_if_over(id.0);
         Ok(())
     }
 
@@ -194,22 +196,22 @@ impl Mux {
         let Some(stream) = self.streams.get_mut(&id.0) else { return };
         let code = code.min(varint::MAX);
         if stream.live && !self.closed {
-            self.unpaid += usize::from(stream.by_peer);
+            self.free_frames += usize::from(stream.by_peer);
             put_control(tls, &Frame::Reset { stream: id.0, code });
         }
-        // What the peer gave as its reason stays: it says more than that we gave up afterwards.
+        // A code of the peer stays, because it is the cause of this reset.
         for direction in [&mut stream.sending, &mut stream.receiving] {
             if !matches!(direction, Direction::Reset(_)) {
                 *direction = Direction::Reset(code);
             }
         }
         self.grants.discard(id.0, stream);
-        self.settle(id.0);
+        self.retire_if_over(id.0);
     }
 
     /// See [`crate::Connection::read`].
     pub(crate) fn read(&mut self, id: StreamId, buf: &mut [u8]) -> Result<Read, StreamError> {
-        self.read_by(id, |inbox| inbox.read(buf))
+        self.read_by(id, |recv_buffer| recv_buffer.read(buf))
     }
 
     /// See [`crate::Connection::read_to`].
@@ -219,17 +221,17 @@ impl Mux {
         buf: &mut Vec<u8>,
         max: usize,
     ) -> Result<Read, StreamError> {
-        self.read_by(id, |inbox| inbox.read_to(buf, max))
+        self.read_by(id, |recv_buffer| recv_buffer.read_to(buf, max))
     }
 
     fn read_by(
         &mut self,
         StreamId(id): StreamId,
-        read: impl FnOnce(&mut Inbox) -> Option<(usize, bool)>,
+        read: impl FnOnce(&mut RecvBuffer) -> Option<(usize, bool)>,
     ) -> Result<Read, StreamError> {
         let stream = receiver(&mut self.streams, id)?;
-        if let Some((len, end)) = read(&mut stream.inbox) {
-            let freed = stream.inbox.take_freed();
+        if let Some((len, end)) = read(&mut stream.recv_buffer) {
+            let freed = stream.recv_buffer.take_freed();
             self.grants.release(id, stream, freed);
             return Ok(Read::Data { len, end });
         }
@@ -243,21 +245,21 @@ impl Mux {
     pub(crate) fn take(
         &mut self,
         id: StreamId,
-        inbox: &mut Inbox,
-        beside: usize,
+        recv_buffer: &mut RecvBuffer,
+        reader_memory: usize,
     ) -> Result<Taken, StreamError> {
         let stream = receiver(&mut self.streams, id.0)?;
-        if !inbox.is_empty() {
+        if !recv_buffer.is_empty() {
             return Ok(Taken::Messages);
         }
         if self.grants.is_initial() {
-            // Its memory is given back, and not lent to the stream, whose own is counted.
-            *inbox = Inbox::default();
-            // A buffer that doubles, and what was decoded of it.
-            stream.taken = 2 * (stream.inbox.memory() + beside);
+            // The reader's buffer is freed instead of swapped into the stream, where its capacity would count.
+            *recv_buffer = RecvBuffer::default();
+            // Twice, because the reader's vector doubles when it grows, and holds decoded data in addition.
+            stream.taken = 2 * (stream.recv_buffer.memory() + reader_memory);
         }
-        if !stream.inbox.is_empty() {
-            std::mem::swap(&mut stream.inbox, inbox);
+        if !stream.recv_buffer.is_empty() {
+            std::mem::swap(&mut stream.recv_buffer, recv_buffer);
             return Ok(Taken::Messages);
         }
         match nothing_to_read(stream, self.closed)? {
@@ -269,7 +271,7 @@ impl Mux {
     /// See [`crate::Connection::release`].
     pub(crate) fn release(&mut self, StreamId(id): StreamId, freed: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        // A stream that was reset since has released all that it held.
+        // A stream that was reset meanwhile has released all of its credit.
         let freed = freed.min(stream.window.held());
         if freed > 0 {
             self.grants.release(id, stream, freed);
@@ -286,15 +288,15 @@ impl Mux {
         self.held_peer -= usize::from(stream.by_peer);
     }
 
-    /// The connection ends: nothing is written any more, and what has come may still be read.
+    /// Ends all writing. What has arrived may still be read.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Throws away all that has come and was not read: nothing can be read any more.
+    /// Discards all unread data, and ends all reading.
     pub(crate) fn abandon(&mut self) {
         for stream in self.streams.values_mut() {
-            stream.inbox.clear();
+            stream.recv_buffer.clear();
             stream.receiving = Direction::Reset(0);
         }
     }
@@ -309,9 +311,9 @@ impl Mux {
         self.grants.raise();
     }
 
-    /// See [`Grants::hold`].
-    pub(crate) fn hold(&mut self, bytes: u64) {
-        self.grants.hold(bytes);
+    /// See [`Grants::raise_receive_window`].
+    pub(crate) fn raise_receive_window(&mut self, bytes: u64) {
+        self.grants.raise_receive_window(bytes);
     }
 
     /// See [`crate::Connection::reset_code`].
@@ -323,22 +325,22 @@ impl Mux {
         })
     }
 
-    /// See [`Grants::take_measure`].
-    pub(crate) fn take_measure(&mut self) -> bool {
-        self.grants.take_measure()
+    /// See [`Grants::take_rtt_probe`].
+    pub(crate) fn take_rtt_probe(&mut self) -> bool {
+        self.grants.take_rtt_probe()
     }
 
-    /// Whether [`Self::flush`] may have something to say.
+    /// Whether [`Self::flush`] may have frames to write.
     pub(crate) fn wants_flush(&self) -> bool {
-        self.grants.any_due()
+        self.grants.has_updates()
     }
 
-    /// Writes the new limits of windows that have moved.
+    /// Writes the window updates that are due.
     pub(crate) fn flush(&mut self, tls: &mut Tls) {
-        if let Some(frame) = self.grants.take_connection_due() {
+        if let Some(frame) = self.grants.take_connection_update() {
             put_control(tls, &frame);
         }
-        while let Some(id) = self.grants.take_stream_due() {
+        while let Some(id) = self.grants.take_stream_update() {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             stream.window_due = false;
             if stream.receiving == Direction::Open {
@@ -347,28 +349,28 @@ impl Mux {
         }
     }
 
-    /// The output was taken: those who waited for it may write again.
+    /// The output was taken, so waiting streams may write again.
     pub(crate) fn transmitted(&mut self) {
-        self.unpaid = 0;
-        self.turns.next_round();
+        self.free_frames = 0;
+        self.scheduler.next_round();
         self.wake();
     }
 
     /// See [`crate::Connection::written`].
     pub(crate) fn written(&mut self) {
-        if self.turns.written() {
+        if self.scheduler.written() {
             self.wake();
         }
     }
 
-    /// Calls all who wait for their turn, unless the connection itself lacks credit.
+    /// Pushes Writable events for waiting streams, unless the connection itself lacks credit.
     fn wake(&mut self) {
         if self.credit.left() <= FRAME_COST || self.closed {
             return;
         }
-        for id in self.turns.wake() {
+        for id in self.scheduler.wake() {
             if let Some(stream) = self.streams.get_mut(&id)
-                && stream.wait == Wait::Turn
+                && stream.wait == Wait::Quantum
             {
                 stream.wait = Wait::No;
                 self.events.push_back(Event::Writable(StreamId(id)));
@@ -379,25 +381,25 @@ impl Mux {
     fn add(&mut self, id: u64, class: Class, by_peer: bool) {
         let credit = Credit::new(INITIAL_STREAM);
         let mut stream = Stream::new(class, by_peer, credit, self.grants.window());
-        self.grants.widen(id, &mut stream);
-        self.turns.opened(class);
+        self.grants.grant_initial(id, &mut stream);
+        self.scheduler.opened(class);
         self.streams.insert(id, stream);
     }
 
-    /// Takes a stream off the count of open ones when both directions have ended.
-    fn settle(&mut self, id: u64) {
+    /// Subtracts a stream from the count of open ones when both directions have ended.
+    fn retire_if_over(&mut self, id: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if !stream.live || !stream.is_over() {
             return;
         }
         stream.live = false;
-        self.turns.ended(stream.class);
+        self.scheduler.ended(stream.class);
         let live = if stream.by_peer { &mut self.live_peer } else { &mut self.live_own };
         *live -= 1;
     }
 }
 
-/// The stream `id`, unless what had come for it was thrown away.
+/// The stream `id`, unless its receiving direction was reset.
 fn receiver(
     streams: &mut HashMap<u64, Stream, ids::BuildHasher>,
     id: u64,
@@ -409,7 +411,7 @@ fn receiver(
     }
 }
 
-/// All that has come was read: whether that is the end.
+/// Called when all received data was read; returns whether the direction has ended.
 fn nothing_to_read(stream: &Stream, closed: bool) -> Result<bool, StreamError> {
     match stream.receiving {
         Direction::Finished => Ok(true),
@@ -427,19 +429,19 @@ fn check_sending(stream: &Stream, closed: bool) -> Result<(), StreamError> {
     }
 }
 
-/// Writes as much of a message, or of a part of it, as quota and credit allow: how many bytes.
+/// Writes as much of a message, or of a part of it, as quantum and credit allow; returns how many bytes.
 fn put_message(
     tls: &mut Tls,
     id: u64,
     stream: &mut Stream,
     connection: &mut Credit,
     (data, end): (&[u8], bool),
-    quota: usize,
+    quantum: usize,
 ) -> usize {
     let mut done = 0;
     loop {
         let credit = stream.credit.left().min(connection.left()).saturating_sub(FRAME_COST);
-        let want = (data.len() - done).min(quota - done);
+        let want = (data.len() - done).min(quantum - done);
         let want = want.min(usize::try_from(credit).unwrap_or(usize::MAX));
         if want == 0 && !data.is_empty() {
             return done;
@@ -457,8 +459,8 @@ fn put_message(
     }
 }
 
-/// How many of `want` bytes go into one DATA frame. A record with less room than a few bytes is
-/// left as it is.
+/// How many of `want` bytes go into the next DATA frame. A record with room for only a few bytes is
+/// sealed, and the frame goes into the next one.
 fn fit(tls: &mut Tls, id: u64, want: usize) -> usize {
     const WORTHWHILE: usize = 16;
     let fixed = 1 + varint::len(id);

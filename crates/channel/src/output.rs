@@ -1,7 +1,7 @@
-//! What goes to the transport next: one buffer, in which the last record may still be open.
+//! The output buffer: sealed records for the transport, of which the last may still be open.
 //!
-//! Frames are written straight to where they leave from: behind the header of the open record,
-//! which is sealed in place when it is full or when the buffer is taken.
+//! Frames are written directly behind the header of the open record, which is sealed in place when
+//! it is full or when the buffer is taken. So no byte is copied between writing and sealing.
 
 use levada_core::Framing;
 
@@ -22,7 +22,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Bytes that are not records of ours: the handshake's.
+    /// The buffer, for the handshake's records, which rustls makes.
     pub(crate) fn raw(&mut self) -> &mut Vec<u8> {
         debug_assert!(self.open.is_none(), "the handshake comes before all records");
         &mut self.buffer
@@ -42,7 +42,7 @@ impl Output {
         self.framing
     }
 
-    /// How many bytes wait to be taken.
+    /// How many bytes are pending.
     pub(crate) fn len(&self) -> usize {
         self.buffer.len()
     }
@@ -52,7 +52,7 @@ impl Output {
         self.buffer.capacity()
     }
 
-    /// How many records were sealed under the present key.
+    /// How many records were sealed under the current key.
     pub(crate) fn sequence(&self) -> u64 {
         self.key.as_ref().map_or(0, RecordKey::sequence)
     }
@@ -92,24 +92,24 @@ impl Output {
         }
     }
 
-    /// Notes a failure that the caller could not be told of: the connection is of no use.
+    /// Stores the first failure of a call that returns nothing; [`Self::fault`] reports it. The connection is unusable then.
     pub(crate) fn set_fault(&mut self, fault: Error) {
         self.fault.get_or_insert(fault);
     }
 
-    /// What [`Self::set_fault`] noted.
+    /// The failure that [`Self::set_fault`] stored.
     pub(crate) fn fault(&self) -> Result<(), Error> {
         self.fault.clone().map_or(Ok(()), Err)
     }
 
-    /// Takes all bytes; `out` is empty and becomes the next buffer.
+    /// Takes all bytes; `out` becomes the next buffer.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
-        debug_assert!(self.open.is_none(), "an open record would leave in the clear");
-        /// A connection with so little to say keeps no large buffer.
-        const LITTLE: usize = 4 << 10;
-        const LARGE: usize = 64 << 10;
+        debug_assert!(self.open.is_none(), "an open record would be sent in plaintext");
+        /// If less than this is taken, a buffer larger than `LARGE_BUFFER` bytes is freed.
+        const SMALL_OUTPUT: usize = 4 << 10;
+        const LARGE_BUFFER: usize = 64 << 10;
         out.clear();
-        if self.buffer.len() < LITTLE && out.capacity() > LARGE {
+        if self.buffer.len() < SMALL_OUTPUT && out.capacity() > LARGE_BUFFER {
             *out = Vec::new();
         }
         std::mem::swap(&mut self.buffer, out);
@@ -121,7 +121,7 @@ impl Output {
             self.buffer.resize(start + usize::from(length) - TAG, 0);
         }
         let sealed = self.buffer.len() - start - HEADER + TAG;
-        let length = u16::try_from(sealed).map_err(|_| Error::Internal("a record too long"))?;
+        let length = u16::try_from(sealed).map_err(|_| Error::Internal("a record is too long"))?;
         self.buffer[start + 3..start + HEADER].copy_from_slice(&length.to_be_bytes());
         let record = &mut self.buffer[start..];
         let (header, body) =

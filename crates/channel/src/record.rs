@@ -28,7 +28,7 @@ pub(crate) const HANDSHAKE: u8 = 22;
 /// See [`CHANGE_CIPHER_SPEC`].
 pub(crate) const DATA: u8 = 23;
 
-/// The length of the first record in `input`, header included; None if it has not come in full.
+/// The length of the first record in `input`, header included; None if it is incomplete.
 pub(crate) fn length(input: &[u8]) -> Result<Option<usize>, Error> {
     let Some(&[kind, major, _, high, low]) = input.first_chunk::<HEADER>() else { return Ok(None) };
     if !(CHANGE_CIPHER_SPEC..=DATA).contains(&kind) || major != 3 {
@@ -36,7 +36,7 @@ pub(crate) fn length(input: &[u8]) -> Result<Option<usize>, Error> {
     }
     let body = usize::from(u16::from_be_bytes([high, low]));
     if body > MAX_SEALED {
-        return Err(Error::Record("longer than a record may be"));
+        return Err(Error::Record("a record that is too long"));
     }
     Ok((input.len() >= HEADER + body).then_some(HEADER + body))
 }
@@ -49,7 +49,7 @@ pub(crate) struct RecordKey {
 }
 
 impl RecordKey {
-    /// A key as rustls hands it over.
+    /// The key, IV and sequence number that rustls exports.
     pub(crate) fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Self, Error> {
         let (algorithm, key, iv) = match &secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
@@ -58,12 +58,13 @@ impl RecordKey {
             _ => return Err(Error::Internal("an unknown cipher")),
         };
         let unbound = UnboundKey::new(algorithm, key.as_ref())
-            .map_err(|_| Error::Internal("the cipher refused its key"))?;
-        let iv = iv.as_ref().try_into().map_err(|_| Error::Internal("an IV of another length"))?;
+            .map_err(|_| Error::Internal("the cipher rejected its key"))?;
+        let iv =
+            iv.as_ref().try_into().map_err(|_| Error::Internal("an IV of unexpected length"))?;
         Ok(Self { key: LessSafeKey::new(unbound), iv: Zeroizing::new(iv), sequence })
     }
 
-    /// How many records have passed under this key.
+    /// How many records were sealed or opened under this key.
     pub(crate) fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -73,13 +74,14 @@ impl RecordKey {
         let nonce = self.next_nonce()?;
         self.key
             .seal_in_place_separate_tag(nonce, Aad::from(header), body)
-            .map_err(|_| Error::Internal("the cipher refused to seal"))
+            .map_err(|_| Error::Internal("the cipher failed to seal"))
     }
 
     /// Decrypts a whole record in place: its inner type and content, without padding.
     pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<(u8, &'a [u8]), Error> {
-        let (header, body) = record.split_first_chunk_mut().ok_or(Error::Record("cut off"))?;
-        // Whatever is in the clear now was put there by somebody on the way.
+        let (header, body) =
+            record.split_first_chunk_mut().ok_or(Error::Record("a truncated record"))?;
+        // A plaintext record after the handshake was injected on the path.
         let header: [u8; HEADER] = *header;
         if header[0] != DATA {
             return Err(Error::Record("a record in the clear after the handshake"));

@@ -1,10 +1,10 @@
-//! One stream: what each direction is up to.
+//! The state of one stream.
 
 use crate::Class;
 use crate::credit::{Credit, Window};
-use crate::inbox::Inbox;
+use crate::recv_buffer::RecvBuffer;
 
-/// What one direction of a stream is up to.
+/// The state of one direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// Messages may follow.
@@ -15,15 +15,23 @@ pub(crate) enum Direction {
     Reset(u64),
 }
 
-/// What a writer that was refused waits for.
+/// What a refused writer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Nothing.
     No,
     /// Credit of its stream.
     Credit,
-    /// Its turn: room in the output, or credit of the connection.
-    Turn,
+    /// A quantum of the scheduler: room in the output, or credit of the connection.
+    Quantum,
+}
+
+/// How much of its quantum a stream has used in one round of transmission.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) round: u64,
+    /// Bytes, and the cost of frames.
+    pub(crate) written: usize,
 }
 
 /// One stream.
@@ -31,27 +39,26 @@ pub(crate) struct Stream {
     pub(crate) class: Class,
     /// Whether the peer opened it.
     pub(crate) by_peer: bool,
-    /// Whether it counts as open on the wire: not both directions have ended.
+    /// Whether it counts as open on the wire: at least one direction has not ended.
     pub(crate) live: bool,
     pub(crate) sending: Direction,
     pub(crate) receiving: Direction,
     pub(crate) credit: Credit,
     pub(crate) window: Window,
-    pub(crate) inbox: Inbox,
-    /// The most memory, in bytes, that its reader has for what it took; counted while the peer's credit is the initial one.
+    pub(crate) recv_buffer: RecvBuffer,
+    /// An upper bound on the memory, in bytes, of what its reader took; counted while the peer's credit is the initial one.
     pub(crate) taken: usize,
-    /// Whether bytes of a message have come whose end has not.
+    /// Whether a received message is incomplete.
     pub(crate) receiving_partial: bool,
-    /// Whether a message was begun and not ended.
+    /// Whether a sent message is incomplete.
     pub(crate) partial: bool,
     pub(crate) wait: Wait,
     /// Whether a Readable event is queued.
     pub(crate) readable: bool,
     /// Whether a WINDOW frame is due.
     pub(crate) window_due: bool,
-    /// The round of transmission in which it last wanted to write, and what it wrote: bytes, and the
-    /// cost of frames.
-    pub(crate) turn: (u64, usize),
+    /// What it wrote in the round in which it last tried to write.
+    pub(crate) usage: Usage,
 }
 
 impl Stream {
@@ -64,20 +71,20 @@ impl Stream {
             receiving: Direction::Open,
             credit,
             window,
-            inbox: Inbox::default(),
+            recv_buffer: RecvBuffer::default(),
             taken: 0,
             receiving_partial: false,
             partial: false,
             wait: Wait::No,
             readable: false,
             window_due: false,
-            turn: (0, 0),
+            usage: Usage::default(),
         }
     }
 
-    /// The memory, in bytes, that the stream takes, with what its reader took.
+    /// The memory of the stream, in bytes, with what its reader took.
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Self>() + self.inbox.memory() + self.taken
+        size_of::<Self>() + self.recv_buffer.memory() + self.taken
     }
 
     /// Whether both directions have ended.

@@ -1,5 +1,6 @@
-//! Two ends on a simulated link; hostile peers; an unmodified rustls at the other end.
+//! Tests with two ends on a simulated link, with hostile peers, and with an unmodified rustls peer.
 
+mod fairness;
 mod flow;
 mod hostile;
 mod interop;
@@ -7,4 +8,3 @@ mod lifecycle;
 mod pair;
 mod raw;
 mod records;
-mod shares;

@@ -1,4 +1,4 @@
-//! A TLS 1.3 connection that carries bytes: rustls' handshake, then our own records.
+//! A TLS 1.3 connection that carries bytes: the handshake by rustls, then the records of this crate.
 
 use levada_core::{Framing, Identity};
 
@@ -8,29 +8,29 @@ use crate::output::Output;
 use crate::record::{ALERT, DATA, HANDSHAKE, RecordKey};
 use crate::{ClientConfig, Error, ServerConfig};
 
-/// Handshake messages after the handshake: tickets and key updates, none of them long.
+/// The longest message after the handshake, in bytes: tickets and key updates are short.
 const MAX_MESSAGE: usize = 16 * 1024;
 /// How many tickets a server may send; rustls sends two.
 const MAX_TICKETS: u32 = 16;
-/// How many empty records, or key updates, may come in a row.
-const MAX_IDLE_RECORDS: u32 = 32;
+/// How many empty records, or key updates, the peer may send in a row.
+const MAX_EMPTY_RUN: u32 = 32;
 
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 
 const CLOSE_NOTIFY: u8 = 0;
 
-/// A TLS connection, without regard to what its records carry.
+/// A TLS connection, independent of the content of its records.
 pub(crate) struct Tls {
     handshake: Option<Box<Handshake>>,
     session: Option<Session>,
     output: Output,
     records_per_key: u64,
-    /// The peer asked for a key update; due before the next record (RFC 8446 section 4.6.3).
-    update_owed: bool,
-    /// Nothing may be sealed yet, because it is not known how to pad.
+    /// The peer requested a key update; due before the next record (RFC 8446 section 4.6.3).
+    update_due: bool,
+    /// No record may be sealed yet, because the peer's block length is not known.
     silent: bool,
-    /// The last record of this side is pending or sent: nothing may follow it.
+    /// The closing alert of this side was written: no record may follow it.
     ended: bool,
 }
 
@@ -40,23 +40,23 @@ struct Session {
     exporter: Exporter,
     keys: Keys,
     key: RecordKey,
-    /// The beginning of a handshake message that has not come in full.
+    /// The received part of an incomplete handshake message.
     message: Vec<u8>,
     tickets: u32,
     empty_run: u32,
     update_run: u32,
 }
 
-/// What one record brought.
+/// The result of receiving one record.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Incoming<'a> {
-    /// Something for TLS itself.
-    Nothing,
-    /// The end of the handshake: keys and peer are known.
+pub(crate) enum Received<'a> {
+    /// TLS itself has handled it.
+    Handled,
+    /// The handshake is complete: keys and peer are set.
     Established,
     /// Application data.
     Data(&'a [u8]),
-    /// An authenticated close: the peer sends no more.
+    /// An authenticated close: the peer sends nothing more.
     Closed,
 }
 
@@ -80,7 +80,7 @@ impl Tls {
             session: None,
             output,
             records_per_key: 1 << 23,
-            update_owed: false,
+            update_due: false,
             silent: false,
             ended: false,
         }
@@ -97,8 +97,8 @@ impl Tls {
         self.output.set_framing(framing);
     }
 
-    /// Whether to keep back alerts and key updates too. An alert that would have been sent meanwhile
-    /// is dropped, a key update stays owed.
+    /// Sets whether alerts and key updates are suppressed. A suppressed alert is dropped, a suppressed key update
+    /// stays due.
     pub(crate) fn set_silent(&mut self, silent: bool) {
         self.silent = silent;
     }
@@ -119,7 +119,7 @@ impl Tls {
         self.session.is_some()
     }
 
-    /// Whether the peer's first flight has come in full.
+    /// Whether the peer's first flight was received in full.
     pub(crate) fn flight_seen(&self) -> bool {
         self.handshake.as_ref().is_none_or(|handshake| handshake.flight_seen())
     }
@@ -130,7 +130,7 @@ impl Tls {
     }
 
     /// Takes one whole record (see [`crate::record::length`]) and decrypts it in place.
-    pub(crate) fn receive<'a>(&mut self, record: &'a mut [u8]) -> Result<Incoming<'a>, Error> {
+    pub(crate) fn receive<'a>(&mut self, record: &'a mut [u8]) -> Result<Received<'a>, Error> {
         self.output.fault()?;
         let Some(session) = &mut self.session else { return self.receive_handshake(record) };
         let (kind, content) = session.key.open(record)?;
@@ -138,20 +138,20 @@ impl Tls {
             return Err(Error::Record("a handshake message was interrupted"));
         }
         match kind {
-            DATA => session.count_data(content).map(|()| Incoming::Data(content)),
+            DATA => session.count_data(content).map(|()| Received::Data(content)),
             HANDSHAKE => {
-                self.update_owed |= session.receive_messages(content)? && !self.ended;
-                Ok(Incoming::Nothing)
+                self.update_due |= session.receive_messages(content)? && !self.ended;
+                Ok(Received::Handled)
             }
             ALERT => receive_alert(content),
             _ => Err(Error::Record("an unknown type")),
         }
     }
 
-    fn receive_handshake<'a>(&mut self, record: &[u8]) -> Result<Incoming<'a>, Error> {
+    fn receive_handshake<'a>(&mut self, record: &[u8]) -> Result<Received<'a>, Error> {
         let handshake = self.handshake.as_mut().ok_or(Error::Closed)?;
         if !handshake.receive(record, self.output.raw())? {
-            return Ok(Incoming::Nothing);
+            return Ok(Received::Handled);
         }
         let handshake = self.handshake.take().ok_or(Error::Closed)?;
         let Established { peer, resumed, exporter, keys, seal, open } = handshake.finish()?;
@@ -167,18 +167,18 @@ impl Tls {
             empty_run: 0,
             update_run: 0,
         });
-        Ok(Incoming::Established)
+        Ok(Received::Established)
     }
 
-    /// Opens a record if none is, or if the open one has less than `least` bytes of room; how much
-    /// room there is then. `least` is at most what a record holds.
+    /// Opens a record if none is open, or if the open one has room for less than `least` bytes. Returns the
+    /// room in bytes. `least` is at most [`Self::capacity`].
     pub(crate) fn room(&mut self, least: usize) -> usize {
         let room = self.output.room();
         if room >= least {
             return room;
         }
         self.output.seal(DATA);
-        if self.update_owed || self.output.sequence() >= self.records_per_key {
+        if self.update_due || self.output.sequence() >= self.records_per_key {
             self.update_key(false);
         }
         self.output.begin();
@@ -190,20 +190,20 @@ impl Tls {
         self.output.memory()
     }
 
-    /// The most that [`Self::room`] can give.
+    /// The most bytes that [`Self::room`] can return.
     pub(crate) fn capacity(&self) -> usize {
         self.output.capacity()
     }
 
-    /// Where the content of the open record is written; never more than [`Self::room`] said.
+    /// Where the content of the open record is written; at most what [`Self::room`] returned.
     pub(crate) fn content(&mut self) -> &mut Vec<u8> {
         self.output.content()
     }
 
-    /// Seals under a new key from now on, and asks the peer to do so too if `request`.
+    /// Updates the sending key, and requests the same of the peer if `request`.
     pub(crate) fn update_key(&mut self, request: bool) {
         let Some(session) = &mut self.session else { return };
-        self.update_owed = false;
+        self.update_due = false;
         let key = match session.keys.next_seal().and_then(RecordKey::new) {
             Ok(key) => key,
             Err(fault) => return self.output.set_fault(fault),
@@ -212,7 +212,7 @@ impl Tls {
         self.output.set_key(key);
     }
 
-    /// Appends a record of its own.
+    /// Appends a separate record.
     pub(crate) fn put_record(&mut self, kind: u8, content: &[u8]) {
         self.output.seal(DATA);
         self.output.begin();
@@ -220,13 +220,12 @@ impl Tls {
         self.output.seal(kind);
     }
 
-    /// Says that no more follows: the end of what the peer may take for whole.
+    /// Writes close_notify, which authenticates the end of the data (RFC 8446 section 6.1).
     pub(crate) fn close_notify(&mut self) {
         self.end(&[1, CLOSE_NOTIFY]);
     }
 
-    /// Tells the peer why it all ends, where TLS has a word for it. rustls has told it already if
-    /// the handshake failed.
+    /// Writes the alert for `error`, if TLS defines one. If the handshake failed, rustls has written its own alert.
     pub(crate) fn alert(&mut self, error: &Error) {
         const UNEXPECTED_MESSAGE: u8 = 10;
         const BAD_RECORD_MAC: u8 = 20;
@@ -245,31 +244,31 @@ impl Tls {
             if !self.silent {
                 self.put_record(ALERT, alert);
             }
-            (self.ended, self.update_owed) = (true, false);
+            (self.ended, self.update_due) = (true, false);
         }
     }
 
-    /// How many bytes wait to be taken.
+    /// How many bytes are pending.
     pub(crate) fn pending(&self) -> usize {
         self.output.len()
     }
 
-    /// Whether there is anything to take.
+    /// Whether [`Self::transmit`] would return bytes.
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.owes_update() || self.pending() > 0
+        self.update_is_due() || self.pending() > 0
     }
 
-    /// Seals what is open and takes all bytes; `out` becomes the next buffer.
+    /// Seals the open record and takes all bytes; `out` becomes the next buffer.
     pub(crate) fn transmit(&mut self, out: &mut Vec<u8>) {
         self.output.seal(DATA);
-        if self.owes_update() {
+        if self.update_is_due() {
             self.update_key(false);
         }
         self.output.take(out);
     }
 
-    fn owes_update(&self) -> bool {
-        self.update_owed && !self.silent
+    fn update_is_due(&self) -> bool {
+        self.update_due && !self.silent
     }
 }
 
@@ -280,14 +279,14 @@ impl Session {
             return Ok(());
         }
         self.empty_run += 1;
-        if self.empty_run > MAX_IDLE_RECORDS {
+        if self.empty_run > MAX_EMPTY_RUN {
             return Err(Error::Flood("empty records"));
         }
         Ok(())
     }
 
-    /// Handshake messages after the handshake, which may span records (RFC 8446 section 5.1). True
-    /// if the peer wants a key update in return.
+    /// Handles messages after the handshake, which may span records (RFC 8446 section 5.1). Returns true
+    /// if the peer requests a key update.
     fn receive_messages(&mut self, content: &[u8]) -> Result<bool, Error> {
         // "Zero-length fragments of Handshake types ... MUST NOT be sent" (RFC 8446 section 5.1).
         if content.is_empty() {
@@ -323,21 +322,21 @@ impl Session {
     }
 
     fn receive_key_update(&mut self, body: &[u8]) -> Result<bool, Error> {
-        let wanted = match body {
+        let requested = match body {
             [0] => false,
             [1] => true,
             _ => return Err(Error::Record("a malformed key update")),
         };
         self.update_run += 1;
-        if self.update_run > MAX_IDLE_RECORDS {
+        if self.update_run > MAX_EMPTY_RUN {
             return Err(Error::Flood("key updates"));
         }
         self.key = RecordKey::new(self.keys.next_open()?)?;
-        Ok(wanted)
+        Ok(requested)
     }
 }
 
-/// Takes the first whole message (RFC 8446 section 4) off `rest`: its type and body.
+/// Takes the first whole message (RFC 8446 section 4) from `rest`: its type and body.
 fn take_message<'a>(rest: &mut &'a [u8]) -> Result<Option<(u8, &'a [u8])>, Error> {
     let Some((&[kind, high, mid, low], tail)) = rest.split_first_chunk() else { return Ok(None) };
     let length = (usize::from(high) << 16) | (usize::from(mid) << 8) | usize::from(low);
@@ -349,9 +348,9 @@ fn take_message<'a>(rest: &mut &'a [u8]) -> Result<Option<(u8, &'a [u8])>, Error
     Ok(Some((kind, body)))
 }
 
-fn receive_alert<'a>(content: &[u8]) -> Result<Incoming<'a>, Error> {
+fn receive_alert<'a>(content: &[u8]) -> Result<Received<'a>, Error> {
     match content {
-        [_, CLOSE_NOTIFY] => Ok(Incoming::Closed),
+        [_, CLOSE_NOTIFY] => Ok(Received::Closed),
         [_, code] => Err(Error::Alert(*code)),
         _ => Err(Error::Record("a malformed alert")),
     }

@@ -1,5 +1,5 @@
-//! Integers of variable length (RFC 9000 section 16): the two highest bits of the first byte say
-//! whether 1, 2, 4 or 8 bytes hold the number.
+//! Variable-length integers (RFC 9000 section 16): the two highest bits of the first byte encode the length,
+//! 1, 2, 4 or 8 bytes.
 
 /// The largest number: 2^62 - 1.
 pub(crate) const MAX: u64 = (1 << 62) - 1;
@@ -21,7 +21,7 @@ pub(crate) fn put(buffer: &mut Vec<u8>, value: u64) {
     buffer.extend_from_slice(&bytes[..length]);
 }
 
-/// Takes a number from the front of `rest`; None if it is cut off.
+/// Takes a number from the front of `rest`; None if it is truncated.
 pub(crate) fn take(rest: &mut &[u8]) -> Option<u64> {
     let value = match *rest {
         [first @ 0..=0x3f, tail @ ..] => {
@@ -41,7 +41,7 @@ fn front<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*bytes)
 }
 
-/// Writes `value`, which is at most [`MAX`], to the front of `bytes`: how many it takes.
+/// Writes `value`, which is at most [`MAX`], to the front of `bytes`; returns its length.
 pub(crate) fn write(bytes: &mut [u8; 8], value: u64) -> usize {
     debug_assert!(value <= MAX);
     let length = len(value);

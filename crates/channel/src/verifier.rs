@@ -1,4 +1,4 @@
-//! Who may be at the other end of a handshake: raw Ed25519 keys (RFC 7250), and nothing else.
+//! Verification of the peer's key in a handshake: raw Ed25519 public keys (RFC 7250), and no certificates.
 
 use levada_core::Identity;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -12,8 +12,8 @@ use rustls::{
 use std::sync::Arc;
 use thiserror::Error;
 
-/// The server name that stands for no expectation; no identity is written like this.
-pub(crate) const ANYBODY: &str = "anybody";
+/// The server name that accepts any key; it is not a valid identity.
+pub(crate) const ANY_PEER: &str = "any-peer";
 
 /// SubjectPublicKeyInfo of an Ed25519 key (RFC 8410 section 4), up to the key itself.
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
@@ -39,8 +39,8 @@ pub(crate) struct WrongKey {
     pub(crate) presented: Identity,
 }
 
-/// Accepts the server whose identity is the server name, and no other. It is one object for all
-/// connections of a client, because rustls resumes only under the verifier that gave the ticket.
+/// Accepts only the server whose identity is the server name. All connections of a client share one object,
+/// because rustls resumes a session only under the verifier object of the full handshake.
 #[derive(Debug)]
 pub(crate) struct ExpectedServer;
 
@@ -55,7 +55,7 @@ impl ServerCertVerifier for ExpectedServer {
     ) -> Result<ServerCertVerified, Error> {
         let presented = identity(end_entity).ok_or(CertificateError::BadEncoding)?;
         let name = server_name.to_str();
-        if name == ANYBODY {
+        if name == ANY_PEER {
             return Ok(ServerCertVerified::assertion());
         }
         let expected = name.parse().map_err(|_| CertificateError::NotValidForName)?;
@@ -93,8 +93,8 @@ impl ServerCertVerifier for ExpectedServer {
     }
 }
 
-/// Accepts every client that proves an Ed25519 key. What it may do is decided above, per operation
-/// and by the policy of the day, because resumption would not ask here again.
+/// Accepts every client that proves an Ed25519 key. The layers above authorise each operation against the current
+/// policy, because a resumption calls no verifier.
 #[derive(Debug)]
 pub(crate) struct AnyClient;
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn no_identity_is_called_anybody() {
-        assert!(ANYBODY.parse::<Identity>().is_err());
+    fn the_name_for_any_peer_is_not_an_identity() {
+        assert!(ANY_PEER.parse::<Identity>().is_err());
     }
 }

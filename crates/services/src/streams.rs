@@ -199,7 +199,7 @@ impl Start {
 
     fn hold(&self, connection: &Connection) {
         if !self.held.swap(true, Ordering::Relaxed) {
-            connection.hold(HELD + (self.limit + QUEUE) as u64 * HELD_PER_STREAM);
+            connection.raise_receive_window(HELD + (self.limit + QUEUE) as u64 * HELD_PER_STREAM);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A bound on the memory of all connections whose peers have not proved a right, shared fairly among their sources.
 //!
-//! A connection whose source has used up its share is not read from until memory was given back: the bytes wait in the
-//! kernel, and then at the peer, and cost no processor time. One that waits for too long is closed. If all of them
-//! together still exceed the bound, the connection that holds most, of the source that holds most, is closed at once.
+//! The driver does not read from a connection whose source has used up its share, until memory is freed: the bytes wait
+//! in the kernel, and then at the peer, and cost no processor time. A connection that waits too long is closed. If all
+//! connections together exceed the bound, the largest connection of the largest source is closed at once.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,19 +12,19 @@ use std::time::Duration;
 
 use crate::shared::Shared;
 
-/// What a connection takes beside what is counted, in bytes: state of TLS, tasks, tables.
-const CONNECTION: usize = 8 << 10;
+/// The fixed memory of a connection, in bytes, in addition to what it reports: state of TLS, tasks, tables.
+const CONNECTION_OVERHEAD: usize = 8 << 10;
 /// What every connection may hold, in bytes, whatever its source holds: enough for a usual operation.
-const LITTLE: usize = 64 << 10;
-/// At most this part of the bound is shared among sources; the rest is for what every connection may hold.
-const SHARED: usize = 2;
-/// The share of a source is as if there were at least so many.
-const SOURCES: usize = 4;
+const MIN_PER_CONNECTION: usize = 64 << 10;
+/// The bound divided by this is shared among sources; the rest serves [`MIN_PER_CONNECTION`].
+const SHARED_DIVISOR: usize = 2;
+/// The share of a source is computed for at least this many sources.
+const MIN_SOURCES: usize = 4;
 
 /// Memory, in bytes, for connections whose peers have not proved a right.
 pub struct Budget {
     limit: usize,
-    patience: Duration,
+    wait_timeout: Duration,
     code: u64,
     closed: AtomicU64,
     table: Mutex<Table>,
@@ -33,7 +33,7 @@ pub struct Budget {
 #[derive(Default)]
 struct Table {
     used: usize,
-    /// The most that was used since it was last asked for.
+    /// The most that was used since the last [`Budget::take_peak`].
     peak: usize,
     next: u64,
     sources: HashMap<IpAddr, Source>,
@@ -50,7 +50,7 @@ struct Held {
     connection: Weak<Shared>,
 }
 
-/// What one connection holds of a [`Budget`]; dropping it gives that back.
+/// The account of one connection in a [`Budget`]; dropping it releases its bytes.
 pub(crate) struct Account {
     budget: Arc<Budget>,
     source: IpAddr,
@@ -58,31 +58,37 @@ pub(crate) struct Account {
 }
 
 impl Budget {
-    /// At most `limit` bytes. A connection that exceeds it, or has waited for memory for `patience` in all, is closed with
-    /// `code`.
-    pub fn new(limit: usize, patience: Duration, code: u64) -> Arc<Self> {
-        Arc::new(Self { limit, patience, code, closed: AtomicU64::new(0), table: Mutex::default() })
+    /// A budget of `limit` bytes. A connection that is evicted, or has waited for memory for `wait_timeout` in total, is
+    /// closed with `code`.
+    pub fn new(limit: usize, wait_timeout: Duration, code: u64) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            wait_timeout,
+            code,
+            closed: AtomicU64::new(0),
+            table: Mutex::default(),
+        })
     }
 
-    /// The bytes that are held now, counted as what is allocated.
+    /// The bytes in use now: allocated, not only filled.
     pub fn used(&self) -> usize {
         self.lock().used
     }
 
-    /// The most bytes that were held at a time since the last call.
+    /// The most bytes in use at a time since the last call.
     pub fn take_peak(&self) -> usize {
         let mut table = self.lock();
         let used = table.used;
         std::mem::replace(&mut table.peak, used)
     }
 
-    /// How many connections were closed for it.
+    /// How many connections were closed because of the budget.
     pub fn closed(&self) -> u64 {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Enters a connection that holds nothing yet.
-    pub(crate) fn enter(self: &Arc<Self>, source: IpAddr, connection: &Arc<Shared>) -> Account {
+    /// Opens the account of a connection, with no bytes yet.
+    pub(crate) fn register(self: &Arc<Self>, source: IpAddr, connection: &Arc<Shared>) -> Account {
         let mut table = self.lock();
         table.next += 1;
         let number = table.next;
@@ -103,23 +109,23 @@ impl Budget {
 }
 
 impl Account {
-    /// The connection holds `bytes` now, beside its own state; whether it may read on. The caller must not hold the lock
-    /// of any connection.
-    pub(crate) fn hold(&self, bytes: usize) -> bool {
-        let bytes = bytes + CONNECTION;
+    /// Sets what the connection holds to `bytes`, without its fixed memory; returns whether it may read more. The caller must
+    /// not hold the lock of any connection.
+    pub(crate) fn update(&self, bytes: usize) -> bool {
+        let bytes = bytes + CONNECTION_OVERHEAD;
         let mut table = self.budget.lock();
         table.set(self.source, self.number, bytes);
         let evicted = table.evict(self.budget.limit);
-        let share = self.budget.limit / SHARED / table.sources.len().max(SOURCES);
+        let share = self.budget.limit / SHARED_DIVISOR / table.sources.len().max(MIN_SOURCES);
         let used = table.sources.get(&self.source).map_or(0, |source| source.used);
         drop(table);
         evicted.iter().for_each(|connection| self.budget.close(connection));
-        bytes <= LITTLE || used <= share
+        bytes <= MIN_PER_CONNECTION || used <= share
     }
 
-    /// The connection has waited for memory for so long in all; it is closed if that is too long.
-    pub(crate) fn waited(&self, time: Duration, connection: &Shared) {
-        if time >= self.budget.patience {
+    /// Closes the connection if `time`, its total wait for memory, reaches the limit.
+    pub(crate) fn close_if_waited(&self, time: Duration, connection: &Shared) {
+        if time >= self.budget.wait_timeout {
             self.budget.close(connection);
         }
     }
@@ -132,7 +138,7 @@ impl Drop for Account {
 }
 
 impl Table {
-    /// Sets what a connection holds; one that was removed holds nothing any more.
+    /// Sets what a connection holds; does nothing if it was removed.
     fn set(&mut self, source: IpAddr, number: u64, bytes: usize) {
         let Some(source) = self.sources.get_mut(&source) else { return };
         let Some(held) = source.connections.get_mut(&number) else { return };
@@ -153,7 +159,7 @@ impl Table {
         Some(held)
     }
 
-    /// Removes connections until all together hold at most `limit`.
+    /// Removes connections until the rest holds at most `limit`.
     fn evict(&mut self, limit: usize) -> Vec<Arc<Shared>> {
         let mut evicted = Vec::new();
         while self.used > limit
@@ -164,7 +170,7 @@ impl Table {
         evicted
     }
 
-    /// Removes the connection that holds most, of the source that holds most.
+    /// Removes the largest connection of the largest source.
     fn evict_one(&mut self) -> Option<Held> {
         let (&source, busiest) = self.sources.iter().max_by_key(|(_, source)| source.used)?;
         let (&number, _) = busiest.connections.iter().max_by_key(|(_, held)| held.bytes)?;
@@ -181,7 +187,7 @@ mod tests {
     use super::*;
 
     const LIMIT: usize = 4 << 20;
-    const SHARE: usize = LIMIT / SHARED / SOURCES;
+    const SHARE: usize = LIMIT / SHARED_DIVISOR / MIN_SOURCES;
 
     fn connection() -> Arc<Shared> {
         let config = ClientConfig::new(&SecretKey::generate(&SystemRandom).unwrap()).unwrap();
@@ -194,19 +200,19 @@ mod tests {
     }
 
     #[test]
-    fn a_source_waits_beyond_its_share_and_no_other_does() {
+    fn only_a_source_beyond_its_share_must_wait() {
         let budget = Budget::new(LIMIT, Duration::MAX, 7);
         let connections = [connection(), connection(), connection()];
-        let greedy = [0, 1].map(|n| budget.enter(source(1), &connections[n]));
-        let honest = budget.enter(source(2), &connections[2]);
-        assert!(greedy[0].hold(SHARE / 2));
-        assert!(!greedy[1].hold(SHARE));
-        assert!(!greedy[0].hold(SHARE / 2));
-        // What every connection may hold, it may hold even so.
-        assert!(greedy[0].hold(LITTLE - CONNECTION));
-        assert!(honest.hold(SHARE - CONNECTION));
-        assert_eq!(budget.used(), 2 * SHARE + LITTLE + CONNECTION);
-        drop((greedy, honest));
+        let over_share = [0, 1].map(|n| budget.register(source(1), &connections[n]));
+        let within_share = budget.register(source(2), &connections[2]);
+        assert!(over_share[0].update(SHARE / 2));
+        assert!(!over_share[1].update(SHARE));
+        assert!(!over_share[0].update(SHARE / 2));
+        // A connection may hold its minimum even if its source exceeds the share.
+        assert!(over_share[0].update(MIN_PER_CONNECTION - CONNECTION_OVERHEAD));
+        assert!(within_share.update(SHARE - CONNECTION_OVERHEAD));
+        assert_eq!(budget.used(), 2 * SHARE + MIN_PER_CONNECTION + CONNECTION_OVERHEAD);
+        drop((over_share, within_share));
         assert_eq!((budget.used(), budget.closed()), (0, 0));
         assert!(budget.take_peak() >= 2 * SHARE);
         assert_eq!(budget.take_peak(), 0);
@@ -214,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_the_one_that_holds_most_of_the_source_that_holds_most_is_closed() {
+    fn beyond_the_limit_the_largest_connection_of_the_largest_source_is_closed() {
         let budget = Budget::new(LIMIT, Duration::MAX, 7);
         let connections: Vec<_> = (0..5).map(|_| connection()).collect();
         let held = [(1, LIMIT / 8), (2, LIMIT / 4), (1, LIMIT / 3), (1, LIMIT / 6)];
@@ -222,18 +228,18 @@ mod tests {
             .iter()
             .zip(&connections)
             .map(|((number, bytes), connection)| {
-                let account = budget.enter(source(*number), connection);
-                account.hold(*bytes);
+                let account = budget.register(source(*number), connection);
+                account.update(*bytes);
                 account
             })
             .collect();
-        let newest = budget.enter(source(3), &connections[4]);
-        newest.hold(LIMIT / 5);
+        let newest = budget.register(source(3), &connections[4]);
+        newest.update(LIMIT / 5);
         let ended: Vec<_> = connections.iter().map(|one| one.lock().ended.is_some()).collect();
         assert_eq!(ended, [false, false, true, false, false]);
         assert!(budget.used() <= LIMIT);
-        // What was closed is not counted again.
-        accounts[2].hold(LIMIT);
+        // A closed connection is not counted again.
+        accounts[2].update(LIMIT);
         assert!(budget.used() <= LIMIT);
         assert_eq!(budget.closed(), 1);
     }

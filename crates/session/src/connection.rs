@@ -1,4 +1,4 @@
-//! Connections: made by the client, accepted by the server, shared by their streams.
+//! Connections: established by the client, accepted by the server, shared by their streams.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::driver::Driver;
 use crate::shared::Shared;
 use crate::{Budget, SessionError, Stream};
 
-/// How long a peer may take to its first whole record.
-const FIRST_RECORD: Duration = Duration::from_secs(5);
-/// More than the first flight of an honest client, in bytes.
+/// Time limit for a peer's first whole record.
+const FIRST_RECORD_TIMEOUT: Duration = Duration::from_secs(5);
+/// The initial capacity for the first record, in bytes: more than the first flight of a conforming client.
 const FIRST_FLIGHT: usize = 2048;
 /// Type, version and length (RFC 8446 section 5.1), and the most bytes behind them (5.2).
 const RECORD_HEADER: usize = 5;
 const RECORD_PAYLOAD: usize = 16384 + 256;
 
 /// An encrypted connection to one peer. Clones share it; it closes when the last clone and the last
-/// stream are gone.
+/// stream are dropped.
 #[derive(Clone)]
 pub struct Connection {
     handle: Arc<Handle>,
@@ -31,7 +31,7 @@ pub struct Connection {
     resumed: bool,
 }
 
-/// Closes the connection when nobody uses it any more.
+/// Closes the connection when the last handle is dropped.
 pub(crate) struct Handle(Arc<Shared>);
 
 impl Handle {
@@ -49,12 +49,12 @@ impl Drop for Handle {
     }
 }
 
-/// Makes a connection over `transport` to the peer with the key `expected`; `None` takes any peer and is
-/// only for identities that are thrown away.
+/// Connects over `transport` to the peer with the key `expected`. `None` accepts any peer, and is only for
+/// temporary identities, because any server learns the client's key.
 ///
 /// # Errors
-/// [`SessionError::WrongPeer`] before anything of this identity is sent; otherwise what failed.
-/// Time limits on each stage of the handshake are the channel's.
+/// [`SessionError::WrongPeer`] before this identity is sent; otherwise the failure of the transport or the handshake.
+/// The channel sets the time limits of the handshake.
 pub async fn connect(
     transport: Box<dyn Transport>,
     config: &ClientConfig,
@@ -65,11 +65,11 @@ pub async fn connect(
     establish(transport, channel, Vec::new(), None).await
 }
 
-/// Accepts a connection over `transport`. Any identity may finish the handshake: what it may do is for the
-/// caller to decide, on resumed connections as on full ones.
+/// Accepts a connection over `transport`. Any identity may finish the handshake; the caller authorises it, on
+/// resumed connections as on full ones.
 ///
 /// # Errors
-/// What failed; the peer was told if the protocol allows it.
+/// The failure of the transport or the handshake; the peer gets an alert or a CLOSE if the protocol allows it.
 pub async fn accept(
     transport: Box<dyn Transport>,
     config: &ServerConfig,
@@ -78,27 +78,27 @@ pub async fn accept(
     first_record(transport).await?.accept(config, options).await
 }
 
-/// Somebody who has connected and begun to speak; nothing was computed for it yet.
-pub struct Caller {
+/// An incoming connection whose first record was received; no cryptography was done for it yet.
+pub struct Incoming {
     transport: Box<dyn Transport>,
     bytes: Vec<u8>,
     since: Instant,
     budget: Option<(Arc<Budget>, IpAddr)>,
 }
 
-/// Waits for a peer's first record, which holds the whole first flight of an honest one. Until it is
-/// there, a peer costs its socket and a small buffer, and no cryptography.
+/// Waits for a peer's first record, which holds the whole first flight of a conforming client. Until then
+/// a peer costs its socket and a small buffer, and no cryptography.
 ///
 /// # Errors
-/// What failed; [`levada_channel::Error::HandshakeTimeout`] if it takes more than 5 s.
-pub async fn first_record(mut transport: Box<dyn Transport>) -> Result<Caller, SessionError> {
+/// The failure of the transport; [`levada_channel::Error::HandshakeTimeout`] after 5 s.
+pub async fn first_record(mut transport: Box<dyn Transport>) -> Result<Incoming, SessionError> {
     let since = Instant::now();
-    let read = timeout(FIRST_RECORD, read_record(transport.as_mut())).await;
+    let read = timeout(FIRST_RECORD_TIMEOUT, read_record(transport.as_mut())).await;
     let bytes = read.map_err(|_| levada_channel::Error::HandshakeTimeout)??;
-    Ok(Caller { transport, bytes, since, budget: None })
+    Ok(Incoming { transport, bytes, since, budget: None })
 }
 
-/// Reads until one whole record is there, or something that can be none.
+/// Reads one whole record, or the header of an invalid one.
 async fn read_record(transport: &mut dyn Transport) -> Result<Vec<u8>, SessionError> {
     let mut bytes = Vec::with_capacity(FIRST_FLIGHT);
     let mut wanted = RECORD_HEADER;
@@ -110,31 +110,31 @@ async fn read_record(transport: &mut dyn Transport) -> Result<Vec<u8>, SessionEr
         }
         if let Some(&[_, _, _, high, low]) = bytes.first_chunk() {
             let length = usize::from(u16::from_be_bytes([high, low]));
-            // A longer one is refused by its header.
+            // The channel refuses a longer record by its header.
             wanted = RECORD_HEADER + if length <= RECORD_PAYLOAD { length } else { 0 };
         }
     }
     Ok(bytes)
 }
 
-impl Caller {
-    /// Counts the memory of the connection against `budget`, as one of `source`, and grants no more than the protocol's
-    /// initial credit, until [`Connection::raise_credit`].
+impl Incoming {
+    /// Counts the connection's memory against `budget`, under `source`, and grants only the protocol's initial credit, until
+    /// [`Connection::raise_credit`].
     pub fn bounded(self, budget: &Arc<Budget>, source: IpAddr) -> Self {
         Self { budget: Some((budget.clone(), source)), ..self }
     }
 
-    /// Goes on with the handshake; see [`accept`].
+    /// Performs the handshake; see [`accept`].
     ///
     /// # Errors
-    /// What failed; the peer was told if the protocol allows it.
+    /// As [`accept`].
     pub async fn accept(
         self,
         config: &ServerConfig,
         options: Options,
     ) -> Result<Connection, SessionError> {
         let initial_credit_only = options.initial_credit_only || self.budget.is_some();
-        // Its time runs since it connected.
+        // The handshake timeout counts from the start of the connection.
         let channel =
             Channel::server(config, Options { initial_credit_only, ..options }, self.since)?;
         establish(self.transport, channel, self.bytes, self.budget).await
@@ -149,15 +149,15 @@ async fn establish(
     budget: Option<(Arc<Budget>, IpAddr)>,
 ) -> Result<Connection, SessionError> {
     let shared = Shared::new(channel);
-    let account = budget.map(|(budget, source)| budget.enter(source, &shared));
+    let account = budget.map(|(budget, source)| budget.register(source, &shared));
     let handle = Arc::new(Handle(shared.clone()));
     tokio::spawn(Driver::new(shared.clone(), transport, received, account));
-    let met = shared.watch(|state| match (&state.ended, state.channel.peer()) {
+    let established = shared.wait_for(|state| match (&state.ended, state.channel.peer()) {
         (Some(error), _) => Some(Err(error.clone())),
         (None, Some(peer)) if state.connected => Some(Ok((peer, state.channel.resumed()))),
         _ => None,
     });
-    let (peer, resumed) = met.await?;
+    let (peer, resumed) = established.await?;
     Ok(Connection { handle, peer, resumed })
 }
 
@@ -172,7 +172,7 @@ impl Connection {
         self.resumed
     }
 
-    /// Whether it can still be used.
+    /// Whether the connection has not ended.
     pub fn is_open(&self) -> bool {
         self.handle.0.lock().ended.is_none()
     }
@@ -187,16 +187,16 @@ impl Connection {
         self.handle.0.lock().channel.version()
     }
 
-    /// From now on this end holds at least `bytes` in all for readers that do not read, so that some who do not
-    /// read leave credit to the others. Less than before changes nothing.
-    pub fn hold(&self, bytes: u64) {
+    /// Raises the receive window of the connection to at least `bytes`, so that unread streams leave credit to the
+    /// others. A smaller value than the present one changes nothing.
+    pub fn raise_receive_window(&self, bytes: u64) {
         let mut state = self.handle.0.lock();
-        state.channel.hold(bytes);
-        state.kick();
+        state.channel.raise_receive_window(bytes);
+        state.request_transmit();
     }
 
-    /// The peer has proved a right: it is granted credit in full, and its memory counts against no [`Budget`] any more.
-    /// Repeating it does nothing.
+    /// Lifts the limits on a peer that has proved a right: grants the full credit, and removes the connection from its
+    /// [`Budget`]. Repeating it does nothing.
     pub fn raise_credit(&self) {
         let mut state = self.handle.0.lock();
         state.accounted = false;
@@ -204,7 +204,7 @@ impl Connection {
         state.wake_driver();
     }
 
-    /// Whether its memory counts against a [`Budget`], because its peer has yet to prove a right.
+    /// Whether the connection's memory counts against a [`Budget`], because the peer has not proved a right.
     pub fn is_bounded(&self) -> bool {
         self.handle.0.lock().accounted
     }
@@ -219,10 +219,10 @@ impl Connection {
         Ok(out)
     }
 
-    /// Opens a stream; the peer learns of it with its first message.
+    /// Opens a stream; the frame that announces it leaves with the next transmission.
     ///
     /// # Errors
-    /// What ended the connection, or that too many streams are open.
+    /// The error that ended the connection, or [`levada_channel::Error::TooManyStreams`].
     pub fn open(&self, class: Class) -> Result<Stream, SessionError> {
         let mut state = self.handle.0.lock();
         if let Some(error) = &state.ended {
@@ -232,17 +232,17 @@ impl Connection {
         Ok(Stream::new(self.handle.clone(), &mut state, id))
     }
 
-    /// The next stream that the peer opens; `None` once the connection is over.
+    /// The next stream that the peer opens; `None` once the connection has ended.
     pub async fn accept(&self) -> Option<Stream> {
-        let opened = self.handle.0.watch(|state| match state.next_opened() {
+        let opened = self.handle.0.wait_for(|state| match state.next_opened() {
             Some(id) => Some(Some(Stream::new(self.handle.clone(), state, id))),
             None => state.ended.is_some().then_some(None),
         });
         opened.await
     }
 
-    /// Closes the connection: what was accepted for sending goes first, then `code` and `reason`
-    /// (one line, for a person), then TLS's close_notify.
+    /// Closes the connection: sends accepted data first, then `code` and `reason` (one line of text for users),
+    /// then close_notify.
     pub fn close(&self, code: u64, reason: &str) {
         let mut state = self.handle.0.lock();
         state.channel.close(code, reason);
@@ -250,13 +250,13 @@ impl Connection {
         state.wake_driver();
     }
 
-    /// Waits until everything that will ever leave has been handed to the transport: after [`Self::close`],
-    /// what a process waits for before it ends.
+    /// Waits until the transport has accepted the last byte of the connection. A process waits for this after
+    /// [`Self::close`], before it exits.
     pub async fn flushed(&self) {
-        self.handle.0.watch(|state| state.flushed.then_some(())).await;
+        self.handle.0.wait_for(|state| state.flushed.then_some(())).await;
     }
 
-    /// Streams that are in use at this end.
+    /// How many streams are in use at this end.
     pub fn streams(&self) -> usize {
         self.handle.0.lock().streams
     }
@@ -265,11 +265,11 @@ impl Connection {
     pub fn update_key(&self) {
         let mut state = self.handle.0.lock();
         state.channel.update_key();
-        state.kick();
+        state.request_transmit();
     }
 
-    /// Waits for the end of the connection and says why it ended.
+    /// Waits for the end of the connection and returns its reason.
     pub async fn closed(&self) -> SessionError {
-        self.handle.0.watch(|state| state.ended.clone()).await
+        self.handle.0.wait_for(|state| state.ended.clone()).await
     }
 }

@@ -1,4 +1,4 @@
-//! The state that the driver and every handle of one connection share.
+//! The state that the driver and all handles of one connection share.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -8,19 +8,19 @@ use std::time::Instant;
 
 use levada_channel::{Connection as Channel, Event, StreamId};
 
-use crate::SessionError;
+use crate::{SessionError, StreamError};
 
 /// Shared state behind one lock, held only for as long as bytes are sealed, opened or copied.
 pub(crate) struct Shared(Mutex<State>);
 
 pub(crate) struct State {
     pub(crate) channel: Channel,
-    /// Set once, when the connection is over; every operation returns it from then on.
+    /// Set once, when the connection ends; every operation returns it from then on.
     pub(crate) ended: Option<SessionError>,
     pub(crate) connected: bool,
-    /// Whether the peer has yet to prove a right, and its connection is accounted for.
+    /// Whether the connection's memory counts against a budget, because the peer has not proved a right.
     pub(crate) accounted: bool,
-    /// The last byte that will ever leave has left.
+    /// The transport has accepted the last byte of the connection.
     pub(crate) flushed: bool,
     /// Streams with a handle.
     pub(crate) streams: usize,
@@ -28,8 +28,10 @@ pub(crate) struct State {
     pub(crate) interactive: usize,
     readers: HashMap<StreamId, Waker>,
     writers: HashMap<StreamId, Waker>,
+    /// Tasks that wait in [`crate::SendHalf::closed`].
+    close_watchers: HashMap<StreamId, Vec<Waker>>,
     opened: VecDeque<StreamId>,
-    /// Tasks that wait for the handshake, for a new stream or for the end.
+    /// Tasks that wait for the handshake, a new stream or the end of the connection.
     watchers: Vec<Waker>,
     driver: Option<Waker>,
 }
@@ -46,36 +48,40 @@ impl Shared {
             interactive: 0,
             readers: HashMap::new(),
             writers: HashMap::new(),
+            close_watchers: HashMap::new(),
             opened: VecDeque::new(),
             watchers: Vec::new(),
             driver: None,
         })))
     }
 
-    /// Waits until `look` finds what it looks for. It looks again whenever the handshake, a new stream,
-    /// or the end may have changed that.
-    pub(crate) async fn watch<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
+    /// Waits until `condition` returns a value. It is evaluated again after the handshake, each new stream, and the end of
+    /// the connection.
+    pub(crate) async fn wait_for<T>(
+        &self,
+        mut condition: impl FnMut(&mut State) -> Option<T>,
+    ) -> T {
         poll_fn(|cx| {
             let mut state = self.lock();
-            if let Some(found) = look(&mut state) {
+            if let Some(found) = condition(&mut state) {
                 return Poll::Ready(found);
             }
-            state.watcher_sleeps(cx.waker());
+            state.register_watcher(cx.waker());
             Poll::Pending
         })
         .await
     }
 
-    /// A panic in another thread must not take the whole node down: the state is still consistent
-    /// enough to be closed.
+    /// Ignores poisoning: a panic in another thread must not end the node, and the state is consistent enough to be
+    /// closed.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Wakes the driver if the channel has something for the transport.
-    pub(crate) fn kick(&mut self) {
+    /// Wakes the driver if the channel has bytes for the transport.
+    pub(crate) fn request_transmit(&mut self) {
         if self.channel.wants_transmit() {
             self.wake_driver();
         }
@@ -87,22 +93,39 @@ impl State {
         }
     }
 
-    pub(crate) fn driver_sleeps(&mut self, waker: &Waker) {
-        remember(&mut self.driver, waker);
+    pub(crate) fn register_driver(&mut self, waker: &Waker) {
+        store_waker(&mut self.driver, waker);
     }
 
-    pub(crate) fn reader_sleeps(&mut self, id: StreamId, waker: &Waker) {
+    pub(crate) fn register_reader(&mut self, id: StreamId, waker: &Waker) {
         self.readers.insert(id, waker.clone());
     }
 
-    pub(crate) fn writer_sleeps(&mut self, id: StreamId, waker: &Waker) {
+    pub(crate) fn register_writer(&mut self, id: StreamId, waker: &Waker) {
         self.writers.insert(id, waker.clone());
     }
 
-    fn watcher_sleeps(&mut self, waker: &Waker) {
-        if !self.watchers.iter().any(|known| known.will_wake(waker)) {
-            self.watchers.push(waker.clone());
+    fn register_watcher(&mut self, waker: &Waker) {
+        add_waker(&mut self.watchers, waker);
+    }
+
+    /// Why a stream can no longer be used; None while it can, or if its directions have finished.
+    pub(crate) fn close_reason(&self, id: StreamId) -> Option<StreamError> {
+        let ended = || self.ended.clone().map(StreamError::from);
+        self.channel.reset_code(id).map(StreamError::Reset).or_else(ended)
+    }
+
+    /// See [`crate::SendHalf::closed`].
+    pub(crate) fn poll_stream_closed(&mut self, id: StreamId, waker: &Waker) -> Poll<StreamError> {
+        if let Some(reason) = self.close_reason(id) {
+            return Poll::Ready(reason);
         }
+        if self.channel.class(id).is_none() {
+            // Both halves were dropped.
+            return Poll::Ready(StreamError::Finished);
+        }
+        add_waker(self.close_watchers.entry(id).or_default(), waker);
+        Poll::Pending
     }
 
     pub(crate) fn next_opened(&mut self) -> Option<StreamId> {
@@ -113,14 +136,15 @@ impl State {
         self.readers.remove(&id);
         self.writers.remove(&id);
         self.channel.forget(id);
+        self.wake_close_watchers(id);
         if self.accounted {
-            // It may wait for the memory that is free now.
+            // The driver may wait for the memory that was freed.
             self.wake_driver();
         }
-        self.kick();
+        self.request_transmit();
     }
 
-    /// Closes the connection, and frees what has come and was not read.
+    /// Closes the connection, and frees all unread data.
     pub(crate) fn abandon(&mut self, code: u64, reason: &str) {
         self.channel.abandon(code, reason);
         self.opened.clear();
@@ -128,7 +152,7 @@ impl State {
         self.wake_driver();
     }
 
-    /// Hands the channel's events to whoever waits for them.
+    /// Passes the channel's events to the waiting tasks.
     pub(crate) fn dispatch_events(&mut self) {
         while let Some(event) = self.channel.poll_event() {
             match event {
@@ -142,6 +166,7 @@ impl State {
                 }
                 Event::Readable(id) => wake(self.readers.remove(&id)),
                 Event::Writable(id) => wake(self.writers.remove(&id)),
+                Event::Reset(id) => self.wake_close_watchers(id),
                 Event::Closed(close) if close.by_peer => {
                     let (code, reason) = (close.code, close.reason);
                     self.end(SessionError::ClosedByPeer { code, reason });
@@ -151,13 +176,14 @@ impl State {
         }
     }
 
-    /// The connection is over: everybody who waits is told. The first reason stays.
+    /// Ends the connection and wakes all waiting tasks. The first reason stays.
     pub(crate) fn end(&mut self, error: SessionError) {
         self.ended.get_or_insert(error);
         self.wake_watchers();
         for (_, waker) in self.readers.drain().chain(self.writers.drain()) {
             waker.wake();
         }
+        self.close_watchers.drain().flat_map(|(_, wakers)| wakers).for_each(Waker::wake);
         self.wake_driver();
     }
 
@@ -166,17 +192,27 @@ impl State {
         self.wake_watchers();
     }
 
-    /// Gives a stream up in both directions and tells the tasks that wait on it.
+    /// Resets both directions of a stream and wakes the tasks that wait on it.
     pub(crate) fn reset(&mut self, id: StreamId, code: u64) {
         self.channel.reset(id, code);
         self.dispatch_events();
+        self.wake_stream(id);
+        self.request_transmit();
+    }
+
+    /// Wakes all tasks that wait on a stream.
+    pub(crate) fn wake_stream(&mut self, id: StreamId) {
         wake(self.readers.remove(&id));
         wake(self.writers.remove(&id));
-        self.kick();
+        self.wake_close_watchers(id);
     }
 
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.channel.timeout()
+    }
+
+    fn wake_close_watchers(&mut self, id: StreamId) {
+        self.close_watchers.remove(&id).into_iter().flatten().for_each(Waker::wake);
     }
 
     fn wake_watchers(&mut self) {
@@ -192,9 +228,16 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-fn remember(place: &mut Option<Waker>, waker: &Waker) {
-    match place {
+/// Adds a waker, unless one of the same task is there.
+fn add_waker(wakers: &mut Vec<Waker>, waker: &Waker) {
+    if !wakers.iter().any(|known| known.will_wake(waker)) {
+        wakers.push(waker.clone());
+    }
+}
+
+fn store_waker(slot: &mut Option<Waker>, waker: &Waker) {
+    match slot {
         Some(known) if known.will_wake(waker) => {}
-        _ => *place = Some(waker.clone()),
+        _ => *slot = Some(waker.clone()),
     }
 }

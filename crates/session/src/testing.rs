@@ -1,4 +1,4 @@
-//! Two connected ends in one process, with a real handshake, for the tests of crates above.
+//! Two connected ends in one process, with a real handshake, for tests of the crates above.
 
 use levada_core::{RandomError, SecretKey, SystemRandom};
 use thiserror::Error;
@@ -7,16 +7,16 @@ use tokio::io::duplex;
 use crate::{Class, ClientConfig, Connection, Options, ServerConfig, SessionError, Stream};
 use crate::{accept, connect};
 
-/// Why the two ends did not meet.
+/// Why the two ends were not connected.
 #[derive(Debug, Error)]
 pub enum TestingError {
-    /// No random bytes.
+    /// The system has no random bytes.
     #[error(transparent)]
     Random(#[from] RandomError),
     /// The connection failed.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The channel's configuration failed.
+    /// The channel rejected its configuration.
     #[error(transparent)]
     Channel(#[from] levada_channel::Error),
 }
@@ -38,8 +38,8 @@ pub async fn connections(options: Options) -> Result<(Connection, Connection), T
     Ok((client?, server?))
 }
 
-/// The two ends of one interactive stream; the connection lives as long as they do. A first message
-/// has been exchanged already.
+/// The two ends of one interactive stream; the connection ends when both are dropped. A first message
+/// was exchanged.
 ///
 /// # Errors
 /// [`TestingError`] if the handshake or the first message fails.

@@ -19,7 +19,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn messages_keep_their_ends_whatever_their_length() {
+async fn messages_of_every_length_keep_their_boundaries() {
     for framing in [Framing::Auto, Framing::Block(64), Framing::Block(4096)] {
         let options = Options { framing, ..Options::default() };
         let (client, server) = connections(options).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_message_longer_than_allowed_is_refused() {
 }
 
 #[tokio::test]
-async fn a_message_can_be_looked_at_and_consumed_in_parts() {
+async fn a_message_can_be_peeked_and_consumed_in_parts() {
     let (near, far) = pair().await.unwrap();
     let ((mut send, _near), (_far, mut receive)) = (near.split(), far.split());
     send.write(b"ab", false).await.unwrap();
@@ -63,7 +63,7 @@ async fn a_message_can_be_looked_at_and_consumed_in_parts() {
     receive.consume(0);
     send.finish().await.unwrap();
     assert_eq!(receive.peek().await, Ok(None));
-    // Reading what is looked at gives credit back: more than any window passes.
+    // Consuming peeked bytes releases credit: more data passes than any window holds.
     let (near, far) = pair().await.unwrap();
     let ((mut send, _near), (_far, mut receive)) = (near.split(), far.split());
     let all = pattern(20_000_000);
@@ -85,7 +85,7 @@ async fn a_message_can_be_looked_at_and_consumed_in_parts() {
 }
 
 #[tokio::test]
-async fn a_stream_keeps_a_value_until_both_directions_are_gone_and_knows_that_it_is_lost() {
+async fn a_kept_value_is_dropped_with_both_halves_and_lost_reports_a_reset() {
     let (mut near, far) = pair().await.unwrap();
     let value = std::sync::Arc::new(());
     assert!(far.keep(value.clone()));
@@ -108,14 +108,14 @@ async fn a_stream_keeps_a_value_until_both_directions_are_gone_and_knows_that_it
 }
 
 #[tokio::test]
-async fn a_dropped_stream_is_a_reset_and_not_an_end() {
+async fn dropping_a_stream_resets_it() {
     let (mut near, far) = pair().await.unwrap();
     drop(far);
     assert!(matches!(near.receive(10).await, Err(StreamError::Reset(_))));
 }
 
 #[tokio::test]
-async fn many_streams_carry_much_at_once() {
+async fn many_streams_carry_bulk_data_at_once() {
     let (client, server) = connections(Options::default()).await.unwrap();
     let echo = tokio::spawn(async move {
         while let Some(mut stream) = server.accept().await {
@@ -158,7 +158,7 @@ async fn many_streams_carry_much_at_once() {
 }
 
 #[tokio::test]
-async fn a_close_says_why_and_a_cut_is_no_close() {
+async fn a_close_has_a_reason_and_a_cut_is_an_error() {
     let (client, server) = connections(Options::default()).await.unwrap();
     server.close(3, "go away");
     let closed = client.closed().await;
@@ -170,7 +170,7 @@ async fn a_close_says_why_and_a_cut_is_no_close() {
     let client_config = ClientConfig::new(&keys[0]).unwrap();
     let server_config = ServerConfig::new(&keys[1]).unwrap();
     let (cut, was_cut) = tokio::sync::oneshot::channel::<()>();
-    // Something in the middle forwards until it is told to drop everything.
+    // A relay forwards until the test makes it drop both connections.
     let middle = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let middle_address = middle.local_addr().unwrap();
     tokio::spawn(async move {
@@ -217,7 +217,7 @@ async fn the_wrong_key_is_refused_by_the_client() {
 }
 
 #[tokio::test]
-async fn exporters_agree_and_keys_change_under_way() {
+async fn exporters_agree_and_keys_are_updated_during_a_transfer() {
     let (client, server) = connections(Options::default()).await.unwrap();
     let [a, b]: [[u8; 32]; 2] = [client.export("x").unwrap(), server.export("x").unwrap()];
     assert_eq!(a, b);
@@ -240,43 +240,44 @@ async fn exporters_agree_and_keys_change_under_way() {
     sender.await.unwrap();
 }
 
-/// A peer without a right that holds more than its source may is not read from; after a while it is closed, and others
-/// are not. One that has proved a right is not counted.
+/// The driver does not read from a peer without a right whose source exceeds its share, and closes it after a while; other
+/// connections stay. A peer that has proved a right is not counted.
 #[tokio::test]
-async fn a_peer_that_waits_for_memory_too_long_is_closed() {
+async fn a_peer_that_waits_too_long_for_memory_is_closed() {
     let keys = [(); 2].map(|()| SecretKey::generate(&SystemRandom).unwrap());
     let configs = (ClientConfig::new(&keys[0]).unwrap(), ServerConfig::new(&keys[1]).unwrap());
     let budget = Budget::new(4 << 20, Duration::from_millis(50), 77);
     let source = IpAddr::from([192, 0, 2, 1]);
-    let meet = async || {
+    let connect_bounded = async || {
         let (near, far) = tokio::io::duplex(1 << 20);
         let expected = Some(keys[1].identity());
         let (near, far) = tokio::join!(
             connect(Box::new(near), &configs.0, expected, Options::default()),
             async {
-                let caller = first_record(Box::new(far)).await.unwrap();
-                caller.bounded(&budget, source).accept(&configs.1, Options::default()).await
+                let incoming = first_record(Box::new(far)).await.unwrap();
+                incoming.bounded(&budget, source).accept(&configs.1, Options::default()).await
             },
         );
         (near.unwrap(), far.unwrap())
     };
-    let ((greedy, held), (honest, proved)) = (meet().await, meet().await);
+    let ((over_share, held), (within_share, proved)) =
+        (connect_bounded().await, connect_bounded().await);
     assert!(held.is_bounded() && budget.used() > 0);
     proved.raise_credit();
     assert!(!proved.is_bounded());
-    let mut streams: Vec<_> = (0..5).map(|_| greedy.open(Class::Bulk).unwrap()).collect();
+    let mut streams: Vec<_> = (0..5).map(|_| over_share.open(Class::Bulk).unwrap()).collect();
     for stream in &mut streams {
-        // As much as the credit of a stream allows; it is not read.
+        // Nearly the credit of a stream; it is not read.
         let _ = stream.write(&[0; 200_000], false).await;
     }
-    assert!(matches!(greedy.closed().await, SessionError::ClosedByPeer { code: 77, .. }));
+    assert!(matches!(over_share.closed().await, SessionError::ClosedByPeer { code: 77, .. }));
     assert_eq!(budget.closed(), 1);
     held.flushed().await;
-    let mut near = honest.open(Class::Bulk).unwrap();
+    let mut near = within_share.open(Class::Bulk).unwrap();
     near.send(b"still here").await.unwrap();
     let mut far = proved.accept().await.unwrap();
     assert_eq!(far.receive(100).await.unwrap().unwrap(), b"still here");
-    drop((streams, greedy, held));
+    drop((streams, over_share, held));
     let given_back = async {
         while budget.used() > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,40 +1,42 @@
-//! What this side has granted the peer: the credit of the connection and of its streams, and which
-//! new limits are to be told.
+//! Credit granted to the peer: the windows of the connection and of its streams, and the window updates that
+//! are due.
 
 use std::time::Instant;
 
 use crate::Options;
-use crate::credit::{INITIAL_CONNECTION, INITIAL_STREAM, Pace, Window};
+use crate::credit::{INITIAL_CONNECTION, INITIAL_STREAM, PathState, Window};
 use crate::frame::Frame;
 use crate::stream::{Direction, Stream};
 use crate::varint;
 
-/// A stream's limit moves when this part of its window can be granted anew. What was consumed and not
-/// told yet is missing from what the sender may have under way: half a window, as was tried, kept a
-/// sender that bbr paces evenly at half of what the window allows.
-const PART: u64 = 8;
+/// A stream's limit moves when its window divided by this can be granted anew. Consumed bytes that are not yet granted
+/// again reduce what the sender may have in flight: with half a window, as was tried, a sender that bbr paces evenly
+/// reached only half of what the window allows.
+const UPDATE_DIVISOR: u64 = 8;
 
 /// The windows of the connection and of its streams.
 ///
-/// Readers that stop hold what they were sent, and the connection can hold only so much. So the
-/// windows of streams grow out of one store, which leaves a quarter of the connection's window to
-/// those that never grew, and no stream gets more than half.
+/// The unread data of stalled readers fills the connection's window. So the windows of streams grow out of a common
+/// budget of three quarters of it, which leaves a quarter to streams that never grew, and no stream's window exceeds
+/// half of it.
 pub(crate) struct Grants {
     /// The window of the connection.
     pub(crate) connection: Window,
-    pub(crate) pace: Pace,
-    /// What a new stream starts with, and how large the window of a stream gets at most.
-    first: u64,
-    most: u64,
-    /// What the connection is granted by [`Self::raise`]; None once it was.
+    pub(crate) path: PathState,
+    /// The window of a new stream.
+    initial_stream_window: u64,
+    /// The largest window of a stream.
+    max_stream_window: u64,
+    /// The connection's window after [`Self::raise`]; None once that was called.
     withheld: Option<u64>,
-    /// By how much windows of streams may still grow, all together.
-    store: u64,
-    /// Whether the new limit of the connection, and of which streams, is to be told.
-    connection_due: bool,
-    streams_due: Vec<u64>,
-    /// Whether a window has moved: time to measure the round trip again.
-    measure: bool,
+    /// By how many bytes the windows of all streams together may still grow.
+    growth_budget: u64,
+    /// Whether a window update of the connection is due.
+    connection_update_due: bool,
+    /// The streams of which one is due.
+    stream_updates_due: Vec<u64>,
+    /// Whether a window has moved, so that the round trip is to be measured again.
+    rtt_probe_due: bool,
 }
 
 impl Grants {
@@ -42,14 +44,14 @@ impl Grants {
         let whole = options.connection_window.clamp(INITIAL_CONNECTION, varint::MAX);
         let mut grants = Self {
             connection: Window::new(INITIAL_CONNECTION, now),
-            pace: Pace { now, rtt: None },
-            first: options.stream_window.max(INITIAL_STREAM),
-            most: whole / 2,
+            path: PathState { now, rtt: None },
+            initial_stream_window: options.stream_window.max(INITIAL_STREAM),
+            max_stream_window: whole / 2,
             withheld: Some(whole),
-            store: 0,
-            connection_due: false,
-            streams_due: Vec::new(),
-            measure: false,
+            growth_budget: 0,
+            connection_update_due: false,
+            stream_updates_due: Vec::new(),
+            rtt_probe_due: false,
         };
         if !options.initial_credit_only {
             grants.raise();
@@ -57,12 +59,12 @@ impl Grants {
         grants
     }
 
-    /// Grants the peer what was withheld, and lets the windows of streams grow from now on. Repeating it does nothing.
+    /// Grants the withheld credit, and allows the windows of streams to grow from now on. Repeating it does nothing.
     pub(crate) fn raise(&mut self) {
         let Some(whole) = self.withheld.take() else { return };
-        self.store = whole / 4 * 3;
-        // What it can hold is what it grants: a connection slows down for its streams' sake only.
-        self.hold(whole);
+        self.growth_budget = whole / 4 * 3;
+        // The connection grants all that it can hold, so that only the windows of streams slow a sender down.
+        self.raise_receive_window(whole);
     }
 
     /// Whether the peer's credit is the protocol's initial one.
@@ -72,99 +74,99 @@ impl Grants {
 
     /// The window of a new stream.
     pub(crate) fn window(&self) -> Window {
-        Window::new(INITIAL_STREAM, self.pace.now)
+        Window::new(INITIAL_STREAM, self.path.now)
     }
 
-    /// The connection holds at least `bytes` for its readers from now on. The windows of streams grow as
-    /// before: what is added is for those that never grew.
-    pub(crate) fn hold(&mut self, bytes: u64) {
+    /// Raises the connection's window to at least `bytes`. The growth budget stays, so that the addition serves the
+    /// streams that never grew.
+    pub(crate) fn raise_receive_window(&mut self, bytes: u64) {
         let more = bytes.min(varint::MAX).saturating_sub(self.connection.size());
         if more > 0 {
             self.connection.grow(more);
-            self.connection_due = true;
+            self.connection_update_due = true;
         }
     }
 
-    /// Gives a new stream the credit that it starts with, if it is more than the protocol's.
-    pub(crate) fn widen(&mut self, id: u64, stream: &mut Stream) {
-        if self.grow(&mut stream.window, self.first - INITIAL_STREAM) {
-            self.tell(id, stream);
+    /// Grants a new stream its initial window, if that exceeds the protocol's.
+    pub(crate) fn grant_initial(&mut self, id: u64, stream: &mut Stream) {
+        if self.grow(&mut stream.window, self.initial_stream_window - INITIAL_STREAM) {
+            self.queue_window_update(id, stream);
         }
     }
 
-    /// Makes the window of a stream larger by as much of `by` as can be; false if by nothing.
+    /// Grows a stream's window by at most `by`, as far as the limits allow; false if it did not grow.
     fn grow(&mut self, window: &mut Window, by: u64) -> bool {
-        let by = by.min(self.most - window.size()).min(self.store);
-        self.store -= by;
+        let by = by.min(self.max_stream_window - window.size()).min(self.growth_budget);
+        self.growth_budget -= by;
         window.grow(by);
         by > 0
     }
 
-    /// The peer's credit that was used on a stream is free again, there and on the connection. The
-    /// limit of the stream moves when a part of its window can be granted anew, and the window doubles
-    /// for a fast reader.
+    /// Releases credit that was used on a stream, there and on the connection. The stream's limit moves when enough
+    /// of its window can be granted anew ([`UPDATE_DIVISOR`]), and its window doubles for a fast reader.
     pub(crate) fn release(&mut self, id: u64, stream: &mut Stream, cost: u64) {
         let window = &mut stream.window;
         let gain = window.release(cost);
         if stream.receiving == Direction::Open {
-            if window.judge(self.pace) == Some(true) && self.grow(window, window.size()) {
-                self.tell(id, stream);
+            if window.should_grow(self.path) == Some(true) && self.grow(window, window.size()) {
+                self.queue_window_update(id, stream);
             }
-            if gain >= stream.window.size() / PART {
+            if gain >= stream.window.size() / UPDATE_DIVISOR {
                 stream.window.advance();
-                // Its PING shares a record with the new limit.
-                self.measure = true;
-                self.tell(id, stream);
+                // The PING shares a record with the window update.
+                self.rtt_probe_due = true;
+                self.queue_window_update(id, stream);
             }
         }
         self.release_connection(cost);
     }
 
-    /// As [`Self::release`], for a stream that is gone. What is held for readers that have stopped
-    /// may be nearly all, so the limit moves when half of the rest can be granted anew.
+    /// As [`Self::release`], for a stream without state. Stalled readers may hold nearly the whole window, so the limit
+    /// moves when half of the rest can be granted anew.
     pub(crate) fn release_connection(&mut self, cost: u64) {
         let gain = self.connection.release(cost);
         let free = self.connection.size() - self.connection.held();
         if gain > 0 && gain >= free / 2 {
             self.connection.advance();
-            self.connection_due = true;
+            self.connection_update_due = true;
         }
     }
 
-    /// Throws away what a stream has received, and releases its credit and its window: no more
-    /// comes that would have to be held.
+    /// Discards what a stream has received, and releases its credit and the growth of its window. Nothing more will be
+    /// held for it.
     pub(crate) fn discard(&mut self, id: u64, stream: &mut Stream) {
-        stream.inbox.clear();
+        stream.recv_buffer.clear();
         self.release(id, stream, stream.window.held());
-        self.store += stream.window.size() - INITIAL_STREAM;
+        self.growth_budget += stream.window.size() - INITIAL_STREAM;
         stream.window = self.window();
     }
 
-    fn tell(&mut self, id: u64, stream: &mut Stream) {
+    /// Queues a window update of a stream that still receives.
+    fn queue_window_update(&mut self, id: u64, stream: &mut Stream) {
         if stream.receiving == Direction::Open && !stream.window_due {
             stream.window_due = true;
-            self.streams_due.push(id);
+            self.stream_updates_due.push(id);
         }
     }
 
-    /// Whether to measure the round trip again; asking answers for the time until then.
-    pub(crate) fn take_measure(&mut self) -> bool {
-        std::mem::take(&mut self.measure)
+    /// Takes the request to measure the round trip again.
+    pub(crate) fn take_rtt_probe(&mut self) -> bool {
+        std::mem::take(&mut self.rtt_probe_due)
     }
 
-    /// Whether there are limits to tell.
-    pub(crate) fn any_due(&self) -> bool {
-        self.connection_due || !self.streams_due.is_empty()
+    /// Whether window updates are due.
+    pub(crate) fn has_updates(&self) -> bool {
+        self.connection_update_due || !self.stream_updates_due.is_empty()
     }
 
-    /// The new limit of the connection, if there is one.
-    pub(crate) fn take_connection_due(&mut self) -> Option<Frame<'static>> {
-        let due = std::mem::take(&mut self.connection_due);
+    /// Takes the window update of the connection, if one is due.
+    pub(crate) fn take_connection_update(&mut self) -> Option<Frame<'static>> {
+        let due = std::mem::take(&mut self.connection_update_due);
         due.then(|| Frame::Window { stream: 0, limit: self.connection.limit() })
     }
 
-    /// A stream whose new limit may have to be told.
-    pub(crate) fn take_stream_due(&mut self) -> Option<u64> {
-        self.streams_due.pop()
+    /// Takes a stream of which a window update may be due.
+    pub(crate) fn take_stream_update(&mut self) -> Option<u64> {
+        self.stream_updates_due.pop()
     }
 }

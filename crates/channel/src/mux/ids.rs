@@ -1,19 +1,19 @@
-//! Numbers of streams: the client's are odd from 1, the server's even from 2, each without a gap.
+//! Stream numbers: the client's are odd from 1, the server's even from 2, each without a gap.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// What is known of a number.
+/// The state of a stream number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdState {
-    /// The next one that the peer may open.
+    /// The next number that the peer may open.
     NextOfPeer,
-    /// Opened at some time.
+    /// A stream was opened with it.
     Used,
-    /// Not opened by anybody.
+    /// No stream was opened with it.
     Unused,
 }
 
-/// Which numbers are taken.
+/// The numbers in use.
 pub(crate) struct Ids {
     own: u64,
     peer: u64,
@@ -30,7 +30,7 @@ impl Ids {
         self.own - 2
     }
 
-    /// The peer took its next number.
+    /// The peer used its next number.
     pub(crate) fn peer_opened(&mut self) {
         self.peer += 2;
     }
@@ -45,7 +45,7 @@ impl Ids {
     }
 }
 
-/// Hashes stream numbers. They come without gaps, so nobody can choose them to collide.
+/// Hashes stream numbers. They have no gaps, so a peer cannot choose numbers that collide.
 pub(crate) type BuildHasher = BuildHasherDefault<IdHasher>;
 
 /// See [`BuildHasher`].
@@ -62,7 +62,7 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The golden ratio in 64 bits spreads neighbours over all bits (Knuth, volume 3, 6.4).
+        // The golden ratio in 64 bits spreads adjacent numbers over all bits (Knuth, volume 3, 6.4).
         self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_both_sides_are_kept_apart() {
+    fn numbers_of_the_two_sides_are_separate() {
         let mut server = Ids::new(false);
         assert_eq!((server.next_own(), server.next_own()), (2, 4));
         assert_eq!(server.state(1), IdState::NextOfPeer);

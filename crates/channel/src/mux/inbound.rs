@@ -6,13 +6,13 @@ use crate::frame::{BULK, END, FIN};
 use crate::stream::{Direction, Wait};
 use crate::{Class, Error, Event};
 
-/// Streams of the peer that this side has not forgotten, per stream that may be open.
+/// How many of the peer's streams this side keeps state for, per stream that may be open.
 const HELD_PER_STREAM: usize = 4;
-/// Frames without credit that the peer can make this side write, per stream that may be open.
-const UNPAID_PER_STREAM: usize = 16;
+/// How many frames that need no credit the peer can make this side queue, per stream that may be open.
+const FREE_FRAMES_PER_STREAM: usize = 16;
 
 impl Mux {
-    /// A DATA frame has come.
+    /// Handles a DATA frame.
     pub(crate) fn on_data(&mut self, id: u64, flags: u8, bytes: &[u8]) -> Result<(), Error> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return match self.ids.state(id) {
@@ -34,7 +34,7 @@ impl Mux {
         let cost = cost(flags, bytes)?;
         self.grants.connection.charge(cost)?;
         stream.window.charge(cost)?;
-        stream.inbox.push(bytes, end);
+        stream.recv_buffer.push(bytes, end);
         stream.receiving_partial = !end && (stream.receiving_partial || !bytes.is_empty());
         if flags & FIN != 0 {
             if stream.receiving_partial {
@@ -46,17 +46,17 @@ impl Mux {
             stream.readable = true;
             self.events.push_back(Event::Readable(StreamId(id)));
         }
-        // Only the end of a message takes memory of its own until it is read.
+        // The cost of a frame pays for the stored end of a message, so a frame without one returns it at once.
         if cost > 0 && !end {
             self.grants.release(id, stream, FRAME_COST);
         }
         if flags & FIN != 0 {
-            self.settle(id);
+            self.retire_if_over(id);
         }
         Ok(())
     }
 
-    /// The first frame of a stream: it has nothing in it but the class.
+    /// The first frame of a stream has no content but the class.
     fn on_open(&mut self, id: u64, flags: u8, bytes: &[u8]) -> Result<(), Error> {
         if flags & !BULK != 0 || !bytes.is_empty() {
             return Err(Error::Protocol("data on a stream that is not open"));
@@ -65,7 +65,7 @@ impl Mux {
             return Err(Error::Protocol("too many streams"));
         }
         if self.held_peer >= HELD_PER_STREAM * self.max_streams
-            || self.unpaid > UNPAID_PER_STREAM * self.max_streams
+            || self.free_frames > FREE_FRAMES_PER_STREAM * self.max_streams
         {
             return Err(Error::Flood("streams opened and ended"));
         }
@@ -77,7 +77,7 @@ impl Mux {
         Ok(())
     }
 
-    /// Data that was on its way when this side reset its stream: paid for, and thrown away.
+    /// Data that was in flight when this side reset its stream is charged against the connection's credit and discarded.
     fn on_late_data(&mut self, flags: u8, bytes: &[u8]) -> Result<(), Error> {
         let cost = cost(flags, bytes)?;
         self.grants.connection.charge(cost)?;
@@ -85,14 +85,14 @@ impl Mux {
         Ok(())
     }
 
-    /// A WINDOW frame has come; stream 0 is the connection.
+    /// Handles a WINDOW frame; stream 0 is the connection.
     pub(crate) fn on_window(&mut self, id: u64, limit: u64) -> Result<(), Error> {
         if id == 0 {
             self.credit.raise(limit);
             self.wake();
             return Ok(());
         }
-        let Some(stream) = self.streams.get_mut(&id) else { return self.known(id) };
+        let Some(stream) = self.streams.get_mut(&id) else { return self.check_used(id) };
         stream.credit.raise(limit);
         if stream.wait == Wait::Credit {
             stream.wait = Wait::No;
@@ -101,9 +101,10 @@ impl Mux {
         Ok(())
     }
 
-    /// A RESET frame has come. What the peer had finished before is still whole, and may be read.
+    /// Handles a RESET frame. If the peer had finished its direction before, what it sent is complete and stays readable.
     pub(crate) fn on_reset(&mut self, id: u64, code: u64) -> Result<(), Error> {
-        let Some(stream) = self.streams.get_mut(&id) else { return self.known(id) };
+        let Some(stream) = self.streams.get_mut(&id) else { return self.check_used(id) };
+        let open = stream.sending == Direction::Open || stream.receiving == Direction::Open;
         if stream.sending == Direction::Open {
             stream.sending = Direction::Reset(code);
             if stream.wait != Wait::No {
@@ -119,7 +120,10 @@ impl Mux {
             }
             self.grants.discard(id, stream);
         }
-        self.settle(id);
+        if open {
+            self.events.push_back(Event::Reset(StreamId(id)));
+        }
+        self.retire_if_over(id);
         Ok(())
     }
 
@@ -134,8 +138,8 @@ impl Mux {
         Some(event)
     }
 
-    /// Frames for a stream that this side has forgotten are late; for others they are wrong.
-    fn known(&self, id: u64) -> Result<(), Error> {
+    /// A frame for an unknown stream is ignored if the stream existed, and an error otherwise.
+    fn check_used(&self, id: u64) -> Result<(), Error> {
         match self.ids.state(id) {
             IdState::Used => Ok(()),
             _ => Err(Error::Protocol("a frame for a stream that is not open")),
@@ -143,7 +147,7 @@ impl Mux {
     }
 }
 
-/// What a DATA frame costs its sender; a bare FIN costs nothing, because there is only one.
+/// The credit that a DATA frame costs its sender. A bare FIN costs none, because a stream has only one.
 fn cost(flags: u8, bytes: &[u8]) -> Result<u64, Error> {
     match (bytes.is_empty(), flags & (END | FIN)) {
         (true, 0) => Err(Error::Protocol("a frame with nothing in it")),

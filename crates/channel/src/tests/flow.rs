@@ -1,4 +1,4 @@
-//! Streams: messages, credit, back-pressure, turns, key updates.
+//! Streams: messages, flow control, back-pressure, scheduling, key updates.
 
 use levada_core::Framing;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn small_messages_share_records() {
 }
 
 #[test]
-fn a_writer_is_refused_and_called_again() {
+fn a_refused_writer_gets_a_writable_event() {
     let mut pair = Pair::connected();
     let (ours, theirs) = pair.open(Class::Bulk);
     let message = data(1 << 20);
@@ -71,7 +71,7 @@ fn a_writer_is_refused_and_called_again() {
     assert!((200 << 10..=256 << 10).contains(&first), "{first}");
     assert_eq!(pair.client.connection.write(ours, &message[first..], true), Ok(None));
     pair.run();
-    // The credit of the stream is used up; it comes back when the reader has read.
+    // The credit of the stream is used up; reading grants it again.
     assert_eq!(pair.client.take(|event| matches!(event, Event::Writable(_))), None);
     let read = pair.server.read_all(theirs);
     assert_eq!(read, [message[..first].to_vec()]);
@@ -118,7 +118,7 @@ fn credit_grows_with_the_bandwidth_delay_product_and_only_then() {
 }
 
 #[test]
-fn nothing_read_means_bounded_memory() {
+fn unread_data_is_bounded() {
     let mut pair = Pair::connected();
     let mut accepted = 0;
     for _ in 0..100 {
@@ -129,16 +129,16 @@ fn nothing_read_means_bounded_memory() {
         }
     }
     let bound = 12 << 20..=16 << 20;
-    assert!(bound.contains(&accepted), "{accepted} bytes accepted though nobody reads");
+    assert!(bound.contains(&accepted), "{accepted} bytes accepted without a read");
     assert_eq!(pair.server.error, None);
 }
 
 #[test]
-fn a_connection_that_holds_more_serves_one_beside_many_that_nobody_reads() {
+fn a_raised_window_serves_a_stream_beside_many_unread_ones() {
     const STALLED: usize = 100;
     let mut pair = Pair::connected();
-    pair.server.connection.hold((16 << 20) + STALLED as u64 * (256 << 10));
-    pair.server.connection.hold(1);
+    pair.server.connection.raise_receive_window((16 << 20) + STALLED as u64 * (256 << 10));
+    pair.server.connection.raise_receive_window(1);
     pair.run();
     for _ in 0..STALLED {
         let (ours, _) = pair.open(Class::Bulk);
@@ -152,7 +152,7 @@ fn a_connection_that_holds_more_serves_one_beside_many_that_nobody_reads() {
 }
 
 #[test]
-fn the_code_of_a_reset_can_be_asked_for() {
+fn reset_code_returns_the_code_of_either_side() {
     let mut pair = Pair::connected();
     let (ours, theirs) = pair.open(Class::Bulk);
     pair.client.connection.finish(ours).unwrap();
@@ -165,7 +165,28 @@ fn the_code_of_a_reset_can_be_asked_for() {
 }
 
 #[test]
-fn empty_messages_are_paid_for() {
+fn a_reset_of_the_peer_is_reported_once_and_also_after_its_finish() {
+    let mut pair = Pair::connected();
+    let (ours, theirs) = pair.open(Class::Bulk);
+    pair.server.connection.finish(theirs).unwrap();
+    pair.run();
+    assert_eq!(pair.client.take(|event| matches!(event, Event::Reset(_))), None);
+    pair.server.connection.forget(theirs);
+    pair.run();
+    let reset = Some(Event::Reset(ours));
+    assert_eq!(pair.client.take(|event| matches!(event, Event::Reset(_))), reset);
+    assert_eq!(pair.client.take(|event| matches!(event, Event::Reset(_))), None);
+    // The side that resets gets no event.
+    let (ours, theirs) = pair.open(Class::Bulk);
+    pair.client.connection.reset(ours, 3);
+    pair.run();
+    assert_eq!(pair.client.take(|event| matches!(event, Event::Reset(_))), None);
+    let reset = Some(Event::Reset(theirs));
+    assert_eq!(pair.server.take(|event| matches!(event, Event::Reset(_))), reset);
+}
+
+#[test]
+fn empty_messages_use_credit() {
     let mut pair = Pair::connected();
     let (ours, theirs) = pair.open(Class::Interactive);
     let mut count = 0;
@@ -196,7 +217,7 @@ fn interactive_goes_before_bulk() {
 }
 
 #[test]
-fn bulk_streams_take_turns() {
+fn bulk_streams_get_similar_shares() {
     let mut pair = Pair::connected();
     let ids: Vec<_> = (0..4).map(|_| pair.open(Class::Bulk)).collect();
     let mut sent = [0; 4];
@@ -214,7 +235,7 @@ fn bulk_streams_take_turns() {
 }
 
 #[test]
-fn streams_end_on_both_sides_and_make_room() {
+fn streams_that_ended_on_both_sides_free_their_place() {
     let options = Options { max_streams: 2, ..Options::default() };
     let mut pair = Pair::with(options.clone(), options);
     for _ in 0..10 {
@@ -232,7 +253,7 @@ fn streams_end_on_both_sides_and_make_room() {
         pair.server.connection.write(theirs, b"answer", true).unwrap();
         pair.server.connection.finish(theirs).unwrap();
         assert_eq!(pair.server.connection.write(theirs, b"x", true), Err(StreamError::Finished));
-        // The owner is gone at once; the answer arrives all the same.
+        // The answer arrives though the owner forgets the stream at once.
         pair.server.connection.forget(theirs);
         pair.run();
         assert_eq!(pair.client.read_all(ours)[0], b"answer");
@@ -258,14 +279,14 @@ fn close_all(pair: &mut Pair) {
 }
 
 #[test]
-fn a_reset_ends_both_directions_and_gives_back_the_credit() {
+fn a_reset_ends_both_directions_and_releases_the_credit() {
     let mut pair = Pair::connected();
     for code in 0..100 {
         let (ours, theirs) = pair.open(Class::Bulk);
         pair.client.connection.write(ours, &[0; 200_000], false).unwrap();
         pair.run();
         pair.server.connection.reset(theirs, code);
-        // More is on its way when the reset leaves.
+        // More data is in flight when the reset is sent.
         pair.client.connection.write(ours, &[0; 10_000], false).unwrap();
         pair.run();
         let mut buf = [0; 10];
@@ -279,7 +300,7 @@ fn a_reset_ends_both_directions_and_gives_back_the_credit() {
 }
 
 #[test]
-fn a_message_that_was_begun_cannot_be_finished() {
+fn finishing_within_a_message_resets_the_stream() {
     let mut pair = Pair::connected();
     let (ours, theirs) = pair.open(Class::Bulk);
     pair.client.connection.write(ours, b"half", false).unwrap();
@@ -289,7 +310,7 @@ fn a_message_that_was_begun_cannot_be_finished() {
 }
 
 #[test]
-fn finishing_with_an_end_later_is_whole() {
+fn a_message_may_be_ended_by_an_empty_part() {
     let mut pair = Pair::connected();
     let (ours, theirs) = pair.open(Class::Bulk);
     pair.client.connection.write(ours, b"half", false).unwrap();
@@ -312,7 +333,7 @@ fn the_server_opens_streams_too() {
 }
 
 #[test]
-fn keys_change_by_themselves_and_on_demand() {
+fn keys_are_updated_automatically_and_on_request() {
     for records_per_key in [1, 2, 5] {
         let options = Options { records_per_key, ..Options::default() };
         let mut pair = Pair::with(options.clone(), options);
@@ -327,7 +348,7 @@ fn keys_change_by_themselves_and_on_demand() {
 }
 
 #[test]
-fn a_wide_window_is_told_at_the_start() {
+fn a_larger_initial_window_is_granted_at_the_start() {
     let wide = Options { stream_window: 700 << 10, ..Options::default() };
     let mut pair = Pair::with(Options::default(), wide);
     let (ours, _) = pair.open(Class::Bulk);
@@ -340,7 +361,7 @@ fn a_wide_window_is_told_at_the_start() {
 }
 
 #[test]
-fn reading_to_a_vector_appends_at_most_what_is_asked_for() {
+fn read_to_appends_at_most_max_bytes() {
     let mut pair = Pair::connected();
     let (ours, theirs) = pair.open(Class::Bulk);
     for message in [&b"hello"[..], b"", b"world"] {
@@ -365,8 +386,8 @@ fn reading_to_a_vector_appends_at_most_what_is_asked_for() {
     assert_eq!(read(&mut pair, 9).0, Err(StreamError::Unknown));
 }
 
-/// Until it is raised, a peer has the credit of the protocol's start: no window grows, however fast it is read, and what
-/// it is granted anew is what was read.
+/// Until its credit is raised, a peer has the protocol's initial credit: no window grows, however fast the reader is, and
+/// only what was read is granted again.
 #[test]
 fn credit_stays_the_initial_one_until_it_is_raised() {
     const CONNECTION: usize = 1 << 20;
@@ -398,9 +419,9 @@ fn credit_stays_the_initial_one_until_it_is_raised() {
     assert!(all > 8 * (256 << 10) * 7 / 8, "{all}");
 }
 
-/// What a peer that is given up has sent takes no memory any more.
+/// Unread data of an abandoned connection takes no memory.
 #[test]
-fn an_abandoned_connection_holds_nothing() {
+fn an_abandoned_connection_frees_unread_data() {
     let mut pair = Pair::connected();
     let (ours, theirs) = pair.open(Class::Bulk);
     pair.client.connection.write(ours, &data(100_000), true).unwrap();

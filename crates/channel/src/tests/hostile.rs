@@ -1,8 +1,8 @@
-//! A peer that proved its key and breaks every rule after that; and a handshake that is tampered with.
+//! A peer that completes the handshake and then violates the protocol, and handshakes that are modified in transit.
 
 use std::time::Instant;
 
-use super::pair::{World, record_lengths};
+use super::pair::{Endpoints, record_lengths};
 use super::raw::{Raw, receive_all, take};
 use crate::frame::{BULK, END, FIN, Frame};
 use crate::record::DATA;
@@ -14,7 +14,7 @@ fn data(flags: u8, bytes: &[u8]) -> Frame<'_> {
     Frame::Data { stream: 1, flags, bytes }
 }
 
-/// The server refuses the last of these frames, and takes the others.
+/// The server accepts these frames except the last, which it refuses.
 fn refused(frames: &[Frame<'_>]) {
     let mut raw = Raw::new();
     let (last, first) = frames.split_last().unwrap();
@@ -22,7 +22,7 @@ fn refused(frames: &[Frame<'_>]) {
     raw.answer();
     let error = raw.frames(std::slice::from_ref(last)).unwrap_err();
     assert!(matches!(error, Error::Protocol(_)), "{last:?}: {error:?}");
-    // It says why, closes, and stays dead.
+    // It sends CLOSE with the reason, and stays dead.
     let (_, answer) = raw.answer();
     match Frame::take(&mut answer.as_slice()) {
         Ok(Frame::Close { code: 1, reason }) => assert_eq!(reason, error.to_string()),
@@ -57,7 +57,7 @@ fn frames_out_of_place_are_refused() {
 }
 
 #[test]
-fn hello_comes_first_and_makes_sense() {
+fn hello_must_come_first_and_be_valid() {
     let hello = |min, max, block| {
         let mut raw = Raw::silent(Options::default());
         let result = raw.frames(&[Frame::Hello { min, max, block }]);
@@ -76,12 +76,12 @@ fn hello_comes_first_and_makes_sense() {
     }
     let mut raw = Raw::silent(Options::default());
     assert!(matches!(raw.frames(&[OPEN]), Err(Error::Protocol(_))));
-    // Nothing was said yet, so there is nothing to answer but the close of TLS.
+    // HELLO was not received, so the server sends no CLOSE frame.
     assert_eq!(raw.answer().1, b"");
 }
 
 #[test]
-fn the_highest_version_in_common_is_spoken() {
+fn the_highest_version_in_common_is_used() {
     for (min, max, spoken) in [(0, 1, 1), (1, 1, 1), (1, 2, 2), (2, 9, 3), (3, 3, 3)] {
         let mut raw = Raw::silent(Options::default());
         assert_eq!(raw.server.version(), 1);
@@ -91,14 +91,14 @@ fn the_highest_version_in_common_is_spoken() {
 }
 
 #[test]
-fn before_hello_the_server_keeps_silent_because_it_cannot_pad() {
+fn the_server_sends_no_record_before_hello() {
     let mut raw = Raw::silent(Options::default());
     raw.tls.update_key(true);
     let mut bytes = take(&mut raw.tls);
     raw.server.receive(raw.now, &mut bytes).unwrap();
     assert!(!raw.server.wants_transmit());
     assert_eq!(raw.answer().0, b"");
-    // The update that the client asked for is owed until then.
+    // The update that the client requested is due until then.
     raw.frames(&[Frame::Hello { min: 1, max: 1, block: 512 }]).unwrap();
     let (bytes, _) = raw.answer();
     assert_eq!(record_lengths(&bytes), [512, 512]);
@@ -116,11 +116,12 @@ fn before_hello_the_server_keeps_silent_because_it_cannot_pad() {
 }
 
 #[test]
-fn a_server_without_a_common_version_says_so_to_the_client() {
-    let (world, now) = (World::new(), Instant::now());
-    let expected = Some(world.server_key.identity());
-    let mut client = Connection::client(&world.client, expected, Options::default(), now).unwrap();
-    let mut server = crate::tls::Tls::server(&world.server).unwrap();
+fn a_server_without_a_common_version_closes_with_that_code() {
+    let (endpoints, now) = (Endpoints::new(), Instant::now());
+    let expected = Some(endpoints.server_key.identity());
+    let mut client =
+        Connection::client(&endpoints.client, expected, Options::default(), now).unwrap();
+    let mut server = crate::tls::Tls::server(&endpoints.server).unwrap();
     let mut bytes = Vec::new();
     for _ in 0..2 {
         client.transmit(now, &mut bytes);
@@ -137,7 +138,7 @@ fn a_server_without_a_common_version_says_so_to_the_client() {
 }
 
 #[test]
-fn more_than_its_credit_is_refused() {
+fn more_data_than_the_credit_of_the_stream_is_refused() {
     let mut raw = Raw::new();
     raw.frames(&[OPEN]).unwrap();
     let cost = 8 + 16_000;
@@ -153,7 +154,7 @@ fn more_than_its_credit_is_refused() {
 }
 
 #[test]
-fn more_than_the_credit_of_the_connection_is_refused() {
+fn more_data_than_the_credit_of_the_connection_is_refused() {
     let mut raw = Raw::new();
     let mut sent = 0;
     let error = 'all: loop {
@@ -183,13 +184,13 @@ fn too_many_streams_are_refused() {
     assert!(matches!(result, Err(Error::Protocol(_))));
 }
 
-/// Opens streams until the server has had enough, after `each`.
+/// Opens streams, and calls `each` after each, until the server reports a flood; returns the last stream.
 fn flood(mut each: impl FnMut(&mut Raw, u64) -> Result<(), Error>) -> u64 {
     let mut raw = Raw::new();
     for stream in (1..).step_by(2) {
         let open = Frame::Data { stream, flags: 0, bytes: &[] };
         match raw.frames(&[open]).and_then(|()| each(&mut raw, stream)) {
-            Ok(()) => assert!(stream < 100_000, "the server bears everything"),
+            Ok(()) => assert!(stream < 100_000, "the server has no limit"),
             Err(error) => {
                 assert!(matches!(error, Error::Flood(_)), "{error:?}");
                 return stream;
@@ -201,9 +202,9 @@ fn flood(mut each: impl FnMut(&mut Raw, u64) -> Result<(), Error>) -> u64 {
 
 #[test]
 fn streams_opened_and_reset_without_end_are_a_flood() {
-    // The server's owner never looks.
+    // The server's owner does not accept streams.
     flood(|raw, stream| raw.frames(&[Frame::Reset { stream, code: 0 }]));
-    // The owner refuses each, and the peer does not take the refusals.
+    // The owner refuses each stream, and the peer does not read the resets.
     flood(|raw, _| {
         let id = raw.accept();
         raw.server.forget(id);
@@ -238,7 +239,7 @@ fn floods_of_control_frames_take_no_memory() {
 }
 
 #[test]
-fn late_frames_for_a_stream_that_is_gone_are_borne() {
+fn late_frames_for_a_forgotten_stream_are_ignored() {
     let mut raw = Raw::new();
     raw.frames(&[OPEN, data(END, b"one")]).unwrap();
     let id = raw.accept();
@@ -258,7 +259,7 @@ fn late_frames_for_a_stream_that_is_gone_are_borne() {
 }
 
 #[test]
-fn nothing_counts_behind_a_close() {
+fn frames_after_a_close_are_ignored() {
     let mut raw = Raw::new();
     raw.frames(&[OPEN, data(END, b"whole")]).unwrap();
     let id = raw.accept();
@@ -309,15 +310,15 @@ fn arbitrary_frames_never_panic() {
     });
 }
 
-/// An owner that echoes, or ends streams in one way or another.
-fn serve(server: &mut Connection, mood: u8) {
+/// An owner that echoes, and then resets, forgets or finishes the stream depending on `action`.
+fn serve(server: &mut Connection, action: u8) {
     while let Some(event) = server.poll_event() {
         let Event::Readable(id) = event else { continue };
         let mut buf = [0; 64];
         while let Ok(Read::Data { len, end }) = server.read(id, &mut buf) {
             let _ = server.write(id, &buf[..len], end);
         }
-        match mood >> 5 {
+        match action >> 5 {
             0 => server.reset(id, 1),
             1 => server.forget(id),
             2 => drop(server.finish(id)),
@@ -326,49 +327,50 @@ fn serve(server: &mut Connection, mood: u8) {
     }
 }
 
-/// Runs a handshake in which one byte of the flight is changed; whether both ends came through.
-fn tampered(world: &World, flight: usize, at: usize, bit: u8) -> Option<bool> {
+/// Runs a handshake in which one bit of a flight is changed. Returns whether both ends completed it; None if the flight
+/// is shorter.
+fn tampered(endpoints: &Endpoints, flight: usize, at: usize, bit: u8) -> Option<bool> {
     let now = Instant::now();
-    let expected = Some(world.server_key.identity());
+    let expected = Some(endpoints.server_key.identity());
     let mut ends = [
-        Connection::client(&world.client, expected, Options::default(), now).unwrap(),
-        Connection::server(&world.server, Options::default(), now).unwrap(),
+        Connection::client(&endpoints.client, expected, Options::default(), now).unwrap(),
+        Connection::server(&endpoints.server, Options::default(), now).unwrap(),
     ];
-    for turn in 0..4 {
+    for step in 0..4 {
         let mut bytes = Vec::new();
-        ends[turn % 2].transmit(now, &mut bytes);
-        if turn == flight {
+        ends[step % 2].transmit(now, &mut bytes);
+        if step == flight {
             *bytes.get_mut(at)? ^= bit;
         }
-        if ends[1 - turn % 2].receive(now, &mut bytes).is_err() {
+        if ends[1 - step % 2].receive(now, &mut bytes).is_err() {
             return Some(false);
         }
     }
-    let known = [world.server_key.identity(), world.client_key.identity()];
-    let through = ends.iter().all(|end| end.peer_framing().is_some());
-    if through {
+    let known = [endpoints.server_key.identity(), endpoints.client_key.identity()];
+    let completed = ends.iter().all(|end| end.peer_framing().is_some());
+    if completed {
         assert_eq!(ends.each_ref().map(Connection::peer), known.map(Some));
     }
-    Some(through)
+    Some(completed)
 }
 
 #[test]
 fn a_handshake_with_a_flipped_bit_fails() {
-    let mut world = World::new();
+    let mut endpoints = Endpoints::new();
     for flight in 0..3 {
-        let mut through = Vec::new();
+        let mut completed = Vec::new();
         for at in (0..).step_by(3) {
-            // A failed resumption would otherwise follow a successful handshake.
+            // Without new endpoints a resumption would follow a successful handshake.
             if at % 300 == 0 {
-                world = World::new();
+                endpoints = Endpoints::new();
             }
-            match tampered(&world, flight, at, 1 << (at % 8)) {
+            match tampered(&endpoints, flight, at, 1 << (at % 8)) {
                 None => break,
-                Some(true) => through.push(at),
+                Some(true) => completed.push(at),
                 Some(false) => {}
             }
         }
-        // Only the version in the headers of records in the clear means nothing (RFC 8446 5.1).
-        assert!(through.len() < 4, "flight {flight} came through with changes at {through:?}");
+        // Only the record version of plaintext records has no meaning (RFC 8446 section 5.1).
+        assert!(completed.len() < 4, "flight {flight} was accepted with changes at {completed:?}");
     }
 }

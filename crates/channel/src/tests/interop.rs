@@ -1,133 +1,29 @@
-//! Our records and handshake against an unmodified rustls, in both roles.
+//! Interoperability of the handshake and the records with an unmodified rustls, in both roles.
 //!
 //! With `LEVADA_TEST_FULL=1` half a gigabyte goes each way, otherwise 8 MiB.
 
 use levada_core::{Framing, SecretKey};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs;
-use rustls::crypto::verify_tls13_signature_with_raw_key;
-use rustls::pki_types::{
-    CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
-};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::sign::CertifiedKey;
-use rustls::{
-    ClientConnection, Connection, DigitallySignedStruct, DistinguishedName, Error,
-    ServerConnection, SignatureScheme,
-};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Connection, ServerConnection};
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
-use super::pair::{World, key};
+use super::pair::{Endpoints, key};
 use super::raw::{receive_all, take, write};
+use crate::testing::{RawKeyVerifier, certified_key};
 use crate::tls::Tls;
 
-/// Takes any raw public key, as an application of rustls would have to write it.
-#[derive(Debug)]
-struct AnyKey;
-
-fn verify(
-    message: &[u8],
-    cert: &CertificateDer<'_>,
-    dss: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, Error> {
-    let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms;
-    verify_tls13_signature_with_raw_key(
-        message,
-        &SubjectPublicKeyInfoDer::from(cert.as_ref()),
-        dss,
-        &algorithms,
-    )
-}
-
-impl ServerCertVerifier for AnyKey {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("TLS 1.2".into()))
-    }
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify(message, cert, dss)
-    }
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
-}
-
-impl ClientCertVerifier for AnyKey {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-    fn verify_client_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("TLS 1.2".into()))
-    }
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify(message, cert, dss)
-    }
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
-}
-
-fn certified(key: &SecretKey) -> Arc<CertifiedKey> {
-    let prefix = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
-    let pkcs8 = [&prefix[..], key.seed().as_slice()].concat();
-    let signer = aws_lc_rs::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8)).unwrap();
-    let public = CertificateDer::from(signer.public_key().unwrap().to_vec());
-    Arc::new(CertifiedKey::new(vec![public], signer))
-}
-
-/// The default provider, whose first key exchange is not ours: a HelloRetryRequest leads to it.
+/// A client with the default provider. It offers another key exchange first, so the server sends a HelloRetryRequest.
 fn client(key: &SecretKey, alpn: &[u8]) -> ClientConnection {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let resolver = rustls::client::AlwaysResolvesClientRawPublicKeys::new(certified(key));
+    let resolver =
+        rustls::client::AlwaysResolvesClientRawPublicKeys::new(certified_key(key).unwrap());
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyKey))
+        .with_custom_certificate_verifier(RawKeyVerifier::any())
         .with_client_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = vec![alpn.to_vec()];
     ClientConnection::new(Arc::new(config), ServerName::try_from("peer").unwrap()).unwrap()
@@ -135,17 +31,18 @@ fn client(key: &SecretKey, alpn: &[u8]) -> ClientConnection {
 
 fn server(key: &SecretKey, alpn: &[u8]) -> ServerConnection {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let resolver = rustls::server::AlwaysResolvesServerRawPublicKeys::new(certified(key));
+    let resolver =
+        rustls::server::AlwaysResolvesServerRawPublicKeys::new(certified_key(key).unwrap());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
-        .with_client_cert_verifier(Arc::new(AnyKey))
+        .with_client_cert_verifier(RawKeyVerifier::any())
         .with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = vec![alpn.to_vec()];
     ServerConnection::new(Arc::new(config)).unwrap()
 }
 
-/// Our end and theirs.
+/// This crate's end of a connection, and rustls' end.
 struct Interop {
     ours: Tls,
     theirs: Connection,
@@ -153,17 +50,17 @@ struct Interop {
 }
 
 impl Interop {
-    fn our_client(world: &World, alpn: &[u8]) -> Self {
+    fn our_client(endpoints: &Endpoints, alpn: &[u8]) -> Self {
         let key = key();
-        let ours = Tls::client(&world.client, Some(key.identity())).unwrap();
+        let ours = Tls::client(&endpoints.client, Some(key.identity())).unwrap();
         let theirs = server(&key, alpn).into();
         Self { ours, theirs, key }
     }
 
-    fn our_server(world: &World, alpn: &[u8]) -> Self {
+    fn our_server(endpoints: &Endpoints, alpn: &[u8]) -> Self {
         let key = key();
         let theirs = client(&key, alpn).into();
-        Self { ours: Tls::server(&world.server).unwrap(), theirs, key }
+        Self { ours: Tls::server(&endpoints.server).unwrap(), theirs, key }
     }
 
     fn connect(&mut self) -> Result<(), crate::Error> {
@@ -177,7 +74,7 @@ impl Interop {
         Ok(())
     }
 
-    /// What they have sent arrives here.
+    /// Delivers what rustls has sent to this crate's end.
     fn flush_theirs(&mut self) -> Result<(Vec<u8>, bool), crate::Error> {
         let mut bytes = Vec::new();
         while self.theirs.wants_write() {
@@ -186,7 +83,7 @@ impl Interop {
         receive_all(&mut self.ours, &bytes)
     }
 
-    /// Our bytes arrive there; the data in them.
+    /// Delivers bytes to rustls' end; returns the data in them.
     fn feed(&mut self, mut bytes: &[u8]) -> Vec<u8> {
         let mut data = Vec::new();
         while !bytes.is_empty() {
@@ -216,9 +113,9 @@ impl Interop {
 }
 
 fn both_roles(test: impl Fn(Interop)) {
-    let world = World::new();
+    let endpoints = Endpoints::new();
     for mut interop in
-        [Interop::our_client(&world, b"levada/1"), Interop::our_server(&world, b"levada/1")]
+        [Interop::our_client(&endpoints, b"levada/1"), Interop::our_server(&endpoints, b"levada/1")]
     {
         interop.connect().unwrap();
         test(interop);
@@ -226,7 +123,7 @@ fn both_roles(test: impl Fn(Interop)) {
 }
 
 #[test]
-fn much_goes_each_way_and_keys_change() {
+fn bulk_data_passes_both_ways_across_key_updates() {
     let full = std::env::var_os("LEVADA_TEST_FULL").is_some();
     let mebibytes = if full { 512 } else { 8 };
     let mut data: Vec<u8> = (0..1 << 20).map(|i: u32| ((i * 31) >> 3) as u8).collect();
@@ -301,11 +198,11 @@ fn both_sides_close_in_good_order() {
 }
 
 #[test]
-fn who_speaks_another_protocol_is_refused() {
-    let world = World::new();
-    let mut interop = Interop::our_server(&world, b"h2");
+fn a_peer_with_another_alpn_protocol_is_refused() {
+    let endpoints = Endpoints::new();
+    let mut interop = Interop::our_server(&endpoints, b"h2");
     assert!(matches!(interop.connect(), Err(crate::Error::Handshake(_))));
-    let mut interop = Interop::our_client(&world, b"levada/2");
+    let mut interop = Interop::our_client(&endpoints, b"levada/2");
     assert!(interop.flush_theirs().is_ok());
     let hello = take(&mut interop.ours);
     interop.theirs.read_tls(&mut &hello[..]).unwrap();

@@ -1,9 +1,9 @@
-//! From the handshake to the end: identity, resumption, time limits, keep-alive, close.
+//! The life of a connection: identity, resumption, timeouts, keep-alive, close.
 
 use levada_core::Framing;
 use std::time::{Duration, Instant};
 
-use super::pair::{Pair, World, key};
+use super::pair::{Endpoints, Pair, key};
 use crate::{Class, ClientConfig, Close, Connection, Error, Event, Options, Read, StreamError};
 
 fn options(framing: Framing) -> Options {
@@ -11,16 +11,16 @@ fn options(framing: Framing) -> Options {
 }
 
 #[test]
-fn both_know_each_other_and_export_the_same() {
-    let world = World::new();
-    let mut pair = world.pair(Options::default(), Options::default());
+fn both_ends_prove_their_identity_and_export_the_same() {
+    let endpoints = Endpoints::new();
+    let mut pair = endpoints.pair(Options::default(), Options::default());
     assert_eq!(
         pair.client.connection.export("EXPORTER-x", b"", &mut [0; 32]),
         Err(Error::NotConnected)
     );
     pair.connect();
-    assert_eq!(pair.client.connection.peer(), Some(world.server_key.identity()));
-    assert_eq!(pair.server.connection.peer(), Some(world.client_key.identity()));
+    assert_eq!(pair.client.connection.peer(), Some(endpoints.server_key.identity()));
+    assert_eq!(pair.server.connection.peer(), Some(endpoints.client_key.identity()));
     assert_eq!(pair.server.connection.peer_framing(), Some(Framing::Auto));
     let export = |connection: &Connection, label, context| {
         let mut out = [0; 48];
@@ -39,7 +39,7 @@ fn both_know_each_other_and_export_the_same() {
 
 #[test]
 fn data_travels_with_the_clients_first_flight() {
-    let mut pair = World::new().pair(Options::default(), Options::default());
+    let mut pair = Endpoints::new().pair(Options::default(), Options::default());
     while pair.client.connection.peer().is_none() {
         assert!(pair.step());
     }
@@ -51,12 +51,13 @@ fn data_travels_with_the_clients_first_flight() {
 }
 
 #[test]
-fn a_wrong_server_learns_nothing_of_the_client() {
-    let world = World::new();
-    let mut pair = world.pair(Options::default(), Options::default());
+fn the_client_sends_nothing_of_itself_to_a_wrong_server() {
+    let endpoints = Endpoints::new();
+    let mut pair = endpoints.pair(Options::default(), Options::default());
     let expected = key().identity();
-    let presented = world.server_key.identity();
-    let client = Connection::client(&world.client, Some(expected), Options::default(), pair.now);
+    let presented = endpoints.server_key.identity();
+    let client =
+        Connection::client(&endpoints.client, Some(expected), Options::default(), pair.now);
     pair.client.connection = client.unwrap();
     pair.run();
     assert_eq!(pair.client.error, Some(Error::WrongPeer { expected, presented }));
@@ -67,64 +68,64 @@ fn a_wrong_server_learns_nothing_of_the_client() {
 }
 
 #[test]
-fn whoever_expects_nobody_takes_anybody_and_never_resumes() {
-    let world = World::new();
+fn a_client_without_an_expected_peer_accepts_any_and_never_resumes() {
+    let endpoints = Endpoints::new();
     for _ in 0..2 {
-        let mut pair = world.pair(Options::default(), Options::default());
-        let client = Connection::client(&world.client, None, Options::default(), pair.now);
+        let mut pair = endpoints.pair(Options::default(), Options::default());
+        let client = Connection::client(&endpoints.client, None, Options::default(), pair.now);
         pair.client.connection = client.unwrap();
         pair.connect();
-        assert_eq!(pair.client.connection.peer(), Some(world.server_key.identity()));
+        assert_eq!(pair.client.connection.peer(), Some(endpoints.server_key.identity()));
         assert!(!pair.client.connection.resumed());
     }
 }
 
 #[test]
-fn a_ticket_resumes_once_and_with_its_own_peer_and_key_only() {
-    let world = World::new();
-    let server = world.server_key.identity();
-    let connect = |world: &World| {
-        let mut pair = world.pair(Options::default(), Options::default());
+fn a_ticket_resumes_only_with_its_own_peer_and_key() {
+    let endpoints = Endpoints::new();
+    let server = endpoints.server_key.identity();
+    let connect = |endpoints: &Endpoints| {
+        let mut pair = endpoints.pair(Options::default(), Options::default());
         pair.connect();
-        assert_eq!(pair.client.connection.peer(), Some(world.server_key.identity()));
-        assert_eq!(pair.server.connection.peer(), Some(world.client_key.identity()));
+        assert_eq!(pair.client.connection.peer(), Some(endpoints.server_key.identity()));
+        assert_eq!(pair.server.connection.peer(), Some(endpoints.client_key.identity()));
         assert_eq!(pair.server.connection.resumed(), pair.client.connection.resumed());
         pair.client.connection.resumed()
     };
-    assert!(!world.client.has_ticket(&server));
-    assert!(!connect(&world));
-    assert!(world.client.has_ticket(&server));
-    assert!(!world.client.has_ticket(&world.client_key.identity()));
-    assert!(connect(&world));
-    assert!(connect(&world));
+    assert!(!endpoints.client.has_ticket(&server));
+    assert!(!connect(&endpoints));
+    assert!(endpoints.client.has_ticket(&server));
+    assert!(!endpoints.client.has_ticket(&endpoints.client_key.identity()));
+    assert!(connect(&endpoints));
+    assert!(connect(&endpoints));
 
-    // Another key of the same person has no tickets; a ticket of another server does not serve.
+    // A client with another key has no tickets.
     let other = ClientConfig::new(&key()).unwrap();
-    let other = World { client: other, ..World::new() };
+    let other = Endpoints { client: other, ..Endpoints::new() };
     assert!(!other.client.has_ticket(&server));
 
-    world.server.forget_sessions();
-    assert!(!connect(&world));
-    assert!(connect(&world));
+    endpoints.server.forget_sessions();
+    assert!(!connect(&endpoints));
+    assert!(connect(&endpoints));
 }
 
 #[test]
-fn a_ticket_does_not_open_the_door_of_another_server() {
-    let (world, impostor) = (World::new(), World::new());
-    world.pair(Options::default(), Options::default()).connect();
-    let mut pair = world.pair(Options::default(), Options::default());
+fn a_ticket_is_not_accepted_by_another_server() {
+    let (endpoints, impostor) = (Endpoints::new(), Endpoints::new());
+    endpoints.pair(Options::default(), Options::default()).connect();
+    let mut pair = endpoints.pair(Options::default(), Options::default());
     let server = Connection::server(&impostor.server, Options::default(), pair.now).unwrap();
     pair.server.connection = server;
     pair.run();
-    let (expected, presented) = (world.server_key.identity(), impostor.server_key.identity());
+    let (expected, presented) = (endpoints.server_key.identity(), impostor.server_key.identity());
     assert_eq!(pair.client.error, Some(Error::WrongPeer { expected, presented }));
 }
 
 #[test]
 fn a_resumed_connection_carries_messages_and_exports() {
-    let world = World::new();
-    world.pair(Options::default(), Options::default()).connect();
-    let mut pair = world.pair(options(Framing::Block(512)), Options::default());
+    let endpoints = Endpoints::new();
+    endpoints.pair(Options::default(), Options::default()).connect();
+    let mut pair = endpoints.pair(options(Framing::Block(512)), Options::default());
     pair.connect();
     assert!(pair.server.connection.resumed());
     let ids = pair.open(Class::Bulk);
@@ -136,17 +137,17 @@ fn a_resumed_connection_carries_messages_and_exports() {
 }
 
 #[test]
-fn the_handshake_survives_any_fragmentation() {
+fn the_handshake_completes_under_any_fragmentation() {
     for piece in [1, 7, 100, 1000] {
-        let mut pair = World::new().pair(Options::default(), Options::default());
+        let mut pair = Endpoints::new().pair(Options::default(), Options::default());
         pair.piece = piece;
         pair.connect();
     }
 }
 
 #[test]
-fn the_server_speaks_after_the_clients_hello_only() {
-    let mut pair = World::new().pair(Options::default(), Options::default());
+fn the_server_sends_frames_only_after_the_clients_hello() {
+    let mut pair = Endpoints::new().pair(Options::default(), Options::default());
     pair.step();
     assert_eq!(pair.server.connection.open(Class::Bulk), Err(Error::NotConnected));
     while pair.client.connection.peer().is_none() {
@@ -158,17 +159,17 @@ fn the_server_speaks_after_the_clients_hello_only() {
 }
 
 #[test]
-fn half_a_handshake_ends_in_time() {
-    let world = World::new();
+fn an_incomplete_handshake_times_out() {
+    let endpoints = Endpoints::new();
     let start = Instant::now();
     let seconds = |n| start + Duration::from_secs(n);
-    let mut silent = Connection::server(&world.server, Options::default(), start).unwrap();
-    assert_eq!(silent.timeout(), Some(seconds(5)));
-    assert_eq!(silent.handle_timeout(seconds(4)), Ok(()));
-    assert_eq!(silent.handle_timeout(seconds(5)), Err(Error::HandshakeTimeout));
-    assert_eq!(silent.timeout(), None);
+    let mut server = Connection::server(&endpoints.server, Options::default(), start).unwrap();
+    assert_eq!(server.timeout(), Some(seconds(5)));
+    assert_eq!(server.handle_timeout(seconds(4)), Ok(()));
+    assert_eq!(server.handle_timeout(seconds(5)), Err(Error::HandshakeTimeout));
+    assert_eq!(server.timeout(), None);
 
-    let mut pair = world.pair(Options::default(), Options::default());
+    let mut pair = endpoints.pair(Options::default(), Options::default());
     let hello = pair.intercept();
     pair.inject(&hello).unwrap();
     let now = pair.now;
@@ -180,7 +181,7 @@ fn half_a_handshake_ends_in_time() {
 }
 
 #[test]
-fn a_quiet_connection_is_kept_alive_and_a_dead_one_ends() {
+fn an_idle_connection_is_kept_alive_and_a_dead_one_times_out() {
     let mut pair = Pair::connected();
     let sent = pair.client.sent + pair.server.sent;
     pair.pass(Duration::from_secs(300));
@@ -188,7 +189,7 @@ fn a_quiet_connection_is_kept_alive_and_a_dead_one_ends() {
     let spent = pair.client.sent + pair.server.sent - sent;
     assert!((500..5000).contains(&spent), "{spent} bytes in five minutes");
 
-    // The link goes dead: whatever the client sends is lost.
+    // The link fails: what the client sends is lost.
     let deadline = pair.client.connection.timeout().unwrap();
     pair.client.connection.handle_timeout(deadline).unwrap();
     assert!(pair.client.connection.wants_transmit());
@@ -199,7 +200,7 @@ fn a_quiet_connection_is_kept_alive_and_a_dead_one_ends() {
 }
 
 #[test]
-fn a_close_comes_after_what_was_accepted() {
+fn a_close_follows_accepted_data() {
     let mut pair = Pair::connected();
     let (ours, theirs) = pair.open(Class::Bulk);
     pair.client.connection.write(ours, b"last words", true).unwrap();
@@ -222,7 +223,7 @@ fn a_close_comes_after_what_was_accepted() {
 }
 
 #[test]
-fn a_long_reason_is_cut_to_what_fits() {
+fn a_long_reason_is_truncated() {
     for (framing, length) in [(Framing::Auto, 256), (Framing::Block(64), 31)] {
         let mut pair = Pair::with(options(framing), Options::default());
         pair.client.connection.close(u64::MAX, &"a".repeat(400));
@@ -238,13 +239,13 @@ fn a_long_reason_is_cut_to_what_fits() {
 fn a_cut_link_is_an_error() {
     let mut pair = Pair::connected();
     assert_eq!(pair.server.connection.receive_end(pair.now), Err(Error::Truncated));
-    let mut pair = World::new().pair(Options::default(), Options::default());
+    let mut pair = Endpoints::new().pair(Options::default(), Options::default());
     assert_eq!(pair.client.connection.receive_end(pair.now), Err(Error::Truncated));
 }
 
 #[test]
-fn closing_before_the_handshake_is_harmless() {
-    let mut pair = World::new().pair(Options::default(), Options::default());
+fn closing_before_the_handshake_succeeds() {
+    let mut pair = Endpoints::new().pair(Options::default(), Options::default());
     pair.server.connection.close(0, "not now");
     pair.run();
     assert_eq!(pair.server.connection.receive_end(pair.now), Ok(()));

@@ -19,7 +19,7 @@ pub(super) struct End {
     pub(super) sent: usize,
     /// Lengths of the records it sent.
     pub(super) records: Vec<usize>,
-    /// On their way to this end: when they arrive, and what.
+    /// In flight to this end: the time of arrival, and the bytes.
     wire: VecDeque<(Instant, Vec<u8>)>,
     arrived: Vec<u8>,
 }
@@ -71,7 +71,7 @@ impl End {
         }
     }
 
-    /// All bytes and ends of messages that are there.
+    /// Reads all received messages; the last may be incomplete.
     pub(super) fn read_all(&mut self, id: StreamId) -> Vec<Vec<u8>> {
         let mut messages = vec![vec![]];
         let mut buf = [0; 5000];
@@ -89,21 +89,21 @@ pub(super) struct Pair {
     pub(super) client: End,
     pub(super) server: End,
     pub(super) now: Instant,
-    /// One way.
+    /// The one-way delay of the link.
     pub(super) delay: Duration,
-    /// The link delivers in pieces of this size.
+    /// The link delivers in pieces of at most this many bytes.
     pub(super) piece: usize,
 }
 
-/// Keys and configurations that outlive a connection.
-pub(super) struct World {
+/// Keys and configurations of a client and a server, which outlive a connection.
+pub(super) struct Endpoints {
     pub(super) client: ClientConfig,
     pub(super) server: ServerConfig,
     pub(super) client_key: SecretKey,
     pub(super) server_key: SecretKey,
 }
 
-impl World {
+impl Endpoints {
     pub(super) fn new() -> Self {
         let (client_key, server_key) = (key(), key());
         Self {
@@ -130,13 +130,13 @@ impl World {
 }
 
 impl Pair {
-    /// Connected, with default options.
+    /// A connected pair with default options.
     pub(super) fn connected() -> Self {
         Self::with(Options::default(), Options::default())
     }
 
     pub(super) fn with(client: Options, server: Options) -> Self {
-        let mut pair = World::new().pair(client, server);
+        let mut pair = Endpoints::new().pair(client, server);
         pair.connect();
         pair
     }
@@ -149,14 +149,14 @@ impl Pair {
         }
     }
 
-    /// A stream that the client opened, as both ends know it.
+    /// Opens a stream at the client; returns it as both ends see it.
     pub(super) fn open(&mut self, class: Class) -> (StreamId, StreamId) {
         let id = self.client.connection.open(class).unwrap();
         self.run();
         (id, self.server.accept())
     }
 
-    /// Both ends send what they have; true if there was anything.
+    /// Both ends send their pending bytes; true if there were any.
     pub(super) fn send(&mut self) -> bool {
         let (now, arrival) = (self.now, self.now + self.delay);
         let bytes = [&mut self.client, &mut self.server].map(|end| end.transmit(now));
@@ -181,7 +181,7 @@ impl Pair {
         }
     }
 
-    /// One step in time: sends, and moves on to the next arrival. False if nothing is on its way.
+    /// Sends, and advances the clock to the next arrival. False if nothing is in flight.
     pub(super) fn step(&mut self) -> bool {
         self.send();
         let wires = [&self.client, &self.server]
@@ -192,12 +192,12 @@ impl Pair {
         true
     }
 
-    /// Runs until nothing is on its way.
+    /// Runs until nothing is in flight.
     pub(super) fn run(&mut self) {
         while self.step() {}
     }
 
-    /// Lets time pass, timers included.
+    /// Advances the clock by `time`, and runs the timers.
     pub(super) fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         loop {
@@ -215,7 +215,7 @@ impl Pair {
         self.now = self.now.max(until);
     }
 
-    /// Takes what the client would send off the link.
+    /// Takes the bytes that the client would send; they are not delivered.
     pub(super) fn intercept(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.client.connection.transmit(self.now, &mut bytes);
@@ -223,7 +223,7 @@ impl Pair {
         bytes
     }
 
-    /// Hands bytes to the server; the error that it ends with.
+    /// Delivers bytes to the server; returns its result.
     pub(super) fn inject(&mut self, bytes: &[u8]) -> Result<usize, Error> {
         self.server.connection.receive(self.now, &mut bytes.to_vec())
     }
@@ -237,7 +237,7 @@ impl Pair {
                 match self.client.connection.write(ids.0, &message[done..], true).unwrap() {
                     Some(len) if done + len == message.len() => break,
                     Some(len) => done += len,
-                    None => assert!(self.step(), "blocked, and nothing is on its way"),
+                    None => assert!(self.step(), "blocked, and nothing is in flight"),
                 }
                 append(&mut got, self.server.read_all(ids.1));
             }
@@ -262,6 +262,6 @@ pub(super) fn record_lengths(mut bytes: &[u8]) -> Vec<usize> {
         lengths.push(length);
         bytes = &bytes[length..];
     }
-    assert!(bytes.is_empty(), "a record that is cut off");
+    assert!(bytes.is_empty(), "a truncated record");
     lengths
 }

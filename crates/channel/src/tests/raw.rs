@@ -1,17 +1,17 @@
-//! A client that can write any record and any frame, and the server that has to bear it.
+//! A client that can write any record and any frame, and the server under test.
 
 use std::time::Instant;
 
-use super::pair::World;
+use super::pair::Endpoints;
 use crate::frame::Frame;
 use crate::record::DATA;
-use crate::tls::{Incoming, Tls};
+use crate::tls::{Received, Tls};
 use crate::{Connection, Error, Event, Options, StreamId};
 
 /// The two ends of a TLS connection without streams.
-pub(super) fn tls_pair(world: &World) -> (Tls, Tls) {
-    let mut client = Tls::client(&world.client, Some(world.server_key.identity())).unwrap();
-    let mut server = Tls::server(&world.server).unwrap();
+pub(super) fn tls_pair(endpoints: &Endpoints) -> (Tls, Tls) {
+    let mut client = Tls::client(&endpoints.client, Some(endpoints.server_key.identity())).unwrap();
+    let mut server = Tls::server(&endpoints.server).unwrap();
     for _ in 0..3 {
         receive_all(&mut server, &take(&mut client)).unwrap();
         receive_all(&mut client, &take(&mut server)).unwrap();
@@ -20,7 +20,7 @@ pub(super) fn tls_pair(world: &World) -> (Tls, Tls) {
     (client, server)
 }
 
-/// What `tls` wants to send.
+/// The pending bytes of `tls`.
 pub(super) fn take(tls: &mut Tls) -> Vec<u8> {
     let mut bytes = Vec::new();
     tls.transmit(&mut bytes);
@@ -34,16 +34,16 @@ pub(super) fn receive_all(tls: &mut Tls, bytes: &[u8]) -> Result<(Vec<u8>, bool)
     while let Some(length) = crate::record::length(rest)? {
         let (record, tail) = rest.split_at_mut(length);
         match tls.receive(record)? {
-            Incoming::Data(content) => data.extend_from_slice(content),
-            Incoming::Closed => closed = true,
-            Incoming::Nothing | Incoming::Established => {}
+            Received::Data(content) => data.extend_from_slice(content),
+            Received::Closed => closed = true,
+            Received::Handled | Received::Established => {}
         }
         rest = tail;
     }
     Ok((data, closed))
 }
 
-/// Writes application data as it comes.
+/// Writes application data into records.
 pub(super) fn write(tls: &mut Tls, mut data: &[u8]) {
     while !data.is_empty() {
         let (part, rest) = data.split_at(tls.room(1).min(data.len()));
@@ -52,7 +52,7 @@ pub(super) fn write(tls: &mut Tls, mut data: &[u8]) {
     }
 }
 
-/// A client without manners.
+/// A misbehaving client and its server.
 pub(super) struct Raw {
     pub(super) tls: Tls,
     pub(super) server: Connection,
@@ -62,9 +62,10 @@ pub(super) struct Raw {
 impl Raw {
     /// After the TLS handshake, before HELLO.
     pub(super) fn silent(options: Options) -> Self {
-        let (world, now) = (World::new(), Instant::now());
-        let mut tls = Tls::client(&world.client, Some(world.server_key.identity())).unwrap();
-        let mut server = Connection::server(&world.server, options, now).unwrap();
+        let (endpoints, now) = (Endpoints::new(), Instant::now());
+        let mut tls =
+            Tls::client(&endpoints.client, Some(endpoints.server_key.identity())).unwrap();
+        let mut server = Connection::server(&endpoints.server, options, now).unwrap();
         for _ in 0..2 {
             let mut bytes = take(&mut tls);
             server.receive(now, &mut bytes).unwrap();
@@ -83,7 +84,7 @@ impl Raw {
         raw
     }
 
-    /// Sends frames, a record each.
+    /// Sends each frame in a record.
     pub(super) fn frames(&mut self, frames: &[Frame<'_>]) -> Result<(), Error> {
         for frame in frames {
             let mut bytes = Vec::new();
@@ -100,7 +101,7 @@ impl Raw {
         self.server.receive(self.now, &mut bytes).map(drop)
     }
 
-    /// What the server has sent: its bytes, and the frames in them.
+    /// The pending bytes of the server, and the frames in them.
     pub(super) fn answer(&mut self) -> (Vec<u8>, Vec<u8>) {
         let mut bytes = Vec::new();
         self.server.transmit(self.now, &mut bytes);
@@ -108,7 +109,7 @@ impl Raw {
         (bytes, data)
     }
 
-    /// The stream that was opened next.
+    /// The next stream that the server reports as opened.
     pub(super) fn accept(&mut self) -> StreamId {
         loop {
             match self.server.poll_event() {

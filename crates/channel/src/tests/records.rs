@@ -1,8 +1,8 @@
-//! The record layer against alteration, loss, repetition, and peers that break its rules.
+//! The record layer against modification, loss, replay, and peers that violate it.
 
 use levada_core::Framing;
 
-use super::pair::World;
+use super::pair::Endpoints;
 use super::raw::{receive_all, take, tls_pair, write};
 use crate::Error;
 use crate::record::{ALERT, DATA, HANDSHAKE, MAX_CONTENT};
@@ -10,16 +10,16 @@ use crate::tls::Tls;
 
 const UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 
-/// What the server makes of one record of the client.
-fn judge(kind: u8, content: &[u8]) -> Result<(Vec<u8>, bool), Error> {
-    let (mut client, mut server) = tls_pair(&World::new());
+/// The server's result for one record of the client.
+fn receive_one(kind: u8, content: &[u8]) -> Result<(Vec<u8>, bool), Error> {
+    let (mut client, mut server) = tls_pair(&Endpoints::new());
     client.put_record(kind, content);
     receive_all(&mut server, &take(&mut client))
 }
 
-/// `count` records from one end, each alone, and the other end.
+/// `count` separate records of the client, and the server.
 fn records(count: u8) -> (Vec<Vec<u8>>, Tls) {
-    let (mut client, server) = tls_pair(&World::new());
+    let (mut client, server) = tls_pair(&Endpoints::new());
     let one = |byte| {
         write(&mut client, &[byte; 40]);
         take(&mut client)
@@ -29,21 +29,21 @@ fn records(count: u8) -> (Vec<Vec<u8>>, Tls) {
 
 #[test]
 fn every_flipped_bit_is_an_error() {
-    let world = World::new();
+    let endpoints = Endpoints::new();
     for bit in 0..8 * (5 + 40 + 1 + 16) {
-        let (mut client, mut server) = tls_pair(&world);
+        let (mut client, mut server) = tls_pair(&endpoints);
         write(&mut client, &[9; 40]);
         let mut record = take(&mut client);
         assert_eq!(record.len(), 62);
         record[bit / 8] ^= 1 << (bit % 8);
-        // A greater length waits for more; what comes next shows that it is wrong.
+        // With a greater length the server waits for more bytes, and fails when they arrive.
         record.extend_from_slice(&[0; 20_000]);
         assert!(receive_all(&mut server, &record).is_err(), "bit {bit}");
     }
 }
 
 #[test]
-fn records_come_once_and_in_order() {
+fn replayed_and_reordered_records_are_refused() {
     let (sent, mut server) = records(3);
     for record in &sent {
         receive_all(&mut server, record).unwrap();
@@ -56,7 +56,7 @@ fn records_come_once_and_in_order() {
 }
 
 #[test]
-fn part_of_a_record_is_waited_for() {
+fn an_incomplete_record_is_waited_for() {
     let (sent, mut server) = records(1);
     for cut in 0..sent[0].len() {
         assert_eq!(receive_all(&mut server, &sent[0][..cut]), Ok((vec![], false)));
@@ -65,37 +65,37 @@ fn part_of_a_record_is_waited_for() {
 }
 
 #[test]
-fn a_record_cannot_be_turned_back_to_its_sender() {
-    let (mut client, _) = tls_pair(&World::new());
+fn a_record_reflected_to_its_sender_is_refused() {
+    let (mut client, _) = tls_pair(&Endpoints::new());
     write(&mut client, b"hello");
     let record = take(&mut client);
     assert_eq!(receive_all(&mut client, &record), Err(Error::Forged));
 }
 
 #[test]
-fn records_in_the_clear_or_too_long_are_refused() {
+fn plaintext_and_overlong_records_are_refused() {
     for kind in [20, 21, 22] {
-        let (_, mut server) = tls_pair(&World::new());
+        let (_, mut server) = tls_pair(&Endpoints::new());
         let result = receive_all(&mut server, &[kind, 3, 3, 0, 2, 1, 0]);
         assert!(matches!(result, Err(Error::Record(_))), "{result:?}");
     }
-    let (_, mut server) = tls_pair(&World::new());
+    let (_, mut server) = tls_pair(&Endpoints::new());
     assert!(matches!(receive_all(&mut server, &[23, 3, 3, 0x41, 1]), Err(Error::Record(_))));
     assert!(matches!(receive_all(&mut server, &[23, 2, 3, 0, 1, 0]), Err(Error::Record(_))));
     assert_eq!(receive_all(&mut server, &[23, 3, 3, 0, 0]), Err(Error::Forged));
-    assert!(judge(DATA, &vec![1; MAX_CONTENT]).is_ok());
-    assert!(matches!(judge(DATA, &vec![1; MAX_CONTENT + 1]), Err(Error::Record(_))));
-    assert!(matches!(judge(0, &[0; 100]), Err(Error::Record(_))));
-    assert!(matches!(judge(99, b"x"), Err(Error::Record(_))));
+    assert!(receive_one(DATA, &vec![1; MAX_CONTENT]).is_ok());
+    assert!(matches!(receive_one(DATA, &vec![1; MAX_CONTENT + 1]), Err(Error::Record(_))));
+    assert!(matches!(receive_one(0, &[0; 100]), Err(Error::Record(_))));
+    assert!(matches!(receive_one(99, b"x"), Err(Error::Record(_))));
 }
 
 #[test]
-fn alerts_mean_what_they_say() {
-    assert_eq!(judge(ALERT, &[1, 0]), Ok((vec![], true)));
-    assert_eq!(judge(ALERT, &[2, 40]), Err(Error::Alert(40)));
-    assert_eq!(judge(ALERT, &[1, 90]), Err(Error::Alert(90)));
-    assert!(matches!(judge(ALERT, &[]), Err(Error::Record(_))));
-    assert!(matches!(judge(ALERT, &[1, 0, 0]), Err(Error::Record(_))));
+fn alerts_become_their_errors() {
+    assert_eq!(receive_one(ALERT, &[1, 0]), Ok((vec![], true)));
+    assert_eq!(receive_one(ALERT, &[2, 40]), Err(Error::Alert(40)));
+    assert_eq!(receive_one(ALERT, &[1, 90]), Err(Error::Alert(90)));
+    assert!(matches!(receive_one(ALERT, &[]), Err(Error::Record(_))));
+    assert!(matches!(receive_one(ALERT, &[1, 0, 0]), Err(Error::Record(_))));
     assert_eq!(
         Error::Alert(40).to_string(),
         "the peer ended the connection: TLS alert HandshakeFailure"
@@ -104,9 +104,9 @@ fn alerts_mean_what_they_say() {
 }
 
 #[test]
-fn messages_after_the_handshake_are_few_and_short() {
+fn invalid_messages_after_the_handshake_are_refused() {
     let refused = |content: &[u8]| {
-        let result = judge(HANDSHAKE, content);
+        let result = receive_one(HANDSHAKE, content);
         assert!(
             matches!(result, Err(Error::Record(_) | Error::Flood(_))),
             "{content:?}: {result:?}"
@@ -119,12 +119,12 @@ fn messages_after_the_handshake_are_few_and_short() {
     refused(&[4, 0, 0, 1, 0]);
     refused(&[1, 0, 0, 0]);
     refused(&[24, 1, 0, 0]);
-    assert!(judge(HANDSHAKE, &UPDATE[..3]).is_ok());
+    assert!(receive_one(HANDSHAKE, &UPDATE[..3]).is_ok());
 }
 
 #[test]
-fn a_message_may_span_records_and_nothing_comes_between() {
-    let (mut client, mut server) = tls_pair(&World::new());
+fn a_message_may_span_records_without_interruption() {
+    let (mut client, mut server) = tls_pair(&Endpoints::new());
     for byte in &UPDATE[..4] {
         client.put_record(HANDSHAKE, &[*byte]);
         receive_all(&mut server, &take(&mut client)).unwrap();
@@ -134,13 +134,13 @@ fn a_message_may_span_records_and_nothing_comes_between() {
 }
 
 #[test]
-fn a_server_may_not_send_tickets_for_ever() {
-    let (mut client, mut server) = tls_pair(&World::new());
+fn the_number_of_tickets_is_limited() {
+    let (mut client, mut server) = tls_pair(&Endpoints::new());
     // Not a well-formed ticket.
     server.put_record(HANDSHAKE, &[4, 0, 0, 1, 0]);
     assert!(receive_all(&mut client, &take(&mut server)).is_err());
-    let (mut client, mut server) = tls_pair(&World::new());
-    // Lifetime 0, so that it is not even kept.
+    let (mut client, mut server) = tls_pair(&Endpoints::new());
+    // Lifetime 0, so that the client does not store it.
     let ticket = [4, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 7, 0, 0];
     for _ in 0..14 {
         server.put_record(HANDSHAKE, &ticket);
@@ -151,8 +151,8 @@ fn a_server_may_not_send_tickets_for_ever() {
 }
 
 #[test]
-fn empty_records_and_key_updates_in_a_row_have_an_end() {
-    let (mut client, mut server) = tls_pair(&World::new());
+fn empty_records_and_key_updates_in_a_row_are_limited() {
+    let (mut client, mut server) = tls_pair(&Endpoints::new());
     for _ in 0..2 {
         (0..32).for_each(|_| client.put_record(DATA, b""));
         receive_all(&mut server, &take(&mut client)).unwrap();
@@ -163,14 +163,14 @@ fn empty_records_and_key_updates_in_a_row_have_an_end() {
     }
     (0..33).for_each(|_| client.put_record(DATA, b""));
     assert_eq!(receive_all(&mut server, &take(&mut client)), Err(Error::Flood("empty records")));
-    let (mut client, mut server) = tls_pair(&World::new());
+    let (mut client, mut server) = tls_pair(&Endpoints::new());
     (0..33).for_each(|_| client.update_key(false));
     assert_eq!(receive_all(&mut server, &take(&mut client)), Err(Error::Flood("key updates")));
 }
 
 #[test]
 fn many_requests_for_a_key_update_get_one_answer() {
-    let (mut client, mut server) = tls_pair(&World::new());
+    let (mut client, mut server) = tls_pair(&Endpoints::new());
     for _ in 0..1000 {
         client.update_key(true);
         write(&mut client, b"x");
@@ -186,8 +186,8 @@ fn many_requests_for_a_key_update_get_one_answer() {
 }
 
 #[test]
-fn a_block_is_filled_up_with_zeros() {
-    let (mut client, mut server) = tls_pair(&World::new());
+fn blocks_are_padded_with_zeros() {
+    let (mut client, mut server) = tls_pair(&Endpoints::new());
     for length in 64..=4096 {
         client.set_framing(Framing::Block(length));
         let data = vec![3; usize::from(length) - 22];
@@ -201,17 +201,17 @@ fn a_block_is_filled_up_with_zeros() {
 }
 
 #[test]
-fn arbitrary_bytes_are_no_handshake() {
-    let world = std::panic::AssertUnwindSafe(World::new());
+fn arbitrary_bytes_never_complete_a_handshake() {
+    let endpoints = std::panic::AssertUnwindSafe(Endpoints::new());
     bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
-        let world = &world;
-        let mut server = Tls::server(&world.server).unwrap();
+        let endpoints = &endpoints;
+        let mut server = Tls::server(&endpoints.server).unwrap();
         let _ = receive_all(&mut server, bytes);
         let length = u16::try_from(bytes.len()).unwrap_or(0).to_be_bytes();
         let record = [&[22, 3, 1, length[0], length[1]], bytes.as_slice()].concat();
-        let mut server = Tls::server(&world.server).unwrap();
+        let mut server = Tls::server(&endpoints.server).unwrap();
         let _ = receive_all(&mut server, &record);
-        let mut client = Tls::client(&world.client, None).unwrap();
+        let mut client = Tls::client(&endpoints.client, None).unwrap();
         let _ = receive_all(&mut client, &record);
         assert!(!server.is_established() && !client.is_established());
     });

@@ -1,11 +1,11 @@
-//! Fairness: nobody who wants to send or to receive is shut out by what others do.
+//! Fairness: no stream is starved by other streams, in either direction.
 
 use std::time::Duration;
 
 use super::pair::Pair;
 use crate::{Class, Event, StreamId};
 
-/// Writes until the stream is refused: how many bytes.
+/// Writes until the stream is refused; returns how many bytes.
 fn write_all(pair: &mut Pair, ours: StreamId) -> usize {
     let mut sent = 0;
     while let Some(len) = pair.client.connection.write(ours, &[0; 9000], true).unwrap() {
@@ -14,7 +14,7 @@ fn write_all(pair: &mut Pair, ours: StreamId) -> usize {
     sent
 }
 
-/// Writes until the stream has no credit left, and nobody reads: how many bytes are there then.
+/// Writes until an unread stream has no credit left; returns how many bytes.
 fn fill(pair: &mut Pair, ours: StreamId) -> usize {
     let mut sent = 0;
     while let Some(len) = pair.client.connection.write(ours, &[0; 10_000], true).unwrap() {
@@ -24,7 +24,7 @@ fn fill(pair: &mut Pair, ours: StreamId) -> usize {
     sent
 }
 
-/// Reads at full speed from far away, so that the stream gets a large window.
+/// Reads at full speed over a long round trip, so that the window of the stream grows.
 fn grow(pair: &mut Pair, (ours, theirs): (StreamId, StreamId)) {
     for _ in 0..40 {
         for _ in 0..64 {
@@ -41,7 +41,7 @@ fn grow(pair: &mut Pair, (ours, theirs): (StreamId, StreamId)) {
 }
 
 #[test]
-fn writers_that_wait_for_their_events_get_equal_shares() {
+fn bulk_writers_that_wait_for_writable_events_get_equal_shares() {
     let mut pair = Pair::connected();
     pair.open(Class::Interactive);
     let ids: Vec<_> = (0..5).map(|_| pair.open(Class::Bulk)).collect();
@@ -61,7 +61,7 @@ fn writers_that_wait_for_their_events_get_equal_shares() {
 }
 
 #[test]
-fn streams_that_nobody_reads_do_not_stop_others() {
+fn unread_streams_do_not_block_others() {
     let mut pair = Pair::connected();
     for _ in 0..8 {
         let (ours, _) = pair.open(Class::Bulk);
@@ -73,11 +73,11 @@ fn streams_that_nobody_reads_do_not_stop_others() {
 }
 
 #[test]
-fn large_windows_that_are_left_full_do_not_stop_others() {
+fn full_large_windows_do_not_block_others() {
     let mut pair = Pair::connected();
     pair.delay = Duration::from_millis(50);
     let paused: Vec<_> = (0..4).map(|_| pair.open(Class::Bulk)).collect();
-    // All had read fast when all stop at the same time.
+    // All readers are fast, and stop at the same time.
     for _ in 0..2 {
         paused.iter().for_each(|ids| grow(&mut pair, *ids));
     }
@@ -86,14 +86,14 @@ fn large_windows_that_are_left_full_do_not_stop_others() {
     assert!(held.iter().sum::<usize>() < 14 << 20, "{held:?}");
     let ids = pair.open(Class::Bulk);
     pair.transfer(ids, &vec![vec![7; 1 << 20]; 40]);
-    // Whoever goes on reading finds all of it, and what was sent after it.
+    // A reader that continues gets all unread data, and what was sent after it.
     assert!(!pair.server.read_all(paused[0].1).is_empty());
     pair.transfer(paused[0], &[vec![8; 10 << 20]]);
     assert_eq!((&pair.client.error, &pair.server.error), (&None, &None));
 }
 
 #[test]
-fn a_stream_that_ends_gives_its_large_window_back() {
+fn an_ended_stream_releases_its_large_window() {
     let mut pair = Pair::connected();
     pair.delay = Duration::from_millis(50);
     for _ in 0..4 {

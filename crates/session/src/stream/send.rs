@@ -1,0 +1,157 @@
+//! The sending direction of a stream.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::task::coop::poll_proceed;
+
+use super::{Core, DROPPED};
+use crate::StreamError;
+
+/// A task whose writes are never refused yields after this many bytes.
+const YIELD_AFTER: usize = 64 << 10;
+/// The bytes that a message counts for in addition to its content.
+const MESSAGE_COST: usize = 64;
+
+/// The sending direction. Dropping it before [`SendHalf::finish`] resets the stream.
+pub struct SendHalf {
+    pub(super) core: Arc<Core>,
+    finished: bool,
+    /// A write was cancelled after a part of its data was accepted: nothing may follow that part.
+    write_cancelled: bool,
+    /// Bytes written since the task last yielded.
+    since_yield: usize,
+}
+
+impl SendHalf {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self { core, finished: false, write_cancelled: false, since_yield: 0 }
+    }
+
+    /// Sends one whole message; waits for the peer's credit.
+    ///
+    /// # Errors
+    /// [`StreamError`] if the stream or the connection ended.
+    pub fn send<'a>(
+        &'a mut self,
+        message: &'a [u8],
+    ) -> impl Future<Output = Result<(), StreamError>> + 'a {
+        self.write(message, true)
+    }
+
+    /// Sends a part of a message, and its end if `end`. A message may have any length. If the future is
+    /// dropped after some of the part's bytes were accepted, the next write resets the stream.
+    ///
+    /// # Errors
+    /// [`StreamError`] if the stream or the connection ended.
+    // Not an `async fn`: for small messages the state machines of nested futures cost more than the copy.
+    pub fn write<'a>(
+        &'a mut self,
+        part: &'a [u8],
+        end: bool,
+    ) -> impl Future<Output = Result<(), StreamError>> + 'a {
+        let mut written = 0;
+        poll_fn(move |cx| self.poll_write(cx, part, end, &mut written))
+    }
+
+    /// `part[..written]` was accepted by earlier polls.
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        part: &[u8],
+        end: bool,
+        written: &mut usize,
+    ) -> Poll<Result<(), StreamError>> {
+        if self.write_cancelled && *written == 0 {
+            self.reset(DROPPED);
+            return Poll::Ready(Err(StreamError::Finished));
+        }
+        if self.since_yield >= YIELD_AFTER {
+            ready!(poll_proceed(cx)).made_progress();
+            self.since_yield = 0;
+        }
+        let core = &*self.core;
+        let mut state = core.handle.shared().lock();
+        loop {
+            match state.channel.write(core.id, &part[*written..], end) {
+                Ok(Some(length)) if *written + length == part.len() => {
+                    state.request_transmit();
+                    self.write_cancelled = false;
+                    self.since_yield += MESSAGE_COST + part.len();
+                    return Poll::Ready(Ok(()));
+                }
+                Ok(Some(length)) => {
+                    *written += length;
+                    self.write_cancelled = true;
+                }
+                Ok(None) => {
+                    if let Some(ended) = &state.ended {
+                        return Poll::Ready(Err(ended.clone().into()));
+                    }
+                    state.register_writer(core.id, cx.waker());
+                    state.request_transmit();
+                    return Poll::Pending;
+                }
+                Err(error) => return Poll::Ready(Err(Core::error(&state, error))),
+            }
+        }
+    }
+
+    /// Ends this direction: the peer reads the end after the last message. Within a message this resets the stream.
+    ///
+    /// # Errors
+    /// [`StreamError`] if the stream or the connection ended.
+    pub async fn finish(&mut self) -> Result<(), StreamError> {
+        if self.finished {
+            return Ok(());
+        }
+        let mut state = self.core.handle.shared().lock();
+        match state.channel.finish(self.core.id) {
+            Ok(()) => {
+                self.finished = true;
+                state.request_transmit();
+                Ok(())
+            }
+            Err(error) => {
+                // Finishing within a message resets the stream, which ends the waits of other tasks.
+                state.wake_stream(self.core.id);
+                state.request_transmit();
+                Err(Core::error(&state, error))
+            }
+        }
+    }
+
+    /// Resets both directions of the stream with `code`.
+    pub fn reset(&mut self, code: u64) {
+        self.finished = true;
+        self.core.reset(code);
+    }
+
+    /// Waits until the stream can no longer be used, and returns why. It reads no data, and needs none to be read: unread
+    /// messages do not delay it.
+    ///
+    /// It resolves when the peer has reset the stream, or dropped its [`crate::Stream`] or both halves of it before both
+    /// directions were finished ([`StreamError::Reset`]); when this side has reset it ([`Self::reset`],
+    /// [`crate::StreamAborter::reset`], a [`SendHalf`] dropped before [`Self::finish`]: [`StreamError::Reset`]); when the
+    /// connection has ended for any reason ([`StreamError::Connection`]); and when both halves of this side were dropped
+    /// ([`StreamError::Finished`]). If it is called afterwards, it resolves at once.
+    ///
+    /// It does not resolve when a direction is finished, by either side, nor when both are: then only the end of the
+    /// connection or the drop of both halves resolves it. Use [`crate::ReceiveHalf::receive`] to wait for the peer's finish.
+    ///
+    /// The future borrows nothing: any number of them may wait, in any task, while both halves are in use, and it keeps
+    /// neither the stream nor the connection open. It is cancel-safe; a new future continues where a dropped one ended.
+    /// Each poll takes the connection's lock, so a loop should create it once, outside.
+    pub fn closed(&self) -> impl Future<Output = StreamError> + Send + Sync + Unpin + use<> {
+        self.core.closed()
+    }
+}
+
+impl Drop for SendHalf {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.reset(DROPPED);
+        }
+    }
+}
