@@ -7,11 +7,16 @@ use std::time::Duration;
 
 use levada_session::testing::{connections, pair};
 use levada_session::{Class, Connection, Options, SessionError, Stream, StreamError};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-/// Waits for `future`, and fails the test instead of hanging.
+/// Waits for `future` to be woken, and fails the test instead of hanging. `timeout` would poll it once more at the end,
+/// and so hide a lost wake-up.
 async fn within<T>(future: impl Future<Output = T>) -> T {
-    timeout(Duration::from_secs(30), future).await.expect("the future does not resolve")
+    tokio::select! {
+        biased;
+        () = sleep(Duration::from_secs(30)) => panic!("the future was not woken"),
+        value = future => value,
+    }
 }
 
 /// Polls `future` once, so that it is registered; true if it is pending.
@@ -49,13 +54,14 @@ async fn it_resolves_with_the_code_of_the_peers_reset_without_a_read() {
 
 #[tokio::test]
 async fn it_resolves_when_the_peer_drops_a_stream_that_it_had_finished() {
-    let (mut near, mut far) = pair().await.unwrap();
+    let ((client, mut near), (_server, mut far)) = connected_pair().await;
     far.send(b"last").await.unwrap();
     far.finish().await.unwrap();
     let mut closed = near.closed();
     assert!(is_pending(&mut closed).await);
     drop(far);
     assert_eq!(within(closed).await, StreamError::Reset(0));
+    assert!(client.is_open());
     // What the peer had finished is complete, and still readable.
     assert_eq!(within(near.receive(10)).await, Ok(Some(b"last".to_vec())));
     assert_eq!(within(near.receive(10)).await, Ok(None));
@@ -68,7 +74,7 @@ async fn it_resolves_while_a_write_waits_for_credit() {
     let closed = send.closed();
     let writer = tokio::spawn(async move { send.send(&vec![0; 4 << 20]).await });
     let waiter = tokio::spawn(closed);
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    sleep(Duration::from_millis(20)).await;
     let (mut far_send, _far_receive) = far.split();
     far_send.reset(9);
     assert_eq!(within(waiter).await.unwrap(), StreamError::Reset(9));
@@ -136,7 +142,7 @@ async fn finishing_within_a_message_wakes_the_waiting_reader_and_closed() {
     let closed = tokio::spawn(send.closed());
     let reader = tokio::spawn(async move { receive.receive(10).await });
     send.write(b"half", false).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    sleep(Duration::from_millis(20)).await;
     assert_eq!(send.finish().await, Err(StreamError::Reset(0)));
     assert_eq!(within(closed).await.unwrap(), StreamError::Reset(0));
     assert_eq!(within(reader).await.unwrap(), Err(StreamError::Reset(0)));
