@@ -9,7 +9,7 @@ use levada_core::Params;
 use levada_node::client::{Client, RequestSpec, Target};
 use levada_node::home::Home;
 use levada_node::running::{self, Announcement, Overrides};
-use levada_services::stdio::Tag;
+use levada_service::stdio::Tag;
 use levada_session::{ReceiveHalf, SendHalf};
 use tokio::sync::oneshot;
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use levada_capability::Capability;
 use levada_node::client::{Client, ClientError, Running};
-use levada_services::stdio::{MAX_MESSAGE, Message, StdioError};
+use levada_service::stdio::{MAX_MESSAGE, Message, StdioError};
 use levada_session::{ReceiveHalf, Stream, StreamError};
 use tokio::sync::oneshot;
 use tokio::time::timeout;

@@ -24,7 +24,7 @@ mod service_target;
 mod waiting;
 
 use clap::Parser;
-use levada_services::program;
+use levada_services::exec::program;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

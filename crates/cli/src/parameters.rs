@@ -3,8 +3,8 @@
 use crate::attach::window;
 use clap::Args;
 use levada_core::{Params, ParamsError, encode_list};
+use levada_service::stdio::Window;
 use levada_services::exec::{TERM, is_term};
-use levada_services::stdio::Window;
 
 /// What a terminal has if there is none to measure.
 const COMMON_WINDOW: Window = Window { rows: 24, columns: 80 };

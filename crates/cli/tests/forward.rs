@@ -11,7 +11,7 @@ use crate::support::forward::*;
 use crate::support::{self, Home, Ran, eventually, own_loopback};
 use levada_core::wire::Reason;
 use levada_node::client::{Client, RequestSpec, Verdict};
-use levada_services::Streams;
+use levada_service::Streams;
 use levada_services::forward::{Cause, answer};
 use levada_session::{Class, StreamError};
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};

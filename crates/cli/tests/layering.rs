@@ -1,7 +1,7 @@
 //! Who may import whom, and what no crate may do: the rules of ARCHITECTURE.md, held by a test.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// For each crate, the crates of this workspace that it may import.
@@ -14,7 +14,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("discovery", &["core"]),
     ("database", &[]),
     ("catalogue", &["core", "capability", "database"]),
-    ("services", &["core", "capability", "catalogue", "session"]),
+    ("service", &["core", "capability", "session"]),
+    ("services", &["core", "capability", "catalogue", "session", "service"]),
     (
         "node",
         &[
@@ -26,6 +27,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "discovery",
             "database",
             "catalogue",
+            "service",
             "services",
         ],
     ),
@@ -40,6 +42,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "discovery",
             "database",
             "catalogue",
+            "service",
             "services",
             "node",
         ],
@@ -57,12 +60,27 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "channel",
             "transport",
             "session",
+            "service",
             "services",
             "node",
             "lab",
             "harness",
         ],
     ),
+];
+
+/// For each room (top-level module) of `services`, the rooms that it may import.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("brokering", &[]),
+    ("catalogue", &[]),
+    ("clock", &[]),
+    // Windows are shown by programs (xpra), which `exec::program` starts and ends.
+    ("desktop", &["exec"]),
+    ("echo", &[]),
+    ("exec", &[]),
+    ("forward", &[]),
+    // The list of all types.
+    ("registry", &["brokering", "catalogue", "clock", "desktop", "echo", "exec", "forward"]),
 ];
 
 /// With lints of their own, which ask for a SAFETY comment at each block: system calls that no library wraps, and a
@@ -132,4 +150,94 @@ fn every_member_but_those_named_takes_the_shared_lints_which_forbid_unsafe() {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("[lints]\nworkspace = true"), "{}", path.display());
     }
+}
+
+/// The Rust files below `folder`, with their paths relative to it.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push((path.strip_prefix(folder).unwrap().to_owned(), text));
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
+
+/// The room that a file of `services` belongs to.
+fn room_of(path: &Path) -> String {
+    let first = path.components().next().unwrap();
+    Path::new(&first).with_extension("").to_string_lossy().into_owned()
+}
+
+/// The top-level modules that `text` names after `crate::`, in imports and elsewhere, nested lists included.
+fn imported_rooms(text: &str) -> Vec<String> {
+    let word = |text: &str| -> String {
+        text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    };
+    let mut rooms = Vec::new();
+    for rest in text.split("crate::").skip(1) {
+        let Some(list) = rest.trim_start().strip_prefix('{') else {
+            rooms.push(word(rest));
+            continue;
+        };
+        let mut depth = 0;
+        let items = list.split(|c: char| {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            depth < 0 || (depth == 0 && c == ',')
+        });
+        rooms.extend(items.take_while(|item| !item.contains(';')).map(word));
+    }
+    rooms.retain(|room| !room.is_empty());
+    rooms
+}
+
+#[test]
+fn rooms_of_services_import_only_the_rooms_in_the_table() {
+    let table: BTreeMap<&str, &[&str]> = ROOMS.iter().copied().collect();
+    let mut seen = std::collections::BTreeSet::new();
+    for (path, text) in sources(&root().join("crates/services/src")) {
+        let room = room_of(&path);
+        if room == "lib" {
+            continue;
+        }
+        let allowed = table.get(room.as_str());
+        let allowed = allowed.unwrap_or_else(|| panic!("{room} stands in the table"));
+        for import in imported_rooms(&text) {
+            let fits = import == room || allowed.contains(&import.as_str());
+            assert!(fits, "{}: {room} must not import {import}", path.display());
+        }
+        seen.insert(room);
+    }
+    assert!(seen.iter().map(String::as_str).eq(table.keys().copied()), "{seen:?}");
+}
+
+#[test]
+fn imports_of_rooms_are_found_in_every_form() {
+    let text = "use crate::exec::program;\nuse crate::{desktop::{a, b}, forward};\n\
+                fn f() { crate::echo::g(1, 2); }\nuse crate::{\n    clock,\n};\n";
+    assert_eq!(imported_rooms(text), ["exec", "desktop", "forward", "echo", "clock"]);
+}
+
+#[test]
+fn x11_is_used_by_the_room_desktop_only() {
+    for (path, text) in sources(&root().join("crates/services/src")) {
+        assert!(room_of(&path) == "desktop" || !text.contains("x11rb"), "{}", path.display());
+    }
+    let dependencies = dependencies();
+    let users = dependencies.iter().filter(|(_, of)| of.iter().any(|name| name == "x11rb"));
+    let users: Vec<&str> = users.map(|(member, _)| member.as_str()).collect();
+    // Experiments take pictures of screens.
+    assert!(users.iter().all(|member| ["services", "experiments"].contains(member)), "{users:?}");
 }

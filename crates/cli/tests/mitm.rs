@@ -12,7 +12,7 @@ use levada_capability::Capability;
 use levada_core::wire::{
     Answered, Asked, Cause, Ended, Found, Registered, SealedReply, SignedQuestion, mediation::Part,
 };
-use levada_services::mediation::{ENTITY, REQUESTER};
+use levada_services::brokering::mediation::{ENTITY, REQUESTER};
 use node::{Middle, Session};
 
 /// Who decides, who asks, and whose key the middle has.

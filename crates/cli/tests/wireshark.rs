@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use crate::support::{self, Home, eventually};
 use levada_core::Framing;
 use levada_node::client::{Client, RequestSpec, Target};
-use levada_services::stdio::Message;
+use levada_service::stdio::Message;
 
 /// tshark at work on one port of loopback.
 struct Capture {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use levada_catalogue::store::StoreError;
 use levada_catalogue::store::embedded::{DATABASE, EmbeddedStore};
 use levada_core::Clock;
-use levada_services::catalogue::Keeper;
+use levada_services::catalogue::CatalogueHandle;
 
 use crate::config::{Config, ServiceSource};
 use crate::home::Home;
@@ -31,9 +31,9 @@ pub fn keep(
     home: &Home,
     config: &Config,
     clock: Arc<dyn Clock>,
-) -> Result<Arc<Keeper>, StoreError> {
+) -> Result<Arc<CatalogueHandle>, StoreError> {
     let store = EmbeddedStore::open(&folder(home, config))?;
-    Ok(Arc::new(Keeper::new(Arc::new(store), clock)))
+    Ok(Arc::new(CatalogueHandle::new(Arc::new(store), clock)))
 }
 
 /// The catalogue of a node that starts: one is kept if the configuration wants it or a service needs it, or if there
@@ -43,7 +43,7 @@ pub(crate) fn open(
     config: &Config,
     overrides: &Overrides,
     clock: Arc<dyn Clock>,
-) -> Result<Option<Arc<Keeper>>, UpError> {
+) -> Result<Option<Arc<CatalogueHandle>>, UpError> {
     let is_there = || folder(home, config).join(DATABASE).exists();
     // A file that cannot be read is told of when its service is built.
     let mut files = overrides.services.iter().filter_map(|file| ServiceSource::load(file).ok());

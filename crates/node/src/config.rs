@@ -8,7 +8,7 @@ mod reader;
 mod service;
 mod who;
 
-use levada_services::streams::DEFAULT_STREAMS;
+use levada_service::streams::DEFAULT_STREAMS;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;

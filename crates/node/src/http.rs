@@ -37,8 +37,8 @@ impl Certificate {
 
 /// Answers until the node stops.
 pub(crate) async fn serve(node: Arc<Node>, port: Port, catalogue: config::Catalogue) {
-    let keeper = node.catalogue.clone();
-    site::serve(node, keeper, port, catalogue).await;
+    let handle = node.catalogue.clone();
+    site::serve(node, handle, port, catalogue).await;
 }
 
 /// Reads the files of a certificate again whenever the node is told to (SIGHUP), and gives `each` what is in them. Never

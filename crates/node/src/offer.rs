@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use levada_core::{check_name, wire};
-use levada_services::{Context, Definition, DefinitionError, Description, build};
+use levada_service::{Context, Definition, DefinitionError, Description, Registry};
+use levada_services::registry;
 use serde::Deserialize;
 
 use crate::config::{Config, ConfigError, ServiceSource};
@@ -37,6 +38,12 @@ args = '-u|\+[\s\S]*'
 program = "cat"
 "#;
 
+/// What a node's services are built with.
+pub(crate) struct Builder {
+    pub(crate) registry: Registry,
+    pub(crate) context: Context,
+}
+
 /// The services by name. Without any configured, `echo` and `clock` are offered.
 ///
 /// # Errors
@@ -45,7 +52,7 @@ pub(crate) fn services(
     config: &Config,
     overrides: &Overrides,
     known: &Known,
-    context: &Context,
+    builder: &Builder,
 ) -> Result<BTreeMap<String, Offered>, ConfigError> {
     let mut offered = BTreeMap::new();
     let mut files = Vec::new();
@@ -57,28 +64,28 @@ pub(crate) fn services(
         if offered.contains_key(&source.name) {
             return Err(source.wrong("name", format!("`{}` is offered twice", source.name)));
         }
-        offered.insert(source.name.clone(), from_source(source, known, context)?);
+        offered.insert(source.name.clone(), from_source(source, known, builder)?);
     }
     let wanted = overrides.only_catalogue || config.catalogue.wanted == Some(true);
     let defined = config.services.iter().chain(&files).any(is_catalogue);
     if wanted && !defined {
-        add_missing(&mut offered, Definition::plain(CATALOGUE, CATALOGUE), context);
+        add_missing(&mut offered, Definition::plain(CATALOGUE, CATALOGUE), builder);
     }
     if overrides.only_catalogue {
         return Ok(offered);
     }
     if config.services.is_empty() {
         for kind in ["clock", "echo"] {
-            add_missing(&mut offered, Definition::plain(kind, kind), context);
+            add_missing(&mut offered, Definition::plain(kind, kind), builder);
         }
     }
     if config.shell {
-        add_missing(&mut offered, Definition::plain(SHELL, SHELL), context);
+        add_missing(&mut offered, Definition::plain(SHELL, SHELL), builder);
     }
     if overrides.demo
-        && let Ok(definition) = Definition::from_toml(DEMO)
+        && let Ok(definition) = Definition::from_toml(DEMO, &builder.registry)
     {
-        add_missing(&mut offered, definition, context);
+        add_missing(&mut offered, definition, builder);
     }
     Ok(offered)
 }
@@ -92,12 +99,11 @@ pub fn missing(config: &Config, files: &[PathBuf]) -> Result<Vec<ConfigError>, C
     let files = files.iter().map(|file| ServiceSource::load(file));
     let files = files.collect::<Result<Vec<_>, _>>()?;
     let mut missing = Vec::new();
+    let registry = registry(None);
     for source in config.services.iter().chain(&files) {
         // What is no definition stops the node, with an error of its own.
         let Ok(definition) = Definition::deserialize(source.table.clone()) else { continue };
-        missing.extend(
-            levada_services::missing(&definition).iter().map(|error| placed(source, error)),
-        );
+        missing.extend(registry.missing(&definition).iter().map(|error| placed(source, error)));
     }
     Ok(missing)
 }
@@ -110,13 +116,13 @@ pub(crate) fn is_catalogue(source: &ServiceSource) -> bool {
 fn from_source(
     source: &ServiceSource,
     known: &Known,
-    context: &Context,
+    builder: &Builder,
 ) -> Result<Offered, ConfigError> {
     let mut table = source.table.clone();
     written_out(&mut table, known).map_err(|error| source.wrong(START, error.to_string()))?;
     let definition = Definition::deserialize(table)
         .map_err(|error| source.wrong("service", one_line(&error.to_string())))?;
-    offer(&definition, context).map_err(|error| placed(source, &error))
+    offer(&definition, builder).map_err(|error| placed(source, &error))
 }
 
 /// The error with its place.
@@ -147,11 +153,11 @@ fn written_out(table: &mut toml::Table, known: &Known) -> Result<(), NameError> 
 }
 
 /// Adds a built-in definition; a name that the configuration has taken stays as it is.
-fn add_missing(offered: &mut BTreeMap<String, Offered>, definition: Definition, context: &Context) {
+fn add_missing(offered: &mut BTreeMap<String, Offered>, definition: Definition, builder: &Builder) {
     if offered.contains_key(&definition.name) {
         return;
     }
-    match offer(&definition, context) {
+    match offer(&definition, builder) {
         Ok(service) => {
             offered.insert(definition.name, service);
         }
@@ -159,8 +165,8 @@ fn add_missing(offered: &mut BTreeMap<String, Offered>, definition: Definition, 
     }
 }
 
-fn offer(definition: &Definition, context: &Context) -> Result<Offered, DefinitionError> {
-    let service = build(definition, context)?;
+fn offer(definition: &Definition, builder: &Builder) -> Result<Offered, DefinitionError> {
+    let service = builder.registry.build(definition, &builder.context)?;
     Ok(Offered { description: Description::new(definition, service.as_ref()), service })
 }
 
@@ -191,11 +197,12 @@ mod tests {
     use levada_core::{Identity, Params, encode_list};
 
     fn demo_takes(args: &[&str]) -> bool {
-        let definition = Definition::from_toml(DEMO).unwrap();
+        let registry = registry(None);
+        let definition = Definition::from_toml(DEMO, &registry).unwrap();
         let mut params = Params::new();
         params.add(Params::ARGS, encode_list(args)).unwrap();
         let context = Context::without_client(Identity::from_bytes([1; 32]));
-        build(&definition, &context).unwrap().check(&params, true).is_ok()
+        registry.build(&definition, &context).unwrap().check(&params, true).is_ok()
     }
 
     #[test]

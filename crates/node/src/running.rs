@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use levada_channel::ServerConfig;
 use levada_core::{Clock, Identity, SecretKey};
-use levada_services::catalogue::Keeper;
-use levada_services::{Description, Service};
+use levada_service::{Description, Service};
+use levada_services::catalogue::CatalogueHandle;
 use levada_session::Budget;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -122,7 +122,7 @@ pub struct Node {
     pub(crate) services: BTreeMap<String, Offered>,
     pub(crate) store: Arc<Store>,
     pub(crate) known: Known,
-    pub(crate) catalogue: Option<Arc<Keeper>>,
+    pub(crate) catalogue: Option<Arc<CatalogueHandle>>,
     pub(crate) policy: Policy,
     pub(crate) forwards: Forwards,
     pub(crate) tls: ServerConfig,

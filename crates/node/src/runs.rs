@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use levada_core::wire::Reason;
-use levada_services::Streams;
-use levada_services::streams::{Entrance, supported};
+use levada_service::Streams;
+use levada_service::streams::{Entrance, supported};
 use levada_session::{Connection, Stream};
 
 /// The starts that run on one connection. A number names a start on its own connection and nowhere else, so that

@@ -3,44 +3,44 @@
 //! The same conversation goes over a session's stream, over the control socket of a node, and within a process that
 //! has the store to itself: [`serve`] is one end of it, [`Caller`] the other.
 
-mod background;
+mod batch;
 mod caller;
-mod keeper;
-mod look;
+mod handle;
+mod low_priority;
+mod maintenance;
 mod message;
 mod pipe;
+mod query;
 mod rules;
-mod talk;
-mod tend;
+mod session;
 #[cfg(test)]
 mod tests;
-mod together;
 mod upload;
 
 use std::sync::Arc;
 
 use levada_core::Params;
-use levada_session::{Class, Stream};
+use levada_service::{
+    Context, Definition, DefinitionError, Invocation, Refused, Running, Service, ServiceError,
+    ServiceType, definition_options,
+};
+use levada_session::Stream;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use crate::registry::definition_options;
-use crate::service::Running;
-use crate::{Context, Definition, DefinitionError, Invocation, Refused, Service, ServiceError};
-
+pub use batch::{MAX_BATCH, MAX_BATCH_BYTES};
 pub use caller::{Caller, CallerError, Changed, Item, Source};
-pub use keeper::{Keeper, KeeperError};
+pub use handle::{CatalogueHandle, HandleError};
 pub use pipe::{PipeError, Receiver, Sender, of_bytes, of_stream};
 pub use rules::{MAX_RULES, Right, Rights, Rule, RuleError};
-pub use talk::{TalkError, Visitor, serve};
-pub use together::{MAX_TOGETHER, MAX_TOGETHER_BYTES};
+pub use session::{ServeError, Visitor, serve};
 
 /// The longest package that a session may publish, in bytes, if nothing else is configured.
 const MAX_PACKAGE: u64 = 256 * 1024 * 1024;
 
 definition_options! {
     /// The options of a definition of type `catalogue`.
-    pub(crate) struct Options {
+    struct Options {
         #[serde(default = "open")]
         open: bool,
         #[serde(default, deserialize_with = "rules")]
@@ -50,9 +50,16 @@ definition_options! {
     }
 }
 
+/// The type `catalogue`, over the node's catalogue if it keeps one.
+pub(crate) fn service_type(handle: Option<Arc<CatalogueHandle>>) -> ServiceType {
+    ServiceType::new("catalogue", move |definition, context, options: Options| {
+        Ok(Arc::new(Catalogue::new(definition, context, handle.clone(), options)?))
+    })
+}
+
 /// The service of type `catalogue`.
-pub(crate) struct Catalogue {
-    keeper: Arc<Keeper>,
+struct Catalogue {
+    handle: Arc<CatalogueHandle>,
     node: levada_core::Identity,
     /// What a session may do at most.
     bound: Rights,
@@ -60,13 +67,13 @@ pub(crate) struct Catalogue {
 }
 
 impl Catalogue {
-    /// The service over the store of `context`.
-    pub(crate) fn new(
+    fn new(
         definition: &Definition,
         context: &Context,
+        handle: Option<Arc<CatalogueHandle>>,
         options: Options,
     ) -> Result<Self, DefinitionError> {
-        let keeper = context.catalogue.clone().ok_or_else(|| DefinitionError::Machine {
+        let handle = handle.ok_or_else(|| DefinitionError::Machine {
             name: definition.name.clone(),
             text: "this node keeps no catalogue: do not say `catalogue = false`".into(),
         })?;
@@ -75,7 +82,7 @@ impl Catalogue {
             bound.push(Rule::all(Right::Read));
         }
         let (bound, max_package) = (Rights::new(bound), options.max_package);
-        Ok(Self { keeper, node: context.node, bound, max_package })
+        Ok(Self { handle, node: context.node, bound, max_package })
     }
 
     /// The rules of a session: those of its parameters, none of which goes beyond the configuration.
@@ -113,11 +120,11 @@ impl Catalogue {
         };
         let max_package = self.max_package;
         let visitor = Visitor { identity: Some(holder), rights, max_package };
-        serve(&self.keeper, &visitor, of_stream(stream)).await.map_err(|error| match error {
-            TalkError::Pipe(PipeError::Stream(error)) => error.into(),
-            TalkError::Pipe(PipeError::Stalled) => ServiceError::Gone,
-            TalkError::Pipe(error) => ServiceError::Failed(error.to_string()),
-            TalkError::Store(text) => ServiceError::Failed(text),
+        serve(&self.handle, &visitor, of_stream(stream)).await.map_err(|error| match error {
+            ServeError::Pipe(PipeError::Stream(error)) => error.into(),
+            ServeError::Pipe(PipeError::Stalled) => ServiceError::Gone,
+            ServeError::Pipe(error) => ServiceError::Failed(error.to_string()),
+            ServeError::Store(text) => ServiceError::Failed(text),
         })
     }
 }
@@ -127,16 +134,8 @@ impl Service for Catalogue {
         "information"
     }
 
-    fn version(&self) -> &'static str {
-        "1.0.0"
-    }
-
     fn parameters(&self) -> &'static [(&'static str, &'static str)] {
         &[(Params::ARGS, "rules: `read`, `write` or `yank`, and TYPE/NAME; `*` ends a name")]
-    }
-
-    fn class(&self, _: &Params) -> Class {
-        Class::Bulk
     }
 
     fn check(&self, params: &Params, _: bool) -> Result<(), Refused> {

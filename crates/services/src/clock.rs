@@ -2,21 +2,26 @@
 
 use std::sync::Arc;
 
-use levada_core::{Clock as Source, Params, SystemClock, UnixTime};
-use levada_session::{Class, Stream};
+use levada_core::{Clock as Source, SystemClock, UnixTime};
+use levada_service::stdio::Message;
+use levada_service::{
+    Invocation, NoOptions, Running, Service, ServiceError, ServiceType, exit, fail,
+};
+use levada_session::Stream;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::service::{Running, check_none, exit, fail};
-use crate::stdio::Message;
-use crate::{Invocation, Refused, Service, ServiceError};
+/// The type `clock`.
+pub(crate) fn service_type() -> ServiceType {
+    ServiceType::new("clock", |_, _, _: NoOptions| Ok(Arc::new(Clock::new())))
+}
 
 /// The service of type `clock`.
-pub(crate) struct Clock(Arc<dyn Source>);
+struct Clock(Arc<dyn Source>);
 
 impl Clock {
     /// Answers the time of this machine.
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self(Arc::new(SystemClock))
     }
 
@@ -36,22 +41,6 @@ impl Service for Clock {
         "information"
     }
 
-    fn version(&self) -> &'static str {
-        "1.0.0"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
-    fn class(&self, _: &Params) -> Class {
-        Class::Interactive
-    }
-
-    fn check(&self, params: &Params, _: bool) -> Result<(), Refused> {
-        check_none(params)
-    }
-
     fn run<'a>(&'a self, _: Invocation, stream: Stream) -> Running<'a> {
         Box::pin(self.answer(stream))
     }
@@ -67,8 +56,8 @@ fn line(time: UnixTime) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Client, invocation};
     use levada_core::ManualClock;
+    use levada_service::testing::{Client, invocation};
 
     #[test]
     fn the_time_is_rfc_3339() {

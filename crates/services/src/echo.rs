@@ -1,39 +1,27 @@
 //! `echo`: streams back what comes, for trying and measuring.
 
-use levada_core::Params;
-use levada_session::{Class, ReceiveHalf, SendHalf, Stream};
+use std::sync::Arc;
 
-use crate::service::{Running, check_none, exit};
-use crate::stdio::{Message, StdioError, Tag};
-use crate::{Invocation, Refused, Service, ServiceError};
+use levada_service::stdio::{Message, StdioError, Tag};
+use levada_service::{Invocation, NoOptions, Running, Service, ServiceError, ServiceType, exit};
+use levada_session::{ReceiveHalf, SendHalf, Stream};
 
 /// How much is read and written back at a time, in bytes.
 const PART: usize = 64 * 1024;
 /// The longest message that is not streamed through: a window.
 const SHORT: usize = 8;
 
+/// The type `echo`.
+pub(crate) fn service_type() -> ServiceType {
+    ServiceType::new("echo", |_, _, _: NoOptions| Ok(Arc::new(Echo)))
+}
+
 /// The service of type `echo`.
-pub(crate) struct Echo;
+struct Echo;
 
 impl Service for Echo {
     fn category(&self) -> &'static str {
         "test"
-    }
-
-    fn version(&self) -> &'static str {
-        "1.0.0"
-    }
-
-    fn parameters(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
-    fn class(&self, _: &Params) -> Class {
-        Class::Bulk
-    }
-
-    fn check(&self, params: &Params, _: bool) -> Result<(), Refused> {
-        check_none(params)
     }
 
     fn run<'a>(&'a self, _: Invocation, stream: Stream) -> Running<'a> {
@@ -103,8 +91,8 @@ async fn other(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stdio::MAX_MESSAGE;
-    use crate::testing::{Client, invocation};
+    use levada_service::stdio::MAX_MESSAGE;
+    use levada_service::testing::{Client, invocation};
 
     #[tokio::test]
     async fn what_comes_goes_back_until_the_input_ends() {

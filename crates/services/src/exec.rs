@@ -3,34 +3,55 @@
 
 mod config;
 mod process;
+pub mod program;
 mod pty;
 mod pump;
 mod shell;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use levada_core::Params;
-use levada_session::{Class, Stream};
+use levada_service::{
+    Definition, DefinitionError, Invocation, NoOptions, Refused, Running, Service, ServiceError,
+    ServiceType, fail,
+};
+use levada_session::Stream;
 
-use crate::service::{Running, fail};
-use crate::{DefinitionError, Invocation, Refused, Service, ServiceError};
-
-pub(crate) use config::Options;
-use config::{PTY, Plan, Policy};
+use config::{Options, PTY, Plan, Policy};
 pub use config::{TERM, is_term};
-pub(crate) use shell::Shell;
+use shell::Shell;
+
+/// The type `exec`.
+pub(crate) fn exec_type() -> ServiceType {
+    ServiceType::new("exec", |_, _, options: Options| Ok(Arc::new(Exec::new(options))))
+        .with_missing(missing)
+}
+
+/// The type `shell`.
+pub(crate) fn shell_type() -> ServiceType {
+    ServiceType::new("shell", |_, _, _: NoOptions| Ok(Arc::new(Shell)))
+}
+
+fn missing(definition: &Definition) -> Vec<DefinitionError> {
+    match definition.read_options() {
+        Ok(options) => Exec::new(options).missing(&definition.name),
+        Err(error) => vec![error],
+    }
+}
 
 /// The service of type `exec`.
-pub(crate) struct Exec(Policy);
+struct Exec(Policy);
 
 impl Exec {
     /// Looks up the programs.
-    pub(crate) fn new(options: Options) -> Self {
+    fn new(options: Options) -> Self {
         Self(Policy::new(options))
     }
 
     /// What the service called `name` lacks on this machine: programs, and its directory.
-    pub(crate) fn missing(&self, name: &str) -> Vec<DefinitionError> {
+    fn missing(&self, name: &str) -> Vec<DefinitionError> {
         self.0.missing(name)
     }
 
@@ -60,21 +81,12 @@ impl Service for Exec {
         "execution"
     }
 
-    fn version(&self) -> &'static str {
-        "1.0.0"
-    }
-
     fn parameters(&self) -> &'static [(&'static str, &'static str)] {
         &[
             (Params::ARGS, "the program and its arguments"),
             (PTY, "gives the program a terminal of this size: rows, a space, columns"),
             ("env.NAME", "sets the environment variable NAME"),
         ]
-    }
-
-    /// A terminal has somebody in front of it; pipes carry files.
-    fn class(&self, params: &Params) -> Class {
-        if params.value(PTY).is_some() { Class::Interactive } else { Class::Bulk }
     }
 
     fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {

@@ -16,15 +16,12 @@ mod udp;
 use std::sync::Arc;
 
 use levada_core::Params;
-use levada_session::{Class, Stream};
+use levada_service::{Invocation, Refused, Running, Service, ServiceError, ServiceType, fail};
+use levada_session::Stream;
 use tokio::sync::Semaphore;
 
-use crate::service::{Running, fail};
-use crate::{Invocation, Refused, Service, ServiceError};
-
 pub use address::{Address, AddressError, Host, MAX_ADDRESS, Place};
-pub(crate) use config::Options;
-use config::{Policy, Scope};
+use config::{Options, Policy, Scope};
 use connect::Connector;
 pub use message::{Cause, Failure, answer};
 pub use pattern::{LISTEN, Pattern, PatternError};
@@ -33,19 +30,24 @@ use run::Shared;
 pub use socket::{Listener, Socket, SocketFile, resolve};
 pub use udp::{IDLE, MAX_DATAGRAM};
 
+/// The type `forward`.
+pub(crate) fn service_type() -> ServiceType {
+    ServiceType::new("forward", |_, _, options: Options| Ok(Arc::new(Forward::new(options))))
+}
+
 /// The service of type `forward`.
-pub(crate) struct Forward {
+struct Forward {
     policy: Policy,
     shared: Shared,
 }
 
 impl Forward {
-    pub(crate) fn new(options: Options) -> Self {
+    fn new(options: Options) -> Self {
         let policy = Policy::new(options);
         let shared = Shared {
             places: Arc::new(Semaphore::new(policy.connections)),
             lookups: connect::lookups(),
-            wait: crate::streams::WAIT,
+            wait: levada_service::streams::WAIT,
             idle: IDLE,
         };
         Self { policy, shared }
@@ -71,19 +73,11 @@ impl Service for Forward {
         "network"
     }
 
-    fn version(&self) -> &'static str {
-        "1.0.0"
-    }
-
     fn parameters(&self) -> &'static [(&'static str, &'static str)] {
         &[(
             Params::ARGS,
             "the addresses that may be connected to, patterns included; or listen: and one to listen at",
         )]
-    }
-
-    fn class(&self, _: &Params) -> Class {
-        Class::Bulk
     }
 
     fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {

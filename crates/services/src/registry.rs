@@ -1,163 +1,56 @@
-//! Finds a service by its type.
+//! The types of the built-in services.
 
 use std::sync::Arc;
 
-use serde::Deserialize;
+use levada_service::Registry;
 
-use crate::capability::{self, Mediator};
-use crate::catalogue::{self, Catalogue};
-use crate::clock::Clock;
-use crate::display::{self, Display};
-use crate::echo::Echo;
-use crate::exec::{self, Exec, Shell};
-use crate::forward::{self, Forward};
-use crate::input::service::{self as input, Input};
-use crate::invoke::{self, Invoke};
-use crate::{Context, Definition, DefinitionError, Service};
+use crate::catalogue::CatalogueHandle;
+use crate::{brokering, catalogue, clock, desktop, echo, exec, forward};
 
-/// Declares the options of a type. The keys of every definition are added to its own: so the options can
-/// be read from the whole definition, and an unknown key is told beside all that are known.
-macro_rules! definition_options {
-    ($(#[$attribute:meta])* $visible:vis struct $name:ident { $($fields:tt)* }) => {
-        $(#[$attribute])*
-        #[derive(::serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
-        $visible struct $name {
-            $($fields)*
-            #[serde(default, rename = "name")]
-            _name: ::serde::de::IgnoredAny,
-            #[serde(default, rename = "type")]
-            _kind: ::serde::de::IgnoredAny,
-            #[serde(default, rename = "category")]
-            _category: ::serde::de::IgnoredAny,
-            #[serde(default, rename = "location")]
-            _location: ::serde::de::IgnoredAny,
-            #[serde(default, rename = "framing")]
-            _framing: ::serde::de::IgnoredAny,
-        }
-    };
-}
-pub(crate) use definition_options;
-
-/// Every type of service, in order of the alphabet.
-pub const TYPES: &[&str] = &[
-    "capability",
-    "catalogue",
-    "clock",
-    "display",
-    "echo",
-    "exec",
-    "forward",
-    "input",
-    "invoke",
-    "shell",
-];
-
-/// The service that `definition` defines, for the node of `context`. Programs are looked up now, once.
-///
-/// # Errors
-/// [`DefinitionError`] if there is no such type, or its options are wrong.
-pub fn build(
-    definition: &Definition,
-    context: &Context,
-) -> Result<Arc<dyn Service>, DefinitionError> {
-    let name = &definition.name;
-    let service: Arc<dyn Service> = match definition.kind.as_str() {
-        "capability" => Arc::new(Mediator::new(context, &options(definition)?)),
-        "catalogue" => Arc::new(Catalogue::new(definition, context, options(definition)?)?),
-        "clock" => {
-            none(definition)?;
-            Arc::new(Clock::new())
-        }
-        "display" => Arc::new(Display::new(name, options::<display::Options>(definition)?)?),
-        "echo" => {
-            none(definition)?;
-            Arc::new(Echo)
-        }
-        "exec" => Arc::new(Exec::new(options(definition)?)),
-        "forward" => Arc::new(Forward::new(options::<forward::Options>(definition)?)),
-        "input" => Arc::new(Input::new(name, options::<input::Options>(definition)?)?),
-        "invoke" => Arc::new(Invoke::new(context, options(definition)?)),
-        "shell" => {
-            none(definition)?;
-            Arc::new(Shell)
-        }
-        _ => return Err(unknown(definition)),
-    };
-    Ok(service)
-}
-
-/// What the service that `definition` defines lacks on this machine. A node offers it all the same, because the rest
-/// of it works.
-pub fn missing(definition: &Definition) -> Vec<DefinitionError> {
-    match definition.kind.as_str() {
-        "exec" => match options(definition) {
-            Ok(options) => Exec::new(options).missing(&definition.name),
-            Err(error) => vec![error],
-        },
-        _ => Vec::new(),
-    }
-}
-
-/// Reads the options of the definition's type from the text of the whole definition, for an error
-/// that knows its place in the text.
-pub(crate) fn check_text(
-    definition: &Definition,
-    text: &str,
-) -> Result<Result<(), toml::de::Error>, DefinitionError> {
-    match definition.kind.as_str() {
-        "capability" => Ok(toml::from_str::<capability::Options>(text).map(drop)),
-        "catalogue" => Ok(toml::from_str::<catalogue::Options>(text).map(drop)),
-        "clock" | "echo" | "shell" => Ok(toml::from_str::<NoOptions>(text).map(drop)),
-        "display" => Ok(toml::from_str::<display::Options>(text).map(drop)),
-        "exec" => Ok(toml::from_str::<exec::Options>(text).map(drop)),
-        "forward" => Ok(toml::from_str::<forward::Options>(text).map(drop)),
-        "input" => Ok(toml::from_str::<input::Options>(text).map(drop)),
-        "invoke" => Ok(toml::from_str::<invoke::Options>(text).map(drop)),
-        _ => Err(unknown(definition)),
-    }
-}
-
-definition_options! {
-    /// For types without options of their own.
-    struct NoOptions {}
-}
-
-fn none(definition: &Definition) -> Result<(), DefinitionError> {
-    options::<NoOptions>(definition).map(drop)
-}
-
-fn options<T: for<'de> Deserialize<'de>>(definition: &Definition) -> Result<T, DefinitionError> {
-    let options = definition.options.clone().try_into();
-    options.map_err(|error| DefinitionError::option(definition, &error))
-}
-
-fn unknown(definition: &Definition) -> DefinitionError {
-    let (name, kind) = (definition.name.clone(), definition.kind.clone());
-    DefinitionError::Type { name, kind }
+/// Every type of service in alphabetical order. The services of type `catalogue` are over `catalogue`; without it none
+/// can be built.
+pub fn registry(catalogue: Option<Arc<CatalogueHandle>>) -> Registry {
+    Registry::new(vec![
+        brokering::capability::service_type(),
+        catalogue::service_type(catalogue),
+        clock::service_type(),
+        desktop::display::service_type(),
+        echo::service_type(),
+        exec::exec_type(),
+        forward::service_type(),
+        desktop::input::service::service_type(),
+        brokering::invoke::service_type(),
+        exec::shell_type(),
+    ])
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::Description;
     use levada_core::{Framing, Identity};
+    use levada_service::{Context, Definition, DefinitionError, Description, Service};
 
     const FORWARD: &str = "name = 'run'\ntype = 'forward'\nallow = ['127.0.0.1:80']\n";
     const EXEC: &str = "name = 'run'\ntype = 'exec'\n[[command]]\nprogram = 'cat'\n";
     const INVOKE: &str = "name = 'run'\ntype = 'invoke'\nstart = ['*/*']\n";
 
     fn build(definition: &Definition) -> Result<Arc<dyn Service>, DefinitionError> {
-        super::build(definition, &Context::without_client(Identity::from_bytes([1; 32])))
+        registry(None).build(definition, &Context::without_client(Identity::from_bytes([1; 32])))
+    }
+
+    fn read(text: &str) -> Result<Definition, DefinitionError> {
+        Definition::from_toml(text, &registry(None))
     }
 
     #[test]
     fn every_type_can_be_built_and_described() {
-        for kind in TYPES {
-            let definition = match *kind {
-                "exec" => Definition::from_toml(EXEC).unwrap(),
-                "invoke" => Definition::from_toml(INVOKE).unwrap(),
-                "forward" => Definition::from_toml(FORWARD).unwrap(),
+        for kind in registry(None).names() {
+            let definition = match kind {
+                "exec" => read(EXEC).unwrap(),
+                "invoke" => read(INVOKE).unwrap(),
+                "forward" => read(FORWARD).unwrap(),
                 // A screen, and a machine that has what it takes, are for the tests with real screens.
                 "display" | "input" => continue,
                 // A store.
@@ -166,7 +59,7 @@ mod tests {
             };
             let service = build(&definition).unwrap();
             let description = Description::new(&definition, service.as_ref());
-            assert_eq!((description.name.as_str(), description.kind.as_str()), ("run", *kind));
+            assert_eq!((description.name.as_str(), description.kind.as_str()), ("run", kind));
             assert_eq!(description.framings, [Framing::Auto]);
             assert_eq!(description.category, service.category());
         }
@@ -186,7 +79,7 @@ mod tests {
         let mut definition = Definition::plain("a", "echo");
         definition.options.insert("speed".into(), 1.into());
         assert!(wrong(&definition).contains("`speed`"));
-        let mut definition = Definition::from_toml(EXEC).unwrap();
+        let mut definition = read(EXEC).unwrap();
         definition.options.insert("pty".into(), 1.into());
         assert!(wrong(&definition).contains("`pty`"), "{}", wrong(&definition));
         assert!(wrong(&Definition::plain("a", "toaster")).contains("`toaster`"));
@@ -196,5 +89,60 @@ mod tests {
         definition.options.insert("entities".into(), 0.into());
         assert!(wrong(&definition).contains("at least 1"), "{}", wrong(&definition));
         assert!(wrong(&Definition::plain("a", "forward")).contains("`allow`"));
+    }
+
+    fn refused(text: &str) -> String {
+        read(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn arbitrary_text_never_panics() {
+        bolero::check!().with_type::<String>().for_each(|text| {
+            let _ = read(text);
+            let _ = read(&format!("name = 'a'\ntype = 'exec'\n{text}"));
+        });
+    }
+
+    #[test]
+    fn a_definition_is_read() {
+        let text =
+            "name = 'echo'\ntype = 'echo'\nlocation = 'attic'\nframing = ['block:512', 'auto']";
+        let definition = read(text).unwrap();
+        assert_eq!(definition.framings, [Framing::Block(512), Framing::Auto]);
+        assert_eq!(definition.location.as_deref(), Some("attic"));
+        let one = read("name = 'a'\ntype = 'echo'\nframing = 'block:64'").unwrap();
+        assert_eq!(one.framings, [Framing::Block(64)]);
+        let plain = read("name = 'a'\ntype = 'echo'").unwrap();
+        assert_eq!(plain, Definition::plain("a", "echo"));
+    }
+
+    #[test]
+    fn errors_name_line_and_key() {
+        assert!(refused("name = 'a'\ntype = 3").starts_with("line 2: `type`: "));
+        assert!(refused("name = 'a b'\ntype = 'echo'").starts_with("line 1: `name`: "));
+        assert!(
+            refused("type = 'echo'\nname = 'a'\nframing = 'block:1'")
+                .starts_with("line 3: `framing`: ")
+        );
+        assert!(refused("name = 'a'\ntype = 'echo'\nframing = []").contains("at least one"));
+        assert!(refused("name = 'a'\ntype = 'echo'\nframing = ['auto', 'auto']").contains("twice"));
+        assert!(
+            refused("name = 'a'\ntype = 'echo'\n\nspeed = 1")
+                .starts_with("line 4: `speed`: unknown field")
+        );
+        assert!(refused("name = 'a").starts_with("line 1"));
+        assert!(refused("name = 'a'").contains("missing field `type`"));
+        assert!(refused("name = 'a'\ntype = 'toaster'").contains("there is no type `toaster`"));
+        let exec = "name = 'a'\ntype = 'exec'\n[[command]]\nprogram = 'cat'\nargz = 'x'";
+        assert!(refused(exec).starts_with("line 5: `argz`: unknown field"));
+        let pattern = "name = 'a'\ntype = 'exec'\n[[command]]\nprogram = 'cat'\nargs = '('";
+        assert!(refused(pattern).starts_with("line 5: `args`: "));
+    }
+
+    #[test]
+    fn errors_show_no_value() {
+        let text = "name = 'a'\ntype = 'exec'\n[[command]]\nprogram = 'cat'\n[environment]\nTOKEN = ['hunter2']";
+        let error = refused(text);
+        assert!(error.starts_with("line 6: `TOKEN`: ") && !error.contains("hunter2"), "{error}");
     }
 }

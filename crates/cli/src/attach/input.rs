@@ -2,7 +2,7 @@
 
 use std::io;
 
-use levada_services::stdio::{Chunk, Message, Tag};
+use levada_service::stdio::{Chunk, Message, Tag};
 use levada_session::{SendHalf, StreamError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};

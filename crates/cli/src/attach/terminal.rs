@@ -2,7 +2,7 @@
 
 use std::io;
 
-use levada_services::stdio::Window;
+use levada_service::stdio::Window;
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
 
 use crate::failure::Failure;

@@ -18,7 +18,7 @@ use levada_core::wire::{
 };
 use levada_node::client::{Client, Running};
 use levada_node::home::Home;
-use levada_services::mediation::ENTITY;
+use levada_services::brokering::mediation::ENTITY;
 use levada_session::{ReceiveHalf, SendHalf};
 use tokio::select;
 use tokio::task::{AbortHandle, JoinSet};

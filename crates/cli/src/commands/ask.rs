@@ -10,7 +10,7 @@ use levada_core::{Clock, Identity, SystemClock, SystemRandom};
 use levada_node::client::{Client, ClientError, Running};
 use levada_node::config::{format_duration, parse_duration};
 use levada_node::home::Home;
-use levada_services::mediation::REQUESTER;
+use levada_services::brokering::mediation::REQUESTER;
 use levada_session::{ReceiveHalf, SendHalf};
 use tokio::time::timeout;
 

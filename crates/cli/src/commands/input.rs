@@ -12,7 +12,7 @@ use clap::Args;
 use levada_core::Framing;
 use levada_node::client::{Client, Running};
 use levada_node::home::Home;
-use levada_services::input::Combination;
+use levada_services::desktop::input::Combination;
 use levada_session::Class;
 use source::{Events, Source};
 use std::path::PathBuf;

@@ -9,7 +9,7 @@ use levada_core::{
 };
 use levada_node::client::{Client, ClientError, RequestSpec};
 use levada_node::home::Home;
-use levada_services::invoke;
+use levada_services::brokering::invoke;
 
 use crate::failure::{Failure, Outcome};
 use crate::names::Names;

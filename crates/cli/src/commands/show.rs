@@ -157,7 +157,7 @@ async fn hide(registry: &Registry, name: &str) -> Outcome {
 async fn stop(registry: &Registry, name: &str) -> Outcome {
     let entry = registry.find(name)?;
     if !entry.is_alive().await {
-        // Its keeper was killed, and what that had started has ended with it: see `levada_services::program`.
+        // Its keeper was killed, and what that had started has ended with it: see `levada_services::exec::program`.
         registry.remove(&entry);
         return Ok(0);
     }

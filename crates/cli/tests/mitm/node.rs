@@ -6,7 +6,7 @@ use std::sync::Arc;
 use levada_capability::{LinkBody, Presented, Rights, SessionId, mint};
 use levada_core::wire::{self, Answer, Operation, Reason, Refusal, mediation::Part, operation};
 use levada_core::{Framing, Identity, Params, SecretKey, UnixTime};
-use levada_services::mediation::{self, ROLE};
+use levada_services::brokering::mediation::{self, ROLE};
 use levada_session::{Connection, Options, ReceiveHalf, SendHalf, ServerConfig, Stream, accept};
 use levada_transport::Tcp;
 use tokio::net::TcpListener;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use levada_catalogue::model::{Draft, Key, Kind, Published, Version};
 use levada_core::wire::catalogue::{Cause, Detail};
 use levada_core::{Identity, check_name, sha256, wire};
-use levada_services::Description;
+use levada_service::Description;
 use levada_services::catalogue::{
     Caller, CallerError, Item, Rights, Visitor, of_bytes, of_stream, serve,
 };
@@ -132,12 +132,12 @@ fn name(node: &Identity, service: &str) -> String {
 /// Publishes what the node offers in its own catalogue, and takes back what it does not offer any more. That something
 /// of it fails is no reason not to run.
 pub(crate) async fn publish_here(node: &Node) {
-    let Some(keeper) = &node.catalogue else { return };
+    let Some(handle) = &node.catalogue else { return };
     let (near, far) = tokio::io::duplex(ROOM);
     let (read, write) = tokio::io::split(far);
     let visitor =
         Visitor { identity: Some(node.identity()), rights: Rights::all(), max_package: 0 };
-    let serving = serve(keeper, &visitor, of_bytes(read, write));
+    let serving = serve(handle, &visitor, of_bytes(read, write));
     let publishing = async {
         let (read, write) = tokio::io::split(near);
         let mut caller = Caller::new(of_bytes(read, write));

@@ -1,7 +1,7 @@
-//! What services of a running node do at other nodes: the node's side of [`levada_services::Client`].
+//! What services of a running node do at other nodes: the node's side of [`levada_service::Client`].
 
 use levada_capability::Capability;
-use levada_services::{CallError, Calling, Client as ServiceClient};
+use levada_service::{CallError, Calling, Client as ServiceClient};
 use levada_session::Stream;
 
 use super::{Client, ClientError};

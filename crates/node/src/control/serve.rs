@@ -11,7 +11,7 @@ use std::time::Duration;
 use levada_capability::{Invitation, SessionId};
 use levada_catalogue::model::digest_text;
 use levada_core::{Identity, SystemRandom, check_name};
-use levada_services::catalogue::{Keeper, Visitor, of_bytes};
+use levada_services::catalogue::{CatalogueHandle, Visitor, of_bytes};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -77,10 +77,10 @@ async fn converse(node: Arc<Node>, stream: UnixStream) {
     }
     let (reply, ending) = match serde_json::from_str::<Request>(&line) {
         Ok(Request::Catalogue) => match node.catalogue.clone() {
-            Some(keeper) => {
+            Some(handle) => {
                 // Nothing follows the request before its answer is there.
                 let read = reader.into_inner().into_inner();
-                return catalogue(&node, &keeper, read, write).await;
+                return catalogue(&node, &handle, read, write).await;
             }
             None => (Err(no_catalogue()), None),
         },
@@ -106,13 +106,18 @@ async fn send(write: &mut OwnedWriteHalf, reply: &Reply) -> std::io::Result<()> 
 }
 
 /// Serves the catalogue to its owner, until he has done or the node ends.
-async fn catalogue(node: &Node, keeper: &Keeper, read: OwnedReadHalf, mut write: OwnedWriteHalf) {
+async fn catalogue(
+    node: &Node,
+    handle: &CatalogueHandle,
+    read: OwnedReadHalf,
+    mut write: OwnedWriteHalf,
+) {
     if send(&mut write, &Reply::Ok(json!({}))).await.is_err() {
         return;
     }
     let visitor = Visitor::owner();
     tokio::select! {
-        served = levada_services::catalogue::serve(keeper, &visitor, of_bytes(read, write)) => {
+        served = levada_services::catalogue::serve(handle, &visitor, of_bytes(read, write)) => {
             if let Err(error) = served {
                 tracing::warn!(%error, "a conversation with the catalogue's owner was cut off");
             }
@@ -315,8 +320,8 @@ async fn rotate_key(node: &Arc<Node>, keep: &[String]) -> Result<Value, Reply> {
 }
 
 async fn back_up_catalogue(node: &Node, to: PathBuf) -> Result<Value, Reply> {
-    let Some(keeper) = &node.catalogue else { return Ok(json!({ "kept": false })) };
-    let missing = keeper.with(move |store| store.back_up(&to)).await;
+    let Some(handle) = &node.catalogue else { return Ok(json!({ "kept": false })) };
+    let missing = handle.with(move |store| store.back_up(&to)).await;
     let missing = missing.map_err(|error| refused(120, &error))?;
     let missing: Vec<String> = missing.iter().map(digest_text).collect();
     Ok(json!({ "kept": true, "missing": missing }))

@@ -7,7 +7,7 @@ use levada_capability::{Operation as Right, Verified};
 use levada_core::Params;
 use levada_core::wire::answer::Answer;
 use levada_core::wire::{self, Reason, Refusal};
-use levada_services::{Invocation, ServiceError, Streams};
+use levada_service::{Invocation, ServiceError, Streams};
 use levada_session::{Stream, StreamAborter};
 use tokio::time::sleep;
 use zeroize::Zeroizing;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use levada_services::Streams;
-use levada_services::stdio::{Inbox, Message, ReceiveError};
-use levada_services::streams::Opener;
+use levada_service::Streams;
+use levada_service::stdio::{Inbox, Message, ReceiveError};
+use levada_service::streams::Opener;
 use levada_session::{Connection, ReceiveHalf, SendHalf};
 use tokio::task::JoinSet;
 use tokio::time::timeout;

@@ -9,7 +9,7 @@ use levada_catalogue::http::{self, Counters, Extra, Response, Site};
 use levada_catalogue::index::{Index, Options};
 use levada_catalogue::store::{NoStore, Store, StoreError};
 use levada_core::Identity;
-use levada_services::catalogue::{Keeper, KeeperError};
+use levada_services::catalogue::{CatalogueHandle, HandleError};
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep, timeout};
 
@@ -32,13 +32,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Answers until the node stops. Without a catalogue, or if it cannot be read, only what the node answers itself.
 pub(super) async fn serve(
     node: Arc<Node>,
-    keeper: Option<Arc<Keeper>>,
+    handle: Option<Arc<CatalogueHandle>>,
     port: Port,
     catalogue: Catalogue,
 ) {
     let options = Options { open: catalogue.open, defaults: catalogue.defaults };
-    let loaded = match &keeper {
-        Some(keeper) => load(keeper, options).await,
+    let loaded = match &handle {
+        Some(handle) => load(handle, options).await,
         None => Ok(None),
     };
     let is_readable = loaded.is_ok();
@@ -77,8 +77,8 @@ pub(super) async fn serve(
         }
     };
     let following = async {
-        match (&keeper, &shown) {
-            (Some(keeper), Some((index, _))) => follow(keeper, index).await,
+        match (&handle, &shown) {
+            (Some(handle), Some((index, _))) => follow(handle, index).await,
             _ => std::future::pending().await,
         }
     };
@@ -97,8 +97,8 @@ pub(super) async fn serve(
 /// What is shown, and from where.
 type Shown = (Arc<Index>, Arc<dyn Store>);
 
-async fn load(keeper: &Keeper, options: Options) -> Result<Option<Shown>, String> {
-    let store = keeper.store();
+async fn load(handle: &CatalogueHandle, options: Options) -> Result<Option<Shown>, String> {
+    let store = handle.store();
     let reading = store.clone();
     let loaded = spawn_blocking(move || Index::load(&*reading, options)).await;
     let loaded = loaded.map_err(|error| error.to_string())?;
@@ -113,17 +113,17 @@ fn nothing() -> Option<Shown> {
 }
 
 /// Brings the index up to date whenever something was changed. Never ends.
-async fn follow(keeper: &Keeper, index: &Arc<Index>) {
-    let mut changes = keeper.changes();
+async fn follow(handle: &CatalogueHandle, index: &Arc<Index>) {
+    let mut changes = handle.changes();
     loop {
         changes.mark_unchanged();
-        if let Err(error) = catch_up(keeper, index).await {
+        if let Err(error) = catch_up(handle, index).await {
             tracing::warn!(%error, "the catalogue's index does not follow its store");
             sleep(AGAIN).await;
             continue;
         }
         if changes.changed().await.is_err() {
-            // The keeper goes with the node.
+            // The handle goes with the node.
             std::future::pending::<()>().await;
         }
     }
@@ -131,19 +131,19 @@ async fn follow(keeper: &Keeper, index: &Arc<Index>) {
 
 /// Takes over what has changed. If that is little, it is prepared where it holds up nobody who reads; but then the
 /// processors may be too busy for it.
-async fn catch_up(keeper: &Keeper, index: &Arc<Index>) -> Result<(), KeeperError> {
+async fn catch_up(handle: &CatalogueHandle, index: &Arc<Index>) -> Result<(), HandleError> {
     let preparing = index.clone();
-    let prepare = keeper.aside(move |store| preparing.prepare(store));
+    let prepare = handle.low_priority(move |store| preparing.prepare(store));
     let is_done = match timeout(PATIENCE, prepare).await {
         Ok(Ok(update)) => update.is_none_or(|update| index.apply(update)),
-        Ok(Err(KeeperError::Store(StoreError::Compacted { .. }))) | Err(_) => false,
+        Ok(Err(HandleError::Store(StoreError::Compacted { .. }))) | Err(_) => false,
         Ok(Err(error)) => return Err(error),
     };
     if is_done {
         return Ok(());
     }
     let index = index.clone();
-    keeper.with(move |store| index.catch_up(store)).await.map(drop)
+    handle.with(move |store| index.catch_up(store)).await.map(drop)
 }
 
 /// Why the node should get no new work, in a line: a database does not answer, or the disk takes nothing.
@@ -151,8 +151,8 @@ async fn trouble(node: &Node) -> Option<&'static str> {
     const SILENT: &str = "the database does not answer\n";
     let (any, folder) = (Identity::from_bytes([0; 32]), node.home.state_folder().to_owned());
     let asked = node.with_store(move |store| store.blocked(&any).map(|_| Disk::of(&folder))).await;
-    if let Some(keeper) = &node.catalogue
-        && keeper.with(|store| store.revision()).await.is_err()
+    if let Some(handle) = &node.catalogue
+        && handle.with(|store| store.revision()).await.is_err()
     {
         return Some(SILENT);
     }

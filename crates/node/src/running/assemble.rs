@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use levada_channel::ServerConfig;
 use levada_core::wire::Reason;
 use levada_core::{Clock, SystemClock};
-use levada_services::Context;
+use levada_service::Context;
+use levada_services::registry;
 use levada_session::Budget;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -65,8 +66,11 @@ pub(super) fn assemble(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let catalogue = catalogue::open(home, config, overrides, clock.clone())?;
     let client = Arc::new(calls);
-    let context = Context { node: key.identity(), client, catalogue: catalogue.clone() };
-    let services = offer::services(config, overrides, &known, &context).map_err(UpError::of)?;
+    let builder = offer::Builder {
+        registry: registry(catalogue.clone()),
+        context: Context { node: key.identity(), client },
+    };
+    let services = offer::services(config, overrides, &known, &builder).map_err(UpError::of)?;
     if !overrides.only_catalogue {
         let missing = offer::missing(config, &overrides.services).map_err(UpError::of)?;
         notes.extend(missing.iter().map(ToString::to_string));

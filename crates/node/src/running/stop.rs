@@ -127,7 +127,7 @@ async fn wind_down(node: &Node) {
 /// Waits until nobody else holds the node, so that its database is closed before it is opened again:
 /// files must not be replaced under an open one.
 async fn released(node: &Arc<Node>) -> Result<(), UpError> {
-    let closed = || node.catalogue.as_ref().is_none_or(|keeper| keeper.is_idle());
+    let closed = || node.catalogue.as_ref().is_none_or(|handle| handle.is_idle());
     let alone = || Arc::strong_count(node) == 1 && Arc::strong_count(&node.store) == 1 && closed();
     let stopping = node.ending() == Ending::Stop;
     until(if stopping { FAREWELL } else { RELEASE }, alone).await;

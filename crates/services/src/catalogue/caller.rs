@@ -111,8 +111,8 @@ impl Caller {
         }
     }
 
-    /// Publishes many in one go, in order, each with its package: at most [`MAX_TOGETHER`](super::MAX_TOGETHER), which
-    /// all in all have at most [`MAX_TOGETHER_BYTES`](super::MAX_TOGETHER_BYTES). Each has an outcome of its own.
+    /// Publishes many in one go, in order, each with its package: at most [`MAX_BATCH`](super::MAX_BATCH), which
+    /// all in all have at most [`MAX_BATCH_BYTES`](super::MAX_BATCH_BYTES). Each has an outcome of its own.
     ///
     /// # Errors
     /// [`CallerError`]; some may be published then.

@@ -4,12 +4,11 @@
 use std::io;
 use std::time::Duration;
 
+use levada_service::LINGER;
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
-
-use crate::service::LINGER;
 
 /// How long the other side may take to accept one message.
 const STALL: Duration = Duration::from_secs(30);

@@ -6,16 +6,16 @@ use levada_catalogue::model::{Draft, Key, Kind, Package, Version};
 use levada_catalogue::store::embedded::EmbeddedStore;
 use levada_core::wire::catalogue::{self as wire, Cause, Detail};
 use levada_core::{Identity, SecretKey, SystemClock, SystemRandom, sha256};
+use levada_service::Registry;
+use levada_service::testing::{context, definition, invocation, params};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::testing::{invocation, params};
-
 /// A store in a folder of its own.
 struct Scene {
     folder: TempDir,
-    keeper: Arc<Keeper>,
+    handle: Arc<CatalogueHandle>,
 }
 
 const ALICE: Identity = Identity::from_bytes([7; 32]);
@@ -24,16 +24,16 @@ impl Scene {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(folder.path()).unwrap();
-        let keeper = Arc::new(Keeper::new(Arc::new(store), Arc::new(SystemClock)));
-        Self { folder, keeper }
+        let handle = Arc::new(CatalogueHandle::new(Arc::new(store), Arc::new(SystemClock)));
+        Self { folder, handle }
     }
 
-    fn speak(&self, visitor: Visitor) -> (Caller, JoinHandle<Result<(), TalkError>>) {
+    fn speak(&self, visitor: Visitor) -> (Caller, JoinHandle<Result<(), ServeError>>) {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let (read, write) = tokio::io::split(far);
-        let keeper = self.keeper.clone();
+        let handle = self.handle.clone();
         let served =
-            tokio::spawn(async move { serve(&keeper, &visitor, of_bytes(read, write)).await });
+            tokio::spawn(async move { serve(&handle, &visitor, of_bytes(read, write)).await });
         let (read, write) = tokio::io::split(near);
         (Caller::new(of_bytes(read, write)), served)
     }
@@ -131,10 +131,10 @@ async fn what_is_published_is_found_and_its_package_comes_back() {
 #[tokio::test]
 async fn those_who_watch_hear_of_what_nobody_waits_for() {
     let scene = Scene::new();
-    let mut changes = scene.keeper.changes();
+    let mut changes = scene.handle.changes();
     {
         let drafts = vec![draft("hyperty/a", "1.0.0", None)];
-        let mut publishing = std::pin::pin!(scene.keeper.publish_all(drafts, Vec::new(), None));
+        let mut publishing = std::pin::pin!(scene.handle.publish_all(drafts, Vec::new(), None));
         // It begins when it is polled first.
         tokio::select! { biased; _ = &mut publishing => {}, () = async {} => {} }
     }
@@ -305,7 +305,7 @@ async fn many_are_published_in_one_go_and_each_has_its_outcome() {
     assert_eq!(keys(&mut owner, None, "", 0).await, names);
     let finding = |text: String| -> Result<(), CallerError> { panic!("{text}") };
     assert_eq!(owner.verify(finding).await.unwrap().packages, 2);
-    let many = vec![(draft("hyperty/new", "2.0.0", None), Vec::new()); MAX_TOGETHER + 1];
+    let many = vec![(draft("hyperty/new", "2.0.0", None), Vec::new()); MAX_BATCH + 1];
     assert_eq!(cause(alice.publish_all(&many).await), Cause::Invalid);
     assert!(alice.publish_all(&[]).await.unwrap().is_empty());
 }
@@ -369,11 +369,10 @@ async fn search_finds_words_of_descriptors() {
 
 fn service(scene: &Scene, options: &str) -> Catalogue {
     let text = format!("name = 'catalogue'\ntype = 'catalogue'\n{options}");
-    let definition = Definition::from_toml(&text).unwrap();
-    let catalogue = Some(scene.keeper.clone());
-    let context = Context { catalogue, ..crate::testing::context() };
-    let options = definition.options.clone().try_into().unwrap();
-    Catalogue::new(&definition, &context, options).unwrap()
+    let handle = Some(scene.handle.clone());
+    let definition = definition(service_type(handle.clone()), &text).unwrap();
+    let options = definition.read_options().unwrap();
+    Catalogue::new(&definition, &context(), handle, options).unwrap()
 }
 
 #[tokio::test]
@@ -409,10 +408,10 @@ async fn a_session_has_the_rights_of_its_parameters_within_the_configuration() {
 
 #[test]
 fn without_a_store_there_is_no_such_service_and_rules_are_checked_at_the_start() {
-    let context = crate::testing::context();
-    let definition = Definition::plain("catalogue", "catalogue");
-    assert!(matches!(crate::build(&definition, &context), Err(DefinitionError::Machine { .. })));
+    let plain = Definition::plain("catalogue", "catalogue");
+    let built = Registry::new(vec![service_type(None)]).build(&plain, &context());
+    assert!(matches!(built, Err(DefinitionError::Machine { .. })));
     let wrong = "name = 'c'\ntype = 'catalogue'\nopen = false\nrules = ['write all']\n";
-    let error = Definition::from_toml(wrong).unwrap_err().to_string();
+    let error = definition(service_type(None), wrong).unwrap_err().to_string();
     assert!(error.contains("line 4") && error.contains("rule"), "{error}");
 }

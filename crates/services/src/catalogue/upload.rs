@@ -8,7 +8,7 @@ use levada_catalogue::store::{BlobWriter, StoreError};
 use levada_core::{Digest, Identity};
 use tokio::task::spawn_blocking;
 
-use super::keeper::{Keeper, KeeperError};
+use super::handle::{CatalogueHandle, HandleError};
 
 /// Uploads at a time.
 const MOST_RUNNING: usize = 32;
@@ -58,10 +58,10 @@ impl Uploads {
     /// The upload of `by` that was cut off, or a new one; `None` if too many are under way.
     pub(super) async fn begin(
         &self,
-        keeper: &Keeper,
+        handle: &CatalogueHandle,
         by: Option<Identity>,
         digest: Digest,
-    ) -> Result<Option<Upload>, KeeperError> {
+    ) -> Result<Option<Upload>, HandleError> {
         let who = (by, digest);
         let kept = {
             let mut table = self.table();
@@ -78,7 +78,7 @@ impl Uploads {
         let mut upload = Upload { uploads: self.clone(), who, writer: None, offset: 0 };
         match kept {
             Some(kept) => (upload.writer, upload.offset) = (Some(kept.writer), kept.offset),
-            None => upload.writer = Some(keeper.with(|store| store.begin_blob()).await?),
+            None => upload.writer = Some(handle.with(|store| store.begin_blob()).await?),
         }
         Ok(Some(upload))
     }
@@ -97,7 +97,7 @@ impl Upload {
     }
 
     /// Appends `part`.
-    pub(super) async fn write(mut self, part: Vec<u8>) -> Result<Self, KeeperError> {
+    pub(super) async fn write(mut self, part: Vec<u8>) -> Result<Self, HandleError> {
         // If nobody waits for it any more, it is kept when the thread is through.
         let work = move || {
             let Some(mut writer) = self.writer.take() else {
@@ -108,18 +108,18 @@ impl Upload {
             self.writer = Some(writer);
             Ok(self)
         };
-        Ok(spawn_blocking(work).await.map_err(|_| KeeperError::Closing)??)
+        Ok(spawn_blocking(work).await.map_err(|_| HandleError::Closing)??)
     }
 
     /// Puts it into the store, if it has the digest that it was announced with.
-    pub(super) async fn finish(mut self) -> Result<(), KeeperError> {
+    pub(super) async fn finish(mut self) -> Result<(), HandleError> {
         let work = move || {
             let Some(writer) = self.writer.take() else {
                 return Err(StoreError::Broken);
             };
             writer.finish(Some(&self.who.1)).map(drop)
         };
-        Ok(spawn_blocking(work).await.map_err(|_| KeeperError::Closing)??)
+        Ok(spawn_blocking(work).await.map_err(|_| HandleError::Closing)??)
     }
 }
 
@@ -151,17 +151,17 @@ mod tests {
     async fn one_identity_does_not_take_all_places() {
         let folder = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(folder.path()).unwrap();
-        let keeper = Keeper::new(Arc::new(store), Arc::new(SystemClock));
+        let handle = CatalogueHandle::new(Arc::new(store), Arc::new(SystemClock));
         let [alice, bob] = [1, 2].map(|byte| Some(Identity::from_bytes([byte; 32])));
         let mut running = Vec::new();
         for number in 0..MOST_OF_ONE {
             let number = u8::try_from(number).unwrap();
-            let upload = keeper.uploads.begin(&keeper, alice, [number; 32]).await.unwrap();
+            let upload = handle.uploads.begin(&handle, alice, [number; 32]).await.unwrap();
             running.push(upload.unwrap());
         }
-        assert!(keeper.uploads.begin(&keeper, alice, [99; 32]).await.unwrap().is_none());
-        assert!(keeper.uploads.begin(&keeper, bob, [99; 32]).await.unwrap().is_some());
+        assert!(handle.uploads.begin(&handle, alice, [99; 32]).await.unwrap().is_none());
+        assert!(handle.uploads.begin(&handle, bob, [99; 32]).await.unwrap().is_some());
         running.pop();
-        assert!(keeper.uploads.begin(&keeper, alice, [99; 32]).await.unwrap().is_some());
+        assert!(handle.uploads.begin(&handle, alice, [99; 32]).await.unwrap().is_some());
     }
 }

@@ -6,14 +6,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use levada_core::Params;
+use levada_service::stdio::Window;
+use levada_service::{DefinitionError, Refused, definition_options};
 use regex_lite::Regex;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use crate::program::{Launch, find};
-use crate::registry::definition_options;
-use crate::stdio::Window;
-use crate::{DefinitionError, Refused};
+use crate::exec::program::{Launch, find};
 
 /// The parameter that asks for a terminal; its value is a [`Window`] as text.
 pub(super) const PTY: &str = "pty";
@@ -112,7 +111,7 @@ impl Policy {
         missing
     }
 
-    /// See [`crate::Service::check`].
+    /// See [`levada_service::Service::check`].
     pub(super) fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {
         for (key, value) in params.iter() {
             match key {
@@ -335,8 +334,8 @@ fn yes() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::params;
     use levada_core::encode_list;
+    use levada_service::testing::params;
 
     fn policy(text: &str) -> Policy {
         Policy::new(toml::from_str(text).unwrap())

@@ -2,13 +2,13 @@
 
 use std::io;
 
+use levada_service::stdio::Window;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 
 use super::config::Plan;
 use super::pty::Terminal;
-use crate::program::Group;
-use crate::stdio::Window;
+use crate::exec::program::Group;
 
 /// A program that was started.
 pub(super) struct Process {

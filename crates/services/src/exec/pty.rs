@@ -2,11 +2,10 @@
 
 use std::io;
 
+use levada_service::stdio::Window;
 use rustix::termios::{LocalModes, SpecialCodeIndex, Winsize, tcgetattr, tcsetwinsize};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
-
-use crate::stdio::Window;
 
 /// The side of a terminal that a person would sit at.
 pub(super) struct Terminal {

@@ -6,16 +6,15 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
+use levada_service::stdio::{Chunk, Inbox, Message, StdioError, Tag};
+use levada_service::{ServiceError, exit};
 use levada_session::{ReceiveHalf, SendHalf, Stream};
 use tokio::io::AsyncReadExt;
 use tokio::select;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::process::{Input, Process};
-use crate::ServiceError;
-use crate::program::{Group, Output};
-use crate::service::exit;
-use crate::stdio::{Chunk, Inbox, Message, StdioError, Tag};
+use crate::exec::program::{Group, Output};
 
 /// How long others may keep a program's output open after it has ended.
 const LEFT_OPEN: Duration = Duration::from_millis(200);

@@ -5,14 +5,13 @@ use std::ffi::OsString;
 use std::fs;
 
 use levada_core::Params;
-use levada_session::{Class, Stream};
+use levada_service::stdio::Window;
+use levada_service::{Invocation, Refused, Running, Service, ServiceError, fail};
+use levada_session::Stream;
 use rustix::process::getuid;
 
 use super::config::{ENVIRONMENT, PTY, Plan, TERM, check_term};
-use crate::program::Launch;
-use crate::service::{Running, fail};
-use crate::stdio::Window;
-use crate::{Invocation, Refused, Service, ServiceError};
+use crate::exec::program::Launch;
 
 /// Where accounts are, see passwd(5).
 const ACCOUNTS: &str = "/etc/passwd";
@@ -46,19 +45,11 @@ impl Service for Shell {
         "execution"
     }
 
-    fn version(&self) -> &'static str {
-        "1.0.0"
-    }
-
     fn parameters(&self) -> &'static [(&'static str, &'static str)] {
         &[
             (PTY, "the size of the terminal: rows, a space, columns; required"),
             ("env.TERM", "the kind of the terminal"),
         ]
-    }
-
-    fn class(&self, _: &Params) -> Class {
-        Class::Interactive
     }
 
     fn check(&self, params: &Params, _: bool) -> Result<(), Refused> {
@@ -135,7 +126,7 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::params;
+    use levada_service::testing::params;
 
     #[test]
     fn an_account_is_found_by_its_number() {

@@ -4,13 +4,13 @@ use std::fs;
 use std::time::Duration;
 
 use levada_core::encode_list;
+use levada_service::stdio::{Inbox, MAX_PAYLOAD, Message};
+use levada_service::testing::{Client, End, invocation};
+use levada_service::{Definition, Registry};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::Definition;
-use crate::stdio::{Inbox, MAX_PAYLOAD, Message};
-use crate::testing::{Client, End, invocation};
 
 /// Far longer than anything here takes; only keeps a failing test from hanging.
 const HANGING: Duration = Duration::from_secs(120);
@@ -451,12 +451,12 @@ fn a_runtime_that_ends_takes_its_programs_along() {
 fn definitions_of_the_documentation_are_accepted() {
     let text = "name = 'exec'\ntype = 'exec'\n[[command]]\nprogram = 'uname'\nargs = '.*'\n\
                 [[command]]\nprogram = 'date'\nargs = '-u|\\+.*'\n[[command]]\nprogram = 'cat'";
-    let definition = Definition::from_toml(text).unwrap();
-    let service = crate::build(&definition, &crate::testing::context()).unwrap();
+    let registry = Registry::new(vec![exec_type()]);
+    let definition = Definition::from_toml(text, &registry).unwrap();
+    let service = registry.build(&definition, &levada_service::testing::context()).unwrap();
     let check = |args: &[&str]| {
-        service.check(&crate::testing::params(&[("args", &encode_list(args))]), true)
+        service.check(&levada_service::testing::params(&[("args", &encode_list(args))]), true)
     };
     assert!(check(&["uname", "-a"]).is_ok() && check(&["date", "-u", "+%s"]).is_ok());
     assert!(check(&["date", "-s", "x"]).is_err() && check(&["cat", "x"]).is_err());
-    assert_eq!(service.class(&Params::new()), Class::Bulk);
 }

@@ -4,13 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use levada_core::Params;
+use levada_service::{Refused, definition_options};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
 use super::address::Address;
 use super::pattern::{By, Pattern};
-use crate::Refused;
-use crate::registry::definition_options;
 
 /// Connections that a service carries at a time, of all its sessions, if nothing else is configured. Each is an open
 /// file of the node.
@@ -129,8 +128,9 @@ fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Definition;
+    use crate::forward::service_type;
     use levada_core::encode_list;
+    use levada_service::testing::definition;
 
     fn policy(allow: &[&str]) -> Policy {
         let allow = allow.iter().map(|text| text.parse().unwrap()).collect();
@@ -216,7 +216,7 @@ mod tests {
     fn options_are_read_and_their_errors_name_line_and_key() {
         let refused = |text: &str| {
             let text = format!("name = 'a'\ntype = 'forward'\n{text}");
-            Definition::from_toml(&text).unwrap_err().to_string()
+            definition(service_type(), &text).unwrap_err().to_string()
         };
         assert!(refused("").contains("missing field `allow`"));
         assert!(refused("allow = []").starts_with("line 3: `allow`: at least one"));
@@ -225,6 +225,6 @@ mod tests {
         assert!(refused("allow = ['*:*']\nconnections = 0").starts_with("line 4: `connections`"));
         assert!(refused("allow = ['*:*']\nhosts = 0").starts_with("line 4: `hosts`: unknown"));
         let text = "name = 'a'\ntype = 'forward'\nallow = ['*:*']\nconnections = 3";
-        assert!(Definition::from_toml(text).is_ok());
+        assert!(definition(service_type(), text).is_ok());
     }
 }

@@ -4,6 +4,9 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+use levada_service::stdio::{Inbox, Message, StdioError};
+use levada_service::streams::Opener;
+use levada_service::{ServiceError, Streams, exit, fail};
 use levada_session::{Class, ReceiveHalf, Stream, StreamError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -15,10 +18,6 @@ use super::message::{Cause, Failure};
 use super::pump::{carry, carry_accepted};
 use super::socket::{Listener, Socket};
 use super::udp;
-use crate::service::{exit, fail};
-use crate::stdio::{Inbox, Message, StdioError};
-use crate::streams::Opener;
-use crate::{ServiceError, Streams};
 
 /// How long a client may take to name an address on a stream that it has opened.
 const ADDRESS: Duration = Duration::from_secs(10);

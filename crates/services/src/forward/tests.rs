@@ -4,17 +4,17 @@ use std::io;
 use std::time::Duration;
 
 use levada_core::encode_list;
+use levada_service::Streams;
+use levada_service::stdio::{Inbox, Message};
+use levada_service::testing::{End, definition, invocation, params};
 use levada_session::testing::connections;
-use levada_session::{Options, ReceiveHalf, SendHalf, StreamError};
+use levada_session::{Class, Options, ReceiveHalf, SendHalf, StreamError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixListener};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::*;
-use crate::stdio::{Inbox, Message};
-use crate::testing::{End, invocation, params};
-use crate::{Definition, Streams};
 
 /// How long anything may take before a test says that it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,8 +28,8 @@ struct Session {
 }
 
 fn service(options: &str) -> Forward {
-    let definition = Definition::from_toml(&format!("name = 'f'\ntype = 'forward'\n{options}"));
-    Forward::new(definition.unwrap().options.try_into().unwrap())
+    let text = format!("name = 'f'\ntype = 'forward'\n{options}");
+    Forward::new(definition(service_type(), &text).unwrap().read_options().unwrap())
 }
 
 impl Session {

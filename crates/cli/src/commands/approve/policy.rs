@@ -10,7 +10,7 @@ use levada_capability::exchange::Wish;
 use levada_core::{Identity, Params, UnixTime};
 use levada_node::client::Client;
 use levada_node::config::parse_duration;
-use levada_services::PlacePattern;
+use levada_services::brokering::ServicePattern;
 use regex_lite::Regex;
 use serde::Deserialize;
 
@@ -48,7 +48,7 @@ pub enum Verdict {
 struct Rule {
     /// Everybody if `None`.
     requesters: Option<BTreeSet<Identity>>,
-    places: Vec<PlacePattern>,
+    places: Vec<ServicePattern>,
     /// What is allowed; `None` denies everything.
     terms: Option<Terms>,
 }
@@ -230,12 +230,12 @@ impl Terms {
 fn read_place(
     text: &str,
     who: &impl Fn(&str) -> Result<Identity, String>,
-) -> Result<PlacePattern, String> {
+) -> Result<ServicePattern, String> {
     let Some((node, service)) = text.rsplit_once('/') else {
         return Err(format!("`{text}` is not NODE/SERVICE, such as well/exec or */echo"));
     };
     let node = if node == ANY { None } else { Some(who(node)?) };
-    PlacePattern::new(node, service).map_err(|error| format!("`{text}`: {error}"))
+    ServicePattern::new(node, service).map_err(|error| format!("`{text}`: {error}"))
 }
 
 /// A regular expression that a value must match from its first to its last character.

@@ -14,7 +14,7 @@ use levada_node::config::Config;
 use levada_node::control::{self, ControlError};
 use levada_node::home::{Home, HomeError, Lock};
 use levada_services::catalogue::{
-    Caller, CallerError, PipeError, TalkError, Visitor, of_bytes, of_stream, serve,
+    Caller, CallerError, PipeError, ServeError, Visitor, of_bytes, of_stream, serve,
 };
 use levada_session::Connection;
 use tokio::task::JoinHandle;
@@ -59,7 +59,7 @@ enum Other {
     /// The running node of this home.
     Own,
     /// A task of this process.
-    Here(JoinHandle<Result<(), TalkError>>, Lock),
+    Here(JoinHandle<Result<(), ServeError>>, Lock),
 }
 
 impl At {

@@ -6,9 +6,9 @@ use std::future::pending;
 use std::time::Duration;
 
 use levada_node::client::ClientError;
-use levada_services::input::event::{decode_count, encode};
-use levada_services::input::{Event, Outbox};
-use levada_services::stdio::{Inbox, Message, ReceiveError, StdioError};
+use levada_service::stdio::{Inbox, Message, ReceiveError, StdioError};
+use levada_services::desktop::input::event::{decode_count, encode};
+use levada_services::desktop::input::{Event, Outbox};
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use levada_services::input::{Capture, Captured, Event, Script, Step};
-use levada_services::screen::Screen;
+use levada_services::desktop::input::{Capture, Captured, Event, Script, Step};
+use levada_services::desktop::screen::Screen;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use levada_core::{Random, SystemRandom};
-use levada_services::program::{Group, Launch, Tail};
-use levada_services::screen::{Screen, for_every_display};
-use levada_services::xpra::{Side, Xpra};
+use levada_services::desktop::screen::{Screen, for_every_display};
+use levada_services::desktop::xpra::{Side, Xpra};
+use levada_services::exec::program::{Group, Launch, Tail};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use levada_node::client::{Client, Running};
 use levada_node::home::Home;
-use levada_services::program::{Group, find};
-use levada_services::xpra::private_folder;
+use levada_services::desktop::xpra::private_folder;
+use levada_services::exec::program::{Group, find};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Command;
 use tokio::sync::{mpsc, watch};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use levada_capability::Capability;
 use levada_node::client::{Client, ClientError, Running};
-use levada_services::stdio::{Chunk, Inbox, Message, ReceiveError, StdioError, Tag};
+use levada_service::stdio::{Chunk, Inbox, Message, ReceiveError, StdioError, Tag};
 use levada_session::{Class, ReceiveHalf, SendHalf, Stream, StreamError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;

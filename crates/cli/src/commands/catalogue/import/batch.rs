@@ -5,7 +5,7 @@ use std::io::Cursor;
 use std::path::PathBuf;
 
 use levada_catalogue::model::Draft;
-use levada_services::catalogue::{Caller, CallerError, Changed, MAX_TOGETHER, MAX_TOGETHER_BYTES};
+use levada_services::catalogue::{Caller, CallerError, Changed, MAX_BATCH, MAX_BATCH_BYTES};
 
 use super::report::Report;
 use crate::commands::catalogue::exported::Ready;
@@ -18,7 +18,7 @@ pub fn named(draft: &Draft) -> PathBuf {
 
 /// Whether its package is too long to be kept in memory.
 pub fn is_long(draft: &Draft) -> bool {
-    draft.package.as_ref().is_some_and(|package| package.length > MAX_TOGETHER_BYTES as u64)
+    draft.package.as_ref().is_some_and(|package| package.length > MAX_BATCH_BYTES as u64)
 }
 
 /// A version that was read whole.
@@ -92,7 +92,7 @@ impl Batch {
         report: &mut Report,
     ) -> Result<(), Failure> {
         let bytes = item.bytes();
-        if self.drafts.len() >= MAX_TOGETHER || self.bytes + bytes > MAX_TOGETHER_BYTES {
+        if self.drafts.len() >= MAX_BATCH || self.bytes + bytes > MAX_BATCH_BYTES {
             self.publish(caller, report).await?;
         }
         self.bytes += bytes;
@@ -115,7 +115,7 @@ impl Batch {
         let outcomes = match &drafts[..] {
             [] => return Ok(()),
             // Too long for the company of others.
-            [(draft, code)] if bytes > MAX_TOGETHER_BYTES => {
+            [(draft, code)] if bytes > MAX_BATCH_BYTES => {
                 vec![caller.publish(draft, &mut Cursor::new(code), |_| {}).await]
             }
             drafts => caller.publish_all(drafts).await?,

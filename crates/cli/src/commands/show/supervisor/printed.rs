@@ -6,7 +6,7 @@
 use std::fs::OpenOptions;
 use std::time::Duration;
 
-use levada_services::program::{Group, Tail};
+use levada_services::exec::program::{Group, Tail};
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, stderr, stdout};
 use tokio::task::JoinSet;

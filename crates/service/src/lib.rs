@@ -1,0 +1,21 @@
+//! The [`Service`] trait, the messages and streams of a session, and the table of service types. No concrete
+//! service is known here.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod definition;
+mod registry;
+mod service;
+pub mod stdio;
+pub mod streams;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use client::{CallError, Calling, Client, Context};
+pub use definition::{Definition, DefinitionError, NoOptions};
+pub use registry::{Registry, ServiceType};
+pub use service::{
+    Description, Invocation, LINGER, Refused, Running, Service, ServiceError, close, exit, fail,
+};
+pub use streams::Streams;

@@ -1,0 +1,99 @@
+//! The table of service types: finds a type by its name, checks a definition's options, and builds the service.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use crate::{Context, Definition, DefinitionError, Service};
+
+type Build =
+    dyn Fn(&Definition, &Context) -> Result<Arc<dyn Service>, DefinitionError> + Send + Sync;
+
+/// One type of service, as the crate that implements it registers it.
+pub struct ServiceType {
+    name: &'static str,
+    check_options: fn(&str) -> Result<(), toml::de::Error>,
+    build: Box<Build>,
+    missing: fn(&Definition) -> Vec<DefinitionError>,
+}
+
+impl ServiceType {
+    /// The type called `name`, whose options are read as `O` and whose services `build` makes. `O` is declared with
+    /// [`crate::definition_options`], because it is also read from the text of a whole definition.
+    pub fn new<O, B>(name: &'static str, build: B) -> Self
+    where
+        O: DeserializeOwned,
+        B: Fn(&Definition, &Context, O) -> Result<Arc<dyn Service>, DefinitionError>
+            + Send
+            + Sync
+            + 'static,
+    {
+        Self {
+            name,
+            check_options: |text| toml::from_str::<O>(text).map(drop),
+            build: Box::new(move |definition, context| {
+                build(definition, context, definition.read_options()?)
+            }),
+            missing: |_| Vec::new(),
+        }
+    }
+
+    /// The same type, where `missing` says what a definition names that this machine lacks.
+    #[must_use]
+    pub fn with_missing(mut self, missing: fn(&Definition) -> Vec<DefinitionError>) -> Self {
+        self.missing = missing;
+        self
+    }
+}
+
+/// The service types of a node.
+pub struct Registry(Vec<ServiceType>);
+
+impl Registry {
+    /// A table of these types. Error messages list them in this order.
+    pub fn new(types: Vec<ServiceType>) -> Self {
+        Self(types)
+    }
+
+    /// The names of all types.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|one| one.name)
+    }
+
+    /// The service that `definition` defines, for the node of `context`. Programs are looked up once, here.
+    ///
+    /// # Errors
+    /// [`DefinitionError`] if there is no such type, or its options are wrong.
+    pub fn build(
+        &self,
+        definition: &Definition,
+        context: &Context,
+    ) -> Result<Arc<dyn Service>, DefinitionError> {
+        (self.find(definition)?.build)(definition, context)
+    }
+
+    /// What the service that `definition` defines lacks on this machine. A node offers it all the same, because the
+    /// rest of it works.
+    pub fn missing(&self, definition: &Definition) -> Vec<DefinitionError> {
+        self.find(definition).map(|one| (one.missing)(definition)).unwrap_or_default()
+    }
+
+    /// Reads the options of the definition's type from the text of the whole definition, for an error with a
+    /// position in that text.
+    pub(crate) fn check_options(
+        &self,
+        definition: &Definition,
+        text: &str,
+    ) -> Result<Result<(), toml::de::Error>, DefinitionError> {
+        Ok((self.find(definition)?.check_options)(text))
+    }
+
+    fn find(&self, definition: &Definition) -> Result<&ServiceType, DefinitionError> {
+        let found = self.0.iter().find(|one| one.name == definition.kind);
+        found.ok_or_else(|| DefinitionError::Type {
+            name: definition.name.clone(),
+            kind: definition.kind.clone(),
+            types: self.names().collect(),
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! A client of [`crate::stdio`] for the tests of services.
+
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+use levada_capability::SessionId;
+use levada_core::{Identity, Params};
+use levada_session::{ReceiveHalf, SendHalf, Stream, testing};
+
+use crate::stdio::{Inbox, Message, Window};
+use crate::{Context, Definition, DefinitionError, Invocation, Registry, ServiceType, Streams};
+
+/// The client's end of a session.
+pub struct Client {
+    send: SendHalf,
+    receive: ReceiveHalf,
+}
+
+/// All that a session sent until it ended.
+#[derive(Debug, Default)]
+pub struct End {
+    pub output: Vec<u8>,
+    pub error: Vec<u8>,
+    pub exit: Option<u8>,
+    pub failure: Option<String>,
+}
+
+impl End {
+    /// Everything up to the end of the session.
+    pub async fn collect(receive: &mut ReceiveHalf) -> Self {
+        Self::collect_until(receive, |_| false).await
+    }
+
+    async fn collect_until(receive: &mut ReceiveHalf, enough: impl Fn(&Self) -> bool) -> Self {
+        let mut end = Self::default();
+        let mut inbox = Inbox::new();
+        while !enough(&end) && end.exit.is_none() {
+            let Ok(Some(message)) = inbox.next(receive).await else { break };
+            match message {
+                Message::Data(data) => end.output.extend_from_slice(data),
+                Message::Error(data) => end.error.extend_from_slice(data),
+                Message::Failure(text) => end.failure = Some(text.to_owned()),
+                Message::Exit(code) => end.exit = Some(code),
+                other => panic!("{other:?}"),
+            }
+        }
+        end
+    }
+
+    /// Standard output as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.output).into_owned()
+    }
+}
+
+/// A start with these parameters.
+pub fn invocation(pairs: &[(&str, &[u8])]) -> Invocation {
+    Invocation {
+        session: SessionId::from_bytes([1; 16]),
+        holder: Identity::from_bytes([2; 32]),
+        params: params(pairs),
+        streams: Streams::none(),
+    }
+}
+
+/// A node that calls nobody.
+pub fn context() -> Context {
+    Context::without_client(Identity::from_bytes([3; 32]))
+}
+
+/// The definition in `text`, which is of this type.
+pub fn definition(service_type: ServiceType, text: &str) -> Result<Definition, DefinitionError> {
+    Definition::from_toml(text, &Registry::new(vec![service_type]))
+}
+
+/// These parameters.
+pub fn params(pairs: &[(&str, &[u8])]) -> Params {
+    let mut params = Params::new();
+    for (key, value) in pairs {
+        params.add(key, value.to_vec()).unwrap();
+    }
+    params
+}
+
+impl Client {
+    /// A client, and the stream of the service that it talks to.
+    pub async fn pair() -> (Self, Stream) {
+        let (near, far) = testing::pair().await.unwrap();
+        let (send, receive) = near.split();
+        (Self { send, receive }, far)
+    }
+
+    /// The stream's two directions.
+    pub fn split(self) -> (SendHalf, ReceiveHalf) {
+        (self.send, self.receive)
+    }
+
+    pub async fn send(&mut self, message: Message<'_>) {
+        self.send.send(&message.to_bytes()).await.unwrap();
+    }
+
+    pub async fn send_raw(&mut self, message: &[u8]) {
+        self.send.send(message).await.unwrap();
+    }
+
+    pub async fn window(&mut self, rows: u16, columns: u16) {
+        self.send(Message::Window(Window { rows, columns })).await;
+    }
+
+    /// Everything up to the end of the session; then ends this side too.
+    pub async fn collect(&mut self) -> End {
+        self.collect_until(|_| false).await
+    }
+
+    /// Like [`Self::collect`], but returns as soon as `enough` holds.
+    pub async fn collect_until(&mut self, enough: impl Fn(&End) -> bool) -> End {
+        let end = End::collect_until(&mut self.receive, enough).await;
+        if end.exit.is_some() {
+            self.send.finish().await.unwrap();
+        }
+        end
+    }
+
+    /// Both directions at once; whoever uses them ends the sending one.
+    pub fn halves(&mut self) -> (&mut SendHalf, &mut ReceiveHalf) {
+        (&mut self.send, &mut self.receive)
+    }
+
+    /// Says that the input has ended, and collects.
+    pub async fn finish_and_collect(&mut self) -> End {
+        self.send(Message::End).await;
+        self.collect().await
+    }
+}

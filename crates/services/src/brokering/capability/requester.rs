@@ -1,0 +1,89 @@
+//! The session of a requester: one question, one reply.
+
+use levada_capability::exchange::Question;
+use levada_core::Identity;
+use levada_core::wire::{
+    Answered, Asked, Cause, Ended, Found, SealedReply, SignedQuestion, mediation::Part,
+};
+use levada_service::ServiceError;
+use levada_session::{ReceiveHalf, SendHalf};
+use tokio::select;
+use tokio::time::sleep;
+
+use super::pending::PendingRequests;
+use super::{LONGEST_WAIT, away, deliver, expect, finish, malformed};
+use crate::brokering::mediation;
+
+/// Serves a requester to its reply. When this is dropped, its question is withdrawn.
+pub(super) async fn serve(
+    pending: &PendingRequests,
+    node: Identity,
+    requester: Identity,
+    mut send: SendHalf,
+    mut receive: ReceiveHalf,
+) -> Result<(), ServiceError> {
+    let Part::Seek(seek) = expect(&mut receive).await? else { return Err(malformed()) };
+    let entity = Identity::try_from(seek.entity.as_slice()).map_err(|_| malformed())?;
+    let challenge = match pending.challenge(&entity) {
+        Ok(challenge) => challenge.to_vec(),
+        Err(ended) => return finish(send, receive, Part::Ended(ended)).await,
+    };
+    deliver(&mut send, Part::Found(Found { challenge })).await?;
+    let Part::Asked(Asked { question: Some(signed), .. }) = expect(&mut receive).await? else {
+        return Err(malformed());
+    };
+    let last = match check(&signed, node, requester, entity) {
+        Err(ended) => Err(ended),
+        Ok(question) => wait(pending, &question, signed, &mut receive).await?,
+    };
+    let last = match last {
+        Ok(reply) => Part::Answered(Answered { number: 0, reply: Some(reply) }),
+        Err(ended) => Part::Ended(ended),
+    };
+    finish(send, receive, last).await
+}
+
+/// Spares the entity what it would not hear: a question must be signed by who brings it, and go the
+/// way that it says.
+fn check(
+    signed: &SignedQuestion,
+    node: Identity,
+    requester: Identity,
+    entity: Identity,
+) -> Result<Question, Ended> {
+    let wrong = |text: &str| Ended::new(Cause::Malformed, text);
+    let question = Question::verify(signed).map_err(|error| wrong(&error.to_string()))?;
+    if question.requester != requester {
+        return Err(wrong("the question is another requester's"));
+    }
+    if question.route.entity != entity || question.route.via != node {
+        return Err(wrong("the question is for another entity, or for another service"));
+    }
+    Ok(question)
+}
+
+/// Waits for the reply; the outer error ends the session without a word.
+async fn wait(
+    pending: &PendingRequests,
+    question: &Question,
+    signed: SignedQuestion,
+    receive: &mut ReceiveHalf,
+) -> Result<Result<SealedReply, Ended>, ServiceError> {
+    let (_place, reply) = match pending.ask(question, signed) {
+        Ok(asked) => asked,
+        Err(ended) => return Ok(Err(ended)),
+    };
+    select! {
+        reply = reply => {
+            Ok(reply.map_err(|_| away("the entity went away before it replied")))
+        }
+        // Nothing more is to be said here.
+        part = mediation::receive(receive) => match part? {
+            Some(_) => Err(malformed()),
+            None => Err(ServiceError::Gone),
+        },
+        () = sleep(LONGEST_WAIT) => {
+            Ok(Err(Ended::new(Cause::Late, "the entity did not reply within an hour")))
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The service with a real stream on each side, and the node of the invoked session played by the test.
+
+use std::sync::Mutex;
+
+use levada_capability::{LinkBody, Narrowing, Rights, SessionId, mint};
+use levada_core::{SecretKey, SystemRandom, UnixTime, wire};
+use levada_service::testing::{Client as Near, definition, params};
+use levada_service::{Calling, DefinitionError};
+use levada_session::testing;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// What the invoking node finds where it calls.
+enum Elsewhere {
+    Answers(Stream),
+    Fails(CallError),
+    Hangs,
+}
+
+/// Answers one call.
+struct Calls(Mutex<Option<Elsewhere>>);
+
+impl Client for Calls {
+    fn start<'a>(&'a self, _: &'a Capability, service: &'a str) -> Calling<'a, Stream> {
+        assert_eq!(service, "echo");
+        let found = self.0.lock().unwrap().take().unwrap();
+        Box::pin(async move {
+            match found {
+                Elsewhere::Answers(stream) => Ok(stream),
+                Elsewhere::Fails(error) => Err(error),
+                Elsewhere::Hangs => std::future::pending().await,
+            }
+        })
+    }
+}
+
+struct Scene {
+    client: SecretKey,
+    invoker: SecretKey,
+    node: Identity,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let [client, invoker, node] = [(); 3].map(|()| SecretKey::generate(&SystemRandom).unwrap());
+        Self { client, invoker, node: node.identity() }
+    }
+
+    /// A capability of the client, narrowed for `to`.
+    fn capability(&self, to: Identity) -> Capability {
+        let body = LinkBody {
+            identity: self.client.identity(),
+            rights: Rights::ALL,
+            expires: UnixTime::NEVER,
+            uses: 2,
+            max_run: None,
+            params: Params::new(),
+        };
+        let session = SessionId::from_bytes([5; 16]);
+        let (link, secret) = mint(&[6; 32], &body, self.node, session).unwrap();
+        let granted = wire::Granted { link, secret: secret.to_vec(), framing: "auto".into() };
+        let whole = Capability::from_granted(granted, "echo".into(), Vec::new()).unwrap();
+        whole.grant(&self.client, to, Narrowing::to_rights(Rights::EXECUTE)).unwrap()
+    }
+
+    fn service(&self, start: &str, elsewhere: Option<Elsewhere>) -> Invoke {
+        let text = format!("name = 'invoke'\ntype = 'invoke'\nstart = [{start}]\n");
+        let options = definition(service_type(), &text).unwrap().read_options().unwrap();
+        let client = Arc::new(Calls(Mutex::new(elsewhere)));
+        Invoke::new(&Context { node: self.invoker.identity(), client }, options)
+    }
+
+    /// A session that runs, and the client's end of it.
+    async fn running(
+        &self,
+        capability: &Capability,
+        elsewhere: Elsewhere,
+    ) -> (Near, JoinHandle<Result<(), ServiceError>>) {
+        let service = self.service("'*/*'", Some(elsewhere));
+        let (near, stream) = Near::pair().await;
+        let invocation = Invocation {
+            session: SessionId::from_bytes([7; 16]),
+            holder: self.client.identity(),
+            params: parameters(capability),
+            streams: levada_service::Streams::none(),
+        };
+        let task = tokio::spawn(async move { service.run(invocation, stream).await });
+        (near, task)
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_is_carried_both_ways_with_the_exit_code() {
+    let scene = Scene::new();
+    let capability = scene.capability(scene.invoker.identity());
+    let (far, stream) = testing::pair().await.unwrap();
+    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    near.send_raw(capability.to_text().as_bytes()).await;
+    near.send(Message::Data(b"in")).await;
+    let (mut far_send, mut far_receive) = stream.split();
+    let came = far_receive.receive(100).await.unwrap().unwrap();
+    assert_eq!(Message::decode(&came), Ok(Message::Data(b"in")));
+    for message in [Message::Data(b"out"), Message::Error(b"err"), Message::Exit(7)] {
+        far_send.send(&message.to_bytes()).await.unwrap();
+    }
+    far_send.finish().await.unwrap();
+    let end = near.collect().await;
+    assert_eq!(
+        (end.output.as_slice(), end.error.as_slice(), end.exit),
+        (&b"out"[..], &b"err"[..], Some(7))
+    );
+    task.await.unwrap().unwrap();
+    assert_eq!(far_receive.receive(100).await, Ok(None));
+}
+
+#[tokio::test]
+async fn messages_of_any_length_and_meaning_are_carried() {
+    let scene = Scene::new();
+    let capability = scene.capability(scene.invoker.identity());
+    let (far, mut stream) = testing::pair().await.unwrap();
+    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    near.send_raw(capability.to_text().as_bytes()).await;
+    let (mut near_send, mut near_receive) = near.split();
+    let long = vec![0xa5; 1_000_000];
+    let near_side = async {
+        for message in [&b""[..], &long[..]] {
+            near_send.send(message).await.unwrap();
+            assert!(near_receive.receive(long.len()).await.unwrap().unwrap() == message);
+        }
+        near_send.finish().await.unwrap();
+        assert_eq!(near_receive.receive(1).await, Ok(None));
+    };
+    let far_side = async {
+        while let Some(message) = stream.receive(long.len()).await.unwrap() {
+            stream.send(&message).await.unwrap();
+        }
+        stream.finish().await.unwrap();
+    };
+    tokio::join!(near_side, far_side);
+    task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_session_that_is_cut_off_is_cut_off_with_its_reason() {
+    let scene = Scene::new();
+    let capability = scene.capability(scene.invoker.identity());
+    let (far, mut stream) = testing::pair().await.unwrap();
+    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    near.send_raw(capability.to_text().as_bytes()).await;
+    let reason = wire::Reason::Terminated as u64;
+    stream.reset(reason);
+    let (_, receive) = near.halves();
+    assert_eq!(receive.receive(1).await, Err(StreamError::Reset(reason)));
+    assert!(matches!(task.await.unwrap(), Err(ServiceError::Failed(_))));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_what_was_started_for_it() {
+    let scene = Scene::new();
+    let capability = scene.capability(scene.invoker.identity());
+    let (far, mut stream) = testing::pair().await.unwrap();
+    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    near.send_raw(capability.to_text().as_bytes()).await;
+    near.send(Message::Data(b"in")).await;
+    stream.receive(100).await.unwrap();
+    drop(near);
+    assert!(stream.receive(100).await.is_err());
+    assert!(task.await.unwrap().is_err());
+    // Also while its session is being started.
+    let (mut near, task) = scene.running(&capability, Elsewhere::Hangs).await;
+    near.send_raw(capability.to_text().as_bytes()).await;
+    drop(near);
+    assert!(task.await.unwrap().is_err());
+}
+
+/// When a test hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_client_that_gives_up_its_stream_alone_is_noticed_whatever_the_service_does() {
+    let scene = Scene::new();
+    let capability = scene.capability(scene.invoker.identity());
+    // The service takes nothing, and more was sent than lies anywhere on the way.
+    let (far, mut stream) = testing::pair().await.unwrap();
+    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    near.send_raw(capability.to_text().as_bytes()).await;
+    let (mut near_send, _connection) = near.split();
+    let much = vec![0; 8 << 20];
+    assert!(timeout(Duration::from_secs(1), near_send.send(&much)).await.is_err());
+    drop(near_send);
+    assert!(timeout(PATIENCE, task).await.unwrap().unwrap().is_err());
+    assert!(stream.receive(much.len()).await.is_err());
+    // The client has said all that it wanted to, and nothing more is read from it.
+    let (far, mut stream) = testing::pair().await.unwrap();
+    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    near.send_raw(capability.to_text().as_bytes()).await;
+    let (mut near_send, _connection) = near.split();
+    near_send.finish().await.unwrap();
+    assert_eq!(stream.receive(1).await, Ok(None));
+    near_send.reset(0);
+    assert!(timeout(PATIENCE, task).await.unwrap().unwrap().is_err());
+    let ended = async {
+        while stream.send(b"x").await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, ended).await.unwrap();
+}
+
+#[tokio::test]
+async fn only_the_capability_that_was_announced_is_started() {
+    let scene = Scene::new();
+    let announced = scene.capability(scene.invoker.identity());
+    let another = Scene::new().capability(scene.invoker.identity());
+    let mine = scene.capability(scene.client.identity());
+    for (parameters, sent, text) in [
+        (&announced, another.to_text().to_string(), "not the one"),
+        (&announced, "lvcap1".to_owned(), "not a capability"),
+        (&mine, mine.to_text().to_string(), "not bound to this node"),
+    ] {
+        let (mut near, task) = scene.running(parameters, Elsewhere::Hangs).await;
+        near.send_raw(sent.as_bytes()).await;
+        let end = near.collect().await;
+        assert_eq!(end.exit, Some(DENIED), "{text}");
+        assert!(end.failure.is_some_and(|failure| failure.contains(text)), "{text}");
+        assert!(task.await.unwrap().is_err());
+    }
+}
+
+#[tokio::test]
+async fn what_went_wrong_elsewhere_is_told_without_telling_of_addresses() {
+    let scene = Scene::new();
+    let capability = scene.capability(scene.invoker.identity());
+    for (code, told) in [(DENIED, "the cause"), (UNREACHABLE, "does not reach"), (LOCAL, "log")] {
+        let error = CallError { code, text: "the cause at 127.0.0.1:1".into() };
+        let (mut near, task) = scene.running(&capability, Elsewhere::Fails(error)).await;
+        near.send_raw(capability.to_text().as_bytes()).await;
+        let end = near.collect().await;
+        let failure = end.failure.unwrap();
+        assert_eq!(end.exit, Some(code));
+        assert!(failure.contains(told), "{failure}");
+        assert_eq!(failure.contains("127.0.0.1"), code == DENIED);
+        assert!(task.await.unwrap().is_err());
+    }
+}
+
+#[test]
+fn what_may_be_started_for_others_is_configured() {
+    let scene = Scene::new();
+    let params = parameters(&scene.capability(scene.invoker.identity()));
+    let check = |start: &str| scene.service(start, None).check(&params, true);
+    assert_eq!(check("'*/*'"), Ok(()));
+    assert_eq!(check(&format!("'{}/ec*'", scene.node)), Ok(()));
+    let refused = Err(Refused::Place { node: scene.node, service: "echo".into() });
+    assert_eq!(check("'*/exec'"), refused);
+    assert_eq!(check(&format!("'{}/*'", scene.client.identity())), refused);
+    let wrong = |start: &str| -> DefinitionError {
+        let text = format!("name = 'invoke'\ntype = 'invoke'\nstart = {start}\n");
+        definition(service_type(), &text).unwrap_err()
+    };
+    assert!(wrong("[]").to_string().contains("at least one"));
+    assert!(wrong("['alpha/exec']").to_string().contains("identity"));
+}
+
+#[test]
+fn a_session_names_what_it_starts_and_nothing_else() {
+    let scene = Scene::new();
+    let service = scene.service("'*/*'", None);
+    let node = scene.node.to_string();
+    let whole: [(&str, &[u8]); 4] =
+        [(NODE, node.as_bytes()), (SERVICE, b"echo"), (LINK, &[b'a'; 64]), (PTY, b"24 80")];
+    assert_eq!(service.check(&params(&whole), true), Ok(()));
+    for missing in 0..3 {
+        let mut rest = whole.to_vec();
+        let (key, _) = rest.remove(missing);
+        assert_eq!(service.check(&params(&rest), false), Ok(()));
+        assert_eq!(service.check(&params(&rest), true), Err(Refused::Missing(key)));
+    }
+    let malformed: [(&str, &[u8]); 4] =
+        [(NODE, b"alpha"), (LINK, b"ab"), (PTY, b"24"), (SERVICE, b"\xff")];
+    for (key, value) in malformed {
+        let pairs = whole.map(|(name, right)| (name, if name == key { value } else { right }));
+        assert_eq!(service.check(&params(&pairs), true), Err(Refused::Malformed(key.into())));
+    }
+    assert_eq!(service.check(&params(&[("args", b"")]), false), Err(Refused::Arguments));
+    assert_eq!(service.check(&params(&[("a", b"")]), false), Err(Refused::Unknown("a".into())));
+}

@@ -1,0 +1,119 @@
+//! Patterns of places: which services of which nodes a rule speaks of.
+
+use std::fmt;
+use std::str::FromStr;
+
+use levada_core::Identity;
+use regex_lite::Regex;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use thiserror::Error;
+
+/// NODE/SERVICE, where NODE is an identity or `*`, and `*` in SERVICE stands for any characters.
+#[derive(Clone, Debug)]
+pub struct ServicePattern {
+    node: Option<Identity>,
+    service: String,
+    regex: Regex,
+}
+
+/// Not a pattern of places.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[error(
+    "a place is NODE/SERVICE: NODE is an identity or `*`, and `*` in SERVICE stands for any characters"
+)]
+pub struct PatternError;
+
+/// The longest name of a service, and the longest pattern of one, in bytes.
+const MAX_SERVICE: usize = 255;
+
+impl ServicePattern {
+    /// Services of `node` whose names match `service`; of every node if `node` is `None`.
+    ///
+    /// # Errors
+    /// [`PatternError`] if `service` is empty, too long, or has a `/` or a control character.
+    pub fn new(node: Option<Identity>, service: &str) -> Result<Self, PatternError> {
+        let wrong = |c: char| c == '/' || c.is_control();
+        if service.is_empty() || service.len() > MAX_SERVICE || service.contains(wrong) {
+            return Err(PatternError);
+        }
+        let parts: Vec<String> = service.split('*').map(regex_lite::escape).collect();
+        let regex = Regex::new(&format!(r"\A{}\z", parts.join(".*"))).map_err(|_| PatternError)?;
+        Ok(Self { node, service: service.to_owned(), regex })
+    }
+
+    /// Whether it speaks of this service of this node.
+    pub fn matches(&self, node: &Identity, service: &str) -> bool {
+        self.node.is_none_or(|only| only == *node)
+            && service.len() <= MAX_SERVICE
+            && self.regex.is_match(service)
+    }
+}
+
+impl FromStr for ServicePattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        let (node, service) = text.rsplit_once('/').ok_or(PatternError)?;
+        let node = match node {
+            "*" => None,
+            node => Some(node.parse().map_err(|_| PatternError)?),
+        };
+        Self::new(node, service)
+    }
+}
+
+impl fmt::Display for ServicePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            Some(node) => write!(f, "{node}/{}", self.service),
+            None => write!(f, "*/{}", self.service),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ServicePattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Identity = Identity::from_bytes([1; 32]);
+    const TWO: Identity = Identity::from_bytes([2; 32]);
+
+    #[test]
+    fn a_place_is_matched_whole() {
+        let pattern: ServicePattern = format!("{ONE}/exec").parse().unwrap();
+        assert!(pattern.matches(&ONE, "exec"));
+        assert!(!pattern.matches(&TWO, "exec"));
+        for other in ["exec2", "an-exec", "EXEC", "", "exec\n"] {
+            assert!(!pattern.matches(&ONE, other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_node_and_any_characters() {
+        let any: ServicePattern = "*/*".parse().unwrap();
+        assert!(any.matches(&ONE, "exec") && any.matches(&TWO, "a.b"));
+        let some: ServicePattern = "*/re*.d*".parse().unwrap();
+        assert!(some.matches(&ONE, "re.d") && some.matches(&TWO, "report.daily"));
+        assert!(!some.matches(&ONE, "reXd") && !some.matches(&ONE, "are.d"));
+    }
+
+    #[test]
+    fn arbitrary_text_is_a_pattern_that_writes_itself_or_none() {
+        bolero::check!().with_type::<String>().for_each(|text| {
+            if let Ok(pattern) = text.parse::<ServicePattern>() {
+                assert_eq!(&pattern.to_string(), text);
+                let _ = pattern.matches(&ONE, text);
+            }
+        });
+        for wrong in ["", "exec", "/exec", "*/", "alpha/exec", "**/exec", "*/a/b"] {
+            assert!(wrong.parse::<ServicePattern>().is_err(), "{wrong:?}");
+        }
+    }
+}
