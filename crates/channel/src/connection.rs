@@ -123,7 +123,7 @@ impl Connection {
     }
 
     /// The transport has accepted all that [`Self::transmit`] returned. While an interactive stream is open, bulk data is
-    /// accepted only after that, so that at most one bulk record is queued in front of interactive data.
+    /// accepted only after that, so that little of it is queued in front of interactive data.
     pub fn written(&mut self) {
         self.mux.written();
     }
