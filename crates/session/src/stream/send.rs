@@ -128,20 +128,22 @@ impl SendHalf {
         self.core.reset(code);
     }
 
-    /// Waits until the stream can no longer be used, and returns why. It reads no data, and needs none to be read: unread
-    /// messages do not delay it.
+    /// Waits until the stream can no longer be used, and returns why. It reads no data, and unread messages do not delay it.
     ///
-    /// It resolves when the peer has reset the stream, or dropped its [`crate::Stream`] or both halves of it before both
-    /// directions were finished ([`StreamError::Reset`]); when this side has reset it ([`Self::reset`],
-    /// [`crate::StreamAborter::reset`], a [`SendHalf`] dropped before [`Self::finish`]: [`StreamError::Reset`]); when the
-    /// connection has ended for any reason ([`StreamError::Connection`]); and when both halves of this side were dropped
-    /// ([`StreamError::Finished`]). If it is called afterwards, it resolves at once.
+    /// It resolves when
+    /// - the peer resets the stream, or drops its [`crate::Stream`] or both halves of it, unless both directions were
+    ///   finished before: [`StreamError::Reset`];
+    /// - this side resets the stream ([`Self::reset`], [`crate::StreamAborter::reset`], or a [`SendHalf`] dropped before
+    ///   [`Self::finish`]): [`StreamError::Reset`];
+    /// - the connection ends, for any reason: [`StreamError::Connection`];
+    /// - both halves of this side were dropped: [`StreamError::Finished`].
     ///
-    /// It does not resolve when a direction is finished, by either side, nor when both are: then only the end of the
-    /// connection or the drop of both halves resolves it. Use [`crate::ReceiveHalf::receive`] to wait for the peer's finish.
+    /// If that has happened before the call, it resolves at once. It does not resolve when the peer or this side finishes
+    /// its direction, nor when both do: [`crate::ReceiveHalf::receive`] reports the peer's finish. While the connection
+    /// waits for memory of its [`crate::Budget`], a reset by the peer is not read, and so delayed.
     ///
     /// The future borrows nothing: any number of them may wait, in any task, while both halves are in use, and it keeps
-    /// neither the stream nor the connection open. It is cancel-safe; a new future continues where a dropped one ended.
+    /// neither the stream nor the connection open. It is cancel-safe: a new future continues where a dropped one ended.
     /// Each poll takes the connection's lock, so a loop should create it once, outside.
     pub fn closed(&self) -> impl Future<Output = StreamError> + Send + Sync + Unpin + use<> {
         self.core.closed()
