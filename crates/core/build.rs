@@ -1,4 +1,4 @@
-//! Compiles the files of `proto/` in pure Rust, so that no protoc is needed.
+//! Compiles the files of `proto/` with protox, so that no `protoc` is needed.
 
 const FILES: [&str; 3] = ["levada.proto", "capability.proto", "catalogue.proto"];
 
@@ -7,7 +7,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("cargo:rerun-if-changed=../../proto/{file}");
     }
     let descriptors = protox::compile(FILES, ["../../proto"])?;
-    // Messages with secrets must not be printable by accident; `wire` says what stands in their place.
+    // Messages with secrets get no derived `Debug`; `wire` implements one without the secrets.
     let secret = ["Granted", "Join", "Reply"];
     prost_build::Config::new().skip_debug(secret).compile_fds(descriptors)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Wall-clock time, as an argument and as a trait.
+//! Wall-clock time, and a trait for its source.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct UnixTime(pub u64);
 
 impl UnixTime {
-    /// Later than any time that can be stored: "never expires".
+    /// The maximum, which means "never expires".
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// This time moved by `duration` (whole seconds), at most [`Self::NEVER`].
+    /// This time plus `duration` (whole seconds), saturating at [`Self::NEVER`].
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration.as_secs()))
     }
@@ -24,9 +24,9 @@ impl fmt::Display for UnixTime {
     }
 }
 
-/// Where wall-clock time comes from.
+/// A source of wall-clock time.
 pub trait Clock: Send + Sync {
-    /// The present time.
+    /// The current time.
     fn now(&self) -> UnixTime;
 }
 
@@ -41,17 +41,17 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved; for tests.
+/// A clock that changes only by [`ManualClock::set`]; for tests.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
 impl ManualClock {
-    /// A clock that shows `start`.
+    /// A clock set to `start`.
     pub fn new(start: UnixTime) -> Self {
         Self(AtomicU64::new(start.0))
     }
 
-    /// Shows `time` from now on; it may go back.
+    /// Sets the clock to `time`, which may be earlier than before.
     pub fn set(&self, time: UnixTime) {
         self.0.store(time.0, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! SHA-256 and HMAC-SHA256 over several parts, without joining them first.
+//! SHA-256 and HMAC-SHA256 over several parts, without copying them into one buffer.
 
 use aws_lc_rs::{digest, hmac};
 
@@ -16,7 +16,7 @@ pub fn sha256(parts: &[&[u8]]) -> Digest {
     out
 }
 
-/// SHA-256 over bytes that come one after the other.
+/// Incremental SHA-256.
 pub struct Hasher(digest::Context);
 
 impl Default for Hasher {
@@ -26,12 +26,12 @@ impl Default for Hasher {
 }
 
 impl Hasher {
-    /// Appends `bytes`.
+    /// Appends `bytes` to the input.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The digest of everything that was appended.
+    /// The digest of the whole input.
     pub fn finish(self) -> Digest {
         let mut out = [0; 32];
         out.copy_from_slice(self.0.finish().as_ref());
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_have_the_digest_of_the_whole() {
+    fn incremental_digest_equals_digest_of_the_whole() {
         let mut hasher = Hasher::default();
         hasher.update(b"one");
         hasher.update(b"two");

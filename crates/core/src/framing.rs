@@ -1,26 +1,26 @@
-//! How messages become records: a policy of the session.
+//! Framing: how a session's messages are packed into records.
 
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// How messages become records.
+/// How messages are packed into records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Framing {
-    /// A message goes out at once when the link is idle and is joined with others while it is busy.
+    /// A message is sent at once when the transport is idle, and batched with others while it is busy.
     #[default]
     Auto,
-    /// Every record has exactly this many bytes on the wire (64..=4096), header and tag included.
+    /// Each record has exactly this many bytes on the wire (64..=4096), header and tag included.
     Block(u16),
 }
 
-/// Not the name of a framing.
+/// A text that is not a framing.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error("framing is `auto` or `block:N` with N from 64 to 4096")]
 pub struct FramingError;
 
 impl Framing {
-    /// The lengths that a block may have, in bytes on the wire.
+    /// The allowed block lengths, in bytes on the wire.
     pub const BLOCK_LENGTHS: std::ops::RangeInclusive<u16> = 64..=4096;
 
     /// `block:length`.

@@ -1,4 +1,4 @@
-//! An identity is an Ed25519 key pair; its public key is its name.
+//! Identities: Ed25519 key pairs, named by their public key.
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::{Random, RandomError, Signature, TextError, decode_text, encode_text}
 const PREFIX: &str = "lv";
 const KEY_LEN: usize = 32;
 
-/// Why bytes or text are no identity.
+/// Why bytes or text are not an identity.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum IdentityError {
     /// The text form is wrong.
@@ -22,12 +22,12 @@ pub enum IdentityError {
     Length,
 }
 
-/// A public key: who somebody is. Written as `lv` and base32 with a checksum.
+/// An Ed25519 public key, which names its owner. Written as `lv` and base32 with a checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity([u8; KEY_LEN]);
 
 impl Identity {
-    /// The identity with this Ed25519 public key (RFC 8032). Keys that are no curve point verify nothing.
+    /// The identity with this Ed25519 public key (RFC 8032). If the bytes are not a curve point, no signature verifies.
     pub const fn from_bytes(bytes: [u8; KEY_LEN]) -> Self {
         Self(bytes)
     }
@@ -37,8 +37,8 @@ impl Identity {
         &self.0
     }
 
-    /// The first 8 characters after the prefix: enough to tell identities apart on a screen, never
-    /// enough to trust one.
+    /// The prefix and the first 8 characters (40 bits): for display only, because a key with the same
+    /// 40 bits can be found by search.
     pub fn short(&self) -> String {
         self.to_string().chars().take(PREFIX.len() + 8).collect()
     }
@@ -72,7 +72,7 @@ impl FromStr for Identity {
     }
 }
 
-/// The secret half of an identity. Zeroized when dropped; never printed.
+/// The private key of an identity. Zeroized when dropped; not in `Debug` output.
 pub struct SecretKey {
     seed: Zeroizing<[u8; 32]>,
     pair: Ed25519KeyPair,
@@ -80,10 +80,10 @@ pub struct SecretKey {
 }
 
 impl SecretKey {
-    /// A new identity.
+    /// Generates a key.
     ///
     /// # Errors
-    /// [`RandomError`] if the source gave no bytes.
+    /// [`RandomError`] if the random source failed.
     pub fn generate(random: &dyn Random) -> Result<Self, RandomError> {
         let mut seed = Zeroizing::new([0; 32]);
         random.fill(seed.as_mut())?;
@@ -101,7 +101,7 @@ impl SecretKey {
         Ok(Self { seed, pair, identity })
     }
 
-    /// The public half.
+    /// The public key.
     pub fn identity(&self) -> Identity {
         self.identity
     }

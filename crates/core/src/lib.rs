@@ -1,5 +1,5 @@
-//! Identities, keys, text and wire encodings, clock and randomness: what every other crate shares.
-//! Nothing here does I/O.
+//! Identities, keys, text and wire encodings, clock and randomness, which every other crate uses.
+//! The crate does no I/O.
 
 mod clock;
 mod digest;
@@ -31,6 +31,7 @@ pub use succession::{Succession, SuccessionError};
 pub use text::{TextError, decode_text, encode_text};
 
 /// The lowest and the highest version of the protocol inside a channel that this build speaks.
-/// Version 2 adds further streams of a session, which either side may open; version 3 a start at once with its
-/// request, a limit of the running time, and what a rotation of keys needs to end sessions that were requested for others.
+/// Version 2 adds further streams of a session, which either side may open. Version 3 adds a request and start in one
+/// operation, a limit of the running time, and the list of sessions that an identity requested for others, which a key
+/// rotation ends.
 pub const WIRE_VERSIONS: std::ops::RangeInclusive<u32> = 1..=3;

@@ -1,8 +1,8 @@
 //! The names of nodes and services.
 
-/// What a name is, as errors say it.
+/// The rule for names, as quoted in error messages.
 pub const NAME_RULE: &str =
-    "a name of 1 to 63 letters, digits, `-`, `_` and `.`, which begins with none of `-` and `.`";
+    "a name of 1 to 63 letters, digits, `-`, `_` and `.` that does not begin with `-` or `.`";
 
 /// The longest name, in bytes.
 pub const MAX_NAME: usize = 63;
@@ -10,7 +10,7 @@ pub const MAX_NAME: usize = 63;
 /// Whether `text` can be the name of a node or service.
 ///
 /// # Errors
-/// A text that says what a name is.
+/// A text that states the rule.
 pub fn check_name(text: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let fits = (1..=MAX_NAME).contains(&text.len())
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_short_and_plain() {
+    fn names_have_bounded_length_and_a_fixed_alphabet() {
         for name in ["a", "well", "Well-2", "a.b_c", "9", &"a".repeat(63)] {
             assert_eq!(check_name(name), Ok(()), "{name}");
         }

@@ -1,4 +1,4 @@
-//! A session's parameters: sorted pairs of a name and a value, with one encoding.
+//! A session's parameters: sorted pairs of a name and a value, with a canonical encoding.
 
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -9,10 +9,10 @@ pub enum ParamsError {
     /// More bytes than [`Params::MAX_LEN`].
     #[error("the parameters are longer than {} bytes", Params::MAX_LEN)]
     TooLong,
-    /// Not the one encoding: unsorted, repeated, cut off, or not UTF-8.
-    #[error("the parameters are not well encoded")]
+    /// Not the canonical encoding: unsorted, repeated, truncated, or not UTF-8.
+    #[error("the parameters are malformed")]
     Malformed,
-    /// A parameter that is already set.
+    /// The parameter already has a value.
     #[error("the parameter `{0}` is already set and cannot be changed")]
     AlreadySet(String),
 }
@@ -28,7 +28,7 @@ impl Params {
     pub const ARGS: &'static str = "args";
     /// The key of the session's framing, a [`crate::Framing`] as text.
     pub const FRAMING: &'static str = "framing";
-    /// The key of random bytes that make two links differ which say the same. Services never see it.
+    /// The key of random bytes that make otherwise equal links differ. It is not passed to services.
     pub const NONCE: &'static str = "nonce";
 
     /// No parameters.
@@ -56,7 +56,7 @@ impl Params {
     /// Adds every pair of `other`.
     ///
     /// # Errors
-    /// [`ParamsError::AlreadySet`] names the first key that both have; nothing is added then.
+    /// [`ParamsError::AlreadySet`] names the first key that both have; `self` is then unchanged.
     pub fn merge(&mut self, other: &Params) -> Result<(), ParamsError> {
         if let Some(key) = other.0.keys().find(|key| self.0.contains_key(*key)) {
             return Err(ParamsError::AlreadySet(key.clone()));
@@ -65,7 +65,7 @@ impl Params {
         Ok(())
     }
 
-    /// These parameters without the one under `key`, if it is set.
+    /// These parameters without `key`.
     #[must_use]
     pub fn without(mut self, key: &str) -> Self {
         self.0.remove(key);
@@ -85,12 +85,12 @@ impl Params {
     /// The positional arguments: `None` if the pair is not set.
     ///
     /// # Errors
-    /// [`ParamsError::Malformed`] if the value is no list of UTF-8 strings.
+    /// [`ParamsError::Malformed`] if the value is not a list of UTF-8 strings.
     pub fn args(&self) -> Result<Option<Vec<String>>, ParamsError> {
         self.value(Self::ARGS).map(decode_list).transpose()
     }
 
-    /// The pairs, sorted by key: key length 4 ‖ key ‖ value length 4 ‖ value each, big-endian.
+    /// Encodes the pairs, sorted by key: key length 4 ‖ key ‖ value length 4 ‖ value each, big-endian.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (key, value) in &self.0 {
@@ -100,7 +100,7 @@ impl Params {
         bytes
     }
 
-    /// Reads what [`Self::encode`] wrote, and nothing else: keys must ascend strictly.
+    /// Decodes the output of [`Self::encode`]. Keys must be strictly ascending, so the encoding is canonical.
     ///
     /// # Errors
     /// [`ParamsError::TooLong`] or [`ParamsError::Malformed`].
@@ -122,7 +122,7 @@ impl Params {
     }
 }
 
-/// Strings in order, each with its length: the value of [`Params::ARGS`].
+/// Encodes strings in order, each with its length: the value of [`Params::ARGS`].
 pub fn encode_list<S: AsRef<str>>(items: &[S]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for item in items {
@@ -131,10 +131,10 @@ pub fn encode_list<S: AsRef<str>>(items: &[S]) -> Vec<u8> {
     bytes
 }
 
-/// Reads what [`encode_list`] wrote.
+/// Decodes the output of [`encode_list`].
 ///
 /// # Errors
-/// [`ParamsError::Malformed`] if it is cut off or not UTF-8.
+/// [`ParamsError::Malformed`] if it is truncated or not UTF-8.
 pub fn decode_list(bytes: &[u8]) -> Result<Vec<String>, ParamsError> {
     let mut items = Vec::new();
     let mut rest = bytes;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_sorted_and_never_changed() {
+    fn pairs_are_sorted_and_set_values_cannot_be_replaced() {
         let mut params = Params::new();
         params.add("b", vec![2]).unwrap();
         params.add("a", vec![1]).unwrap();

@@ -1,13 +1,13 @@
-//! Which text of another machine may be printed as it is, and what stands in the place of the rest.
+//! Which characters of text from another machine may be printed unchanged, and how the others are escaped or removed.
 //!
-//! Everything that prints such text uses this module: the terminal, the log, the catalogue's pages, and the short texts that
-//! one machine sends another to be printed there.
+//! All output of such text uses this module: the terminal, the log, the catalogue's pages, and the short texts that
+//! one machine sends to be printed by another.
 
-/// Whether `c` neither steers a terminal nor makes a text look like another.
+/// Whether `c` is neither a terminal control nor able to make a text look like another.
 ///
-/// Refused are the control characters (C0, DEL, C1), the bidirectional controls (Unicode UAX 9), line and paragraph
-/// separators, tags, and what is invisible in every script. U+200C and U+200D are not refused: Persian and the languages of
-/// India are written with them.
+/// Returns `false` for the control characters (C0, DEL, C1), the bidirectional controls (Unicode UAX 9), line and paragraph
+/// separators, tags, and characters that are invisible in every script. U+200C and U+200D are printable: Persian and the
+/// languages of India are written with them.
 pub fn is_printable(c: char) -> bool {
     let is_bidirectional = matches!(
         c,
@@ -28,8 +28,8 @@ pub fn is_printable(c: char) -> bool {
     !(c.is_control() || is_bidirectional || is_separator || is_invisible)
 }
 
-/// `text` on one line, with an escape such as `\u{1b}` or `\n` in the place of each character that is not
-/// [printable](is_printable).
+/// `text` on one line, with each character that is not [printable](is_printable) replaced by an escape such as `\u{1b}`
+/// or `\n`.
 pub fn escape(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         if is_printable(c) {
@@ -41,7 +41,7 @@ pub fn escape(text: &str) -> String {
     })
 }
 
-/// The printable characters of `text`, as many as `max` bytes hold: for a text that is sent to another machine.
+/// The printable characters of `text`, cut to at most `max` bytes, for a text that is sent to another machine.
 pub fn one_line(text: &str, max: usize) -> String {
     let mut line = String::new();
     for c in text.chars().filter(|&c| is_printable(c)) {
@@ -61,7 +61,7 @@ mod tests {
         \u{202a}\u{202e}\u{2066}\u{2069}\u{feff}\u{e0041}";
 
     #[test]
-    fn what_steers_a_terminal_or_turns_text_is_not_printable() {
+    fn control_and_bidirectional_characters_are_not_printable() {
         for c in HARMFUL.chars() {
             assert!(!is_printable(c), "{c:?}");
         }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_visible_and_a_line_stays_one() {
+    fn escape_and_one_line_emit_only_printable_characters() {
         assert_eq!(escape("a\x1b[2Jb\nc\u{202e}d"), "a\\u{1b}[2Jb\\nc\\u{202e}d");
         assert_eq!(escape("Grüße"), "Grüße");
         assert_eq!(one_line("a\x1b[2J\nb\u{202e}é", 64), "a[2Jbé");

@@ -1,7 +1,7 @@
-//! Sealing to a key that was made for one message: whoever carries it can neither read nor change it.
+//! Public-key encryption of one message to a key generated for it, so that a relay can neither read nor change it.
 //!
-//! X25519 (RFC 7748) and ML-KEM-768 (FIPS 203) together, as in the handshake of a channel: what is
-//! recorded now stays closed as long as one of the two holds.
+//! X25519 (RFC 7748) and ML-KEM-768 (FIPS 203) are combined, as in the handshake of a channel: a recorded message stays
+//! confidential as long as one of the two is unbroken.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
@@ -15,27 +15,27 @@ const ML_KEM_KEY: usize = 1184;
 const ML_KEM_CIPHERTEXT: usize = 1088;
 const TAG: usize = 16;
 
-/// Why something was not sealed or opened.
+/// Why a message was not sealed or opened.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum SealError {
-    /// A key or an encapsulation that is none.
+    /// The key or the encapsulation is malformed.
     #[error("a key or an encapsulation is malformed")]
     Malformed,
-    /// It was sealed to another key, for another purpose, or was changed on the way.
+    /// The message was sealed to another key or context, or was changed.
     #[error("it was sealed to another key, or changed on the way")]
     Broken,
 }
 
-/// What [`seal`] makes.
+/// The output of [`seal`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
-    /// What the holder of the key finds the secret with: ML-KEM ciphertext 1088 ‖ X25519 key 32.
+    /// The key encapsulation: ML-KEM ciphertext 1088 ‖ X25519 key 32.
     pub encapsulation: Vec<u8>,
-    /// The message under AES-256-GCM, 16 bytes longer than it was.
+    /// The message encrypted with AES-256-GCM, 16 bytes longer than the plaintext.
     pub bytes: Vec<u8>,
 }
 
-/// A key to open one sealed message with. Freed memory is cleared by the library.
+/// The private key that opens one sealed message. The library clears its memory when it is freed.
 pub struct OpeningKey {
     ml_kem: DecapsulationKey,
     x25519: PrivateKey,
@@ -48,10 +48,10 @@ impl OpeningKey {
     /// The length of [`Sealed::encapsulation`], in bytes.
     pub const ENCAPSULATION_LEN: usize = ML_KEM_CIPHERTEXT + 32;
 
-    /// A new key.
+    /// Generates a key.
     ///
     /// # Errors
-    /// [`RandomError`] if the library made none.
+    /// [`RandomError`] if key generation failed.
     pub fn generate() -> Result<Self, RandomError> {
         let ml_kem = DecapsulationKey::generate(&ML_KEM_768).map_err(|_| RandomError)?;
         let x25519 = PrivateKey::generate(&X25519).map_err(|_| RandomError)?;
@@ -62,15 +62,15 @@ impl OpeningKey {
         Ok(Self { ml_kem, x25519, public })
     }
 
-    /// What others seal to: ML-KEM key 1184 ‖ X25519 key 32.
+    /// The public key: ML-KEM key 1184 ‖ X25519 key 32.
     pub fn public(&self) -> &[u8] {
         &self.public
     }
 
-    /// Opens what [`seal`] made for this key and `context`.
+    /// Opens a message that [`seal`] made for this key and `context`.
     ///
     /// # Errors
-    /// [`SealError`] for anything else.
+    /// [`SealError`] if it is malformed, made for another key or context, or changed.
     pub fn open(&self, context: &Digest, sealed: &Sealed) -> Result<Zeroizing<Vec<u8>>, SealError> {
         let encapsulation = &sealed.encapsulation;
         if encapsulation.len() != Self::ENCAPSULATION_LEN {
@@ -89,11 +89,11 @@ impl OpeningKey {
     }
 }
 
-/// Seals `message` so that only the holder of `public` opens it, and only for the same `context`.
-/// Who sealed it does not show: whoever needs that has it signed.
+/// Seals `message` so that it opens only with the private key of `public` and the same `context`.
+/// The sender is not authenticated; a caller that needs that signs the result.
 ///
 /// # Errors
-/// [`SealError::Malformed`] if `public` is no key.
+/// [`SealError::Malformed`] if `public` is not a valid key.
 pub fn seal(public: &[u8], context: &Digest, message: &[u8]) -> Result<Sealed, SealError> {
     let malformed = |_| SealError::Malformed;
     if public.len() != OpeningKey::PUBLIC_LEN {
@@ -107,7 +107,7 @@ pub fn seal(public: &[u8], context: &Digest, message: &[u8]) -> Result<Sealed, S
     let encapsulation = [ciphertext.as_ref(), own.as_ref()].concat();
     let binding = binding(context, public, &encapsulation);
     let key = derive(&x25519, point, first.as_ref(), &binding)?;
-    // Reserved in full: a vector that grows leaves pieces of the message behind.
+    // Full capacity: a reallocation would leave a copy of the plaintext in freed memory.
     let mut bytes = Vec::with_capacity(message.len() + TAG);
     bytes.extend_from_slice(message);
     key.seal_in_place_append_tag(nonce(), Aad::from(binding), &mut bytes).map_err(malformed)?;
@@ -120,7 +120,7 @@ fn binding(context: &Digest, public: &[u8], encapsulation: &[u8]) -> Digest {
 }
 
 /// HKDF with SHA-256 (RFC 5869) of both secrets, ML-KEM's first: the binding is the salt,
-/// `label::SEAL_KEY` the purpose, and one block is all that is needed.
+/// `label::SEAL_KEY` the info, and the output is one block.
 fn derive(
     own: &PrivateKey,
     point: &[u8],
@@ -130,14 +130,14 @@ fn derive(
     let point = UnparsedPublicKey::new(&X25519, point);
     agree(own, point, SealError::Malformed, |second| {
         let extracted = Zeroizing::new(hmac_sha256(binding, &[first, second]));
-        let purpose = label::SEAL_KEY.as_bytes();
-        let key = Zeroizing::new(hmac_sha256(extracted.as_ref(), &[purpose, &[1]]));
+        let info = label::SEAL_KEY.as_bytes();
+        let key = Zeroizing::new(hmac_sha256(extracted.as_ref(), &[info, &[1]]));
         let key = UnboundKey::new(&AES_256_GCM, key.as_ref()).map_err(|_| SealError::Malformed)?;
         Ok(LessSafeKey::new(key))
     })
 }
 
-/// A key seals one message only, so its nonce need not differ.
+/// The nonce is constant because each key seals one message.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
@@ -149,7 +149,7 @@ mod tests {
     const CONTEXT: Digest = [7; 32];
 
     #[test]
-    fn only_its_key_and_its_context_open_it() {
+    fn opens_only_with_its_key_and_context() {
         let key = OpeningKey::generate().unwrap();
         let sealed = seal(key.public(), &CONTEXT, b"message").unwrap();
         assert_eq!(sealed.bytes.len(), 7 + TAG);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn no_seal_is_like_another() {
+    fn sealing_twice_gives_different_outputs() {
         let key = OpeningKey::generate().unwrap();
         let [one, two] = [(); 2].map(|()| seal(key.public(), &CONTEXT, b"message").unwrap());
         assert_ne!(one.encapsulation, two.encapsulation);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn any_change_of_a_byte_is_noticed() {
+    fn rejects_any_changed_byte() {
         let key = OpeningKey::generate().unwrap();
         let sealed = seal(key.public(), &CONTEXT, b"a message of some length").unwrap();
         bolero::check!().with_type::<(bool, usize, u8)>().for_each(|(front, at, change)| {
@@ -196,7 +196,7 @@ mod tests {
             assert!(key.open(&CONTEXT, &Sealed { encapsulation, bytes: two.clone() }).is_err());
         });
         let of_length = |byte| seal(&[byte; OpeningKey::PUBLIC_LEN], &CONTEXT, b"");
-        // Not below the modulus (FIPS 203, section 7.2), and a point of small order.
+        // Coefficients not below the modulus (FIPS 203, section 7.2), and a point of small order.
         assert_eq!(of_length(0xff), Err(SealError::Malformed));
         assert_eq!(of_length(0), Err(SealError::Malformed));
     }

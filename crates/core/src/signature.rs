@@ -1,4 +1,5 @@
-//! Ed25519 signatures with a label, in the form of TLS 1.3 (RFC 8446 4.4.3), so that none serves twice.
+//! Ed25519 signatures with a label, in the form of TLS 1.3 (RFC 8446 4.4.3), so that a signature made for one purpose
+//! does not verify for another.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use thiserror::Error;
@@ -25,7 +26,7 @@ fn signed_bytes(label: &str, message: &[u8]) -> Vec<u8> {
 }
 
 impl SecretKey {
-    /// Signs `message` for the purpose that `label` names.
+    /// Signs `message` for the purpose `label`.
     pub fn sign(&self, label: &str, message: &[u8]) -> Signature {
         self.sign_raw(&signed_bytes(label, message))
     }

@@ -1,4 +1,4 @@
-//! A statement by an old key that a new one takes its place: what `levada id rotate` makes.
+//! Successions: a statement, signed by an old key, that names its successor. `levada id rotate` makes one.
 
 use thiserror::Error;
 
@@ -10,7 +10,7 @@ pub enum SuccessionError {
     /// A field has the wrong length.
     #[error("the succession is malformed")]
     Malformed,
-    /// More than [`Succession::MAX_KEEP`] sessions are kept.
+    /// More than [`Succession::MAX_KEEP`] session ids.
     #[error("a succession keeps at most {} sessions", Succession::MAX_KEEP)]
     TooMany,
     /// Not signed by the old key.
@@ -18,10 +18,10 @@ pub enum SuccessionError {
     Signature,
 }
 
-/// The id of a session that a succession keeps.
+/// The id of a session that continues after a succession.
 type SessionBytes = [u8; 16];
 
-/// "From now on `new` stands for `old`", signed by `old`. Fields are fixed once it is made.
+/// The statement that `new` replaces `old`, signed by `old`. Immutable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Succession {
     old: Identity,
@@ -31,7 +31,7 @@ pub struct Succession {
     signature: Signature,
 }
 
-/// What is signed. The parts before the ids have a fixed length, so that a statement without ids is the one of
+/// The signed bytes. The fields before the ids have a fixed length, so a statement without ids is that of
 /// protocol versions 1 and 2.
 fn message(old: &Identity, new: &Identity, time: UnixTime, keep: &[SessionBytes]) -> Vec<u8> {
     let mut message = [old.as_bytes().as_slice(), new.as_bytes(), &time.0.to_be_bytes()].concat();
@@ -40,16 +40,15 @@ fn message(old: &Identity, new: &Identity, time: UnixTime, keep: &[SessionBytes]
 }
 
 impl Succession {
-    /// Most sessions that one statement keeps.
+    /// Most session ids in one statement.
     pub const MAX_KEEP: usize = 256;
 
-    /// `old` names `new` as what takes its place, and keeps no session that it requested for others.
+    /// A statement that `new` replaces `old`; sessions that `old` requested for other identities end.
     pub fn sign(old: &SecretKey, new: &Identity, time: UnixTime) -> Self {
         Self::signed(old, new, time, Vec::new())
     }
 
-    /// As [`Self::sign`], but the sessions with the ids `keep` go on, though `old` requested them for other
-    /// identities.
+    /// As [`Self::sign`], but the sessions `keep` continue.
     ///
     /// # Errors
     /// [`SuccessionError::TooMany`] if there are more than [`Self::MAX_KEEP`] ids.
@@ -70,22 +69,22 @@ impl Succession {
         Self { old: old.identity(), new: *new, time, keep, signature }
     }
 
-    /// The key that is dead.
+    /// The replaced key.
     pub fn old(&self) -> Identity {
         self.old
     }
 
-    /// The key that takes its place.
+    /// The successor.
     pub fn new_identity(&self) -> Identity {
         self.new
     }
 
-    /// When it was made, by the clock of its maker.
+    /// When it was signed, by the signer's clock.
     pub fn time(&self) -> UnixTime {
         self.time
     }
 
-    /// The ids of the sessions that go on, though the old key requested them for other identities.
+    /// The ids of the sessions that continue although the old key requested them for other identities.
     pub fn keep(&self) -> &[[u8; 16]] {
         &self.keep
     }
@@ -101,7 +100,7 @@ impl Succession {
         }
     }
 
-    /// Reads and verifies a wire message.
+    /// Decodes and verifies a wire message.
     ///
     /// # Errors
     /// [`SuccessionError`] if a length, the number of ids or the signature is wrong.
@@ -129,7 +128,7 @@ mod tests {
     use crate::SystemRandom;
 
     #[test]
-    fn only_the_old_key_names_its_successor() {
+    fn rejects_a_succession_not_signed_by_the_old_key() {
         let [old, new] = [(); 2].map(|()| SecretKey::generate(&SystemRandom).unwrap());
         let keep = [[1; 16], [2; 16]];
         let succession =
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kept_sessions_are_part_of_what_is_signed() {
+    fn the_signature_covers_the_kept_sessions() {
         let [old, new] = [(); 2].map(|()| SecretKey::generate(&SystemRandom).unwrap());
         let sign = |keep: &[_]| Succession::sign_keeping(&old, &new.identity(), UnixTime(7), keep);
         let kept = sign(&[[1; 16], [2; 16]]).unwrap().to_wire();

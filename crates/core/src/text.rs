@@ -1,8 +1,8 @@
 //! The text form of identities, capabilities and invitations: a prefix, then base32 (RFC 4648,
 //! lower case, no padding) of the bytes followed by a checksum of 4 bytes.
 //!
-//! There is exactly one text for any bytes: upper case, padding, white space and stray bits in the
-//! last character are refused.
+//! The encoding is canonical: upper case, padding, white space and unused bits set in the last
+//! character are refused.
 
 use data_encoding::{BASE32_NOPAD, Encoding, Specification};
 use std::sync::LazyLock;
@@ -23,19 +23,19 @@ static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
 /// Why a text form was refused.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum TextError {
-    /// The text begins with something else.
+    /// The text has another prefix.
     #[error("it does not begin with `{0}`")]
     Prefix(&'static str),
-    /// The text is longer than anything of its kind can be.
+    /// The text is longer than the longest of its kind.
     #[error("it is too long")]
     Length,
-    /// A character outside lower-case base32, or stray bits at the end.
-    #[error("it has a character that does not belong, or is cut off")]
+    /// A character outside lower-case base32, or unused bits set at the end.
+    #[error("it has a character outside lower-case base32, or is cut off")]
     Encoding,
-    /// The checksum does not fit: a character was changed or lost.
-    #[error("its checksum does not fit: a character was changed or lost")]
+    /// The checksum does not match: a character was changed or lost.
+    #[error("its checksum does not match: a character was changed or lost")]
     Checksum,
-    /// The checksum fits, but the content has the wrong form.
+    /// The checksum matches, but the content is malformed.
     #[error("its content is malformed")]
     Content,
 }
@@ -57,8 +57,8 @@ pub fn encode_text(prefix: &str, bytes: &[u8]) -> String {
 /// The bytes of a text made by [`encode_text`] with the same prefix.
 ///
 /// # Errors
-/// [`TextError`] says what is wrong; texts of more than `max_bytes` bytes of content are refused
-/// before anything is allocated.
+/// [`TextError`] names the fault; texts of more than `max_bytes` bytes of content are refused
+/// before any allocation.
 pub fn decode_text(
     prefix: &'static str,
     text: &str,
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_round_trips_and_any_other_text_is_refused() {
+    fn text_round_trips_and_a_changed_character_is_refused() {
         bolero::check!().with_type::<(Vec<u8>, usize, u8)>().for_each(|(bytes, at, byte)| {
             let text = encode_text("lvtest", bytes);
             assert_eq!(decode_text("lvtest", &text, bytes.len()).as_ref(), Ok(bytes));

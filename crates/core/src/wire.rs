@@ -1,6 +1,6 @@
-//! The messages inside a channel, compiled from the files of `proto/`, and how they are read safely.
+//! The messages inside a channel, compiled from the files of `proto/`, and their bounded decoding.
 
-#![allow(missing_docs)] // Generated; the documentation stands in the .proto file.
+#![allow(missing_docs)] // Generated; the documentation is in the .proto files.
 
 use prost::Message;
 use thiserror::Error;
@@ -9,7 +9,7 @@ use crate::printable::one_line;
 
 include!(concat!(env!("OUT_DIR"), "/levada.v1.rs"));
 
-/// The longest [`Operation`] or [`Answer`], in bytes; a longer one is refused before it is read.
+/// The longest [`Operation`] or [`Answer`], in bytes; a longer one is refused before it is decoded.
 pub const MAX_MESSAGE: usize = 256 * 1024;
 
 /// The longest [`Mediation`], in bytes: a question or a reply with the longest parameters of one link.
@@ -22,24 +22,24 @@ const MAX_TEXT: usize = 512;
 pub mod catalogue {
     include!(concat!(env!("OUT_DIR"), "/levada.catalogue.v1.rs"));
 
-    /// The longest [`Call`] or [`Answer`], in bytes: the longest descriptor, with all that stands beside it.
+    /// The longest [`Call`] or [`Answer`], in bytes: the longest descriptor (1 MiB) and the other fields.
     pub const MAX_MESSAGE: usize = (1024 + 128) * 1024;
     /// The longest message with a part of a package, in bytes.
     pub const MAX_PART: usize = 64 * 1024;
 }
 
-/// A message that could not be read.
+/// A message that could not be decoded.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum WireError {
-    /// Longer than [`MAX_MESSAGE`], or than the bound of its kind.
-    #[error("a message that is longer than allowed")]
+    /// Longer than [`MAX_MESSAGE`], or than the limit of its kind.
+    #[error("a message is longer than allowed")]
     TooLong,
-    /// Not a message of this type, or a part is missing.
+    /// Not a message of this type, or a required field is missing.
     #[error("a malformed message")]
     Malformed,
 }
 
-/// Reads one message.
+/// Decodes one message of at most [`MAX_MESSAGE`] bytes.
 ///
 /// # Errors
 /// [`WireError`] if it is too long or not a message of type `M`.
@@ -47,7 +47,7 @@ pub fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, WireError> {
     decode_within(bytes, MAX_MESSAGE)
 }
 
-/// As [`decode`], for messages with a bound of their own, in bytes.
+/// As [`decode`], with a limit of `max` bytes.
 ///
 /// # Errors
 /// As for [`decode`].
@@ -58,7 +58,7 @@ pub fn decode_within<M: Message + Default>(bytes: &[u8], max: usize) -> Result<M
     M::decode(bytes).map_err(|_| WireError::Malformed)
 }
 
-/// The bytes of one message.
+/// Encodes one message.
 pub fn encode<M: Message>(message: &M) -> Vec<u8> {
     message.encode_to_vec()
 }
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Reply {
 }
 
 impl Refusal {
-    /// A refusal for a person to read; `text` is cut to 512 bytes and to one line.
+    /// A refusal with a text for the user; `text` is cut to 512 bytes and to one line.
     pub fn new(reason: Reason, text: impl Into<String>) -> Self {
         Self { reason: reason.into(), text: one_line(&text.into(), MAX_TEXT) }
     }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_one_short_line() {
+    fn refusal_text_is_cut_to_one_line_of_512_bytes() {
         let refusal =
             Refusal::new(Reason::Denied, format!("a\nb\x1b[31m\u{202e}{}", "é".repeat(600)));
         assert!(refusal.text.len() <= 512 && !refusal.text.contains(['\n', '\x1b', '\u{202e}']));

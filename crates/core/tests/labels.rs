@@ -1,4 +1,4 @@
-//! The table of labels in `docs/protocol.md` and `levada_core::label` say the same.
+//! The table of labels in `docs/protocol.md` equals `levada_core::label`.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, as in tests.
 
@@ -9,7 +9,7 @@ use levada_core::label;
 const PROTOCOL: &str = include_str!("../../../docs/protocol.md");
 const SOURCE: &str = include_str!("../src/label.rs");
 
-/// The labels of the table: what stands between backticks in the first cell of each row.
+/// The labels of the table: the text between backticks in the first cell of each row.
 fn documented() -> Vec<&'static str> {
     let (_, section) = PROTOCOL.split_once("\n## Labels\n").unwrap();
     let section = section.split("\n## ").next().unwrap();
@@ -22,7 +22,7 @@ fn documented() -> Vec<&'static str> {
     .collect()
 }
 
-/// The values of the constants in the module itself, so that none is left out of `ALL`.
+/// The values of the constants in the module's source, to find any that `ALL` omits.
 fn declared() -> BTreeSet<&'static str> {
     let constants = SOURCE.lines().filter(|line| line.contains(": &str = "));
     constants.map(|line| line.split('"').nth(1).unwrap()).collect()
@@ -33,11 +33,11 @@ fn every_label_is_documented_and_every_documented_label_exists() {
     let documented = documented();
     let all: BTreeSet<_> = label::ALL.iter().copied().collect();
     assert_eq!(documented.iter().copied().collect::<BTreeSet<_>>(), all);
-    assert_eq!(documented.len(), all.len(), "a label stands in two rows");
+    assert_eq!(documented.len(), all.len(), "a label has two rows");
 }
 
 #[test]
-fn all_holds_every_label_once() {
+fn all_contains_every_label_once() {
     let all: BTreeSet<_> = label::ALL.iter().copied().collect();
     assert_eq!(all.len(), label::ALL.len(), "two purposes share a label");
     assert_eq!(all, declared());
