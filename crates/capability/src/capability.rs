@@ -1,4 +1,4 @@
-//! A capability as its holder keeps it.
+//! A capability as its holder stores it.
 
 use levada_core::{Identity, Params, UnixTime, wire};
 use std::fmt;
@@ -13,8 +13,8 @@ use crate::{Chain, LinkId, SessionId};
 
 /// Links and signatures, the secret of the last link, and hints where to present them.
 ///
-/// Who merely sees it cannot use it, because a connection must prove the identity of the last
-/// link; the secret is kept from sight all the same.
+/// A copy alone is of no use, because the connection must also prove the identity of the last
+/// link. The secret is zeroized and not in `Debug` all the same.
 #[derive(Clone)]
 pub struct Capability {
     pub(crate) chain: Chain,
@@ -25,8 +25,8 @@ pub struct Capability {
 }
 
 impl Capability {
-    /// A capability of these parts. Its links must narrow; what their signatures and its secret
-    /// are worth, only the node can say.
+    /// A capability of these parts. Its links must narrow; only the node can verify the signatures
+    /// and the secret.
     ///
     /// # Errors
     /// [`CapabilityError::Chain`] if a link is wider than the one before it,
@@ -45,8 +45,8 @@ impl Capability {
         Ok(Self { chain, secret, service, addresses, params })
     }
 
-    /// The capability that a node answered a request with. The caller checks that it is for the
-    /// node, holder and parameters asked for.
+    /// The capability in a node's answer to a request. The caller checks that it is for the
+    /// requested node, holder and parameters.
     ///
     /// # Errors
     /// [`CapabilityError`] if the answer is malformed, or as for [`Self::new`].
@@ -61,7 +61,7 @@ impl Capability {
         Self::new(chain, secret.map_err(|_| CapabilityError::Secret)?, service, addresses)
     }
 
-    /// The message that presents this capability for `operation` on the connection that has
+    /// The message that presents this capability for `operation` on the connection with
     /// this `exporter` (RFC 8446 7.5, `label::EXPORTER`, no context).
     pub fn present(&self, exporter: &[u8; 32], operation: Operation) -> wire::Presentation {
         let proof = present::proof(&self.secret, exporter, operation, &self.chain.last_id());
@@ -73,7 +73,7 @@ impl Capability {
         }
     }
 
-    /// The node that it is presented to; to be trusted, other than [`Self::addresses`].
+    /// The node that it is presented to. Authenticated, other than [`Self::addresses`].
     pub fn node(&self) -> Identity {
         self.chain.node()
     }
@@ -83,7 +83,7 @@ impl Capability {
         self.chain.session()
     }
 
-    /// Who may present it.
+    /// The identity that may present it.
     pub fn holder(&self) -> Identity {
         self.chain.holder()
     }
@@ -98,12 +98,12 @@ impl Capability {
         self.chain.last_link().expires
     }
 
-    /// How often it can start the session.
+    /// How many times it can start the session.
     pub fn uses(&self) -> u32 {
         self.chain.last_link().uses
     }
 
-    /// For how many seconds one start may run; `None` for no limit.
+    /// How many seconds one start may run; `None` for no limit.
     pub fn max_run(&self) -> Option<u64> {
         self.chain.last_link().max_run
     }
@@ -118,7 +118,7 @@ impl Capability {
         self.chain.ids()
     }
 
-    /// What each link says, in order.
+    /// The content of each link, in order.
     pub fn links(&self) -> impl Iterator<Item = &LinkBody> {
         self.chain.links()
     }
@@ -128,12 +128,12 @@ impl Capability {
         &self.chain
     }
 
-    /// The name of the service: a hint.
+    /// The name of the service: an unauthenticated hint.
     pub fn service(&self) -> &str {
         &self.service
     }
 
-    /// Where the node may be found: hints, not to be trusted.
+    /// Addresses of the node: unauthenticated hints.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }

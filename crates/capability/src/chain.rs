@@ -1,7 +1,7 @@
-//! The links of a capability in order, with the signatures of who passed them on.
+//! The links of a capability in order, with the signatures of their issuers.
 //!
-//! Each link after the first is signed by the identity of the link before it. Otherwise whoever
-//! merely sees a capability, secret included, could pass it on to himself.
+//! Each link after the first is signed by the identity of the link before it. Otherwise a party
+//! that obtained a copy of a capability, secret included, could delegate it to itself.
 
 use levada_core::{Identity, Params, SecretKey, Signature, label, sha256, wire};
 
@@ -10,8 +10,8 @@ use crate::link::{self, LinkBody, Origin, Secret};
 use crate::rights::Rights;
 use crate::{LinkId, SessionId};
 
-/// Well-formed links and signatures. Whether they hold, [`Chain::check_narrowing`],
-/// [`Chain::check_signatures`] and the verification by the node say.
+/// Well-formed links and signatures, not yet verified: see [`Chain::check_narrowing`],
+/// [`Chain::check_signatures`] and [`crate::verify`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     first: Link,
@@ -21,7 +21,7 @@ pub struct Chain {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Link {
-    /// The bytes received are the bytes that count.
+    /// As received: secrets and signatures are computed over these bytes.
     bytes: Vec<u8>,
     body: LinkBody,
 }
@@ -36,11 +36,11 @@ struct Next {
 impl Chain {
     /// Most links in a chain.
     pub const MAX_LINKS: usize = 16;
-    /// Most bytes in all links together; so every chain fits into one message.
+    /// Most bytes in all links together, so that every chain fits into one message.
     pub const MAX_LEN: usize = 192 * 1024;
 
-    /// Reads links and their signatures, one for each link after the first. Only their form is
-    /// checked.
+    /// Decodes links and their signatures, one for each link after the first. Checks only their
+    /// form.
     ///
     /// # Errors
     /// [`ChainError::Length`], [`ChainError::TooLong`], [`ChainError::Signatures`] or
@@ -78,17 +78,17 @@ impl Chain {
         self.origin.session
     }
 
-    /// Who holds the last link.
+    /// The identity of the last link.
     pub fn holder(&self) -> Identity {
         self.last().body.identity
     }
 
-    /// What each link says, in order.
+    /// The content of each link, in order.
     pub fn links(&self) -> impl Iterator<Item = &LinkBody> {
         self.all().map(|link| &link.body)
     }
 
-    /// What the last link says, which is what the capability permits if the chain holds.
+    /// The content of the last link, which is what the capability permits if the chain verifies.
     pub fn last_link(&self) -> &LinkBody {
         &self.last().body
     }
@@ -103,12 +103,12 @@ impl Chain {
         self.rest.iter().map(|next| &next.signature)
     }
 
-    /// Every identity of the chain, in order: who may revoke.
+    /// The identity of each link, in order. Each of them may revoke.
     pub fn identities(&self) -> Vec<Identity> {
         self.links().map(|link| link.identity).collect()
     }
 
-    /// The id of every link, in order: what a revocation names.
+    /// The id of each link, in order. A revocation names one of them.
     pub fn ids(&self) -> Vec<LinkId> {
         (1..=self.count()).map(|count| self.id(count)).collect()
     }
@@ -118,11 +118,11 @@ impl Chain {
         self.id(self.count())
     }
 
-    /// The parameters of all links together, if every link permits at most what the one before
-    /// it does.
+    /// Checks that every link permits at most what the one before it does, and returns the
+    /// parameters of all links together.
     ///
     /// # Errors
-    /// [`ChainError::Widened`] names the first link that does not, and why.
+    /// [`ChainError::Widened`] names the first link that permits more, and how.
     pub fn check_narrowing(&self) -> Result<Params, ChainError> {
         let mut params = self.first.body.params.clone();
         let mut previous = &self.first.body;
@@ -135,10 +135,10 @@ impl Chain {
         Ok(params)
     }
 
-    /// Whether every link after the first is signed by the identity of the link before it.
+    /// Checks that every link after the first is signed by the identity of the link before it.
     ///
     /// # Errors
-    /// [`ChainError::Signature`] names the first one that is not.
+    /// [`ChainError::Signature`] names the first link that is not.
     pub fn check_signatures(&self) -> Result<(), ChainError> {
         for ((i, next), signer) in self.rest.iter().enumerate().zip(self.links()) {
             signer
@@ -149,12 +149,12 @@ impl Chain {
         Ok(())
     }
 
-    /// A chain of one link, for a session of `origin`.
+    /// A chain of one link.
     pub(crate) fn from_first(bytes: Vec<u8>) -> Result<Self, ChainError> {
         Self::decode(vec![bytes], &[] as &[&[u8]])
     }
 
-    /// Adds a link that `key`, the holder of the last one, signs.
+    /// Appends a link, signed with `key` of the last link's holder.
     pub(crate) fn push(
         &mut self,
         bytes: Vec<u8>,
@@ -173,7 +173,7 @@ impl Chain {
         Ok(())
     }
 
-    /// The secret of the last link, which only who knows `root` can derive from the links alone.
+    /// The secret of the last link, derived from the root secret.
     pub(crate) fn secret(&self, root: &[u8; 32]) -> Secret {
         let first = link::next_secret(root, &self.first.bytes);
         self.rest.iter().fold(first, |secret, next| link::next_secret(&secret, &next.link.bytes))
@@ -191,13 +191,13 @@ impl Chain {
         self.rest.last().map_or(&self.first, |next| &next.link)
     }
 
-    /// What is signed: the hash of the first `count` links.
+    /// The signed digest: the hash of the first `count` links.
     fn digest(&self, count: usize) -> [u8; 32] {
         sha256(&self.link_bytes().take(count).collect::<Vec<_>>())
     }
 
-    /// The id of the link at the end of the first `count`. Links tell their own length, so that
-    /// joining them is injective.
+    /// The id of link number `count`. An encoded link determines its own length, so that
+    /// concatenation is injective.
     fn id(&self, count: usize) -> LinkId {
         let links = self.link_bytes().take(count);
         let parts: Vec<&[u8]> = std::iter::once(label::LINK_ID.as_bytes()).chain(links).collect();
@@ -217,8 +217,8 @@ impl Next {
     }
 }
 
-/// Whether `next` permits at most what `previous` does; `params` are those of all links before
-/// `next`, and then of `next` too.
+/// Checks that `next` permits at most what `previous` does. `params` holds those of all links
+/// before `next`; those of `next` are added.
 pub(crate) fn narrow(
     previous: &LinkBody,
     params: &mut Params,
@@ -240,7 +240,7 @@ pub(crate) fn narrow(
         return Err(Widening::MaxRun);
     }
     if let Some((key, _)) = next.params.iter().find(|(key, _)| params.value(key).is_some()) {
-        // The key may be a stranger's, and as long as a link.
+        // The key is a peer's input, and may be as long as a link.
         return Err(Widening::Parameter(key.chars().take(64).collect()));
     }
     params.merge(&next.params).map_err(|_| Widening::Parameter(String::new()))

@@ -1,4 +1,4 @@
-//! What can be wrong with a capability, at each of the places where one is looked at.
+//! The errors of making, decoding, delegating and verifying capabilities.
 
 use levada_core::wire::Reason;
 use levada_core::{Identity, Params, TextError, UnixTime};
@@ -12,10 +12,10 @@ pub enum LinkError {
     /// The parameters of one link are longer than [`Params::MAX_LEN`].
     #[error("the parameters are longer than {} bytes", Params::MAX_LEN)]
     ParamsTooLong,
-    /// A link that could never be used.
+    /// The link has no uses.
     #[error("a capability has at least one use")]
     NoUses,
-    /// A link whose session would end at once.
+    /// The link's running time is zero.
     #[error("a session runs for at least one second")]
     NoTime,
 }
@@ -23,10 +23,10 @@ pub enum LinkError {
 /// How a link permits more than the one before it.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum Widening {
-    /// The link before it may not be passed on.
+    /// The link before it lacks the right to distribute.
     #[error("a capability without the right `distribute` cannot be passed on")]
     Distribute,
-    /// It has a right that the link before it has not.
+    /// It has a right that the link before it lacks.
     #[error("its rights are wider than those it is derived from")]
     Rights,
     /// It expires later than the link before it.
@@ -35,15 +35,15 @@ pub enum Widening {
     /// It has more uses than the link before it.
     #[error("it has more uses than what it is derived from")]
     Uses,
-    /// It may run for longer than the link before it.
+    /// Its running time is longer than that of the link before it.
     #[error("its sessions may run for longer than those it is derived from")]
     MaxRun,
-    /// It sets a parameter that a link before it has set, be it to the same value.
+    /// It sets a parameter that an earlier link has set, even to the same value.
     #[error("the parameter {0:?} is already set and cannot be changed")]
     Parameter(String),
 }
 
-/// Why links and signatures are no chain. Links are counted from 1.
+/// Why links and signatures are not a valid chain. Links are counted from 1.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum ChainError {
     /// No link, or more than [`Chain::MAX_LINKS`].
@@ -55,78 +55,78 @@ pub enum ChainError {
     /// Not one signature of 64 bytes for each link after the first.
     #[error("a capability has one signature for each link after the first")]
     Signatures,
-    /// A link that is not in the one encoding.
-    #[error("the capability is garbled: link {0} is malformed")]
+    /// A link that is not in the canonical encoding.
+    #[error("the capability is malformed: link {0} cannot be decoded")]
     Malformed(usize),
     /// A link that permits more than the one before it.
     #[error("the capability was widened at link {link}: {how}")]
     Widened {
         /// The link that permits too much.
         link: usize,
-        /// In what respect.
+        /// How.
         how: Widening,
     },
     /// A link that is not signed by the identity of the link before it.
-    #[error("the capability is forged: link {0} is not signed by who is said to have passed it on")]
+    #[error("the capability is forged: link {0} is not signed by the holder of the link before it")]
     Signature(usize),
 }
 
-/// Why a text, or what a node answered, is no capability.
+/// Why a text, or a node's answer, is not a capability.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum CapabilityError {
     /// The text form is wrong.
     #[error("not a capability: {0}")]
     Text(#[from] TextError),
-    /// The links do not hold.
+    /// The chain is invalid.
     #[error("{0}")]
     Chain(#[from] ChainError),
-    /// The secret has not 32 bytes.
+    /// The secret is not 32 bytes long.
     #[error("not a capability: a secret has 32 bytes")]
     Secret,
-    /// Service name or addresses are outside their bounds.
+    /// The service name or an address is outside its limits.
     #[error(
         "not a capability: a service name and at most 8 addresses have 1 to 255 bytes each and no control characters"
     )]
     Hints,
 }
 
-/// Why a capability cannot be passed on in this way.
+/// Why a capability cannot be delegated in this way.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum GrantError {
-    /// The capability is bound to another identity than the one that passes it on.
+    /// The delegating identity is not the capability's holder.
     #[error("this capability is bound to another identity, {holder}")]
-    NotMine {
-        /// Who holds it.
+    NotHolder {
+        /// The capability's holder.
         holder: Identity,
     },
     /// The new link would permit more than this one.
     #[error("the capability cannot be widened: {0}")]
     Widened(#[from] Widening),
-    /// The new link cannot be made.
+    /// The new link is invalid.
     #[error("{0}")]
     Link(#[from] LinkError),
-    /// The new chain would be too long, or this one does not hold.
+    /// The new chain would be too long, or this one is invalid.
     #[error("{0}")]
     Chain(#[from] ChainError),
 }
 
-/// Why a node refused a presented capability.
+/// Why a presented capability does not verify.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
-pub enum Refused {
-    /// The links do not hold.
+pub enum VerifyError {
+    /// The chain is invalid.
     #[error("{0}")]
     Chain(#[from] ChainError),
-    /// The proof has not 32 bytes.
-    #[error("the capability is garbled: a proof has 32 bytes")]
+    /// The proof is not 32 bytes long.
+    #[error("the capability is malformed: a proof has 32 bytes")]
     Malformed,
     /// The capability is for a session of another node.
     #[error("the capability is foreign: it belongs to another node")]
     Foreign,
-    /// The identity of this connection is not one that may present the capability.
+    /// The peer's identity may not present this capability for this operation.
     #[error("the capability is foreign: it is bound to another identity")]
     NotHolder,
-    /// Secret, links, connection or operation are not those of the proof.
-    #[error("the capability is forged: its secret does not hold")]
+    /// The proof does not match the secret, links, connection or operation.
+    #[error("the capability is forged: its proof does not verify")]
     Forged,
     /// The capability lacks the right that the operation needs.
     #[error("the capability does not permit this: it lacks the right to {}", first_name(*.0))]
@@ -137,7 +137,7 @@ pub enum Refused {
 }
 
 impl ChainError {
-    /// The reason to give on the wire.
+    /// The reason on the wire.
     pub fn reason(&self) -> Reason {
         match self {
             Self::Length | Self::TooLong | Self::Signatures | Self::Malformed(_) => {
@@ -148,8 +148,8 @@ impl ChainError {
     }
 }
 
-impl Refused {
-    /// The reason to give on the wire.
+impl VerifyError {
+    /// The reason on the wire.
     pub fn reason(&self) -> Reason {
         match self {
             Self::Chain(error) => error.reason(),
@@ -162,13 +162,13 @@ impl Refused {
     }
 }
 
-/// Why a text is no invitation.
+/// Why a text is not an invitation.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum InvitationError {
     /// The text form is wrong.
     #[error("not an invitation: {0}")]
     Text(#[from] TextError),
-    /// The addresses are outside their bounds.
+    /// The addresses are outside their limits.
     #[error(
         "an invitation has at most 8 addresses, of 1 to 255 bytes each and no control characters"
     )]

@@ -1,15 +1,15 @@
-//! How a requester asks an entity for a capability through a service that neither trusts: Capone
-//! (secure channels and capabilities), figure "Capability Request".
+//! The protocol by which a requester asks an entity for a capability through a service that neither
+//! trusts: Capone (secure channels and capabilities), figure "Capability Request".
 //!
-//! A requester signs a [`Question`] that names both ends, the way, a challenge of the entity, and a
-//! key made for it alone. The entity hears each question once ([`Hearing`]) and seals its [`Reply`]
-//! to that key, signed, and bound to the question. So whoever carries the two can hold them back, and
-//! nothing else: he cannot read the capability, change it, give it to another, or answer himself.
+//! A requester signs a [`Question`] with both ends, the route, a challenge of the entity, and a key
+//! generated for this question. The entity accepts each question once ([`Registration`]), and seals
+//! its signed [`Reply`] to that key, bound to the question. The service can therefore only withhold
+//! messages: it cannot read or change the capability, redirect it, or answer itself.
 
-mod asking;
-mod hearing;
+mod pending;
 mod question;
+mod registration;
 
-pub use asking::{Asking, ReplyError};
-pub use hearing::Hearing;
-pub use question::{Question, QuestionError, Reply, Route, Wish};
+pub use pending::{PendingQuestion, ReplyError};
+pub use question::{Question, QuestionError, Reply, Route, SessionRequest};
+pub use registration::Registration;

@@ -1,4 +1,4 @@
-//! How a capability comes into being, and how its holder passes it on.
+//! Minting a capability at the node, and delegation by its holder.
 
 use levada_core::{Identity, Params, SecretKey, UnixTime};
 
@@ -7,10 +7,10 @@ use crate::error::{GrantError, LinkError};
 use crate::link::{self, LinkBody, Origin, Secret};
 use crate::{Capability, Rights, SessionId};
 
-/// The first link for `session` of `node`, encoded, and its secret. `root` stays at the node.
+/// The first link for `session` of `node`, encoded, and its secret. `root` never leaves the node.
 ///
 /// # Errors
-/// [`LinkError`] if `body` has no use, no time or too long parameters.
+/// [`LinkError`] if `body` has no uses, no running time or too long parameters.
 pub fn mint(
     root: &[u8; 32],
     body: &LinkBody,
@@ -22,35 +22,35 @@ pub fn mint(
     Ok((bytes, secret))
 }
 
-/// What a new link permits, at most what the one before it does.
+/// What a delegated link permits: at most what the one before it does.
 #[derive(Clone, Debug)]
 pub struct Narrowing {
     /// Its rights.
     pub rights: Rights,
-    /// When the right to start ends; `None`: as before.
+    /// When the right to start ends; `None` for no change.
     pub expires: Option<UnixTime>,
-    /// How often it can start the session; `None`: as before.
+    /// How many times it can start the session; `None` for no change.
     pub uses: Option<u32>,
-    /// For how many seconds one start may run; `None`: as before.
+    /// How many seconds one start may run; `None` for no change.
     pub max_run: Option<u64>,
-    /// Parameters to fix beside those that are set.
+    /// Parameters to add to those that are set.
     pub params: Params,
 }
 
 impl Narrowing {
-    /// These rights and nothing else changed.
+    /// Narrows the rights only.
     pub fn to_rights(rights: Rights) -> Self {
         Self { rights, expires: None, uses: None, max_run: None, params: Params::new() }
     }
 }
 
 impl Capability {
-    /// Passes this capability on to another identity. Needs no connection; the result has a
-    /// secret of its own, from which this one's cannot be derived.
+    /// Delegates this capability to another identity, without a connection. The result has its own
+    /// secret, from which this capability's cannot be derived.
     ///
     /// # Errors
-    /// [`GrantError`] for whatever the node would refuse, apart from what only the node knows and
-    /// from an expiry that has passed.
+    /// [`GrantError`] for a chain that the node would refuse. Expiry, and checks that need the
+    /// node's root secret or database, are not made.
     pub fn grant(
         &self,
         key: &SecretKey,
@@ -58,7 +58,7 @@ impl Capability {
         narrowing: Narrowing,
     ) -> Result<Self, GrantError> {
         if self.holder() != key.identity() {
-            return Err(GrantError::NotMine { holder: self.holder() });
+            return Err(GrantError::NotHolder { holder: self.holder() });
         }
         self.chain.check_signatures()?;
         let body = LinkBody {

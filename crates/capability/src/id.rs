@@ -1,10 +1,10 @@
-//! The ids of links and sessions: plain bytes, written as lower-case hex.
+//! The ids of links and sessions: bytes, written as lower-case hex.
 
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Not the text of an id.
+/// A text that is not an id.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error("an id of this kind is {0} characters of 0-9 and a-f")]
 pub struct IdError(usize);
@@ -55,7 +55,7 @@ macro_rules! id {
 }
 
 id! {
-    /// Names one link of one capability, and with it everything derived from that link.
+    /// Names one link of a capability, and thereby all links derived from it.
     LinkId, 32
 }
 
@@ -74,7 +74,7 @@ fn read_hex(text: &str, bytes: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Upper case is refused, so that an id has one text.
+/// Upper case is refused, so that the text of an id is canonical.
 fn digit(character: u8) -> Option<u8> {
     match character {
         b'0'..=b'9' => Some(character - b'0'),
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_lower_case_hex_and_nothing_else() {
+    fn text_is_lower_case_hex_only() {
         let id = SessionId::from_bytes(std::array::from_fn(|i| i as u8 * 17));
         assert_eq!(id.to_string(), "00112233445566778899aabbccddeeff");
         assert_eq!(id.to_string().parse(), Ok(id));

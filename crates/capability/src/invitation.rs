@@ -1,4 +1,4 @@
-//! An invitation: what lets a new identity become known to a node.
+//! Invitations, by which a node accepts a new identity.
 
 use levada_core::{
     Digest, Identity, Random, RandomError, TextError, decode_text, encode_text, label, sha256,
@@ -13,8 +13,8 @@ const PREFIX: &str = "lvinv1";
 const KEY_LEN: usize = 32;
 const MAX_LEN: usize = KEY_LEN + Invitation::SECRET_LEN + 1 + MAX_ADDRESSES * (1 + MAX_NAME);
 
-/// The key of the node that invites, a secret that is good for one use, and where the node may be
-/// found. Who is invited connects to that key only.
+/// The key of the inviting node, a secret for one use, and addresses of the node. The invited
+/// client connects to that key only.
 #[derive(Clone)]
 pub struct Invitation {
     node: Identity,
@@ -42,10 +42,10 @@ impl Invitation {
         Ok(Self { node, secret, addresses })
     }
 
-    /// A secret for a new invitation.
+    /// Generates the secret of a new invitation.
     ///
     /// # Errors
-    /// [`RandomError`] if the source gave no bytes.
+    /// [`RandomError`] if the random source failed.
     pub fn generate_secret(
         random: &dyn Random,
     ) -> Result<Zeroizing<[u8; Self::SECRET_LEN]>, RandomError> {
@@ -54,29 +54,29 @@ impl Invitation {
         Ok(secret)
     }
 
-    /// What a node keeps of an invitation's secret: SHA-256(`label::INVITATION` ‖ 00 ‖ secret).
+    /// The hash that a node stores instead of the secret: SHA-256(`label::INVITATION` ‖ 00 ‖ secret).
     pub fn hash(secret: &[u8; Self::SECRET_LEN]) -> Digest {
         sha256(&[label::INVITATION.as_bytes(), &[0], secret])
     }
 
-    /// The node that invites: connect to this key only.
+    /// The inviting node. A client connects to this key only.
     pub fn node(&self) -> Identity {
         self.node
     }
 
-    /// What the node wants to be shown, once.
+    /// The secret, which the node accepts once.
     pub fn secret(&self) -> &Zeroizing<[u8; Self::SECRET_LEN]> {
         &self.secret
     }
 
-    /// Where the node may be found: hints, not to be trusted.
+    /// Addresses of the node: unauthenticated hints.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// The text form, secret included.
+    /// The text form. It contains the secret.
     pub fn to_text(&self) -> Zeroizing<String> {
-        // Reserved in full: a vector that grows leaves pieces of the secret behind.
+        // Full capacity: a reallocation would leave a copy of the secret in freed memory.
         let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_LEN));
         bytes.extend_from_slice(self.node.as_bytes());
         bytes.extend_from_slice(self.secret.as_ref());
@@ -84,11 +84,11 @@ impl Invitation {
         Zeroizing::new(encode_text(PREFIX, &bytes))
     }
 
-    /// Reads what [`Self::to_text`] wrote, and nothing else. White space around it is for the
-    /// caller to trim.
+    /// Parses the output of [`Self::to_text`]. The text form is canonical; the caller trims white
+    /// space.
     ///
     /// # Errors
-    /// [`InvitationError::Text`] says what is wrong.
+    /// [`InvitationError::Text`] names the fault.
     pub fn from_text(text: &str) -> Result<Self, InvitationError> {
         let bytes = Zeroizing::new(decode_text(PREFIX, text, MAX_LEN)?);
         Ok(Self::read(&bytes).ok_or(TextError::Content)?)
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_have_bounds() {
+    fn rejects_addresses_outside_their_limits() {
         for addresses in [&["a"; 9] as &[&str], &[""], &["a\x1b[1m"], &["a".repeat(256).as_str()]] {
             assert_eq!(invitation(addresses).unwrap_err(), InvitationError::Addresses);
         }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_that_of_the_labelled_secret() {
+    fn hash_is_sha256_of_label_and_secret() {
         let expected = sha256(&[b"levada/1 invitation\0", &[5; 16]]);
         assert_eq!(Invitation::hash(&[5; 16]), expected);
     }

@@ -1,13 +1,13 @@
-//! Capabilities: mint, narrow, pass on, verify, revoke; and invitations. Nothing here does I/O.
+//! Capabilities (mint, narrow, delegate, verify) and invitations. The crate does no I/O.
 //!
 //! A capability is a chain of links (Capone (secure channels and capabilities), section
-//! "Capability Service"). A node [`mint`]s the first link under a root secret of the session,
-//! which it keeps. Each holder may [`Capability::grant`] a narrower link to another identity,
-//! with no node at hand. The last holder [`Capability::present`]s the chain with a proof of its
-//! secret, and the node checks it by [`verify`]. By an [`exchange`] one asks another for a
+//! "Capability Service"). A node [`mint`]s the first link under the session's root secret, which
+//! never leaves it. Each holder may [`Capability::grant`] a narrower link to another identity
+//! without contacting the node. The last holder [`Capability::present`]s the chain with a proof of
+//! its secret, and the node [`verify`]s it. In an [`exchange`], a requester asks an entity for a
 //! capability through a service that neither trusts.
 //!
-//! `docs/protocol.md` gives the bytes.
+//! `docs/protocol.md` specifies the encodings.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +28,7 @@ mod verify;
 pub use capability::Capability;
 pub use chain::Chain;
 pub use error::{
-    CapabilityError, ChainError, GrantError, InvitationError, LinkError, Refused, Widening,
+    CapabilityError, ChainError, GrantError, InvitationError, LinkError, VerifyError, Widening,
 };
 pub use grant::{Narrowing, mint};
 pub use id::{IdError, LinkId, SessionId};

@@ -1,4 +1,4 @@
-//! One link of a chain, its only encoding, and its secret.
+//! One link of a chain, its canonical encoding, and its secret.
 
 use levada_core::{Identity, Params, UnixTime, hmac_sha256, label};
 use zeroize::Zeroizing;
@@ -11,20 +11,20 @@ use crate::rights::Rights;
 /// A root secret or the secret of a link. Zeroized when dropped.
 pub type Secret = Zeroizing<[u8; 32]>;
 
-/// What one link says.
+/// The content of one link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkBody {
-    /// Who holds this link.
+    /// The holder of this link.
     pub identity: Identity,
-    /// What it permits.
+    /// The rights that it permits.
     pub rights: Rights,
-    /// From then on the session cannot be started; [`UnixTime::NEVER`] for no such time.
+    /// From this time on the session cannot be started; [`UnixTime::NEVER`] for no limit.
     pub expires: UnixTime,
-    /// How often the session can be started through this link and all behind it; at least 1.
+    /// How many times the session can be started through this link and all after it; at least 1.
     pub uses: u32,
-    /// For how many seconds one start may run, at least 1; `None` for no limit of this link.
+    /// How many seconds one start may run, at least 1; `None` for no limit of this link.
     pub max_run: Option<u64>,
-    /// The parameters that this link fixes, beside those of the links before it.
+    /// The parameters that this link adds to those of the links before it.
     pub params: Params,
 }
 
@@ -35,7 +35,7 @@ impl LinkBody {
     }
 }
 
-/// What only the first link says: where the session is.
+/// The part that only the first link has: node and session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) node: Identity,
@@ -44,7 +44,7 @@ pub(crate) struct Origin {
 
 /// `label::LINK` ‖ identity 32 ‖ rights 1 ‖ expiry 8 ‖ uses 4 ‖ parameters (length 4 ‖ pairs), and
 /// for the first link node key 32 ‖ session 16. Numbers are big-endian. A link that limits the running time begins
-/// with `label::LIMITED_LINK` and has the limit in seconds, 8 bytes, behind the uses.
+/// with `label::LIMITED_LINK` and has the limit in seconds, 8 bytes, after the uses.
 pub(crate) fn encode(body: &LinkBody, origin: Option<&Origin>) -> Result<Vec<u8>, LinkError> {
     let params = body.params.encode();
     let length = u32::try_from(params.len()).map_err(|_| LinkError::ParamsTooLong)?;
@@ -76,7 +76,7 @@ pub(crate) fn encode(body: &LinkBody, origin: Option<&Origin>) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// Reads a first link; whatever [`encode`] would not write is `None`.
+/// Decodes a first link; `None` for anything that [`encode`] does not produce.
 pub(crate) fn decode_first(bytes: &[u8]) -> Option<(LinkBody, Origin)> {
     let mut reader = Reader::new(bytes);
     let body = decode_body(&mut reader)?;
@@ -86,7 +86,7 @@ pub(crate) fn decode_first(bytes: &[u8]) -> Option<(LinkBody, Origin)> {
     Some((body, Origin { node, session }))
 }
 
-/// Reads a link after the first; whatever [`encode`] would not write is `None`.
+/// Decodes a link after the first; `None` for anything that [`encode`] does not produce.
 pub(crate) fn decode_next(bytes: &[u8]) -> Option<LinkBody> {
     let mut reader = Reader::new(bytes);
     let body = decode_body(&mut reader)?;
@@ -94,8 +94,8 @@ pub(crate) fn decode_next(bytes: &[u8]) -> Option<LinkBody> {
     Some(body)
 }
 
-/// The secret of `link`, given the secret of the link before it, or the root for the first link.
-/// It cannot be computed backwards.
+/// The secret of `link`, derived by HMAC from the secret of the link before it, or from the root
+/// for the first link. The derivation is one-way.
 pub(crate) fn next_secret(previous: &[u8; 32], link: &[u8]) -> Secret {
     Zeroizing::new(hmac_sha256(previous, &[link]))
 }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn links_round_trip_and_any_change_of_the_bytes_changes_the_link() {
+    fn links_round_trip_and_the_encoding_is_canonical() {
         bolero::check!().with_type::<(Fields, usize, u8)>().for_each(|(fields, at, byte)| {
             let (body, origin) = link(fields);
             let mut bytes = encode(&body, Some(&origin)).unwrap();

@@ -1,27 +1,27 @@
-//! A capability on the wire: a proof stands in the place of the secret.
+//! A capability on the wire: a proof replaces the secret.
 //!
 //! The proof is bound to the connection by its TLS exporter and to the operation, so that it is
-//! worth nothing anywhere else.
+//! invalid on any other connection and for any other operation.
 
 use levada_core::{Digest, hmac_sha256, label, wire};
 
-use crate::error::Refused;
+use crate::error::VerifyError;
 use crate::rights::Rights;
 use crate::{Chain, LinkId, SessionId};
 
-/// What a capability is presented for.
+/// The operation that a capability is presented for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// To start the session and attach to it.
+    /// Start the session and attach to it.
     Connect,
-    /// To end the session.
+    /// End the session.
     Terminate,
-    /// To revoke the last link and all derived from it.
+    /// Revoke the last link and all derived from it.
     Revoke,
 }
 
 impl Operation {
-    /// The name that goes into the proof.
+    /// The name in the proof.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -40,7 +40,7 @@ impl Operation {
     }
 }
 
-/// A presented capability, well-formed and not verified yet.
+/// A presented capability, well-formed and not yet verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presented {
     pub(crate) chain: Chain,
@@ -48,14 +48,14 @@ pub struct Presented {
 }
 
 impl Presented {
-    /// Reads a presentation. Only its form is checked.
+    /// Decodes a presentation. Checks only its form.
     ///
     /// # Errors
-    /// [`Refused::Malformed`], or [`Refused::Chain`] with an error of [`Chain::decode`].
-    pub fn decode(presentation: wire::Presentation) -> Result<Self, Refused> {
+    /// [`VerifyError::Malformed`], or [`VerifyError::Chain`] with an error of [`Chain::decode`].
+    pub fn decode(presentation: wire::Presentation) -> Result<Self, VerifyError> {
         let chain = Chain::decode(presentation.links, &presentation.signatures)?;
         let proof =
-            Digest::try_from(presentation.proof.as_slice()).map_err(|_| Refused::Malformed)?;
+            Digest::try_from(presentation.proof.as_slice()).map_err(|_| VerifyError::Malformed)?;
         Ok(Self { chain, proof })
     }
 
@@ -64,7 +64,7 @@ impl Presented {
         self.chain.session()
     }
 
-    /// The links; what they say is not to be believed before [`crate::verify`] succeeded.
+    /// The links, which are untrusted until [`crate::verify`] succeeds.
     pub fn chain(&self) -> &Chain {
         &self.chain
     }

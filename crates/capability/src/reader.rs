@@ -1,5 +1,5 @@
-//! Reads fields off the front of bytes that a stranger may have written, and the hints (service
-//! name, addresses) that text forms end with.
+//! A bounds-checked reader for untrusted bytes, and the encoding of the hints (service name,
+//! addresses) at the end of text forms.
 
 use levada_core::printable::is_printable;
 
@@ -8,7 +8,7 @@ pub(crate) const MAX_NAME: usize = 255;
 /// Most addresses in one text.
 pub(crate) const MAX_ADDRESSES: usize = 8;
 
-/// What is left to read. Every method returns `None` instead of reading past the end.
+/// The unread rest of a byte string. Methods return `None` instead of reading past the end.
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
         Some(field)
     }
 
-    /// Reads one of `labels`, none of which is a prefix of another; which one.
+    /// Reads one of `labels`, none of which is a prefix of another, and returns its index.
     pub(crate) fn one_of<const N: usize>(&mut self, labels: [&[u8]; N]) -> Option<usize> {
         let found = labels.iter().position(|label| self.0.starts_with(label))?;
         self.0 = &self.0[labels[found].len()..];
@@ -69,24 +69,24 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether `text` can stand in a text form. It will be shown on terminals: what is not printable,
-/// and could forge what is shown, is refused.
+/// Whether `text` may be a name or address in a text form. Characters that are not printable are
+/// refused, because the text is shown on terminals.
 pub(crate) fn is_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.len()) && text.chars().all(is_printable)
 }
 
-/// Whether `addresses` can stand in a text form.
+/// Whether `addresses` may be in a text form.
 pub(crate) fn are_addresses(addresses: &[String]) -> bool {
     addresses.len() <= MAX_ADDRESSES && addresses.iter().all(|address| is_name(address))
 }
 
-/// Appends what [`Reader::name`] reads; the caller has checked [`is_name`].
+/// Encodes for [`Reader::name`]; the caller has checked [`is_name`].
 pub(crate) fn append_name(bytes: &mut Vec<u8>, name: &str) {
     bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
     bytes.extend_from_slice(name.as_bytes());
 }
 
-/// Appends what [`Reader::addresses`] reads; the caller has checked [`are_addresses`].
+/// Encodes for [`Reader::addresses`]; the caller has checked [`are_addresses`].
 pub(crate) fn append_addresses(bytes: &mut Vec<u8>, addresses: &[String]) {
     bytes.push(u8::try_from(addresses.len()).unwrap_or(u8::MAX));
     for address in addresses {

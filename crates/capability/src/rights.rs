@@ -1,11 +1,11 @@
-//! What a capability permits: execute, terminate, distribute.
+//! The rights of a capability: execute, terminate, distribute.
 
 use std::fmt;
 use std::ops::BitOr;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Not the text of a set of rights.
+/// A text that is not a set of rights.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error("rights are one or more of x (execute), t (terminate) and d (distribute), each once")]
 pub struct RightsError;
@@ -21,16 +21,16 @@ const NAMES: [(Rights, char, &str); 3] = [
 ];
 
 impl Rights {
-    /// May start the session and attach to it.
+    /// Start the session and attach to it.
     pub const EXECUTE: Self = Self(1);
-    /// May end the session.
+    /// End the session.
     pub const TERMINATE: Self = Self(2);
-    /// May pass the capability on, narrowed or not.
+    /// Delegate the capability, narrowed or not.
     pub const DISTRIBUTE: Self = Self(4);
     /// All three.
     pub const ALL: Self = Self(7);
 
-    /// The set with this encoding; `None` if it is empty or has a bit without a meaning.
+    /// The set with this encoding; `None` if it is empty or has an undefined bit.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         if byte == 0 || byte & !Self::ALL.0 != 0 { None } else { Some(Self(byte)) }
     }
@@ -78,7 +78,7 @@ impl fmt::Debug for Rights {
 impl FromStr for Rights {
     type Err = RightsError;
 
-    /// Reads letters in any order. None at all, a repeated one or another one is refused.
+    /// Parses letters in any order. An empty text and repeated or unknown letters are refused.
     fn from_str(text: &str) -> Result<Self, RightsError> {
         let mut byte = 0;
         for letter in text.chars() {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_free_and_everything_else_is_refused() {
+    fn parses_letters_in_any_order_and_nothing_else() {
         assert_eq!("dxt".parse(), Ok(Rights::ALL));
         assert_eq!("dx".parse::<Rights>().unwrap().to_string(), "xd");
         for text in ["", "xx", "X", "x ", "xtdx", "y"] {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_contains_its_parts_only() {
+    fn a_set_contains_only_its_members() {
         let both = Rights::EXECUTE | Rights::DISTRIBUTE;
         assert!(both.contains(Rights::EXECUTE) && both.contains(both));
         assert!(!both.contains(Rights::TERMINATE) && !both.contains(Rights::ALL));

@@ -18,9 +18,9 @@ const MAX_LEN: usize = 1
     + MAX_HINTS;
 
 impl Capability {
-    /// The text form. It holds the secret: it is for the holder only.
+    /// The text form. It contains the secret.
     pub fn to_text(&self) -> Zeroizing<String> {
-        // Reserved in full: a vector that grows leaves pieces of the secret behind.
+        // Full capacity: a reallocation would leave a copy of the secret in freed memory.
         let mut bytes = Zeroizing::new(Vec::with_capacity(self.encoded_len()));
         bytes.push(u8::try_from(self.chain.links().count()).unwrap_or(u8::MAX));
         for link in self.chain.link_bytes() {
@@ -37,11 +37,11 @@ impl Capability {
         Zeroizing::new(encode_text(PREFIX, &bytes))
     }
 
-    /// Reads what [`Self::to_text`] wrote, and nothing else: there is one text for a capability.
-    /// White space around it is for the caller to trim.
+    /// Parses the output of [`Self::to_text`]. The text form is canonical; the caller trims white
+    /// space.
     ///
     /// # Errors
-    /// [`CapabilityError`] says what is wrong.
+    /// [`CapabilityError`] names the fault.
     pub fn from_text(text: &str) -> Result<Self, CapabilityError> {
         let bytes = Zeroizing::new(decode_text(PREFIX, text, MAX_LEN)?);
         let parts = Parts::read(&bytes).ok_or(TextError::Content)?;

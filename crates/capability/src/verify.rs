@@ -1,20 +1,20 @@
-//! Whether a presented capability holds. Only the node that keeps the session's root can tell.
+//! Verification of a presented capability by the node, which has the session's root secret.
 //!
-//! Not decided here, because it needs the node's memory: whether a link was revoked or used up,
-//! whether the session was terminated, and whether an identity of the chain was rotated away.
+//! Checks that need the node's database are not made here: whether a link was revoked or used up,
+//! whether the session was terminated, and whether a key of the chain was replaced by rotation.
 
 use levada_core::{Identity, Params, UnixTime};
 use subtle::ConstantTimeEq;
 
-use crate::error::Refused;
+use crate::error::VerifyError;
 use crate::present::{self, Operation, Presented};
 use crate::rights::Rights;
 use crate::{Chain, LinkId, SessionId};
 
-/// Where and when a capability is presented.
+/// The connection, operation and time of a presentation.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// The node that verifies.
+    /// The verifying node.
     pub node: Identity,
     /// The identity that the handshake of this connection proved.
     pub peer: Identity,
@@ -22,46 +22,46 @@ pub struct Context<'a> {
     pub exporter: &'a [u8; 32],
     /// What the capability is presented for.
     pub operation: Operation,
-    /// The present time.
+    /// The current time.
     pub now: UnixTime,
 }
 
-/// What a capability that holds says.
+/// The content of a verified capability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// The session that it is for.
     pub session: SessionId,
-    /// The id of each link in order: none of them may be revoked.
+    /// The id of each link in order. The caller checks that none is revoked.
     pub ids: Vec<LinkId>,
-    /// The identity of each link in order: none of them may be rotated away.
+    /// The identity of each link in order. The caller checks that none was replaced by rotation.
     pub identities: Vec<Identity>,
-    /// Most starts through each link, and through all behind it.
+    /// Most starts through each link and all after it.
     pub uses: Vec<(LinkId, u32)>,
-    /// Who holds the last link.
+    /// The identity of the last link.
     pub holder: Identity,
     /// The rights of the last link.
     pub rights: Rights,
     /// When the right to start ends.
     pub expires: UnixTime,
-    /// For how many seconds this start may run; `None`: no link says.
+    /// How many seconds this start may run; `None` for no limit.
     pub max_run: Option<u64>,
     /// The parameters of all links together.
     pub params: Params,
 }
 
-/// Checks `presented` against the session's `root` secret. Cheap checks stand before dear ones,
-/// and no signature is looked at before the proof has shown that the links come from `root`.
+/// Checks `presented` against the session's `root` secret. Cheap checks run first, and no
+/// signature is verified before the proof has shown that the links derive from `root`.
 ///
 /// # Errors
-/// [`Refused`] says why it does not hold.
+/// [`VerifyError`] names the check that failed.
 pub fn verify(
     presented: &Presented,
     root: &[u8; 32],
     context: &Context<'_>,
-) -> Result<Verified, Refused> {
+) -> Result<Verified, VerifyError> {
     let chain = &presented.chain;
     if chain.node() != context.node {
-        return Err(Refused::Foreign);
+        return Err(VerifyError::Foreign);
     }
     check_peer(chain, context)?;
     check_proof(presented, root, context)?;
@@ -71,9 +71,9 @@ pub fn verify(
     Ok(verified(chain, params))
 }
 
-/// Who starts or ends a session must hold the last link. To revoke it suffices to be anywhere on
-/// the chain, or to be the node.
-fn check_peer(chain: &Chain, context: &Context<'_>) -> Result<(), Refused> {
+/// Only the holder of the last link may start or end a session. Any identity of the chain, and the
+/// node, may revoke.
+fn check_peer(chain: &Chain, context: &Context<'_>) -> Result<(), VerifyError> {
     let peer = context.peer;
     let permitted = match context.operation {
         Operation::Connect | Operation::Terminate => chain.holder() == peer,
@@ -81,30 +81,30 @@ fn check_peer(chain: &Chain, context: &Context<'_>) -> Result<(), Refused> {
             peer == context.node || chain.links().any(|link| link.identity == peer)
         }
     };
-    if permitted { Ok(()) } else { Err(Refused::NotHolder) }
+    if permitted { Ok(()) } else { Err(VerifyError::NotHolder) }
 }
 
 fn check_proof(
     presented: &Presented,
     root: &[u8; 32],
     context: &Context<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), VerifyError> {
     let chain = &presented.chain;
     let secret = chain.secret(root);
     let expected = present::proof(&secret, context.exporter, context.operation, &chain.last_id());
-    if bool::from(expected.ct_eq(&presented.proof)) { Ok(()) } else { Err(Refused::Forged) }
+    if bool::from(expected.ct_eq(&presented.proof)) { Ok(()) } else { Err(VerifyError::Forged) }
 }
 
-fn check_permission(chain: &Chain, context: &Context<'_>) -> Result<(), Refused> {
+fn check_permission(chain: &Chain, context: &Context<'_>) -> Result<(), VerifyError> {
     let last = chain.last_link();
     if let Some(right) = context.operation.right()
         && !last.rights.contains(right)
     {
-        return Err(Refused::Right(right));
+        return Err(VerifyError::Right(right));
     }
-    // Expiry ends the right to start; how long a start may run is said by `max_run`.
+    // Expiry ends only the right to start; `max_run` limits how long a start may run.
     if context.operation == Operation::Connect && last.expired(context.now) {
-        return Err(Refused::Expired(last.expires));
+        return Err(VerifyError::Expired(last.expires));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a requester asks, and what an entity replies.
+//! The question of a requester and the reply of an entity.
 
 use levada_core::{
     Digest, Identity, OpeningKey, Params, RandomError, SealError, SecretKey, UnixTime, label, seal,
@@ -10,34 +10,34 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::Capability;
 use crate::reader::{are_addresses, is_name};
 
-/// The longest encoding of a question, in bytes: the parameters of one link, and room for the rest.
+/// The longest encoding of a question, in bytes: the parameters of one link, and 16 KiB for the other fields.
 const MAX_QUESTION: usize = Params::MAX_LEN + 16 * 1024;
-/// By how much two clocks may differ, in seconds.
-const SLACK: u64 = 300;
+/// The tolerated difference of two clocks, in seconds.
+const CLOCK_SKEW: u64 = 300;
 
-/// A session to ask for.
+/// The session that a requester asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct SessionRequest {
     /// The node that offers the service.
     pub node: Identity,
-    /// Where it may be: hints, never trusted.
+    /// Its addresses: unauthenticated hints.
     pub addresses: Vec<String>,
     /// The service's name there.
     pub service: String,
-    /// The session's parameters; `framing` is the node's to set.
+    /// The session's parameters without `framing`, which the node sets.
     pub params: Params,
-    /// When the right to start shall end; `None` leaves it to the entity and the node.
+    /// When the right to start shall end; `None`: the entity and the node decide.
     pub expires: Option<UnixTime>,
-    /// How often the session may be started; 0 counts as 1.
+    /// How many times the session may be started; 0 counts as 1.
     pub uses: u32,
 }
 
-/// The way of a question.
+/// The route of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The node whose service carries it.
+    /// The node of the relaying service.
     pub via: Identity,
-    /// Who shall reply.
+    /// The entity that decides.
     pub entity: Identity,
     /// The challenge of the entity's registration.
     pub challenge: [u8; 32],
@@ -45,58 +45,58 @@ pub struct Route {
     pub until: UnixTime,
 }
 
-/// A question that is well-formed and signed by its requester. Whether it is for us, and new,
-/// [`crate::exchange::Hearing`] says.
+/// A question that is well-formed and signed by its requester.
+/// [`crate::exchange::Registration`] checks its destination and that it is new.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Who asks, and whom the capability will be bound to.
+    /// The signer, and the holder of the capability asked for.
     pub requester: Identity,
-    /// The way it took.
+    /// The route to the entity.
     pub route: Route,
-    /// What is asked for.
-    pub wish: Wish,
-    /// What the reply is sealed to.
+    /// The session asked for.
+    pub request: SessionRequest,
+    /// The public key that the reply is sealed to.
     key: Vec<u8>,
-    /// SHA-256 of its body: what the reply is bound to.
+    /// SHA-256 of the body; the reply is bound to it.
     digest: Digest,
 }
 
-/// Why a question does not hold.
+/// Why a question was refused.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum QuestionError {
-    /// Not a question, or one with a part outside its bounds.
+    /// Not a question, or a field is outside its limits.
     #[error("the question is malformed")]
     Malformed,
-    /// Not signed by the requester whom it names.
-    #[error("the question is not signed by who is said to ask")]
+    /// Not signed by the requester that it names.
+    #[error("the question is not signed by its requester")]
     Signature,
-    /// It is for somebody else, or came another way.
+    /// It names another entity or another service.
     #[error("the question is for another entity, or came by another service")]
-    Astray,
-    /// It names another challenge than the one that holds.
+    Misdirected,
+    /// It names another challenge than the current one.
     #[error("the question was made for another registration")]
     Stale,
-    /// It was heard before.
+    /// It was accepted before.
     #[error("the question was asked before")]
     Repeated,
-    /// No more questions are heard under this challenge.
+    /// The challenge has reached its limit of questions.
     #[error("too many questions were asked since the registration")]
     TooMany,
 }
 
-/// What an entity replies.
+/// The reply of an entity.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// Yes, and this is it.
+    /// The entity grants this capability.
     Granted(Box<Capability>),
-    /// The entity does not want to.
+    /// The entity denies the request.
     No(wire::Refusal),
-    /// The entity wanted to, and could not.
+    /// The entity allows the request, and could not obtain the capability.
     Failed(wire::Refusal),
 }
 
 impl Question {
-    /// Reads a question and checks its signature.
+    /// Decodes a question and checks its signature.
     ///
     /// # Errors
     /// [`QuestionError::Malformed`] or [`QuestionError::Signature`].
@@ -105,25 +105,25 @@ impl Question {
             return Err(QuestionError::Malformed);
         }
         let question = Self::read(&signed.body).ok_or(QuestionError::Malformed)?;
-        let held = question.requester.verify(label::QUESTION, &signed.body, &signed.signature);
-        held.map_err(|_| QuestionError::Signature)?;
+        let verified = question.requester.verify(label::QUESTION, &signed.body, &signed.signature);
+        verified.map_err(|_| QuestionError::Signature)?;
         Ok(question)
     }
 
-    /// What tells this question from every other.
+    /// SHA-256 of the body, which identifies this question.
     pub fn digest(&self) -> &Digest {
         &self.digest
     }
 
-    /// Whether the requester has stopped waiting, with some minutes for clocks that differ.
-    pub fn is_late(&self, now: UnixTime) -> bool {
-        now.0 > self.route.until.0.saturating_add(SLACK)
+    /// Whether the requester stopped waiting more than 5 minutes ago (for clocks that differ).
+    pub fn is_expired(&self, now: UnixTime) -> bool {
+        now.0 > self.route.until.0.saturating_add(CLOCK_SKEW)
     }
 
-    /// Seals `reply` for the requester, signed by the entity whose key this is.
+    /// Seals `reply` for the requester, signed with the entity's `key`.
     ///
     /// # Errors
-    /// [`SealError`] if the key of the question is none.
+    /// [`SealError`] if the question's key is invalid.
     pub fn reply(&self, key: &SecretKey, reply: &Reply) -> Result<wire::SealedReply, SealError> {
         let sealed = seal(&self.key, &self.digest, &reply.encode())?;
         let signed = signed_part(&self.digest, &sealed.encapsulation, &sealed.bytes);
@@ -136,7 +136,7 @@ impl Question {
         let message: wire::Question = wire::decode(body).ok()?;
         let identity = |bytes: &[u8]| Identity::try_from(bytes).ok();
         let fixed = |bytes: &[u8]| <[u8; 32]>::try_from(bytes).ok();
-        // Makes two questions differ, and says nothing else.
+        // The nonce only makes equal requests differ; its length is checked.
         fixed(&message.nonce)?;
         if message.key.len() != OpeningKey::PUBLIC_LEN {
             return None;
@@ -149,20 +149,20 @@ impl Question {
                 challenge: fixed(&message.challenge)?,
                 until: UnixTime(message.until),
             },
-            wish: Wish::read(&message)?,
+            request: SessionRequest::read(&message)?,
             key: message.key,
             digest: sha256(&[body]),
         })
     }
 }
 
-impl Wish {
+impl SessionRequest {
     fn read(message: &wire::Question) -> Option<Self> {
         let mut params = Params::new();
         for pair in &message.parameters {
             params.add(&pair.key, pair.value.clone()).ok()?;
         }
-        let wish = Self {
+        let request = Self {
             node: Identity::try_from(message.node.as_slice()).ok()?,
             addresses: message.addresses.clone(),
             service: message.service.clone(),
@@ -170,7 +170,7 @@ impl Wish {
             expires: (message.expires != 0).then_some(UnixTime(message.expires)),
             uses: message.uses.max(1),
         };
-        wish.is_within_bounds().then_some(wish)
+        request.is_within_bounds().then_some(request)
     }
 
     pub(super) fn is_within_bounds(&self) -> bool {
@@ -182,7 +182,7 @@ impl Wish {
 }
 
 impl Reply {
-    /// Reads a reply that was opened.
+    /// Decodes a decrypted reply.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let message: wire::Reply = wire::decode(bytes).ok()?;
         match message.reply? {
@@ -213,14 +213,14 @@ impl Reply {
 }
 
 impl From<RandomError> for QuestionError {
-    /// A library that makes no key makes no question.
+    /// Without random bytes no key can be generated, and without a key no question.
     fn from(_: RandomError) -> Self {
         Self::Malformed
     }
 }
 
-/// What an entity signs: SHA-256(digest of the question 32 ‖ encapsulation ‖ sealed). Which question
-/// it is says who asked, who shall reply, and on which way.
+/// The bytes that an entity signs: SHA-256(digest of the question 32 ‖ encapsulation ‖ sealed). The
+/// digest covers requester, entity and route.
 pub(super) fn signed_part(digest: &Digest, encapsulation: &[u8], sealed: &[u8]) -> Digest {
     sha256(&[digest, encapsulation, sealed])
 }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn arbitrary_fields_are_taken_only_within_their_bounds() {
+    fn accepted_questions_are_within_their_limits() {
         let key = SecretKey::generate(&SystemRandom).unwrap();
         let own = key.identity().as_bytes().to_vec();
         type Fields = (Vec<(String, Vec<u8>)>, Vec<String>, String, u64, u32);
@@ -263,7 +263,7 @@ mod tests {
             });
             let signature = key.sign(label::QUESTION, &body).to_vec();
             if let Ok(question) = Question::verify(&wire::SignedQuestion { body, signature }) {
-                assert!(question.wish.is_within_bounds() && question.wish.uses > 0);
+                assert!(question.request.is_within_bounds() && question.request.uses > 0);
             }
         });
     }

@@ -1,8 +1,8 @@
 //! A node and some identities with fixed keys, and a forger who encodes links by himself.
 
 use levada_capability::{
-    Capability, Chain, Context, LinkBody, Narrowing, Operation, Presented, Refused, Rights,
-    SessionId, Verified, mint, verify,
+    Capability, Chain, Context, LinkBody, Narrowing, Operation, Presented, Rights, SessionId,
+    Verified, VerifyError, mint, verify,
 };
 use levada_core::{Identity, Params, SecretKey, UnixTime, hmac_sha256, sha256, wire};
 use zeroize::Zeroizing;
@@ -85,12 +85,12 @@ pub fn present(
     capability: &Capability,
     peer: u8,
     operation: Operation,
-) -> Result<Verified, Refused> {
+) -> Result<Verified, VerifyError> {
     check(capability.present(&EXPORTER, operation), &context(peer, operation))
 }
 
 /// What the node says to a message.
-pub fn check(message: wire::Presentation, context: &Context<'_>) -> Result<Verified, Refused> {
+pub fn check(message: wire::Presentation, context: &Context<'_>) -> Result<Verified, VerifyError> {
     verify(&Presented::decode(message)?, &ROOT, context)
 }
 
@@ -151,7 +151,7 @@ impl Forger {
     }
 
     /// What the node says when `peer` presents this to start the session.
-    pub fn connect(&self, peer: u8) -> Result<Verified, Refused> {
+    pub fn connect(&self, peer: u8) -> Result<Verified, VerifyError> {
         check(self.presentation("connect"), &context(peer, Operation::Connect))
     }
 

@@ -1,7 +1,8 @@
-//! Asking through a service in the middle that alters, swaps, keeps and repeats what it carries.
+//! PendingQuestion through a service in the middle that alters, swaps, keeps and repeats what it carries.
 
 use levada_capability::exchange::{
-    Asking, Hearing, Question, QuestionError, Reply, ReplyError, Route, Wish,
+    PendingQuestion, Question, QuestionError, Registration, Reply, ReplyError, Route,
+    SessionRequest,
 };
 use levada_capability::{Capability, LinkBody, Narrowing, Rights};
 use levada_core::wire::{self, Reason, Refusal};
@@ -15,8 +16,8 @@ use crate::common::{
 /// Alice and Carol ask, Bob replies, and Mallory runs the service that carries it.
 const ENTITY: u8 = BOB;
 
-fn wish() -> Wish {
-    Wish {
+fn wish() -> SessionRequest {
+    SessionRequest {
         node: identity(NODE),
         addresses: vec!["127.0.0.1:5382".into()],
         service: "echo".into(),
@@ -26,11 +27,11 @@ fn wish() -> Wish {
     }
 }
 
-fn hearing() -> Hearing {
-    Hearing::new(identity(ENTITY), identity(MALLORY), &SystemRandom).unwrap()
+fn hearing() -> Registration {
+    Registration::new(identity(ENTITY), identity(MALLORY), &SystemRandom).unwrap()
 }
 
-fn route(hearing: &Hearing) -> Route {
+fn route(hearing: &Registration) -> Route {
     Route {
         via: identity(MALLORY),
         entity: identity(ENTITY),
@@ -39,12 +40,12 @@ fn route(hearing: &Hearing) -> Route {
     }
 }
 
-fn ask(requester: u8, hearing: &Hearing) -> (Asking, wire::SignedQuestion) {
-    Asking::new(&key(requester), &route(hearing), wish(), &SystemRandom).unwrap()
+fn ask(requester: u8, hearing: &Registration) -> (PendingQuestion, wire::SignedQuestion) {
+    PendingQuestion::new(&key(requester), &route(hearing), wish(), &SystemRandom).unwrap()
 }
 
 /// What the node gives for `wish`, as the entity asks it, with its framing.
-fn capability_for(wish: &Wish, holder: u8) -> Capability {
+fn capability_for(wish: &SessionRequest, holder: u8) -> Capability {
     let mut fixed = wish.params.clone();
     fixed.add(Params::FRAMING, b"auto".to_vec()).unwrap();
     let body = LinkBody {
@@ -59,7 +60,7 @@ fn capability_for(wish: &Wish, holder: u8) -> Capability {
 }
 
 fn granted(question: &Question, holder: u8) -> wire::SealedReply {
-    let reply = Reply::Granted(Box::new(capability_for(&question.wish, holder)));
+    let reply = Reply::Granted(Box::new(capability_for(&question.request, holder)));
     question.reply(&key(ENTITY), &reply).unwrap()
 }
 
@@ -67,8 +68,8 @@ fn granted(question: &Question, holder: u8) -> wire::SealedReply {
 fn a_question_is_heard_and_its_reply_read() {
     let mut hearing = hearing();
     let (asking, signed) = ask(ALICE, &hearing);
-    let question = hearing.hear(&signed).unwrap();
-    assert_eq!((question.requester, &question.wish), (identity(ALICE), &wish()));
+    let question = hearing.accept(&signed).unwrap();
+    assert_eq!((question.requester, &question.request), (identity(ALICE), &wish()));
     assert_eq!(question.route, route(&hearing));
     let Ok(Reply::Granted(capability)) = asking.read(&granted(&question, ALICE)) else { panic!() };
     assert_eq!(capability.holder(), identity(ALICE));
@@ -80,7 +81,7 @@ fn a_no_and_a_failure_are_read_as_what_they_are() {
     let mut hearing = hearing();
     let refusal = Refusal::new(Reason::Denied, "not today");
     let (asking, signed) = ask(ALICE, &hearing);
-    let question = hearing.hear(&signed).unwrap();
+    let question = hearing.accept(&signed).unwrap();
     let no = question.reply(&key(ENTITY), &Reply::No(refusal.clone())).unwrap();
     assert!(matches!(asking.read(&no), Ok(Reply::No(read)) if read == refusal));
     let failed = question.reply(&key(ENTITY), &Reply::Failed(refusal.clone())).unwrap();
@@ -99,7 +100,7 @@ fn any_byte_that_the_middle_alters_is_noticed() {
         part[at] ^= change;
         assert_eq!(Question::verify(&altered).is_ok(), *change == 0);
     });
-    let question = hearing.hear(&signed).unwrap();
+    let question = hearing.accept(&signed).unwrap();
     let reply = granted(&question, ALICE);
     bolero::check!().with_type::<(u8, usize, u8)>().for_each(|(part, at, change)| {
         let mut altered = reply.clone();
@@ -119,8 +120,8 @@ fn replies_that_the_middle_swaps_are_refused() {
     let mut hearing = hearing();
     let (alices, from_alice) = ask(ALICE, &hearing);
     let (carols, from_carol) = ask(CAROL, &hearing);
-    let to_alice = granted(&hearing.hear(&from_alice).unwrap(), ALICE);
-    let to_carol = granted(&hearing.hear(&from_carol).unwrap(), CAROL);
+    let to_alice = granted(&hearing.accept(&from_alice).unwrap(), ALICE);
+    let to_carol = granted(&hearing.accept(&from_carol).unwrap(), CAROL);
     assert_eq!(alices.read(&to_carol).err(), Some(ReplyError::Signature));
     assert_eq!(carols.read(&to_alice).err(), Some(ReplyError::Signature));
     // Also two of the same requester: an old reply for a new question.
@@ -133,21 +134,21 @@ fn replies_that_the_middle_swaps_are_refused() {
 fn a_question_is_heard_once_and_only_where_it_belongs() {
     let mut hearing = hearing();
     let (_, signed) = ask(ALICE, &hearing);
-    hearing.hear(&signed).unwrap();
-    assert_eq!(hearing.hear(&signed), Err(QuestionError::Repeated));
+    hearing.accept(&signed).unwrap();
+    assert_eq!(hearing.accept(&signed), Err(QuestionError::Repeated));
     let unheard = ask(ALICE, &hearing).1;
     hearing.renew(&SystemRandom).unwrap();
-    assert_eq!(hearing.hear(&signed), Err(QuestionError::Stale));
-    assert_eq!(hearing.hear(&unheard), Err(QuestionError::Stale));
+    assert_eq!(hearing.accept(&signed), Err(QuestionError::Stale));
+    assert_eq!(hearing.accept(&unheard), Err(QuestionError::Stale));
     // By another service, and to another entity, with the challenge that holds.
     let mut astray = route(&hearing);
     astray.via = identity(CAROL);
-    let (_, signed) = Asking::new(&key(ALICE), &astray, wish(), &SystemRandom).unwrap();
-    assert_eq!(hearing.hear(&signed), Err(QuestionError::Astray));
+    let (_, signed) = PendingQuestion::new(&key(ALICE), &astray, wish(), &SystemRandom).unwrap();
+    assert_eq!(hearing.accept(&signed), Err(QuestionError::Misdirected));
     let mut astray = route(&hearing);
     astray.entity = identity(CAROL);
-    let (_, signed) = Asking::new(&key(ALICE), &astray, wish(), &SystemRandom).unwrap();
-    assert_eq!(hearing.hear(&signed), Err(QuestionError::Astray));
+    let (_, signed) = PendingQuestion::new(&key(ALICE), &astray, wish(), &SystemRandom).unwrap();
+    assert_eq!(hearing.accept(&signed), Err(QuestionError::Misdirected));
 }
 
 #[test]
@@ -157,15 +158,15 @@ fn the_middle_can_neither_ask_in_anothers_name_nor_answer() {
     // Mallory signs what Alice asks, or asks for himself with Alice's words.
     let mut forged = signed.clone();
     forged.signature = key(MALLORY).sign("question", &forged.body).to_vec();
-    assert_eq!(hearing.hear(&forged), Err(QuestionError::Signature));
+    assert_eq!(hearing.accept(&forged), Err(QuestionError::Signature));
     // A signature for another purpose is worth nothing.
     forged.signature = key(ALICE).sign("reply", &forged.body).to_vec();
-    assert_eq!(hearing.hear(&forged), Err(QuestionError::Signature));
+    assert_eq!(hearing.accept(&forged), Err(QuestionError::Signature));
     // Mallory knows the question, so he can seal a reply; only the entity can sign it.
-    let question = hearing.hear(&signed).unwrap();
+    let question = hearing.accept(&signed).unwrap();
     let refusal = Refusal::new(Reason::Denied, "");
     for reply in
-        [Reply::No(refusal), Reply::Granted(Box::new(capability_for(&question.wish, ALICE)))]
+        [Reply::No(refusal), Reply::Granted(Box::new(capability_for(&question.request, ALICE)))]
     {
         let forged = question.reply(&key(MALLORY), &reply).unwrap();
         assert_eq!(asking.read(&forged).err(), Some(ReplyError::Signature));
@@ -176,8 +177,8 @@ fn the_middle_can_neither_ask_in_anothers_name_nor_answer() {
 fn the_middle_that_keeps_a_reply_cannot_read_it() {
     let mut hearing = hearing();
     let (_, signed) = ask(ALICE, &hearing);
-    let question = hearing.hear(&signed).unwrap();
-    let capability = capability_for(&question.wish, ALICE);
+    let question = hearing.accept(&signed).unwrap();
+    let capability = capability_for(&question.request, ALICE);
     let kept = granted(&question, ALICE);
     let secret = crate::common::secret_of(&capability);
     let text = capability.to_text();
@@ -187,7 +188,7 @@ fn the_middle_that_keeps_a_reply_cannot_read_it() {
     }
     // He has the entity reply to a question of his own: it is bound to him, and not to what Alice asked.
     let (mallorys, own) = ask(MALLORY, &hearing);
-    let question = hearing.hear(&own).unwrap();
+    let question = hearing.accept(&own).unwrap();
     assert_eq!(question.requester, identity(MALLORY));
     assert!(mallorys.read(&kept).is_err());
 }
@@ -196,13 +197,13 @@ fn the_middle_that_keeps_a_reply_cannot_read_it() {
 fn an_entity_that_gives_something_else_is_refused() {
     let mut hearing = hearing();
     let (asking, signed) = ask(ALICE, &hearing);
-    let question = hearing.hear(&signed).unwrap();
+    let question = hearing.accept(&signed).unwrap();
     let refused = |capability: Capability| {
         let reply = Reply::Granted(Box::new(capability));
         let reply = question.reply(&key(ENTITY), &reply).unwrap();
         asking.read(&reply).err()
     };
-    let wished = |change: fn(&mut Wish)| {
+    let wished = |change: fn(&mut SessionRequest)| {
         let mut wish = wish();
         change(&mut wish);
         capability_for(&wish, ALICE)
@@ -230,28 +231,29 @@ fn an_entity_that_gives_something_else_is_refused() {
 fn a_question_grows_late_with_room_for_clocks_that_differ() {
     let mut hearing = hearing();
     let (_, signed) = ask(ALICE, &hearing);
-    let question = hearing.hear(&signed).unwrap();
-    assert!(!question.is_late(NOW) && !question.is_late(UnixTime(NOW.0 + 300)));
-    assert!(question.is_late(UnixTime(NOW.0 + 301)));
+    let question = hearing.accept(&signed).unwrap();
+    assert!(!question.is_expired(NOW) && !question.is_expired(UnixTime(NOW.0 + 300)));
+    assert!(question.is_expired(UnixTime(NOW.0 + 301)));
 }
 
 #[test]
 fn what_is_outside_its_bounds_is_not_asked() {
     let hearing = hearing();
-    let ask =
-        |wish| Asking::new(&key(ALICE), &route(&hearing), wish, &SystemRandom).map(|(_, one)| one);
+    let ask = |wish| {
+        PendingQuestion::new(&key(ALICE), &route(&hearing), wish, &SystemRandom).map(|(_, one)| one)
+    };
     for service in ["", "a\nb", &"a".repeat(256)] {
-        let wish = Wish { service: service.into(), ..wish() };
+        let wish = SessionRequest { service: service.into(), ..wish() };
         assert_eq!(ask(wish), Err(QuestionError::Malformed), "{service:?}");
     }
     let framing = params(&[(Params::FRAMING, b"auto")]);
-    assert_eq!(ask(Wish { params: framing, ..wish() }), Err(QuestionError::Malformed));
+    assert_eq!(ask(SessionRequest { params: framing, ..wish() }), Err(QuestionError::Malformed));
     let long = params(&[("a", &[0; Params::MAX_LEN])]);
-    assert_eq!(ask(Wish { params: long, ..wish() }), Err(QuestionError::Malformed));
+    assert_eq!(ask(SessionRequest { params: long, ..wish() }), Err(QuestionError::Malformed));
     // Addresses are hints: what cannot be one is left out.
     let addresses = (0..20).map(|at| format!("host{at}\u{7}:1")).chain(["host:1".to_owned()]);
-    let signed = ask(Wish { addresses: addresses.collect(), ..wish() }).unwrap();
-    assert_eq!(Question::verify(&signed).unwrap().wish.addresses, ["host:1"]);
+    let signed = ask(SessionRequest { addresses: addresses.collect(), ..wish() }).unwrap();
+    assert_eq!(Question::verify(&signed).unwrap().request.addresses, ["host:1"]);
 }
 
 #[test]
@@ -265,9 +267,9 @@ fn so_many_questions_are_heard_and_no_more() {
         let signature = key(ALICE).sign("question", &body).to_vec();
         wire::SignedQuestion { body, signature }
     };
-    for nonce in 0..Hearing::MAX_HEARD {
-        hearing.hear(&body(nonce)).unwrap();
+    for nonce in 0..Registration::MAX_QUESTIONS {
+        hearing.accept(&body(nonce)).unwrap();
     }
     assert!(hearing.is_full());
-    assert_eq!(hearing.hear(&body(Hearing::MAX_HEARD)), Err(QuestionError::TooMany));
+    assert_eq!(hearing.accept(&body(Registration::MAX_QUESTIONS)), Err(QuestionError::TooMany));
 }

@@ -1,8 +1,8 @@
 //! Rights and caveats only ever narrow: the holder is refused at once, a forger by the node.
 
 use levada_capability::{
-    Capability, Chain, ChainError, GrantError, LinkBody, LinkError, Narrowing, Operation, Refused,
-    Rights, Widening,
+    Capability, Chain, ChainError, GrantError, LinkBody, LinkError, Narrowing, Operation, Rights,
+    VerifyError, Widening,
 };
 use levada_core::wire::Reason;
 use levada_core::{Params, UnixTime};
@@ -29,7 +29,7 @@ fn refused_link(change: impl FnOnce(&mut LinkBody)) -> Widening {
     let refused = forger.connect(BOB).unwrap_err();
     assert_eq!(refused.reason(), Reason::Forged);
     match refused {
-        Refused::Chain(ChainError::Widened { link: 2, how }) => how,
+        VerifyError::Chain(ChainError::Widened { link: 2, how }) => how,
         other => panic!("{other}"),
     }
 }
@@ -76,7 +76,7 @@ fn without_distribute_nothing_is_passed_on() {
     let mut forger = Forger::with_text(&alice);
     forger.push(&body(BOB, Rights::EXECUTE), ALICE);
     let expected = ChainError::Widened { link: 2, how: Widening::Distribute };
-    assert_eq!(forger.connect(BOB), Err(Refused::Chain(expected)));
+    assert_eq!(forger.connect(BOB), Err(VerifyError::Chain(expected)));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_parameter_of_any_earlier_link_is_fixed() {
     forger.push(&next, ALICE);
     forger.push(&body(CAROL, Rights::ALL), BOB);
     let how = Widening::Parameter("a".into());
-    let expected = Refused::Chain(ChainError::Widened { link: 3, how });
+    let expected = VerifyError::Chain(ChainError::Widened { link: 3, how });
     assert_eq!(forger.connect(CAROL), Err(expected));
 }
 
@@ -136,7 +136,7 @@ fn a_link_is_measured_by_the_one_before_it_not_by_the_first() {
         forger.push(third, BOB);
         forger.connect(CAROL)
     };
-    let widened = |how| Err(Refused::Chain(ChainError::Widened { link: 3, how }));
+    let widened = |how| Err(VerifyError::Chain(ChainError::Widened { link: 3, how }));
     assert!(connect(&narrow, &same).is_ok());
     // Each of these is within the first link, and beyond the second.
     let rights = LinkBody { rights: Rights::ALL, ..same.clone() };
@@ -166,7 +166,7 @@ fn a_forged_capability_is_not_passed_on() {
 fn a_link_without_uses_is_malformed() {
     let mut forger = Forger::with_root();
     forger.push(&LinkBody { uses: 0, ..body(ALICE, Rights::ALL) }, NODE);
-    assert_eq!(forger.connect(ALICE), Err(Refused::Chain(ChainError::Malformed(1))));
+    assert_eq!(forger.connect(ALICE), Err(VerifyError::Chain(ChainError::Malformed(1))));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn only_the_holder_passes_on() {
     let alice = minted(ALICE, Rights::ALL);
     let narrowing = Narrowing::to_rights(Rights::EXECUTE);
     let error = alice.grant(&key(MALLORY), identity(MALLORY), narrowing).unwrap_err();
-    assert_eq!(error, GrantError::NotMine { holder: identity(ALICE) });
+    assert_eq!(error, GrantError::NotHolder { holder: identity(ALICE) });
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_chain_ends_at_sixteen_links() {
     let mut next = body(ALICE, Rights::ALL);
     next.params = Params::new();
     forger.push(&next, ALICE);
-    assert_eq!(forger.connect(ALICE), Err(Refused::Chain(ChainError::Length)));
+    assert_eq!(forger.connect(ALICE), Err(VerifyError::Chain(ChainError::Length)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the node refuses, whoever presents it.
 
 use levada_capability::{
-    Chain, ChainError, Context, LinkBody, Operation, Presented, Refused, Rights, SessionId,
+    Chain, ChainError, Context, LinkBody, Operation, Presented, Rights, SessionId, VerifyError,
 };
 use levada_core::wire::{Presentation, Reason};
 use levada_core::{Params, UnixTime};
@@ -16,13 +16,13 @@ fn each_right_and_each_pair_permits_its_operations_only() {
         let alice = minted(ALICE, rights);
         for operation in OPERATIONS {
             let refused = match operation.right() {
-                Some(right) if !rights.contains(right) => Some(Refused::Right(right)),
+                Some(right) if !rights.contains(right) => Some(VerifyError::Right(right)),
                 _ => None,
             };
             assert_eq!(present(&alice, ALICE, operation).err(), refused, "{rights}");
         }
     }
-    assert_eq!(Refused::Right(Rights::EXECUTE).reason(), Reason::Denied);
+    assert_eq!(VerifyError::Right(Rights::EXECUTE).reason(), Reason::Denied);
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn expiry_ends_the_right_to_start_and_no_other() {
         let message = alice.present(&EXPORTER, operation);
         let at = |now| check(message.clone(), &Context { now, ..context(ALICE, operation) });
         assert!(at(UnixTime(EXPIRES.0 - 1)).is_ok());
-        let refused = (operation == Operation::Connect).then_some(Refused::Expired(EXPIRES));
+        let refused = (operation == Operation::Connect).then_some(VerifyError::Expired(EXPIRES));
         assert_eq!(at(EXPIRES).err(), refused);
     }
     let never = LinkBody { expires: UnixTime::NEVER, ..body(ALICE, Rights::EXECUTE) };
@@ -47,10 +47,10 @@ fn expiry_ends_the_right_to_start_and_no_other() {
 fn only_the_last_holder_starts_or_ends_a_session() {
     let carol = chain_of_three();
     for peer in [NODE, ALICE, BOB, MALLORY] {
-        assert_eq!(present(&carol, peer, Operation::Connect), Err(Refused::NotHolder));
-        assert_eq!(present(&carol, peer, Operation::Terminate), Err(Refused::NotHolder));
+        assert_eq!(present(&carol, peer, Operation::Connect), Err(VerifyError::NotHolder));
+        assert_eq!(present(&carol, peer, Operation::Terminate), Err(VerifyError::NotHolder));
     }
-    assert_eq!(Refused::NotHolder.reason(), Reason::Foreign);
+    assert_eq!(VerifyError::NotHolder.reason(), Reason::Foreign);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn everybody_on_the_chain_and_the_node_revoke() {
     for peer in [NODE, ALICE, BOB, CAROL] {
         assert!(present(&carol, peer, Operation::Revoke).is_ok());
     }
-    assert_eq!(present(&carol, MALLORY, Operation::Revoke), Err(Refused::NotHolder));
+    assert_eq!(present(&carol, MALLORY, Operation::Revoke), Err(VerifyError::NotHolder));
 }
 
 #[test]
@@ -69,23 +69,23 @@ fn another_node_connection_or_operation_is_refused() {
     let here = context(ALICE, Operation::Connect);
     assert!(check(message.clone(), &here).is_ok());
     let elsewhere = Context { node: identity(BOB), ..here };
-    assert_eq!(check(message.clone(), &elsewhere), Err(Refused::Foreign));
+    assert_eq!(check(message.clone(), &elsewhere), Err(VerifyError::Foreign));
     let replayed = Context { exporter: &[0; 32], ..here };
-    assert_eq!(check(message.clone(), &replayed), Err(Refused::Forged));
+    assert_eq!(check(message.clone(), &replayed), Err(VerifyError::Forged));
     for operation in [Operation::Terminate, Operation::Revoke] {
         let other = Context { operation, ..here };
-        assert_eq!(check(message.clone(), &other), Err(Refused::Forged));
+        assert_eq!(check(message.clone(), &other), Err(VerifyError::Forged));
     }
 }
 
 #[test]
 fn another_root_is_refused() {
     let guess = minted_from(&[0; 32], SESSION, &body(MALLORY, Rights::ALL));
-    assert_eq!(present(&guess, MALLORY, Operation::Connect), Err(Refused::Forged));
+    assert_eq!(present(&guess, MALLORY, Operation::Connect), Err(VerifyError::Forged));
     let other = minted_from(&ROOT, SessionId::from_bytes([0; 16]), &body(ALICE, Rights::ALL));
     let mut message = other.present(&EXPORTER, Operation::Connect);
     message.links = minted(ALICE, Rights::ALL).present(&EXPORTER, Operation::Connect).links;
-    assert_eq!(check(message, &context(ALICE, Operation::Connect)), Err(Refused::Forged));
+    assert_eq!(check(message, &context(ALICE, Operation::Connect)), Err(VerifyError::Forged));
 }
 
 /// Flips each bit of each part in turn and asks the node.
@@ -120,10 +120,10 @@ fn every_flipped_bit_is_refused() {
             assert!(
                 matches!(
                     refused,
-                    Refused::Chain(ChainError::Malformed(_))
-                        | Refused::Foreign
-                        | Refused::NotHolder
-                        | Refused::Forged
+                    VerifyError::Chain(ChainError::Malformed(_))
+                        | VerifyError::Foreign
+                        | VerifyError::NotHolder
+                        | VerifyError::Forged
                 ),
                 "{refused}"
             );
@@ -135,14 +135,17 @@ fn every_flipped_bit_is_refused() {
         |m| m.signatures.iter_mut().collect(),
         |flipped| {
             let refused = check(flipped, &here).unwrap_err();
-            assert!(matches!(refused, Refused::Chain(ChainError::Signature(2 | 3))), "{refused}");
+            assert!(
+                matches!(refused, VerifyError::Chain(ChainError::Signature(2 | 3))),
+                "{refused}"
+            );
         },
     );
     flip_each(
         &genuine,
         |m| vec![&mut m.proof],
         |flipped| {
-            assert_eq!(check(flipped, &here), Err(Refused::Forged));
+            assert_eq!(check(flipped, &here), Err(VerifyError::Forged));
         },
     );
 }
@@ -178,7 +181,7 @@ fn who_sees_a_capability_cannot_pass_it_on_to_himself() {
     let mut forger = Forger::with_text(&minted(ALICE, Rights::ALL));
     let to_himself = LinkBody { params: Params::new(), ..body(MALLORY, Rights::ALL) };
     forger.push(&to_himself, MALLORY);
-    let expected = Refused::Chain(ChainError::Signature(2));
+    let expected = VerifyError::Chain(ChainError::Signature(2));
     assert_eq!(forger.connect(MALLORY), Err(expected.clone()));
     assert_eq!(expected.reason(), Reason::Forged);
 }
@@ -198,7 +201,7 @@ fn chains_cannot_be_spliced() {
         forger.push_raw(genuine.links[2].clone());
         forger.signatures.push(genuine.signatures[1].clone());
         let at = forger.links.len();
-        assert_eq!(forger.connect(MALLORY), Err(Refused::Chain(ChainError::Signature(at))));
+        assert_eq!(forger.connect(MALLORY), Err(VerifyError::Chain(ChainError::Signature(at))));
     }
 }
 
@@ -238,7 +241,7 @@ fn the_last_secret_proves_no_shorter_chain() {
     let mut forger = Forger::with_text(&carol);
     forger.links.truncate(2);
     forger.signatures.truncate(1);
-    assert_eq!(forger.connect(BOB), Err(Refused::Forged));
+    assert_eq!(forger.connect(BOB), Err(VerifyError::Forged));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use levada_capability::exchange::{Hearing, QuestionError, Reply};
+use levada_capability::exchange::{QuestionError, Registration, Reply};
 use levada_core::SystemRandom;
 use levada_core::wire::{
     Answered, Asked, Reason, Refusal, Register, SealedReply, SignedQuestion, Withdrawn,
@@ -71,7 +71,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let running = mediated::start(&client, &arguments.at, arguments.names, ENTITY).await?;
     let Running { stream, connection, .. } = running;
     let (send, receive) = stream.split();
-    let hearing = Hearing::new(client.identity(), connection.peer(), &SystemRandom);
+    let hearing = Registration::new(client.identity(), connection.peer(), &SystemRandom);
     let hearing = hearing.map_err(Failure::local)?;
     let decider = Arc::new(Decider { client: client.clone(), policy, terminal });
     let (open, decisions) = (HashMap::new(), JoinSet::new());
@@ -84,7 +84,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
 /// A registration, and the questions that are being decided.
 struct Entity {
     decider: Arc<Decider>,
-    hearing: Hearing,
+    hearing: Registration,
     send: SendHalf,
     open: HashMap<u64, AbortHandle>,
     decisions: JoinSet<(u64, Option<SealedReply>)>,
@@ -146,7 +146,7 @@ impl Entity {
     /// Begins to decide a question. One that does not hold gets no reply at all: whoever asked in
     /// earnest did not ask that.
     async fn hear(&mut self, number: u64, signed: &SignedQuestion) -> Result<(), Failure> {
-        let question = match self.hearing.hear(signed) {
+        let question = match self.hearing.accept(signed) {
             Ok(question) => question,
             Err(error) => {
                 output::note(format_args!("Not heard: {error}."));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_capability::Capability;
-use levada_capability::exchange::{Asking, Reply, Route, Wish};
+use levada_capability::exchange::{PendingQuestion, Reply, Route, SessionRequest};
 use levada_core::wire::{Answered, Asked, Refusal, Seek, mediation::Part};
 use levada_core::{Clock, Identity, SystemClock, SystemRandom};
 use levada_node::client::{Client, ClientError, Running};
@@ -69,7 +69,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let entity = client.identity_of(&arguments.entity)?;
     // Only the entity needs to reach it.
     let wanted = arguments.names.identify(&client, &arguments.service.node).await?;
-    let wish = Wish {
+    let wish = SessionRequest {
         node: wanted.identity,
         addresses: wanted.addresses,
         service: arguments.service.service.clone(),
@@ -106,7 +106,7 @@ impl Conversation<'_> {
     /// One question and its reply.
     async fn hold(
         &self,
-        wish: Wish,
+        wish: SessionRequest,
         send: &mut SendHalf,
         receive: &mut ReceiveHalf,
     ) -> Result<Reply, Failure> {
@@ -118,8 +118,9 @@ impl Conversation<'_> {
         let challenge = found.challenge.try_into().map_err(|_| mediated::unexpected())?;
         let until = SystemClock.now().after(self.wait);
         let route = Route { via: self.via, entity: self.entity, challenge, until };
-        let (asking, question) = Asking::new(self.client.key(), &route, wish, &SystemRandom)
-            .map_err(|error| Failure::new(USAGE, format!("this cannot be asked: {error}")))?;
+        let (asking, question) =
+            PendingQuestion::new(self.client.key(), &route, wish, &SystemRandom)
+                .map_err(|error| Failure::new(USAGE, format!("this cannot be asked: {error}")))?;
         let question = Some(question);
         mediated::say(send, Part::Asked(Asked { number: 0, question })).await?;
         let Part::Answered(Answered { reply: Some(reply), .. }) = mediated::next(receive).await?

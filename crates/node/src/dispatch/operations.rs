@@ -231,7 +231,7 @@ impl Asker<'_> {
         presentation: wire::Presentation,
         operation: Right,
     ) -> Result<(Verified, SessionRecord), Refusal> {
-        let refuse = |refused: levada_capability::Refused| {
+        let refuse = |refused: levada_capability::VerifyError| {
             Refusal::new(refused.reason(), refused.to_string())
         };
         let presented = Presented::decode(presentation).map_err(refuse)?;
@@ -254,7 +254,7 @@ impl Asker<'_> {
             now: self.now().await?,
         };
         if presented.chain().node() != context.node {
-            return Err(refuse(levada_capability::Refused::Foreign));
+            return Err(refuse(levada_capability::VerifyError::Foreign));
         }
         let record = record.ok_or_else(unknown_session)?;
         let _ = self.concerned.session.set(session);
@@ -268,7 +268,7 @@ impl Asker<'_> {
             return Err(barred(found, &record.requester));
         }
         let verified = match verify(&presented, &record.root, &context) {
-            Err(expired @ levada_capability::Refused::Expired(_)) => {
+            Err(expired @ levada_capability::VerifyError::Expired(_)) => {
                 // Once said, it stays so, whatever the clock does.
                 let now = context.now;
                 let held = self.node.with_store(move |store| store.hold_time(now)).await;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use levada_capability::exchange::{Question, Reply, Wish};
+use levada_capability::exchange::{Question, Reply, SessionRequest};
 use levada_core::wire::{Reason, Refusal, SealedReply};
 use levada_core::{Clock, Identity, SystemClock, UnixTime};
 use levada_node::client::{Client, ClientError, RequestSpec};
@@ -34,20 +34,20 @@ impl Decider {
     pub async fn decide(&self, question: &Question) -> Reply {
         let now = SystemClock.now();
         let whose =
-            || format!("{} for {}", self.what(&question.wish), self.who(&question.requester));
-        if question.is_late(now) {
+            || format!("{} for {}", self.what(&question.request), self.who(&question.requester));
+        if question.is_expired(now) {
             output::note(format_args!("Too late: {}.", whose()));
             let text = "the question came too late, or our clocks differ by more than five minutes";
             return Reply::Failed(Refusal::new(Reason::Expired, text));
         }
-        let expires = match self.policy.judge(&question.requester, &question.wish, now) {
+        let expires = match self.policy.judge(&question.requester, &question.request, now) {
             Verdict::Allow { expires } => expires,
             Verdict::Deny => {
                 output::note(format_args!("Denied by the policy: {}.", whose()));
                 return Reply::No(Refusal::new(Reason::Denied, "no rule allows it"));
             }
             Verdict::Ask => match self.ask(question, now).await {
-                Ok(()) => question.wish.expires,
+                Ok(()) => question.request.expires,
                 Err(text) => {
                     output::note(format_args!("Denied: {}.", whose()));
                     return Reply::No(Refusal::new(Reason::Denied, text));
@@ -89,7 +89,7 @@ impl Decider {
         question: &Question,
         expires: Option<UnixTime>,
     ) -> Result<Reply, ClientError> {
-        let wish = &question.wish;
+        let wish = &question.request;
         let spec = RequestSpec {
             max_run: None,
             service: wish.service.clone(),
@@ -107,7 +107,7 @@ impl Decider {
 
     /// The question as a person sees it. All of it is there, and nothing in it steers the terminal.
     fn shown(&self, question: &Question) -> String {
-        let wish = &question.wish;
+        let wish = &question.request;
         let mut text = String::new();
         row(&mut text, "from", &self.who(&question.requester));
         rows(&mut text, "service", &plain(&wish.service));
@@ -127,7 +127,7 @@ impl Decider {
         text
     }
 
-    fn what(&self, wish: &Wish) -> String {
+    fn what(&self, wish: &SessionRequest) -> String {
         format!("{} at {}", plain(&wish.service), self.who(&wish.node))
     }
 

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use levada_capability::exchange::Wish;
+use levada_capability::exchange::SessionRequest;
 use levada_core::{Identity, Params, UnixTime};
 use levada_node::client::Client;
 use levada_node::config::parse_duration;
@@ -131,7 +131,7 @@ impl Policy {
     }
 
     /// What the first rule that matches says to `wish`.
-    pub fn judge(&self, requester: &Identity, wish: &Wish, now: UnixTime) -> Verdict {
+    pub fn judge(&self, requester: &Identity, wish: &SessionRequest, now: UnixTime) -> Verdict {
         for rule in &self.rules {
             if !rule.speaks_of(requester, wish) {
                 continue;
@@ -165,7 +165,7 @@ impl Rule {
         })
     }
 
-    fn speaks_of(&self, requester: &Identity, wish: &Wish) -> bool {
+    fn speaks_of(&self, requester: &Identity, wish: &SessionRequest) -> bool {
         self.requesters.as_ref().is_none_or(|some| some.contains(requester))
             && self.places.iter().any(|place| place.matches(&wish.node, &wish.service))
     }
@@ -199,7 +199,7 @@ impl Terms {
         }))
     }
 
-    fn allow(&self, wish: &Wish, now: UnixTime) -> bool {
+    fn allow(&self, wish: &SessionRequest, now: UnixTime) -> bool {
         let lasts =
             |most: Duration| wish.expires.is_none_or(|asked| asked <= now.after(most).after(SLACK));
         wish.uses <= self.uses && self.expires.is_none_or(lasts) && self.fit(&wish.params)
@@ -272,13 +272,13 @@ mod tests {
         Policy::parse(text, who).unwrap()
     }
 
-    fn wish(service: &str, args: Option<&[&str]>) -> Wish {
+    fn wish(service: &str, args: Option<&[&str]>) -> SessionRequest {
         let mut params = Params::new();
         if let Some(args) = args {
             params.add(Params::ARGS, encode_list(args)).unwrap();
         }
         let (node, addresses, service) = (WELL, Vec::new(), service.to_owned());
-        Wish { node, addresses, service, params, expires: None, uses: 1 }
+        SessionRequest { node, addresses, service, params, expires: None, uses: 1 }
     }
 
     const RULES: &str = r#"
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn the_first_rule_that_matches_decides_and_without_one_it_is_no() {
         let policy = policy(RULES);
-        let judge = |who: &Identity, wish: &Wish| policy.judge(who, wish, NOW);
+        let judge = |who: &Identity, wish: &SessionRequest| policy.judge(who, wish, NOW);
         assert_eq!(judge(&ALICE, &wish("exec", Some(&["uname", "-a"]))), AN_HOUR);
         for args in [&["uname"][..], &["uname", "-a", "-a"], &["uname", "-ab"], &["date", "-a"]] {
             assert_eq!(judge(&ALICE, &wish("exec", Some(args))), Verdict::Deny, "{args:?}");
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(judge(&ALICE, &wish("clock", None)), YES);
         assert_eq!(judge(&BOB, &wish("exec", None)), YES);
         assert_eq!(judge(&BOB, &wish("exec", Some(&["uname"]))), Verdict::Deny);
-        let elsewhere = Wish { node: BOB, ..wish("clock", None) };
+        let elsewhere = SessionRequest { node: BOB, ..wish("clock", None) };
         assert_eq!(judge(&BOB, &elsewhere), Verdict::Deny);
     }
 
@@ -322,7 +322,7 @@ mod tests {
         let policy = policy(RULES);
         let asked = |expires, uses| {
             let wish = wish("exec", Some(&["uname", "-a"]));
-            policy.judge(&ALICE, &Wish { expires, uses, ..wish }, NOW)
+            policy.judge(&ALICE, &SessionRequest { expires, uses, ..wish }, NOW)
         };
         assert_eq!(asked(None, 3), AN_HOUR);
         assert_eq!(asked(None, 4), Verdict::Deny);
@@ -359,7 +359,7 @@ mod tests {
     fn where_no_rule_matches_a_person_may_be_asked() {
         let policy = policy(&format!("ask = true\n{RULES}"));
         assert!(policy.asks());
-        let elsewhere = Wish { node: BOB, ..wish("clock", None) };
+        let elsewhere = SessionRequest { node: BOB, ..wish("clock", None) };
         assert_eq!(policy.judge(&BOB, &elsewhere, NOW), Verdict::Ask);
         assert_eq!(policy.judge(&ALICE, &wish("exec", None), NOW), Verdict::Deny);
         assert!(Policy::ask_always().asks() && !super::Policy::parse("", who).unwrap().asks());

@@ -1,7 +1,9 @@
 //! The service between real ends: who gets what, when one of them goes away, and how many there may be.
 
 use levada_capability::SessionId;
-use levada_capability::exchange::{Asking, Hearing, Question, Reply, Route, Wish};
+use levada_capability::exchange::{
+    PendingQuestion, Question, Registration, Reply, Route, SessionRequest,
+};
 use levada_core::wire::{
     Answered, Asked, Cause, Ended, Reason, Refusal, Register, SealedReply, Seek, mediation::Part,
 };
@@ -46,8 +48,8 @@ impl Scene {
     }
 
     /// An entity that has registered.
-    async fn entity(&self, key: &SecretKey) -> (End, Hearing) {
-        let hearing = Hearing::new(key.identity(), self.node(), &SystemRandom).unwrap();
+    async fn entity(&self, key: &SecretKey) -> (End, Registration) {
+        let hearing = Registration::new(key.identity(), self.node(), &SystemRandom).unwrap();
         let mut end = self.session(key.identity(), ENTITY).await;
         end.say(Part::Register(Register { challenge: hearing.challenge().to_vec() })).await;
         assert!(matches!(end.hear().await, Part::Registered(_)));
@@ -55,7 +57,7 @@ impl Scene {
     }
 
     /// A requester that has asked `entity`.
-    async fn requester(&self, key: &SecretKey, entity: Identity) -> (End, Asking) {
+    async fn requester(&self, key: &SecretKey, entity: Identity) -> (End, PendingQuestion) {
         self.requester_for(key, entity, Params::new()).await
     }
 
@@ -65,7 +67,7 @@ impl Scene {
         key: &SecretKey,
         entity: Identity,
         params: Params,
-    ) -> (End, Asking) {
+    ) -> (End, PendingQuestion) {
         let mut end = self.session(key.identity(), REQUESTER).await;
         end.say(Part::Seek(Seek { entity: entity.as_bytes().to_vec() })).await;
         let Part::Found(found) = end.hear().await else { panic!() };
@@ -93,9 +95,9 @@ impl End {
     }
 
     /// The next question, and its number.
-    async fn question(&mut self, hearing: &mut Hearing) -> (u64, Question) {
+    async fn question(&mut self, hearing: &mut Registration) -> (u64, Question) {
         let Part::Asked(asked) = self.hear().await else { panic!() };
-        (asked.number, hearing.hear(&asked.question.unwrap()).unwrap())
+        (asked.number, hearing.accept(&asked.question.unwrap()).unwrap())
     }
 
     async fn answer(&mut self, number: u64, question: &Question, key: &SecretKey, text: &str) {
@@ -105,7 +107,7 @@ impl End {
     }
 
     /// The entity's words in its reply.
-    async fn reads(&mut self, asking: &Asking) -> String {
+    async fn reads(&mut self, asking: &PendingQuestion) -> String {
         let Part::Answered(answered) = self.hear().await else { panic!() };
         let Reply::No(refusal) = asking.read(&answered.reply.unwrap()).unwrap() else { panic!() };
         self.send.finish().await.unwrap();
@@ -118,7 +120,7 @@ fn question(
     entity: Identity,
     via: Identity,
     challenge: [u8; 32],
-) -> (Asking, levada_core::wire::SignedQuestion) {
+) -> (PendingQuestion, levada_core::wire::SignedQuestion) {
     question_for(key, entity, via, challenge, Params::new())
 }
 
@@ -128,9 +130,9 @@ fn question_for(
     via: Identity,
     challenge: [u8; 32],
     params: Params,
-) -> (Asking, levada_core::wire::SignedQuestion) {
+) -> (PendingQuestion, levada_core::wire::SignedQuestion) {
     let route = Route { via, entity, challenge, until: UnixTime::NEVER };
-    let wish = Wish {
+    let wish = SessionRequest {
         node: Identity::from_bytes([9; 32]),
         addresses: Vec::new(),
         service: "echo".into(),
@@ -138,7 +140,7 @@ fn question_for(
         expires: None,
         uses: 1,
     };
-    Asking::new(key, &route, wish, &SystemRandom).unwrap()
+    PendingQuestion::new(key, &route, wish, &SystemRandom).unwrap()
 }
 
 fn key() -> SecretKey {

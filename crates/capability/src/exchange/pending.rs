@@ -1,74 +1,75 @@
-//! The requester's side: makes a question, and reads what comes back for it.
+//! The requester's side: makes a question and checks its reply.
 
 use levada_core::{
     Digest, Identity, OpeningKey, Params, Random, Sealed, SecretKey, label, sha256, wire,
 };
 use thiserror::Error;
 
-use super::question::{QuestionError, Reply, Route, Wish, signed_part};
+use super::question::{QuestionError, Reply, Route, SessionRequest, signed_part};
 use crate::reader::{MAX_ADDRESSES, is_name};
 use crate::{Capability, Rights};
 
 /// A question that waits for its reply.
-pub struct Asking {
+pub struct PendingQuestion {
     opening: OpeningKey,
     digest: Digest,
     requester: Identity,
     entity: Identity,
-    wish: Wish,
+    request: SessionRequest,
 }
 
-/// Why what came back is not the reply to the question.
+/// Why a reply was refused.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyError {
-    /// The entity did not sign it, or not for this question.
+    /// It is not signed by the entity for this question.
     #[error("it is not signed by the entity for this question")]
     Signature,
-    /// It does not open, or is no reply.
-    #[error("it cannot be read")]
+    /// It cannot be decrypted or decoded.
+    #[error("it cannot be decrypted or decoded")]
     Sealed,
-    /// A capability for something else.
+    /// Its capability differs from the requested one; the text says how.
     #[error("the capability in it is {0}")]
     Other(&'static str),
 }
 
-impl Asking {
-    /// Makes a question for `wish`, signed by `key`. Addresses that cannot be hints are left out.
+impl PendingQuestion {
+    /// Makes a question for `request`, signed by `key`. Invalid addresses are left out.
     ///
     /// # Errors
-    /// [`QuestionError::Malformed`] if the wish is outside its bounds, or the library gave no key.
+    /// [`QuestionError::Malformed`] if the request is outside its limits, or no key could be
+    /// generated.
     pub fn new(
         key: &SecretKey,
         route: &Route,
-        mut wish: Wish,
+        mut request: SessionRequest,
         random: &dyn Random,
     ) -> Result<(Self, wire::SignedQuestion), QuestionError> {
-        wish.addresses.retain(|address| is_name(address));
-        wish.addresses.truncate(MAX_ADDRESSES);
-        wish.uses = wish.uses.max(1);
-        if !wish.is_within_bounds() {
+        request.addresses.retain(|address| is_name(address));
+        request.addresses.truncate(MAX_ADDRESSES);
+        request.uses = request.uses.max(1);
+        if !request.is_within_bounds() {
             return Err(QuestionError::Malformed);
         }
         let opening = OpeningKey::generate()?;
         let mut nonce = [0; 32];
         random.fill(&mut nonce)?;
         let requester = key.identity();
-        let body = wire::encode(&message(requester, route, &wish, opening.public(), &nonce));
+        let body = wire::encode(&message(requester, route, &request, opening.public(), &nonce));
         let signature = key.sign(label::QUESTION, &body).to_vec();
         let digest = sha256(&[&body]);
-        let asking = Self { opening, digest, requester, entity: route.entity, wish };
-        Ok((asking, wire::SignedQuestion { body, signature }))
+        let pending = Self { opening, digest, requester, entity: route.entity, request };
+        Ok((pending, wire::SignedQuestion { body, signature }))
     }
 
-    /// Reads the reply. A capability in it is for what was asked, and bound to the requester; what its
-    /// signatures and its secret are worth, its node says.
+    /// Opens and checks the reply. A capability in it matches the request and is bound to the
+    /// requester; only its node can verify the signatures and the secret.
     ///
     /// # Errors
-    /// [`ReplyError`] if somebody else made, changed or swapped it.
+    /// [`ReplyError`] if the entity did not make it for this question, or it was changed.
     pub fn read(&self, reply: &wire::SealedReply) -> Result<Reply, ReplyError> {
         let signed = signed_part(&self.digest, &reply.encapsulation, &reply.sealed);
-        let held = self.entity.verify(label::REPLY, &signed, &reply.signature);
-        held.map_err(|_| ReplyError::Signature)?;
+        let verified = self.entity.verify(label::REPLY, &signed, &reply.signature);
+        verified.map_err(|_| ReplyError::Signature)?;
         let (encapsulation, bytes) = (reply.encapsulation.clone(), reply.sealed.clone());
         let opened = self.opening.open(&self.digest, &Sealed { encapsulation, bytes });
         let opened = opened.map_err(|_| ReplyError::Sealed)?;
@@ -80,38 +81,38 @@ impl Asking {
     }
 
     fn check(&self, capability: &Capability) -> Result<(), ReplyError> {
-        let wish = &self.wish;
+        let request = &self.request;
         let params = capability.params().iter().filter(|(key, _)| *key != Params::FRAMING);
-        let other = if capability.node() != wish.node {
+        let difference = if capability.node() != request.node {
             "for another node"
         } else if capability.holder() != self.requester {
             "bound to another identity"
-        } else if capability.service() != wish.service {
+        } else if capability.service() != request.service {
             "for another service"
-        } else if !params.eq(wish.params.iter()) {
+        } else if !params.eq(request.params.iter()) {
             "for other parameters"
-        } else if capability.uses() != wish.uses {
+        } else if capability.uses() != request.uses {
             "for another number of uses"
-        } else if wish.expires.is_some_and(|expires| capability.expires() != expires) {
+        } else if request.expires.is_some_and(|expires| capability.expires() != expires) {
             "for another time"
         } else if !capability.rights().contains(Rights::EXECUTE) {
             "without the right to execute"
         } else {
             return Ok(());
         };
-        Err(ReplyError::Other(other))
+        Err(ReplyError::Other(difference))
     }
 }
 
 fn message(
     requester: Identity,
     route: &Route,
-    wish: &Wish,
+    request: &SessionRequest,
     key: &[u8],
     nonce: &[u8; 32],
 ) -> wire::Question {
     let bytes = |identity: Identity| identity.as_bytes().to_vec();
-    let pairs = wish.params.iter();
+    let pairs = request.params.iter();
     let pairs = pairs.map(|(key, value)| wire::Pair { key: key.into(), value: value.into() });
     wire::Question {
         via: bytes(route.via),
@@ -121,11 +122,11 @@ fn message(
         nonce: nonce.to_vec(),
         until: route.until.0,
         key: key.to_vec(),
-        node: bytes(wish.node),
-        addresses: wish.addresses.clone(),
-        service: wish.service.clone(),
+        node: bytes(request.node),
+        addresses: request.addresses.clone(),
+        service: request.service.clone(),
         parameters: pairs.collect(),
-        expires: wish.expires.map_or(0, |time| time.0),
-        uses: wish.uses,
+        expires: request.expires.map_or(0, |time| time.0),
+        uses: request.uses,
     }
 }
