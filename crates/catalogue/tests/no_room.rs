@@ -15,7 +15,7 @@ use scenario::Model;
 use support::{in_full, open_on};
 
 fn is_full(error: &StoreError) -> bool {
-    matches!(error, StoreError::Full { .. }) && error.to_string().contains("no room left")
+    matches!(error, StoreError::Full { .. }) && error.to_string().contains("no space left")
 }
 
 /// The most that the disk holds while the scenario runs.

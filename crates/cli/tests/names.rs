@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use crate::support::{Home, Node, Ran, eventually, heard, own_loopback, own_name};
-use levada_discovery::testing::{Claim, Voice};
+use levada_discovery::testing::{Claim, MulticastSender};
 use serde_json::Value;
 
 /// What `levada doctor` says of names.
@@ -217,11 +217,11 @@ fn another_key_under_a_pinned_name_is_refused() {
 fn lie(key: &str, address: &str) -> Sender<()> {
     let (stop, stopped) = channel();
     let claim = Claim::new("liar", "a-liar", key, address.parse().unwrap(), 9).packet();
-    let voice = Voice::new(Ipv4Addr::LOCALHOST).unwrap();
+    let voice = MulticastSender::new(Ipv4Addr::LOCALHOST).unwrap();
     std::thread::spawn(move || {
         while stopped.try_recv() != Err(TryRecvError::Disconnected) {
             // A full buffer is no reason to stop.
-            let _ = voice.say(&claim);
+            let _ = voice.send(&claim);
             std::thread::sleep(Duration::from_millis(50));
         }
     });

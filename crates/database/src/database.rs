@@ -1,4 +1,4 @@
-//! How a database is opened, brought to the newest schema version, read and written.
+//! Opening a database, migrating it to the newest schema version, and its transactions.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,16 +11,16 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use crate::error::{DatabaseError, Fault};
 use crate::file;
 
-/// What tells the databases of this project apart, and how each is opened.
+/// A kind of database: its identification, its schema and how it is locked.
 pub struct Kind {
-    /// SQLite's `application_id`: another value means that the file is not ours.
+    /// SQLite's `application_id`; a file with another value is refused.
     pub application_id: i32,
     /// One script per schema version, in order. A released one is never changed.
     pub migrations: &'static [&'static str],
-    /// One process holds the file for as long as it has it open.
+    /// Whether a process locks the file for as long as it has it open.
     pub exclusive: bool,
-    /// How long to wait for another process.
-    pub patience: Duration,
+    /// How long to wait for another process's lock.
+    pub busy_timeout: Duration,
 }
 
 impl Kind {
@@ -40,14 +40,14 @@ impl Database {
     /// Opens `path`, creates it with mode 0600 if it is missing, and brings it to the newest schema version.
     ///
     /// # Errors
-    /// [`DatabaseError`] names the file and says what is wrong with it; a file that is not of this kind, or
-    /// newer than this build, stays as it is.
+    /// [`DatabaseError`] names the file and the fault; a file of another kind, or of a newer schema version,
+    /// is not changed.
     pub fn open(path: &Path, kind: &Kind) -> Result<Self, DatabaseError> {
         file::create_private(path).map_err(|error| DatabaseError::file(path, error))?;
         Self::set_up(Connection::open_with_flags(path, FLAGS), path, kind)
     }
 
-    /// As [`Self::open`] in another virtual file system of SQLite, where `path` is only a name.
+    /// As [`Self::open`], with another virtual file system of SQLite, in which `path` is only a name.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -63,8 +63,8 @@ impl Database {
         let at = |fault: Fault<DatabaseError>| fault.at(path);
         let mut connection = connection.map_err(|error| DatabaseError::sql(path, error))?;
         configure(&connection, kind).map_err(|error| DatabaseError::sql(path, error))?;
-        // Before anything is written: a file that is not ours must stay as it is.
-        let found = version_at_once(&connection, path, kind).map_err(at)?;
+        // Before any write: a file of another kind must not be changed.
+        let found = version_in_transaction(&connection, path, kind).map_err(at)?;
         enter_wal(&connection, kind).map_err(|error| DatabaseError::sql(path, error))?;
         if found < kind.newest() {
             migrate(&mut connection, path, kind).map_err(at)?;
@@ -78,10 +78,10 @@ impl Database {
     }
 
     /// Runs `work` in one `BEGIN IMMEDIATE` transaction. If it succeeds, the changes are on disk when
-    /// this returns (`synchronous=FULL`); otherwise nothing has changed.
+    /// this returns (`synchronous=FULL`); otherwise the transaction is rolled back.
     ///
     /// # Errors
-    /// What `work` refused with, or [`DatabaseError`] if SQLite failed.
+    /// The error that `work` refused with, or [`DatabaseError`] if SQLite failed.
     pub fn write<T, E: From<DatabaseError>>(
         &self,
         work: impl FnOnce(&Transaction) -> Result<T, Fault<E>>,
@@ -90,7 +90,7 @@ impl Database {
         write(&mut connection, work).map_err(|fault| fault.at(&self.path))
     }
 
-    /// Runs `work`, which only reads. Nobody else reads or writes until it returns.
+    /// Runs `work`, which must only read. It holds the connection: other threads wait until it returns.
     ///
     /// # Errors
     /// [`DatabaseError`] if SQLite failed.
@@ -101,7 +101,7 @@ impl Database {
         work(&self.lock()).map_err(|error| DatabaseError::sql(&self.path, error))
     }
 
-    /// Writes a copy as of now to `to`, which must not exist, with mode 0600; it is on disk when this
+    /// Writes a consistent copy to `to`, which must not exist, with mode 0600; it is on disk when this
     /// returns.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Database {
         let connection = self.lock();
         let failed = |error| DatabaseError::file(to, error);
         let name = to.to_str().ok_or_else(|| failed(std::io::ErrorKind::InvalidFilename.into()))?;
-        // SQLite accepts an empty file as the target, and would make its own readable for others.
+        // SQLite accepts an empty file as the target; a file that it creates itself gets mode 0644.
         drop(file::create_private_new(to).map_err(failed)?);
         connection
             .execute("VACUUM INTO ?1", [name])
@@ -118,10 +118,10 @@ impl Database {
         file::sync(to).map_err(failed)
     }
 
-    /// Reads the whole file and checks it.
+    /// Reads and checks the whole file.
     ///
     /// # Errors
-    /// [`DatabaseError::Damaged`] with the first thing found.
+    /// [`DatabaseError::Damaged`] with the first fault found.
     pub fn integrity_check(&self) -> Result<(), DatabaseError> {
         let connection = self.lock();
         let failed = |error| DatabaseError::sql(&self.path, error);
@@ -138,39 +138,39 @@ impl Database {
         Ok(())
     }
 
-    /// A panic in the middle of a transaction rolls it back, so the connection is good to use on.
+    /// A poisoned lock is taken: a panic in a transaction rolls it back, so the connection stays usable.
     fn lock(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// No URIs: a path is a path.
+/// Without `SQLITE_OPEN_URI`, so that no path is parsed as a URI.
 const FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE
     .union(OpenFlags::SQLITE_OPEN_CREATE)
     .union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
-/// How many compiled statements a connection keeps: more than any of the databases has.
+/// How many prepared statements a connection caches: more than any of the databases uses.
 const STATEMENTS: usize = 64;
 
 fn configure(connection: &Connection, kind: &Kind) -> rusqlite::Result<()> {
-    connection.busy_timeout(kind.patience)?;
+    connection.busy_timeout(kind.busy_timeout)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    // A plan never depends on what is bound; otherwise statements next to a partial index are compiled anew each time.
+    // Query plans must not depend on bound values; otherwise each use of a statement beside a partial index recompiles it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     if kind.exclusive {
-        // First of all: the lock is then taken by the first read and kept.
+        // Before the first read, which then takes the lock and keeps it.
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     }
-    // FULL: a commit is on disk when it returns. Temporary tables in memory: secrets stay out of /tmp.
+    // FULL: a commit is on disk when it returns. Temporary tables are in memory, so that no secret is written to /tmp.
     connection.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;
          PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;",
     )
 }
 
-/// Several processes may create one database at the same time. SQLite does not wait by itself when two
-/// of them change the journal mode, so this does.
+/// Switches to WAL, waiting at most `busy_timeout`. Several processes may create one database at the same time, and
+/// SQLite's busy handler does not run while the journal mode changes.
 fn enter_wal(connection: &Connection, kind: &Kind) -> rusqlite::Result<()> {
     let since = Instant::now();
     loop {
@@ -178,10 +178,10 @@ fn enter_wal(connection: &Connection, kind: &Kind) -> rusqlite::Result<()> {
             connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0));
         match mode {
             Ok(mode) if mode == "wal" => return Ok(()),
-            Err(error) if !is_busy(&error) || since.elapsed() >= kind.patience => {
+            Err(error) if !is_busy(&error) || since.elapsed() >= kind.busy_timeout => {
                 return Err(error);
             }
-            Ok(_) if since.elapsed() >= kind.patience => {
+            Ok(_) if since.elapsed() >= kind.busy_timeout => {
                 let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
                 let text = "this file system cannot hold a write-ahead log".to_owned();
                 return Err(rusqlite::Error::SqliteFailure(code, Some(text)));
@@ -195,8 +195,8 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
 }
 
-/// As [`version`], in one transaction: what another process is just creating must not be seen half.
-fn version_at_once(
+/// As [`version`], in one transaction, so that a database that another process is creating is not read half.
+fn version_in_transaction(
     connection: &Connection,
     path: &Path,
     kind: &Kind,
@@ -229,14 +229,14 @@ fn version(connection: &Connection, path: &Path, kind: &Kind) -> Result<u32, Fau
     }
 }
 
-/// All missing versions in one transaction: a file is at one version or another, never between.
+/// Runs all missing migrations in one transaction, so that a file is never between versions.
 fn migrate(
     connection: &mut Connection,
     path: &Path,
     kind: &Kind,
 ) -> Result<(), Fault<DatabaseError>> {
     write(connection, |tx| {
-        // Again, inside the transaction: another process may have been faster.
+        // Read again inside the transaction: another process may have migrated meanwhile.
         let found = version(tx, path, kind)?;
         for (version, script) in (1_u32..).zip(kind.migrations) {
             if version > found {

@@ -1,4 +1,4 @@
-//! What can be wrong with a database file. Every error names the file.
+//! Errors of a database file. Each names the file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::ErrorCode;
 use thiserror::Error;
 
+use crate::disk::{DiskState, is_read_only};
 use crate::file::folder_of;
-use crate::room::{Disk, is_read_only};
 
 /// A database file that could not be opened, read or written.
 #[derive(Debug, Error)]
@@ -17,22 +17,22 @@ pub enum DatabaseError {
     File {
         /// The database file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Another process holds the database.
+    /// Another process has the database locked.
     #[error("{}: in use by another process", path.display())]
     InUse {
         /// The database file.
         path: PathBuf,
     },
-    /// The file is something else than the database that belongs there.
+    /// The file is not a database of the expected kind.
     #[error("{}: not a Levada database of this kind", path.display())]
     Foreign {
         /// The database file.
         path: PathBuf,
     },
-    /// Written by a later release, whose format this one does not know.
+    /// Written by a later release, with a schema version that this one does not know.
     #[error(
         "{}: written by a newer Levada (schema version {found}; this one knows up to {known})",
         path.display()
@@ -45,38 +45,38 @@ pub enum DatabaseError {
         /// The highest schema version that this build reads.
         known: u32,
     },
-    /// The content contradicts itself. `levada restore` is the remedy.
+    /// The content is corrupt. `levada restore` replaces it from a backup.
     #[error("{}: the database is damaged: {detail}", path.display())]
     Damaged {
         /// The database file.
         path: PathBuf,
-        /// What was found.
+        /// The first fault found.
         detail: String,
     },
-    /// There is no room for what was to be written; what was there before is as it was.
-    #[error("{}: no room left on the disk: make some and try again", path.display())]
+    /// No space is left on the disk; the earlier content is unchanged.
+    #[error("{}: no space left on the disk: free some and try again", path.display())]
     Full {
         /// The database file.
         path: PathBuf,
     },
-    /// The disk cannot be written to; what was there before is as it was.
-    #[error("{}: the disk is read-only: mount it to be written to and try again", path.display())]
+    /// The disk is mounted read-only; the earlier content is unchanged.
+    #[error("{}: the disk is read-only: remount it writable and try again", path.display())]
     ReadOnly {
         /// The database file.
         path: PathBuf,
     },
-    /// SQLite could not do what was asked: an I/O error, a constraint.
+    /// Another error of SQLite: an I/O error, a violated constraint.
     #[error("{}: {source}", path.display())]
     Sql {
         /// The database file.
         path: PathBuf,
-        /// What SQLite said.
+        /// SQLite's error.
         source: rusqlite::Error,
     },
 }
 
 impl DatabaseError {
-    /// `source` happened to the file `path`.
+    /// Maps an I/O error of the file `path`.
     pub fn file(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
@@ -86,11 +86,11 @@ impl DatabaseError {
         }
     }
 
-    /// What the disk does with a write, if it is the disk that failed.
-    pub fn disk(&self) -> Option<Disk> {
+    /// The state of the disk, if it caused this error.
+    pub fn disk(&self) -> Option<DiskState> {
         match self {
-            Self::Full { .. } => Some(Disk::Full),
-            Self::ReadOnly { .. } => Some(Disk::ReadOnly),
+            Self::Full { .. } => Some(DiskState::Full),
+            Self::ReadOnly { .. } => Some(DiskState::ReadOnly),
             _ => None,
         }
     }
@@ -110,7 +110,7 @@ impl DatabaseError {
                 Some(ErrorCode::NotADatabase) => Self::Foreign { path },
                 Some(ErrorCode::DatabaseCorrupt) => Self::damaged(&path, source),
                 Some(ErrorCode::DiskFull) => Self::Full { path },
-                // A file that was open when the disk became so fails in other ways.
+                // A file that was open when the disk was remounted read-only fails with these codes, too.
                 Some(ErrorCode::ReadOnly | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen)
                     if is_read_only(folder_of(&path)) =>
                 {
@@ -123,12 +123,12 @@ impl DatabaseError {
     }
 }
 
-/// How a transaction ends without a result: SQLite failed, or the answer is no.
+/// Why a transaction was rolled back: SQLite failed, or the closure refused.
 #[derive(Debug)]
 pub enum Fault<E> {
     /// SQLite failed.
     Sql(rusqlite::Error),
-    /// The work itself refuses.
+    /// The closure refused.
     Refused(E),
 }
 

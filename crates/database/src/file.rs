@@ -1,4 +1,4 @@
-//! Files of this user alone, which may hold secrets: private from the first moment, and on disk before they are relied on.
+//! Files with secrets: created with mode 0600, and synced with their folder before use.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -9,14 +9,14 @@ use std::sync::{Mutex, PoisonError};
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
-/// Makes sure that `path` is a file that only its owner can read, in a folder of the same kind.
+/// Makes sure that `path` is a regular file with mode 0600 at most; a missing folder is created with mode 0700.
 /// SQLite gives its companion files (`-wal`, `-shm`) the mode of the database file.
 ///
 /// # Errors
-/// What the operating system said.
+/// The operating system's.
 pub fn create_private(path: &Path) -> io::Result<()> {
-    // Closing any handle of a file drops all POSIX locks that this process has on it: the one made here
-    // must be closed before another thread can give the file to SQLite.
+    // Closing any descriptor of a file drops all POSIX locks of the process on it (fcntl(2)). The descriptor
+    // opened here must be closed before another thread opens the file in SQLite.
     static CREATING: Mutex<()> = Mutex::new(());
     let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = folder_of(path);
@@ -31,18 +31,18 @@ pub fn create_private(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a new file that only its owner can read, and opens it for writing.
+/// Creates a file with mode 0600 and opens it for writing.
 ///
 /// # Errors
-/// What the operating system said; the file must not exist yet.
+/// The operating system's, also if the file exists.
 pub fn create_private_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)
 }
 
-/// Puts a finished file and its name on disk.
+/// Syncs a file and its folder.
 ///
 /// # Errors
-/// What the operating system said; the file may then not survive a loss of power.
+/// The operating system's; the file may then not survive a loss of power.
 pub fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
     sync_folder(folder_of(path))
@@ -55,32 +55,32 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Makes the folder `folder`, for its owner alone, if it is missing. Those above are made one by one,
-/// because the name of each must be synced in the one above.
+/// Creates `folder` with mode 0700 if it is missing. Its ancestors are created one by one,
+/// because each entry must be synced in its parent.
 ///
 /// # Errors
-/// What the operating system said.
+/// The operating system's.
 pub fn create_folder(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
     }
-    let above = folder_of(folder);
-    create_folder(above)?;
+    let parent = folder_of(folder);
+    create_folder(parent)?;
     match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => sync_folder(above),
+        _ => sync_folder(parent),
     }
 }
 
-/// Puts the names in a folder on disk: those that were made or renamed, and those that are gone.
+/// Syncs the entries of a folder: created, renamed and removed names.
 ///
 /// # Errors
-/// What the operating system said.
+/// The operating system's.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// A file that was copied here may have come with a wider mode.
+/// Sets mode 0600 if the file allows more, as a copied file may.
 fn tighten(path: &Path) -> io::Result<()> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {

@@ -1,14 +1,13 @@
-//! One SQLite file: how it is opened, migrated and written, and what can be wrong with it. What stands in it
-//! is the business of whoever opens it.
+//! SQLite files: opening, migration, transactions and typed errors. The schema is the caller's.
 
 mod database;
+mod disk;
 mod error;
 pub mod file;
-mod room;
 
 pub use database::{Database, Kind};
+pub use disk::DiskState;
 pub use error::{DatabaseError, Fault};
-pub use room::Disk;
 
 #[cfg(test)]
 mod tests;

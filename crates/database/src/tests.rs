@@ -11,10 +11,10 @@ const KIND: Kind = Kind {
     application_id: 0x4c76_7474,
     migrations: &["CREATE TABLE a (x INTEGER) STRICT"],
     exclusive: true,
-    patience: Duration::ZERO,
+    busy_timeout: Duration::ZERO,
 };
 
-fn place() -> (TempDir, PathBuf) {
+fn test_path() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("below").join("test.db");
     (folder, path)
@@ -32,8 +32,8 @@ fn count(database: &Database) -> i64 {
 }
 
 #[test]
-fn what_was_written_is_there_for_the_next_and_for_nobody_else() {
-    let (_folder, path) = place();
+fn writes_persist_in_a_private_file_that_one_process_opens() {
+    let (_folder, path) = test_path();
     let database = Database::open(&path, &KIND).unwrap();
     add(&database, 1).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -44,8 +44,8 @@ fn what_was_written_is_there_for_the_next_and_for_nobody_else() {
 }
 
 #[test]
-fn a_refusal_undoes_what_was_written_before_it() {
-    let (_folder, path) = place();
+fn a_refusal_rolls_the_transaction_back() {
+    let (_folder, path) = test_path();
     let database = Database::open(&path, &KIND).unwrap();
     let refused = database.write(|tx| {
         tx.execute("INSERT INTO a VALUES (1)", [])?;
@@ -56,9 +56,9 @@ fn a_refusal_undoes_what_was_written_before_it() {
 }
 
 #[test]
-fn a_newer_schema_is_refused_and_left_alone() {
+fn a_newer_schema_is_refused_and_not_changed() {
     const NEWER: Kind = Kind { migrations: &["CREATE TABLE a (x INTEGER) STRICT", ""], ..KIND };
-    let (_folder, path) = place();
+    let (_folder, path) = test_path();
     drop(Database::open(&path, &NEWER).unwrap());
     let before = fs::read(&path).unwrap();
     let error = Database::open(&path, &KIND).err().unwrap();
@@ -69,15 +69,15 @@ fn a_newer_schema_is_refused_and_left_alone() {
 #[test]
 fn another_kind_of_database_is_foreign() {
     const OTHER: Kind = Kind { application_id: 1, ..KIND };
-    let (_folder, path) = place();
+    let (_folder, path) = test_path();
     drop(Database::open(&path, &OTHER).unwrap());
     let error = Database::open(&path, &KIND).err().unwrap();
     assert!(matches!(error, DatabaseError::Foreign { .. }), "{error}");
 }
 
 #[test]
-fn no_room_is_an_error_of_its_own_and_loses_nothing() {
-    let (_folder, path) = place();
+fn a_full_disk_has_its_own_error_and_loses_nothing() {
+    let (_folder, path) = test_path();
     let database = Database::open(&path, &KIND).unwrap();
     add(&database, 1).unwrap();
     let pages = |c: &rusqlite::Connection| {
@@ -91,7 +91,7 @@ fn no_room_is_an_error_of_its_own_and_loses_nothing() {
     });
     let error = full.unwrap_err();
     assert!(matches!(error, DatabaseError::Full { .. }), "{error}");
-    assert!(error.to_string().contains("test.db: no room left"), "{error}");
+    assert!(error.to_string().contains("test.db: no space left"), "{error}");
     assert_eq!(count(&database), 1);
     add(&database, 2).unwrap();
     database.integrity_check().unwrap();

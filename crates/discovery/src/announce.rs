@@ -1,4 +1,4 @@
-//! Announcing a node.
+//! Announcement of a node.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,83 +12,83 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::records::{interfaces, ports, service};
 use crate::{DiscoveryError, multicast};
 
-/// How often interfaces that come and go are looked for, in seconds.
-const INTERFACES: u32 = 1;
-/// How often the thread that announces is looked after.
-const WATCH: Duration = Duration::from_secs(2);
-/// How long it may take to answer. One that takes longer is busy, not dead: it reads whatever comes before it
-/// listens to us.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Records of others, and times to look at them again, that it may have gathered. It asks for no records, but
-/// mdns-sd keeps those of packets in which no PTR record says whom they are for.
-const MOST_GATHERED: i64 = 4096;
-/// How long one thread announces: not all that it may gather can be counted.
-const FRESH: Duration = Duration::from_secs(600);
-/// A goodbye is said twice, this long apart, in case the first is lost.
-const TWICE: Duration = Duration::from_millis(150);
-/// How long all goodbyes may take.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How often the responder checks for added and removed interfaces, in seconds.
+const INTERFACE_CHECK: u32 = 1;
+/// The interval of health checks of the responder.
+const HEALTH_CHECK: Duration = Duration::from_secs(2);
+/// How long the responder may take to return its metrics. One that takes longer is flooded, not dead: it handles
+/// received packets before commands.
+const METRICS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most cached records and timers of one responder. It sends no queries, but mdns-sd also caches the records of
+/// unsolicited packets without a PTR record.
+const MAX_CACHED: i64 = 4096;
+/// The lifetime of one responder, because its metrics do not count all that it caches.
+const MAX_AGE: Duration = Duration::from_secs(600);
+/// The interval between a goodbye and its repetition, which covers the loss of one packet.
+const GOODBYE_REPEAT: Duration = Duration::from_millis(150);
+/// The time limit for all goodbyes.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a node announces.
+/// The content of a node's announcement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// Its identity.
+    /// The node's identity.
     pub identity: Identity,
-    /// Where it listens. An unspecified address stands for every one that an interface has, now or later.
-    /// On each interface only those are announced that can be reached there.
+    /// The listening addresses. An unspecified address stands for every address of an interface, also one added later.
+    /// Each interface announces only the addresses that are reachable through it.
     pub listening: Vec<SocketAddr>,
 }
 
-/// Announces a node for as long as it is there. When it is dropped, it says goodbye.
+/// Announces a node until it is dropped, which sends a goodbye (RFC 6762 section 10.1).
 pub struct Announcer {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Announcer {
-    /// Begins to announce: others learn of it within a second or so. To be called within a tokio runtime.
+    /// Starts to announce; other nodes can find it after about one second. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`DiscoveryError`] if the name is none, or this machine cannot announce.
+    /// [`DiscoveryError`] if the name is invalid, or this machine cannot use multicast DNS.
     pub fn start(announcement: Announcement) -> Result<Self, DiscoveryError> {
         check_name(&announcement.name).map_err(DiscoveryError::Name)?;
-        multicast::usable()?;
+        multicast::usable_interfaces()?;
         let responder = Responder::start(&announcement)?;
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(keep(announcement, responder, stopped));
+        let task = tokio::spawn(supervise(announcement, responder, stopped));
         Ok(Self { stop, task })
     }
 
-    /// Says goodbye, so that nobody shows the node any more; takes a second at most.
+    /// Sends a goodbye, so that caches drop the node; takes one second at most.
     pub async fn goodbye(self) {
         drop(self.stop);
-        let _ = timeout(FAREWELL, self.task).await;
+        let _ = timeout(GOODBYE_TIMEOUT, self.task).await;
     }
 }
 
-/// Announces until it is told to stop; a thread that has ended, was made to swell or is old is replaced.
-async fn keep(
+/// Announces until `stopped`. A responder that has ended, exceeds [`MAX_CACHED`] or [`MAX_AGE`] is replaced.
+async fn supervise(
     announcement: Announcement,
     responder: Responder,
     mut stopped: oneshot::Receiver<()>,
 ) {
     let (mut responder, mut replaced) = (responder, None::<Responder>);
     loop {
-        let watch = async {
-            sleep(WATCH).await;
-            responder.is_well().await
+        let check = async {
+            sleep(HEALTH_CHECK).await;
+            responder.is_healthy().await
         };
-        let is_well = tokio::select! {
+        let is_healthy = tokio::select! {
             _ = &mut stopped => break,
-            is_well = watch => is_well,
+            is_healthy = check => is_healthy,
         };
-        // Only now, when its successor has been heard: nobody is to miss the node.
+        // The old responder runs until its successor has announced, so that the node is never missing.
         if let Some(replaced) = replaced.take() {
-            replaced.fall_silent();
+            replaced.end_without_goodbye();
         }
-        if is_well {
+        if is_healthy {
             continue;
         }
         match Responder::start(&announcement) {
@@ -99,7 +99,7 @@ async fn keep(
     responder.goodbye().await;
 }
 
-/// The thread that answers questions about the node.
+/// The mDNS thread that answers queries for the node.
 struct Responder {
     daemon: ServiceDaemon,
     instances: Vec<String>,
@@ -111,26 +111,26 @@ impl Responder {
         let daemon = ServiceDaemon::new()?;
         let mut responder = Self { daemon, instances: Vec::new(), since: Instant::now() };
         let daemon = &responder.daemon;
-        daemon.set_ip_check_interval(INTERFACES)?;
+        daemon.set_ip_check_interval(INTERFACE_CHECK)?;
         let ports = ports(&announcement.listening);
         match interfaces(&ports) {
-            Some(few) => {
+            Some(needed) => {
                 daemon.disable_interface(IfKind::All)?;
-                daemon.enable_interface(few)?;
+                daemon.enable_interface(needed)?;
             }
             None => daemon.enable_interface(vec![IfKind::LoopbackV4, IfKind::LoopbackV6])?,
         }
-        for (place, (port, bound)) in ports.iter().enumerate() {
-            let service = service(announcement, place, *port, bound)?;
+        for (index, (port, bound)) in ports.iter().enumerate() {
+            let service = service(announcement, index, *port, bound)?;
             responder.instances.push(service.get_fullname().to_owned());
             responder.daemon.register(service)?;
         }
         Ok(responder)
     }
 
-    /// Whether the thread lives, is not old, and has not gathered what it does not need.
-    async fn is_well(&self) -> bool {
-        if self.since.elapsed() > FRESH {
+    /// Whether the thread runs, and is below [`MAX_AGE`] and [`MAX_CACHED`].
+    async fn is_healthy(&self) -> bool {
+        if self.since.elapsed() > MAX_AGE {
             return false;
         }
         let answer = match self.daemon.get_metrics() {
@@ -138,8 +138,8 @@ impl Responder {
             Err(mdns_sd::Error::Again) => return true,
             Err(_) => return false,
         };
-        match timeout(PATIENCE, answer.recv_async()).await {
-            Ok(Ok(metrics)) => gathered(&metrics) <= MOST_GATHERED,
+        match timeout(METRICS_TIMEOUT, answer.recv_async()).await {
+            Ok(Ok(metrics)) => cached(&metrics) <= MAX_CACHED,
             Ok(Err(_)) => false,
             Err(_) => {
                 tracing::warn!(
@@ -150,29 +150,30 @@ impl Responder {
         }
     }
 
-    /// Ends without a goodbye: on no interface, there is nobody to say it to.
-    fn fall_silent(self) {
+    /// Ends the thread without a goodbye: with all interfaces disabled, none is sent.
+    fn end_without_goodbye(self) {
         let _ = self.daemon.disable_interface(IfKind::All);
     }
 
     async fn goodbye(&self) {
         for instance in &self.instances {
-            if let Ok(said) = self.daemon.unregister(instance) {
-                let _ = timeout(FAREWELL, said.recv_async()).await;
+            if let Ok(sent) = self.daemon.unregister(instance) {
+                let _ = timeout(GOODBYE_TIMEOUT, sent.recv_async()).await;
             }
         }
-        sleep(TWICE).await;
+        sleep(GOODBYE_REPEAT).await;
     }
 }
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        // Says goodbye, too, if that was not done yet.
+        // Also sends a goodbye if none was sent yet.
         let _ = self.daemon.shutdown();
     }
 }
 
-fn gathered(metrics: &Metrics) -> i64 {
+/// The number of cached records and timers.
+fn cached(metrics: &Metrics) -> i64 {
     let counted = |name: &str| name.starts_with("cached-") || name == "timer";
     metrics.iter().filter(|(name, _)| counted(name)).map(|(_, count)| count).sum()
 }
@@ -192,24 +193,24 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn who_was_made_to_swell_is_replaced() {
+    async fn a_responder_with_too_many_cached_records_is_unhealthy() {
         let responder = Responder::start(&announcement("well")).unwrap();
-        let voice = testing::Voice::new(Ipv4Addr::LOCALHOST).unwrap();
-        let swell = async {
+        let sender = testing::MulticastSender::new(Ipv4Addr::LOCALHOST).unwrap();
+        let flood = async {
             let mut number = 0;
-            while responder.is_well().await {
+            while responder.is_healthy().await {
                 for _ in 0..500 {
-                    voice.say(&testing::stray(number)).unwrap();
+                    sender.send(&testing::unsolicited_response(number)).unwrap();
                     number += 1;
                 }
             }
         };
-        timeout(Duration::from_secs(60), swell).await.unwrap();
-        assert!(Responder::start(&announcement("well")).unwrap().is_well().await);
+        timeout(Duration::from_secs(60), flood).await.unwrap();
+        assert!(Responder::start(&announcement("well")).unwrap().is_healthy().await);
     }
 
     #[tokio::test]
-    async fn what_is_no_name_is_not_announced() {
+    async fn an_invalid_name_is_not_announced() {
         let wrong = Announcer::start(announcement("a b"));
         assert!(matches!(wrong, Err(DiscoveryError::Name(_))));
     }

@@ -1,7 +1,7 @@
-//! Looking around.
+//! Browsing for nodes.
 //!
-//! Every look begins with nothing and asks the network, so what it shows has answered within this very
-//! moment: a node that was killed is not shown, although its records have not expired yet.
+//! Each query starts a fresh mDNS client, so that its result has only nodes that answered during the query. A long-lived
+//! client would also return cached records of nodes that were killed, until the records expire.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,78 +12,79 @@ use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::neighbour::Collector;
-use crate::{DiscoveryError, Neighbour, SERVICE, Seen, Wanted, multicast};
+use crate::{BrowseResult, DiscoveryError, Neighbour, SERVICE, Targets, multicast};
 
-/// How long a look takes. Who is there answers within 120 ms, but keeps silent if he said the same less than a
-/// second ago (RFC 6762 section 6); so the question is repeated after a second, and its answer awaited.
-pub const LOOK: Duration = Duration::from_millis(1400);
-/// How long further addresses of somebody who was found are awaited, at least.
-const MORE: Duration = Duration::from_millis(120);
-/// When those who are there have answered the first question, as a rule: who speaks unasked, and so before them,
-/// may only claim the key.
-const ANSWERED: Duration = Duration::from_millis(400);
-/// How long to wait before a thread that ended is started again.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The duration of [`browse`]. A responder answers within 120 ms, but not if it sent the same record less than a
+/// second before (RFC 6762 section 6); the client therefore repeats the question after one second.
+pub const BROWSE_TIME: Duration = Duration::from_millis(1400);
+/// How long [`find`] waits for further addresses after the first match, at least.
+const SETTLE_TIME: Duration = Duration::from_millis(120);
+/// How long [`find`] runs at least: the first question is then usually answered. An announcement that arrives earlier
+/// was unsolicited, and may be a false claim of the key.
+const FIRST_ANSWERS: Duration = Duration::from_millis(400);
+/// The delay before a client whose thread ended is restarted.
+const RESTART_DELAY: Duration = Duration::from_millis(50);
 
-/// Looks for everybody, for [`LOOK`]. It does not end earlier: that a name has one owner is known only when
-/// all have had their say.
+/// Collects the announcements of all nodes for [`BROWSE_TIME`]. It does not return earlier, because a second node with
+/// the same name is a conflict that must be reported.
 ///
 /// # Errors
-/// [`DiscoveryError`] if this machine cannot look.
-pub async fn look(wanted: Wanted) -> Result<Seen, DiscoveryError> {
-    let mut browser = Browser::start(wanted)?;
-    // Never enough, so it is the time that ends it.
-    let _ = timeout(LOOK, browser.watch(|_| false)).await;
-    Ok(browser.collector.seen())
+/// [`DiscoveryError`] if this machine cannot use multicast DNS.
+pub async fn browse(targets: Targets) -> Result<BrowseResult, DiscoveryError> {
+    let mut browser = Browser::start(targets)?;
+    // The condition is never true, so this runs for the full time.
+    let _ = timeout(BROWSE_TIME, browser.collect_until(|_| false)).await;
+    Ok(browser.collector.finish())
 }
 
-/// Looks for a key, for [`LOOK`] at most. Whoever has it must prove that when he is called, so the first who
-/// claims it ends the search; a moment more is given to his other addresses, and to others who claim it. If
-/// none of them proves it, [`look`] hears all.
+/// Searches for a key, for [`BROWSE_TIME`] at most. The handshake proves possession of the key, so the first announcement
+/// of it ends the search, after a short wait for further addresses and other announcements of the same key. If none of
+/// these nodes has the key, [`browse`] returns all announcements of it.
 ///
 /// # Errors
-/// [`DiscoveryError`] if this machine cannot look.
+/// [`DiscoveryError`] if this machine cannot use multicast DNS.
 pub async fn find(identity: &Identity) -> Result<Option<Neighbour>, DiscoveryError> {
-    let wanted = Wanted { keys: BTreeSet::from([*identity]), ..Wanted::default() };
+    let targets = Targets { keys: BTreeSet::from([*identity]), ..Targets::default() };
     let begun = Instant::now();
-    let mut browser = Browser::start(wanted)?;
-    if timeout(LOOK, browser.watch(|seen| seen.has(identity))).await.is_ok() {
-        let more = ANSWERED.saturating_sub(begun.elapsed()).max(MORE);
-        let _ = timeout(more, browser.watch(|_| false)).await;
+    let mut browser = Browser::start(targets)?;
+    let has_key = |collector: &Collector| collector.contains(identity);
+    if timeout(BROWSE_TIME, browser.collect_until(has_key)).await.is_ok() {
+        let rest = FIRST_ANSWERS.saturating_sub(begun.elapsed()).max(SETTLE_TIME);
+        let _ = timeout(rest, browser.collect_until(|_| false)).await;
     }
-    Ok(browser.collector.seen().of(identity))
+    Ok(browser.collector.finish().merged(identity))
 }
 
 struct Browser {
-    asking: Asking,
+    client: MdnsClient,
     collector: Collector,
 }
 
-/// The thread that asks, and what it hears. It ends with this.
-struct Asking {
+/// An mDNS client that queries for [`SERVICE`]. Dropping it ends its thread.
+struct MdnsClient {
     daemon: ServiceDaemon,
     events: Receiver<ServiceEvent>,
 }
 
 impl Browser {
-    fn start(wanted: Wanted) -> Result<Self, DiscoveryError> {
-        // Without this, a machine that cannot look would look like an empty network.
-        multicast::usable()?;
-        Ok(Self { asking: Asking::start()?, collector: Collector::new(wanted) })
+    fn start(targets: Targets) -> Result<Self, DiscoveryError> {
+        // Without this check, a machine without multicast would report an empty network.
+        multicast::usable_interfaces()?;
+        Ok(Self { client: MdnsClient::start()?, collector: Collector::new(targets) })
     }
 
-    /// Takes in what is announced until it is enough.
-    async fn watch(&mut self, enough: impl Fn(&Collector) -> bool) {
-        while !enough(&self.collector) {
-            // In a flood the next announcement is always there already, and time must pass all the same.
+    /// Collects announcements until `done`.
+    async fn collect_until(&mut self, done: impl Fn(&Collector) -> bool) {
+        while !done(&self.collector) {
+            // In a flood `recv_async` is always ready; without a yield the timeout would never fire.
             consume_budget().await;
-            match self.asking.events.recv_async().await {
-                Ok(event) => self.collector.take(&event),
-                // Its thread has ended: whatever a neighbour did to it, the others are still there.
+            match self.client.events.recv_async().await {
+                Ok(event) => self.collector.handle(&event),
+                // The client's thread ended, perhaps because of a malformed packet.
                 Err(_) => {
-                    sleep(PAUSE).await;
-                    if let Ok(asking) = Asking::start() {
-                        self.asking = asking;
+                    sleep(RESTART_DELAY).await;
+                    if let Ok(client) = MdnsClient::start() {
+                        self.client = client;
                     }
                 }
             }
@@ -91,7 +92,7 @@ impl Browser {
     }
 }
 
-impl Asking {
+impl MdnsClient {
     fn start() -> Result<Self, DiscoveryError> {
         let daemon = ServiceDaemon::new()?;
         daemon.enable_interface(vec![IfKind::LoopbackV4, IfKind::LoopbackV6])?;
@@ -100,9 +101,9 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for MdnsClient {
     fn drop(&mut self) {
-        // A thread that is too busy to hear of it ends when its neighbours give it a moment.
+        // A flooded thread reads its commands late, and may outlive this.
         let _ = self.daemon.shutdown();
     }
 }

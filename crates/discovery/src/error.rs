@@ -1,17 +1,17 @@
-//! What goes wrong with announcing and looking.
+//! Errors of announcing and browsing.
 
 use thiserror::Error;
 
-/// Why this machine can neither announce nor look.
+/// Why this machine can neither announce nor browse.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DiscoveryError {
-    /// There is no multicast here.
+    /// Multicast is not available.
     #[error("multicast DNS does not work here: {0}")]
     NoMulticast(String),
-    /// The name cannot be announced.
+    /// The name is not valid.
     #[error("the name cannot be announced: {0}")]
     Name(String),
-    /// The thread that speaks multicast DNS did not start, or has ended.
+    /// The mDNS thread did not start, or has ended.
     #[error("multicast DNS failed: {0}")]
     Failed(String),
 }

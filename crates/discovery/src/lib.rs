@@ -1,8 +1,7 @@
-//! Who is on this network: nodes announce themselves by DNS-SD over multicast DNS (RFC 6762, RFC 6763),
-//! and whoever looks for them asks anew each time.
+//! Discovery of nodes on the local network: announcement and browsing by DNS-SD over multicast DNS (RFC 6762, RFC 6763).
 //!
-//! Nothing that an announcement says is trusted: a name does not vouch for a key, and an address is a hint.
-//! What comes from the network is bounded in number and length, checked, and otherwise dropped.
+//! Announcements are unauthenticated: a name does not vouch for a key, and an address is a hint.
+//! Input from the network is validated and bounded in number and length; invalid input is dropped.
 
 mod address;
 mod announce;
@@ -15,10 +14,10 @@ pub mod testing;
 mod txt;
 
 pub use announce::{Announcement, Announcer};
-pub use browse::{LOOK, find, look};
+pub use browse::{BROWSE_TIME, browse, find};
 pub use error::DiscoveryError;
-pub use multicast::{Usable, usable};
-pub use neighbour::{MAX_ADDRESSES, MAX_NEIGHBOURS, Neighbour, Seen, Wanted};
+pub use multicast::{Interface, usable_interfaces};
+pub use neighbour::{BrowseResult, MAX_ADDRESSES, MAX_NEIGHBOURS, Neighbour, Targets};
 
 /// The service type of nodes, in the domain of multicast DNS (RFC 6763 section 7).
 pub(crate) const SERVICE: &str = "_levada._tcp.local.";

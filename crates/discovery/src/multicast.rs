@@ -1,4 +1,4 @@
-//! Whether multicast DNS can work on this machine, and on which interfaces.
+//! The interfaces and sockets of multicast DNS on this machine.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,25 +9,25 @@ use crate::DiscoveryError;
 
 /// The port of multicast DNS (RFC 6762 section 3).
 pub(crate) const PORT: u16 = 5353;
-/// Its group of IPv4.
+/// Its IPv4 group.
 pub(crate) const GROUP_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
-/// Its group of IPv6.
+/// Its IPv6 group.
 const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb);
 
 /// An interface that multicast DNS can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Usable {
-    /// What the system calls it.
+pub struct Interface {
+    /// The operating system's name.
     pub name: String,
-    /// Only this machine is behind it.
+    /// Whether it is a loopback interface.
     pub is_loopback: bool,
 }
 
-/// The interfaces that are up and take part in multicast DNS. Nothing is sent.
+/// The interfaces that are up and can join the multicast DNS groups. Sends nothing.
 ///
 /// # Errors
-/// [`DiscoveryError::NoMulticast`] if there is none, or the port cannot be shared with who has it.
-pub fn usable() -> Result<Vec<Usable>, DiscoveryError> {
+/// [`DiscoveryError::NoMulticast`] if there is none, or another process has the port without sharing it.
+pub fn usable_interfaces() -> Result<Vec<Interface>, DiscoveryError> {
     let v4 = socket(Domain::IPV4);
     let v6 = socket(Domain::IPV6);
     if let (Err(error), Err(_)) = (&v4, &v6) {
@@ -35,7 +35,7 @@ pub fn usable() -> Result<Vec<Usable>, DiscoveryError> {
     }
     let interfaces = if_addrs::get_if_addrs()
         .map_err(|error| DiscoveryError::NoMulticast(format!("the interfaces: {error}")))?;
-    let mut usable: Vec<Usable> = Vec::new();
+    let mut usable: Vec<Interface> = Vec::new();
     for interface in interfaces.iter().filter(|one| one.is_oper_up() && !one.is_p2p()) {
         let joins = match interface.ip() {
             IpAddr::V4(ip) => {
@@ -49,17 +49,17 @@ pub fn usable() -> Result<Vec<Usable>, DiscoveryError> {
         let (name, is_loopback) = (interface.name.clone(), interface.is_loopback());
         match usable.iter_mut().find(|known| known.name == name) {
             Some(known) => known.is_loopback |= is_loopback,
-            None if joins => usable.push(Usable { name, is_loopback }),
+            None if joins => usable.push(Interface { name, is_loopback }),
             None => {}
         }
     }
     if usable.is_empty() {
-        return Err(DiscoveryError::NoMulticast("no interface takes part in it".into()));
+        return Err(DiscoveryError::NoMulticast("no interface supports it".into()));
     }
     Ok(usable)
 }
 
-/// A socket on the port of multicast DNS, which everybody who speaks it shares.
+/// A socket on the port of multicast DNS, shared with other responders (RFC 6762 section 15.1).
 pub(crate) fn socket(domain: Domain) -> io::Result<Socket> {
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_address(true)?;
@@ -79,8 +79,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_takes_part() {
-        let usable = usable().unwrap();
+    fn loopback_is_usable() {
+        let usable = usable_interfaces().unwrap();
         assert!(usable.iter().any(|interface| interface.is_loopback), "{usable:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What was announced, collected within bounds.
+//! Neighbours, and the bounded collection of their announcements.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -7,41 +7,41 @@ use levada_core::Identity;
 use mdns_sd::{ResolvedService, ServiceEvent};
 
 use crate::address::{Loopback, order};
-use crate::txt::{self, Described};
+use crate::txt::{self, TxtRecord};
 
-/// Neighbours of one kind that are kept: those nobody asked for, and those with a name that was.
+/// Most announcements that are not of a target, and as many whose name is a target.
 pub const MAX_NEIGHBOURS: usize = 1024;
-/// Addresses that are kept of one neighbour.
+/// Most addresses of one neighbour.
 pub const MAX_ADDRESSES: usize = 16;
-/// Announcements that are kept of a key that was asked for: a node has one for each port.
+/// Most announcements of a target key: a node has one for each port.
 const MAX_OF_KEY: usize = 16;
-/// The longest name of an announcement, in bytes: 255 (RFC 1035 section 2.3.4), each written as an escape.
+/// The longest instance name, in bytes: 255 (RFC 1035 section 2.3.4), each as an escape of 4 characters.
 const MAX_INSTANCE: usize = 4 * 255;
 
-/// A node as it announces itself. Nothing of it is proven.
+/// An announced node. Its fields are unauthenticated claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The name that it gives itself; it has the form of one.
+    /// The claimed name, which is well-formed.
     pub name: String,
-    /// The key that it claims to have.
+    /// The claimed key.
     pub identity: Identity,
-    /// Where it says that it listens, in the order in which to try; at most [`MAX_ADDRESSES`].
+    /// The claimed addresses, in the order in which to try them; at most [`MAX_ADDRESSES`].
     pub addresses: Vec<SocketAddr>,
 }
 
-/// What a look around has shown.
+/// The result of [`crate::browse`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Who announces himself, by name, then by key.
+pub struct BrowseResult {
+    /// The neighbours, by name, then by key.
     pub neighbours: Vec<Neighbour>,
-    /// There are more than are kept.
-    pub more: bool,
+    /// Whether announcements were dropped because of a limit.
+    pub truncated: bool,
 }
 
-impl Seen {
-    /// All that is announced of a key, under whatever names, as one neighbour, which has the first of them:
-    /// who announces a key that is not his does not hide who has it.
-    pub fn of(&self, identity: &Identity) -> Option<Neighbour> {
+impl BrowseResult {
+    /// All claims of a key, under any name, merged into one neighbour with the first of the names. So a false claim
+    /// of a key cannot hide the node that has it.
+    pub fn merged(&self, identity: &Identity) -> Option<Neighbour> {
         let mut claims = self.neighbours.iter().filter(|one| one.identity == *identity);
         let mut found = claims.next()?.clone();
         for other in claims {
@@ -52,32 +52,31 @@ impl Seen {
     }
 }
 
-/// Whom one looks for: they keep their place, however many others crowd the network.
+/// The names and keys that a query is for. They have separate limits, so that other announcements cannot displace them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Targets {
     /// Names.
     pub names: BTreeSet<String>,
     /// Keys.
     pub keys: BTreeSet<Identity>,
 }
 
-/// Takes in announcements and the ends of announcements.
+/// Collects announcements within limits.
 pub(crate) struct Collector {
-    wanted: Wanted,
+    targets: Targets,
     loopback: Loopback,
-    /// By the name of the announcement and the key in it: who announces the same under another key does
-    /// not push the other out.
-    announced: HashMap<(String, Identity), Kept>,
-    more: bool,
+    /// By instance name and key, so that an announcement of the same instance with another key does not replace one.
+    announced: HashMap<(String, Identity), Entry>,
+    truncated: bool,
 }
 
-/// An announcement, and whose room it takes.
-struct Kept {
+/// An announcement, and the limit that it counts against.
+struct Entry {
     kind: Kind,
     neighbour: Neighbour,
 }
 
-/// Why an announcement is kept. Each kind has room of its own.
+/// Which target an announcement matches. Each kind has its own limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Key,
@@ -85,7 +84,7 @@ enum Kind {
     Other,
 }
 
-impl Wanted {
+impl Targets {
     fn kind(&self, neighbour: &Neighbour) -> Kind {
         if self.keys.contains(&neighbour.identity) {
             Kind::Key
@@ -98,13 +97,14 @@ impl Wanted {
 }
 
 impl Collector {
-    pub(crate) fn new(wanted: Wanted) -> Self {
-        Self { wanted, loopback: Loopback::now(), announced: HashMap::new(), more: false }
+    pub(crate) fn new(targets: Targets) -> Self {
+        let loopback = Loopback::current();
+        Self { targets, loopback, announced: HashMap::new(), truncated: false }
     }
 
-    pub(crate) fn take(&mut self, event: &ServiceEvent) {
+    pub(crate) fn handle(&mut self, event: &ServiceEvent) {
         match event {
-            ServiceEvent::ServiceResolved(service) => self.resolved(service),
+            ServiceEvent::ServiceResolved(service) => self.handle_resolved(service),
             ServiceEvent::ServiceRemoved(_, instance) => {
                 self.announced.retain(|(known, _), _| known != instance);
             }
@@ -112,31 +112,31 @@ impl Collector {
         }
     }
 
-    fn resolved(&mut self, service: &ResolvedService) {
+    fn handle_resolved(&mut self, service: &ResolvedService) {
         if service.fullname.len() > MAX_INSTANCE {
             return;
         }
         let entries = service.txt_properties.iter().map(|entry| (entry.key(), entry.val()));
-        let Some(Described { name, identity }) = txt::decode(entries) else { return };
-        let plausible = service.addresses.iter();
-        let plausible = plausible.filter_map(|ip| self.loopback.plausible(ip, service.port));
-        let addresses = bounded(plausible.collect());
+        let Some(TxtRecord { name, identity }) = txt::decode(entries) else { return };
+        let addresses = service.addresses.iter();
+        let addresses = addresses.filter_map(|ip| self.loopback.validate(ip, service.port));
+        let addresses = bounded(addresses.collect());
         if addresses.is_empty() {
             return;
         }
-        self.keep(service.fullname.clone(), Neighbour { name, identity, addresses });
+        self.insert(service.fullname.clone(), Neighbour { name, identity, addresses });
     }
 
-    fn keep(&mut self, instance: String, neighbour: Neighbour) {
-        let kind = self.wanted.kind(&neighbour);
+    fn insert(&mut self, instance: String, neighbour: Neighbour) {
+        let kind = self.targets.kind(&neighbour);
         let key = (instance, neighbour.identity);
-        // Who is known may change, but not move by that into room that is taken.
-        let stays = self.announced.get(&key).is_some_and(|known| known.kind == kind);
-        if !stays && !self.has_room(kind, &neighbour.identity) {
-            self.more = true;
+        // An update needs no room, unless it moves the announcement to another kind.
+        let is_update = self.announced.get(&key).is_some_and(|known| known.kind == kind);
+        if !is_update && !self.has_room(kind, &neighbour.identity) {
+            self.truncated = true;
             return;
         }
-        self.announced.insert(key, Kept { kind, neighbour });
+        self.announced.insert(key, Entry { kind, neighbour });
     }
 
     fn has_room(&self, kind: Kind, identity: &Identity) -> bool {
@@ -149,15 +149,15 @@ impl Collector {
         }
     }
 
-    /// Whether some announcement has this key.
-    pub(crate) fn has(&self, identity: &Identity) -> bool {
+    /// Whether an announcement has this key.
+    pub(crate) fn contains(&self, identity: &Identity) -> bool {
         self.announced.keys().any(|(_, known)| known == identity)
     }
 
-    /// Everybody, each name of each key once.
-    pub(crate) fn seen(self) -> Seen {
+    /// The neighbours, with the announcements of the same name and key merged.
+    pub(crate) fn finish(self) -> BrowseResult {
         let mut merged: BTreeMap<(String, Identity), Vec<SocketAddr>> = BTreeMap::new();
-        for Kept { neighbour, .. } in self.announced.into_values() {
+        for Entry { neighbour, .. } in self.announced.into_values() {
             let Neighbour { name, identity, addresses } = neighbour;
             merged.entry((name, identity)).or_default().extend(addresses);
         }
@@ -166,11 +166,11 @@ impl Collector {
             identity,
             addresses: bounded(addresses),
         });
-        Seen { neighbours: neighbours.collect(), more: self.more }
+        BrowseResult { neighbours: neighbours.collect(), truncated: self.truncated }
     }
 }
 
-/// The first addresses, each once, in the order in which to try them.
+/// Sorts the addresses in the order in which to try them, removes duplicates, and cuts to [`MAX_ADDRESSES`].
 fn bounded(mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     addresses.sort_by_key(order);
     addresses.dedup();
@@ -182,7 +182,7 @@ fn bounded(mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 mod tests {
     use super::*;
 
-    fn someone(number: u16) -> Identity {
+    fn identity(number: u16) -> Identity {
         let mut bytes = [0; 32];
         bytes[..2].copy_from_slice(&number.to_be_bytes());
         Identity::from_bytes(bytes)
@@ -190,12 +190,12 @@ mod tests {
 
     fn neighbour(name: &str, number: u16) -> Neighbour {
         let addresses = vec![SocketAddr::from(([192, 0, 2, 1], 1 + number))];
-        Neighbour { name: name.into(), identity: someone(number), addresses }
+        Neighbour { name: name.into(), identity: identity(number), addresses }
     }
 
     fn collector(name: &str, key: u16) -> Collector {
         let names = BTreeSet::from([name.to_owned()]);
-        Collector::new(Wanted { names, keys: BTreeSet::from([someone(key)]) })
+        Collector::new(Targets { names, keys: BTreeSet::from([identity(key)]) })
     }
 
     #[test]
@@ -203,74 +203,74 @@ mod tests {
         let mut collector = collector("-", 9999);
         let mut second = neighbour("well", 1);
         second.addresses = vec!["192.0.2.2:9".parse().unwrap(), "192.0.2.1:2".parse().unwrap()];
-        collector.keep("well-1".into(), neighbour("well", 1));
-        collector.keep("well-1-9".into(), second);
-        collector.keep("well-1".into(), neighbour("well", 2));
-        let seen = collector.seen();
-        assert!(!seen.more);
+        collector.insert("well-1".into(), neighbour("well", 1));
+        collector.insert("well-1-9".into(), second);
+        collector.insert("well-1".into(), neighbour("well", 2));
+        let result = collector.finish();
+        assert!(!result.truncated);
         let found: Vec<_> =
-            seen.neighbours.iter().map(|one| (one.identity, one.addresses.len())).collect();
-        assert_eq!(found, [(someone(1), 2), (someone(2), 1)]);
+            result.neighbours.iter().map(|one| (one.identity, one.addresses.len())).collect();
+        assert_eq!(found, [(identity(1), 2), (identity(2), 1)]);
     }
 
     #[test]
-    fn claims_of_a_key_under_several_names_are_one_when_it_is_looked_for() {
+    fn claims_of_a_key_under_several_names_are_merged() {
         let mut collector = collector("-", 9999);
-        let mut false_one = neighbour("a", 1);
-        false_one.addresses = vec!["192.0.2.9:9".parse().unwrap()];
-        collector.keep("a".into(), false_one);
-        collector.keep("well-1".into(), neighbour("well", 1));
-        let seen = collector.seen();
-        let addresses = seen.of(&someone(1)).unwrap().addresses;
+        let mut false_claim = neighbour("a", 1);
+        false_claim.addresses = vec!["192.0.2.9:9".parse().unwrap()];
+        collector.insert("a".into(), false_claim);
+        collector.insert("well-1".into(), neighbour("well", 1));
+        let result = collector.finish();
+        let addresses = result.merged(&identity(1)).unwrap().addresses;
         assert_eq!(addresses.len(), 2);
         assert!(addresses.contains(&neighbour("well", 1).addresses[0]));
-        assert_eq!(seen.of(&someone(2)), None);
+        assert_eq!(result.merged(&identity(2)), None);
     }
 
     #[test]
-    fn who_is_wanted_keeps_a_place_in_any_crowd() {
+    fn other_announcements_do_not_displace_targets() {
         let mut collector = collector("well", 9999);
-        let crowd = u16::try_from(MAX_NEIGHBOURS).unwrap() + 10;
-        for number in 0..crowd {
-            collector.keep(format!("x{number}"), neighbour(&format!("x{number}"), number));
-            collector.keep(format!("y{number}"), neighbour("well", number));
-            collector.keep(format!("z{number}"), neighbour("z", 9999));
+        let too_many = u16::try_from(MAX_NEIGHBOURS).unwrap() + 10;
+        for number in 0..too_many {
+            collector.insert(format!("x{number}"), neighbour(&format!("x{number}"), number));
+            collector.insert(format!("y{number}"), neighbour("well", number));
+            collector.insert(format!("z{number}"), neighbour("z", 9999));
         }
-        assert!(collector.more);
+        assert!(collector.truncated);
         assert_eq!(collector.announced.len(), 2 * MAX_NEIGHBOURS + MAX_OF_KEY);
-        assert!(collector.has(&someone(9999)) && !collector.has(&someone(9998)));
-        // Who is known already may change.
-        collector.keep("x0".into(), neighbour("x", 0));
-        assert!(collector.seen().neighbours.iter().any(|one| one.name == "x"));
+        assert!(collector.contains(&identity(9999)) && !collector.contains(&identity(9998)));
+        // A known announcement can be updated at the limit.
+        collector.insert("x0".into(), neighbour("x", 0));
+        assert!(collector.finish().neighbours.iter().any(|one| one.name == "x"));
     }
 
     #[test]
-    fn who_takes_another_name_takes_no_more_room_by_that() {
+    fn renaming_an_announcement_does_not_bypass_the_limits() {
         let mut collector = collector("well", 9999);
         let most = u16::try_from(MAX_NEIGHBOURS).unwrap();
         for round in 0..3 {
             for number in 0..most {
-                // First as somebody, then under the name that is looked for.
+                // First under another name, then under the target's.
                 let instance = format!("x{round}-{number}");
-                collector.keep(instance.clone(), neighbour("x", round * most + number));
-                collector.keep(instance, neighbour("well", round * most + number));
+                collector.insert(instance.clone(), neighbour("x", round * most + number));
+                collector.insert(instance, neighbour("well", round * most + number));
             }
         }
-        assert!(collector.more);
+        assert!(collector.truncated);
         assert!(collector.announced.len() <= 2 * MAX_NEIGHBOURS);
     }
 
     #[test]
-    fn an_end_takes_away_what_was_announced_under_that_name() {
+    fn a_goodbye_removes_the_instance() {
         let mut collector = collector("-", 9999);
-        collector.keep("a".into(), neighbour("a", 1));
-        collector.keep("b".into(), neighbour("b", 2));
-        collector.take(&ServiceEvent::ServiceRemoved(String::new(), "a".into()));
-        assert_eq!(collector.seen().neighbours, [neighbour("b", 2)]);
+        collector.insert("a".into(), neighbour("a", 1));
+        collector.insert("b".into(), neighbour("b", 2));
+        collector.handle(&ServiceEvent::ServiceRemoved(String::new(), "a".into()));
+        assert_eq!(collector.finish().neighbours, [neighbour("b", 2)]);
     }
 
     #[test]
-    fn of_many_addresses_the_first_are_kept() {
+    fn addresses_are_cut_to_the_limit() {
         let many = (0..=255).map(|last| SocketAddr::from(([192, 0, 2, last], 1)));
         let kept = bounded(many.clone().chain(many).collect());
         assert_eq!(kept.len(), MAX_ADDRESSES);

@@ -1,4 +1,4 @@
-//! A neighbour made by hand, for tests: it announces what it likes.
+//! Hand-made mDNS packets for tests, with arbitrary and invalid content.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,7 +7,7 @@ use socket2::{Domain, Socket};
 
 use crate::{SERVICE, multicast};
 
-/// What somebody claims, true or not.
+/// An announcement with arbitrary content.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// The first label of the announcement's name, as bytes: at most 63 are taken.
@@ -21,7 +21,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A claim in the form that a node has.
+    /// A claim in the form that nodes use.
     pub fn new(instance: &str, name: &str, key: &str, address: Ipv4Addr, port: u16) -> Self {
         let entries = [format!("name={name}"), format!("key={key}"), "v=1".to_owned()];
         Self {
@@ -33,7 +33,7 @@ impl Claim {
     }
 
     /// The response that announces it: a PTR, an SRV, a TXT and an A record (RFC 1035 section 4, RFC 6762
-    /// section 18, RFC 6763 section 4), with names in full.
+    /// section 18, RFC 6763 section 4), with uncompressed names.
     pub fn packet(&self) -> Vec<u8> {
         let service = SERVICE.trim_end_matches('.').split('.').map(str::as_bytes);
         let instance = name([self.instance.as_slice()].into_iter().chain(service.clone()));
@@ -44,24 +44,25 @@ impl Claim {
         let text = self.entries.iter().flat_map(|entry| counted(entry, 255)).collect();
         let mut packet = vec![0, 0, 0x84, 0, 0, 0, 0, 4, 0, 0, 0, 0];
         packet.extend(record(&name(service), 12, SHARED, instance.clone()));
-        packet.extend(record(&instance, 33, OWN, target));
-        packet.extend(record(&instance, 16, OWN, text));
-        packet.extend(record(&host, 1, OWN, self.address.octets().to_vec()));
+        packet.extend(record(&instance, 33, UNIQUE, target));
+        packet.extend(record(&instance, 16, UNIQUE, text));
+        packet.extend(record(&host, 1, UNIQUE, self.address.octets().to_vec()));
         packet
     }
 }
 
-/// A response that nobody asked for, with the address of a host that nobody knows: a different one for each number.
-pub fn stray(number: u32) -> Vec<u8> {
+/// An unsolicited response with the A record of a host, which differs for each number.
+pub fn unsolicited_response(number: u32) -> Vec<u8> {
     let host = name([format!("stray-{number}").as_bytes(), b"local"]);
     let mut packet = vec![0, 0, 0x84, 0, 0, 0, 0, 1, 0, 0, 0, 0];
-    packet.extend(record(&host, 1, OWN, vec![192, 0, 2, 1]));
+    packet.extend(record(&host, 1, UNIQUE, vec![192, 0, 2, 1]));
     packet
 }
 
-/// The Internet's class, and the same with the bit that says that others are to forget what they knew.
+/// The class IN, of a shared record.
 const SHARED: u16 = 1;
-const OWN: u16 = 0x8001;
+/// The class IN with the cache-flush bit (RFC 6762 section 10.2), of a unique record.
+const UNIQUE: u16 = 0x8001;
 
 fn record(owner: &[u8], kind: u16, class: u16, data: Vec<u8>) -> Vec<u8> {
     let length = u16::try_from(data.len()).unwrap_or(u16::MAX);
@@ -86,12 +87,12 @@ fn counted(bytes: &[u8], most: u8) -> Vec<u8> {
     [&[length][..], bytes].concat()
 }
 
-/// Sends to everybody who speaks multicast DNS behind one interface.
+/// Sends to the multicast DNS group on one interface.
 #[derive(Debug)]
-pub struct Voice(Socket);
+pub struct MulticastSender(Socket);
 
-impl Voice {
-    /// A voice on the interface that has this address.
+impl MulticastSender {
+    /// A sender on the interface with this address.
     ///
     /// # Errors
     /// The operating system's.
@@ -107,7 +108,7 @@ impl Voice {
     ///
     /// # Errors
     /// The operating system's.
-    pub fn say(&self, packet: &[u8]) -> io::Result<()> {
+    pub fn send(&self, packet: &[u8]) -> io::Result<()> {
         let group = SocketAddr::from((multicast::GROUP_V4, multicast::PORT));
         self.0.send_to(packet, &group.into()).map(drop)
     }

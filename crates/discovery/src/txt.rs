@@ -1,4 +1,4 @@
-//! What a node says of itself in its TXT record (RFC 6763 section 6).
+//! The TXT record of a node (RFC 6763 section 6).
 
 use levada_core::{Identity, WIRE_VERSIONS, check_name};
 
@@ -6,31 +6,31 @@ const NAME: &str = "name";
 const KEY: &str = "key";
 const VERSION: &str = "v";
 
-/// Who a TXT record says that the node is.
+/// The claims of a TXT record, not authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Described {
-    /// The node's name; it has the form of one.
+pub(crate) struct TxtRecord {
+    /// The node's name, which is well-formed.
     pub(crate) name: String,
-    /// The whole identity.
+    /// The node's identity.
     pub(crate) identity: Identity,
 }
 
-/// The entries of the TXT record: plain name, whole identity, and the highest version of the protocol.
+/// Encodes the entries of the TXT record: name, identity, and the highest version of the protocol.
 pub(crate) fn encode(name: &str, identity: &Identity) -> [(&'static str, String); 3] {
     let version = WIRE_VERSIONS.end().to_string();
     [(NAME, name.to_owned()), (KEY, identity.to_string()), (VERSION, version)]
 }
 
-/// Reads the entries of a TXT record; `None` for whatever is no node's. Of entries with the same key
-/// the first counts, and keys have no case (RFC 6763 section 6.4). The version only has to be one: which
-/// one is spoken, the handshake decides.
+/// Decodes the entries of a TXT record; `None` if it is not that of a node. Of entries with the same key
+/// the first counts, and keys are case-insensitive (RFC 6763 section 6.4). The version only has to be a positive
+/// number, because the handshake negotiates the version.
 pub(crate) fn decode<'a>(
     entries: impl IntoIterator<Item = (&'a str, Option<&'a [u8]>)>,
-) -> Option<Described> {
+) -> Option<TxtRecord> {
     let [mut name, mut key, mut version] = [None; 3];
     for (entry, value) in entries {
         let is = |known: &str| entry.eq_ignore_ascii_case(known);
-        let place = if is(NAME) {
+        let field = if is(NAME) {
             &mut name
         } else if is(KEY) {
             &mut key
@@ -39,51 +39,51 @@ pub(crate) fn decode<'a>(
         } else {
             continue;
         };
-        if place.is_none() {
-            *place = Some(std::str::from_utf8(value?).ok()?);
+        if field.is_none() {
+            *field = Some(std::str::from_utf8(value?).ok()?);
         }
     }
     let (name, key, version) = (name?, key?, version?);
     version.parse::<u32>().ok().filter(|version| *version > 0)?;
-    // An identity stands for itself: nobody can be called like one.
+    // A name that parses as an identity could be confused with that identity.
     if check_name(name).is_err() || name.parse::<Identity>().is_ok() {
         return None;
     }
-    Some(Described { name: name.to_owned(), identity: key.parse().ok()? })
+    Some(TxtRecord { name: name.to_owned(), identity: key.parse().ok()? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn someone() -> Identity {
+    fn identity() -> Identity {
         Identity::from_bytes([7; 32])
     }
 
-    fn read(entries: &[(&str, &str)]) -> Option<Described> {
+    fn read(entries: &[(&str, &str)]) -> Option<TxtRecord> {
         decode(entries.iter().map(|(key, value)| (*key, Some(value.as_bytes()))))
     }
 
     #[test]
-    fn what_is_written_is_read() {
-        let entries = encode("well", &someone());
+    fn entries_round_trip() {
+        let entries = encode("well", &identity());
         assert!(entries.iter().all(|(key, value)| key.len() + 1 + value.len() <= 255));
         let entries = entries.each_ref().map(|(key, value)| (*key, value.as_str()));
-        let described = read(&entries).unwrap();
-        assert_eq!((described.name.as_str(), described.identity), ("well", someone()));
+        let record = read(&entries).unwrap();
+        assert_eq!((record.name.as_str(), record.identity), ("well", identity()));
     }
 
     #[test]
     fn order_case_and_repetition_of_keys_do_not_matter() {
-        let key = someone().to_string();
+        let key = identity().to_string();
         let known = [("V", "2"), ("Key", key.as_str()), ("NAME", "a")];
         let entries = [&known[..], &[("other", "x"), ("name", "b"), ("v", "x")]].concat();
         assert_eq!(read(&entries).unwrap().name, "a");
     }
 
     #[test]
-    fn what_is_no_node_is_dropped() {
-        let key = someone().to_string();
+    fn records_that_are_not_of_a_node_are_dropped() {
+        let key = identity().to_string();
         let good = [("name", "well"), ("key", key.as_str()), ("v", "1")];
         assert!(read(&good).is_some());
         for missing in 0..good.len() {
@@ -116,7 +116,7 @@ mod tests {
     fn arbitrary_entries_never_panic_and_give_only_names_and_keys() {
         bolero::check!().with_type::<(Vec<(u8, String, Option<Vec<u8>>)>, [u8; 32])>().for_each(
             |(entries, bytes)| {
-                // Known keys and a true identity reach deeper than noise does.
+                // Known keys and a valid identity reach code that random bytes do not.
                 let identity = Identity::from_bytes(*bytes).to_string();
                 let entries = entries.iter().map(|(choice, key, value)| match choice % 6 {
                     0 => ("name", value.as_deref()),
@@ -126,11 +126,11 @@ mod tests {
                     4 => ("v", value.as_deref()),
                     _ => (key.as_str(), value.as_deref()),
                 });
-                if let Some(described) = decode(entries) {
-                    assert_eq!(check_name(&described.name), Ok(()));
-                    let again = encode(&described.name, &described.identity);
+                if let Some(record) = decode(entries) {
+                    assert_eq!(check_name(&record.name), Ok(()));
+                    let again = encode(&record.name, &record.identity);
                     let again = again.each_ref().map(|(key, value)| (*key, value.as_str()));
-                    assert_eq!(read(&again), Some(described));
+                    assert_eq!(read(&again), Some(record));
                 }
             },
         );

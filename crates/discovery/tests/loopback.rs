@@ -8,9 +8,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use levada_core::{Identity, SecretKey, SystemRandom};
-use levada_discovery::testing::{Claim, Voice};
+use levada_discovery::testing::{Claim, MulticastSender};
 use levada_discovery::{
-    Announcement, Announcer, MAX_ADDRESSES, MAX_NEIGHBOURS, Neighbour, Wanted, find, look,
+    Announcement, Announcer, MAX_ADDRESSES, MAX_NEIGHBOURS, Neighbour, Targets, browse, find,
 };
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -30,12 +30,12 @@ fn announce(name: &str, identity: Identity, port: u16) -> Announcer {
     Announcer::start(Announcement { name: name.into(), identity, listening }).unwrap()
 }
 
-fn wanted(identities: &[Identity]) -> Wanted {
-    Wanted { keys: identities.iter().copied().collect(), ..Wanted::default() }
+fn wanted(identities: &[Identity]) -> Targets {
+    Targets { keys: identities.iter().copied().collect(), ..Targets::default() }
 }
 
 async fn neighbours(identities: &[Identity]) -> Vec<Neighbour> {
-    let mut seen = look(wanted(identities)).await.unwrap().neighbours;
+    let mut seen = browse(wanted(identities)).await.unwrap().neighbours;
     seen.retain(|neighbour| identities.contains(&neighbour.identity));
     seen
 }
@@ -119,12 +119,12 @@ async fn a_node_with_two_ports_is_one_neighbour() {
 /// What a hostile neighbour sends, over and over, until the sender is dropped.
 fn shout(packets: Vec<Vec<u8>>) -> std::sync::mpsc::Sender<()> {
     let (stop, stopped) = std::sync::mpsc::channel();
-    let voice = Voice::new(Ipv4Addr::LOCALHOST).unwrap();
+    let voice = MulticastSender::new(Ipv4Addr::LOCALHOST).unwrap();
     std::thread::spawn(move || {
         while stopped.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
             for packet in &packets {
                 // A full buffer is part of the noise.
-                let _ = voice.say(packet);
+                let _ = voice.send(packet);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -171,7 +171,7 @@ async fn garbage_is_dropped_and_the_others_are_still_found() {
     ]);
     let shouting = shout(packets);
     let seen = eventually(|| async {
-        let seen = look(wanted(&[identity])).await.unwrap().neighbours;
+        let seen = browse(wanted(&[identity])).await.unwrap().neighbours;
         let both = ["plausible", "well"].map(|name| seen.iter().any(|one| one.name == name));
         (both == [true; 2]).then_some(seen)
     });
@@ -199,7 +199,7 @@ async fn thousands_of_names_neither_hide_who_is_wanted_nor_hold_up_a_look() {
     });
     let shouting = shout(packets.collect());
     let seen = eventually(|| async {
-        let seen = look(wanted(&[identity])).await.unwrap().neighbours;
+        let seen = browse(wanted(&[identity])).await.unwrap().neighbours;
         seen.iter().any(|one| one.name.starts_with("crowd-")).then_some(seen)
     });
     let seen = seen.await;
@@ -225,8 +225,8 @@ async fn another_key_under_a_known_name_is_shown_beside_it() {
     let shouting = shout(claims.iter().map(Claim::packet).collect());
     let names = BTreeSet::from(["well".to_owned()]);
     eventually(|| async {
-        let wanted = Wanted { names: names.clone(), keys: BTreeSet::from([identity]) };
-        let seen = look(wanted).await.unwrap().neighbours;
+        let wanted = Targets { names: names.clone(), keys: BTreeSet::from([identity]) };
+        let seen = browse(wanted).await.unwrap().neighbours;
         let keys: BTreeSet<Identity> =
             seen.iter().filter(|one| one.name == "well").map(|one| one.identity).collect();
         keys.is_superset(&BTreeSet::from([identity, other])).then_some(())

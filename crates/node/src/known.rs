@@ -37,7 +37,7 @@ const KNOWN: Kind = Kind {
         include_str!("store/schema/known-2.sql"),
     ],
     exclusive: false,
-    patience: Duration::from_secs(5),
+    busy_timeout: Duration::from_secs(5),
 };
 
 /// A capability that passed through this home, without what would make it usable.

@@ -30,7 +30,7 @@ pub use start::{NewStart, StartError};
 pub use succession::{SucceedError, Succeeded};
 pub use time::Now;
 
-pub use levada_database::{DatabaseError as StoreError, Disk};
+pub use levada_database::{DatabaseError as StoreError, DiskState};
 
 pub(crate) use levada_database::Fault;
 
@@ -47,7 +47,7 @@ const NODE: Kind = Kind {
     application_id: 0x4c76_6e64, // "Lvnd"
     migrations: &[include_str!("store/schema/node-1.sql"), include_str!("store/schema/node-2.sql")],
     exclusive: true,
-    patience: Duration::ZERO,
+    busy_timeout: Duration::ZERO,
 };
 
 impl Store {

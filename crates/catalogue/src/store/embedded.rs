@@ -45,7 +45,7 @@ const CATALOGUE: DatabaseKind = DatabaseKind {
     application_id: 0x4c76_6374, // "Lvct"
     migrations: &[include_str!("embedded/schema/catalogue-1.sql")],
     exclusive: true,
-    patience: Duration::ZERO,
+    busy_timeout: Duration::ZERO,
 };
 
 /// How a store is opened.

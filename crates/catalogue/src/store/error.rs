@@ -14,7 +14,7 @@ use crate::model::{Key, ModelError, Version, digest_text};
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// There is no room for what was to be stored; what was there before is as it was.
-    #[error("{}: no room left on the disk: make some and try again", path.display())]
+    #[error("{}: no space left on the disk: free some and try again", path.display())]
     Full {
         /// The file.
         path: PathBuf,

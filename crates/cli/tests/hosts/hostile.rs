@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use levada_core::{SecretKey, SystemRandom};
-use levada_discovery::testing::{Claim, Voice};
+use levada_discovery::testing::{Claim, MulticastSender};
 
 use super::scene::Host;
 
@@ -32,7 +32,7 @@ impl Hostile {
         });
         let [first, second] = [&never, &lure].map(|one| one.local_addr().unwrap().port());
         let packets = packets(first, second);
-        let voice = host.node.run(|| Voice::new(host.address)).unwrap().unwrap();
+        let voice = host.node.run(|| MulticastSender::new(host.address)).unwrap().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let calls: Arc<Mutex<Vec<SocketAddr>>> = Arc::default();
         let told: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
@@ -48,7 +48,7 @@ impl Hostile {
         let say = move || {
             for packet in &packets {
                 // A full buffer is part of the noise.
-                let _ = voice.say(packet);
+                let _ = voice.send(packet);
             }
             std::thread::sleep(Duration::from_millis(10));
         };

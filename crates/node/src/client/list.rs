@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_core::{Identity, wire};
-use levada_discovery::{Neighbour, Seen, Wanted, look};
+use levada_discovery::{BrowseResult, Neighbour, Targets, browse};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -72,13 +72,13 @@ impl Client {
         let pins = self.known.names().map_err(ClientError::local)?;
         let mut asking = Asking::new(self);
         asking.ask_where_pinned(&pins);
-        let wanted = Wanted {
+        let targets = Targets {
             names: pins.iter().map(|pin| pin.name.clone()).collect(),
             keys: pins.iter().map(|pin| pin.identity).collect(),
         };
-        let (Seen { neighbours, more }, blind) = match look(wanted).await {
+        let (BrowseResult { neighbours, truncated: more }, blind) = match browse(targets).await {
             Ok(seen) => (seen, None),
-            Err(error) => (Seen::default(), Some(error.to_string())),
+            Err(error) => (BrowseResult::default(), Some(error.to_string())),
         };
         asking.ask_where_announced(&pins, &neighbours);
         let answers = asking.finish().await;

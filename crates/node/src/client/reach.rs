@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use levada_core::Framing;
-use levada_discovery::{DiscoveryError, Neighbour, Wanted, find, look};
+use levada_discovery::{DiscoveryError, Neighbour, Targets, browse, find};
 use levada_session::Connection;
 use tokio::time::timeout;
 
@@ -57,8 +57,8 @@ impl Client {
             return Some(found);
         }
         // Those who were heard first do not have the key: now all have their say.
-        let wanted = Wanted { keys: BTreeSet::from([identity]), ..Wanted::default() };
-        let neighbour = heard(look(wanted).await.map(|seen| seen.of(&identity)))?;
+        let targets = Targets { keys: BTreeSet::from([identity]), ..Targets::default() };
+        let neighbour = heard(browse(targets).await.map(|seen| seen.merged(&identity)))?;
         self.announced_at(target, &neighbour, framing).await
     }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use levada_capability::{Capability, Invitation};
 use levada_core::{Framing, Identity, check_name};
-use levada_discovery::{Neighbour, Wanted, look};
+use levada_discovery::{Neighbour, Targets, browse};
 
 use super::{Client, ClientError};
 use crate::address;
@@ -145,8 +145,8 @@ impl Client {
 
     /// The one node that announces itself under this name.
     async fn stranger(&self, name: &str) -> Result<Stranger, ClientError> {
-        let wanted = Wanted { names: BTreeSet::from([name.to_owned()]), ..Wanted::default() };
-        let mut seen = look(wanted).await.map_err(|error| {
+        let targets = Targets { names: BTreeSet::from([name.to_owned()]), ..Targets::default() };
+        let mut seen = browse(targets).await.map_err(|error| {
             ClientError::Usage(unknown(name, &format!("cannot be looked for: {error}")))
         })?;
         seen.neighbours.retain(|neighbour| neighbour.name == name);

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use crate::address::advertised;
 use crate::home::Home;
 use crate::running::{Ending, Node, UpError, reachable_addresses, rotate};
-use crate::store::{AuditEntry, Disk, Now, SessionFilter, SessionSummary, StoreError};
+use crate::store::{AuditEntry, DiskState, Now, SessionFilter, SessionSummary, StoreError};
 
 use super::{Reply, Request, revoke};
 
@@ -179,7 +179,7 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
             Err(error) if error.disk().is_some() => Now { time: clock, jumped: false },
             now => now?,
         };
-        Ok::<_, StoreError>((now, store.open_sessions()?, Disk::of(&folder)))
+        Ok::<_, StoreError>((now, store.open_sessions()?, DiskState::of(&folder)))
     });
     let (now, open_sessions, disk) = asked.await.map_err(|error| refused(120, &error))?;
     Ok(json!({

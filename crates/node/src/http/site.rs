@@ -16,7 +16,7 @@ use tokio::time::{interval, sleep, timeout};
 use super::Port;
 use crate::config::Catalogue;
 use crate::running::Node;
-use crate::store::Disk;
+use crate::store::DiskState;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -150,16 +150,17 @@ async fn catch_up(handle: &CatalogueHandle, index: &Arc<Index>) -> Result<(), Ha
 async fn trouble(node: &Node) -> Option<&'static str> {
     const SILENT: &str = "the database does not answer\n";
     let (any, folder) = (Identity::from_bytes([0; 32]), node.home.state_folder().to_owned());
-    let asked = node.with_store(move |store| store.blocked(&any).map(|_| Disk::of(&folder))).await;
+    let asked =
+        node.with_store(move |store| store.blocked(&any).map(|_| DiskState::of(&folder))).await;
     if let Some(handle) = &node.catalogue
         && handle.with(|store| store.revision()).await.is_err()
     {
         return Some(SILENT);
     }
     match asked {
-        Ok(Disk::Writable) => None,
-        Ok(Disk::Full) => Some("the disk is full\n"),
-        Ok(Disk::ReadOnly) => Some("the disk is read-only\n"),
+        Ok(DiskState::Writable) => None,
+        Ok(DiskState::Full) => Some("the disk is full\n"),
+        Ok(DiskState::ReadOnly) => Some("the disk is read-only\n"),
         Err(_) => Some(SILENT),
     }
 }

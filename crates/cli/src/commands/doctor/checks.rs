@@ -9,7 +9,7 @@ use levada_node::control::{self, Request};
 use levada_node::home::Home;
 use levada_node::known::Known;
 use levada_node::offer;
-use levada_node::store::{Disk, Store, StoreError};
+use levada_node::store::{DiskState, Store, StoreError};
 use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -76,9 +76,9 @@ fn user_name(uid: u32) -> String {
 
 /// The disk takes what the node writes.
 pub fn disk(home: &Home) -> Check {
-    match Disk::of(home.state_folder()) {
-        Disk::Writable => Check::fine("disk", "can be written to"),
-        Disk::Full => {
+    match DiskState::of(home.state_folder()) {
+        DiskState::Writable => Check::fine("disk", "can be written to"),
+        DiskState::Full => {
             let remedy = "make room; `levada catalogue gc` deletes packages that no version needs";
             Check::wrong(
                 "disk",
@@ -86,7 +86,7 @@ pub fn disk(home: &Home) -> Check {
                 remedy,
             )
         }
-        Disk::ReadOnly => {
+        DiskState::ReadOnly => {
             let folder = home.state_folder().display().to_string();
             let remedy = format!(
                 "`findmnt -T {}` shows the mount; the kernel's log says why, if it was writable before",
@@ -194,7 +194,7 @@ fn port(address: SocketAddr, configured: bool) -> Check {
 /// Nodes can be found by name here, and so is ours.
 pub async fn multicast(config: &Config, node: &Node) -> Check {
     let name = "multicast";
-    let usable = match levada_discovery::usable() {
+    let usable = match levada_discovery::usable_interfaces() {
         Ok(usable) => usable,
         Err(error) => {
             let remedy = "none is needed by those who write IDENTITY@host:port";

@@ -1,4 +1,4 @@
-//! Whether a disk takes what is written.
+//! Whether a file system accepts writes.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -9,25 +9,25 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, open, statvfs};
 use rustix::io::Errno;
 
-/// A transaction needs about as much, in bytes.
+/// The length of a probe, in bytes: about what one transaction writes.
 const PROBE: usize = 64 * 1024;
-/// The file that is written where the file system has none without a name.
+/// The probe's file name on a file system without `O_TMPFILE`.
 const PROBE_FILE: &str = ".probe";
 
-/// What a disk does with a write.
+/// Whether a file system accepts writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disk {
-    /// It takes it.
+pub enum DiskState {
+    /// Writes succeed.
     Writable,
-    /// It has no room.
+    /// No space is left, or a quota is used up.
     Full,
-    /// It is mounted to be read only.
+    /// It is mounted read-only.
     ReadOnly,
 }
 
-impl Disk {
-    /// The disk of `folder`: a few pages are written there, and gone when this returns. What else stands against that, such
-    /// as permissions, is not the disk's.
+impl DiskState {
+    /// The state of the file system of `folder`, found by writing 64 KiB there to an unnamed or temporary file. Other
+    /// errors, such as missing permissions, count as [`Self::Writable`].
     pub fn of(folder: &Path) -> Self {
         match probe(folder).map_err(|error| error.kind()) {
             Err(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => Self::Full,
@@ -36,7 +36,7 @@ impl Disk {
         }
     }
 
-    /// One or two words, as `--json` has them.
+    /// The state as one word, as in `--json`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Writable => "writable",
@@ -46,13 +46,13 @@ impl Disk {
     }
 }
 
-impl fmt::Display for Disk {
+impl fmt::Display for DiskState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// Whether the file system of `folder` is mounted to be read only.
+/// Whether the file system of `folder` is mounted read-only.
 pub(crate) fn is_read_only(folder: &Path) -> bool {
     statvfs(folder).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
@@ -84,12 +84,12 @@ mod tests {
     #[test]
     fn a_probe_leaves_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Disk::of(folder.path()), Disk::Writable);
+        assert_eq!(DiskState::of(folder.path()), DiskState::Writable);
         probe_by_name(&folder.path().join(PROBE_FILE)).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // Nothing is known of a disk that is not there.
-        assert_eq!(Disk::of(&folder.path().join("none")), Disk::Writable);
-        // A disk on which there is never any room.
+        // A missing folder is not a state of the disk.
+        assert_eq!(DiskState::of(&folder.path().join("none")), DiskState::Writable);
+        // Writes to /dev/full fail with ENOSPC (full(4)).
         let full = File::options().write(true).open("/dev/full").unwrap().write_all(b"a");
         assert_eq!(full.unwrap_err().kind(), ErrorKind::StorageFull);
     }
