@@ -1,18 +1,18 @@
-//! `cargo xp`: the measurements of the papers that Levada is built from, run again on this machine beside rivals.
+//! `cargo xp`: the measurements of the papers that Levada implements, repeated on this machine and compared with rivals.
 
 mod attacks;
 mod catalogue;
 mod channels;
-mod limit;
 mod measuring;
-mod place;
 mod table;
+mod testbed;
+mod threshold;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The experiments of Levada: measured here, on this machine, beside what you would use instead
+/// The experiments of Levada, measured on this machine and compared with the alternatives
 #[derive(Parser)]
 #[command(name = "cargo xp", bin_name = "cargo xp")]
 struct Arguments {
@@ -24,9 +24,9 @@ struct Arguments {
 enum Reference {
     /// Secure channels: throughput, connection establishment, input latency
     Channels(channels::Arguments),
-    /// The catalogue: how many requests it answers, and how fast, beside nginx
+    /// The catalogue: response rate and response time, compared with nginx
     Catalogue(catalogue::Arguments),
-    /// Attacks on a node: how long an honest run takes meanwhile
+    /// Attacks on a node: the time of an honest run meanwhile
     Attacks(attacks::Arguments),
     Lab(levada_lab::command::LabCommand),
 }

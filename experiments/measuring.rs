@@ -1,4 +1,4 @@
-//! The groups of one experiment, each at its place.
+//! The measurement of an experiment's groups, each on its testbed.
 
 use std::path::{Path, PathBuf};
 
@@ -6,54 +6,57 @@ use anyhow::bail;
 use levada_harness::{Group, Options, Params, Row, Runner};
 use levada_lab::LabError;
 
-use crate::place::Place;
 use crate::table::Table;
+use crate::testbed::Testbed;
 
-/// Measures what is not there yet and can be measured here.
+/// Measures the groups that have no rows yet and can be measured on this machine.
 pub struct Measuring {
     runner: Runner,
     no_lab: Option<LabError>,
 }
 
-/// What there is when an experiment ends.
+/// The result of an experiment.
 #[derive(Default)]
 pub struct Outcome {
-    /// Every row, those of earlier calls included.
+    /// All rows, including those of earlier calls.
     pub rows: Vec<Row>,
-    /// How many groups were left for another call.
+    /// The number of groups left for another call.
     pub left: usize,
-    /// Why some groups could not be measured here.
+    /// Why groups that need a lab were left out.
     pub no_lab: Option<LabError>,
 }
 
 impl Measuring {
-    /// For the experiment `name`, with `groups` groups to come.
+    /// A measurement of the experiment `name` with `groups` groups.
     pub fn new(name: &str, options: &Options, groups: usize) -> anyhow::Result<Self> {
         Ok(Self { runner: Runner::new(name, options, groups)?, no_lab: None })
     }
 
-    /// Where to measure a group; None if it is there already, if it is too late, or if it needs a lab and there can
-    /// be none.
-    pub fn place(
+    /// The testbed of a group; `None` if the group has rows already, if the time limit is over, or if it needs a lab and
+    /// this process is not root.
+    pub fn testbed(
         &mut self,
         params: &Params,
         subjects: &[String],
-        make: impl FnOnce() -> Result<Place, LabError>,
-    ) -> anyhow::Result<Option<Place>> {
-        if self.wants(params, subjects) { self.made(make()) } else { Ok(None) }
+        make: impl FnOnce() -> Result<Testbed, LabError>,
+    ) -> anyhow::Result<Option<Testbed>> {
+        if self.needs(params, subjects) { self.prepared(make()) } else { Ok(None) }
     }
 
     /// Whether a group still has to be measured, and there is time for it.
-    pub fn wants(&mut self, params: &Params, subjects: &[String]) -> bool {
-        self.runner.wants(params, subjects.iter().map(String::as_str))
+    pub fn needs(&mut self, params: &Params, subjects: &[String]) -> bool {
+        self.runner.needs(params, subjects.iter().map(String::as_str))
     }
 
-    /// Records what a place is; None if it needs a lab and there can be none.
-    pub fn made(&mut self, place: Result<Place, LabError>) -> anyhow::Result<Option<Place>> {
-        match place {
-            Ok(place) => {
-                self.runner.note(&place.settings())?;
-                Ok(Some(place))
+    /// Records the settings of a testbed; `None` if it needs a lab and this process is not root.
+    pub fn prepared(
+        &mut self,
+        testbed: Result<Testbed, LabError>,
+    ) -> anyhow::Result<Option<Testbed>> {
+        match testbed {
+            Ok(testbed) => {
+                self.runner.note(&testbed.settings())?;
+                Ok(Some(testbed))
             }
             Err(LabError::NotRoot) => {
                 self.no_lab = Some(LabError::NotRoot);
@@ -73,20 +76,20 @@ impl Measuring {
         self.runner.rows()
     }
 
-    /// That was all.
+    /// Ends the measurement.
     pub fn finish(self) -> Outcome {
         let (rows, left) = self.runner.finish();
         Outcome { rows, left, no_lab: self.no_lab }
     }
 }
 
-/// Where the rows of an experiment are kept.
+/// The file of an experiment's rows in `folder`.
 pub fn file(folder: &Path, name: &str) -> PathBuf {
     folder.join(name.rsplit('/').next().unwrap_or(name)).with_extension("jsonl")
 }
 
 impl Outcome {
-    /// This one and what another experiment gave.
+    /// This outcome and another experiment's.
     pub fn and(mut self, other: Self) -> Self {
         self.rows.extend(other.rows);
         self.left += other.left;
@@ -94,7 +97,7 @@ impl Outcome {
         self
     }
 
-    /// Draws the figures where rows are kept, shows what `compare` says of the rows, and what is missing.
+    /// Draws the figures if rows are kept, prints the table of `compare`, and reports what is missing.
     pub fn conclude(
         self,
         options: &Options,
@@ -111,10 +114,10 @@ impl Outcome {
             (false, false) => print!("{table}"),
         }
         if self.left > 0 {
-            eprintln!("{} groups are left for another call: give --resume DIR", self.left);
+            eprintln!("{} groups are left; continue with --resume DIR", self.left);
         }
         match self.no_lab {
-            Some(reason) => bail!("what needs a link of the lab was left out: {reason}"),
+            Some(reason) => bail!("groups that need a link of the lab were left out: {reason}"),
             None => Ok(()),
         }
     }

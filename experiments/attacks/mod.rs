@@ -1,4 +1,4 @@
-//! Attacks on a node: how long an honest run takes meanwhile, beside what it takes on an idle node.
+//! Attacks on a node: the time of an honest run during an attack, compared with an idle node.
 
 mod honest;
 mod http;
@@ -20,7 +20,7 @@ use crate::catalogue::levada::binary;
 use crate::measuring::{Measuring, Outcome, file};
 use victim::Attack;
 
-/// Its name in rows.
+/// The experiment's name in rows.
 const NAME: &str = "attacks/honest";
 /// The subjects.
 const IDLE: &str = "idle";
@@ -34,7 +34,7 @@ const ATTACKS: [(&str, Attack); 5] = [
     ("http", |target| Box::pin(http::attack(target))),
 ];
 
-/// Which attacks.
+/// Selects the experiment.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -45,16 +45,16 @@ pub struct Arguments {
 enum Experiment {
     /// The time of an honest run and of /healthz, and the node's memory and log, idle and under each attack
     Honest(Honest),
-    /// All there is: the one
+    /// All attacks of `honest`
     All(Options),
     /// Print the rows in a folder as a table in Markdown
     Report {
-        /// Where rows were kept
+        /// The folder of the rows
         dir: PathBuf,
     },
 }
 
-/// What to measure.
+/// The attacks to measure.
 #[derive(Args)]
 struct Honest {
     /// Shared by all experiments.
@@ -65,12 +65,12 @@ struct Honest {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     attack: Vec<String>,
 
-    /// Another binary than that of this workspace
+    /// The measured `levada` binary; default: that of this workspace
     #[arg(long, value_name = "FILE")]
     levada: Option<PathBuf>,
 }
 
-/// Runs them.
+/// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     let honest = match arguments.experiment {
         Experiment::Honest(honest) => honest,
@@ -91,7 +91,7 @@ fn measure(arguments: &Honest) -> anyhow::Result<Outcome> {
     let runs = if arguments.shared.quick { 10 } else { 30 };
     for (name, attack) in chosen {
         let params = params([("attack", name.into())]);
-        if !measuring.wants(&params, &[IDLE.to_owned(), ATTACKED.to_owned()]) {
+        if !measuring.needs(&params, &[IDLE.to_owned(), ATTACKED.to_owned()]) {
             continue;
         }
         let case = |subject: &str, attack: Option<Attack>| {
@@ -99,7 +99,7 @@ fn measure(arguments: &Honest) -> anyhow::Result<Outcome> {
             Case::new(subject, move || Ok(victim::measure(binary, attack, runs)?))
         };
         let cases = vec![case(IDLE, None), case(ATTACKED, Some(attack))];
-        measuring.group(Group { experiment: NAME, params, cases, witness: None })?;
+        measuring.group(Group { experiment: NAME, params, cases, monitor: None })?;
     }
     Ok(measuring.finish())
 }

@@ -1,4 +1,4 @@
-//! Connections to the node from chosen addresses of loopback.
+//! Connections to the node from given loopback addresses, and repetition of an attack's tasks.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -13,29 +13,32 @@ use tokio::time::{sleep, timeout};
 
 use super::victim::Target;
 
-/// The source of attacks that have one.
+/// The source address of attacks from a single source.
 pub const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// How long the node may take to accept a connection, or to answer.
+/// The time limit for the node to accept a connection, or to answer.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Before what has failed is tried again.
-const AGAIN: Duration = Duration::from_millis(20);
+/// The delay before a retry after an error.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// A connection as a new identity.
-pub async fn meet(target: &Target, source: Ipv4Addr) -> anyhow::Result<Connection> {
+/// Connects with a new identity.
+pub async fn connect_as_new_identity(
+    target: &Target,
+    source: Ipv4Addr,
+) -> anyhow::Result<Connection> {
     let config = ClientConfig::new(&SecretKey::generate(&SystemRandom)?)?;
-    let link = Box::new(Tcp::new(dial(source, target.address).await?)?);
-    Ok(connect(link, &config, Some(target.identity), Options::default()).await?)
+    let transport = Box::new(Tcp::new(dial(source, target.address).await?)?);
+    Ok(connect(transport, &config, Some(target.identity), Options::default()).await?)
 }
 
-/// A socket to `address`, from `source`.
+/// Opens a socket to `address` from `source`.
 pub async fn dial(source: Ipv4Addr, address: SocketAddr) -> anyhow::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((source, 0).into())?;
     Ok(timeout(LIMIT, socket.connect(address)).await??)
 }
 
-/// Sends an operation on a stream of its own, and waits for its answer.
-pub async fn ask(connection: &Connection, operation: Operation) -> anyhow::Result<()> {
+/// Sends an operation on a new stream, and waits for its answer.
+pub async fn request(connection: &Connection, operation: Operation) -> anyhow::Result<()> {
     let mut stream = connection.open(Class::Interactive)?;
     stream.send(&wire::encode(&wire::Operation::from(operation))).await?;
     stream.finish().await?;
@@ -43,8 +46,8 @@ pub async fn ask(connection: &Connection, operation: Operation) -> anyhow::Resul
     Ok(())
 }
 
-/// So many at the same time, until all have ended or this is dropped; on a runtime of one thread.
-pub async fn together<F: Future<Output = ()> + 'static>(count: usize, make: impl Fn(usize) -> F) {
+/// Runs `count` local tasks concurrently, until all have ended or this is dropped.
+pub async fn spawn_all<F: Future<Output = ()> + 'static>(count: usize, make: impl Fn(usize) -> F) {
     let mut tasks = JoinSet::new();
     for number in 0..count {
         tasks.spawn_local(make(number));
@@ -52,11 +55,11 @@ pub async fn together<F: Future<Output = ()> + 'static>(count: usize, make: impl
     while tasks.join_next().await.is_some() {}
 }
 
-/// Does it again and again, whether it fails or not.
-pub async fn forever(mut once: impl AsyncFnMut() -> anyhow::Result<()>) {
+/// Repeats `once`, with a delay after an error.
+pub async fn repeat(mut once: impl AsyncFnMut() -> anyhow::Result<()>) {
     loop {
         if once().await.is_err() {
-            sleep(AGAIN).await;
+            sleep(RETRY_DELAY).await;
         }
     }
 }

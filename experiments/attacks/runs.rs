@@ -1,4 +1,4 @@
-//! A guest starts as many runs of `echo` as the node lets it, and holds them.
+//! Attack: a guest starts as many runs of `echo` as the node allows, and keeps them open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tokio::time::sleep;
 
 use super::victim::Target;
 
-/// More runs than a node takes on unless it is configured.
+/// More runs than a node's default limit.
 const RUNS: usize = 150;
-/// Before a run that was refused is tried again.
-const AGAIN: Duration = Duration::from_millis(20);
+/// The delay before a retry of a refused run.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Attacks until it is dropped; counts runs that were started.
+/// Attacks until dropped; counts started runs.
 pub async fn attack(target: Arc<Target>) -> anyhow::Result<()> {
     let client = Client::new(&target.guest)?;
     let node = Node::typed(target.identity, &target.address.to_string());
@@ -32,7 +32,7 @@ pub async fn attack(target: Arc<Target>) -> anyhow::Result<()> {
                 held.push(running);
                 target.count();
             }
-            _ => sleep(AGAIN).await,
+            _ => sleep(RETRY_DELAY).await,
         }
     }
 }

@@ -1,15 +1,15 @@
-//! What an honest run may take under attack, and whether it does: computed from rows alone.
+//! The targets of an honest run under attack, computed from rows only.
 
 use levada_harness::{Row, find, params, ratio_row};
 
 use super::{ATTACKED, ATTACKS, IDLE};
-use crate::limit::Limit;
 use crate::table::{Table, short};
+use crate::threshold::Threshold;
 
-/// A run under attack may take so many times its idle time.
+/// The highest ratio of a run's time under attack to its idle time.
 const MOST: f64 = 3.0;
 
-/// A line for each attack that there are rows of.
+/// A line for each attack with rows.
 pub fn table(rows: &[Row]) -> Table {
     let head = [
         "attack",
@@ -36,7 +36,7 @@ pub fn table(rows: &[Row]) -> Table {
         let cell =
             |subject, metric| row(subject, metric).map_or(String::new(), |row| short(row.median));
         let ratio = ratio_row(attacked, idle);
-        let judged = ratio.map_or(String::new(), |ratio| Limit::AtMost(MOST).judge(&ratio));
+        let verdict = ratio.map_or(String::new(), |ratio| Threshold::AtMost(MOST).evaluate(&ratio));
         table.lines.push(vec![
             format!("`{name}`"),
             cell(ATTACKED, "attack"),
@@ -44,7 +44,7 @@ pub fn table(rows: &[Row]) -> Table {
             short(attacked.median),
             short(attacked.p99),
             row(ATTACKED, "failed runs").map_or(String::new(), |row| short(mean(&row.values))),
-            judged,
+            verdict,
             cell(IDLE, "healthz"),
             cell(ATTACKED, "healthz"),
             cell(ATTACKED, "most memory"),
@@ -56,7 +56,7 @@ pub fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Of all rounds: a median would hide that a run failed.
+/// The mean of all rounds: a median would hide a single failed run.
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }

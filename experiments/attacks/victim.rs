@@ -1,5 +1,4 @@
-//! The node that is attacked: a process of its own, with a catalogue, at most 1024 open files, and the limits that it has
-//! unless it is configured.
+//! The attacked node: a process with a catalogue, at most 1024 open files, and default limits.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -22,34 +21,34 @@ use tokio::task::LocalSet;
 
 use super::honest;
 
-/// What an attack does, until it is dropped.
+/// An attack, which runs until dropped.
 pub type Attack = fn(Arc<Target>) -> Pin<Box<dyn Future<Output = anyhow::Result<()>>>>;
 
-/// How long an attack goes on before anything is measured.
+/// The time of an attack before the measurement.
 const SETTLE: Duration = Duration::from_secs(4);
-/// How long after it the memory is looked at: a node gives a peer 10 s to send what it has begun.
+/// The time from the end of an attack to the memory measurement: a node allows a peer 10 s for an operation.
 const AFTER: Duration = Duration::from_secs(15);
-/// How long the node may take to start.
+/// The time limit for the node's start.
 const START: Duration = Duration::from_secs(30);
-/// Below a home: what the node said.
-const SAID: &str = "said.txt";
+/// The file with the node's output, in its home.
+const LOG: &str = "log.txt";
 
-/// What attackers know.
+/// The attacked node as seen by attackers.
 pub struct Target {
-    /// The node.
+    /// The node's identity.
     pub identity: Identity,
-    /// Where it listens.
+    /// Its listening address.
     pub address: SocketAddr,
-    /// Its HTTP port.
+    /// The address of its HTTP port.
     pub http: SocketAddr,
-    /// The home of a guest that may use every service.
+    /// The home of a guest with a right to every service.
     pub guest: Home,
-    /// What the attack has achieved, by [`Target::count`].
+    /// The attack's counter.
     done: AtomicU64,
 }
 
 impl Target {
-    /// The attack has achieved something once more: what it is, the attack says.
+    /// Increments the attack's counter, whose meaning the attack documents.
     pub fn count(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
@@ -64,19 +63,19 @@ struct Victim {
     honest: TempDir,
 }
 
-/// Starts a node, runs `runs` honest clients one after the other, under attack if there is one, and ends both.
+/// Starts a node, runs `runs` honest clients one after the other, under attack if one is given, and ends both.
 pub fn measure(
     binary: &Path,
     attack: Option<Attack>,
     runs: usize,
 ) -> anyhow::Result<Vec<Measured>> {
-    let victim = Victim::up(binary)?;
+    let victim = Victim::start(binary)?;
     let target = Arc::new(victim.target()?);
     let (stop, stopped) = oneshot::channel::<()>();
     thread::scope(|scope| {
         let attacking = attack.map(|attack| {
             let target = target.clone();
-            scope.spawn(move || under_way(attack, target, stopped))
+            scope.spawn(move || run_attack(attack, target, stopped))
         });
         if attacking.is_some() {
             thread::sleep(SETTLE);
@@ -86,20 +85,20 @@ pub fn measure(
         let done = target.done.load(Ordering::Relaxed);
         drop(stop);
         if let Some(attacking) = attacking {
-            // An attack that does nothing would make the node look well defended.
+            // Without this check, a broken attack would look like a good defence.
             attacking.join().map_err(|_| anyhow::anyhow!("the attack panicked"))??;
-            ensure!(before > 0, "the attack has achieved nothing");
+            ensure!(before > 0, "the attack had no effect");
             thread::sleep(AFTER);
         }
         let mut measured = measured?;
         measured.push(Measured::new("attack", "1", done as f64));
-        measured.extend(victim.used()?);
+        measured.extend(victim.resources()?);
         Ok(measured)
     })
 }
 
-/// Attacks on one thread, so that it does not take all processors, until it is stopped.
-fn under_way(
+/// Runs an attack on one thread, so that it does not use all processors, until stopped.
+fn run_attack(
     attack: Attack,
     target: Arc<Target>,
     stopped: oneshot::Receiver<()>,
@@ -114,16 +113,16 @@ fn under_way(
 }
 
 impl Victim {
-    fn up(binary: &Path) -> anyhow::Result<Self> {
+    fn start(binary: &Path) -> anyhow::Result<Self> {
         let [home, attacker, honest] =
             [tempfile::tempdir()?, tempfile::tempdir()?, tempfile::tempdir()?];
         fs::write(home.path().join("config.toml"), "announce = false\ncatalogue = true\n")?;
-        let said = File::create(home.path().join(SAID))?;
+        let log = File::create(home.path().join(LOG))?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", "sh", "-c"]);
         command.arg("ulimit -n 1024; exec \"$0\" up --listen 127.0.0.1:0 --http 127.0.0.1:0");
         command.arg(binary).env("LEVADA_HOME", home.path()).stdin(Stdio::null());
-        command.stdout(said.try_clone()?).stderr(said);
+        command.stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("start {command:?}"))?;
         let mut victim = Self { child, binary: binary.to_owned(), home, attacker, honest };
         victim.wait()?;
@@ -139,21 +138,21 @@ impl Victim {
         let begun = Instant::now();
         while self.levada(self.home.path(), &["status"]).is_err() {
             if let Some(status) = self.child.try_wait()? {
-                bail!("the node ended with {status}: {}", self.said());
+                bail!("the node ended with {status}: {}", self.log());
             }
-            ensure!(begun.elapsed() < START, "the node does not start: {}", self.said());
+            ensure!(begun.elapsed() < START, "the node does not start: {}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
         Ok(())
     }
 
-    /// The output of a verb of `home`.
+    /// The standard output of a `levada` command with `home`.
     fn levada(&self, home: &Path, words: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(&self.binary);
         command.args(words).env("LEVADA_HOME", home).stdin(Stdio::null());
         let done = command.output().with_context(|| format!("run {command:?}"))?;
-        let said = String::from_utf8_lossy(&done.stderr);
-        ensure!(done.status.success(), "{command:?} ended with {}: {said}", done.status);
+        let error = String::from_utf8_lossy(&done.stderr);
+        ensure!(done.status.success(), "{command:?} ended with {}: {error}", done.status);
         Ok(String::from_utf8_lossy(&done.stdout).into_owned())
     }
 
@@ -174,15 +173,15 @@ impl Victim {
         honest::Client { binary: &self.binary, home: self.honest.path() }
     }
 
-    /// What the node has used: the most memory ever, that of now, and its log.
-    fn used(&self) -> anyhow::Result<Vec<Measured>> {
+    /// The node's peak memory, current memory and length of its log.
+    fn resources(&self) -> anyhow::Result<Vec<Measured>> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let memory = |name: &str| -> anyhow::Result<f64> {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let kib = line.and_then(|line| line.split_whitespace().next()).context("no memory")?;
             Ok(kib.parse::<f64>()? / 1024.0)
         };
-        let log = fs::metadata(self.home.path().join(SAID))?.len();
+        let log = fs::metadata(self.home.path().join(LOG))?.len();
         Ok(vec![
             Measured::new("most memory", "MiB", memory("VmHWM:")?),
             Measured::new("memory afterwards", "MiB", memory("VmRSS:")?),
@@ -190,8 +189,8 @@ impl Victim {
         ])
     }
 
-    fn said(&self) -> String {
-        fs::read_to_string(self.home.path().join(SAID)).unwrap_or_default()
+    fn log(&self) -> String {
+        fs::read_to_string(self.home.path().join(LOG)).unwrap_or_default()
     }
 }
 

@@ -1,34 +1,34 @@
-//! The groups of the experiment, each at its site.
+//! The groups of the experiment, each on its deployment.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use levada_harness::{Case, Group, Options, Params, Row, Witness};
+use levada_harness::{Case, Group, Monitor, Options, Params, Row};
 
 use super::NAME;
-use super::family::Family;
+use super::deployment::{self, Deployment, DeploymentMonitor, RunFlag};
 use super::generator::{Plan, Target};
 use super::levada::Levada;
-use super::site::{self, Doubt, Site, Watch};
+use super::process_tree::ProcessTree;
 use super::sweep;
 use crate::measuring::{Measuring, Outcome};
-use crate::place::Place;
+use crate::testbed::Testbed;
 
-/// What all parts of the experiment need.
+/// The state shared by all parts of the experiment.
 pub struct Bench {
-    /// The binary that is measured.
+    /// The measured binary.
     pub levada: Rc<Levada>,
-    /// Which of the usual subjects.
+    /// The selected subjects: `levada`, `nginx` or both.
     pub subjects: Vec<String>,
-    /// Fewer conditions and shorter runs.
+    /// Whether to measure fewer conditions in shorter runs.
     pub quick: bool,
     measuring: Measuring,
-    /// The round trip in µs of the latest site.
-    latest: Option<(u64, Option<Rc<Site>>)>,
+    /// The latest deployment and its round trip in µs.
+    latest: Option<(u64, Option<Rc<Deployment>>)>,
 }
 
 impl Bench {
-    /// With about so many `groups` to come.
+    /// A bench for about `groups` groups.
     pub fn new(
         levada: Levada,
         subjects: Vec<String>,
@@ -41,8 +41,8 @@ impl Bench {
     }
 
     /// Whether a group still has to be measured.
-    pub fn wants(&mut self, params: &Params, subjects: &[String]) -> bool {
-        self.measuring.wants(params, subjects)
+    pub fn needs(&mut self, params: &Params, subjects: &[String]) -> bool {
+        self.measuring.needs(params, subjects)
     }
 
     /// All rows so far.
@@ -50,96 +50,96 @@ impl Bench {
         self.measuring.rows()
     }
 
-    /// A place with the usual subjects; they run until a place with another round trip is asked for. None if that needs
-    /// a lab and there can be none.
-    pub fn site(&mut self, rtt_us: u64) -> anyhow::Result<Option<Rc<Site>>> {
-        if let Some((_, site)) = self.latest.as_ref().filter(|(rtt, _)| *rtt == rtt_us) {
-            return Ok(site.clone());
+    /// The deployment with this round trip, which runs until one with another round trip is requested. `None` if it
+    /// needs a lab and this process is not root.
+    pub fn deployment(&mut self, rtt_us: u64) -> anyhow::Result<Option<Rc<Deployment>>> {
+        if let Some((_, deployment)) = self.latest.as_ref().filter(|(rtt, _)| *rtt == rtt_us) {
+            return Ok(deployment.clone());
         }
-        // What runs elsewhere ends before anything else begins.
+        // Ends the servers of the previous deployment first.
         self.latest = None;
-        let place = Place::with_round_trip(Duration::from_micros(rtt_us));
-        let site = match self.measuring.made(place)? {
-            Some(place) => Some(Rc::new(Site::new(place, &self.subjects, &self.levada)?)),
+        let testbed = Testbed::with_round_trip(Duration::from_micros(rtt_us));
+        let deployment = match self.measuring.prepared(testbed)? {
+            Some(testbed) => Some(Rc::new(Deployment::new(testbed, &self.subjects, &self.levada)?)),
             None => None,
         };
-        self.latest = Some((rtt_us, site.clone()));
-        Ok(site)
+        self.latest = Some((rtt_us, deployment.clone()));
+        Ok(deployment)
     }
 
-    /// Measures a group of subjects at a site, unless it is there already or there can be no site.
-    pub fn side_by_side(
+    /// Measures a group of subjects on a deployment, unless it has rows already or there can be no deployment.
+    pub fn measure_subjects(
         &mut self,
         rtt_us: u64,
         params: Params,
         subjects: &[String],
-        case: impl for<'a> Fn(&'a Site, &'a Doubt, &'a str) -> anyhow::Result<Case<'a>>,
+        case: impl for<'a> Fn(&'a Deployment, &'a RunFlag, &'a str) -> anyhow::Result<Case<'a>>,
     ) -> anyhow::Result<()> {
-        if !self.wants(&params, subjects) {
+        if !self.needs(&params, subjects) {
             return Ok(());
         }
-        let Some(site) = self.site(rtt_us)? else { return Ok(()) };
-        let doubt = Doubt::default();
-        let cases = subjects.iter().map(|name| case(&site, &doubt, name));
+        let Some(deployment) = self.deployment(rtt_us)? else { return Ok(()) };
+        let run_flag = RunFlag::default();
+        let cases = subjects.iter().map(|name| case(&deployment, &run_flag, name));
         let cases = cases.collect::<anyhow::Result<Vec<_>>>()?;
-        self.measure(&site.place, &doubt, params, cases)
+        self.measure(&deployment.testbed, &run_flag, params, cases)
     }
 
     /// Measures a group.
     pub fn measure(
         &mut self,
-        place: &Place,
-        doubt: &Doubt,
+        testbed: &Testbed,
+        run_flag: &RunFlag,
         params: Params,
         cases: Vec<Case<'_>>,
     ) -> anyhow::Result<()> {
-        let judged = params.get("part") != Some(&sweep::PART.into());
-        let machine = judged.then(|| (Instant::now(), 0.0));
-        let watch = Watch { lab: place.witness(), doubt, machine };
-        let watch: Box<dyn Witness + '_> = Box::new(watch);
-        self.measuring.group(Group { experiment: NAME, params, cases, witness: Some(watch) })
+        let checks_machine = params.get("part") != Some(&sweep::PART.into());
+        let machine = checks_machine.then(|| (Instant::now(), 0.0));
+        let monitor = DeploymentMonitor { lab: testbed.monitor(), run_flag, machine };
+        let monitor: Box<dyn Monitor + '_> = Box::new(monitor);
+        self.measuring.group(Group { experiment: NAME, params, cases, monitor: Some(monitor) })
     }
 
-    /// That was all.
+    /// Ends the experiment.
     pub fn finish(self) -> Outcome {
         self.measuring.finish()
     }
 }
 
-/// One subject, and how it is asked in every run.
+/// One subject and its requests.
 pub struct Job {
     /// Its name in rows.
     pub name: String,
-    /// What costs CPU time for it.
-    pub servers: Vec<Family>,
-    /// What it is asked for.
+    /// The processes whose CPU time counts.
+    pub servers: Vec<ProcessTree>,
+    /// The requests and their server.
     pub target: Target,
-    /// How.
+    /// The plan of a run.
     pub plan: Plan,
-    /// The same for the run that does not count, and need not last.
+    /// The plan of the warm-up run, which may be shorter.
     pub first: Plan,
-    /// How often in each run; each time gives values of its own.
+    /// How many times each run repeats the plan; each repetition gives values of its own.
     pub repeats: usize,
-    /// Whether the distribution of response times goes to rows.
+    /// Whether rows keep the distribution of response times.
     pub distribution: bool,
 }
 
 impl Job {
-    /// Asked in the same way each time.
-    pub fn new(name: &str, servers: Vec<Family>, target: Target, plan: Plan) -> Self {
+    /// A job with one repetition per run.
+    pub fn new(name: &str, servers: Vec<ProcessTree>, target: Target, plan: Plan) -> Self {
         let name = name.to_owned();
         Self { name, servers, target, plan, first: plan, repeats: 1, distribution: false }
     }
 
     /// A case of a group.
-    pub fn case<'a>(self, place: &'a Place, doubt: &'a Doubt) -> Case<'a> {
+    pub fn case<'a>(self, testbed: &'a Testbed, run_flag: &'a RunFlag) -> Case<'a> {
         let mut next = (self.first, 1);
         Case::new(self.name.clone(), move || {
             let (plan, repeats) = std::mem::replace(&mut next, (self.plan, self.repeats));
             let mut measured = Vec::new();
             for _ in 0..repeats {
-                let run = site::run(place, &self.servers, &self.target, plan)?;
-                doubt.consider(&run);
+                let run = deployment::run(testbed, &self.servers, &self.target, plan)?;
+                run_flag.check(&run);
                 if self.distribution {
                     measured.extend(run.distribution());
                 }

@@ -1,4 +1,4 @@
-//! Means of repetitions, and how far off they may be.
+//! Means with confidence intervals.
 
 use levada_harness::Row;
 
@@ -9,19 +9,19 @@ const T: [f64; 30] = [
     2.052, 2.048, 2.045, 2.042,
 ];
 
-/// The mean of what was repeated, and the bounds within which the expected one lies with a confidence of 95 %.
+/// A mean and its confidence interval of 95 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
     /// The mean.
     pub mean: f64,
-    /// From here; never below 0.
+    /// The lower bound, never below 0.
     pub low: f64,
-    /// To here.
+    /// The upper bound.
     pub high: f64,
 }
 
 impl Bounds {
-    /// Of a row's values; both bounds are the mean if there is only one value.
+    /// The mean and bounds of a row's values; both bounds equal the mean if there is only one value.
     pub fn of(row: &Row) -> Self {
         let count = row.values.len() as f64;
         let mean = row.values.iter().sum::<f64>() / count.max(1.0);
@@ -32,7 +32,7 @@ impl Bounds {
     }
 }
 
-/// Beyond the table it nears that of the normal distribution, as 2.4 / freedom.
+/// The quantile for these degrees of freedom; beyond the table it is approximated by 1.96 + 2.4 / freedom.
 fn t(freedom: usize) -> f64 {
     match freedom.checked_sub(1) {
         None => 0.0,
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_those_of_student() {
+    fn bounds_follow_students_t() {
         // The mean of 1 to 5 is 3, the deviation 1.5811, t(4) 2.776.
         let bounds = of(&[1.0, 2.0, 3.0, 4.0, 5.0]);
         assert!((bounds.mean - 3.0).abs() < 1e-9);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_has_no_bounds_but_itself() {
+    fn the_bounds_of_one_value_are_the_value() {
         assert_eq!(of(&[2.0]), Bounds { mean: 2.0, low: 2.0, high: 2.0 });
         // t(60) is 2.000 in the tables.
         assert!((t(60) - 2.0).abs() < 1e-3);

@@ -1,4 +1,4 @@
-//! One exchange of HTTP/1.1, to prepare and to check what is measured.
+//! A single HTTP/1.1 request, for preparation and checks.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,16 +8,16 @@ use anyhow::{Context, bail, ensure};
 use httparse::{EMPTY_HEADER, Response, Status};
 
 use super::generator::{Expect, Target};
-use crate::place::Place;
+use crate::testbed::Testbed;
 
-/// Whom all requests are for: what subjects write into their answers is then the same, wherever they listen.
+/// The `Host` of all requests, so that answers do not depend on the listening address.
 pub const HOST: &str = "catalogue.example";
-/// No step of an exchange may take longer.
+/// The time limit for each step of a request.
 const LIMIT: Duration = Duration::from_secs(5);
-/// An answer may have at most so many bytes.
+/// The longest answer, in bytes.
 const ANSWER: u64 = 16 * 1024 * 1024;
 
-/// What came back.
+/// The answer to a request.
 pub struct Answer {
     /// The status code.
     pub status: u16,
@@ -27,7 +27,7 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// A request as it is sent; `last` asks the server to close after its answer.
+/// An encoded request; with `last`, the server is to close the connection after its answer.
 pub fn request(path: &str, etag: Option<&str>, last: bool) -> Vec<u8> {
     let etag = etag.map(|etag| format!("If-None-Match: {etag}\r\n")).unwrap_or_default();
     let close = if last { "Connection: close\r\n" } else { "" };
@@ -35,15 +35,15 @@ pub fn request(path: &str, etag: Option<&str>, last: bool) -> Vec<u8> {
     format!("{head}{etag}{close}\r\n").into_bytes()
 }
 
-/// Always the same request, and its answer as it is now.
+/// A target with one repeated request, expecting the current answer.
 pub fn target(
-    place: &Place,
+    testbed: &Testbed,
     address: SocketAddr,
     path: &str,
     conditional: bool,
     last: bool,
 ) -> anyhow::Result<Target> {
-    let answer = get(place, address, path, None)?;
+    let answer = get(testbed, address, path, None)?;
     ensure!(answer.status == 200, "{path} was answered {}", answer.status);
     let length = Some(answer.body.len() as u64);
     let mut expect = Expect { status: 200, length };
@@ -58,13 +58,13 @@ pub fn target(
 
 /// Gets `path` once, from the near end.
 pub fn get(
-    place: &Place,
+    testbed: &Testbed,
     address: SocketAddr,
     path: &str,
     etag: Option<&str>,
 ) -> anyhow::Result<Answer> {
     let request = request(path, etag, true);
-    let bytes = place.near(|| exchange(address, &request))?;
+    let bytes = testbed.near(|| exchange(address, &request))?;
     parse(&bytes.with_context(|| format!("get {path} of {address}"))?)
 }
 
@@ -75,7 +75,7 @@ fn exchange(address: SocketAddr, request: &[u8]) -> anyhow::Result<Vec<u8>> {
     socket.write_all(request)?;
     let mut bytes = Vec::new();
     match socket.take(ANSWER).read_to_end(&mut bytes) {
-        // Whoever closes with something unread resets; what came before is whole or not.
+        // A server that closes with unread data sends a reset; `parse` checks that the answer is complete.
         Err(error) if error.kind() != ErrorKind::ConnectionReset => Err(error.into()),
         _ => Ok(bytes),
     }
@@ -84,7 +84,7 @@ fn exchange(address: SocketAddr, request: &[u8]) -> anyhow::Result<Vec<u8>> {
 fn parse(bytes: &[u8]) -> anyhow::Result<Answer> {
     let mut fields = [EMPTY_HEADER; 64];
     let mut response = Response::new(&mut fields);
-    let Status::Complete(head) = response.parse(bytes)? else { bail!("the answer was cut") };
+    let Status::Complete(head) = response.parse(bytes)? else { bail!("the answer is truncated") };
     let field = |name: &str| {
         let named = |field: &&httparse::Header<'_>| field.name.eq_ignore_ascii_case(name);
         let found = response.headers.iter().rfind(named);
@@ -93,7 +93,7 @@ fn parse(bytes: &[u8]) -> anyhow::Result<Answer> {
     let body = bytes[head..].to_vec();
     if let Some(length) = field("content-length") {
         let status = response.code == Some(304);
-        ensure!(status || length == body.len().to_string(), "the answer was cut");
+        ensure!(status || length == body.len().to_string(), "the answer is truncated");
     }
     let status = response.code.context("the answer has no status")?;
     Ok(Answer { status, etag: field("etag"), body })
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_whole_or_an_error() {
+    fn a_truncated_answer_is_an_error() {
         let answer = b"HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 2\r\n\r\nok";
         let parsed = parse(answer).unwrap();
         assert_eq!((parsed.status, parsed.etag.as_deref()), (200, Some("\"a\"")));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_say_what_they_want() {
+    fn requests_have_the_requested_headers() {
         let text = String::from_utf8(request("/a", Some("\"x\""), true)).unwrap();
         assert!(text.starts_with("GET /a HTTP/1.1\r\nHost: catalogue.example\r\n"));
         assert!(text.ends_with("If-None-Match: \"x\"\r\nConnection: close\r\n\r\n"));

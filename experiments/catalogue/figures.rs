@@ -1,22 +1,22 @@
-//! The paper's nine figures, drawn from rows alone.
+//! The paper's nine figures, drawn from rows only.
 
 use std::path::Path;
 
 use levada_harness::{Axis, Figure, Panel, Row, Scale, Series, Stroke, find, params, read_rows};
 
 use super::bounds::Bounds;
+use super::deployment::QUANTILES;
 use super::load::RTTS;
 use super::objects::Object;
-use super::site::QUANTILES;
 use super::sweep::{Requests, STABLE, Step, Sweep};
 use super::{NAME, levada, nginx};
 use crate::measuring::file;
 
 /// Rates up to this are magnified, as in the paper.
 const LOW: u64 = 600;
-/// By so much bounds of one rate stand apart, so that none hides another.
+/// The horizontal distance between bounds of the same rate, so that none hides another.
 const APART: f64 = 5.0;
-/// Which sweeps a figure shows, side by side.
+/// The sweeps of a figure, one per panel.
 const PANELS: [(Requests, Step, &str); 3] = [
     (Requests::One, Step::Twenty, "one request per connection, 20 connections"),
     (Requests::One, Step::Long, "one request per connection, longer steps"),
@@ -26,18 +26,18 @@ const PANELS: [(Requests, Step, &str); 3] = [
 /// Makes a figure about one object.
 type Draw = fn(&[Row], Object) -> Figure;
 
-/// What the paper says of an object.
+/// The paper's results for an object.
 pub struct Paper {
     /// Mean response time of the system in its stable phase, in ms.
     pub stable_ms: f64,
-    /// Where the mean response time saturates, in ms.
+    /// Mean response time at saturation, in ms.
     pub saturated_ms: f64,
-    /// Where the actual rate saturates, per second.
+    /// Actual rate at saturation, per second.
     pub rate: f64,
 }
 
 impl Paper {
-    /// Of this object.
+    /// The results for this object.
     pub fn of(object: Object) -> Self {
         match object {
             Object::Descriptor => Self { stable_ms: 1.38, saturated_ms: 7.41, rate: 1350.0 },
@@ -46,7 +46,7 @@ impl Paper {
     }
 }
 
-/// Draws what the rows in `folder` allow, beside them.
+/// Draws the figures of the rows in `folder`, into that folder.
 pub fn draw(folder: &Path) -> anyhow::Result<()> {
     let mut rows = read_rows(&file(folder, NAME))?;
     rows.retain(|row| row.experiment == NAME);
@@ -64,7 +64,7 @@ pub fn draw(folder: &Path) -> anyhow::Result<()> {
     save(&distribution_figure(&rows), &folder.join("distribution.svg"))
 }
 
-/// A figure without panels says nothing.
+/// Draws a figure, unless it has no panels.
 fn save(figure: &Figure, path: &Path) -> anyhow::Result<()> {
     if figure.panels.is_empty() {
         return Ok(());
@@ -142,7 +142,7 @@ fn errors_figure(rows: &[Row], object: Object) -> Figure {
     figure(title, shown(rows, object).iter().map(panel))
 }
 
-/// Descriptor against package, well below saturation.
+/// The response times of descriptor and package, well below saturation.
 fn distribution_figure(rows: &[Row]) -> Figure {
     let panel = |rtt_us: u64| {
         let mut series = Vec::new();
@@ -167,7 +167,7 @@ fn distribution_figure(rows: &[Row]) -> Figure {
         Panel { title: round_trip(rtt_us), x, y, series, groups: Vec::new() }
     };
     let panels = RTTS.into_iter().map(panel).filter(|panel| !panel.series.is_empty());
-    let title = format!("Response times at {STABLE} requests per second, a connection each");
+    let title = format!("Response times at {STABLE} requests per second, one per connection");
     Figure { columns: 2, size: (520, 360), ..figure(title, panels) }
 }
 
@@ -187,7 +187,7 @@ struct Line {
     rtt: usize,
 }
 
-/// The sweeps of which there are rows.
+/// The sweeps that have rows.
 fn shown(rows: &[Row], object: Object) -> Vec<Shown<'_>> {
     let all = PANELS.map(|(requests, step, title)| Shown { rows, object, requests, step, title });
     let has = |shown: &Shown<'_>| {
@@ -211,7 +211,7 @@ impl Shown<'_> {
         lines.collect()
     }
 
-    /// The rows of a line by the demanded rate, in its order.
+    /// The rows of a line, by ascending demanded rate.
     fn points(&self, line: &Line, metric: &str) -> impl Iterator<Item = (u64, &Row)> {
         let Self { object, requests, step, .. } = *self;
         let at = Sweep { rtt_us: RTTS[line.rtt], object, requests, step }.params();
@@ -255,14 +255,14 @@ fn round_trip(rtt_us: u64) -> String {
     }
 }
 
-/// From the least to the greatest demanded rate.
+/// The least and the greatest demanded rate.
 fn ends(lines: &[Series]) -> Option<(f64, f64)> {
     let rates = || lines.iter().flat_map(|line| &line.points).map(|point| point.0);
     let (low, high) = (rates().reduce(f64::min)?, rates().reduce(f64::max)?);
     Some((low, high))
 }
 
-/// The same at all rates.
+/// A horizontal line.
 fn level(name: &str, lines: &[Series], value: f64) -> Option<Series> {
     let (low, high) = ends(lines)?;
     let points = vec![(low, value), (high, value)];

@@ -1,18 +1,18 @@
-//! Asks a server for something, again and again, from one thread.
+//! A single-threaded HTTP load generator.
 //!
-//! *Open loop*: requests are due at times that were fixed beforehand, whatever becomes of the answers, and the time of an
-//! answer counts from when its request was due. So a server that stalls is charged for all that it kept waiting, and not
-//! only for the one request that it was busy with (Tene calls the opposite "coordinated omission"). *Closed loop*: on each
-//! connection the next request follows the answer, which shows how many a server can answer at most.
+//! *Open loop*: requests are due at fixed times, independent of the answers, and the response time is measured from the
+//! time at which a request was due. A stall of the server therefore counts for all requests that it delays, not only for
+//! the current one (the opposite is "coordinated omission", Tene). *Closed loop*: on each connection the next request
+//! follows the answer, which measures the highest rate of a server.
 //!
-//! The generator says how late it was itself: from when a request was due, and a connection free for it, until it was
-//! sent. It looks all the time while anything is under way, because a thread that sleeps is woken late; so it says, too,
-//! for what share of the time it had something to do.
+//! The generator records its own lateness: from when a request is due and a connection is free, until it is sent. It polls
+//! without sleeping while requests are pending, because a sleeping thread wakes up late; it therefore also records the
+//! share of the time in which it was busy.
 
 mod answer;
 mod connection;
 mod schedule;
-mod seen;
+mod statistics;
 #[cfg(test)]
 mod tests;
 
@@ -29,85 +29,86 @@ use rustix::io::Errno;
 use connection::{Connection, Step};
 pub use schedule::Load;
 use schedule::Schedule;
-pub use seen::Seen;
+pub use statistics::Statistics;
 
-/// A request that was not answered so long after it was due is an error, as in the paper.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// So many connections are open at most: as many as a listening socket holds here (`net.core.somaxconn`).
+/// A request that is not answered within this time after it was due is an error, as in the paper.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most open connections: the default backlog of a listening socket (`net.core.somaxconn`).
 const OPEN_MOST: usize = 4096;
-/// Between the opening of connections and the first request.
+/// The time between opening the connections and the first request.
 const LEAD: Duration = Duration::from_millis(20);
-/// What is asked before anything is measured must be answered within this.
-const GREETING: Duration = Duration::from_secs(1);
-/// So long before a request is due the generator no longer sleeps.
+/// The time limit for the answers to warm-up requests.
+const WARM_UP_TIMEOUT: Duration = Duration::from_secs(1);
+/// The generator stops sleeping this long before a request is due.
 const AWAKE: Duration = Duration::from_micros(200);
-/// It looks at least so often what happened.
-const LOOK: Duration = Duration::from_millis(100);
-/// Events taken at once.
+/// The longest sleep.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Most events of one epoll call.
 const EVENTS: usize = 256;
+/// The length of the receive buffer, in bytes.
 const BUFFER: usize = 256 * 1024;
 
-/// What is asked for, and where.
+/// The requests and their server.
 #[derive(Clone)]
 pub struct Target {
-    /// The server's.
+    /// The server's address.
     pub address: SocketAddr,
-    /// The requests as sent, one after the other and then from the first again.
+    /// The encoded requests, sent in order and repeatedly.
     pub requests: Vec<Vec<u8>>,
-    /// What every answer must be.
+    /// The expected answer to each.
     pub expect: Expect,
 }
 
-/// What an answer must be.
+/// An expected answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Expect {
     /// Its status code.
     pub status: u16,
-    /// Bytes of its body, where that is known.
+    /// The length of its body in bytes, if known.
     pub length: Option<u64>,
 }
 
-/// How to ask.
+/// How requests are sent.
 #[derive(Clone, Copy)]
 pub struct Plan {
-    /// When.
+    /// When requests are due.
     pub load: Load,
-    /// On which connections.
+    /// The connections.
     pub reuse: Reuse,
-    /// Nothing else needs this thread's core: it may look all the time.
+    /// Whether this thread has its core alone, and may poll without sleeping.
     pub alone: bool,
-    /// A request that was not answered so long after it was due is an error.
-    pub patience: Duration,
+    /// A request that is not answered within this time after it was due is an error.
+    pub timeout: Duration,
 }
 
 impl Plan {
-    /// With a core of its own, and as much patience as in the paper.
+    /// A plan for a core of its own, with the paper's time-out.
     pub fn new(load: Load, reuse: Reuse) -> Self {
-        Self { load, reuse, alone: true, patience: PATIENCE }
+        Self { load, reuse, alone: true, timeout: REQUEST_TIMEOUT }
     }
 }
 
 /// How many requests a connection carries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reuse {
-    /// One, after which the server closes it. In a closed loop so many are open at once.
+    /// One, after which the server closes it. In a closed loop this many are open at once.
     One(usize),
-    /// Many: so many connections are opened beforehand, and a request takes the one that has been free longest.
+    /// Many: this many connections are opened beforehand, and a request uses the one that has been free longest.
     Many(usize),
 }
 
-/// What can go wrong with a request.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// There was no answer within [`Plan::patience`].
+    /// There was no answer within [`Plan::timeout`].
     TimedOut,
-    /// Nobody listens.
+    /// The connection was refused.
     Refused,
     /// The connection ended before the answer did.
     Cut,
-    /// The answer is not what it must be.
+    /// The answer is not the expected one.
     Wrong,
-    /// This machine had no socket or no port left.
+    /// This machine had no free socket or port.
     NoSocket,
 }
 
@@ -122,19 +123,19 @@ impl From<Errno> for Fault {
     }
 }
 
-/// Asks as `plan` says, on the calling thread, and tells what came of it.
+/// Sends requests according to `plan`, on the calling thread.
 ///
 /// # Errors
-/// The system's, if it has no epoll. What goes wrong with a request is counted instead.
-pub fn run(target: &Target, plan: Plan) -> anyhow::Result<Seen> {
+/// The operating system's errors of epoll. Failed requests are counted instead.
+pub fn run(target: &Target, plan: Plan) -> anyhow::Result<Statistics> {
     let mut generator = Generator::new(target, plan)?;
     if matches!((plan.reuse, plan.load), (Reuse::Many(_), Load::Open { .. })) {
-        generator.greet()?;
+        generator.warm_up()?;
         generator.schedule = Schedule::new(plan.load);
-        generator.seen = Seen::new(&generator.schedule)?;
+        generator.statistics = Statistics::new(&generator.schedule)?;
     }
-    while generator.turn()? {}
-    Ok(generator.seen)
+    while generator.poll_once()? {}
+    Ok(generator.statistics)
 }
 
 struct Generator<'a> {
@@ -144,26 +145,26 @@ struct Generator<'a> {
     events: Vec<epoll::Event>,
     buffer: Vec<u8>,
     slots: Vec<Slot>,
-    /// Slots without a request, those first that have been so longest.
+    /// Slots without a request, in the order in which they became free.
     free: VecDeque<usize>,
     schedule: Schedule,
-    /// When requests were due that have no slot yet.
+    /// The due times of requests that have no slot yet.
     waiting: VecDeque<Instant>,
-    /// Until when which request must be answered, by slot and number.
+    /// The deadlines of requests, by slot and number.
     deadlines: VecDeque<(Instant, usize, u64)>,
-    /// How many requests were sent.
-    asked: u64,
-    seen: Seen,
+    /// The number of requests sent.
+    sent: u64,
+    statistics: Statistics,
 }
 
-/// Room for one connection.
+/// A slot for one connection.
 struct Slot {
     connection: Option<Connection>,
-    /// When its request was due, until that is answered.
+    /// The due time of its unanswered request.
     due: Option<Instant>,
-    /// Its latest request.
+    /// The number of its latest request.
     number: u64,
-    /// Since when it could take one.
+    /// When it became free.
     free_since: Instant,
 }
 
@@ -183,7 +184,7 @@ impl<'a> Generator<'a> {
         };
         let slots = (0..room).map(slot).collect();
         if !plan.alone {
-            // Waits of this thread are to end when they should.
+            // The default timer slack of 50 µs would delay this thread's wake-ups.
             rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
         }
         thread::sleep(LEAD);
@@ -196,27 +197,27 @@ impl<'a> Generator<'a> {
             buffer: vec![0; BUFFER],
             slots,
             free: (0..room).collect(),
-            seen: Seen::new(&schedule)?,
+            statistics: Statistics::new(&schedule)?,
             schedule,
             waiting: VecDeque::new(),
             deadlines: VecDeque::new(),
-            asked: 0,
+            sent: 0,
         })
     }
 
-    /// Asks once on each connection that was opened beforehand: with many requests on each, their beginnings are not what
-    /// is to be measured. What goes wrong here will go wrong again.
-    fn greet(&mut self) -> anyhow::Result<()> {
+    /// Sends one request on each connection that was opened beforehand, so that connection setup is not measured. Errors
+    /// are ignored, because they repeat in the measurement.
+    fn warm_up(&mut self) -> anyhow::Result<()> {
         let request = &self.target.requests[0];
         let mut waiting = 0;
         for slot in &mut self.slots {
-            slot.connection.take_if(|connection| connection.ask(request).is_err());
+            slot.connection.take_if(|connection| connection.send_request(request).is_err());
             waiting += usize::from(slot.connection.is_some());
         }
-        let until = Instant::now() + self.plan.patience.min(GREETING);
+        let until = Instant::now() + self.plan.timeout.min(WARM_UP_TIMEOUT);
         while waiting > 0 && Instant::now() < until {
             let mut events = std::mem::take(&mut self.events);
-            self.look(&mut events)?;
+            self.poll_events(&mut events)?;
             for event in events.drain(..) {
                 let slot = &mut self.slots[event.data.u64() as usize];
                 let Some(connection) = &mut slot.connection else { continue };
@@ -232,67 +233,67 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    /// What has happened to connections, without waiting for more.
-    fn look(&self, events: &mut Vec<epoll::Event>) -> anyhow::Result<()> {
+    /// Takes pending events of connections, without waiting.
+    fn poll_events(&self, events: &mut Vec<epoll::Event>) -> anyhow::Result<()> {
         match epoll::wait(&self.epoll, spare_capacity(events), Some(&Timespec::default())) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// One look at clock and sockets; false when all is done.
-    fn turn(&mut self) -> anyhow::Result<bool> {
+    /// Handles due requests, deadlines and events once; `false` when all requests are done.
+    fn poll_once(&mut self) -> anyhow::Result<bool> {
         let now = Instant::now();
-        self.seen.busy.look(now);
+        self.statistics.busy.begin_turn(now);
         self.send_due(now)?;
         self.expire(now);
         if self.waiting.is_empty() && self.pending() == 0 && self.schedule.is_over(now) {
-            self.seen.end(now);
+            self.statistics.end(now);
             return Ok(false);
         }
-        self.rest(now)?;
+        self.wait(now)?;
         let mut events = std::mem::take(&mut self.events);
-        self.look(&mut events)?;
+        self.poll_events(&mut events)?;
         for event in events.drain(..) {
-            self.seen.busy.work();
+            self.statistics.busy.mark_busy();
             self.advance(event.data.u64() as usize, event.flags)?;
         }
         self.events = events;
         Ok(true)
     }
 
-    /// How many slots have a request, or wait for the end of their connection.
+    /// The number of slots with a request, or with a connection that has not ended.
     fn pending(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     /// Sends every request that is due and has a slot.
     fn send_due(&mut self, now: Instant) -> anyhow::Result<()> {
-        self.schedule.come_due(now, self.free.len(), &mut self.waiting);
+        self.schedule.issue_due(now, self.free.len(), &mut self.waiting);
         while let (Some(&slot), Some(&due)) = (self.free.front(), self.waiting.front()) {
             self.free.pop_front();
             self.waiting.pop_front();
-            self.seen.busy.work();
-            self.ask(slot, due)?;
+            self.statistics.busy.mark_busy();
+            self.send_request(slot, due)?;
         }
         Ok(())
     }
 
-    fn ask(&mut self, index: usize, due: Instant) -> anyhow::Result<()> {
+    fn send_request(&mut self, index: usize, due: Instant) -> anyhow::Result<()> {
         let requests = &self.target.requests;
-        let request = &requests[(self.asked % requests.len() as u64) as usize];
-        self.asked += 1;
+        let request = &requests[(self.sent % requests.len() as u64) as usize];
+        self.sent += 1;
         let slot = &mut self.slots[index];
-        self.seen.sent(due.max(slot.free_since), Instant::now())?;
-        (slot.due, slot.number) = (Some(due), self.asked);
-        self.deadlines.push_back((due + self.plan.patience, index, self.asked));
+        self.statistics.sent(due.max(slot.free_since), Instant::now())?;
+        (slot.due, slot.number) = (Some(due), self.sent);
+        self.deadlines.push_back((due + self.plan.timeout, index, self.sent));
         let usable = slot.connection.take().filter(Connection::is_idle);
         let connection = match usable {
             Some(connection) => Ok(connection),
             None => Connection::open(self.target.address, &self.epoll, index).map_err(Fault::from),
         };
         let asked = connection.and_then(|mut connection| {
-            connection.ask(request)?;
+            connection.send_request(request)?;
             Ok(connection)
         });
         match asked {
@@ -302,7 +303,7 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    /// Something happened to a connection.
+    /// Handles events of a connection.
     fn advance(&mut self, index: usize, mut events: epoll::EventFlags) -> anyhow::Result<()> {
         loop {
             let slot = &mut self.slots[index];
@@ -313,14 +314,14 @@ impl<'a> Generator<'a> {
                 Ok(Step::Answered | Step::AnsweredLast) => {
                     let now = Instant::now();
                     if let Some(due) = slot.due.take() {
-                        self.seen.answered(due, now)?;
+                        self.statistics.answered(due, now)?;
                     }
                     if matches!(self.plan.reuse, Reuse::Many(_)) {
                         slot.connection.take_if(|_| step == Ok(Step::AnsweredLast));
                         self.release(index);
                         return self.send_due(now);
                     }
-                    // The server is to close first: then its ports wait, and not those of this machine.
+                    // The server closes first, so that TIME_WAIT is on its side.
                     events = epoll::EventFlags::IN;
                 }
                 Ok(Step::Ended) => {
@@ -339,11 +340,11 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// What waits too long has failed.
+    /// Fails requests past their deadline.
     fn expire(&mut self, now: Instant) {
-        while self.waiting.front().is_some_and(|due| *due + self.plan.patience < now) {
+        while self.waiting.front().is_some_and(|due| *due + self.plan.timeout < now) {
             self.waiting.pop_front();
-            self.seen.failed(Fault::TimedOut);
+            self.statistics.failed(Fault::TimedOut);
         }
         let many = matches!(self.plan.reuse, Reuse::Many(_));
         while let Some(&(deadline, index, number)) = self.deadlines.front() {
@@ -360,13 +361,13 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// The connection is of no use any more. That is an error if there was something to be answered.
+    /// Drops the connection, and counts an error if a request was pending.
     fn fail(&mut self, index: usize, fault: Fault) {
         let slot = &mut self.slots[index];
         slot.connection = None;
         let asked = slot.due.take().is_some();
         if asked {
-            self.seen.failed(fault);
+            self.statistics.failed(fault);
         }
         if asked || matches!(self.plan.reuse, Reuse::One(_)) {
             self.release(index);
@@ -378,14 +379,14 @@ impl<'a> Generator<'a> {
         self.free.push_back(index);
     }
 
-    /// Sleeps while nothing can happen.
-    fn rest(&mut self, now: Instant) -> anyhow::Result<()> {
+    /// Sleeps until the next request is due or an event arrives.
+    fn wait(&mut self, now: Instant) -> anyhow::Result<()> {
         let next = self.schedule.next().map(|due| due.saturating_duration_since(now));
         let nothing = self.pending() == 0;
         let ahead = match (self.plan.alone, nothing) {
             (true, false) => return Ok(()),
             (true, true) => next.unwrap_or_default().saturating_sub(AWAKE),
-            (false, _) => next.unwrap_or(LOOK).min(LOOK),
+            (false, _) => next.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL),
         };
         if ahead.is_zero() {
             return Ok(());
@@ -395,7 +396,7 @@ impl<'a> Generator<'a> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        self.seen.busy.rested(Instant::now());
+        self.statistics.busy.end_sleep(Instant::now());
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
-//! How a catalogue of this workspace is started and spoken to: all that is known here of its command line and paths.
+//! The start of a catalogue of this workspace: its command line and paths.
 //!
-//! Each has a home of its own (`LEVADA_HOME`), is filled by `levada catalogue import FOLDER` before it runs, and is then
+//! Each catalogue has its own home (`LEVADA_HOME`), is filled by `levada catalogue import FOLDER`, and then runs as
 //! `levada catalogue serve --http A:P --listen A:0` on one core, with one thread (`TOKIO_WORKER_THREADS`).
 
 use std::env;
@@ -13,18 +13,18 @@ use anyhow::{Context, ensure};
 
 use super::objects;
 use super::server::{Server, Start};
-use crate::place::Place;
+use crate::testbed::Testbed;
 
 /// Its name in rows.
 pub const NAME: &str = "levada";
-/// Neighbours need not hear of it.
+/// Its configuration: no announcement on the network.
 const CONFIG: &str = "announce = false\n";
-/// What it counts.
+/// The path of its metrics.
 pub const METRICS: &str = "/metrics";
-/// Answers 200 once it serves.
+/// The path that it answers with 200 when it is ready.
 const READY: &str = "/readyz";
 
-/// The binary.
+/// The `levada` binary.
 pub struct Levada {
     binary: PathBuf,
 }
@@ -35,17 +35,17 @@ impl Levada {
         Ok(Self { binary: binary(given, needed)? })
     }
 
-    /// One that serves the paper's runtime.
-    pub fn serve(&self, place: &Place, name: &str) -> anyhow::Result<Server> {
+    /// Starts a catalogue with the paper's runtime.
+    pub fn serve(&self, testbed: &Testbed, name: &str) -> anyhow::Result<Server> {
         let home = tempfile::tempdir()?;
         objects::write_folder(&home.path().join("import"))?;
-        self.start(place, name, home)
+        self.start(testbed, name, home)
     }
 
-    /// One with what is in `import` below this home, or empty if there is nothing.
+    /// Starts a catalogue with the content of `import` in this home, or an empty one if there is no such folder.
     pub fn start(
         &self,
-        place: &Place,
+        testbed: &Testbed,
         name: &str,
         home: tempfile::TempDir,
     ) -> anyhow::Result<Server> {
@@ -56,10 +56,10 @@ impl Levada {
             import.args(["catalogue", "import"]).arg(&folder);
             import.env("LEVADA_HOME", home.path()).stdin(Stdio::null());
             let done = import.output().with_context(|| format!("run {import:?}"))?;
-            let said = String::from_utf8_lossy(&done.stderr);
-            ensure!(done.status.success(), "{import:?} ended with {}: {said}", done.status);
+            let error = String::from_utf8_lossy(&done.stderr);
+            ensure!(done.status.success(), "{import:?} ended with {}: {error}", done.status);
         }
-        let address = super::free_address(place)?;
+        let address = super::free_address(testbed)?;
         let (http, listen) = (address.to_string(), SocketAddr::new(address.ip(), 0).to_string());
         let path = home.path().to_owned();
         let start = Start {
@@ -73,11 +73,11 @@ impl Levada {
                 command.env("LEVADA_HOME", &path).env("TOKIO_WORKER_THREADS", "1");
             }),
         };
-        Server::start(place, start)
+        Server::start(testbed, start)
     }
 }
 
-/// The given one, or else that of this workspace, which is built as this program is if it is `needed`.
+/// The given binary, or else that of this workspace, which is built with this program's profile if `needed`.
 pub fn binary(given: Option<&Path>, needed: bool) -> anyhow::Result<PathBuf> {
     if let Some(binary) = given {
         ensure!(binary.is_file(), "{} is no file", binary.display());
@@ -106,12 +106,12 @@ pub fn binary(given: Option<&Path>, needed: bool) -> anyhow::Result<PathBuf> {
     Ok(binary)
 }
 
-/// The line of [`METRICS`] that says how many data schemas everybody may see.
+/// The line of [`METRICS`] with the number of public data schemas.
 pub fn count_of_schemas(count: usize) -> String {
     format!("levada_catalogue_objects{{kind=\"dataschema\"}} {count}")
 }
 
-/// Where descriptors with these words are searched.
+/// The path of a search for these words.
 pub fn search(words: &str) -> String {
     format!("/v1/search?q={words}&limit=20")
 }

@@ -1,4 +1,4 @@
-//! What the experiment is made of, and in which order.
+//! The parts of the experiment and their order.
 
 use std::path::PathBuf;
 
@@ -15,11 +15,11 @@ use crate::measuring::Outcome;
 
 /// Round trips in µs: loopback, and that of the paper's network.
 pub const RTTS: [u64; 2] = [0, 560];
-/// About how many groups there are, for the progress bar alone: a sweep ends where nothing answers any more.
+/// The approximate number of groups, for the progress bar: a sweep ends at saturation.
 const GROUPS: usize = 360;
 const FEW_GROUPS: usize = 80;
 
-/// What to measure.
+/// The conditions and subjects to measure.
 #[derive(Args)]
 pub struct Arguments {
     /// Shared by all experiments.
@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     subject: Vec<String>,
 
-    /// The `levada` to measure; that of this workspace if not given
+    /// The measured `levada` binary; default: that of this workspace
     #[arg(long, value_name = "FILE")]
     levada: Option<PathBuf>,
 }
@@ -55,9 +55,9 @@ pub struct Arguments {
 /// A part of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Imposed rates from 1 per second until nothing answers any more
+    /// Imposed rates from 1 per second up to saturation
     Sweep,
-    /// How many answers per second there are at most
+    /// The highest rate of answers
     Saturation,
     /// At half of nginx's saturation
     Half,
@@ -70,7 +70,7 @@ enum Part {
 }
 
 impl Arguments {
-    /// Everything.
+    /// All parts.
     pub fn all(shared: Options) -> Self {
         Self {
             shared,
@@ -83,19 +83,19 @@ impl Arguments {
         }
     }
 
-    /// Those that were asked for, or all.
+    /// The requested round trips, or all.
     pub fn rtts(&self) -> Vec<u64> {
         if self.rtt.is_empty() { RTTS.to_vec() } else { self.rtt.clone() }
     }
 
-    /// Those that were asked for, or both.
+    /// The requested objects, or both.
     pub fn objects(&self) -> Vec<Object> {
         if self.object.is_empty() { Object::ALL.to_vec() } else { self.object.clone() }
     }
 
-    /// Those that were asked for, or the usual ones.
-    pub fn rates(&self, usual: Vec<u32>) -> Vec<u32> {
-        if self.rate.is_empty() { usual } else { self.rate.clone() }
+    /// The requested rates, or `default`.
+    pub fn rates(&self, default: Vec<u32>) -> Vec<u32> {
+        if self.rate.is_empty() { default } else { self.rate.clone() }
     }
 
     fn subjects(&self) -> anyhow::Result<Vec<String>> {
@@ -106,12 +106,12 @@ impl Arguments {
         Ok(all.into_iter().filter(asked).collect())
     }
 
-    fn wants(&self, part: Part) -> bool {
+    fn needs(&self, part: Part) -> bool {
         self.part.is_empty() || self.part.contains(&part)
     }
 }
 
-/// Measures it.
+/// Runs the experiment.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     allow_sockets()?;
     let subjects = arguments.subjects()?;
@@ -119,36 +119,36 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let levada = Levada::find(arguments.levada.as_deref(), catalogue)?;
     let groups = if arguments.shared.quick { FEW_GROUPS } else { GROUPS };
     let mut bench = Bench::new(levada, subjects, &arguments.shared, groups)?;
-    // What is wanted of a catalogue first: the sweep is the longest.
-    if arguments.wants(Part::Saturation) {
+    // The parts with targets first; the sweep is the longest.
+    if arguments.needs(Part::Saturation) {
         if !bench.quick && !wrk::is_here() {
             eprintln!(
-                "wrk is not here, so only the generator of this program asks in closed loops: \
-                 install the Debian package wrk to have its rates beside"
+                "wrk is not installed, so closed loops are measured by this program's generator only: \
+                 install the Debian package wrk for comparison"
             );
         }
         saturation::run(&mut bench, arguments)?;
     }
-    if arguments.wants(Part::Half) {
+    if arguments.needs(Part::Half) {
         saturation::half(&mut bench, arguments)?;
     }
-    if arguments.wants(Part::Publishing) && catalogue {
+    if arguments.needs(Part::Publishing) && catalogue {
         saturation::publishing(&mut bench)?;
     }
     let both = bench.subjects.len() == 2;
-    if arguments.wants(Part::Balanced) && both {
+    if arguments.needs(Part::Balanced) && both {
         balanced::run(&mut bench)?;
     }
-    if arguments.wants(Part::Large) && catalogue {
+    if arguments.needs(Part::Large) && catalogue {
         large::run(&mut bench)?;
     }
-    if arguments.wants(Part::Sweep) {
+    if arguments.needs(Part::Sweep) {
         sweep::run(&mut bench, arguments)?;
     }
     Ok(bench.finish())
 }
 
-/// This process, and what it starts, may have as many sockets as the system allows at all.
+/// Raises the limit of open files of this process and its children to the maximum.
 fn allow_sockets() -> anyhow::Result<()> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)

@@ -1,9 +1,9 @@
-//! The experiment on the catalogue: how fast it answers, beside nginx with the same bytes.
+//! The experiment on the catalogue: response time and rate, compared with nginx serving the same bytes.
 
 mod balanced;
 mod bench;
 mod bounds;
-mod family;
+mod deployment;
 mod fetch;
 mod figures;
 mod generator;
@@ -12,11 +12,11 @@ pub mod levada;
 mod load;
 mod nginx;
 mod objects;
+mod process_tree;
 mod publisher;
 mod report;
 mod saturation;
 mod server;
-mod site;
 mod sweep;
 mod targets;
 mod wrk;
@@ -28,16 +28,16 @@ use clap::{Args, Subcommand};
 use levada_harness::Options;
 
 use crate::measuring::Outcome;
-use crate::place::Place;
+use crate::testbed::Testbed;
 
-/// Its name in rows.
+/// The experiment's name in rows.
 const NAME: &str = "catalogue/load";
 /// The core of the generator.
 const GENERATOR: usize = 0;
 /// The core of servers.
 const SERVERS: usize = 1;
 
-/// Which experiment.
+/// Selects the experiment.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -48,21 +48,21 @@ pub struct Arguments {
 enum Experiment {
     /// Response time, rate and errors over the imposed rate, for a descriptor and a package of 153 kB
     Load(Box<load::Arguments>),
-    /// All there is: the one
+    /// All parts of `load`
     All(Options),
-    /// Draw the figures anew from the rows in a folder
+    /// Draw the figures again from the rows in a folder
     Figures {
-        /// Where rows were kept
+        /// The folder of the rows
         dir: PathBuf,
     },
     /// Print the rows in a folder as tables in Markdown
     Report {
-        /// Where rows were kept
+        /// The folder of the rows
         dir: PathBuf,
     },
 }
 
-/// Runs it.
+/// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.experiment {
         Experiment::Load(arguments) => conclude(&arguments.shared, load::run(&arguments)?),
@@ -79,8 +79,8 @@ fn conclude(shared: &Options, outcome: Outcome) -> anyhow::Result<()> {
     outcome.conclude(shared, figures::draw, targets::table)
 }
 
-/// An address at the far end where nothing listens yet.
-fn free_address(place: &Place) -> anyhow::Result<SocketAddr> {
-    let (_, address) = place.listen()?;
+/// A free address of the far end.
+fn free_address(testbed: &Testbed) -> anyhow::Result<SocketAddr> {
+    let (_, address) = testbed.listen()?;
     Ok(address)
 }

@@ -1,4 +1,4 @@
-//! nginx: what a catalogue is measured beside, and what stands in front of several.
+//! nginx: the rival of a catalogue, and the load balancer of several.
 
 use std::env;
 use std::fs;
@@ -9,42 +9,42 @@ use anyhow::Context;
 
 use super::objects::{Bodies, Object};
 use super::server::{Server, Start};
-use crate::place::Place;
+use crate::testbed::Testbed;
 
 /// Its name in rows.
 pub const NAME: &str = "nginx";
-/// Its configuration with the files that a catalogue would answer.
+/// Its configuration as a server of the bodies that a catalogue answers.
 const FILES: &str = include_str!("nginx.conf");
-/// Its configuration in front of catalogues.
+/// Its configuration as a load balancer of catalogues.
 const BALANCER: &str = include_str!("balancer.conf");
-/// Where Debian has what only administrators need.
+/// Debian's folder of system administration programs.
 const SBIN: &str = "/usr/sbin";
 
 /// Serves `bodies` as files.
-pub fn files(place: &Place, bodies: &Bodies) -> anyhow::Result<Server> {
+pub fn files(testbed: &Testbed, bodies: &Bodies) -> anyhow::Result<Server> {
     let folder = tempfile::tempdir()?;
     bodies.write(&folder.path().join("files"))?;
-    let server = start(place, NAME, folder, FILES)?;
-    bodies.check(place, server.address()).context("what nginx serves")?;
+    let server = start(testbed, NAME, folder, FILES)?;
+    bodies.check(testbed, server.address()).context("check the files of nginx")?;
     Ok(server)
 }
 
-/// Passes requests on to catalogues in turn.
-pub fn balancer(place: &Place, catalogues: &[SocketAddr]) -> anyhow::Result<Server> {
+/// Balances requests round-robin over catalogues.
+pub fn balancer(testbed: &Testbed, catalogues: &[SocketAddr]) -> anyhow::Result<Server> {
     let folder = tempfile::tempdir()?;
     let line = |address: &SocketAddr| format!("server {address} fail_timeout=1s;\n");
     let upstream: String = catalogues.iter().map(line).collect();
     fs::write(folder.path().join("upstream.conf"), upstream)?;
-    start(place, "balancer", folder, BALANCER)
+    start(testbed, "balancer", folder, BALANCER)
 }
 
 fn start(
-    place: &Place,
+    testbed: &Testbed,
     name: &str,
     folder: tempfile::TempDir,
     configuration: &str,
 ) -> anyhow::Result<Server> {
-    let address = super::free_address(place)?;
+    let address = super::free_address(testbed)?;
     let path = folder.path().to_owned();
     fs::write(path.join("nginx.conf"), configuration)?;
     fs::write(path.join("listen.conf"), format!("listen {address} backlog=4096;\n"))?;
@@ -59,7 +59,7 @@ fn start(
             command.args(["-e", "stderr"]);
         }),
     };
-    Server::start(place, start)
+    Server::start(testbed, start)
 }
 
 /// Debian's nginx.
@@ -68,7 +68,7 @@ fn program() -> anyhow::Result<PathBuf> {
     let folders = env::split_paths(&path).chain([PathBuf::from(SBIN)]);
     let found = folders.map(|folder| folder.join("nginx")).find(|file| file.is_file());
     found.context(
-        "nginx is not here: install the Debian package nginx-light, or leave it out \
+        "nginx is not installed: install the Debian package nginx-light, or leave it out \
          (`--subject levada`)",
     )
 }

@@ -1,4 +1,4 @@
-//! What is in the catalogue that is measured: a folder to import, and the bytes to be answered.
+//! The content of the measured catalogue: the folder to import, and the expected answers.
 
 use std::fs;
 use std::path::Path;
@@ -8,20 +8,20 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::fetch::{self, HOST};
-use crate::place::Place;
+use crate::testbed::Testbed;
 
-/// The object that the paper fetches.
+/// The name of the object that the paper fetches.
 const NAME: &str = "Runtime";
-/// Characters of its source code: with them an answer has 153 kB, as in the paper.
+/// The length of its source code in characters, so that an answer has 153 kB as in the paper.
 const SOURCE: usize = 153_000;
-/// What stands for a digest where nobody has computed one.
+/// The placeholder of a digest that is not computed.
 const NO_DIGEST: &str = "00000000000000000000000000000000";
-/// Of these the source code consists: base64, as in the original.
+/// The characters of the source code: base64, as in reTHINK's catalogue.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-/// Of Knuth's MMIX: what the letters are drawn with.
+/// The constants of the linear congruential generator of Knuth's MMIX.
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 const INCREMENT: u64 = 1_442_695_040_888_963_407;
-/// Words of the descriptors of a large catalogue.
+/// Words in the descriptors of a large catalogue.
 const WORDS: [&str; 16] = [
     "camera",
     "chat",
@@ -41,7 +41,7 @@ const WORDS: [&str; 16] = [
     "weather",
 ];
 
-/// What is fetched.
+/// The fetched objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Object {
     /// The descriptor of a runtime.
@@ -51,10 +51,10 @@ pub enum Object {
 }
 
 impl Object {
-    /// Both.
+    /// Both objects.
     pub const ALL: [Self; 2] = [Self::Descriptor, Self::Package];
 
-    /// In rows.
+    /// The name in rows.
     pub fn name(self) -> &'static str {
         match self {
             Self::Descriptor => "descriptor",
@@ -62,7 +62,7 @@ impl Object {
         }
     }
 
-    /// Where it is.
+    /// The path of its URL.
     pub fn path(self) -> String {
         match self {
             Self::Descriptor => format!("/.well-known/runtime/{NAME}"),
@@ -71,21 +71,21 @@ impl Object {
     }
 }
 
-/// What every subject answers.
+/// The bodies that every subject answers.
 pub struct Bodies {
     descriptor: Vec<u8>,
     package: Vec<u8>,
 }
 
 impl Bodies {
-    /// As a catalogue answers them.
+    /// Fetches the bodies from a catalogue.
     ///
     /// # Errors
-    /// If it does not, or if they are something else than was imported.
-    pub fn of(place: &Place, address: std::net::SocketAddr) -> anyhow::Result<Self> {
+    /// If a request fails, or a body differs in length from the imported object.
+    pub fn fetch(testbed: &Testbed, address: std::net::SocketAddr) -> anyhow::Result<Self> {
         let own = Self::without_digests();
         let body = |object: Object| {
-            let answer = fetch::get(place, address, &object.path(), None)?;
+            let answer = fetch::get(testbed, address, &object.path(), None)?;
             let (got, wanted) = (answer.body.len(), own.body(object).len());
             ensure!(answer.status == 200, "{} was answered {}", object.path(), answer.status);
             ensure!(got == wanted, "{} has {got} bytes instead of {wanted}", object.path());
@@ -94,7 +94,7 @@ impl Bodies {
         Ok(Self { descriptor: body(Object::Descriptor)?, package: body(Object::Package)? })
     }
 
-    /// As long as a catalogue's and as they should be, but with zeros for digests: where no catalogue is measured.
+    /// The expected bodies with zeros as digests, for measurements without a catalogue.
     pub fn without_digests() -> Self {
         let url = format!("hyperty-catalogue://{HOST}/.well-known/sourcepackage/{NAME}");
         let descriptor = format!(
@@ -143,7 +143,7 @@ impl Bodies {
         }
     }
 
-    /// Writes them below `root` as files where their paths say.
+    /// Writes the bodies as files below `root`, at the paths of their URLs.
     pub fn write(&self, root: &Path) -> anyhow::Result<()> {
         for object in Object::ALL {
             let path = root.join(object.path().trim_start_matches('/'));
@@ -152,19 +152,19 @@ impl Bodies {
         Ok(())
     }
 
-    /// Every byte that `address` answers is one of these.
-    pub fn check(&self, place: &Place, address: std::net::SocketAddr) -> anyhow::Result<()> {
+    /// Checks that `address` answers exactly these bodies.
+    pub fn check(&self, testbed: &Testbed, address: std::net::SocketAddr) -> anyhow::Result<()> {
         for object in Object::ALL {
-            let answer = fetch::get(place, address, &object.path(), None)?;
+            let answer = fetch::get(testbed, address, &object.path(), None)?;
             ensure!(answer.body == self.body(object), "{} has other bytes", object.path());
         }
         Ok(())
     }
 }
 
-/// Writes the folder to import: one runtime, the paper's.
+/// Writes the folder to import, with the paper's runtime.
 pub fn write_folder(folder: &Path) -> anyhow::Result<()> {
-    // As text, because an answer keeps the digits of the number as they stand here.
+    // As text, because the catalogue keeps the digits of the number.
     let description = format!(
         r#"{{
 "cguid": "", "runtimeType": "browser", "version": 18.699999999999996, "objectName": "{NAME}",
@@ -185,7 +185,7 @@ pub fn write_folder(folder: &Path) -> anyhow::Result<()> {
     write(&folder.join("sourcePackage.json"), package.to_string().as_bytes())
 }
 
-/// Writes a folder to import with `count` data schemas, and tells how many bytes their descriptors have on average.
+/// Writes a folder to import with `count` data schemas, and returns the mean length of their descriptors in bytes.
 pub fn write_many(folder: &Path, count: usize) -> anyhow::Result<f64> {
     let mut bytes = 0;
     for number in 0..count {
@@ -203,10 +203,10 @@ pub fn write_many(folder: &Path, count: usize) -> anyhow::Result<f64> {
     Ok(bytes as f64 / count.max(1) as f64)
 }
 
-/// A word of the first of them.
+/// A word of the first data schema.
 pub const KNOWN: &str = WORDS[0];
 
-/// What to search a large catalogue for: frequent words, rare ones, two at once, and none that is there.
+/// The searches of a large catalogue: frequent words, rare words, two words, and a word without a hit.
 pub fn queries() -> Vec<String> {
     let pairs = WORDS.windows(2).map(|pair| pair.join("+"));
     let rare = (0..16).map(|number| format!("room{}", 37 * number + 1));
@@ -214,7 +214,7 @@ pub fn queries() -> Vec<String> {
     words.chain(pairs).chain(rare).chain(["nowhere".to_owned()]).collect()
 }
 
-/// The descriptor of a data schema: as long as the paper's, with words that differ.
+/// The descriptor of a data schema: as long as the paper's, with varying words.
 pub fn description(number: usize) -> String {
     let word = |step: usize| WORDS[(number / step) % WORDS.len()];
     let text = format!("A {} with {} and {} in room{}", word(1), word(16), word(256), number / 100);
@@ -231,7 +231,7 @@ pub fn description(number: usize) -> String {
     .to_string()
 }
 
-/// Letters without any pattern, the same each time.
+/// Pseudorandom letters, the same each time.
 fn source() -> String {
     let mut state = 1u64;
     let letter = |_| {
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_fetched_is_as_large_as_in_the_paper() {
+    fn bodies_have_the_lengths_of_the_paper() {
         let bodies = Bodies::without_digests();
         assert!((550..650).contains(&bodies.body(Object::Descriptor).len()));
         assert!((153_000..154_000).contains(&bodies.body(Object::Package).len()));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_has_what_the_original_asks_for() {
+    fn a_folder_has_the_files_of_the_rethink_catalogue() {
         let folder = tempfile::tempdir().unwrap();
         write_folder(folder.path()).unwrap();
         assert!(write_many(folder.path(), 3).unwrap() > 300.0);

@@ -1,4 +1,4 @@
-//! Publishes, at even times, while something else is measured.
+//! Publishes at a fixed rate during a measurement.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,23 +16,23 @@ use tokio::time::{sleep, timeout};
 use super::objects;
 use super::server::Server;
 
-/// How long one publication may take.
+/// The time limit for one publication.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// What came of it.
+/// The publications of one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Published {
-    /// Versions that were published.
+    /// The number of published versions.
     pub done: u64,
-    /// For how long, in seconds.
+    /// The length of the run, in seconds.
     pub seconds: f64,
 }
 
-/// Publishes `rate` versions a second, each when the one before is acknowledged, while `work` runs.
+/// Publishes `rate` versions per second, each after the one before was acknowledged, while `work` runs.
 ///
 /// # Errors
-/// Something was not published.
-pub fn meanwhile<T>(
+/// A publication failed.
+pub fn publish_during<T>(
     server: &Server,
     rate: u32,
     work: impl FnOnce() -> T,
@@ -40,7 +40,7 @@ pub fn meanwhile<T>(
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let publishing = scope.spawn(|| {
-            // The core of servers is theirs alone. If that cannot be, it is only noisier.
+            // Keeps the servers' core free. If pinning fails, the measurement is only noisier.
             let _ = pin(super::GENERATOR);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(publish(server, rate, &stop))
@@ -73,7 +73,7 @@ async fn publish(server: &Server, rate: u32, stop: &AtomicBool) -> anyhow::Resul
     Ok(published)
 }
 
-/// One that was never published before: a home is used by one process of the experiment.
+/// A new object: each home is used by one process of the experiment, so a counter is enough.
 fn draft() -> anyhow::Result<Draft> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let name = format!("Published{}", NUMBER.fetch_add(1, Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! The numbers as tables, computed from rows alone.
+//! The tables, computed from rows only.
 
 mod paper;
 
@@ -12,7 +12,7 @@ use super::load::RTTS;
 use super::objects::Object;
 use super::saturation::{CONDITIONAL, HALF, PART, PUBLISHED, PUBLISHING, at};
 use super::sweep::{Requests, Step, Sweep};
-use super::{NAME, balanced, large, levada, nginx, site, targets, wrk};
+use super::{NAME, balanced, deployment, large, levada, nginx, targets, wrk};
 use crate::measuring::file;
 use crate::table::{Table, short};
 use paper::by_rate;
@@ -39,7 +39,7 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One cell, empty if there is no such row; marked if something speaks against its runs.
+/// One cell: empty if there is no such row, marked with `!` if its runs were flagged.
 fn cell(rows: &[Row], subject: &str, metric: &str, at: &Params) -> String {
     found(rows, subject, metric, at, |row| short(row.median))
 }
@@ -74,7 +74,7 @@ fn saturation(rows: &[Row]) -> Table {
     conditions(|condition, rtt, object, requests| {
         let at = at(PART, rtt, object, requests);
         let mut line = vec![condition];
-        for metric in ["response rate", wrk::RATE, site::CPU, "response time p99"] {
+        for metric in ["response rate", wrk::RATE, deployment::CPU, "response time p99"] {
             let of = |subject: &str| cell(rows, subject, metric, &at);
             line.extend([levada::NAME, nginx::NAME].map(of));
         }
@@ -102,7 +102,7 @@ fn half(rows: &[Row]) -> Table {
             let metrics = ["response time mean", "response time p95", "response time p99"];
             line.extend(metrics.map(|metric| cell(rows, subject, metric, &at)));
             line.push(found(rows, subject, "response time", &at, |row| short(row.p99)));
-            line.push(cell(rows, subject, site::CPU, &at));
+            line.push(cell(rows, subject, deployment::CPU, &at));
         }
         push(&mut table, line);
     });
@@ -162,11 +162,11 @@ fn large(rows: &[Row]) -> Table {
     table
 }
 
-/// How late and how busy the generator was, at worst, and what the machine took away, on average.
+/// The generator's worst lateness and busy share, and the mean steal time of the servers' core.
 fn generator(rows: &[Row]) -> Table {
     let head = ["part", "rows", "lateness p50 ms", "lateness p99 ms", "busy", "flagged runs"];
     let head = head.into_iter().chain(["stolen %"]);
-    let title = "The generator itself, the worst of each part; and the servers' core, taken away";
+    let title = "The generator, worst of each part; and the steal time of the servers' core";
     let mut table = Table::new(title, head);
     for part in [super::sweep::PART, PART, HALF, PUBLISHING, balanced::PART, large::PART] {
         let of = |metric: &str| {
@@ -182,7 +182,7 @@ fn generator(rows: &[Row]) -> Table {
         }
         let flagged: usize = late.iter().map(|row| row.flags.len()).sum();
         let stolen: Vec<f64> =
-            of(site::STOLEN).into_iter().flat_map(|row| row.values.clone()).collect();
+            of(deployment::STOLEN).into_iter().flat_map(|row| row.values.clone()).collect();
         let stolen = 100.0 * stolen.iter().sum::<f64>() / stolen.len().max(1) as f64;
         table.lines.push(vec![
             part.to_owned(),
@@ -246,7 +246,7 @@ fn total(row: &Row) -> f64 {
     row.values.iter().sum()
 }
 
-/// All conditions that parts share, and their words.
+/// Calls `each` for all conditions that parts share, with their description.
 fn conditions(mut each: impl FnMut(String, u64, Object, Requests)) {
     for rtt in RTTS {
         for object in Object::ALL {
@@ -259,7 +259,7 @@ fn conditions(mut each: impl FnMut(String, u64, Object, Requests)) {
     }
 }
 
-/// A line, unless nothing but its first cell says anything.
+/// Adds a line, unless all cells but the first are empty.
 fn push(table: &mut Table, line: Vec<String>) {
     if line[1..].iter().any(|cell| !cell.is_empty()) {
         table.lines.push(line);

@@ -1,16 +1,16 @@
-//! How much a server can answer at most, and how fast it is at half of that.
+//! The highest rate of answers of a server, and its response time at half of that.
 
 use std::time::Duration;
 
 use levada_harness::{Case, Measured, Params, Row, find, params};
 
 use super::bench::{Bench, Job};
+use super::deployment::{Deployment, RunFlag};
 use super::generator::{Load, Plan, Reuse};
 use super::levada;
 use super::load::Arguments;
 use super::objects::Object;
 use super::server::Server;
-use super::site::{Doubt, Site};
 use super::sweep::{POOL, Requests};
 use super::{nginx, publisher, wrk};
 
@@ -19,19 +19,19 @@ use super::{nginx, publisher, wrk};
 pub const PART: &str = "saturation";
 pub const HALF: &str = "half";
 pub const PUBLISHING: &str = "publishing";
-/// Appended to a subject that is asked with the tag of what it answers.
+/// The suffix of a subject with conditional requests (`If-None-Match`).
 pub const CONDITIONAL: &str = "/304";
-/// The subject of [`PUBLISHING`] that is published to meanwhile.
+/// The subject of [`PUBLISHING`] that receives publications during the run.
 pub const PUBLISHED: &str = "levada/publishing";
-/// At half of a saturation a run asks so often for a tenth of a second. Cores of a virtual machine stand still now
-/// and then, for up to 4 ms; in a run of seconds that is about one percent of all requests, so that its p99 says mostly how
-/// often this happened. Most tenths are without.
+/// The number of repetitions of 0.1 s in a run at half of saturation. The cores of a virtual machine pause now and then
+/// for up to 4 ms; in a run of seconds that affects about one percent of all requests, so that its p99 would measure the
+/// pauses. Most repetitions of 0.1 s have none.
 const SLICES: usize = 20;
 const FEW_SLICES: usize = 6;
 /// Publications per second.
 pub const PUBLICATIONS: u32 = 50;
 
-/// What its rows have in common.
+/// The parameters of all rows of `part`.
 pub fn at(part: &str, rtt_us: u64, object: Object, requests: Requests) -> Params {
     params([
         ("part", part.into()),
@@ -46,39 +46,39 @@ pub fn run(bench: &mut Bench, arguments: &Arguments) -> anyhow::Result<()> {
     each(arguments, |rtt_us, object, requests| saturate(bench, rtt_us, object, requests))
 }
 
-/// Measures at half of nginx's saturation, if that is known.
+/// Measures at half of nginx's saturation, if that was measured.
 pub fn half(bench: &mut Bench, arguments: &Arguments) -> anyhow::Result<()> {
     each(arguments, |rtt_us, object, requests| {
         let saturation = at(PART, rtt_us, object, requests);
         let Some(rate) = half_of(bench.rows(), nginx::NAME, &saturation) else { return Ok(()) };
         let (params, subjects) = (at(HALF, rtt_us, object, requests), bench.subjects.clone());
         let (plan, repeats) = (slice(rate, requests, true), slices(bench));
-        bench.side_by_side(rtt_us, params, &subjects, |site, doubt, name| {
-            let job = Job { repeats, ..job(site, name, (object, requests), plan)? };
-            Ok(job.case(&site.place, doubt))
+        bench.measure_subjects(rtt_us, params, &subjects, |deployment, run_flag, name| {
+            let job = Job { repeats, ..job(deployment, name, (object, requests), plan)? };
+            Ok(job.case(&deployment.testbed, run_flag))
         })
     })
 }
 
-/// Measures reading at half of its own saturation while descriptors are published, beside reading alone.
+/// Measures reading at half of its own saturation, with and without publications.
 pub fn publishing(bench: &mut Bench) -> anyhow::Result<()> {
     let (object, requests) = (Object::Descriptor, Requests::Many);
     let saturation = at(PART, 0, object, requests);
     let Some(rate) = half_of(bench.rows(), levada::NAME, &saturation) else { return Ok(()) };
     let params = at(PUBLISHING, 0, object, requests);
-    if !bench.wants(&params, &[levada::NAME.to_owned(), PUBLISHED.to_owned()]) {
+    if !bench.needs(&params, &[levada::NAME.to_owned(), PUBLISHED.to_owned()]) {
         return Ok(());
     }
-    let Some(site) = bench.site(0)? else { return Ok(()) };
-    let doubt = Doubt::default();
-    // The publisher shares the generator's core, so that it must sleep, in both cases.
+    let Some(deployment) = bench.deployment(0)? else { return Ok(()) };
+    let run_flag = RunFlag::default();
+    // The publisher shares the generator's core, so the generator must sleep, in both cases.
     let (plan, repeats) = (slice(rate, requests, false), slices(bench));
     let case = || {
-        let job = Job { repeats, ..job(&site, levada::NAME, (object, requests), plan)? };
-        anyhow::Ok(job.case(&site.place, &doubt))
+        let job = Job { repeats, ..job(&deployment, levada::NAME, (object, requests), plan)? };
+        anyhow::Ok(job.case(&deployment.testbed, &run_flag))
     };
-    let cases = vec![case()?, published(site.server(levada::NAME)?, case()?)];
-    bench.measure(&site.place, &doubt, params, cases)
+    let cases = vec![case()?, published(deployment.server(levada::NAME)?, case()?)];
+    bench.measure(&deployment.testbed, &run_flag, params, cases)
 }
 
 fn each(
@@ -108,27 +108,27 @@ fn saturate(
         subjects.extend(bench.subjects.iter().map(conditional));
     }
     let quick = bench.quick;
-    bench.side_by_side(rtt_us, params, &subjects, |site, doubt, name| {
-        let job = job(site, name, (object, requests), closed(requests, quick))?;
-        let case = job.case(&site.place, doubt);
+    bench.measure_subjects(rtt_us, params, &subjects, |deployment, run_flag, name| {
+        let job = job(deployment, name, (object, requests), closed(requests, quick))?;
+        let case = job.case(&deployment.testbed, run_flag);
         let also = !quick && rtt_us == 0 && wrk::is_here() && !name.ends_with(CONDITIONAL);
-        if also { by_wrk(site, name, (object, requests), case) } else { Ok(case) }
+        if also { with_wrk(deployment, name, (object, requests), case) } else { Ok(case) }
     })
 }
 
-/// Asked for an object, or, if its name says so, whether that has changed.
+/// Requests for an object, conditional if the name ends with [`CONDITIONAL`].
 fn job(
-    site: &Site,
+    deployment: &Deployment,
     name: &str,
     (object, requests): (Object, Requests),
     plan: Plan,
 ) -> anyhow::Result<Job> {
     let plain = name.strip_suffix(CONDITIONAL);
-    let server = site.server(plain.unwrap_or(name))?;
+    let server = deployment.server(plain.unwrap_or(name))?;
     let last = requests == Requests::One;
-    let target = site.target(server, object, plain.is_some(), last)?;
-    let mut job = Job::new(name, vec![server.family()], target, plan);
-    // Long enough that caches are warm.
+    let target = deployment.target(server, object, plain.is_some(), last)?;
+    let mut job = Job::new(name, vec![server.process_tree()], target, plan);
+    // A shorter warm-up run fills the caches.
     job.first.load = match plan.load {
         Load::Open { rate, count } => Load::Open { rate, count: count.min(rate / 4).max(1) },
         Load::Closed { warm_up, length } => Load::Closed { warm_up, length: length / 4 },
@@ -142,7 +142,7 @@ fn closed(requests: Requests, quick: bool) -> Plan {
     Plan::new(load, reuse(requests))
 }
 
-/// A tenth of a second.
+/// A plan of 0.1 s.
 fn slice(rate: u32, requests: Requests, alone: bool) -> Plan {
     let load = Load::Open { rate, count: (rate / 10).max(1) };
     Plan { alone, ..Plan::new(load, reuse(requests)) }
@@ -159,33 +159,33 @@ fn reuse(requests: Requests) -> Reuse {
     }
 }
 
-/// Half the rate at which a subject was saturated.
+/// Half of a subject's saturation rate.
 fn half_of(rows: &[Row], subject: &str, saturation: &Params) -> Option<u32> {
     let row = find(rows, subject, "response rate", saturation)?;
     Some((row.median / 2.0).round() as u32).filter(|rate| *rate > 0)
 }
 
-/// What wrk finds in the same run.
-fn by_wrk<'a>(
-    site: &'a Site,
+/// The same case, with the rate that wrk measures in each run.
+fn with_wrk<'a>(
+    deployment: &'a Deployment,
     name: &str,
     (object, requests): (Object, Requests),
     mut case: Case<'a>,
 ) -> anyhow::Result<Case<'a>> {
-    let (address, last) = (site.server(name)?.address(), requests == Requests::One);
+    let (address, last) = (deployment.server(name)?.address(), requests == Requests::One);
     Ok(Case::new(name, move || {
         let mut measured = (case.run)()?;
-        let rate = wrk::rate(&site.place, address, &object.path(), POOL, last)?;
+        let rate = wrk::rate(&deployment.testbed, address, &object.path(), POOL, last)?;
         measured.push(Measured::new(wrk::RATE, "1/s", rate));
         Ok(measured)
     }))
 }
 
-/// The same case while descriptors are published.
+/// The same case with publications during the run.
 fn published<'a>(server: &'a Server, mut case: Case<'a>) -> Case<'a> {
     Case::new(PUBLISHED, move || {
         let run = || (case.run)();
-        let (measured, published) = publisher::meanwhile(server, PUBLICATIONS, run)?;
+        let (measured, published) = publisher::publish_during(server, PUBLICATIONS, run)?;
         let mut measured = measured?;
         let rate = published.done as f64 / published.seconds.max(f64::MIN_POSITIVE);
         measured.push(Measured::new("published", "1/s", rate));

@@ -1,4 +1,4 @@
-//! A server that is measured: a process on a core of its own, until it is dropped.
+//! A measured server: a process pinned to its core, ended when dropped.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -12,44 +12,44 @@ use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::family::Family;
 use super::fetch;
-use crate::place::Place;
+use super::process_tree::ProcessTree;
+use crate::testbed::Testbed;
 
-/// How long a server may take to answer for the first time.
+/// The time limit for a server's first answer.
 const START: Duration = Duration::from_secs(60);
-/// How long it may take to end when it is told to.
+/// The time limit for its end after SIGTERM.
 const END: Duration = Duration::from_secs(5);
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(2);
-/// Below a server's folder: what it said.
-const SAID: &str = "said.txt";
-/// Bytes of what a failed server said that are shown.
+/// The interval of polls for start and end.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// The file with a server's output, in its folder.
+const LOG: &str = "log.txt";
+/// How many bytes of a failed server's output are shown.
 const TAIL: usize = 600;
 
-/// Gives a program its arguments and environment.
+/// Sets a program's arguments and environment.
 type Configure = Box<dyn Fn(&mut Command) + Send + Sync>;
 
 /// A running server.
 pub struct Server {
-    /// How it was started.
+    /// Its configuration, for a restart.
     start: Start,
-    /// How long it took from its start to its first answer.
+    /// The time from its start to its first answer.
     pub start_up: Duration,
     child: Child,
-    /// Told to end before it is killed. What runs in a lab is behind others that would not pass that on.
-    gently: bool,
+    /// Whether it gets SIGTERM before it is killed. In a lab it runs behind processes that do not forward signals.
+    graceful: bool,
 }
 
-/// What to start.
+/// The configuration of a server.
 pub struct Start {
     /// Its name in rows.
     pub name: String,
-    /// What it finds its files in, and keeps what it writes.
+    /// Its working folder.
     pub folder: TempDir,
-    /// Where it will listen.
+    /// Its listening address.
     pub address: SocketAddr,
-    /// It is ready when it answers this path with 200.
+    /// The path that it answers with 200 when it is ready.
     pub ready: String,
     /// The program.
     pub program: OsString,
@@ -58,22 +58,22 @@ pub struct Start {
 }
 
 impl Server {
-    /// Starts it at the far end, on the core of servers, and waits until it is ready.
-    pub fn start(place: &Place, start: Start) -> anyhow::Result<Self> {
+    /// Starts a server at the far end, on the servers' core, and waits until it is ready.
+    pub fn start(testbed: &Testbed, start: Start) -> anyhow::Result<Self> {
         let begun = Instant::now();
-        let child = start.spawn(place)?;
-        let gently = matches!(place, Place::Loopback);
-        let mut server = Self { start, start_up: Duration::ZERO, child, gently };
-        server.wait(place, begun)?;
+        let child = start.spawn(testbed)?;
+        let graceful = matches!(testbed, Testbed::Loopback);
+        let mut server = Self { start, start_up: Duration::ZERO, child, graceful };
+        server.wait(testbed, begun)?;
         Ok(server)
     }
 
-    /// Starts it again, with the same files, whether it was killed or runs.
-    pub fn again(&mut self, place: &Place) -> anyhow::Result<()> {
+    /// Ends the server if it runs, and starts it again with the same files.
+    pub fn restart(&mut self, testbed: &Testbed) -> anyhow::Result<()> {
         self.end();
         let begun = Instant::now();
-        self.child = self.start.spawn(place)?;
-        self.wait(place, begun)
+        self.child = self.start.spawn(testbed)?;
+        self.wait(testbed, begun)
     }
 
     /// Its name in rows.
@@ -81,14 +81,14 @@ impl Server {
         &self.start.name
     }
 
-    /// Where it listens.
+    /// Its listening address.
     pub fn address(&self) -> SocketAddr {
         self.start.address
     }
 
     /// Its processes.
-    pub fn family(&self) -> Family {
-        Family(self.child.id())
+    pub fn process_tree(&self) -> ProcessTree {
+        ProcessTree(self.child.id())
     }
 
     /// Its files.
@@ -96,39 +96,40 @@ impl Server {
         self.start.folder.path()
     }
 
-    /// The id of its process, to be killed by.
+    /// Its process id.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
-    fn wait(&mut self, place: &Place, begun: Instant) -> anyhow::Result<()> {
-        self.answers(place, begun).with_context(|| format!("start {}", self.start.name))?;
+    fn wait(&mut self, testbed: &Testbed, begun: Instant) -> anyhow::Result<()> {
+        self.wait_until_ready(testbed, begun)
+            .with_context(|| format!("start {}", self.start.name))?;
         self.start_up = begun.elapsed();
         Ok(())
     }
 
-    fn answers(&mut self, place: &Place, begun: Instant) -> anyhow::Result<()> {
+    fn wait_until_ready(&mut self, testbed: &Testbed, begun: Instant) -> anyhow::Result<()> {
         let ready = self.start.ready.clone();
         loop {
             if let Some(status) = self.child.try_wait()? {
-                bail!("it ended at once with {status}: {}", self.said());
+                bail!("it ended at once with {status}: {}", self.log_tail());
             }
-            match fetch::get(place, self.start.address, &ready, None) {
+            match fetch::get(testbed, self.start.address, &ready, None) {
                 Ok(answer) if answer.status == 200 => return Ok(()),
                 Ok(answer) if begun.elapsed() > START => {
-                    bail!("{ready} is still answered {}: {}", answer.status, self.said())
+                    bail!("{ready} is still answered {}: {}", answer.status, self.log_tail())
                 }
                 Err(error) if begun.elapsed() > START => {
-                    bail!("it does not answer ({error:#}): {}", self.said())
+                    bail!("it does not answer ({error:#}): {}", self.log_tail())
                 }
-                _ => thread::sleep(LOOK),
+                _ => thread::sleep(POLL_INTERVAL),
             }
         }
     }
 
-    /// The last that it said.
-    fn said(&self) -> String {
-        let text = fs::read(self.folder().join(SAID)).unwrap_or_default();
+    /// The end of its output.
+    fn log_tail(&self) -> String {
+        let text = fs::read(self.folder().join(LOG)).unwrap_or_default();
         let tail = &text[text.len().saturating_sub(TAIL)..];
         String::from_utf8_lossy(tail).trim().to_owned()
     }
@@ -139,27 +140,27 @@ impl Server {
 
     fn end(&mut self) {
         let begun = Instant::now();
-        if self.gently && self.runs() && kill_process(self.pid(), Signal::TERM).is_ok() {
+        if self.graceful && self.runs() && kill_process(self.pid(), Signal::TERM).is_ok() {
             while begun.elapsed() < END && self.runs() {
-                thread::sleep(LOOK);
+                thread::sleep(POLL_INTERVAL);
             }
         }
-        // In vain if it has ended.
+        // Fails if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Start {
-    fn spawn(&self, place: &Place) -> anyhow::Result<Child> {
-        let path = self.folder.path().join(SAID);
-        let said = File::create(&path).with_context(|| format!("create {}", path.display()))?;
-        let also = said.try_clone()?;
+    fn spawn(&self, testbed: &Testbed) -> anyhow::Result<Child> {
+        let path = self.folder.path().join(LOG);
+        let log = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+        let also = log.try_clone()?;
         let core = super::SERVERS.min(thread::available_parallelism()?.get() - 1).to_string();
-        place.spawn_far("taskset", |command| {
+        testbed.spawn_far("taskset", |command| {
             command.args(["-c", &core]).arg(&self.program);
             (self.configure)(command);
-            command.stdin(Stdio::null()).stdout(also).stderr(said);
+            command.stdin(Stdio::null()).stdout(also).stderr(log);
         })
     }
 }

@@ -1,28 +1,28 @@
-//! Response time, rate and errors over the imposed rate: what the paper's figures show.
+//! Response time, rate and errors over the imposed rate, as in the paper's figures.
 
 use std::collections::BTreeMap;
 
 use levada_harness::{Params, Row, params};
 
 use super::bench::{Bench, Job};
+use super::deployment::Deployment;
 use super::generator::{Load, Plan, Reuse};
 use super::load::Arguments;
 use super::objects::Object;
-use super::site::Site;
 
 /// The value of `part` in its rows.
 pub const PART: &str = "sweep";
 /// Connections of a step in the paper.
 const TWENTY: u32 = 20;
-/// Requests on each of them where a connection carries many.
+/// Requests on each of these connections with keep-alive.
 const EACH: u32 = 10;
-/// Connections of a longer step where a connection carries many.
+/// Connections of a long step with keep-alive.
 pub const POOL: usize = 64;
-/// The rate at which a distribution is kept: the paper's system is stable below 500 per second.
+/// The rate per second at which the distribution is kept: the paper's system is stable below 500.
 pub const STABLE: u32 = 400;
-/// So far a sweep goes in any case, per second: as the paper's.
+/// The rate per second that every sweep reaches, as in the paper.
 pub const MOST: u32 = 4000;
-/// A subject is saturated if it answers less than this share of what is demanded.
+/// A subject is saturated if it answers less than this share of the demanded rate.
 const SATURATED: f64 = 0.8;
 
 /// Imposed rates of the steps with 20 connections, per second.
@@ -30,16 +30,16 @@ const RATES: [u32; 20] = [
     1, 5, 10, 20, 50, 100, 150, 200, 250, 300, 400, 500, 700, 1000, 1500, 2000, 2500, 3000, 3500,
     4000,
 ];
-/// Those of the longer steps: as far as anything answers.
+/// Imposed rates of the long steps; a sweep ends at saturation.
 const LONG_RATES: [u32; 24] = [
     50, 100, 200, 300, 400, 500, 700, 1000, 1500, 2000, 2500, 3000, 3500, 4000, 6000, 8000, 12_000,
     16_000, 24_000, 32_000, 48_000, 64_000, 96_000, 128_000,
 ];
-/// Those of a quick run.
+/// Imposed rates of a quick run.
 const FEW_RATES: [u32; 5] = [20, 100, 400, 1000, 4000];
 const FEW_LONG_RATES: [u32; 7] = [400, 1000, 4000, 8000, 16_000, 32_000, 64_000];
 
-/// The paper's first, and the longest last, for a call with a limit.
+/// The order of sweeps: the paper's first and the longest last, for a call with a time limit.
 const ORDER: [(Requests, Step); 4] = [
     (Requests::One, Step::Twenty),
     (Requests::One, Step::Long),
@@ -61,7 +61,7 @@ pub enum Requests {
 pub enum Step {
     /// As in the paper.
     Twenty,
-    /// So long that averages mean something at high rates.
+    /// Long enough for stable averages at high rates.
     Long,
 }
 
@@ -96,15 +96,15 @@ impl Step {
 pub struct Sweep {
     /// Round trip in µs.
     pub rtt_us: u64,
-    /// What is fetched.
+    /// The fetched object.
     pub object: Object,
-    /// Per connection.
+    /// Requests per connection.
     pub requests: Requests,
-    /// How long a step is.
+    /// The length of a step.
     pub step: Step,
 }
 
-/// Measures it.
+/// Runs all sweeps.
 pub fn run(bench: &mut Bench, arguments: &Arguments) -> anyhow::Result<()> {
     for (requests, step) in ORDER {
         for rtt_us in arguments.rtts() {
@@ -118,7 +118,7 @@ pub fn run(bench: &mut Bench, arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 impl Sweep {
-    /// What its rows have in common.
+    /// The parameters of all its rows.
     pub fn params(self) -> Params {
         params([
             ("part", PART.into()),
@@ -143,9 +143,9 @@ impl Sweep {
             (Step::Long, false) => &LONG_RATES[..],
             (Step::Long, true) => &FEW_LONG_RATES[..],
         };
-        // With many requests on each connection a step takes ten times as long.
+        // A step with keep-alive has ten times as many requests.
         let least = if self.requests == Requests::Many { 50 } else { 1 };
-        // With a link, a quick run leaves out what would show only the emulator.
+        // With a link, a quick run leaves out rates that would measure only the emulator.
         let most = if quick && self.rtt_us > 0 { MOST } else { u32::MAX };
         all.iter().copied().filter(|rate| (least..=most).contains(rate)).collect()
     }
@@ -157,19 +157,30 @@ impl Sweep {
             }
             let (params, subjects) = (self.at(rate), bench.subjects.clone());
             let quick = bench.quick;
-            bench.side_by_side(self.rtt_us, params, &subjects, |site, doubt, name| {
-                Ok(self.job(site, name, rate, quick)?.case(&site.place, doubt))
-            })?;
+            bench.measure_subjects(
+                self.rtt_us,
+                params,
+                &subjects,
+                |deployment, run_flag, name| {
+                    Ok(self.job(deployment, name, rate, quick)?.case(&deployment.testbed, run_flag))
+                },
+            )?;
         }
         Ok(())
     }
 
-    fn job(self, site: &Site, name: &str, rate: u32, quick: bool) -> anyhow::Result<Job> {
-        let server = site.server(name)?;
+    fn job(
+        self,
+        deployment: &Deployment,
+        name: &str,
+        rate: u32,
+        quick: bool,
+    ) -> anyhow::Result<Job> {
+        let server = deployment.server(name)?;
         let last = self.requests == Requests::One;
-        let target = site.target(server, self.object, false, last)?;
+        let target = deployment.target(server, self.object, false, last)?;
         let plan = self.plan(rate, quick);
-        let mut job = Job::new(name, vec![server.family()], target, plan);
+        let mut job = Job::new(name, vec![server.process_tree()], target, plan);
         if let Load::Open { rate, count } = plan.load {
             job.first.load = Load::Open { rate, count: count.min(rate / 4).max(1) };
         }
@@ -194,7 +205,7 @@ impl Sweep {
         Plan::new(Load::Open { rate, count }, reuse)
     }
 
-    /// Whether some lower rate was more than any subject could answer.
+    /// Whether all subjects were saturated at a lower rate.
     fn is_past_saturation(self, rows: &[Row], rate: u32) -> bool {
         let mut best: BTreeMap<u64, f64> = BTreeMap::new();
         for (demanded, actual) in rates(rows, &self.params()) {
@@ -207,7 +218,7 @@ impl Sweep {
     }
 }
 
-/// Demanded and actual rates of all rows with these parameters, of whatever subject.
+/// Demanded and actual rates of all rows with these parameters, of all subjects.
 fn rates(rows: &[Row], at: &Params) -> impl Iterator<Item = (u64, f64)> {
     let of_sweep = rows.iter().filter(move |row| {
         row.metric == "response rate"
@@ -233,16 +244,16 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_ends_when_no_subject_can_follow() {
+    fn a_sweep_ends_when_all_subjects_are_saturated() {
         let mut rows = vec![row(8000, "a", 8000.0), row(8000, "b", 1000.0)];
         assert!(!SWEEP.is_past_saturation(&rows, 16_000));
         rows.extend([row(16_000, "a", 9000.0), row(16_000, "b", 1000.0)]);
-        assert!(!SWEEP.is_past_saturation(&rows, 16_000), "this one shows saturation itself");
+        assert!(!SWEEP.is_past_saturation(&rows, 16_000), "the saturated rate itself is measured");
         assert!(SWEEP.is_past_saturation(&rows, 32_000));
     }
 
     #[test]
-    fn a_step_is_as_in_the_paper_or_lasts() {
+    fn steps_have_20_connections_or_a_fixed_length() {
         let count = |sweep: Sweep, rate| match sweep.plan(rate, false).load {
             Load::Open { count, .. } => count,
             Load::Closed { .. } => 0,

@@ -1,5 +1,5 @@
-//! What a catalogue has to reach, beside nginx and by itself, and whether it does: computed from rows alone. Ratios are
-//! medians of pairs of runs that were made side by side.
+//! The targets of a catalogue, relative to nginx and absolute, computed from rows only. Ratios are medians of pairs of
+//! runs of the same round.
 
 use levada_harness::{Params, Row, find, params, ratio_row};
 
@@ -9,16 +9,16 @@ use super::objects::Object;
 use super::saturation::{CONDITIONAL, HALF, PART, PUBLICATIONS, PUBLISHED, PUBLISHING, at};
 use super::sweep::{self, MOST, Requests};
 use super::{levada, nginx, wrk};
-use crate::limit::Limit::{self, AtLeast, AtMost};
 use crate::table::Table;
+use crate::threshold::Threshold::{self, AtLeast, AtMost};
 
-/// Of the publications that are demanded, at least this share must have been made for reading meanwhile to count.
+/// The least share of the demanded publications for a valid measurement of reading meanwhile.
 const DONE: f64 = 0.98;
 
-/// Every comparison that the rows allow.
+/// All comparisons that the rows allow.
 pub fn table(rows: &[Row]) -> Table {
-    let head = ["what", "wanted", "loopback", "0.56 ms RTT"];
-    let table = Table::new("What is wanted of a catalogue", head);
+    let head = ["comparison", "target", "loopback", "0.56 ms RTT"];
+    let table = Table::new("Targets of a catalogue", head);
     let mut targets = Targets { rows, table };
     targets.saturation();
     targets.half();
@@ -35,11 +35,11 @@ struct Targets<'a> {
 }
 
 impl Targets<'_> {
-    /// A line, unless the rows say nothing of it.
-    fn line(&mut self, what: &str, limit: Limit, value: impl Fn(u64) -> Option<Row>) {
-        let cells = RTTS.map(|rtt| value(rtt).map(|row| limit.judge(&row)));
+    /// Adds a line, unless `value` returns `None` for all round trips.
+    fn line(&mut self, what: &str, threshold: Threshold, value: impl Fn(u64) -> Option<Row>) {
+        let cells = RTTS.map(|rtt| value(rtt).map(|row| threshold.evaluate(&row)));
         if cells.iter().any(Option::is_some) {
-            let mut line = vec![what.to_owned(), limit.text()];
+            let mut line = vec![what.to_owned(), threshold.text()];
             line.extend(cells.into_iter().map(Option::unwrap_or_default));
             self.table.lines.push(line);
         }
@@ -53,8 +53,8 @@ impl Targets<'_> {
             (Object::Package, Requests::Many, 0.9),
             (Object::Package, Requests::One, 0.9),
         ] {
-            for (metric, by) in [("response rate", ""), (wrk::RATE, ", as wrk finds")] {
-                let what = words(&format!("answers per second at most{by}"), object, requests);
+            for (metric, by) in [("response rate", ""), (wrk::RATE, ", by wrk")] {
+                let what = words(&format!("highest answer rate{by}"), object, requests);
                 self.line(&what, AtLeast(least), |rtt| {
                     let at = at(PART, rtt, object, requests);
                     pair(rows, metric, (levada::NAME, nginx::NAME), &at)
@@ -78,7 +78,7 @@ impl Targets<'_> {
 
     fn conditional(&mut self) {
         let rows = self.rows;
-        let what = "answers per second at most: not modified (304) ÷ descriptor";
+        let what = "highest answer rate: not modified (304) ÷ descriptor";
         let conditional = levada::NAME.to_owned() + CONDITIONAL;
         self.line(what, AtLeast(1.0), |rtt| {
             let at = at(PART, rtt, Object::Descriptor, Requests::Many);
@@ -101,20 +101,20 @@ impl Targets<'_> {
         let rows = self.rows;
         let at = |rtt| at(PUBLISHING, rtt, Object::Descriptor, Requests::Many);
         let what = format!(
-            "p99 of reading at half load: with {PUBLICATIONS} publications a second ÷ without"
+            "p99 of reading at half load: with {PUBLICATIONS} publications per second ÷ without"
         );
         self.line(&what, AtMost(1.5), |rtt| {
             pair(rows, "response time p99", (PUBLISHED, levada::NAME), &at(rtt))
         });
         let least = DONE * f64::from(PUBLICATIONS);
-        self.line("publications a second meanwhile", AtLeast(least), |rtt| {
+        self.line("publications per second", AtLeast(least), |rtt| {
             find(rows, PUBLISHED, "published", &at(rtt)).cloned()
         });
     }
 
     fn large(&mut self) {
         let rows = self.rows;
-        // What is wanted is of so many: of fewer, as in a quick run, each bears more of what a catalogue needs by itself.
+        // The targets are for this number: with fewer, as in a quick run, the constant overhead per descriptor is greater.
         let (count, at) = (large::MANY, large::at(Some(large::MANY)));
         for (what, metric, most) in [
             ("p99 of searches, ms", "response time p99", 10.0),
@@ -141,13 +141,13 @@ fn words(what: &str, object: Object, requests: Requests) -> String {
     format!("{what}, {}, {connection}: `levada` ÷ `nginx`", object.name())
 }
 
-/// One subject's value over another's, pair by pair.
+/// The ratios of two subjects' values, pair by pair.
 fn pair(rows: &[Row], metric: &str, (a, b): (&str, &str), at: &Params) -> Option<Row> {
     ratio_row(find(rows, a, metric, at)?, find(rows, b, metric, at)?)
 }
 
-/// The errors of all runs of a sweep with a connection per request; each value is the sum of one rate. None if it did
-/// not get to [`MOST`].
+/// The errors of all runs of a sweep with one request per connection; each value is the sum at one rate. `None` if the
+/// sweep did not reach [`MOST`].
 fn errors(rows: &[Row], rtt_us: u64, object: Object) -> Option<Row> {
     let at = params([
         ("part", sweep::PART.into()),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_catalogue_is_judged_by_pairs() {
+    fn rates_are_compared_pair_by_pair() {
         let at = at(PART, 0, Object::Descriptor, Requests::Many);
         let rows = [
             row("levada", "response rate", &at, &[130.0, 65.0]),
@@ -199,7 +199,7 @@ mod tests {
             row("levada/304", "response rate", &at, &[117.0, 58.5]),
         ];
         let line = |beginning: &str| line(&rows, beginning);
-        let most = "answers per second at most";
+        let most = "highest answer rate";
         let descriptor = ["≥ 1.2", "1.30 ✓ (1.30 … 1.30)", ""];
         assert_eq!(line(&format!("{most}, descr")), descriptor);
         let conditional = ["≥ 1", "0.900 ✗ (0.900 … 0.900)", ""];
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn one_error_is_one_too_many_but_not_beyond_4000() {
+    fn errors_up_to_4000_per_second_miss_the_target() {
         let at = |rate: u32| {
             params([
                 ("part", "sweep".into()),
@@ -225,19 +225,19 @@ mod tests {
         assert_eq!(line(&rows, what)[2], "0.000 ✓ (0.000 … 0.000)");
         rows.push(row("levada", "errors", &at(1000), &[0.0, 1.0]));
         assert_eq!(line(&rows, what)[2], "1.00 ✗ (0.000 … 1.00)");
-        assert!(table(&rows[1..]).lines.is_empty(), "nobody knows what 4000 would have given");
+        assert!(table(&rows[1..]).lines.is_empty(), "4000 was not measured");
     }
 
     #[test]
-    fn reading_while_too_little_is_published_proves_nothing() {
+    fn too_few_publications_miss_the_target() {
         let at = at(PUBLISHING, 0, Object::Descriptor, Requests::Many);
         let rows = [row(PUBLISHED, "published", &at, &[30.0])];
         let expected = ["≥ 49", "30.0 ✗ (30.0 … 30.0)", ""];
-        assert_eq!(line(&rows, "publications a second"), expected);
+        assert_eq!(line(&rows, "publications per second"), expected);
     }
 
     #[test]
-    fn what_was_not_measured_is_not_judged() {
+    fn without_rows_the_table_is_empty() {
         assert!(table(&[]).lines.is_empty());
     }
 }

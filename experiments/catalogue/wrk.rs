@@ -1,4 +1,4 @@
-//! wrk: another generator, which says in a closed loop whether ours is too slow.
+//! wrk: another load generator, which shows in a closed loop whether ours is too slow.
 
 use std::env;
 use std::io::ErrorKind;
@@ -8,11 +8,11 @@ use std::process::Command;
 use anyhow::{Context, bail, ensure};
 
 use super::fetch::HOST;
-use crate::place::Place;
+use crate::testbed::Testbed;
 
-/// The metric of what it finds.
+/// The metric of its rate.
 pub const RATE: &str = "response rate by wrk";
-/// For so many seconds it asks.
+/// The length of its run, in seconds.
 const SECONDS: u32 = 1;
 
 /// Whether it is installed: the Debian package `wrk`.
@@ -21,9 +21,9 @@ pub fn is_here() -> bool {
     env::split_paths(&path).any(|folder| folder.join("wrk").is_file())
 }
 
-/// Answers per second on so many connections, on the generator's core.
+/// Answers per second on `connections` connections, measured on the generator's core.
 pub fn rate(
-    place: &Place,
+    testbed: &Testbed,
     address: SocketAddr,
     path: &str,
     connections: usize,
@@ -37,16 +37,16 @@ pub fn rate(
         command.args(["--header", "Connection: close"]);
     }
     command.arg(format!("http://{address}{path}"));
-    let output = match place.near(|| command.output())? {
+    let output = match testbed.near(|| command.output())? {
         Err(error) if error.kind() == ErrorKind::NotFound => bail!("taskset is in util-linux"),
         other => other.context("run wrk")?,
     };
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "wrk ended with {}: {text}", output.status);
-    parse(&text).with_context(|| format!("wrk found no rate of right answers: {text}"))
+    parse(&text).with_context(|| format!("wrk reported no rate of successful answers: {text}"))
 }
 
-/// None if other answers than the right ones are counted, too.
+/// The rate in wrk's output; `None` if it includes error answers.
 fn parse(text: &str) -> Option<f64> {
     if text.contains("Non-2xx or 3xx responses") {
         return None;
@@ -58,7 +58,7 @@ fn parse(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_rate_is_found_in_what_wrk_says() {
+    fn parses_the_rate_of_wrk() {
         let text = "  15000 requests in 1.00s, 2.1MB read\nRequests/sec:  14985.02\nTransfer/sec:";
         assert_eq!(super::parse(text), Some(14985.02));
         assert_eq!(super::parse("unable to connect"), None);

@@ -1,4 +1,4 @@
-//! From connecting to the first byte of the first reply (Capone, "Connection latency"), and what it costs.
+//! The time from connecting to the first byte of the first reply (Capone, "Connection latency"), and its CPU time.
 
 mod dial;
 mod levada;
@@ -17,13 +17,13 @@ use super::Shared;
 use super::subject::{BLOCKS, FEW_BLOCKS};
 use super::throughput::rtts;
 use crate::measuring::{Measuring, Outcome};
-use crate::place::Place;
+use crate::testbed::Testbed;
 use dial::Plan;
 
-/// Its name in rows.
+/// The experiment's name in rows.
 pub const NAME: &str = "channels/connect";
 
-/// What to measure.
+/// The conditions and subjects to measure.
 #[derive(Args)]
 pub struct Arguments {
     /// Shared by all experiments.
@@ -39,7 +39,7 @@ pub struct Arguments {
     subject: Vec<String>,
 }
 
-/// What is compared.
+/// The subjects of this experiment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Levada(Framing),
@@ -58,13 +58,13 @@ impl fmt::Display for Subject {
 }
 
 impl Arguments {
-    /// Everything.
+    /// All conditions and subjects.
     pub fn all(shared: Shared) -> Self {
         Self { shared, rtt: Vec::new(), subject: Vec::new() }
     }
 }
 
-/// Measures it.
+/// Runs the experiment.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let rtts = rtts(&arguments.rtt, &arguments.shared);
     let mut measuring = Measuring::new(NAME, &arguments.shared, 2 * rtts.len())?;
@@ -74,10 +74,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         for resumed in [false, true] {
             let handshake = if resumed { "resumed" } else { "full" };
             let params = params([("rtt_ms", rtt_ms.into()), ("handshake", handshake.into())]);
-            let place = || Place::with_rtt(rtt_ms);
-            if let Some(place) = measuring.place(&params, &names, place)? {
+            let testbed = || Testbed::with_rtt(rtt_ms);
+            if let Some(testbed) = measuring.testbed(&params, &names, testbed)? {
                 let plan = plan(rtt_ms, arguments.shared.quick);
-                measuring.group(group(&place, params, (plan, resumed), &subjects))?;
+                measuring.group(group(&testbed, params, (plan, resumed), &subjects))?;
             }
         }
     }
@@ -106,7 +106,7 @@ fn all(blocks: &[u16]) -> anyhow::Result<Vec<Subject>> {
     Ok(all)
 }
 
-/// So many that a run takes about half a second at 0 and 4 ms.
+/// The number of connections, so that a run takes about half a second at 0 and 4 ms.
 fn plan(rtt_ms: u64, quick: bool) -> Plan {
     let (warm_up, count) = match rtt_ms {
         0 => (5, 200),
@@ -118,36 +118,36 @@ fn plan(rtt_ms: u64, quick: bool) -> Plan {
 }
 
 fn group<'a>(
-    place: &'a Place,
+    testbed: &'a Testbed,
     params: Params,
     (plan, resumed): (Plan, bool),
     subjects: &[Subject],
 ) -> Group<'a> {
     let case = |&subject: &Subject| {
-        Case::new(subject.to_string(), move || Ok(measured(subject, place, plan, resumed)?))
+        Case::new(subject.to_string(), move || Ok(measured(subject, testbed, plan, resumed)?))
     };
     let cases = subjects.iter().map(case).collect();
-    Group { experiment: NAME, params, cases, witness: place.witness() }
+    Group { experiment: NAME, params, cases, monitor: testbed.monitor() }
 }
 
 fn measured(
     subject: Subject,
-    place: &Place,
+    testbed: &Testbed,
     plan: Plan,
     resumed: bool,
 ) -> anyhow::Result<Vec<Measured>> {
     let count = plan.all();
-    let taken = match subject {
+    let timings = match subject {
         Subject::Levada(framing) => {
-            dial::run(place, plan, &levada::Levada::new(framing, count, resumed)?)?
+            dial::run(testbed, plan, &levada::Levada::new(framing, count, resumed)?)?
         }
-        Subject::Rustls => dial::run(place, plan, &tls::Tls::new(count, resumed)?)?,
-        Subject::Tcp => dial::run(place, plan, &tcp::Tcp)?,
+        Subject::Rustls => dial::run(testbed, plan, &tls::Tls::new(count, resumed)?)?,
+        Subject::Tcp => dial::run(testbed, plan, &tcp::Tcp)?,
     };
     let microseconds = |time: Duration| time.as_secs_f64() * 1e6;
     Ok(vec![
-        Measured::milliseconds("time", taken.times),
-        Measured::new("client CPU", "µs", microseconds(taken.client)),
-        Measured::new("server CPU", "µs", microseconds(taken.server)),
+        Measured::milliseconds("time", timings.times),
+        Measured::new("client CPU", "µs", microseconds(timings.client)),
+        Measured::new("server CPU", "µs", microseconds(timings.server)),
     ])
 }

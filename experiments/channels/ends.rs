@@ -1,4 +1,4 @@
-//! The two ends of a measurement: threads of their own, pinned, each with a runtime of its own.
+//! The two ends of a measurement: pinned threads, each with its own runtime.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,27 +7,27 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use levada_harness::{Clock, Ends, Window, pin};
+use levada_harness::{EndClocks, ThreadClock, Window, pin};
 
-use crate::place::Place;
+use crate::testbed::Testbed;
 
-/// An end that takes longer is stuck.
+/// The time limit for one end.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long setting up may take.
+/// The time limit for the setup of an end.
 const SETUP: Duration = Duration::from_secs(20);
 
-/// What both ends and the one who measures share.
+/// The state shared by both ends and the measuring thread.
 pub struct Meter {
     stop: AtomicBool,
     received: AtomicU64,
-    started: mpsc::SyncSender<Clock>,
+    started: mpsc::SyncSender<ThreadClock>,
 }
 
 impl Meter {
-    /// The calling thread's end is ready: what follows is to be measured.
+    /// Reports that the calling thread's end is ready.
     pub fn start(&self) {
-        // Nobody listens any more if the other end has failed.
-        let _ = self.started.send(Clock::of_this_thread());
+        // The receiver is gone if the other end has failed.
+        let _ = self.started.send(ThreadClock::current());
     }
 
     /// Whether the sender should end.
@@ -35,26 +35,26 @@ impl Meter {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// So many bytes of payload have arrived. Only one thread may call it.
+    /// Adds received bytes of payload. Only one thread may call it.
     pub fn count(&self, bytes: usize) {
         let sum = self.received.load(Ordering::Relaxed) + bytes as u64;
         self.received.store(sum, Ordering::Relaxed);
     }
 }
 
-/// When to look.
+/// The measurement window.
 #[derive(Clone, Copy)]
 pub struct Timing {
-    /// Until then nothing counts.
+    /// The time before the window.
     pub warm_up: Duration,
-    /// Then so long everything does.
+    /// The length of the window.
     pub length: Duration,
 }
 
-/// Runs two ends, each of which calls [`Meter::start`], until the window is over. An end that fails after it was told
-/// to stop has not failed.
+/// Runs two ends, each of which calls [`Meter::start`], until the window is over. Errors of an end after it was
+/// stopped are ignored.
 pub fn measure<N, F>(
-    place: &Place,
+    testbed: &Testbed,
     timing: Timing,
     near: impl FnOnce(&Meter) -> anyhow::Result<N> + Send,
     far: impl FnOnce(&Meter) -> anyhow::Result<F> + Send,
@@ -63,9 +63,9 @@ pub fn measure<N, F>(
     let meter = Meter { stop: AtomicBool::new(false), received: AtomicU64::new(0), started };
     let meter = &meter;
     thread::scope(|scope| {
-        let near = scope.spawn(|| place.near(|| end(0, meter, near))?);
-        let far = scope.spawn(|| place.far(|| end(1, meter, far))?);
-        let window = watch(meter, &clocks, timing);
+        let near = scope.spawn(|| testbed.near(|| end(0, meter, near))?);
+        let far = scope.spawn(|| testbed.far(|| end(1, meter, far))?);
+        let window = measure_window(meter, &clocks, timing);
         meter.stop.store(true, Ordering::Relaxed);
         let ends = [("the near end", near.join()), ("the far end", far.join())];
         for (name, result) in ends {
@@ -75,16 +75,17 @@ pub fn measure<N, F>(
     })
 }
 
-/// Runs two ends, each on a pinned thread at its place, until both have ended by themselves.
+/// Runs two ends, each on a pinned thread at its side of the testbed, until both have returned.
 pub fn both<N: Send, F: Send>(
-    place: &Place,
+    testbed: &Testbed,
     near: impl FnOnce() -> anyhow::Result<N> + Send,
     far: impl FnOnce() -> anyhow::Result<F> + Send,
 ) -> anyhow::Result<(N, F)> {
     thread::scope(|scope| {
         let near =
-            scope.spawn(|| place.near(|| pin(0).map_err(Into::into).and_then(|()| near()))?);
-        let far = scope.spawn(|| place.far(|| pin(1).map_err(Into::into).and_then(|()| far()))?);
+            scope.spawn(|| testbed.near(|| pin(0).map_err(Into::into).and_then(|()| near()))?);
+        let far =
+            scope.spawn(|| testbed.far(|| pin(1).map_err(Into::into).and_then(|()| far()))?);
         let (near, far) = (near.join(), far.join());
         let near = near.map_err(|_| anyhow!("the near end panicked"))?.context("the near end");
         let far = far.map_err(|_| anyhow!("the far end panicked"))?.context("the far end");
@@ -92,11 +93,15 @@ pub fn both<N: Send, F: Send>(
     })
 }
 
-fn watch(meter: &Meter, clocks: &mpsc::Receiver<Clock>, timing: Timing) -> anyhow::Result<Window> {
+fn measure_window(
+    meter: &Meter,
+    clocks: &mpsc::Receiver<ThreadClock>,
+    timing: Timing,
+) -> anyhow::Result<Window> {
     let next = || clocks.recv_timeout(SETUP).context("an end was not ready in time");
-    let ends = Ends { near: next()?, far: next()? };
+    let ends = EndClocks { near: next()?, far: next()? };
     let count = || meter.received.load(Ordering::Relaxed);
-    Ok(ends.watch(timing.warm_up, timing.length, count)?)
+    Ok(ends.measure(timing.warm_up, timing.length, count)?)
 }
 
 fn end<T>(
@@ -111,7 +116,7 @@ fn end<T>(
     }
 }
 
-/// Runs an end's task on a runtime of its own.
+/// Runs an end's task on a new single-threaded runtime.
 pub fn block_on<T>(task: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let limited = async { tokio::time::timeout(LIMIT, task).await };

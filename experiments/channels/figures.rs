@@ -1,4 +1,4 @@
-//! The figures of Capone, drawn from rows alone.
+//! The figures of Capone, drawn from rows only.
 
 mod input;
 mod screens;
@@ -13,15 +13,15 @@ use super::throughput::{MESSAGES, RTTS};
 use super::{connect, throughput};
 use crate::measuring::file;
 
-/// What Capone aims at, in MB/s: Ethernet and the internet.
+/// Capone's targets in MB/s: Ethernet and the internet.
 const AIMS: [f64; 2] = [120.0, 10.0];
-/// The shortest and the longest block.
+/// The least and the greatest block length, in bytes.
 const ENDS: (u32, u32) = (64, 4096);
 
-/// Makes a figure of the rows of one experiment.
+/// Makes the figure of one experiment's rows.
 type Draw = fn(&[Row]) -> Figure;
 
-/// Draws what the rows in `folder` allow, each figure beside its rows.
+/// Draws the figures of all experiments with rows in `folder`, into that folder.
 pub fn draw(folder: &Path) -> anyhow::Result<()> {
     let kinds: [(&str, Draw); 4] = [
         (throughput::NAME, throughput_figure),
@@ -92,7 +92,7 @@ fn connect_figure(rows: &[Row]) -> Figure {
     }
 }
 
-/// Those of `values` that a parameter has in some row.
+/// The `values` that the parameter `name` has in at least one row.
 fn measured<const N: usize>(
     rows: &[Row],
     name: &str,
@@ -103,14 +103,14 @@ fn measured<const N: usize>(
     values.into_iter().filter(move |value| rows.iter().any(|row| has(row, *value)))
 }
 
-/// Over the block lengths.
+/// A panel over block lengths.
 fn panel(title: String, y: Axis, mut series: Vec<Series>) -> Panel {
     series.retain(|series| !series.points.is_empty());
     let x = Axis::powers_of_two("block length, bytes", ENDS.0, ENDS.1);
     Panel { title, x, y, series, groups: Vec::new() }
 }
 
-/// The medians of all fixed block lengths.
+/// The medians of `levada/block:N`, over N.
 fn blocks(rows: &[Row], metric: &str, at: &Params, (name, colour): (String, usize)) -> Series {
     let point = |length: u16| {
         let row = find(rows, &format!("levada/block:{length}"), metric, at)?;
@@ -120,7 +120,7 @@ fn blocks(rows: &[Row], metric: &str, at: &Params, (name, colour): (String, usiz
     Series { name, colour, stroke: Stroke::Marked, points }
 }
 
-/// The same for all block lengths.
+/// A horizontal line.
 fn level(name: &str, colour: usize, stroke: Stroke, value: f64) -> Series {
     let points = [ENDS.0, ENDS.1].map(|length| (f64::from(length), value)).into();
     Series { name: name.to_owned(), colour, stroke, points }

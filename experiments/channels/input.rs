@@ -1,4 +1,4 @@
-//! How late input arrives, on an idle link and beside bulk that fills it (Capone, "Input latency").
+//! The latency of input events on an idle link and beside bulk that fills it (Capone, "Input latency").
 
 mod events;
 mod levada;
@@ -18,28 +18,28 @@ use super::ends::measure;
 use super::screens;
 use super::throughput::rtts;
 use crate::measuring::{Measuring, Outcome};
-use crate::place::Place;
+use crate::testbed::Testbed;
 use events::{Events, Plan};
 
-/// Its name in rows.
+/// The experiment's name in rows.
 pub const NAME: &str = "channels/input";
 /// Events per second.
 pub const RATES: [u32; 3] = [125, 500, 1000];
-/// Congestion control.
+/// The congestion control algorithms.
 pub const CONGESTION: [&str; 2] = ["bbr", "cubic"];
 
-/// Bits per second of the link.
+/// The link's rate in bits per second.
 const LINK_RATE: u64 = 100_000_000;
-/// A link's queue holds at least this many bytes.
+/// The least length of the link's queue, in bytes.
 const QUEUE_LEAST: u64 = 64 * 1024;
-/// Bytes of a message of bulk.
+/// The length of a bulk message, in bytes.
 const BULK_MESSAGE: usize = 102_400;
-/// The channel, events and bulk on one connection.
+/// The channel, with events and bulk on one connection.
 pub const LEVADA: &str = "levada/auto";
-/// TCP, events and bulk on a connection each.
+/// TCP, with events and bulk on separate connections.
 pub const TCP: &str = "tcp/plain";
 
-/// What to measure.
+/// The conditions to measure.
 #[derive(Args)]
 pub struct Arguments {
     /// Shared by all experiments.
@@ -58,12 +58,12 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     congestion: Vec<String>,
 
-    /// Only the channel alone, or only what is typed between real screens
+    /// Only the channel, or only keys between real screens
     #[arg(long, value_name = "WHAT")]
     only: Option<Only>,
 }
 
-/// One half of the experiment.
+/// The parts of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Only {
     Channel,
@@ -79,7 +79,7 @@ struct Conditions<'a> {
     congestion: &'a str,
 }
 
-/// Measures it: the channel alone, and then what people use, between real screens.
+/// Runs the experiment: first the channel, then the services `input` and `display` between real screens.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let shared = &arguments.shared;
     let start = Instant::now();
@@ -92,8 +92,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     }
     let spent = start.elapsed().as_secs() / 60;
     let limit = shared.limit.map(|limit| limit.saturating_sub(spent));
-    let rest = Shared { limit, ..shared.clone() };
-    Ok(outcome.and(screens::run(&rtts(&arguments.rtt, &rest), &rest)?))
+    let remaining = Shared { limit, ..shared.clone() };
+    Ok(outcome.and(screens::run(&rtts(&arguments.rtt, &remaining), &remaining)?))
 }
 
 fn channel(arguments: &Arguments) -> anyhow::Result<Outcome> {
@@ -102,17 +102,17 @@ fn channel(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let names = [LEVADA, TCP].map(str::to_owned);
     for conditions in all {
         let params = conditions.params();
-        if let Some(place) = measuring.place(&params, &names, || conditions.place())? {
-            measuring.group(group(&place, params, conditions, arguments.shared.quick))?;
+        if let Some(testbed) = measuring.testbed(&params, &names, || conditions.testbed())? {
+            measuring.group(group(&testbed, params, conditions, arguments.shared.quick))?;
         }
     }
     Ok(measuring.finish())
 }
 
 impl Arguments {
-    /// Everything.
+    /// All conditions.
     pub fn all(shared: Shared) -> Self {
-        // Screens take minutes: a quick look at everything leaves them to a call of their own.
+        // Screens take minutes, so a quick run of all experiments leaves them out.
         let only = shared.quick.then_some(Only::Channel);
         Self { shared, rtt: Vec::new(), rate: Vec::new(), congestion: Vec::new(), only }
     }
@@ -147,14 +147,14 @@ impl Conditions<'_> {
         ])
     }
 
-    fn place(self) -> Result<Place, LabError> {
-        place(self.rtt_ms, self.bulk)
+    fn testbed(self) -> Result<Testbed, LabError> {
+        testbed(self.rtt_ms, self.bulk)
     }
 
-    /// One TCP connection. Its sockets are told the congestion control, because a namespace may only have such a
-    /// default as the host allows everybody.
-    fn connected(self, place: &Place) -> anyhow::Result<(TcpStream, TcpStream)> {
-        let (near, far) = place.connected()?;
+    /// One TCP connection. The congestion control is set per socket, because a namespace's default can only be one
+    /// that the host allows for unprivileged users.
+    fn connected(self, testbed: &Testbed) -> anyhow::Result<(TcpStream, TcpStream)> {
+        let (near, far) = testbed.connected()?;
         for socket in [&near, &far] {
             let set = SockRef::from(socket).set_tcp_congestion(self.congestion.as_bytes());
             set.with_context(|| format!("choose the congestion control {}", self.congestion))?;
@@ -162,7 +162,7 @@ impl Conditions<'_> {
         Ok((near, far))
     }
 
-    /// Until bulk has reached its rate; then 2000 events, so that five runs have the 10,000 that p99.9 wants.
+    /// A warm-up until bulk has reached its rate; then 2000 events, so that five runs give 10,000 for p99.9.
     fn plan(self, quick: bool) -> Plan {
         let warm_up_ms = if self.bulk { 3000 + 10 * self.rtt_ms } else { 200 + 2 * self.rtt_ms };
         let before = self.rate_hz * u32::try_from(warm_up_ms).unwrap_or(u32::MAX) / 1000;
@@ -174,56 +174,56 @@ impl Conditions<'_> {
     }
 }
 
-/// Two hosts and a link of 100 Mbit/s, whose queue holds what it carries in a round trip.
-pub fn place(rtt_ms: u64, bulk: bool) -> Result<Place, LabError> {
+/// Two nodes and a link of 100 Mbit/s with a queue of one bandwidth-delay product.
+pub fn testbed(rtt_ms: u64, bulk: bool) -> Result<Testbed, LabError> {
     let queue = (LINK_RATE / 8 * rtt_ms / 1000).max(QUEUE_LEAST);
     let delay = Duration::from_micros(rtt_ms * 500);
     let link = Link::new().delay(delay).rate(LINK_RATE).queue(queue);
-    Place::lab(Options::default(), &link, bulk)
+    Testbed::lab(Options::default(), &link, bulk)
 }
 
 fn group<'a>(
-    place: &'a Place,
+    testbed: &'a Testbed,
     params: Params,
     conditions: Conditions<'a>,
     quick: bool,
 ) -> Group<'a> {
     let plan = conditions.plan(quick);
     let case = |subject: &'static str| {
-        // The first run does not count, and need not last.
+        // The warm-up run is shorter.
         let mut next = Plan { count: plan.rate_hz / 4, ..plan };
         Case::new(subject, move || {
             let current = std::mem::replace(&mut next, plan);
-            Ok(measured(subject, place, conditions, current)?)
+            Ok(measured(subject, testbed, conditions, current)?)
         })
     };
     let cases = [LEVADA, TCP].map(case).into();
-    Group { experiment: NAME, params, cases, witness: place.witness() }
+    Group { experiment: NAME, params, cases, monitor: testbed.monitor() }
 }
 
 fn measured(
     subject: &str,
-    place: &Place,
+    testbed: &Testbed,
     conditions: Conditions<'_>,
     plan: Plan,
 ) -> anyhow::Result<Vec<Measured>> {
     let (events, bulk) = (&Events::new(plan)?, conditions.bulk);
-    let (near, far) = conditions.connected(place)?;
+    let (near, far) = conditions.connected(testbed)?;
     let window = match subject {
         LEVADA => {
             let keys = &super::levada::Keys::new()?;
             measure(
-                place,
+                testbed,
                 plan.timing(),
                 |meter| levada::send(keys, near, bulk, events, meter),
                 |meter| levada::receive(keys, far, events, meter),
             )?
         }
         TCP => {
-            let second = bulk.then(|| conditions.connected(place)).transpose()?;
+            let second = bulk.then(|| conditions.connected(testbed)).transpose()?;
             let (near_bulk, far_bulk) = second.unzip();
             measure(
-                place,
+                testbed,
                 plan.timing(),
                 |meter| tcp::send(near, near_bulk, events, meter),
                 |meter| tcp::receive(far, far_bulk, events, meter),

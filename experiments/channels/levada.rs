@@ -1,4 +1,4 @@
-//! The channel as `session` drives it: multiplexer, tokio and TCP included.
+//! The channel as `session` drives it, with multiplexer, tokio and TCP.
 
 use std::net::TcpStream;
 use std::pin::Pin;
@@ -16,18 +16,18 @@ use tokio::time::timeout;
 
 use super::ends::{Meter, block_on};
 
-/// How much an application reads at once: what a busy driver is handed by the kernel.
+/// The length of an application's read buffer, in bytes: about what a busy driver reads at once.
 pub const PART: usize = 256 * 1024;
-/// How long the farewell may take.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// The time limit for closing.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Who the two ends are.
+/// The keys of the two ends.
 pub struct Keys {
     /// The connecting end.
     pub client: ClientConfig,
     /// The accepting end.
     pub server: ServerConfig,
-    /// Its identity.
+    /// The accepting end's identity.
     pub identity: Identity,
 }
 
@@ -44,7 +44,7 @@ impl Keys {
     }
 }
 
-/// Sends messages until it is stopped. With `unbatched`, each leaves in a write of its own.
+/// Sends messages until stopped. With `unbatched`, each message is a write of its own.
 pub fn send(
     keys: &Keys,
     socket: TcpStream,
@@ -57,7 +57,7 @@ pub fn send(
         let written = Arc::new(Notify::new());
         let socket = Tcp::new(tokio::net::TcpStream::from_std(socket)?)?;
         let transport: Box<dyn Transport> = if unbatched {
-            Box::new(Noticed { socket, written: written.clone() })
+            Box::new(NotifyOnWrite { socket, written: written.clone() })
         } else {
             Box::new(socket)
         };
@@ -72,12 +72,12 @@ pub fn send(
             }
         }
         connection.close(0, "");
-        let _ = timeout(FAREWELL, connection.flushed()).await;
+        let _ = timeout(CLOSE_TIMEOUT, connection.flushed()).await;
         Ok(())
     })
 }
 
-/// Receives whatever comes, message by message.
+/// Receives messages until the stream ends.
 pub fn receive(keys: &Keys, socket: TcpStream, meter: &Meter) -> anyhow::Result<()> {
     block_on(async {
         let transport = Box::new(Tcp::new(tokio::net::TcpStream::from_std(socket)?)?);
@@ -92,15 +92,15 @@ pub fn receive(keys: &Keys, socket: TcpStream, meter: &Meter) -> anyhow::Result<
     })
 }
 
-/// A socket that says when something was written.
-struct Noticed {
+/// A transport that notifies after each complete write.
+struct NotifyOnWrite {
     socket: Tcp,
     written: Arc<Notify>,
 }
 
-impl Transport for Noticed {}
+impl Transport for NotifyOnWrite {}
 
-impl AsyncRead for Noticed {
+impl AsyncRead for NotifyOnWrite {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -110,7 +110,7 @@ impl AsyncRead for Noticed {
     }
 }
 
-impl AsyncWrite for Noticed {
+impl AsyncWrite for NotifyOnWrite {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

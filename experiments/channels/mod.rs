@@ -1,4 +1,4 @@
-//! The experiments on secure channels: how much they carry, how soon they are there, how late input gets.
+//! The experiments on secure channels: throughput, connection establishment and input latency.
 
 mod connect;
 mod ends;
@@ -22,7 +22,7 @@ use levada_harness::{HarnessError, Options, read_rows};
 
 use crate::measuring::{Outcome, file};
 
-/// Which experiment.
+/// Selects the experiment.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -31,27 +31,27 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Experiment {
-    /// How many bytes a second, and per second of CPU, by message length and framing
+    /// Bytes per second, and per second of CPU time, by message length and framing
     Throughput(throughput::Arguments),
     /// The time from connecting to the first byte of a reply, and the CPU time of both sides
     Connect(connect::Arguments),
-    /// How late input events arrive, on an idle link and beside bulk that fills it; and between real screens
+    /// The latency of input events on an idle link and beside bulk that fills it; and between real screens
     Input(input::Arguments),
-    /// The three, one after the other
+    /// All three, one after the other
     All(Shared),
-    /// Draw the figures anew from the rows in a folder
+    /// Draw the figures again from the rows in a folder
     Figures {
-        /// Where rows were kept
+        /// The folder of the rows
         dir: PathBuf,
     },
     /// Print the rows in a folder as tables in Markdown
     Report {
-        /// Where rows were kept
+        /// The folder of the rows
         dir: PathBuf,
     },
 }
 
-/// Runs it.
+/// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.experiment {
         Experiment::Throughput(arguments) => {
@@ -65,12 +65,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// The options that all of them share.
+/// The options of all experiments.
 type Shared = Options;
 
 fn all(shared: &Shared) -> anyhow::Result<Outcome> {
     if let Some(folder) = &shared.out {
-        // Better now than when the first experiment has been measured.
+        // Checked before the first measurement, not after it.
         for path in [connect::NAME, input::NAME, screens::NAME].map(|name| file(folder, name)) {
             if !read_rows(&path)?.is_empty() {
                 return Err(HarnessError::RowsThere(path).into());
@@ -78,13 +78,13 @@ fn all(shared: &Shared) -> anyhow::Result<Outcome> {
         }
     }
     let start = Instant::now();
-    let rest = || {
+    let remaining = || {
         let spent = start.elapsed().as_secs() / 60;
         Shared { limit: shared.limit.map(|limit| limit.saturating_sub(spent)), ..shared.clone() }
     };
-    let outcome = throughput::run(&throughput::Arguments::all(rest()))?;
-    let outcome = outcome.and(connect::run(&connect::Arguments::all(rest()))?);
-    Ok(outcome.and(input::run(&input::Arguments::all(rest()))?))
+    let outcome = throughput::run(&throughput::Arguments::all(remaining()))?;
+    let outcome = outcome.and(connect::run(&connect::Arguments::all(remaining()))?);
+    Ok(outcome.and(input::run(&input::Arguments::all(remaining()))?))
 }
 
 fn conclude(shared: &Shared, outcome: Outcome) -> anyhow::Result<()> {

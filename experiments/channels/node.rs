@@ -1,4 +1,4 @@
-//! The path through a real node: its `echo` service, used by right.
+//! The path through a real node: its `echo` service, started with a capability.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -16,18 +16,18 @@ use tokio::sync::oneshot;
 use super::ends::{Meter, block_on};
 use super::levada::PART;
 
-/// How long the node may take to start.
+/// The time limit for the node's start.
 const START: Duration = Duration::from_secs(10);
 
-/// What the near end needs of the far one: the home they share, and word that the node is up.
+/// The near end's part: the shared home, and the node's announcement when it is up.
 pub struct Near {
     home: Home,
     up: mpsc::Receiver<Announcement>,
-    /// Dropped when the near end has ended.
+    /// Dropped when the near end ends.
     _done: oneshot::Sender<()>,
 }
 
-/// What the far end needs of the near one: word that it has ended. The home is thrown away then.
+/// The far end's part: the home, which is deleted after the near end has ended.
 pub struct Far {
     folder: tempfile::TempDir,
     home: Home,
@@ -35,8 +35,8 @@ pub struct Far {
     done: oneshot::Receiver<()>,
 }
 
-/// The two parts.
-pub fn meeting() -> anyhow::Result<(Near, Far)> {
+/// Makes the two parts.
+pub fn pair() -> anyhow::Result<(Near, Far)> {
     let folder = tempfile::tempdir()?;
     let home = Home::at(folder.path())?;
     let (announce, up) = mpsc::sync_channel(1);
@@ -45,8 +45,8 @@ pub fn meeting() -> anyhow::Result<(Near, Far)> {
     Ok((near, Far { folder, home, up: announce, done }))
 }
 
-/// Sends messages to `echo` and takes them back until it is stopped. What comes back has been received twice: there
-/// and here.
+/// Sends messages to `echo` and receives them back until stopped. Received bytes are counted twice, for the node and
+/// for the client.
 pub fn send(near: Near, message: &[u8], meter: &Meter) -> anyhow::Result<()> {
     let announced = near.up.recv_timeout(START).context("the node did not start")?;
     block_on(async {
@@ -65,15 +65,15 @@ pub fn send(near: Near, message: &[u8], meter: &Meter) -> anyhow::Result<()> {
         let (mut send, mut receive) = running.stream.split();
         meter.start();
         let ended = tokio::select! {
-            ended = talk(&mut send, message, meter) => ended,
-            ended = listen(&mut receive, meter) => ended,
+            ended = send_messages(&mut send, message, meter) => ended,
+            ended = receive_echo(&mut receive, meter) => ended,
         };
         client.close();
         ended
     })
 }
 
-async fn talk(send: &mut SendHalf, message: &[u8], meter: &Meter) -> anyhow::Result<()> {
+async fn send_messages(send: &mut SendHalf, message: &[u8], meter: &Meter) -> anyhow::Result<()> {
     let tagged = [&[Tag::Data as u8], message].concat();
     while !meter.stopped() {
         send.send(&tagged).await?;
@@ -81,7 +81,7 @@ async fn talk(send: &mut SendHalf, message: &[u8], meter: &Meter) -> anyhow::Res
     Ok(())
 }
 
-async fn listen(receive: &mut ReceiveHalf, meter: &Meter) -> anyhow::Result<()> {
+async fn receive_echo(receive: &mut ReceiveHalf, meter: &Meter) -> anyhow::Result<()> {
     let mut part = vec![0; PART];
     let mut first = true;
     while let Some((length, end)) = receive.read(&mut part).await? {

@@ -1,4 +1,4 @@
-//! The numbers as tables, computed from rows alone.
+//! The tables, computed from rows only.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::{connect, input, screens, targets, throughput};
 use crate::measuring::file;
 use crate::table::{Table, short};
 
-/// A block length caps throughput if no longer one carries this much more.
+/// A block length limits throughput if no greater one has this many times its throughput.
 const CAP: f64 = 1.05;
 
 /// Prints every table that the rows in `folder` allow.
@@ -40,13 +40,13 @@ pub fn rows(folder: &Path) -> anyhow::Result<Vec<Row>> {
     Ok(all)
 }
 
-/// One cell, empty if there is no such row; marked if something speaks against its runs.
+/// One cell: empty if there is no such row, marked with `!` if its runs were flagged.
 fn cell(rows: &[Row], subject: &str, metric: &str, at: &Params) -> String {
     let text = |row: &Row| short(row.median) + if row.flags.is_empty() { "" } else { " !" };
     find(rows, subject, metric, at).map(text).unwrap_or_default()
 }
 
-/// Subjects downwards, `columns` of metrics and conditions across. Subjects without any row are left out.
+/// Adds a line for each subject with the given columns of metrics and conditions. Subjects without rows are left out.
 fn fill(table: &mut Table, rows: &[Row], subjects: &[String], columns: &[(&str, Params)]) {
     for subject in subjects {
         let cells = columns.iter().map(|(metric, at)| cell(rows, subject, metric, at));
@@ -73,7 +73,7 @@ fn throughput_table(rows: &[Row], bytes: usize) -> Table {
     table
 }
 
-/// From which block length on throughput no longer grows.
+/// The block lengths from which on throughput no longer grows.
 fn caps_table(rows: &[Row]) -> Table {
     let heads = RTTS.map(|rtt| format!("{rtt} ms RTT"));
     let head = ["message, bytes".to_owned()].into_iter().chain(heads);
@@ -151,7 +151,7 @@ fn input_cells(rows: &[Row], subject: &str, at: &Params) -> [String; 4] {
     [p50, p99, p999, cell(rows, subject, "bulk MB/s", at)]
 }
 
-/// A line for each condition, Levada beside its rival.
+/// A line for each condition, with Levada and its rival.
 fn screens_table(rows: &[Row]) -> Table {
     let texts = ["p50", "p99"];
     let of = |name: &str| texts.map(|text| format!("{name} {text}"));
@@ -174,7 +174,7 @@ fn screens_table(rows: &[Row]) -> Table {
     table
 }
 
-/// p50 and p99, marked if something speaks against the runs.
+/// p50 and p99, marked with `!` if the runs were flagged.
 fn marked(row: Option<&Row>) -> [String; 2] {
     let Some(row) = row else { return Default::default() };
     let mark = if row.flags.is_empty() { "" } else { " !" };

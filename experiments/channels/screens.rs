@@ -1,9 +1,9 @@
-//! How late what is typed arrives between real screens, and how late its echo is seen: the services `input` and `display` as people
-//! use them, beside barrier, and beside xpra over TCP, which encrypts nothing. On an idle link, and beside bulk that fills it.
+//! The latency of keys between real screens, and of their echo: the services `input` and `display` compared with barrier,
+//! and with xpra over unencrypted TCP; on an idle link and beside bulk that fills it.
 
 mod program;
 mod server;
-mod stage;
+mod setup;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -17,30 +17,30 @@ use socket2::SockRef;
 use super::Shared;
 use super::input;
 use crate::measuring::{Measuring, Outcome};
-use crate::place::Place;
-use stage::{Stage, Tools};
+use crate::testbed::Testbed;
+use setup::{Setup, Tools};
 
-/// Its name in rows.
+/// The experiment's name in rows.
 pub const NAME: &str = "channels/screens";
-/// What is measured: Levada's way, and its rival's.
+/// Each measurement with Levada's subject and its rival's.
 pub const SUBJECTS: [(&str, [&str; 2]); 2] =
     [("keys", ["levada/input", "barrier"]), ("echo", ["levada/display", "xpra/tcp"])];
-/// What else the link carries.
+/// The other load of the link.
 pub const LOADS: [&str; 2] = ["idle", "bulk"];
 
-/// Until bulk has filled the link.
+/// The time for bulk to fill the link.
 const FILLING: Duration = Duration::from_secs(2);
-/// Bytes of a write of bulk.
+/// The length of a bulk write, in bytes.
 const PART: usize = 256 * 1024;
-/// The congestion control of bulk; all else has the system's.
+/// The congestion control of bulk; other connections have the system's.
 const CONGESTION: &[u8] = b"cubic";
 
-/// Measures it. Where something is not installed, that is said, and nothing is measured.
+/// Runs the experiment. If a program is not installed, prints its package and measures nothing.
 pub fn run(rtts: &[u64], shared: &Shared) -> anyhow::Result<Outcome> {
     let tools = match Tools::find() {
         Ok(tools) => tools,
         Err(reason) => {
-            eprintln!("what is typed between real screens was left out: {reason}");
+            eprintln!("the experiment `screens` was left out: {reason}");
             return Ok(Outcome::default());
         }
     };
@@ -53,16 +53,16 @@ pub fn run(rtts: &[u64], shared: &Shared) -> anyhow::Result<Outcome> {
                 let params = with_what(params, what);
                 let names = subjects.map(str::to_owned);
                 let bulk = load == "bulk";
-                let place = || input::place(rtt_ms, bulk);
-                if let Some(place) = measuring.place(&params, &names, place)? {
-                    // Started once for all runs of a group: what waits has next to nothing to do.
+                let testbed = || input::testbed(rtt_ms, bulk);
+                if let Some(testbed) = measuring.testbed(&params, &names, testbed)? {
+                    // Started once for all runs of a group: a subject that is not measured is idle.
                     let start = |subject: &'static str| {
-                        anyhow::Ok((subject, Stage::start(&tools, &place, subject)?))
+                        anyhow::Ok((subject, Setup::start(&tools, &testbed, subject)?))
                     };
-                    let stages = subjects.into_iter().map(start);
-                    let stages = stages.collect::<anyhow::Result<Vec<_>>>()?;
+                    let setups = subjects.into_iter().map(start);
+                    let setups = setups.collect::<anyhow::Result<Vec<_>>>()?;
                     let keys = keys(what, shared.quick);
-                    measuring.group(group(&place, params, (bulk, keys), &stages))?;
+                    measuring.group(group(&testbed, params, (bulk, keys), &setups))?;
                 }
             }
         }
@@ -75,7 +75,7 @@ fn with_what(mut params: Params, what: &str) -> Params {
     params
 }
 
-/// How many keys are pressed in one run. Of those on another screen both going down and going up count.
+/// The number of keys pressed in one run. With `keys`, press and release are counted separately.
 fn keys(what: &str, quick: bool) -> u32 {
     match (what, quick) {
         ("keys", true) => 25,
@@ -86,14 +86,14 @@ fn keys(what: &str, quick: bool) -> u32 {
 }
 
 fn group<'a>(
-    place: &'a Place,
+    testbed: &'a Testbed,
     params: Params,
     (bulk, keys): (bool, u32),
-    stages: &'a [(&'static str, Stage)],
+    setups: &'a [(&'static str, Setup)],
 ) -> Group<'a> {
-    let case = |(subject, stage): &'a (&'static str, Stage)| {
+    let case = |(subject, setup): &'a (&'static str, Setup)| {
         Case::new(*subject, move || {
-            let latency = beside(bulk, place, || stage.type_keys(keys))?;
+            let latency = beside(bulk, testbed, || setup.type_keys(keys))?;
             let p99 = latency.value_at_quantile(0.99) as f64 * 1e-6;
             Ok(vec![
                 Measured::milliseconds("latency", latency),
@@ -101,20 +101,20 @@ fn group<'a>(
             ])
         })
     };
-    let cases = stages.iter().map(case).collect();
-    Group { experiment: NAME, params, cases, witness: place.witness() }
+    let cases = setups.iter().map(case).collect();
+    Group { experiment: NAME, params, cases, monitor: testbed.monitor() }
 }
 
-/// Does `work`, while a TCP connection from the near end to the far one fills the link if `bulk`.
+/// Runs `work`, while a TCP connection from the near to the far end fills the link if `bulk`.
 fn beside<T>(
     bulk: bool,
-    place: &Place,
+    testbed: &Testbed,
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     if !bulk {
         return work();
     }
-    let (near, far) = place.connected()?;
+    let (near, far) = testbed.connected()?;
     for socket in [&near, &far] {
         socket.set_nonblocking(false)?;
         SockRef::from(socket).set_tcp_congestion(CONGESTION).context("choose cubic for bulk")?;
@@ -124,7 +124,7 @@ fn beside<T>(
         scope.spawn(|| drain(&far));
         thread::sleep(FILLING);
         let done = work();
-        // Both threads see it.
+        // Ends both threads.
         let _ = near.shutdown(Shutdown::Both);
         let _ = far.shutdown(Shutdown::Both);
         done

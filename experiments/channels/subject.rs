@@ -1,4 +1,4 @@
-//! What is compared, by name.
+//! The subjects of the throughput experiment.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use levada_harness::Window;
 
 use super::ends::{Timing, measure};
 use super::{levada, node, tcp, tls};
-use crate::place::Place;
+use crate::testbed::Testbed;
 
 /// The block lengths of Capone, in bytes.
 pub const BLOCKS: [u16; 8] = [64, 128, 256, 512, 1024, 1500, 2048, 4096];
-/// Those that a quick run tries where there is a round trip.
+/// The block lengths of a quick run with a round trip above 0.
 pub const FEW_BLOCKS: [u16; 3] = [64, 512, 4096];
 
-/// One way to carry messages.
+/// A way to transfer messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The channel as `session` drives it.
@@ -49,12 +49,12 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    /// The channel in blocks of one of these lengths.
+    /// The channel with each of these block lengths.
     pub fn blocks(lengths: &[u16]) -> anyhow::Result<Vec<Self>> {
         lengths.iter().map(|&length| Ok(Self::Levada(Framing::block(length)?))).collect()
     }
 
-    /// All of them.
+    /// All subjects.
     pub fn all(blocks: &[u16]) -> anyhow::Result<Vec<Self>> {
         let unbatched = Self::Unbatched(Framing::block(512)?);
         let mut all = vec![Self::Levada(Framing::Auto)];
@@ -64,7 +64,7 @@ impl Subject {
         Ok(all)
     }
 
-    /// One that was named, as in a row.
+    /// The subject with this name in rows.
     pub fn named(name: &str) -> anyhow::Result<Self> {
         let all = Self::all(&BLOCKS)?;
         all.into_iter()
@@ -72,32 +72,37 @@ impl Subject {
             .ok_or_else(|| anyhow!("there is no subject `{name}`"))
     }
 
-    /// Sends messages of `bytes` bytes from the near to the far end for a while.
-    pub fn throughput(self, place: &Place, bytes: usize, timing: Timing) -> anyhow::Result<Window> {
+    /// Sends messages of `bytes` bytes from the near to the far end, and measures the window.
+    pub fn throughput(
+        self,
+        testbed: &Testbed,
+        bytes: usize,
+        timing: Timing,
+    ) -> anyhow::Result<Window> {
         let message = &vec![7; bytes][..];
         if self == Self::Node {
-            let (near, far) = node::meeting()?;
-            let address = std::net::SocketAddr::new(place.far_address(), 0);
+            let (near, far) = node::pair()?;
+            let address = std::net::SocketAddr::new(testbed.far_address(), 0);
             return measure(
-                place,
+                testbed,
                 timing,
                 |meter| node::send(near, message, meter),
                 |meter| node::serve(far, address, meter),
             );
         }
-        let (near, far) = place.connected()?;
+        let (near, far) = testbed.connected()?;
         match self {
             Self::Levada(framing) | Self::Unbatched(framing) => {
                 let (keys, unbatched) = (&levada::Keys::new()?, matches!(self, Self::Unbatched(_)));
                 measure(
-                    place,
+                    testbed,
                     timing,
                     |meter| levada::send(keys, near, framing, unbatched, message, meter),
                     |meter| levada::receive(keys, far, meter),
                 )
             }
             Self::TcpFramed => measure(
-                place,
+                testbed,
                 timing,
                 |meter| tcp::send_batched(near, message, meter),
                 |meter| tcp::receive_batched(far, meter),
@@ -105,14 +110,14 @@ impl Subject {
             Self::TlsPerMessage | Self::TlsBatched => {
                 let (keys, batched) = (&tls::Keys::new()?, self == Self::TlsBatched);
                 measure(
-                    place,
+                    testbed,
                     timing,
                     |meter| tls::send(keys, near, batched, message, meter),
                     |meter| tls::receive(keys, far, meter),
                 )
             }
             Self::TcpPlain | Self::Node => measure(
-                place,
+                testbed,
                 timing,
                 |meter| tcp::send_each(near, message, meter),
                 |meter| tcp::receive_each(far, meter),

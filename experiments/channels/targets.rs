@@ -1,30 +1,29 @@
-//! What the channel has to reach beside its rivals, and whether it does: computed from rows alone. Ratios are medians
-//! of pairs of runs that were made side by side; beside each stand the least and the greatest pair, because a verdict
-//! between them is the machine's rather than the channel's.
+//! The comparison with rivals and its thresholds, computed from rows only. Ratios are medians of pairs of runs of the
+//! same round, shown with the least and the greatest ratio: a threshold between these is within the machine's noise.
 
 use std::collections::BTreeSet;
 
 use levada_harness::{Params, Row, best, find, params, ratio_row};
 
 use super::{input, screens, throughput};
-use crate::limit::Limit::{self, Any, AtLeast, AtMost};
 use crate::table::Table;
+use crate::threshold::Threshold::{self, Any, AtLeast, AtMost};
 
-/// The rows, and at which round trips they were measured.
+/// The rows, the round trips that they have, and the table under construction.
 struct Targets<'a> {
     rows: &'a [Row],
     rtts: Vec<u64>,
     table: Table,
 }
 
-/// Every comparison that the rows allow.
+/// All comparisons that the rows allow.
 pub fn table(rows: &[Row]) -> Table {
     let rtts: BTreeSet<u64> =
         rows.iter().filter_map(|row| row.params.get("rtt_ms")?.as_u64()).collect();
     let rtts: Vec<u64> = rtts.into_iter().collect();
     let heads = rtts.iter().map(|rtt| format!("{rtt} ms RTT"));
-    let head = ["what".to_owned(), "wanted".to_owned()].into_iter().chain(heads);
-    let table = Table::new("Beside the rivals", head);
+    let head = ["comparison".to_owned(), "target".to_owned()].into_iter().chain(heads);
+    let table = Table::new("Comparison with rivals", head);
     let mut targets = Targets { rows, rtts, table };
     for bytes in throughput::MESSAGES {
         targets.throughput(bytes);
@@ -36,21 +35,21 @@ pub fn table(rows: &[Row]) -> Table {
 }
 
 impl Targets<'_> {
-    /// A line, unless the rows say nothing of it. Where a figure is not wanted, `value` has none.
-    fn line(&mut self, what: String, limit: Limit, value: impl Fn(u64) -> Option<Row>) {
-        self.line_by_rtt(what, &limit.text(), |rtt| Some((value(rtt)?, limit)));
+    /// Adds a line, unless `value` returns `None` for all round trips.
+    fn line(&mut self, what: String, threshold: Threshold, value: impl Fn(u64) -> Option<Row>) {
+        self.line_by_rtt(what, &threshold.text(), |rtt| Some((value(rtt)?, threshold)));
     }
 
     fn line_by_rtt(
         &mut self,
         what: String,
-        wanted: &str,
-        value: impl Fn(u64) -> Option<(Row, Limit)>,
+        target: &str,
+        value: impl Fn(u64) -> Option<(Row, Threshold)>,
     ) {
-        let judged = |&rtt: &u64| value(rtt).map(|(ratio, limit)| limit.judge(&ratio));
-        let cells: Vec<Option<String>> = self.rtts.iter().map(judged).collect();
+        let cell = |&rtt: &u64| value(rtt).map(|(ratio, limit)| limit.evaluate(&ratio));
+        let cells: Vec<Option<String>> = self.rtts.iter().map(cell).collect();
         if cells.iter().any(Option::is_some) {
-            let mut line = vec![what, wanted.to_owned()];
+            let mut line = vec![what, target.to_owned()];
             line.extend(cells.into_iter().map(Option::unwrap_or_default));
             self.table.lines.push(line);
         }
@@ -83,8 +82,8 @@ impl Targets<'_> {
         }
         if bytes > 1024 {
             let one_way = "`levada/auto`, one way";
-            // What comes back has crossed the same two ends twice.
-            let name = what("MB/s of what comes back", "levada/node", one_way);
+            // An echoed byte has crossed both ends twice, and is counted twice.
+            let name = what("MB/s of echoed data", "levada/node", one_way);
             let value = |rtt| over(rtt, "MB/s", "levada/node", "levada/auto").map(halved);
             self.line(name, AtLeast(0.85), value);
             let name = what("MB/cpu-s, both ways together", "levada/node", one_way);
@@ -130,9 +129,9 @@ impl Targets<'_> {
                 let name = format!("input p99, {rate} Hz, {congestion}: bulk − idle, ms");
                 self.line(name, AtMost(12.0), |rtt| {
                     let of = |load| find(rows, "levada/auto", "latency p99", &at(rtt, load));
-                    // Elsewhere the queue, which holds 64 KiB or more than a round trip of cubic, decides.
-                    let decides = rtt == 40 && congestion == "bbr";
-                    difference(of("bulk")?, of("idle")?).filter(|_| decides)
+                    // Otherwise the latency is that of the queue: of 64 KiB, or filled by cubic.
+                    let applies = rtt == 40 && congestion == "bbr";
+                    difference(of("bulk")?, of("idle")?).filter(|_| applies)
                 });
             }
         }
@@ -152,26 +151,26 @@ impl Targets<'_> {
     }
 }
 
-/// The differences of pairs of two values.
+/// The differences of two rows' values, pair by pair.
 fn difference(a: &Row, b: &Row) -> Option<Row> {
     let ones = Row { values: vec![1.0; a.values.len()], ..a.clone() };
     let values = a.values.iter().zip(&b.values).map(|(a, b)| a - b).collect();
     ratio_row(&Row { values, ..a.clone() }, &ones)
 }
 
-/// One subject's value over another's, pair by pair.
+/// The ratios of two subjects' values, pair by pair.
 fn pair(rows: &[Row], metric: &str, (a, b): (&str, &str), at: &Params) -> Option<Row> {
     ratio_row(find(rows, a, metric, at)?, find(rows, b, metric, at)?)
 }
 
-/// Half of a ratio.
+/// All values of a ratio, halved.
 fn halved(mut row: Row) -> Row {
     row.values.iter_mut().for_each(|value| *value /= 2.0);
     [&mut row.median, &mut row.min, &mut row.max].into_iter().for_each(|value| *value /= 2.0);
     row
 }
 
-/// What a connection costs client and server together.
+/// The CPU time of a connection, of client and server together.
 fn both_sides(rows: &[Row], subject: &str, at: &Params) -> Option<Row> {
     let client = find(rows, subject, "client CPU", at)?;
     let server = find(rows, subject, "server CPU", at)?;
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_judged_by_the_best_of_them_and_more_strictly_at_0_ms() {
+    fn auto_is_compared_with_the_best_block_length_and_more_strictly_at_0_ms() {
         let mut rows = Vec::new();
         for rtt in [0, 40] {
             let at = params([("message_bytes", 256.into()), ("rtt_ms", rtt.into())]);
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_time_of_a_connection_is_that_of_both_sides() {
+    fn the_cpu_time_of_a_connection_includes_both_sides() {
         let of = |handshake: &str| params([("rtt_ms", 0.into()), ("handshake", handshake.into())]);
         let mut rows = Vec::new();
         for (handshake, client) in [("full", 300.0), ("resumed", 100.0)] {
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_judged() {
+    fn without_rows_the_table_is_empty() {
         assert!(table(&[]).lines.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! TCP with nothing on top but message lengths: what encryption and multiplexing are measured against.
+//! TCP with length-prefixed messages: the baseline without encryption and multiplexing.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -7,19 +7,19 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::ends::{Meter, block_on};
 
-/// As much as one write of a channel.
+/// The length of a write in bytes, as of a channel.
 pub const BATCH: usize = 256 * 1024;
-/// As much as a channel's driver reads at once from a busy peer.
+/// The length of a read buffer in bytes, as of a channel's driver.
 pub const READ: usize = 288 * 1024;
-/// The length in front of a message.
+/// The length of a message's length prefix, in bytes.
 pub const HEADER: usize = 4;
 
-/// Sends messages, each behind its length, in writes of 256 KiB.
+/// Sends length-prefixed messages, in writes of 256 KiB.
 pub fn send_batched(socket: TcpStream, message: &[u8], meter: &Meter) -> anyhow::Result<()> {
     block_on(async {
         let mut socket = tokio::net::TcpStream::from_std(socket)?;
         meter.start();
-        batches(&mut socket, message, meter).await
+        write_batches(&mut socket, message, meter).await
     })
 }
 
@@ -28,13 +28,13 @@ pub fn receive_batched(socket: TcpStream, meter: &Meter) -> anyhow::Result<()> {
     block_on(async {
         let mut socket = tokio::net::TcpStream::from_std(socket)?;
         meter.start();
-        parts(&mut socket, meter).await
+        read_messages(&mut socket, meter).await
     })
 }
 
-/// Fills a batch with messages, writes it, and begins again, until stopped.
-pub async fn batches(
-    link: &mut (impl AsyncWrite + Unpin),
+/// Writes batches of length-prefixed messages until stopped.
+pub async fn write_batches(
+    stream: &mut (impl AsyncWrite + Unpin),
     message: &[u8],
     meter: &Meter,
 ) -> anyhow::Result<()> {
@@ -48,8 +48,8 @@ pub async fn batches(
             batch.extend_from_slice(part);
             rest = tail;
             if batch.len() >= BATCH {
-                link.write_all(&batch).await?;
-                link.flush().await?;
+                stream.write_all(&batch).await?;
+                stream.flush().await?;
                 batch.clear();
             }
             if rest.is_empty() {
@@ -60,13 +60,16 @@ pub async fn batches(
     Ok(())
 }
 
-/// Reads messages, each behind its length, and hands them to the application part by part, until the end.
-pub async fn parts(link: &mut (impl AsyncRead + Unpin), meter: &Meter) -> anyhow::Result<()> {
+/// Reads length-prefixed messages and copies them to an application's buffer, until the end of the stream.
+pub async fn read_messages(
+    stream: &mut (impl AsyncRead + Unpin),
+    meter: &Meter,
+) -> anyhow::Result<()> {
     let mut buffer = vec![0; READ];
     let mut application = vec![0; READ];
     let (mut filled, mut left) = (0, 0);
     loop {
-        let length = link.read(&mut buffer[filled..]).await?;
+        let length = stream.read(&mut buffer[filled..]).await?;
         if length == 0 {
             return Ok(());
         }
@@ -93,7 +96,7 @@ pub async fn parts(link: &mut (impl AsyncRead + Unpin), meter: &Meter) -> anyhow
     }
 }
 
-/// Sends each message behind its length in a write of its own, with nothing between it and the system.
+/// Sends each length-prefixed message in a write of its own, on a blocking socket.
 pub fn send_each(mut socket: TcpStream, message: &[u8], meter: &Meter) -> anyhow::Result<()> {
     socket.set_nonblocking(false)?;
     let header = u32::try_from(message.len())?.to_be_bytes();
@@ -105,7 +108,7 @@ pub fn send_each(mut socket: TcpStream, message: &[u8], meter: &Meter) -> anyhow
     Ok(())
 }
 
-/// Receives each message with reads of its own: the length, then the message.
+/// Receives each message by two reads through a buffer: the length, then the message.
 pub fn receive_each(socket: TcpStream, meter: &Meter) -> anyhow::Result<()> {
     socket.set_nonblocking(false)?;
     let mut reader = io::BufReader::with_capacity(READ, socket);

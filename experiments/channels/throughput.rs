@@ -1,4 +1,4 @@
-//! How many bytes a second, and per second of CPU, by message length and framing (Capone, "Throughput").
+//! Bytes per second, and per second of CPU time, by message length and framing (Capone, "Throughput").
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use super::Shared;
 use super::ends::Timing;
 use super::subject::{BLOCKS, FEW_BLOCKS, Subject};
 use crate::measuring::{Measuring, Outcome};
-use crate::place::Place;
+use crate::testbed::Testbed;
 
-/// Its name in rows.
+/// The experiment's name in rows.
 pub const NAME: &str = "channels/throughput";
 /// The message lengths of Capone, in bytes.
 pub const MESSAGES: [usize; 4] = [256, 1024, 102_400, 10_240_000];
 
 /// The round trips of Capone, in ms: twice its latencies.
 pub const RTTS: [u64; 3] = [0, 4, 40];
-/// Those of a quick run.
+/// The round trips of a quick run.
 const FEW_RTTS: [u64; 2] = [0, 40];
 
-/// What to measure.
+/// The conditions and subjects to measure.
 #[derive(Args)]
 pub struct Arguments {
     /// Shared by all experiments.
@@ -42,13 +42,13 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Everything.
+    /// All conditions and subjects.
     pub fn all(shared: Shared) -> Self {
         Self { shared, message: Vec::new(), rtt: Vec::new(), subject: Vec::new() }
     }
 }
 
-/// Measures it.
+/// Runs the experiment.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let messages = if arguments.message.is_empty() { &MESSAGES[..] } else { &arguments.message };
     let rtts = rtts(&arguments.rtt, &arguments.shared);
@@ -58,17 +58,17 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         let names: Vec<String> = subjects.iter().map(ToString::to_string).collect();
         for &bytes in messages {
             let params = params([("message_bytes", bytes.into()), ("rtt_ms", rtt_ms.into())]);
-            let place = || Place::with_rtt(rtt_ms);
-            if let Some(place) = measuring.place(&params, &names, place)? {
+            let testbed = || Testbed::with_rtt(rtt_ms);
+            if let Some(testbed) = measuring.testbed(&params, &names, testbed)? {
                 let timing = timing(rtt_ms, arguments.shared.quick);
-                measuring.group(group(&place, params, (bytes, timing), &subjects))?;
+                measuring.group(group(&testbed, params, (bytes, timing), &subjects))?;
             }
         }
     }
     Ok(measuring.finish())
 }
 
-/// Those that were asked for, or the usual ones.
+/// The requested round trips, or the default ones.
 pub fn rtts(asked: &[u64], options: &Shared) -> Vec<u64> {
     match asked {
         [] if options.quick => FEW_RTTS.to_vec(),
@@ -77,7 +77,7 @@ pub fn rtts(asked: &[u64], options: &Shared) -> Vec<u64> {
     }
 }
 
-/// Long enough for TCP and for credit windows to have grown to what the link takes.
+/// Long enough for TCP's and the channel's windows to reach the link's capacity.
 fn timing(rtt_ms: u64, quick: bool) -> Timing {
     let (warm_up, length) = if quick {
         (60 + 16 * rtt_ms, 160 + 6 * rtt_ms)
@@ -96,19 +96,19 @@ fn subjects(arguments: &Arguments, rtt_ms: u64) -> anyhow::Result<Vec<Subject>> 
 }
 
 fn group<'a>(
-    place: &'a Place,
+    testbed: &'a Testbed,
     params: Params,
     (bytes, timing): (usize, Timing),
     subjects: &[Subject],
 ) -> Group<'a> {
     let case = |&subject: &Subject| {
         Case::new(subject.to_string(), move || {
-            let window = subject.throughput(place, bytes, timing)?;
+            let window = subject.throughput(testbed, bytes, timing)?;
             Ok(measured(&window))
         })
     };
     let cases = subjects.iter().map(case).collect();
-    Group { experiment: NAME, params, cases, witness: place.witness() }
+    Group { experiment: NAME, params, cases, monitor: testbed.monitor() }
 }
 
 fn measured(window: &Window) -> Vec<Measured> {

@@ -1,4 +1,4 @@
-//! TLS by rustls alone: the same handshake, the same cipher, its own records.
+//! TLS by rustls: the channel's handshake and cipher, with rustls' record layer.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use super::ends::{Meter, block_on};
 use super::tcp;
 
-/// Who the two ends are.
+/// The configurations of the two ends.
 pub struct Keys {
     /// The connecting end.
     pub client: Arc<ClientConfig>,
@@ -26,7 +26,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Two new keys, each known to the other end, and nothing to resume from.
+    /// Two new keys, each pinned by the other end, without tickets.
     pub fn new() -> anyhow::Result<Self> {
         let client_key = SecretKey::generate(&SystemRandom)?;
         let server_key = SecretKey::generate(&SystemRandom)?;
@@ -50,12 +50,12 @@ impl Keys {
     }
 }
 
-/// The name under which tickets are kept.
+/// The server name under which the client stores tickets.
 pub fn server_name() -> anyhow::Result<ServerName<'static>> {
     Ok(ServerName::try_from("far")?)
 }
 
-/// Sends messages behind their lengths: in batches of 256 KiB, or each for itself.
+/// Sends length-prefixed messages: in batches of 256 KiB, or each in a write of its own.
 pub fn send(
     keys: &Keys,
     socket: TcpStream,
@@ -69,7 +69,7 @@ pub fn send(
         let mut stream = connector.connect(server_name()?, socket).await?;
         meter.start();
         if batched {
-            return tcp::batches(&mut stream, message, meter).await;
+            return tcp::write_batches(&mut stream, message, meter).await;
         }
         let header = u32::try_from(message.len())?.to_be_bytes();
         let framed = [&header[..], message].concat();
@@ -87,7 +87,7 @@ pub fn receive(keys: &Keys, socket: TcpStream, meter: &Meter) -> anyhow::Result<
         let socket = tokio::net::TcpStream::from_std(socket)?;
         let mut stream = TlsAcceptor::from(keys.server.clone()).accept(socket).await?;
         meter.start();
-        tcp::parts(&mut stream, meter).await
+        tcp::read_messages(&mut stream, meter).await
     })
 }
 

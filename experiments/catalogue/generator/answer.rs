@@ -1,30 +1,30 @@
-//! The head of an answer, as far as a generator cares.
+//! The parts of an answer's head that the generator needs.
 
 use httparse::{EMPTY_HEADER, Response, Status};
 
 use super::Fault;
 
-/// An answer has at most so many fields.
+/// Most header fields of an answer.
 const FIELDS: usize = 64;
 
-/// What the head of an answer says.
+/// The head of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The status code.
     pub status: u16,
-    /// Bytes of the body that follows.
+    /// The length of the body, in bytes.
     pub length: u64,
-    /// No other answer follows on this connection.
+    /// Whether the server closes the connection after this answer.
     pub last: bool,
-    /// Bytes of the head itself.
+    /// The length of the head, in bytes.
     pub bytes: usize,
 }
 
 impl Head {
-    /// The head at the beginning of `bytes`, None if it is not complete yet.
+    /// The head at the beginning of `bytes`; `None` if it is incomplete.
     ///
     /// # Errors
-    /// [`Fault::Wrong`] if it is none of HTTP/1.1, or does not say how long its body is.
+    /// [`Fault::Wrong`] if it is not HTTP/1.1, or has no content length.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Fault> {
         let mut fields = [EMPTY_HEADER; FIELDS];
         let mut response = Response::new(&mut fields);
@@ -41,7 +41,7 @@ impl Head {
                 last = field.value.eq_ignore_ascii_case(b"close");
             }
         }
-        // These have no body, whatever they say of one (RFC 9112, section 6.3).
+        // These have no body, regardless of header fields (RFC 9112, section 6.3).
         let body = if matches!(status, 204 | 304) { Some(0) } else { body };
         Ok(Some(Self { status, length: body.ok_or(Fault::Wrong)?, last, bytes: length }))
     }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_once_it_is_complete() {
+    fn an_incomplete_head_is_not_parsed() {
         let text = b"HTTP/1.1 200 OK\r\nConnection: close\r\ncontent-length: 12\r\n\r\nbody";
         let head = Head { status: 200, length: 12, last: true, bytes: text.len() - 4 };
         assert_eq!(Head::parse(text), Ok(Some(head)));
@@ -60,19 +60,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_modified_has_no_body() {
+    fn a_304_answer_has_no_body() {
         let head = Head::parse(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 585\r\n\r\n");
         assert_eq!(head.unwrap().unwrap().length, 0);
     }
 
     #[test]
-    fn a_body_of_unknown_length_is_not_taken() {
+    fn a_body_of_unknown_length_is_an_error() {
         assert_eq!(Head::parse(b"HTTP/1.1 200 OK\r\n\r\n"), Err(Fault::Wrong));
         assert_eq!(Head::parse(b"SSH-2.0-OpenSSH_9.2\r\n"), Err(Fault::Wrong));
     }
 
     #[test]
-    fn bytes_from_outside_never_panic() {
+    fn arbitrary_bytes_never_panic() {
         bolero::check!().for_each(|bytes| {
             if let Ok(Some(head)) = Head::parse(bytes) {
                 assert!(head.bytes <= bytes.len());

@@ -1,4 +1,4 @@
-//! One connection: asks, and takes what comes.
+//! One HTTP connection of the generator.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -12,51 +12,51 @@ use rustix::net::{
 use super::answer::Head;
 use super::{Expect, Fault};
 
-/// The head of an answer has at most so many bytes.
+/// The longest head of an answer, in bytes.
 const HEAD: usize = 16 * 1024;
 
-/// A TCP connection to a server, and where it is in its exchange.
+/// A TCP connection to a server, and the state of its exchange.
 pub struct Connection {
     socket: OwnedFd,
-    stage: Stage,
-    /// Of the request, what the kernel has not taken.
+    state: State,
+    /// The unsent rest of the request.
     unsent: Vec<u8>,
-    /// Of the head, what came without the rest.
+    /// The received part of an incomplete head.
     partial: Vec<u8>,
-    /// The server is about to close, or has closed.
+    /// Whether the server closes after this answer, or has closed.
     last: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Nothing was asked.
+enum State {
+    /// No request is pending.
     Idle,
-    /// Asked; the head is not complete.
+    /// A request is pending; the head is incomplete.
     Head,
-    /// So many bytes of the body are to come.
+    /// The remaining length of the body, in bytes.
     Body(u64),
-    /// Nothing more will be asked: the server is to close.
+    /// Waiting for the server to close.
     Ending,
 }
 
-/// How far a connection got.
+/// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// More must come.
+    /// The answer is incomplete.
     Waiting,
-    /// The answer is complete; another may be asked for.
+    /// The answer is complete; the connection is free.
     Answered,
-    /// The answer is complete; the server is going to close.
+    /// The answer is complete; the server will close.
     AnsweredLast,
-    /// The server has closed when it should.
+    /// The server has closed as expected.
     Ended,
 }
 
 impl Connection {
-    /// Begins to connect. Events of the connection bear `token`.
+    /// Starts to connect. Events of the connection have `token`.
     ///
     /// # Errors
-    /// The system's, `EADDRNOTAVAIL` or `EMFILE` for instance.
+    /// The operating system's, such as `EADDRNOTAVAIL` or `EMFILE`.
     pub fn open(address: SocketAddr, epoll: &OwnedFd, token: usize) -> Result<Self, Errno> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -68,25 +68,25 @@ impl Connection {
         let events = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(epoll, &socket, EventData::new_u64(token as u64), events)?;
         let (unsent, partial) = (Vec::new(), Vec::new());
-        Ok(Self { socket, stage: Stage::Idle, unsent, partial, last: false })
+        Ok(Self { socket, state: State::Idle, unsent, partial, last: false })
     }
 
-    /// Sends a request, or as much of it as can be sent now.
+    /// Sends a request, or as much of it as the socket accepts.
     ///
     /// # Errors
     /// [`Fault`] if the connection is gone.
-    pub fn ask(&mut self, request: &[u8]) -> Result<(), Fault> {
-        self.stage = Stage::Head;
+    pub fn send_request(&mut self, request: &[u8]) -> Result<(), Fault> {
+        self.state = State::Head;
         self.unsent.extend_from_slice(request);
         self.flush()
     }
 
     /// Whether it can be used for another request.
     pub fn is_idle(&self) -> bool {
-        self.stage == Stage::Idle && !self.last
+        self.state == State::Idle && !self.last
     }
 
-    /// Something has happened: takes what there is, up to the end of an answer.
+    /// Handles events: receives up to the end of an answer.
     ///
     /// # Errors
     /// [`Fault`] if the connection is gone, or the answer is not the expected one.
@@ -104,32 +104,32 @@ impl Connection {
             return Ok(Step::Waiting);
         }
         loop {
-            let silent = matches!(self.stage, Stage::Idle | Stage::Ending);
-            match self.take(buffer, expect)? {
+            let silent = matches!(self.state, State::Idle | State::Ending);
+            match self.receive(buffer, expect)? {
                 None => return Ok(Step::Waiting),
                 Some(0) if silent => return Ok(Step::Ended),
                 Some(0) => return Err(Fault::Cut),
                 Some(_) if silent => return Err(Fault::Wrong),
                 Some(_) => {}
             }
-            if self.stage == Stage::Body(0) {
+            if self.state == State::Body(0) {
                 return Ok(self.answered());
             }
         }
     }
 
     fn answered(&mut self) -> Step {
-        self.stage = if self.last { Stage::Ending } else { Stage::Idle };
+        self.state = if self.last { State::Ending } else { State::Idle };
         if self.last { Step::AnsweredLast } else { Step::Answered }
     }
 
-    /// Takes bytes once; None if there are none, 0 at the end.
-    fn take(&mut self, buffer: &mut [u8], expect: Expect) -> Result<Option<usize>, Fault> {
-        if let Stage::Body(left) = self.stage {
+    /// Receives once; `None` if there is no data, 0 at the end of the stream.
+    fn receive(&mut self, buffer: &mut [u8], expect: Expect) -> Result<Option<usize>, Fault> {
+        if let State::Body(left) = self.state {
             let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-            // The kernel drops them: a copy to this thread would only make the generator slower.
+            // The kernel discards the body without a copy (MSG_TRUNC, tcp(7)), which keeps the generator fast.
             let taken = received(&self.socket, &mut buffer[..most], RecvFlags::TRUNC)?;
-            self.stage = Stage::Body(left - taken.unwrap_or(0) as u64);
+            self.state = State::Body(left - taken.unwrap_or(0) as u64);
             return Ok(taken);
         }
         let held = self.partial.len();
@@ -138,13 +138,13 @@ impl Connection {
         else {
             return Ok(None);
         };
-        if self.stage == Stage::Head && taken > 0 {
+        if self.state == State::Head && taken > 0 {
             self.head(&buffer[..held + taken], expect)?;
         }
         Ok(Some(taken))
     }
 
-    /// These bytes came since the request.
+    /// Handles the bytes received since the request.
     fn head(&mut self, bytes: &[u8], expect: Expect) -> Result<(), Fault> {
         self.partial.clear();
         let Some(head) = Head::parse(bytes)? else {
@@ -157,7 +157,7 @@ impl Connection {
             return Err(Fault::Wrong);
         }
         self.last |= head.last;
-        self.stage = Stage::Body(head.length - body);
+        self.state = State::Body(head.length - body);
         Ok(())
     }
 

@@ -1,29 +1,29 @@
-//! When requests are due.
+//! The schedule of requests.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// When to ask.
+/// An open or a closed loop.
 #[derive(Clone, Copy)]
 pub enum Load {
-    /// At even points of time, whatever becomes of the answers.
+    /// Requests are due at even intervals, independent of the answers.
     Open {
         /// Requests per second.
         rate: u32,
-        /// Requests in all.
+        /// The total number of requests.
         count: u32,
     },
-    /// Whenever a connection is free.
+    /// A request is due whenever a connection is free.
     Closed {
-        /// Until then nothing counts.
+        /// The time before the window.
         warm_up: Duration,
-        /// Then so long everything does.
+        /// The length of the window.
         length: Duration,
     },
 }
 
 impl Load {
-    /// Requests per second that are demanded, if any number is.
+    /// The demanded requests per second of an open loop.
     pub fn rate(self) -> Option<u32> {
         match self {
             Self::Open { rate, .. } => Some(rate),
@@ -31,7 +31,7 @@ impl Load {
         }
     }
 
-    /// For how long requests are due.
+    /// The time in which requests are due.
     pub fn length(self) -> Duration {
         match self {
             Self::Open { rate, count } => Duration::from_secs(1) * count / rate,
@@ -40,22 +40,22 @@ impl Load {
     }
 }
 
-/// The same, once it has begun.
+/// A running load.
 pub struct Schedule {
     load: Load,
     start: Instant,
-    /// Requests that have been due.
+    /// The number of requests that were due so far.
     issued: u32,
 }
 
 impl Schedule {
-    /// Begins now.
+    /// A schedule that starts now.
     pub fn new(load: Load) -> Self {
         Self { load, start: Instant::now(), issued: 0 }
     }
 
-    /// Adds what is due to `waiting`; in a closed loop, as much as there are connections `free`.
-    pub fn come_due(&mut self, now: Instant, free: usize, waiting: &mut VecDeque<Instant>) {
+    /// Adds due requests to `waiting`; in a closed loop, one for each free connection.
+    pub fn issue_due(&mut self, now: Instant, free: usize, waiting: &mut VecDeque<Instant>) {
         match self.load {
             Load::Open { .. } => {
                 while let Some(due) = self.next().filter(|due| *due <= now) {
@@ -70,7 +70,7 @@ impl Schedule {
         }
     }
 
-    /// When the next request is due, if that is known.
+    /// The due time of the next request of an open loop.
     pub fn next(&self) -> Option<Instant> {
         match self.load {
             Load::Open { rate, count } if self.issued < count => {
@@ -80,7 +80,7 @@ impl Schedule {
         }
     }
 
-    /// No more requests will be due.
+    /// Whether no more requests will be due.
     pub fn is_over(&self, now: Instant) -> bool {
         match self.load {
             Load::Open { count, .. } => self.issued == count,
@@ -88,8 +88,8 @@ impl Schedule {
         }
     }
 
-    /// From when to when answers count. In an open loop all do, and the time is at least that of all requests at their
-    /// rate, so that an actual rate is never above the demanded one.
+    /// The window in which answers count. In an open loop all answers count, and the window is at least as long as all
+    /// requests at their rate, so that the actual rate is never above the demanded one.
     pub fn window(&self) -> (Instant, Instant) {
         match self.load {
             Load::Open { .. } => (self.start, self.start + self.load.length()),
@@ -111,25 +111,25 @@ mod tests {
     fn requests_are_due_at_even_times_and_end() {
         let mut schedule = Schedule::new(Load::Open { rate: 100, count: 3 });
         let (start, mut waiting) = (schedule.start, VecDeque::new());
-        schedule.come_due(start, 9, &mut waiting);
+        schedule.issue_due(start, 9, &mut waiting);
         assert_eq!(waiting, [start]);
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         assert_eq!(schedule.next(), Some(at(10)));
-        // Whoever looks late finds all that was due meanwhile, with the times it was due at.
-        schedule.come_due(at(500), 0, &mut waiting);
+        // A late call returns all requests due meanwhile, with their due times.
+        schedule.issue_due(at(500), 0, &mut waiting);
         assert_eq!(waiting, [start, at(10), at(20)]);
         assert!(schedule.is_over(at(500)));
         assert_eq!(schedule.window(), (start, at(30)));
     }
 
     #[test]
-    fn a_closed_loop_fills_what_is_free_until_it_ends() {
+    fn a_closed_loop_issues_a_request_per_free_connection_until_it_ends() {
         let second = Duration::from_secs(1);
         let mut schedule = Schedule::new(Load::Closed { warm_up: second, length: second });
         let (start, mut waiting) = (schedule.start, VecDeque::new());
-        schedule.come_due(start, 2, &mut waiting);
+        schedule.issue_due(start, 2, &mut waiting);
         assert_eq!(waiting, [start, start]);
-        schedule.come_due(start + 2 * second, 5, &mut waiting);
+        schedule.issue_due(start + 2 * second, 5, &mut waiting);
         assert_eq!(waiting.len(), 2);
         assert!(schedule.is_over(start + 2 * second));
     }

@@ -1,4 +1,4 @@
-//! The generator against servers that do what they are told, on loopback.
+//! The generator against scripted servers on loopback.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,10 +11,10 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 const EXPECT: Expect = Expect { status: 200, length: Some(4) };
 const STALL: Duration = Duration::from_millis(200);
-/// How long a test on a machine under load may take.
+/// The time limit for a test on a loaded machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Hands every connection to `serve`, on a thread of its own, until the test ends.
+/// Runs `serve` for every connection, on a new thread, until the test ends.
 fn server(serve: fn(TcpStream)) -> Target {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -28,18 +28,18 @@ fn server(serve: fn(TcpStream)) -> Target {
 }
 
 /// Reads one request; false at the end.
-fn asked(socket: &mut TcpStream) -> bool {
+fn read_request(socket: &mut TcpStream) -> bool {
     let mut request = [0; REQUEST.len()];
     socket.read_exact(&mut request).is_ok()
 }
 
 fn always(mut socket: TcpStream) {
-    while asked(&mut socket) && socket.write_all(ANSWER).is_ok() {}
+    while read_request(&mut socket) && socket.write_all(ANSWER).is_ok() {}
 }
 
 fn once(mut socket: TcpStream) {
-    if asked(&mut socket) {
-        // In pieces, as a link may deliver them.
+    if read_request(&mut socket) {
+        // In pieces, as a network may deliver them.
         for piece in ANSWER.chunks(7) {
             if socket.write_all(piece).is_err() {
                 return;
@@ -51,7 +51,7 @@ fn once(mut socket: TcpStream) {
 
 fn stalling(mut socket: TcpStream) {
     let mut number = 0;
-    while asked(&mut socket) {
+    while read_request(&mut socket) {
         number += 1;
         if number == 10 {
             thread::sleep(STALL);
@@ -63,55 +63,55 @@ fn stalling(mut socket: TcpStream) {
 }
 
 fn open(rate: u32, count: u32, reuse: Reuse) -> Plan {
-    Plan { alone: false, patience: LONG, ..Plan::new(Load::Open { rate, count }, reuse) }
+    Plan { alone: false, timeout: LONG, ..Plan::new(Load::Open { rate, count }, reuse) }
 }
 
 #[test]
 fn every_request_is_sent_and_answered_once() {
     for reuse in [Reuse::Many(3), Reuse::One(0)] {
         let serve = if reuse == Reuse::One(0) { once } else { always };
-        let seen = run(&server(serve), open(500, 50, reuse)).unwrap();
-        assert_eq!((seen.answered, seen.errors.all()), (50, 0));
-        assert_eq!((seen.times.len(), seen.lateness.len()), (50, 50));
-        assert!(seen.rate() > 0.0 && seen.rate() <= 500.0);
+        let statistics = run(&server(serve), open(500, 50, reuse)).unwrap();
+        assert_eq!((statistics.answered, statistics.errors.all()), (50, 0));
+        assert_eq!((statistics.times.len(), statistics.lateness.len()), (50, 50));
+        assert!(statistics.rate() > 0.0 && statistics.rate() <= 500.0);
     }
 }
 
 #[test]
-fn a_stall_is_charged_for_all_that_it_keeps_waiting() {
-    let seen = run(&server(stalling), open(500, 200, Reuse::Many(1))).unwrap();
-    assert_eq!(seen.errors.all(), 0);
-    // A hundred requests were due during the stall, each later than the one before: half of them waited for half of it.
+fn a_stall_counts_for_all_delayed_requests() {
+    let statistics = run(&server(stalling), open(500, 200, Reuse::Many(1))).unwrap();
+    assert_eq!(statistics.errors.all(), 0);
+    // A hundred requests were due at even intervals during the stall: half of them waited for at least half of it.
     let half = u64::try_from(STALL.as_nanos() / 2).unwrap();
-    let waited = seen.times.count_between(half, u64::MAX);
+    let waited = statistics.times.count_between(half, u64::MAX);
     assert!(waited >= 40, "{waited}");
 }
 
 #[test]
-fn a_closed_loop_asks_as_soon_as_it_is_answered() {
+fn a_closed_loop_sends_the_next_request_after_the_answer() {
     let (warm_up, length) = (Duration::from_millis(20), Duration::from_millis(100));
     for reuse in [Reuse::Many(2), Reuse::One(2)] {
         let serve = if reuse == Reuse::One(2) { once } else { always };
         let target = server(serve);
-        let plan = Plan { patience: LONG, ..Plan::new(Load::Closed { warm_up, length }, reuse) };
+        let plan = Plan { timeout: LONG, ..Plan::new(Load::Closed { warm_up, length }, reuse) };
         let begun = Instant::now();
-        // More than one on each connection, unless the machine does something else all the time.
+        // More than one answer per connection, unless the machine is overloaded: repeat then.
         loop {
-            let seen = run(&target, plan).unwrap();
-            assert_eq!(seen.errors.all(), 0);
-            if seen.answered > 2 {
+            let statistics = run(&target, plan).unwrap();
+            assert_eq!(statistics.errors.all(), 0);
+            if statistics.answered > 2 {
                 break;
             }
-            assert!(begun.elapsed() < LONG, "{}", seen.answered);
+            assert!(begun.elapsed() < LONG, "{}", statistics.answered);
         }
     }
 }
 
 #[test]
-fn errors_are_told_apart() {
+fn errors_are_counted_by_kind() {
     let ask = |target: &Target| run(target, open(200, 5, Reuse::One(0))).unwrap();
     let cut = ask(&server(|mut socket| {
-        asked(&mut socket);
+        read_request(&mut socket);
     }));
     assert_eq!((cut.errors.cut, cut.errors.all(), cut.answered), (5, 5, 0));
     let wrong = ask(&Target { expect: Expect { status: 304, length: None }, ..server(once) });
@@ -122,10 +122,10 @@ fn errors_are_told_apart() {
 }
 
 #[test]
-fn whoever_never_answers_times_out() {
-    let silent = server(|mut socket| while asked(&mut socket) {});
-    // Both are asked on one connection: the second one's turn never comes.
-    let plan = Plan { patience: STALL, ..open(100, 2, Reuse::Many(1)) };
-    let seen = run(&silent, plan).unwrap();
-    assert_eq!((seen.errors.timed_out, seen.errors.all()), (2, 2));
+fn a_request_without_an_answer_times_out() {
+    let silent = server(|mut socket| while read_request(&mut socket) {});
+    // Both requests use one connection, so the second one is never sent.
+    let plan = Plan { timeout: STALL, ..open(100, 2, Reuse::Many(1)) };
+    let statistics = run(&silent, plan).unwrap();
+    assert_eq!((statistics.errors.timed_out, statistics.errors.all()), (2, 2));
 }

@@ -1,4 +1,4 @@
-//! The paper's figures, and what the same sweep gives here.
+//! The paper's figures, and the results of the same sweep on this machine.
 
 use levada_harness::{Row, find};
 
@@ -10,9 +10,9 @@ use crate::catalogue::sweep::{Requests, STABLE, Step, Sweep};
 use crate::catalogue::{levada, nginx};
 use crate::table::{Table, short};
 
-/// The command of every figure, but for its object.
+/// The command of every figure, without its object.
 const COMMAND: &str = "`cargo xp catalogue load --part sweep --object";
-/// A system is stable while it answers at least this share of what is demanded.
+/// A system is stable while it answers at least this share of the demanded rate.
 const STABLE_SHARE: f64 = 0.95;
 
 /// A line for each figure: the paper's value, and those of both subjects, on loopback and with the paper's round trip.
@@ -42,7 +42,7 @@ pub fn table(rows: &[Row]) -> Table {
         };
         line("errors over demanded rate", theirs.to_owned(), Step::Long, first_error);
     }
-    let ours = each(|rtt_us, subject| dearer(rows, rtt_us, subject));
+    let ours = each(|rtt_us, subject| extra_time(rows, rtt_us, subject));
     let command = "`cargo xp catalogue load --part sweep --rate 400`".to_owned();
     let figure = "CDF of both, unsaturated".to_owned();
     let theirs = "the package takes less than 1 ms more".to_owned();
@@ -50,7 +50,7 @@ pub fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// What rows say of a sweep of one subject.
+/// Computes a cell from a sweep of one subject.
 type Value = fn(&[Row], Sweep, &str) -> String;
 
 /// For every round trip and subject, in the table's order.
@@ -59,7 +59,7 @@ fn each(value: impl Fn(u64, &str) -> String) -> impl Iterator<Item = String> {
     RTTS.into_iter().flat_map(move |rtt| subjects.map(|subject| value(rtt, subject)))
 }
 
-/// A sweep's rows of one metric, with the demanded rates, ascending.
+/// A sweep's rows of one metric, by ascending demanded rate.
 pub fn by_rate<'a>(
     rows: &'a [Row],
     sweep: Sweep,
@@ -74,7 +74,7 @@ pub fn by_rate<'a>(
     all
 }
 
-/// The mean response time up to the rate until which a subject answers what is demanded, and that rate.
+/// The range of mean response times while a subject is stable, and the highest stable rate.
 fn stable(rows: &[Row], sweep: Sweep, subject: &str) -> String {
     let rates = by_rate(rows, sweep, subject, "response rate");
     let follows = |(rate, row): &&(f64, &Row)| row.median >= STABLE_SHARE * rate;
@@ -111,8 +111,8 @@ fn first_error(rows: &[Row], sweep: Sweep, subject: &str) -> String {
     }
 }
 
-/// How much more time the package takes than the descriptor.
-fn dearer(rows: &[Row], rtt_us: u64, subject: &str) -> String {
+/// The difference of the mean response times of package and descriptor.
+fn extra_time(rows: &[Row], rtt_us: u64, subject: &str) -> String {
     let median = |object| {
         let sweep = Sweep { rtt_us, object, requests: Requests::One, step: Step::Long };
         let times = by_rate(rows, sweep, subject, "response time mean");

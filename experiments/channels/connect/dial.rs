@@ -1,4 +1,4 @@
-//! Connections one after the other: how long each takes to its first reply, and what all of them cost.
+//! Sequential connections: the time of each to its first reply, and the CPU time of all.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,48 +11,49 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
 use crate::channels::ends::{block_on, both};
-use crate::place::Place;
+use crate::testbed::Testbed;
 
-/// What the client says, and what it hears: as long as a short control message.
+/// The request and the reply, as long as a short control message.
 pub const MESSAGE: [u8; 32] = [7; 32];
-/// How long a farewell may take.
-pub const FAREWELL: Duration = Duration::from_secs(1);
-/// A way to connect, both its ends.
+/// The time limit for closing.
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Both ends of a way to connect.
 pub trait Dial: Sync {
-    /// What the client holds of a connection.
+    /// The client's open connection.
     type Open;
 
-    /// Connects, says [`MESSAGE`] as soon as it may, and waits for the first byte of the reply. `number` counts
-    /// the connections from 0.
+    /// Connects, sends [`MESSAGE`] as early as the protocol allows, and waits for the first byte of the reply. `number`
+    /// counts the connections from 0.
     async fn dial(&self, number: usize, address: SocketAddr) -> anyhow::Result<Self::Open>;
 
     /// Closes what [`Self::dial`] opened.
-    async fn hang_up(&self, open: Self::Open) -> anyhow::Result<()>;
+    async fn close(&self, open: Self::Open) -> anyhow::Result<()>;
 
-    /// The server's part, from the accepted socket until the connection is closed.
-    async fn answer(&self, socket: TcpStream) -> anyhow::Result<()>;
+    /// Serves an accepted socket until the connection is closed.
+    async fn serve(&self, socket: TcpStream) -> anyhow::Result<()>;
 }
 
-/// How many connections, and what lies between them.
+/// The number of connections, and the pause between them.
 #[derive(Clone, Copy)]
 pub struct Plan {
-    /// Connections that do not count, at least one: the first obtains a ticket, and caches are cold.
+    /// Connections that are not counted, at least one: the first obtains a ticket, and caches are cold.
     pub warm_up: usize,
-    /// Connections that count.
+    /// Counted connections.
     pub count: usize,
-    /// After each connection: time in which its last packets can arrive.
+    /// The pause after each connection, in which its last packets arrive.
     pub pause: Duration,
 }
 
 impl Plan {
-    /// How many connections the client makes, those included that do not count.
+    /// The number of connections, with those that are not counted.
     pub fn all(self) -> usize {
         self.warm_up + self.count
     }
 }
 
-/// What connections took.
-pub struct Taken {
+/// The times of the connections.
+pub struct Timings {
     /// To the first byte of the reply, in nanoseconds.
     pub times: Histogram<u64>,
     /// CPU time of the client, per connection.
@@ -62,29 +63,29 @@ pub struct Taken {
 }
 
 /// Makes the connections of `plan` one after the other.
-pub fn run(place: &Place, plan: Plan, subject: &impl Dial) -> anyhow::Result<Taken> {
-    let (listener, address) = place.listen()?;
+pub fn run(testbed: &Testbed, plan: Plan, subject: &impl Dial) -> anyhow::Result<Timings> {
+    let (listener, address) = testbed.listen()?;
     let (end, ended) = oneshot::channel();
     let finished = &Semaphore::new(0);
     let near = || {
-        // Dropped with the near end, however it ends.
+        // Dropped when the near end ends, also by an error.
         let _end: oneshot::Sender<()> = end;
-        block_on(call(plan, subject, address, finished))
+        block_on(run_client(plan, subject, address, finished))
     };
     let far = || {
-        let served = block_on(answer_all(plan, subject, (listener, ended), finished));
+        let served = block_on(run_server(plan, subject, (listener, ended), finished));
         if served.is_err() {
-            // Nobody is to wait for an end that has failed.
+            // Wakes the near end, which would wait for a failed server.
             finished.close();
         }
         served
     };
-    let ((times, client), server) = both(place, near, far)?;
+    let ((times, client), server) = both(testbed, near, far)?;
     let each = |all: Duration| all.div_f64(plan.count as f64);
-    Ok(Taken { times, client: each(client), server: each(server) })
+    Ok(Timings { times, client: each(client), server: each(server) })
 }
 
-async fn call(
+async fn run_client(
     plan: Plan,
     subject: &impl Dial,
     address: SocketAddr,
@@ -102,15 +103,15 @@ async fn call(
         if number >= plan.warm_up {
             times.record(u64::try_from(time.as_nanos())?)?;
         }
-        subject.hang_up(open).await?;
-        // The next connection is not to wait for a server that is still busy with this one.
+        subject.close(open).await?;
+        // Waits for the server, so that the next connection finds it idle.
         finished.acquire().await?.forget();
-        rest(plan).await;
+        pause(plan).await;
     }
     Ok((times, own_cpu_time() - before))
 }
 
-async fn answer_all(
+async fn run_server(
     plan: Plan,
     subject: &impl Dial,
     (listener, mut ended): (std::net::TcpListener, oneshot::Receiver<()>),
@@ -127,15 +128,15 @@ async fn answer_all(
             accepted = listener.accept() => accepted?.0,
             _ = &mut ended => bail!("the client ended early"),
         };
-        subject.answer(prepared(socket)?).await?;
+        subject.serve(with_nodelay(socket)?).await?;
         finished.add_permits(1);
     }
-    rest(plan).await;
+    pause(plan).await;
     Ok(own_cpu_time() - before)
 }
 
-/// Lets the tasks of a channel see the end of its connection.
-async fn rest(plan: Plan) {
+/// Lets the tasks of a channel handle the end of its connection.
+async fn pause(plan: Plan) {
     if plan.pause.is_zero() {
         tokio::task::yield_now().await;
     } else {
@@ -143,14 +144,14 @@ async fn rest(plan: Plan) {
     }
 }
 
-/// A socket of which every write leaves at once: all subjects decide by themselves what a write is.
-pub fn prepared(socket: TcpStream) -> anyhow::Result<TcpStream> {
+/// Sets TCP_NODELAY, because all subjects batch their writes themselves.
+pub fn with_nodelay(socket: TcpStream) -> anyhow::Result<TcpStream> {
     socket.set_nodelay(true)?;
     Ok(socket)
 }
 
-/// Refuses a handshake of the kind that was not asked for. The first connection has no ticket in any case.
-pub fn check_kind(number: usize, wanted: bool, resumed: bool) -> anyhow::Result<()> {
+/// Checks that the handshake was full or resumed as `wanted`. The first connection never has a ticket.
+pub fn check_handshake(number: usize, wanted: bool, resumed: bool) -> anyhow::Result<()> {
     let expected = wanted && number > 0;
     let kind = |resumed| if resumed { "resumed" } else { "full" };
     (expected == resumed).then_some(()).ok_or_else(|| {

@@ -11,20 +11,20 @@ use levada_transport::Tcp;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::dial::{Dial, FAREWELL, MESSAGE, check_kind};
+use super::dial::{CLOSE_TIMEOUT, Dial, MESSAGE, check_handshake};
 
 /// Both ends.
 pub struct Levada {
     framing: Framing,
     server: ServerConfig,
     identity: Identity,
-    /// One that keeps its tickets; or one for each connection, of which none has a ticket.
+    /// One that stores tickets; or one without tickets for each connection.
     clients: Vec<ClientConfig>,
     resumed: bool,
 }
 
 impl Levada {
-    /// For `count` connections; made before anything is measured.
+    /// Prepares `count` connections, before the measurement.
     pub fn new(framing: Framing, count: usize, resumed: bool) -> anyhow::Result<Self> {
         let client = SecretKey::generate(&SystemRandom)?;
         let server = SecretKey::generate(&SystemRandom)?;
@@ -50,28 +50,30 @@ impl Dial for Levada {
         let mut stream = connection.open(Class::Interactive)?;
         stream.send(&MESSAGE).await?;
         stream.read(&mut [0]).await?.context("no reply")?;
-        check_kind(number, self.resumed, connection.resumed())?;
+        check_handshake(number, self.resumed, connection.resumed())?;
         Ok((connection, stream))
     }
 
-    async fn hang_up(&self, (connection, _stream): Self::Open) -> anyhow::Result<()> {
+    async fn close(&self, (connection, _stream): Self::Open) -> anyhow::Result<()> {
         connection.close(0, "");
-        timeout(FAREWELL, connection.flushed()).await.context("the farewell did not leave")?;
+        timeout(CLOSE_TIMEOUT, connection.flushed())
+            .await
+            .context("the close was not flushed in time")?;
         if self.resumed {
-            ensure!(self.clients[0].has_ticket(&self.identity), "the server gave no ticket");
+            ensure!(self.clients[0].has_ticket(&self.identity), "the server sent no ticket");
         }
         Ok(())
     }
 
-    async fn answer(&self, socket: TcpStream) -> anyhow::Result<()> {
-        let link = Box::new(Tcp::new(socket)?);
-        let connection = accept(link, &self.server, Options::default()).await?;
+    async fn serve(&self, socket: TcpStream) -> anyhow::Result<()> {
+        let transport = Box::new(Tcp::new(socket)?);
+        let connection = accept(transport, &self.server, Options::default()).await?;
         let mut stream = connection.accept().await.context("no stream")?;
         let message = stream.receive(MESSAGE.len()).await?.context("no message")?;
         stream.send(&message).await?;
-        // However it closes, it has answered.
+        // The reply was sent; errors of the close are ignored.
         let _ = connection.closed().await;
-        let _ = timeout(FAREWELL, connection.flushed()).await;
+        let _ = timeout(CLOSE_TIMEOUT, connection.flushed()).await;
         Ok(())
     }
 }

@@ -1,35 +1,35 @@
-//! TCP alone: what any connection costs, and what the link makes of it.
+//! Plain TCP: the baseline of any connection on the link.
 
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::dial::{Dial, MESSAGE, prepared};
+use super::dial::{Dial, MESSAGE, with_nodelay};
 
-/// No handshake but TCP's own.
+/// TCP without a further handshake.
 pub struct Tcp;
 
 impl Dial for Tcp {
     type Open = TcpStream;
 
     async fn dial(&self, _number: usize, address: SocketAddr) -> anyhow::Result<TcpStream> {
-        let mut socket = prepared(TcpStream::connect(address).await?)?;
+        let mut socket = with_nodelay(TcpStream::connect(address).await?)?;
         socket.write_all(&MESSAGE).await?;
         socket.read_u8().await?;
         Ok(socket)
     }
 
-    async fn hang_up(&self, mut socket: TcpStream) -> anyhow::Result<()> {
+    async fn close(&self, mut socket: TcpStream) -> anyhow::Result<()> {
         socket.shutdown().await?;
         Ok(())
     }
 
-    async fn answer(&self, mut socket: TcpStream) -> anyhow::Result<()> {
+    async fn serve(&self, mut socket: TcpStream) -> anyhow::Result<()> {
         let mut message = MESSAGE;
         socket.read_exact(&mut message).await?;
         socket.write_all(&message).await?;
-        // The client has closed when nothing comes any more.
+        // Reads until the client closes.
         tokio::io::copy(&mut socket, &mut tokio::io::sink()).await?;
         Ok(())
     }

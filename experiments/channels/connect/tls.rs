@@ -1,4 +1,4 @@
-//! rustls alone: the channel's algorithms and kinds of key, its own records.
+//! rustls with the channel's algorithms and key types.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::dial::{Dial, MESSAGE, check_kind, prepared};
+use super::dial::{Dial, MESSAGE, check_handshake, with_nodelay};
 use crate::channels::tls::{Keys, server_name};
 
 /// Both ends.
 pub struct Tls {
     keys: Keys,
-    /// One for each connection that has to be full: a client without a ticket.
+    /// A configuration without a ticket for each connection with a full handshake.
     fresh: Vec<Arc<ClientConfig>>,
 }
 
 impl Tls {
-    /// For `count` connections; made before anything is measured.
+    /// Prepares `count` connections, before the measurement.
     pub fn new(count: usize, resumed: bool) -> anyhow::Result<Self> {
         let keys = Keys::new()?;
         let fresh = |_| {
@@ -39,7 +39,7 @@ impl Dial for Tls {
     type Open = TlsStream<TcpStream>;
 
     async fn dial(&self, number: usize, address: SocketAddr) -> anyhow::Result<Self::Open> {
-        let socket = prepared(TcpStream::connect(address).await?)?;
+        let socket = with_nodelay(TcpStream::connect(address).await?)?;
         let config = self.fresh.get(number).unwrap_or(&self.keys.client);
         let connector = TlsConnector::from(config.clone());
         let mut stream = connector.connect(server_name()?, socket).await?;
@@ -47,22 +47,22 @@ impl Dial for Tls {
         stream.flush().await?;
         stream.read_u8().await?;
         let kind = stream.get_ref().1.handshake_kind().context("no handshake")?;
-        check_kind(number, self.fresh.is_empty(), kind == HandshakeKind::Resumed)?;
+        check_handshake(number, self.fresh.is_empty(), kind == HandshakeKind::Resumed)?;
         Ok(stream)
     }
 
-    async fn hang_up(&self, mut stream: Self::Open) -> anyhow::Result<()> {
+    async fn close(&self, mut stream: Self::Open) -> anyhow::Result<()> {
         stream.shutdown().await?;
         Ok(())
     }
 
-    async fn answer(&self, socket: TcpStream) -> anyhow::Result<()> {
+    async fn serve(&self, socket: TcpStream) -> anyhow::Result<()> {
         let mut stream = TlsAcceptor::from(self.keys.server.clone()).accept(socket).await?;
         let mut message = MESSAGE;
         stream.read_exact(&mut message).await?;
         stream.write_all(&message).await?;
         stream.flush().await?;
-        // The client has closed when nothing comes any more.
+        // Reads until the client closes.
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
         stream.shutdown().await?;
         Ok(())

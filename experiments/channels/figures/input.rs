@@ -1,4 +1,4 @@
-//! The figure that Capone announces and lacks: how late input arrives.
+//! The figure of input latency, which Capone announces and lacks.
 
 use levada_harness::{Axis, Figure, Panel, Row, Scale, Series, Stroke, find, params};
 
@@ -6,11 +6,11 @@ use super::measured;
 use crate::channels::input::{CONGESTION, LEVADA, RATES, TCP};
 use crate::channels::throughput::RTTS;
 
-/// Beside each other within one condition: each rate, and at each rate both subjects.
+/// The distances within one condition between rates, and at each rate between subjects.
 const STEP: f64 = 1.0 / 3.0;
 const APART: f64 = 0.09;
 
-/// From p50 to p99.9 of every condition, Levada beside TCP.
+/// p50, p99 and p99.9 under every condition, of Levada and TCP.
 pub fn figure(rows: &[Row]) -> Figure {
     Figure {
         title: "Latency of input events on a link of 100 Mbit/s".into(),
@@ -23,7 +23,7 @@ pub fn figure(rows: &[Row]) -> Figure {
 fn panel(rows: &[Row], rtt: u64) -> Panel {
     let (mut groups, mut ticks) = (Vec::new(), Vec::new());
     let names = ["Levada, one connection", "TCP, a connection each"];
-    let mut subjects = [Subject::new(names[0], 0), Subject::new(names[1], 1)];
+    let mut subjects = [Marks::new(names[0], 0), Marks::new(names[1], 1)];
     let conditions = ["idle", "bulk"].map(|load| CONGESTION.map(|congestion| (load, congestion)));
     for (group, (load, congestion)) in conditions.into_iter().flatten().enumerate() {
         let words = if load == "idle" { "idle" } else { "beside bulk" };
@@ -56,13 +56,13 @@ fn panel(rows: &[Row], rtt: u64) -> Panel {
 }
 
 /// The marks of one subject.
-pub struct Subject {
-    /// From where to where, and what lies between.
+pub struct Marks {
+    /// The span, p50, p99 and p99.9.
     pub series: [Series; 4],
 }
 
-impl Subject {
-    /// None yet.
+impl Marks {
+    /// Marks without points.
     pub fn new(name: &str, colour: usize) -> Self {
         let series = |what: &str, stroke| {
             let name = if what.is_empty() { String::new() } else { format!("{name}: {what}") };
@@ -77,7 +77,7 @@ impl Subject {
         Self { series }
     }
 
-    /// Those of a row, above `x`.
+    /// Adds the marks of a row at `x`.
     pub fn add(&mut self, x: f64, row: &Row) {
         let high = row.p999.unwrap_or(row.p99);
         let [span, median, p99, p999] = &mut self.series;

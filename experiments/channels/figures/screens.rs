@@ -1,16 +1,16 @@
-//! How late what is typed arrives between real screens.
+//! The figure of key latency between real screens.
 
 use levada_harness::{Axis, Figure, Panel, Row, Scale, Series, find, params};
 
-use super::input::Subject;
+use super::input::Marks;
 use super::measured;
 use crate::channels::screens::{LOADS, SUBJECTS};
 use crate::channels::throughput::RTTS;
 
-/// Beside each other within one condition: both subjects.
+/// The distance between the subjects under one condition.
 const APART: f64 = 0.12;
 
-/// A panel for what is typed on another screen, and one for what is seen of it.
+/// A panel for keys on another screen, and one for their echo.
 pub fn figure(rows: &[Row]) -> Figure {
     Figure {
         title: "Keys between real screens on a link of 100 Mbit/s".into(),
@@ -21,7 +21,7 @@ pub fn figure(rows: &[Row]) -> Figure {
 }
 
 fn panel(rows: &[Row], what: &str, subjects: [&str; 2]) -> Panel {
-    let mut marks = [Subject::new(subjects[0], 0), Subject::new(subjects[1], 1)];
+    let mut marks = [Marks::new(subjects[0], 0), Marks::new(subjects[1], 1)];
     let (mut groups, mut ticks) = (Vec::new(), Vec::new());
     let rtts: Vec<u64> = measured(rows, "rtt_ms", RTTS).collect();
     for (group, rtt) in rtts.iter().copied().enumerate() {

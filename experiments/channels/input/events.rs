@@ -1,8 +1,8 @@
-//! Input events: when they are sent, and how late they arrive.
+//! Input events: their schedule and their latency.
 //!
-//! Latency counts from just before the event is handed over for sending, by one clock for both ends: what lies
-//! between the tick and that moment is the measuring thread's wake-up, which is no property of a channel. It is
-//! kept as "sender lateness", so that a subject that keeps its own thread busy does not gain by it.
+//! Latency is measured from just before the event is passed to `send`, by one clock for both ends. The time between the
+//! tick and that moment is the wake-up of the measuring thread, not of the channel. It is recorded as "sender
+//! lateness", so that a subject that keeps its thread busy has no advantage.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -15,49 +15,49 @@ use tokio::sync::mpsc;
 
 use crate::channels::ends::{Meter, Timing};
 
-/// Bytes of an event: one of a pointer or a keyboard, with room.
+/// The length of an event in bytes, enough for one of a pointer or a keyboard.
 pub const LENGTH: usize = 32;
 
-/// How events are sent.
+/// The rate and number of events.
 #[derive(Clone, Copy)]
 pub struct Plan {
     /// Events per second.
     pub rate_hz: u32,
-    /// Events before those that count.
+    /// Events in the warm-up.
     pub before: u32,
-    /// Events that count.
+    /// Counted events.
     pub count: u32,
 }
 
 impl Plan {
-    /// The same as times.
+    /// The plan as durations.
     pub fn timing(self) -> Timing {
         let time = |events: u32| Duration::from_secs(1) * events / self.rate_hz;
         Timing { warm_up: time(self.before), length: time(self.count) }
     }
 }
 
-/// What both ends know of the events.
+/// The events of one run, shared by both ends.
 pub struct Events {
     plan: Plan,
     epoch: Instant,
-    seen: Mutex<Seen>,
+    recorded: Mutex<Recorded>,
 }
 
-/// In nanoseconds.
-struct Seen {
+/// Histograms in nanoseconds.
+struct Recorded {
     latency: Histogram<u64>,
     lateness: Histogram<u64>,
 }
 
 impl Events {
-    /// None yet.
+    /// A run without events yet.
     pub fn new(plan: Plan) -> anyhow::Result<Self> {
-        let seen = Seen { latency: Histogram::new(3)?, lateness: Histogram::new(3)? };
-        Ok(Self { plan, epoch: Instant::now(), seen: Mutex::new(seen) })
+        let recorded = Recorded { latency: Histogram::new(3)?, lateness: Histogram::new(3)? };
+        Ok(Self { plan, epoch: Instant::now(), recorded: Mutex::new(recorded) })
     }
 
-    /// Hands every event to `send` when it is due, until all have been sent and the meter has stopped.
+    /// Calls `send` with each event when it is due, until all have been sent and the meter has stopped.
     pub async fn send_all(
         &self,
         meter: &Meter,
@@ -73,13 +73,13 @@ impl Events {
         Ok(())
     }
 
-    /// The event of this number, stamped now.
+    /// The event with this number and the current time stamp.
     fn event(&self, number: u32, due: Instant) -> anyhow::Result<[u8; LENGTH]> {
         let mut event = [0; LENGTH];
         let now = Instant::now();
         if (1..=self.plan.count).contains(&number.saturating_sub(self.plan.before)) {
             let late = now.saturating_duration_since(due);
-            self.seen().lateness.record(u64::try_from(late.as_nanos())?)?;
+            self.recorded().lateness.record(u64::try_from(late.as_nanos())?)?;
             event[8] = 1;
         }
         let stamp = u64::try_from((now - self.epoch).as_nanos())?;
@@ -87,20 +87,20 @@ impl Events {
         Ok(event)
     }
 
-    /// This event has reached the application.
+    /// Records the arrival of an event at the application.
     pub fn arrived(&self, event: &[u8]) -> anyhow::Result<()> {
         let now = u64::try_from(self.epoch.elapsed().as_nanos())?;
         let Some((stamp, &[counts, ..])) = event.split_first_chunk() else { return Ok(()) };
         if counts == 1 {
-            self.seen().latency.record(now.saturating_sub(u64::from_be_bytes(*stamp)))?;
+            self.recorded().latency.record(now.saturating_sub(u64::from_be_bytes(*stamp)))?;
         }
         Ok(())
     }
 
-    /// What was measured, if all events that count have arrived.
+    /// The measurements, if all counted events have arrived.
     pub fn measured(&self) -> anyhow::Result<Vec<Measured>> {
-        let seen = self.seen();
-        let (latency, lateness) = (seen.latency.clone(), seen.lateness.clone());
+        let recorded = self.recorded();
+        let (latency, lateness) = (recorded.latency.clone(), recorded.lateness.clone());
         let (arrived, count) = (latency.len(), self.plan.count);
         ensure!(arrived == u64::from(count), "{arrived} of {count} events arrived");
         let high = |q| latency.value_at_quantile(q) as f64 * 1e-6;
@@ -113,13 +113,13 @@ impl Events {
         ])
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recorded(&self) -> MutexGuard<'_, Recorded> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Even points of time, each told when it has come, by a thread that does nothing but sleep until then: a runtime's
-/// own timers are good to a millisecond only. It ends when nobody listens.
+/// Ticks at even intervals, from a thread that only sleeps: tokio's timers have a resolution of one millisecond. The
+/// thread ends when the receiver is dropped.
 fn ticks(interval: Duration) -> anyhow::Result<mpsc::UnboundedReceiver<Instant>> {
     let (tick, ticks) = mpsc::unbounded_channel();
     let run = move || {

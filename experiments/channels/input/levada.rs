@@ -1,4 +1,4 @@
-//! One connection of the channel: an interactive stream for events, a bulk stream beside it.
+//! One channel connection with an interactive stream for events and a bulk stream.
 
 use std::future::pending;
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use super::events::{Events, LENGTH};
 use crate::channels::ends::{Meter, block_on};
 use crate::channels::levada::{Keys, PART};
 
-/// Sends events, and as much bulk as the link takes if `bulk`, until stopped.
+/// Sends events, and fills the link with bulk if `bulk`, until stopped.
 pub fn send(
     keys: &Keys,
     socket: TcpStream,
@@ -21,18 +21,18 @@ pub fn send(
     meter: &Meter,
 ) -> anyhow::Result<()> {
     block_on(async {
-        let link = Box::new(Tcp::new(tokio::net::TcpStream::from_std(socket)?)?);
+        let transport = Box::new(Tcp::new(tokio::net::TcpStream::from_std(socket)?)?);
         let connection =
-            connect(link, &keys.client, Some(keys.identity), Options::default()).await?;
+            connect(transport, &keys.client, Some(keys.identity), Options::default()).await?;
         let mut stream = connection.open(Class::Interactive)?;
-        // The peer learns of a stream by its first message: that of events is to be the first.
+        // A stream is opened by its first message; the peer expects that of the events first.
         stream.send(&[0; LENGTH]).await?;
         meter.start();
         let send = events.send_all(meter, async |event| Ok(stream.send(event).await?));
         tokio::try_join!(send, fill(&connection, bulk, meter))?;
         stream.finish().await?;
-        // The peer leaves when it has all events. Nobody may hang up before: a socket that is closed while
-        // something unread is in it throws away what it still had to send.
+        // The peer closes after the last event. This side must not close earlier: closing a socket with unread
+        // data sends a reset, which discards data that is still queued.
         let _ = stream.receive(0).await;
         Ok(())
     })
@@ -48,7 +48,7 @@ async fn fill(connection: &Connection, bulk: bool, meter: &Meter) -> anyhow::Res
     Ok(())
 }
 
-/// Receives events until there are no more, and whatever bulk comes meanwhile.
+/// Receives events until their stream ends, and bulk meanwhile.
 pub fn receive(
     keys: &Keys,
     socket: TcpStream,
@@ -56,18 +56,18 @@ pub fn receive(
     meter: &Meter,
 ) -> anyhow::Result<()> {
     block_on(async {
-        let link = Box::new(Tcp::new(tokio::net::TcpStream::from_std(socket)?)?);
-        let connection = accept(link, &keys.server, Options::default()).await?;
+        let transport = Box::new(Tcp::new(tokio::net::TcpStream::from_std(socket)?)?);
+        let connection = accept(transport, &keys.server, Options::default()).await?;
         let mut stream = connection.accept().await.context("no stream")?;
         meter.start();
         tokio::select! {
-            ended = listen(&mut stream, events) => ended,
+            ended = receive_events(&mut stream, events) => ended,
             () = drain(&connection, meter) => Ok(()),
         }
     })
 }
 
-async fn listen(stream: &mut Stream, events: &Events) -> anyhow::Result<()> {
+async fn receive_events(stream: &mut Stream, events: &Events) -> anyhow::Result<()> {
     let mut event = Vec::with_capacity(LENGTH);
     while stream.receive_into(&mut event, LENGTH).await? {
         events.arrived(&event)?;
@@ -83,6 +83,6 @@ async fn drain(connection: &Connection, meter: &Meter) {
             meter.count(length);
         }
     }
-    // The sender drops what bulk is left, so that its end is an error; only the events know when all is over.
+    // The sender drops the bulk stream, so its end is an error. The stream of the events decides when this ends.
     pending().await
 }

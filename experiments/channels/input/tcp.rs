@@ -1,4 +1,4 @@
-//! Events on a TCP connection of their own, bulk on another.
+//! Events on one TCP connection, bulk on another.
 
 use std::future::pending;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use super::events::{Events, LENGTH};
 use crate::channels::ends::{Meter, block_on};
 use crate::channels::tcp;
 
-/// Sends events on one connection, and as much as the link takes on the other if there is one, until stopped.
+/// Sends events on one connection, and fills the link on the other if there is one, until stopped.
 pub fn send(
     socket: TcpStream,
     bulk: Option<TcpStream>,
@@ -23,7 +23,7 @@ pub fn send(
         let fill = async {
             if let Some(bulk) = bulk {
                 let mut bulk = tokio::net::TcpStream::from_std(bulk)?;
-                tcp::batches(&mut bulk, &[7; BULK_MESSAGE], meter).await?;
+                tcp::write_batches(&mut bulk, &[7; BULK_MESSAGE], meter).await?;
             }
             Ok(())
         };
@@ -33,7 +33,7 @@ pub fn send(
     })
 }
 
-/// Receives events until there are no more, and whatever bulk comes meanwhile.
+/// Receives events until their connection ends, and bulk meanwhile.
 pub fn receive(
     socket: TcpStream,
     bulk: Option<TcpStream>,
@@ -44,20 +44,20 @@ pub fn receive(
         let mut socket = tokio::net::TcpStream::from_std(socket)?;
         let drain = async {
             if let Some(bulk) = bulk {
-                tcp::parts(&mut tokio::net::TcpStream::from_std(bulk)?, meter).await?;
+                tcp::read_messages(&mut tokio::net::TcpStream::from_std(bulk)?, meter).await?;
             }
-            // Only the events know when they end.
+            // The connection of the events decides when this ends.
             pending().await
         };
         meter.start();
         tokio::select! {
-            ended = listen(&mut socket, events) => ended,
+            ended = receive_events(&mut socket, events) => ended,
             failed = drain => failed,
         }
     })
 }
 
-async fn listen(socket: &mut tokio::net::TcpStream, events: &Events) -> anyhow::Result<()> {
+async fn receive_events(socket: &mut tokio::net::TcpStream, events: &Events) -> anyhow::Result<()> {
     let mut event = [0; LENGTH];
     loop {
         match socket.read_exact(&mut event).await {

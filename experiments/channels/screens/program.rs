@@ -1,4 +1,4 @@
-//! Programs at one end of a place, and waiting for what they do.
+//! Programs at one end of a testbed, and waiting for their output.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,40 +8,41 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 
 use super::server::Side;
-use crate::place::Place;
+use crate::testbed::Testbed;
 
-/// How long anything may take to be ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit for anything to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The interval of [`poll_until`].
 const STEP: Duration = Duration::from_millis(50);
 
-/// A program that was started. It ends when it is dropped.
+/// A started program, ended when dropped.
 pub struct Program {
     child: Option<Child>,
-    farewell: Option<Command>,
+    stop_command: Option<Command>,
 }
 
 impl Program {
-    /// Starts it.
-    pub fn start(place: &Place, side: Side, mut command: Command) -> anyhow::Result<Self> {
+    /// Starts a program at `side`.
+    pub fn start(testbed: &Testbed, side: Side, mut command: Command) -> anyhow::Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let child = side.run(place, move || command.spawn())?;
+        let child = side.run(testbed, move || command.spawn())?;
         let child = child.with_context(|| format!("start {name}"))?;
-        Ok(Self { child: Some(child), farewell: None })
+        Ok(Self { child: Some(child), stop_command: None })
     }
 
-    /// One that goes on by itself, and ends when `farewell` asks it to.
-    pub fn elsewhere(farewell: Command) -> Self {
-        Self { child: None, farewell: Some(quiet(farewell)) }
+    /// A background program that `stop_command` ends.
+    pub fn detached(stop_command: Command) -> Self {
+        Self { child: None, stop_command: Some(quiet(stop_command)) }
     }
 
-    /// Asks it to end by this command, before it is killed.
-    pub fn with_farewell(mut self, farewell: Command) -> Self {
-        self.farewell = Some(quiet(farewell));
+    /// Runs this command before the program is killed.
+    pub fn with_stop_command(mut self, stop_command: Command) -> Self {
+        self.stop_command = Some(quiet(stop_command));
         self
     }
 
-    /// Waits until it has said `text` on its standard error, which is a pipe.
-    pub fn says(&mut self, text: &str) -> anyhow::Result<()> {
+    /// Waits for `text` on the program's standard error, which must be a pipe.
+    pub fn wait_for_output(&mut self, text: &str) -> anyhow::Result<()> {
         let child = self.child.as_mut().context("no program")?;
         let mut error = BufReader::new(child.stderr.take().context("no standard error")?);
         let mut line = String::new();
@@ -49,7 +50,7 @@ impl Program {
             line.clear();
             ensure!(error.read_line(&mut line)? > 0, "it has ended");
         }
-        // Open for what it may still say.
+        // Kept open for further output.
         child.stderr = Some(error.into_inner());
         Ok(())
     }
@@ -57,8 +58,8 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        if let Some(farewell) = &mut self.farewell {
-            let _ = farewell.status();
+        if let Some(stop_command) = &mut self.stop_command {
+            let _ = stop_command.status();
         }
         if let Some(child) = &mut self.child {
             let _ = child.kill();
@@ -67,31 +68,32 @@ impl Drop for Program {
     }
 }
 
-/// The same, with nothing to read and nowhere to print to.
+/// The same command with standard input, output and error at /dev/null.
 pub fn quiet(mut command: Command) -> Command {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 
-/// What a command prints, if it ends well.
-pub fn output(place: &Place, side: Side, mut command: Command) -> anyhow::Result<String> {
-    let output = side.run(place, move || command.output())??;
+/// The standard output of a command, if it succeeds.
+pub fn output(testbed: &Testbed, side: Side, mut command: Command) -> anyhow::Result<String> {
+    let output = side.run(testbed, move || command.output())??;
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}", error.trim());
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Looks again and again, until there is something.
-pub fn patiently<T>(
+/// Calls `poll` until it returns something.
+pub fn poll_until<T>(
     what: &str,
-    mut look: impl FnMut() -> anyhow::Result<Option<T>>,
+    mut poll: impl FnMut() -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
     let start = Instant::now();
     loop {
-        if let Some(found) = look()? {
+        if let Some(found) = poll()? {
             return Ok(found);
         }
-        ensure!(start.elapsed() < PATIENCE, "{what} did not come in {} s", PATIENCE.as_secs());
+        let limit = READY_TIMEOUT.as_secs();
+        ensure!(start.elapsed() < READY_TIMEOUT, "{what} was not ready in {limit} s");
         thread::sleep(STEP);
     }
 }

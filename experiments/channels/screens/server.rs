@@ -1,4 +1,4 @@
-//! X servers without a screen: on some, keys are pressed; of others, what happens there is seen.
+//! Virtual X servers, on which keys are pressed or events observed.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -18,51 +18,55 @@ use x11rb::protocol::xtest::ConnectionExt as _;
 use x11rb::rust_connection::RustConnection;
 use x11rb::{COPY_FROM_PARENT, CURRENT_TIME, NONE};
 
-use crate::place::Place;
+use crate::testbed::Testbed;
 
-/// Its width and height in pixels.
+/// The width and height of the screen, in pixels.
 pub const SIZE: (u16, u16) = (1024, 768);
 /// The keysym of the letter a.
 const LETTER: u32 = 0x61;
-/// Smaller windows are no terminals.
+/// The least width and height of a terminal's window, in pixels.
 const LEAST: u16 = 100;
-/// How long a screen may take to be still.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit for a screen to become idle.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One of a place's two ends.
+/// One of a testbed's two ends.
 #[derive(Clone, Copy)]
 pub enum Side {
-    /// Where bulk comes from.
+    /// The sender of bulk.
     Near,
-    /// Where it goes.
+    /// The receiver of bulk.
     Far,
 }
 
 impl Side {
-    /// Runs `work` there. What it starts and connects belongs there.
-    pub fn run<T: Send>(self, place: &Place, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+    /// Runs `work` at this end, in its network namespace.
+    pub fn run<T: Send>(
+        self,
+        testbed: &Testbed,
+        work: impl FnOnce() -> T + Send,
+    ) -> anyhow::Result<T> {
         match self {
-            Self::Near => place.near(work),
-            Self::Far => place.far(work),
+            Self::Near => testbed.near(work),
+            Self::Far => testbed.far(work),
         }
     }
 }
 
-/// What a server tells of.
+/// The events that are observed.
 #[derive(Clone, Copy)]
-pub enum Watch {
-    /// Nothing.
+pub enum Observe {
+    /// None.
     Nothing,
-    /// Keys that go down and up, in a window that has the focus.
+    /// Presses and releases of keys, in a window with the focus.
     Keys,
-    /// Whatever is drawn.
-    Pictures,
+    /// Drawing anywhere on the screen.
+    Drawing,
 }
 
-/// An X server. It ends when it is dropped.
+/// An X server, killed when dropped.
 pub struct Server {
     child: Child,
-    /// Such as `:5`.
+    /// The display, such as `:5`.
     pub display: String,
     connection: RustConnection,
     root: Window,
@@ -71,41 +75,42 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one.
-    pub fn start(place: &Place, side: Side, watch: Watch) -> anyhow::Result<Self> {
+    /// Starts an X server.
+    pub fn start(testbed: &Testbed, side: Side, observe: Observe) -> anyhow::Result<Self> {
         let mut command = Command::new("Xvfb");
         command.args(["-displayfd", "1", "-nolisten", "tcp", "-noreset"]);
         command.args(["+extension", "Composite", "+extension", "RANDR", "-screen", "0"]);
         command.arg(format!("{}x{}x24+32", SIZE.0, SIZE.1));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let child = side.run(place, move || command.spawn())?.context("start Xvfb")?;
+        let child = side.run(testbed, move || command.spawn())?.context("start Xvfb")?;
         let mut started = Started(Some(child));
         let display = started.display()?;
-        let (connection, index) = side.run(place, || RustConnection::connect(Some(&display)))??;
+        let (connection, index) =
+            side.run(testbed, || RustConnection::connect(Some(&display)))??;
         let root = connection.setup().roots.get(index).context("a screen without a root")?.root;
         let key = key(&connection)?;
         let (tell, seen) = mpsc::channel();
-        if !matches!(watch, Watch::Nothing) {
-            let (events, _) = side.run(place, || RustConnection::connect(Some(&display)))??;
-            match watch {
-                Watch::Pictures => watch_pictures(&events, root)?,
-                _ => watch_keys(&events, root)?,
+        if !matches!(observe, Observe::Nothing) {
+            let (events, _) = side.run(testbed, || RustConnection::connect(Some(&display)))??;
+            match observe {
+                Observe::Drawing => observe_drawing(&events, root)?,
+                _ => observe_keys(&events, root)?,
             }
-            let body = move || look(&events, &tell);
+            let body = move || forward_events(&events, &tell);
             thread::Builder::new().name("screen".into()).spawn(body).context("start a thread")?;
         }
         let child = started.0.take().context("it is there")?;
         Ok(Self { child, display, connection, root, key, seen })
     }
 
-    /// Presses the key, or lets it go.
+    /// Presses or releases the key.
     pub fn key(&self, down: bool) -> anyhow::Result<()> {
         let kind = if down { KEY_PRESS_EVENT } else { KEY_RELEASE_EVENT };
         self.fake(kind, self.key, NONE, (0, 0))
     }
 
-    /// Puts the pointer there.
-    pub fn point(&self, x: i16, y: i16) -> anyhow::Result<()> {
+    /// Moves the pointer.
+    pub fn move_pointer(&self, x: i16, y: i16) -> anyhow::Result<()> {
         self.fake(MOTION_NOTIFY_EVENT, 0, self.root, (x, y))
     }
 
@@ -114,40 +119,42 @@ impl Server {
         Ok(self.connection.flush()?)
     }
 
-    /// When the next thing was seen, if within `time`.
-    pub fn seen(&self, time: Duration) -> Option<Instant> {
+    /// The time of the next observed event, if it comes within `time`.
+    pub fn next_event(&self, time: Duration) -> Option<Instant> {
         self.seen.recv_timeout(time).ok()
     }
 
-    /// Waits until nothing more was seen for so long.
-    pub fn still(&self, time: Duration) -> anyhow::Result<()> {
+    /// Waits until no event was observed for `time`.
+    pub fn wait_until_idle(&self, time: Duration) -> anyhow::Result<()> {
         let start = Instant::now();
-        while self.seen(time).is_some() {
-            ensure!(start.elapsed() < PATIENCE, "the screen {} is never still", self.display);
+        while self.next_event(time).is_some() {
+            ensure!(start.elapsed() < IDLE_TIMEOUT, "the screen {} is never idle", self.display);
         }
         Ok(())
     }
 
-    /// A window that somebody has opened and that can be seen.
+    /// A visible window of a program.
     pub fn window(&self) -> anyhow::Result<Option<Window>> {
         let tree = self.connection.query_tree(self.root)?.reply()?;
         for window in tree.children {
-            // It may be gone by now.
-            let Ok(seen) = self.connection.get_window_attributes(window)?.reply() else { continue };
+            // The window may have been closed meanwhile.
+            let Ok(attributes) = self.connection.get_window_attributes(window)?.reply() else {
+                continue;
+            };
             let Ok(size) = self.connection.get_geometry(window)?.reply() else { continue };
             let large = size.width.min(size.height) >= LEAST;
-            if large && seen.map_state == MapState::VIEWABLE {
+            if large && attributes.map_state == MapState::VIEWABLE {
                 return Ok(Some(window));
             }
         }
         Ok(None)
     }
 
-    /// What is typed goes to this window, and the pointer is on it.
+    /// Focuses this window and moves the pointer onto it.
     pub fn focus(&self, window: Window) -> anyhow::Result<()> {
-        let place = self.connection.get_geometry(window)?.reply()?;
+        let area = self.connection.get_geometry(window)?.reply()?;
         let middle = |start: i16, size: u16| start.saturating_add((size / 2).cast_signed());
-        self.point(middle(place.x, place.width), middle(place.y, place.height))?;
+        self.move_pointer(middle(area.x, area.width), middle(area.y, area.height))?;
         focus(&self.connection, window)
     }
 }
@@ -159,11 +166,11 @@ impl Drop for Server {
     }
 }
 
-/// A server that may not become ready.
+/// A started server, killed if its setup fails.
 struct Started(Option<Child>);
 
 impl Started {
-    /// The display that it has chosen.
+    /// The display that the server has chosen.
     fn display(&mut self) -> anyhow::Result<String> {
         let output = self.0.as_mut().and_then(|child| child.stdout.take());
         let mut line = String::new();
@@ -184,7 +191,7 @@ impl Drop for Started {
     }
 }
 
-/// The key of the letter.
+/// The keycode of [`LETTER`].
 fn key(connection: &RustConnection) -> anyhow::Result<u8> {
     let setup = connection.setup();
     let first = setup.min_keycode;
@@ -196,7 +203,7 @@ fn key(connection: &RustConnection) -> anyhow::Result<u8> {
     Ok(first.saturating_add(u8::try_from(index)?))
 }
 
-fn watch_keys(connection: &RustConnection, root: Window) -> anyhow::Result<()> {
+fn observe_keys(connection: &RustConnection, root: Window) -> anyhow::Result<()> {
     let window = connection.generate_id()?;
     let both = EventMask::KEY_PRESS | EventMask::KEY_RELEASE;
     let told = CreateWindowAux::new().event_mask(both);
@@ -206,7 +213,7 @@ fn watch_keys(connection: &RustConnection, root: Window) -> anyhow::Result<()> {
     focus(connection, window)
 }
 
-fn watch_pictures(connection: &RustConnection, root: Window) -> anyhow::Result<()> {
+fn observe_drawing(connection: &RustConnection, root: Window) -> anyhow::Result<()> {
     connection.damage_query_version(1, 1)?.reply()?;
     let damage = connection.generate_id()?;
     connection.damage_create(damage, root, ReportLevel::RAW_RECTANGLES)?.check()?;
@@ -218,8 +225,8 @@ fn focus(connection: &RustConnection, window: Window) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Until the server has ended, or nobody listens.
-fn look(connection: &RustConnection, tell: &Sender<Instant>) {
+/// Sends the time of each observed event, until the server ends or the receiver is dropped.
+fn forward_events(connection: &RustConnection, tell: &Sender<Instant>) {
     while let Ok(event) = connection.wait_for_event() {
         let now = Instant::now();
         let counts =

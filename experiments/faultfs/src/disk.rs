@@ -1,16 +1,16 @@
-//! Files in folders, the power that they can lose, and the room that they have.
+//! Files and folders of a simulated disk, with loss of power and limited capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Survival;
 use crate::file::{Choice, Content, mix};
 
-/// Why something was not done.
+/// Why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// Power is lost: nothing works until the restart.
+    /// Power is lost: everything fails until the restart.
     Off,
-    /// There is no room for all of it.
+    /// The disk is full.
     Full,
 }
 
@@ -24,14 +24,14 @@ pub(crate) struct Disk {
     files: BTreeMap<FileId, Content>,
     names: BTreeMap<String, FileId>,
     durable_names: BTreeMap<String, FileId>,
-    /// Changes of names since their folder was synced: what a name stands for from then on.
+    /// Changes of names since their folder was synced: the name's new file, or `None` for a deletion.
     pending_names: Vec<(String, Option<FileId>)>,
-    /// Which of the files are folders; they have no content.
+    /// The files that are folders; they have no content.
     folders: BTreeSet<FileId>,
-    /// Files without a name go with the process.
+    /// Files without a name, which a restart deletes.
     temporary: BTreeSet<FileId>,
-    /// How many bytes all files together may have.
-    room: Option<usize>,
+    /// The capacity of the disk in bytes, if limited.
+    capacity: Option<usize>,
     next_file: FileId,
     operations: u64,
     off_at: Option<u64>,
@@ -91,7 +91,7 @@ impl Disk {
         self.operation()
     }
 
-    /// Whether there is a folder with this name; that of all others has none.
+    /// Whether there is a folder with this name; the root's name is empty.
     pub fn is_folder(&self, name: &str) -> bool {
         name.is_empty() || self.names.get(name).is_some_and(|id| self.folders.contains(id))
     }
@@ -103,7 +103,7 @@ impl Disk {
         Ok(names.map(|name| name.rsplit('/').next().unwrap_or(name).to_owned()).collect())
     }
 
-    /// Puts a file in the place of another. POSIX does not say that both changes survive together.
+    /// Renames a file, replacing another. POSIX does not guarantee that both changes of names survive together.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<(), Failure> {
         self.check()?;
         let id = self.names.get(from).copied().ok_or(Off)?;
@@ -134,11 +134,11 @@ impl Disk {
         Ok(())
     }
 
-    pub fn limit(&mut self, room: Option<usize>) {
-        self.room = room;
+    pub fn limit(&mut self, capacity: Option<usize>) {
+        self.capacity = capacity;
     }
 
-    /// How many bytes the files have that can be reached.
+    /// The length of all reachable files, in bytes.
     pub fn used(&self) -> usize {
         let reached: BTreeSet<&FileId> = self.names.values().chain(&self.temporary).collect();
         reached.into_iter().filter_map(|id| self.files.get(id)).map(Content::len).sum()
@@ -208,16 +208,16 @@ impl Disk {
         Ok(())
     }
 
-    /// How many of so many bytes there is room for.
+    /// How many of `length` bytes at offset `at` fit on the disk.
     fn fits(&self, id: FileId, at: usize, length: usize) -> Result<usize, Failure> {
-        let Some(room) = self.room else {
+        let Some(capacity) = self.capacity else {
             return Ok(length);
         };
-        let longest = self.len(id)? + room.saturating_sub(self.used());
+        let longest = self.len(id)? + capacity.saturating_sub(self.used());
         Ok(longest.saturating_sub(at).min(length))
     }
 
-    /// A change reaches the cache before its operation counts, so that a part of it may survive.
+    /// Applies a change to the cache before counting its operation, so that a part of it may survive.
     fn change(&mut self, id: FileId, change: impl FnOnce(&mut Content)) -> Result<(), Failure> {
         self.check()?;
         change(self.files.get_mut(&id).ok_or(Off)?);
@@ -254,10 +254,10 @@ impl Disk {
         self.pending_names.retain(|(name, _)| folder_of(name) != folder);
     }
 
-    /// What is in a folder that is gone is gone.
+    /// Removes names in folders that do not exist.
     fn drop_orphans(&mut self) {
         let mut kept: BTreeMap<String, FileId> = BTreeMap::new();
-        // A folder comes before what is in it.
+        // Names are sorted, so a folder comes before its content.
         for (name, id) in std::mem::take(&mut self.durable_names) {
             let folder = folder_of(&name);
             let has_folder = kept.get(folder).is_some_and(|id| self.folders.contains(id));
@@ -268,7 +268,7 @@ impl Disk {
         self.durable_names = kept;
     }
 
-    /// Each name in a state that it had at some time since the folder was synced.
+    /// Gives each name a state that it had since the last sync of its folder.
     fn keep_part_of_names(&mut self, choice: Choice) {
         let count = self.pending_names.len() as u64;
         for (number, (name, id)) in (0..).zip(&self.pending_names) {
@@ -280,7 +280,7 @@ impl Disk {
     }
 }
 
-/// The folder that a name is in; empty for that of all others.
+/// The folder of a name; empty for the root.
 pub(crate) fn folder_of(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn from_the_chosen_operation_on_everything_fails() {
+    fn everything_fails_after_the_loss_of_power() {
         let mut disk = Disk::default();
         disk.lose_power_at(3);
         let a = disk.open("a", true).unwrap().unwrap();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_keeps_what_was_synced_in_it_if_it_was_synced_itself() {
+    fn the_content_of_a_folder_survives_if_folder_and_content_were_synced() {
         let mut disk = Disk::default();
         let put = |disk: &mut Disk, name: &str| {
             let id = disk.open(name, true).unwrap().unwrap();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_below_a_folder_is_synced_at_once() {
+    fn sync_below_is_one_operation() {
         let mut disk = Disk::default();
         for folder in ["f", "f/g"] {
             disk.make_folder(folder).unwrap();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_takes_what_fits() {
+    fn a_full_disk_writes_the_part_that_fits() {
         let mut disk = Disk::default();
         let a = disk.open("a", true).unwrap().unwrap();
         let b = disk.open("b", true).unwrap().unwrap();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn names_survive_in_part() {
+    fn unsynced_names_survive_in_part() {
         let survivors = (0..100).map(|seed| {
             let mut disk = Disk::default();
             disk.open("a", true).unwrap();

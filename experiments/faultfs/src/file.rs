@@ -1,10 +1,10 @@
-//! The content of one file: as programs see it, as it is on disk, and the changes in between.
+//! The content of one file: the cached and the durable state, and the changes between them.
 
 use std::collections::HashMap;
 
 use crate::Survival;
 
-/// The unit that a disk writes as a whole.
+/// The unit of atomic writes, in bytes.
 const SECTOR: usize = 512;
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl Content {
         self.seen.len()
     }
 
-    /// Fills `out` from offset `at`; what is beyond the end is zero. False if it was cut short.
+    /// Fills `out` from offset `at`, with zeros beyond the end. `false` for a short read.
     pub fn read(&self, at: usize, out: &mut [u8]) -> bool {
         let available = self.seen.get(at..).unwrap_or_default();
         let count = available.len().min(out.len());
@@ -48,7 +48,7 @@ impl Content {
         self.pending.clear();
     }
 
-    /// After power was lost.
+    /// Drops changes that do not survive the loss of power.
     pub fn restart(&mut self, survival: Survival, salt: u64) {
         if let Survival::Part(seed) = survival {
             self.durable = self.part(Choice { seed: mix(seed ^ mix(salt)) });
@@ -57,7 +57,7 @@ impl Content {
         self.seen.clone_from(&self.durable);
     }
 
-    /// Each sector in a state that it had at some time since the last sync, and the same for the length.
+    /// Each sector, and the length, in a state that it had since the last sync.
     fn part(&self, choice: Choice) -> Vec<u8> {
         let count = self.pending.len() as u64;
         let mut lasts = HashMap::new();
@@ -97,14 +97,14 @@ impl Content {
     }
 }
 
-/// Pseudo-random choices that depend on nothing but the seed.
+/// Pseudo-random choices that depend only on the seed.
 #[derive(Clone, Copy)]
 pub(crate) struct Choice {
     pub seed: u64,
 }
 
 impl Choice {
-    /// A number from 0 to `most`, the two ends more often than those between.
+    /// A number from 0 to `most`; 0 and `most` are more likely than those between.
     pub fn up_to(self, what: u64, most: u64) -> u64 {
         let random = mix(self.seed ^ mix(what.wrapping_add(1)));
         match random % 4 {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_survives_and_nothing_else() {
+    fn only_synced_changes_survive() {
         let mut content = Content::default();
         content.write(3, b"abc");
         content.sync();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_survive_in_part_too() {
+    fn lengths_survive_in_part() {
         let mut lengths = std::collections::HashSet::new();
         for seed in 0..100 {
             let mut content = Content::default();

@@ -1,21 +1,21 @@
-//! Tests only: storage in memory, as a virtual file system (VFS) of SQLite and as plain files beside it,
-//! that loses power when told to and then loses everything that was not synced, or that becomes full.
+//! For tests: storage in memory, as a virtual file system (VFS) of SQLite and as plain files, that simulates
+//! loss of power, after which everything that was not synced is lost, and a full disk.
 //!
-//! The model is a Unix file system that keeps no more promises than POSIX makes:
-//! - What is written, truncated, created or deleted is in a cache until it is synced.
+//! The model is a Unix file system with the minimal guarantees of POSIX:
+//! - Writes, truncations, creations and deletions are in a cache until they are synced.
 //! - Syncing a file makes its content durable, not its name. Names become durable when their folder is
 //!   synced. SQLite's own Unix VFS syncs the folder with the first sync of a journal or write-ahead log
-//!   that it opened for creation, and after a deletion if asked to; so does this one. The database is in the
-//!   same folder, so its name becomes durable on the same occasion.
-//! - What is in a folder is lost if the folder's own name is.
+//!   that it opened for creation, and after a deletion if requested; so does this one. The database is in the
+//!   same folder, so its name becomes durable at the same time.
+//! - The content of a folder is lost if the folder's own name is lost.
 //! - Every write, truncation, sync, creation and deletion is an *operation*, and is numbered. From the
 //!   operation at which power is lost, that one included, everything fails until [`FaultFs::restart`].
-//! - Of what was not synced, either nothing survives, or of each 512-byte sector (and each file's length,
-//!   and each name) the state after some of the changes to it, chosen pseudo-randomly. Bytes of a sector
-//!   that were durable survive a change beside them (SQLite's "powersafe overwrite", which its Unix VFS
-//!   claims too).
+//! - Of unsynced changes, either nothing survives, or of each 512-byte sector (and each file's length,
+//!   and each name) the state after some of its changes, chosen pseudo-randomly. Durable bytes of a sector
+//!   survive a change of other bytes of it (SQLite's "powersafe overwrite", which its Unix VFS
+//!   claims, too).
 //!
-//! Not modelled: storage that acknowledges a sync and lies, bits that rot, and locks: one connection at a
+//! Not modelled: storage that acknowledges a sync without making it, bit rot, and locks: one connection at a
 //! time has a database open, as with `locking_mode=EXCLUSIVE`.
 
 mod disk;
@@ -29,12 +29,12 @@ use disk::Disk;
 
 pub use plain::FaultFile;
 
-/// What is on disk after the power was lost.
+/// What survives a loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
-    /// What was synced, and nothing else.
+    /// Only synced changes.
     Synced,
-    /// What was synced, and a part of the rest that depends on this seed.
+    /// Synced changes, and a part of the others that depends on this seed.
     Part(u64),
 }
 
@@ -42,8 +42,7 @@ pub enum Survival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotRegistered;
 
-/// A disk that can lose power. Its memory is never given back: SQLite may refer to it for as long as the
-/// process lives.
+/// A simulated disk. Its memory is never freed, because SQLite may refer to it as long as the process runs.
 #[derive(Clone, Copy)]
 pub struct FaultFs {
     name: &'static str,
@@ -51,7 +50,7 @@ pub struct FaultFs {
 }
 
 impl FaultFs {
-    /// An empty disk, which SQLite knows as the virtual file system `name`. Each name once per process.
+    /// Registers an empty disk in SQLite as the virtual file system `name`, once per process and name.
     ///
     /// # Errors
     /// [`NotRegistered`] if SQLite refused, or the name contains a zero byte.
@@ -66,7 +65,7 @@ impl FaultFs {
         self.name
     }
 
-    /// How many operations there were since the disk was new.
+    /// The number of operations since the disk was empty.
     pub fn operations(&self) -> u64 {
         self.lock().operations()
     }
@@ -81,12 +80,12 @@ impl FaultFs {
         self.lock().is_off()
     }
 
-    /// Loses power now, if it is not lost yet, and gives it back. Connections must be closed before.
+    /// Loses power if it is on, and restores it. Connections must be closed before.
     pub fn restart(&self, survival: Survival) {
         self.lock().restart(survival);
     }
 
-    /// Makes the disk empty and new. Connections must be closed before.
+    /// Empties and resets the disk. Connections must be closed before.
     pub fn wipe(&self) {
         *self.lock() = Disk::default();
     }

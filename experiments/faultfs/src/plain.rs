@@ -1,4 +1,4 @@
-//! Plain files on the same disk as SQLite's, by the names of its virtual file system: without a `/` in front.
+//! Plain files on the same disk as SQLite's. Paths are as in the virtual file system: without a leading `/`.
 
 use std::io;
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use crate::disk::{Disk, Failure, FileId, folder_of};
 use crate::{FaultFs, lock};
 
-/// A file that is being written.
+/// A file open for writing.
 pub struct FaultFile {
     disk: &'static Mutex<Disk>,
     id: FileId,
@@ -14,17 +14,17 @@ pub struct FaultFile {
 }
 
 impl FaultFile {
-    /// Appends `bytes`, which are in the cache then.
+    /// Appends `bytes` to the cache.
     ///
     /// # Errors
-    /// Power is lost, or the disk is full; then a part is written.
+    /// Power is lost, or the disk is full; then the part that fits is written.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         lock(self.disk).write(self.id, self.length, bytes).map_err(failed)?;
         self.length += bytes.len();
         Ok(())
     }
 
-    /// Makes the content durable, and not the name.
+    /// Makes the content durable, but not the name.
     ///
     /// # Errors
     /// Power is lost.
@@ -34,20 +34,20 @@ impl FaultFile {
 }
 
 impl FaultFs {
-    /// From now on all files together may have so many bytes.
+    /// Limits the capacity of the disk, in bytes.
     pub fn limit(&self, bytes: Option<usize>) {
         self.lock().limit(bytes);
     }
 
-    /// How many bytes all files have.
+    /// The length of all files, in bytes.
     pub fn used(&self) -> usize {
         self.lock().used()
     }
 
-    /// Makes a folder; it may exist.
+    /// Creates a folder; it may exist.
     ///
     /// # Errors
-    /// Power is lost, the folder above is missing, or a file has the name.
+    /// Power is lost, the parent is missing, or a file has the name.
     pub fn make_folder(&self, path: &str) -> io::Result<()> {
         let mut disk = self.lock();
         in_folder(&disk, path)?;
@@ -58,10 +58,10 @@ impl FaultFs {
         disk.make_folder(path).map_err(failed)
     }
 
-    /// Makes a new file.
+    /// Creates a file.
     ///
     /// # Errors
-    /// Power is lost, its folder is missing, or the name is taken.
+    /// Power is lost, its folder is missing, or the name exists.
     pub fn create(&self, path: &str) -> io::Result<FaultFile> {
         let mut disk = self.lock();
         in_folder(&disk, path)?;
@@ -82,7 +82,7 @@ impl FaultFs {
         Ok(content)
     }
 
-    /// Gives a file another name, in place of the file that has it.
+    /// Renames a file, replacing a file with the new name.
     ///
     /// # Errors
     /// Power is lost, or there is no such file or folder.
@@ -107,7 +107,7 @@ impl FaultFs {
         }
     }
 
-    /// The names in a folder; the empty name is that of the folder of all others.
+    /// The names in a folder; the root's name is empty.
     ///
     /// # Errors
     /// Power is lost, or there is no such folder.
@@ -125,8 +125,7 @@ impl FaultFs {
         self.lock().sync_names_in(folder).map_err(failed)
     }
 
-    /// Makes everything below a folder durable, names and contents, in one operation: as `syncfs` does, which may do
-    /// more.
+    /// Makes all names and contents below a folder durable in one operation, as `syncfs` does for the whole file system.
     ///
     /// # Errors
     /// Power is lost.

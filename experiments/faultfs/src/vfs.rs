@@ -10,7 +10,7 @@ use rusqlite::ffi;
 use crate::disk::{Disk, Failure, FileId};
 use crate::{NotRegistered, lock};
 
-/// What SQLite allocates for an open file: its own part first, then ours.
+/// An open file as SQLite allocates it: SQLite's part first, then ours.
 #[repr(C)]
 struct OpenFile {
     base: ffi::sqlite3_file,
@@ -21,7 +21,7 @@ struct OpenFile {
 }
 
 const MAX_PATH: c_int = 512;
-/// As SQLite's Unix VFS says.
+/// As in SQLite's Unix VFS.
 const SECTOR_SIZE: c_int = 4096;
 
 pub(crate) fn register(name: &str, disk: &'static Mutex<Disk>) -> Result<(), NotRegistered> {
@@ -86,7 +86,7 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
 /// # Safety
 /// `vfs` is the table that [`register`] made.
 unsafe fn disk_of(vfs: *mut ffi::sqlite3_vfs) -> &'static Mutex<Disk> {
-    // SAFETY: `pAppData` was made from a `&'static Mutex<Disk>` and nobody changes it.
+    // SAFETY: `pAppData` was made from a `&'static Mutex<Disk>` and is never changed.
     unsafe { &*(*vfs).pAppData.cast::<Mutex<Disk>>() }
 }
 
@@ -186,7 +186,7 @@ unsafe extern "C" fn full_path_name(
     ffi::SQLITE_OK
 }
 
-/// SQLite seeds its generator from the default VFS; this is here because the interface requires it.
+/// Required by the interface; SQLite seeds its generator from the default VFS.
 unsafe extern "C" fn randomness(_: *mut ffi::sqlite3_vfs, count: c_int, out: *mut c_char) -> c_int {
     let room = usize::try_from(count).unwrap_or(0);
     // SAFETY: `out` has `count` bytes.
@@ -198,7 +198,7 @@ unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_i
     microseconds
 }
 
-/// 1970-01-01 as a Julian day: time stands still, so that every run is the same.
+/// 1970-01-01 as a Julian day: the time is constant, so that every run is the same.
 unsafe extern "C" fn current_time(_: *mut ffi::sqlite3_vfs, out: *mut f64) -> c_int {
     // SAFETY: SQLite passes where the time is wanted.
     unsafe { *out = 2_440_587.5 };
@@ -206,7 +206,7 @@ unsafe extern "C" fn current_time(_: *mut ffi::sqlite3_vfs, out: *mut f64) -> c_
 }
 
 unsafe extern "C" fn close(_file: *mut ffi::sqlite3_file) -> c_int {
-    // Nothing to drop: `OpenFile` owns nothing, and SQLite frees its memory.
+    // `OpenFile` owns nothing, and SQLite frees its memory.
     ffi::SQLITE_OK
 }
 
@@ -222,7 +222,7 @@ unsafe extern "C" fn read(
         return ffi::SQLITE_IOERR_READ;
     };
     // SAFETY: `out` has room for `count` bytes, which SQLite initialised or which are plain memory, and
-    // nobody else uses them during the call.
+    // no other thread uses them during the call.
     let out = unsafe {
         ptr::write_bytes(out.cast::<u8>(), 0, count);
         slice::from_raw_parts_mut(out.cast::<u8>(), count)

@@ -1,4 +1,4 @@
-//! Two ends on two threads, each pinned to a core, and what they cost.
+//! Pinning of threads to cores, and their CPU time.
 
 use std::fs;
 use std::io;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Pins the calling thread to one core, counted from 0; a machine with fewer cores wraps round.
+/// Pins the calling thread to core `core` modulo the number of cores.
 ///
 /// # Errors
-/// The system's.
+/// The operating system's.
 pub fn pin(core: usize) -> io::Result<()> {
     let cores = thread::available_parallelism()?.get();
     let mut set = CpuSet::new();
@@ -19,20 +19,20 @@ pub fn pin(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// The CPU time of one thread, which any other thread may read.
+/// The CPU time of one thread, readable from any thread.
 #[derive(Clone, Debug)]
-pub struct Clock(String);
+pub struct ThreadClock(String);
 
-impl Clock {
-    /// Of the calling thread.
-    pub fn of_this_thread() -> Self {
+impl ThreadClock {
+    /// The clock of the calling thread.
+    pub fn current() -> Self {
         Self(format!("/proc/self/task/{}/schedstat", gettid().as_raw_nonzero()))
     }
 
-    /// Seconds on a CPU so far, good to a tick of the scheduler (4 ms or less).
+    /// CPU time so far, in seconds; the resolution is a scheduler tick (4 ms or less).
     ///
     /// # Errors
-    /// If the thread has ended, or the kernel keeps no such account.
+    /// If the thread has ended, or the kernel has no schedstat.
     pub fn seconds(&self) -> io::Result<f64> {
         let text = fs::read_to_string(&self.0)?;
         let first = text.split(' ').next().and_then(|number| number.parse::<u64>().ok());
@@ -41,49 +41,49 @@ impl Clock {
     }
 }
 
-/// CPU time of the calling thread so far: to the nanosecond, which [`Clock`] is not while the thread runs.
+/// CPU time of the calling thread so far, at a resolution of one nanosecond, other than [`ThreadClock`].
 pub fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let part = |number: i64| u64::try_from(number).unwrap_or(0);
     Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
 }
 
-/// The threads of the two ends of something that is being measured.
+/// The clocks of the sending and the receiving thread of a measurement.
 #[derive(Clone, Debug)]
-pub struct Ends {
-    /// The end that sends.
-    pub near: Clock,
-    /// The end that receives.
-    pub far: Clock,
+pub struct EndClocks {
+    /// The sending end.
+    pub near: ThreadClock,
+    /// The receiving end.
+    pub far: ThreadClock,
 }
 
-/// What a stretch of time gave.
+/// The result of a measurement window.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// How long it was, in seconds.
+    /// Its length in seconds.
     pub seconds: f64,
     /// CPU time of both ends, in seconds.
     pub cpu_seconds: f64,
-    /// By how much the counter rose.
+    /// The increase of the counter.
     pub counted: u64,
 }
 
-impl Ends {
-    /// Lets `warm_up` pass, then watches a counter for `length`.
+impl EndClocks {
+    /// Sleeps for `warm_up`, then measures a counter and CPU time for `length`.
     ///
     /// # Errors
     /// If a thread has ended meanwhile.
-    pub fn watch(
+    pub fn measure(
         &self,
         warm_up: Duration,
         length: Duration,
         counter: impl Fn() -> u64,
     ) -> io::Result<Window> {
-        let look = || Ok::<_, io::Error>((self.cpu()?, counter(), Instant::now()));
+        let snapshot = || Ok::<_, io::Error>((self.cpu()?, counter(), Instant::now()));
         thread::sleep(warm_up);
-        let (cpu, count, time) = look()?;
+        let (cpu, count, time) = snapshot()?;
         thread::sleep(length);
-        let (cpu_end, count_end, time_end) = look()?;
+        let (cpu_end, count_end, time_end) = snapshot()?;
         Ok(Window {
             seconds: (time_end - time).as_secs_f64(),
             cpu_seconds: cpu_end - cpu,
@@ -96,19 +96,6 @@ impl Ends {
     }
 }
 
-/// Runs both ends on threads of their own, pinned to cores 0 and 1, and waits for both. `near` and `far` enter
-/// a thread and call what they are given there: [`std::convert::identity`] has nothing to enter.
-pub fn on_threads<A: Send, B: Send>(
-    near: impl FnOnce() -> A + Send,
-    far: impl FnOnce() -> B + Send,
-) -> (thread::Result<A>, thread::Result<B>) {
-    thread::scope(|scope| {
-        let near = scope.spawn(near);
-        let far = scope.spawn(far);
-        (near.join(), far.join())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,7 +103,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn sleeping_costs_a_thread_less_than_working() {
+    fn sleeping_takes_less_cpu_time_than_working() {
         let before = own_cpu_time();
         thread::sleep(Duration::from_millis(20));
         let slept = own_cpu_time() - before;
@@ -128,21 +115,21 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_thread_costs_and_an_idle_one_does_not() {
+    fn a_window_counts_the_cpu_time_of_a_busy_thread() {
         let stop = AtomicBool::new(false);
         let (send, clocks) = mpsc::channel();
         thread::scope(|scope| {
             let busy = send.clone();
             scope.spawn(|| {
-                busy.send(Clock::of_this_thread()).unwrap();
+                busy.send(ThreadClock::current()).unwrap();
                 while !stop.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
                 drop(busy);
             });
             let near = clocks.recv().unwrap();
-            let ends = Ends { near: near.clone(), far: near };
-            let window = ends.watch(Duration::ZERO, Duration::from_millis(200), || 7).unwrap();
+            let ends = EndClocks { near: near.clone(), far: near };
+            let window = ends.measure(Duration::ZERO, Duration::from_millis(200), || 7).unwrap();
             stop.store(true, Ordering::Relaxed);
             assert!(window.cpu_seconds > 0.02, "{window:?}");
             assert_eq!(window.counted, 0);

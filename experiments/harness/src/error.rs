@@ -1,4 +1,4 @@
-//! What can go wrong with a measurement.
+//! Errors of measurements.
 
 use std::path::PathBuf;
 
@@ -10,30 +10,30 @@ pub enum HarnessError {
     /// A subject failed.
     #[error("{subject}: {reason}")]
     Subject {
-        /// Which one.
+        /// The subject.
         subject: String,
-        /// What it said.
+        /// Its error.
         reason: String,
     },
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// A file of rows has something else in it.
-    #[error("{path}, line {line}: {reason}; move the file away to measure anew")]
+    /// A line of a row file is not a row.
+    #[error("{path}, line {line}: {reason}; move the file away to measure again")]
     NoRow {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Where, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The parser's error.
         reason: String,
     },
-    /// Rows are there already, and nobody said that they may be kept.
+    /// The folder has rows of this experiment, and `--resume` was not given.
     #[error("{0} has rows already; keep them with --resume, or choose another folder")]
     RowsThere(PathBuf),
     /// The results could not be printed.
@@ -42,9 +42,9 @@ pub enum HarnessError {
     /// A figure could not be drawn.
     #[error("the figure {path}: {reason}")]
     Figure {
-        /// Where it was to go.
+        /// The figure's file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
 }

@@ -11,39 +11,39 @@ use crate::HarnessError;
 
 /// Panels of one figure.
 pub struct Figure {
-    /// Above all panels.
+    /// The title above all panels.
     pub title: String,
-    /// How many panels stand side by side.
+    /// The number of panels in a row.
     pub columns: usize,
     /// Width and height of one panel in pixels.
     pub size: (u32, u32),
-    /// From left to right, then downwards.
+    /// In row-major order.
     pub panels: Vec<Panel>,
 }
 
 /// One pair of axes.
 pub struct Panel {
-    /// Above it.
+    /// The title above the panel.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// What is drawn, later ones over earlier ones.
+    /// Drawn in order, later ones over earlier ones.
     pub series: Vec<Series>,
-    /// Texts under the horizontal axis's numbers: where, and what.
+    /// Labels under the horizontal axis's numbers, by their position on the axis.
     pub groups: Vec<(f64, String)>,
 }
 
-/// Points that belong together.
+/// The points of one line or set of marks.
 pub struct Series {
-    /// In the legend, where series of the same look and name stand once; nameless ones do not.
+    /// The name in the legend; series with the same name, colour and stroke share an entry. Empty: no entry.
     pub name: String,
-    /// Which colour: series of one number belong together.
+    /// The index of the colour, which related series share.
     pub colour: usize,
-    /// How it is drawn.
+    /// How the points are drawn.
     pub stroke: Stroke,
-    /// Where it goes.
+    /// The points.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -52,24 +52,24 @@ pub struct Series {
 pub enum Stroke {
     /// A line with a mark at each point.
     Marked,
-    /// A broken line.
+    /// A dashed line.
     Dashed,
-    /// A line of dots.
+    /// A dotted line.
     Dotted,
     /// A thin grey line: a limit.
     Limit,
-    /// A thin line, each two points for themselves: from where to where something reaches.
+    /// A thin line between each pair of points: a range.
     Span,
     /// Marks without a line: discs.
     Disc,
     /// Marks without a line: triangles.
     Triangle,
-    /// Marks without a line: short bars across.
+    /// Marks without a line: short horizontal bars.
     Bar,
 }
 
 impl Figure {
-    /// Draws it to an SVG file.
+    /// Draws the figure to an SVG file.
     ///
     /// # Errors
     /// [`HarnessError::Figure`] if the file cannot be written.
@@ -80,7 +80,7 @@ impl Figure {
         })
     }
 
-    /// One of each look and name, in the order in which they appear.
+    /// The first series of each name, stroke and colour, in order.
     fn legend(&self) -> Vec<&Series> {
         let mut legend: Vec<&Series> = Vec::new();
         for series in self.panels.iter().flat_map(|panel| &panel.series) {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_has_its_titles_and_its_series() {
+    fn a_figure_contains_its_titles_and_series() {
         let strokes = [Stroke::Marked, Stroke::Dashed, Stroke::Dotted, Stroke::Limit];
         let lines = || strokes.map(|stroke| series("auto", stroke)).into();
         let strokes = [Stroke::Span, Stroke::Disc, Stroke::Triangle, Stroke::Bar];
@@ -138,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_in_the_legend_once() {
+    fn the_legend_has_each_name_once() {
         let panels = || panel(Scale::Linear, vec![series("only", Stroke::Marked)]);
         assert_eq!(drawn(vec![panels(), panels()]).matches("only").count(), 1);
     }
 
     #[test]
-    fn nothing_to_draw_is_drawn_empty() {
+    fn draws_a_figure_without_panels_or_series() {
         drawn(Vec::new());
         drawn(vec![panel(Scale::Log, Vec::new())]);
     }

@@ -1,4 +1,4 @@
-//! What is compared: subjects under the same conditions.
+//! Groups: subjects that are compared under the same conditions.
 
 use std::error::Error;
 
@@ -6,19 +6,19 @@ use hdrhistogram::Histogram;
 
 use crate::Params;
 
-/// What one run of a subject gave for one metric.
+/// The result of one run of a subject for one metric.
 pub struct Measured {
-    /// Which property.
+    /// The metric.
     pub metric: &'static str,
     /// Its unit.
     pub unit: &'static str,
     /// The value of the run.
     pub value: f64,
-    /// What the value is the median of, if that is worth keeping.
+    /// The samples of which the value is the median, if they are kept.
     pub samples: Option<Samples>,
 }
 
-/// Samples of one run: whole numbers, and how many units one of them is.
+/// The samples of one run as integers, and their scale in units of the metric.
 pub struct Samples {
     pub(crate) histogram: Histogram<u64>,
     pub(crate) scale: f64,
@@ -30,7 +30,7 @@ impl Measured {
         Self { metric, unit, value, samples: None }
     }
 
-    /// The median of samples in nanoseconds, told in milliseconds.
+    /// The median of samples in nanoseconds, converted to milliseconds.
     pub fn milliseconds(metric: &'static str, nanoseconds: Histogram<u64>) -> Self {
         const SCALE: f64 = 1e-6;
         let value = nanoseconds.value_at_quantile(0.5) as f64 * SCALE;
@@ -39,7 +39,7 @@ impl Measured {
     }
 }
 
-/// Why a subject failed: whatever it says.
+/// Why a subject failed.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// One subject.
@@ -51,7 +51,7 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// A subject and how to run it once.
+    /// A subject, and a function that runs it once.
     pub fn new(
         subject: impl Into<String>,
         run: impl FnMut() -> Result<Vec<Measured>, Failure> + 'a,
@@ -60,20 +60,20 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Watches the surroundings of a run, and says whether they were what they should be.
-pub trait Witness {
-    /// A run begins.
+/// Checks the conditions during a run: the emulated link, the load of the machine.
+pub trait Monitor {
+    /// Called before a run.
     fn begin(&mut self);
-    /// It has ended.
-    fn end(&mut self) -> Attested;
+    /// Called after it.
+    fn end(&mut self) -> MonitorReport;
 }
 
-/// What a [`Witness`] saw.
+/// The report of a [`Monitor`] on one run.
 #[derive(Default)]
-pub struct Attested {
-    /// Its measurements, which go to rows of their own.
+pub struct MonitorReport {
+    /// Its measurements, which become rows of `lab/attestation`.
     pub measured: Vec<Measured>,
-    /// What speaks against the run.
+    /// Why the run is not reliable, if so.
     pub flag: Option<String>,
 }
 
@@ -85,6 +85,6 @@ pub struct Group<'a> {
     pub params: Params,
     /// The subjects.
     pub cases: Vec<Case<'a>>,
-    /// Who watches, if anybody.
-    pub witness: Option<Box<dyn Witness + 'a>>,
+    /// Checks the conditions of each run.
+    pub monitor: Option<Box<dyn Monitor + 'a>>,
 }

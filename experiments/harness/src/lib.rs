@@ -1,8 +1,8 @@
-//! Measures subjects side by side, and turns what was measured into rows and figures.
+//! Measures subjects under the same conditions, and makes rows and figures of the results.
 //!
-//! A [`Group`] holds the subjects that are compared under the same conditions. A [`Runner`] runs them in turns,
-//! so that whatever else the machine does falls on all of them alike, and makes one [`Row`] of all the runs of a
-//! subject. Figures and ratios come from rows and from nothing else.
+//! A [`Group`] holds the subjects that are compared under the same conditions. A [`Runner`] interleaves their runs,
+//! so that other load of the machine affects all of them alike, and makes one [`Row`] of all the runs of a
+//! subject. Figures and ratios are computed from rows only.
 
 mod ends;
 mod error;
@@ -15,12 +15,12 @@ mod ratio;
 mod row;
 mod runner;
 
-pub use ends::{Clock, Ends, Window, on_threads, own_cpu_time, pin};
+pub use ends::{EndClocks, ThreadClock, Window, own_cpu_time, pin};
 pub use error::HarnessError;
 pub use figure::{Axis, Figure, Panel, Scale, Series, Stroke};
-pub use group::{Attested, Case, Group, Measured, Witness};
+pub use group::{Case, Group, Measured, Monitor, MonitorReport};
 pub use machine::Machine;
 pub use options::Options;
-pub use ratio::{best, ratio, ratio_row};
+pub use ratio::{best, ratio_row};
 pub use row::{Params, Row, find, params, read_rows};
 pub use runner::Runner;

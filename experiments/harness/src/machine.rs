@@ -1,4 +1,4 @@
-//! On what something was measured.
+//! The machine of a measurement.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -12,25 +12,25 @@ use crate::HarnessError;
 /// The machine, the versions and the command of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
-    /// As the kernel names it.
+    /// The processor's model name.
     pub cpu: String,
-    /// How many cores may be used.
+    /// The number of available cores.
     pub cores: usize,
-    /// In GiB.
+    /// Memory in GiB.
     pub memory_gib: f64,
-    /// Name and release.
+    /// The kernel's name and release.
     pub kernel: String,
     /// The distribution.
     pub system: String,
-    /// What compiles here.
+    /// The compiler's version.
     pub rustc: String,
-    /// The commit that was measured; with `+` if files differ from it.
+    /// The measured commit; with `+` if tracked files differ from it.
     pub commit: String,
     /// The default congestion control.
     pub congestion: String,
-    /// Of the last 1, 5 and 15 minutes, before the measurement.
+    /// The load averages over 1, 5 and 15 minutes before the measurement.
     pub load: String,
-    /// UTC.
+    /// The date and time in UTC.
     pub date: String,
 }
 
@@ -43,8 +43,8 @@ struct Entry<'a> {
 }
 
 impl Machine {
-    /// This one, now. What cannot be found out is left empty.
-    pub fn here() -> Self {
+    /// The current machine. Unknown values are empty.
+    pub fn current() -> Self {
         let status = run("git", &["status", "--porcelain", "--untracked-files=no"]);
         let changed = if status.is_empty() { "" } else { "+" };
         Self {
@@ -61,7 +61,7 @@ impl Machine {
         }
     }
 
-    /// Adds it to a file that says how rows came about, with the command of this process.
+    /// Appends it to a file, with the command of this process.
     pub(crate) fn append(&self, path: &Path, experiment: &str) -> Result<(), HarnessError> {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         let command = format!("cargo xp {}", arguments.join(" "));
@@ -70,7 +70,7 @@ impl Machine {
     }
 }
 
-/// Adds one line of JSON to a file.
+/// Appends one line of JSON to a file.
 pub(crate) fn append(path: &Path, entry: &impl Serialize) -> Result<(), HarnessError> {
     let line = serde_json::to_string(entry).unwrap_or_default() + "\n";
     let file = OpenOptions::new().create(true).append(true).open(path);

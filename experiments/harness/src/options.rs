@@ -1,10 +1,10 @@
-//! What the command line says about a measurement.
+//! The command-line options of a measurement.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// How to measure, and where to put what was measured.
+/// How to measure, and where to keep the rows.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Options {
     /// Print every row as one JSON object per line on standard output, and nothing else
@@ -15,31 +15,31 @@ pub struct Options {
     #[arg(long)]
     pub quick: bool,
 
-    /// How often each subject is run; more tell more on a machine whose neighbours come and go
+    /// The number of runs of each subject; more runs help on a machine with changing load
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub runs: Option<u16>,
 
-    /// Keep rows and figures in this folder, which has no rows of this experiment yet
+    /// Keep rows and figures in this folder, which must not have rows of this experiment
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// As --out, but go on where an earlier call stopped: what has rows in DIR is not measured again
+    /// As --out, but continue an earlier call: what has rows in DIR is not measured again
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     pub resume: Option<PathBuf>,
 
-    /// Stop before the next group of subjects once so many minutes have passed (go on with --resume)
+    /// Start no further group of subjects after this time (continue with --resume)
     #[arg(long, value_name = "MINUTES")]
     pub limit: Option<u64>,
 }
 
 impl Options {
-    /// How often each subject is run, after one run that does not count.
+    /// The number of runs of each subject, after one warm-up run.
     pub fn runs(&self) -> usize {
-        let usual = if self.quick { 3 } else { 5 };
-        self.runs.map_or(usual, usize::from)
+        let default = if self.quick { 3 } else { 5 };
+        self.runs.map_or(default, usize::from)
     }
 
-    /// Where rows are kept.
+    /// The folder of the rows.
     pub fn folder(&self) -> Option<&PathBuf> {
         self.resume.as_ref().or(self.out.as_ref())
     }

@@ -1,4 +1,4 @@
-//! Where rows go: a file to be kept, and standard output, as lines of JSON or as a table.
+//! The output of rows: to a file, and to standard output as JSON lines or as a table.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -12,14 +12,14 @@ use crate::row::read_rows;
 use crate::runner::ATTESTATION;
 use crate::{HarnessError, Machine, Options, Params, Row};
 
-/// Says how the rows beside it came about.
+/// The file with the machine, versions and command of each call that wrote rows.
 const MACHINE: &str = "machine.jsonl";
 
-/// Takes the rows of one experiment.
+/// The rows of one experiment.
 pub(crate) struct Output {
     name: String,
     json: bool,
-    /// What was said of surroundings so far.
+    /// The lab settings recorded so far.
     noted: Vec<BTreeMap<String, String>>,
     file: Option<(PathBuf, File)>,
     rows: Vec<Row>,
@@ -44,7 +44,7 @@ impl Output {
         }
         let file = OpenOptions::new().create(true).append(true).open(&path);
         output.file = Some((path.clone(), file.map_err(HarnessError::file(&path))?));
-        Machine::here().append(&folder.join(MACHINE), name)?;
+        Machine::current().append(&folder.join(MACHINE), name)?;
         output.show(&rows)?;
         output.rows = rows;
         Ok(output)
@@ -65,7 +65,7 @@ impl Output {
         Ok(())
     }
 
-    /// Records settings that something was measured with, once: beside the rows, or else on standard error.
+    /// Records the lab's settings once, in [`MACHINE`], or on standard error if no rows are kept.
     pub(crate) fn note(&mut self, settings: &[(String, String)]) -> Result<(), HarnessError> {
         let lab: BTreeMap<String, String> = settings.iter().cloned().collect();
         if lab.is_empty() || self.noted.contains(&lab) {
@@ -74,7 +74,7 @@ impl Output {
         if let Some((path, _)) = &self.file {
             append(
                 &path.with_file_name(MACHINE),
-                &Surroundings { experiment: &self.name, lab: &lab },
+                &LabSettings { experiment: &self.name, lab: &lab },
             )?;
         } else {
             let pairs = lab.iter().map(|(name, value)| format!("{name} = {value}"));
@@ -96,7 +96,7 @@ impl Output {
         let text: String = if self.json { rows.iter().map(line).collect() } else { table(rows) };
         let written = io::stdout().lock().write_all(text.as_bytes());
         match written {
-            // Whoever reads has seen enough.
+            // The reader closed the pipe, for example `head`.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other.map_err(HarnessError::Output),
         }
@@ -104,26 +104,26 @@ impl Output {
 }
 
 #[derive(Serialize)]
-struct Surroundings<'a> {
+struct LabSettings<'a> {
     experiment: &'a str,
     lab: &'a BTreeMap<String, String>,
 }
 
 fn line(row: &Row) -> String {
-    // A row has nothing that JSON could not hold.
+    // A row has only values that JSON can represent.
     serde_json::to_string(row).map(|line| line + "\n").unwrap_or_default()
 }
 
-/// One line a row, the conditions above them where they change. What witnesses saw is for the record.
+/// One line per row, under a heading with the conditions. Rows of monitors are left out.
 fn table(rows: &[Row]) -> String {
     let rows: Vec<&Row> = rows.iter().filter(|row| row.experiment != ATTESTATION).collect();
     let mut text = String::new();
-    let mut above = None;
+    let mut last_heading = None;
     let width = rows.iter().map(|row| row.subject.chars().count()).max().unwrap_or(0);
     for row in rows {
         let heading = (&row.experiment, &row.params);
-        if above != Some(heading) {
-            above = Some(heading);
+        if last_heading != Some(heading) {
+            last_heading = Some(heading);
             let pairs = row.params.iter().map(|(name, value)| format!("  {name} {value}"));
             text += &format!("\n{}{}\n", row.experiment, pairs.collect::<String>());
         }
@@ -143,7 +143,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// Three significant digits, or all digits before the point.
+/// Three significant digits, or all integer digits.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 || size == 0.0 => format!("{value:.0}"),

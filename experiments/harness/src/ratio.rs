@@ -1,13 +1,8 @@
-//! Comparisons, from pairs of runs that were made side by side.
+//! Ratios of two subjects, computed from the pairs of runs of the same round.
 
 use crate::row::{Params, Row, find};
 
-/// The median of `a`'s value over `b`'s, run by run.
-pub fn ratio(a: &Row, b: &Row) -> Option<f64> {
-    ratio_row(a, b).map(|row| row.median)
-}
-
-/// As [`ratio`], as a row with every pair's ratio; None if the rows have no pairs.
+/// The ratios of `a`'s values to `b`'s, pair by pair, as a row; `None` if the rows have no pairs.
 pub fn ratio_row(a: &Row, b: &Row) -> Option<Row> {
     let pairs = a.values.iter().zip(&b.values).filter(|(_, b)| **b > 0.0);
     let values: Vec<f64> = pairs.map(|(a, b)| a / b).collect();
@@ -32,7 +27,7 @@ pub fn ratio_row(a: &Row, b: &Row) -> Option<Row> {
     })
 }
 
-/// Of the subjects whose names begin with `prefix`, the row with the highest median.
+/// The row with the highest median among the subjects whose names begin with `prefix`.
 pub fn best<'a>(rows: &'a [Row], prefix: &str, metric: &str, params: &Params) -> Option<&'a Row> {
     let of = |row: &&Row| {
         find(std::slice::from_ref(*row), &row.subject, metric, params).is_some()
@@ -42,15 +37,14 @@ pub fn best<'a>(rows: &'a [Row], prefix: &str, metric: &str, params: &Params) ->
     rows.iter().filter(of).max_by(|a, b| a.median.total_cmp(&b.median))
 }
 
-/// The value below which a share `q` of `values` lies; the middle of the two nearest at the median of an even
-/// number. 0 of none.
+/// The quantile `q` of `values`, with linear interpolation; 0 if there are none.
 pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
-    let place = q * last as f64;
-    let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
-    low + (high - low) * place.fract()
+    let index = q * last as f64;
+    let (low, high) = (sorted[index.floor() as usize], sorted[index.ceil() as usize]);
+    low + (high - low) * index.fract()
 }
 
 #[cfg(test)]
@@ -79,20 +73,20 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_median_of_pairs() {
-        // The machine was three times as fast in the second run: pairs see through that.
+        // The machine was three times as fast in the second run, which cancels out in a pair.
         let (a, b) = (row("a", &[2.0, 6.0, 2.0]), row("b", &[1.0, 3.0, 4.0]));
-        assert_eq!(ratio(&a, &b), Some(2.0));
-        assert_eq!(ratio(&a, &row("none", &[])), None);
+        assert_eq!(ratio_row(&a, &b).unwrap().median, 2.0);
+        assert_eq!(ratio_row(&a, &row("none", &[])), None);
     }
 
     #[test]
-    fn the_best_is_the_one_with_the_highest_median() {
+    fn best_has_the_highest_median() {
         let rows = [row("x/1", &[1.0]), row("x/2", &[3.0]), row("y", &[9.0])];
         assert_eq!(best(&rows, "x/", "m", &Params::new()).unwrap().subject, "x/2");
     }
 
     #[test]
-    fn quantiles_lie_between_neighbours() {
+    fn quantiles_interpolate_between_neighbours() {
         assert_eq!(quantile(&[4.0, 1.0, 3.0, 2.0], 0.5), 2.5);
         assert_eq!(quantile(&[1.0], 0.99), 1.0);
         assert_eq!(quantile(&[], 0.5), 0.0);

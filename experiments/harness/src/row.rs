@@ -1,4 +1,4 @@
-//! Rows: what all runs of one subject gave for one metric, as one JSON object per line.
+//! Rows: the results of all runs of one subject for one metric, as one JSON object per line.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::HarnessError;
 
-/// What was held fixed, by name; numbers are numbers.
+/// The conditions of a measurement, by name.
 pub type Params = BTreeMap<String, Value>;
 
 /// Conditions from pairs of name and value.
@@ -17,40 +17,40 @@ pub fn params<const N: usize>(pairs: [(&str, Value); N]) -> Params {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// What all runs of one subject under one set of conditions gave for one metric.
+/// The results of all runs of one subject under one set of conditions for one metric.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// `reference/experiment`.
     pub experiment: String,
-    /// What was measured.
+    /// The measured subject.
     pub subject: String,
-    /// Under which conditions.
+    /// The conditions.
     pub params: Params,
-    /// Which property.
+    /// The metric.
     pub metric: String,
-    /// The unit of every figure in the row.
+    /// The unit of all values in the row.
     pub unit: String,
-    /// Of the runs' values.
+    /// The median of the runs' values.
     pub median: f64,
-    /// Of the runs' values.
+    /// The least of the runs' values.
     pub min: f64,
-    /// Of the runs' values.
+    /// The greatest of the runs' values.
     pub max: f64,
-    /// Of all samples of all runs; of the runs' values where a run gives only one.
+    /// The quantile of all samples of all runs; without samples, of the runs' values.
     pub p50: f64,
     /// As `p50`.
     pub p99: f64,
-    /// As `p50`, where the runs had samples.
+    /// As `p50`, if the runs had samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p999: Option<f64>,
-    /// How many samples there were, where the runs had samples.
+    /// The number of samples, if the runs had samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
-    /// How many runs.
+    /// The number of runs.
     pub runs: usize,
-    /// Each run's value in order: runs of one number were made side by side, and ratios come from such pairs.
+    /// The value of each run, by round: ratios are computed from the pairs of the same round.
     pub values: Vec<f64>,
-    /// What speaks against runs that were kept all the same.
+    /// Why runs that were kept are not reliable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
 }
@@ -62,10 +62,10 @@ impl Row {
     }
 }
 
-/// The rows of a file, none if there is no file.
+/// The rows of a file; none if it does not exist.
 ///
 /// # Errors
-/// [`HarnessError`] if it cannot be read or has anything else in it.
+/// [`HarnessError`] if the file cannot be read or a line is not a row.
 pub fn read_rows(path: &Path) -> Result<Vec<Row>, HarnessError> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_something_else_is_named_with_its_line() {
+    fn an_invalid_line_is_reported_with_its_number() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "{}\n").unwrap();
         let error = read_rows(file.path()).unwrap_err().to_string();

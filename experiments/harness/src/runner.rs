@@ -1,4 +1,4 @@
-//! Runs groups of subjects in turns.
+//! The runner of groups.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::group::{Group, Measured, Samples, Witness};
+use crate::group::{Group, Measured, Monitor, Samples};
 use crate::output::Output;
 use crate::ratio::quantile;
 use crate::{Case, HarnessError, Options, Params, Row};
 
-/// How often a run that its witness speaks against is made, at most.
+/// Most attempts at a run that its monitor flags.
 const TRIES: usize = 3;
-/// The experiment of the rows of witnesses.
+/// The experiment name of the rows of monitors.
 pub(crate) const ATTESTATION: &str = "lab/attestation";
 
 /// Measures the groups of one experiment, one after the other.
@@ -22,7 +22,7 @@ pub struct Runner {
     output: Output,
     bar: ProgressBar,
     started: Instant,
-    /// Groups that were left for another call.
+    /// The number of groups left for another call.
     left: usize,
 }
 
@@ -47,7 +47,7 @@ impl Runner {
     /// [`HarnessError`] if the folder cannot be used.
     pub fn new(name: &str, options: &Options, groups: usize) -> Result<Self, HarnessError> {
         let output = Output::new(name, options)?;
-        // It hides itself where standard error is no terminal.
+        // The bar is hidden if standard error is not a terminal.
         let bar = ProgressBar::new(groups as u64);
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -55,9 +55,9 @@ impl Runner {
         Ok(Self { options: options.clone(), output, bar, started: Instant::now(), left: 0 })
     }
 
-    /// Whether a group with these conditions and subjects still has to be measured. Preparing what a group needs
-    /// can be spared otherwise.
-    pub fn wants<'a>(
+    /// Whether a group with these conditions and subjects still has to be measured and there is time for it. If not,
+    /// the caller can skip its preparation.
+    pub fn needs<'a>(
         &mut self,
         params: &Params,
         subjects: impl IntoIterator<Item = &'a str>,
@@ -72,20 +72,19 @@ impl Runner {
         !there && !late
     }
 
-    /// Measures a group: a run of each subject that does not count, then every subject once a run, the order turned
-    /// round each time.
+    /// Measures a group: one warm-up run of each subject, then rounds with one run of each, in alternating order.
     ///
     /// # Errors
     /// The first failure of a subject, or of writing rows.
     pub fn measure(&mut self, mut group: Group<'_>) -> Result<(), HarnessError> {
         let runs = self.options.runs();
-        let mut witness = group.witness.take();
+        let mut monitor = group.monitor.take();
         let mut collected: Vec<Collected> = group.cases.iter().map(Collected::new).collect();
         let mut attested: Vec<Collected> = group.cases.iter().map(Collected::new).collect();
         for run in 0..=runs {
             let count = group.cases.len();
-            for place in 0..count {
-                let index = if run % 2 == 0 { place } else { count - 1 - place };
+            for position in 0..count {
+                let index = if run % 2 == 0 { position } else { count - 1 - position };
                 let case = &mut group.cases[index];
                 self.bar.set_message(format!("{} {}", describe(&group.params), case.subject));
                 if run == 0 {
@@ -93,7 +92,7 @@ impl Runner {
                     continue;
                 }
                 let into = (&mut collected[index], &mut attested[index]);
-                self.run_attested(case, witness.as_deref_mut(), into)?;
+                self.run_attested(case, monitor.as_deref_mut(), into)?;
             }
         }
         let mut rows = Vec::new();
@@ -107,28 +106,28 @@ impl Runner {
     fn run_attested(
         &self,
         case: &mut Case<'_>,
-        mut witness: Option<&mut (dyn Witness + '_)>,
+        mut monitor: Option<&mut (dyn Monitor + '_)>,
         (collected, attested): (&mut Collected, &mut Collected),
     ) -> Result<(), HarnessError> {
         let tries = if self.options.quick { 1 } else { TRIES };
-        for again in 1..=tries {
-            if let Some(witness) = &mut witness {
-                witness.begin();
+        for attempt in 1..=tries {
+            if let Some(monitor) = &mut monitor {
+                monitor.begin();
             }
             let measured = run_case(case)?;
-            let seen = witness.as_mut().map(|witness| witness.end()).unwrap_or_default();
-            if seen.flag.is_some() && again < tries {
+            let report = monitor.as_mut().map(|monitor| monitor.end()).unwrap_or_default();
+            if report.flag.is_some() && attempt < tries {
                 continue;
             }
-            collected.flags.extend(seen.flag);
+            collected.flags.extend(report.flag);
             collected.add(measured);
-            attested.add(seen.measured);
+            attested.add(report.measured);
             break;
         }
         Ok(())
     }
 
-    /// Says with which settings of its surroundings the next group is measured: recorded once.
+    /// Records the lab's settings for the next group, once if they do not change.
     ///
     /// # Errors
     /// [`HarnessError`] if they cannot be written.
@@ -136,15 +135,7 @@ impl Runner {
         self.bar.suspend(|| self.output.note(settings))
     }
 
-    /// Adds rows that follow from others.
-    ///
-    /// # Errors
-    /// [`HarnessError`] if they cannot be written.
-    pub fn add(&mut self, rows: &[Row]) -> Result<(), HarnessError> {
-        self.bar.suspend(|| self.output.add(rows))
-    }
-
-    /// Every row of this experiment, those of earlier calls included; and how many groups are left for another call.
+    /// All rows of this experiment, including those of earlier calls, and the number of groups left for another call.
     pub fn finish(self) -> (Vec<Row>, usize) {
         self.bar.finish_and_clear();
         (self.output.into_rows(), self.left)
@@ -163,15 +154,15 @@ fn run_case(case: &mut Case<'_>) -> Result<Vec<Measured>, HarnessError> {
     })
 }
 
-/// What went wrong, and why, as far as that is known.
+/// The error and its sources, joined by colons.
 fn explain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
-        // Some end with their cause themselves.
-        if !text.ends_with(&said) {
-            text = format!("{text}: {said}");
+        let source = error.to_string();
+        // Some messages already end with their source.
+        if !text.ends_with(&source) {
+            text = format!("{text}: {source}");
         }
         cause = error.source();
     }
@@ -196,7 +187,7 @@ impl Collected {
             };
             known.values.push(value);
             if let (Some(all), Some(more)) = (&mut known.samples, samples) {
-                // Both grow by themselves, so that nothing is lost.
+                // Both histograms resize automatically, so this cannot fail.
                 let _ = all.histogram.add(more.histogram);
             }
         }
@@ -245,22 +236,23 @@ impl Metric {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::Attested;
+    use crate::group::MonitorReport;
     use std::cell::RefCell;
 
-    struct Doubts(usize);
+    /// Flags the first runs.
+    struct FlagFirst(usize);
 
-    impl Witness for Doubts {
+    impl Monitor for FlagFirst {
         fn begin(&mut self) {}
 
-        fn end(&mut self) -> Attested {
+        fn end(&mut self) -> MonitorReport {
             self.0 = self.0.saturating_sub(1);
             let flag = (self.0 > 0).then(|| "late".to_owned());
-            Attested { measured: vec![Measured::new("lateness", "ms", 1.0)], flag }
+            MonitorReport { measured: vec![Measured::new("lateness", "ms", 1.0)], flag }
         }
     }
 
-    fn group<'a>(calls: &'a RefCell<String>, witness: Option<Box<dyn Witness + 'a>>) -> Group<'a> {
+    fn group<'a>(calls: &'a RefCell<String>, monitor: Option<Box<dyn Monitor + 'a>>) -> Group<'a> {
         let case = |name: &'static str| {
             let mut value = 0.0;
             Case::new(name, move || {
@@ -270,7 +262,7 @@ mod tests {
             })
         };
         let cases = vec![case("a"), case("b")];
-        Group { experiment: "t/e", params: Params::new(), cases, witness }
+        Group { experiment: "t/e", params: Params::new(), cases, monitor }
     }
 
     fn options(quick: bool) -> Options {
@@ -278,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_take_turns_and_the_first_round_does_not_count() {
+    fn subjects_alternate_and_the_warm_up_round_is_not_counted() {
         let calls = RefCell::default();
         let mut runner = Runner::new("t/e", &options(true), 1).unwrap();
         runner.measure(group(&calls, None)).unwrap();
@@ -289,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn a_doubted_run_is_repeated_then_kept_and_marked() {
+    fn a_flagged_run_is_repeated_then_kept_with_its_flag() {
         let calls = RefCell::default();
         let mut runner = Runner::new("t/e", &options(false), 1).unwrap();
-        runner.measure(group(&calls, Some(Box::new(Doubts(5))))).unwrap();
+        runner.measure(group(&calls, Some(Box::new(FlagFirst(5))))).unwrap();
         let (rows, _) = runner.finish();
         let of = |experiment: &str| rows.iter().filter(|row| row.experiment == experiment).count();
         assert_eq!((of("t/e"), of(ATTESTATION)), (2, 2));
-        // b comes first in the first round that counts: it is doubted three times and kept; then a is, once.
+        // b is first in the first counted round: it is flagged three times and kept; then a is flagged once.
         let b = rows.iter().find(|row| row.subject == "b").unwrap();
         assert_eq!((b.runs, b.flags.len()), (5, 1));
         assert_eq!(calls.borrow().matches('a').count(), 1 + 5 + 1);
@@ -307,7 +299,7 @@ mod tests {
     fn a_quick_run_is_never_repeated() {
         let calls = RefCell::default();
         let mut runner = Runner::new("t/e", &options(true), 1).unwrap();
-        runner.measure(group(&calls, Some(Box::new(Doubts(99))))).unwrap();
+        runner.measure(group(&calls, Some(Box::new(FlagFirst(99))))).unwrap();
         assert_eq!(calls.borrow().len(), 8);
     }
 
@@ -316,7 +308,7 @@ mod tests {
     struct NotStarted(#[source] std::io::Error);
 
     #[test]
-    fn a_failure_is_told_with_its_causes_once() {
+    fn explain_joins_sources_without_repetition() {
         let full = || std::io::Error::other("the disk is full");
         assert_eq!(explain(&NotStarted(full())), "start the server: the disk is full");
         let file = HarnessError::File { path: "rows".into(), source: full() };
@@ -324,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn only_resuming_keeps_what_is_there() {
+    fn existing_rows_need_resume() {
         let folder = tempfile::tempdir().unwrap();
         let calls = RefCell::default();
         let out = Options { out: Some(folder.path().into()), ..options(true) };
@@ -334,8 +326,8 @@ mod tests {
         assert!(matches!(Runner::new("t/e", &out, 1), Err(HarnessError::RowsThere(_))));
         let resume = Options { resume: Some(folder.path().into()), ..options(true) };
         let mut runner = Runner::new("t/e", &resume, 1).unwrap();
-        assert!(!runner.wants(&Params::new(), ["a", "b"]));
-        assert!(runner.wants(&Params::new(), ["a", "c"]));
+        assert!(!runner.needs(&Params::new(), ["a", "b"]));
+        assert!(runner.needs(&Params::new(), ["a", "c"]));
         assert_eq!(runner.finish().0.len(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! How well a lab keeps its word.
+//! The attestation: a check of the emulation during a run.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,28 +7,28 @@ use serde::Serialize;
 
 use crate::{LabError, Lateness};
 
-/// A run whose p99 of lateness is above this is not to be trusted, in µs.
+/// A run is flagged if its p99 of lateness is above this, in µs.
 const LATE_US: u64 = 1000;
 
-/// What [`crate::Lab::attest`] found.
+/// The result of [`crate::Lab::attest`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Attestation {
     /// The nodes between which the round trip was measured.
     pub nodes: (String, String),
-    /// The round trip that the links between them should have, in ms: delays, and the transmission of the small packet.
+    /// The configured round trip in ms: delays, and the transmission of the small packet.
     pub configured_ms: f64,
     /// The median of the round trips, in ms.
     pub ping_ms: f64,
-    /// The difference of the two: positive if too slow.
+    /// Measured minus configured round trip, in ms.
     pub error_ms: f64,
-    /// Of all links of the backend `user`, since the last reset, this attestation's packets included.
+    /// The lateness of all links of the backend `user` since the last reset, this attestation's packets included.
     pub lateness: Lateness,
-    /// The share of all processors' time in which they were idle, since the last reset and before this attestation.
+    /// The idle share of all processors, from the last reset to this attestation.
     pub idle: f64,
-    /// Packets that the emulator did not come to read before their device's queue was full, since the last reset: losses that nobody
-    /// asked for.
+    /// Packets dropped since the last reset because the emulator read a device too late and its queue was full: losses that
+    /// were not configured.
     pub overflowed: u64,
-    /// Not to be trusted: p99 of lateness is above 1 ms, or something overflowed.
+    /// Whether the run is not reliable: p99 of lateness is above 1 ms, or packets overflowed.
     pub flagged: bool,
 }
 
@@ -61,24 +61,24 @@ impl fmt::Display for Attestation {
         write!(
             f,
             "round trip {ping_ms:.3} ms, configured {configured_ms:.3} ms, error {error_ms:+.3} ms; \
-             lateness p50 {} µs, p99 {} µs, most {} µs; processors {:.0} % idle; {overflowed} overflowed{}",
+             lateness p50 {} µs, p99 {} µs, max {} µs; processors {:.0} % idle; {overflowed} overflowed{}",
             lateness.p50_us,
             lateness.p99_us,
             lateness.max_us,
             idle * 100.0,
-            if self.flagged { "; NOT TO BE TRUSTED" } else { "" },
+            if self.flagged { "; NOT RELIABLE" } else { "" },
         )
     }
 }
 
-/// The packets that the devices of links in this namespace could not take.
+/// The packets dropped by full queues of the links' devices in this namespace.
 pub(crate) fn overflowed() -> Result<u64, LabError> {
     let path = "/proc/thread-self/net/dev";
     let text = std::fs::read_to_string(path).map_err(LabError::system(format!("read {path}")))?;
     Ok(overflowed_in(&text))
 }
 
-/// Lines are `name: ` and 16 numbers; the twelfth is what was dropped on the way out. Devices of links are called `l` and a number.
+/// Lines are `name: ` and 16 numbers; the twelfth is the transmit drops. Devices of links are called `l` and a number.
 fn overflowed_in(text: &str) -> u64 {
     let dropped = |line: &str| {
         let (name, numbers) = line.trim_start().split_once(':')?;
@@ -88,7 +88,7 @@ fn overflowed_in(text: &str) -> u64 {
     text.lines().filter_map(dropped).sum()
 }
 
-/// What the processors had done at a moment, in ticks since the machine started.
+/// The processors' times since boot, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Processors {
     idle: u64,
@@ -103,7 +103,7 @@ impl Processors {
             .ok_or_else(|| LabError::Invalid("/proc/stat has no line `cpu`".to_owned()))
     }
 
-    /// The share of the time since then in which they were idle; 1 if no tick has passed.
+    /// The idle share since `then`; 1 if no tick has passed.
     pub(crate) fn idle_since(&self, then: &Self) -> f64 {
         let all = self.all.saturating_sub(then.all);
         if all == 0 { 1.0 } else { self.idle.saturating_sub(then.idle) as f64 / all as f64 }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn only_links_overflow() {
+    fn overflows_are_counted_for_links_only() {
         let text = "Inter-|   Receive | Transmit\n face |bytes packets\n    \
             lo: 1 2 3 4 5 6 7 8 9 10 11 1000 13 14 15 16\n    \
             l0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n\

@@ -1,10 +1,10 @@
-//! Which backend does a link, and how `tc` is told.
+//! The choice of a link's backend, and its queueing discipline for `tc`.
 
 use std::net::Ipv4Addr;
 
 use crate::{Backend, LabError, Link, Loss, Node};
 
-/// What is known of this machine's backends; each is probed once, when first needed.
+/// The backends of this machine, each probed once when first needed.
 #[derive(Debug)]
 pub(crate) struct Backends {
     forced: Option<Backend>,
@@ -17,18 +17,18 @@ impl Backends {
         Self { forced, netem: None, tbf: None }
     }
 
-    /// The one that was asked for, or the simplest that can do the link here.
+    /// The requested backend, or the simplest that supports the link on this machine.
     pub(crate) fn choose(&mut self, link: &Link) -> Result<Backend, LabError> {
-        let needs = Needs::of(link);
+        let requirements = Requirements::of(link);
         if let Some(backend) = self.forced {
-            let reason = match needs.unmet_by(backend) {
+            let reason = match requirements.unmet_reason(backend) {
                 Some(reason) => Some(reason.to_owned()),
                 None => self.probe(backend)?.err(),
             };
             return reason.map_or(Ok(backend), |reason| Err(LabError::Backend { backend, reason }));
         }
         for backend in [Backend::Bare, Backend::Netem, Backend::Tbf] {
-            if needs.unmet_by(backend).is_none() && self.probe(backend)?.is_ok() {
+            if requirements.unmet_reason(backend).is_none() && self.probe(backend)?.is_ok() {
                 return Ok(backend);
             }
         }
@@ -53,47 +53,49 @@ impl Backends {
     }
 }
 
-/// What a link asks for, both directions together.
-struct Needs {
+/// The features that a link needs, in either direction.
+struct Requirements {
     rate: bool,
-    /// Delay, losses and so on: more than a rate.
+    /// Delay, loss and other features beside a rate.
     more: bool,
     schedule: bool,
 }
 
-impl Needs {
+impl Requirements {
     fn of(link: &Link) -> Self {
-        let mut needs = Self { rate: false, more: false, schedule: false };
+        let mut requirements = Self { rate: false, more: false, schedule: false };
         for one in [link, link.back()] {
-            needs.rate |= one.rate.is_some();
-            needs.schedule |= !one.schedule.is_empty();
-            needs.more |= !one.delay.is_zero()
+            requirements.rate |= one.rate.is_some();
+            requirements.schedule |= !one.schedule.is_empty();
+            requirements.more |= !one.delay.is_zero()
                 || !one.jitter.is_zero()
                 || one.loss != Loss::None
                 || one.reorder > 0.0
                 || one.duplicate > 0.0;
         }
-        needs
+        requirements
     }
 
-    /// What a backend lacks for this, and what to do.
-    fn unmet_by(&self, backend: Backend) -> Option<&'static str> {
+    /// Why a backend does not support this, and what to do.
+    fn unmet_reason(&self, backend: Backend) -> Option<&'static str> {
         match backend {
             Backend::Bare if self.rate || self.more || self.schedule => {
-                Some("it only joins: choose another, or ask nothing of the link")
+                Some("it emulates nothing: choose another, or a link without properties")
             }
             Backend::Tbf if self.more => Some("it only has a rate and a queue: choose `user`"),
-            Backend::Tbf if !self.rate => Some("it needs a rate: give one, or choose `bare`"),
+            Backend::Tbf if !self.rate => {
+                Some("it requirements a rate: give one, or choose `bare`")
+            }
             Backend::Tbf | Backend::Netem if self.schedule => {
-                Some("it follows no schedule: choose `user`")
+                Some("it does not support schedules: choose `user`")
             }
             _ => None,
         }
     }
 }
 
-/// What the queueing discipline of a device is to be, as `tc qdisc add dev … root` takes it; for the direction that
-/// leaves by that device. `None`: nothing is asked of this direction.
+/// The queueing discipline of a device for `tc qdisc add dev … root`, for the direction that leaves by that device.
+/// `None` if this direction needs none.
 pub(crate) fn discipline(backend: Backend, link: &Link, mtu: u32) -> Option<String> {
     match backend {
         Backend::Netem => Some(netem(link, mtu)),
@@ -103,10 +105,10 @@ pub(crate) fn discipline(backend: Backend, link: &Link, mtu: u32) -> Option<Stri
 }
 
 fn netem(link: &Link, mtu: u32) -> String {
-    // Without a rate the queue holds what is under way: room for 10 Gbit/s at 100 ms.
+    // Without a rate the queue holds the packets in flight: enough for 10 Gbit/s at 100 ms.
     let queue = link.rate.map_or(100_000, |rate| {
-        let under_way = u128::from(rate) * (link.delay + link.jitter).as_micros() / 8_000_000;
-        (link.queue_or_default(rate) + u64::try_from(under_way).unwrap_or(0)) / u64::from(mtu)
+        let in_flight = u128::from(rate) * (link.delay + link.jitter).as_micros() / 8_000_000;
+        (link.queue_or_default(rate) + u64::try_from(in_flight).unwrap_or(0)) / u64::from(mtu)
     });
     let mut text = format!("netem limit {}", queue.max(1));
     if !link.delay.is_zero() || !link.jitter.is_zero() {
@@ -135,13 +137,13 @@ fn netem(link: &Link, mtu: u32) -> String {
 }
 
 fn tbf(link: &Link, rate: u64, mtu: u32) -> String {
-    // What the rate sends in two milliseconds: what a busy machine is late by is lost if it does not fit.
+    // What the rate sends in two milliseconds: a timer that fires later than the burst covers loses rate.
     let burst = (rate / 4000).max(2 * u64::from(mtu));
     let limit = link.queue_or_default(rate).max(burst);
     format!("tbf rate {}bit burst {burst} limit {limit}", with_ethernet(rate, mtu))
 }
 
-/// The kernel counts the 14 bytes of Ethernet too; full packets shall get the rate that was asked for.
+/// The rate for the kernel, which also counts the 14 bytes of Ethernet, so that full packets get the configured rate.
 fn with_ethernet(rate: u64, mtu: u32) -> u64 {
     let mtu = u128::from(mtu);
     u64::try_from(u128::from(rate) * (mtu + 14) / mtu).unwrap_or(rate)

@@ -1,4 +1,4 @@
-//! `cargo xp lab`: a chain of nodes to try things in by hand, and the lab's own figures.
+//! `cargo xp lab`: a chain of nodes for manual tests, and the lab's conformance figures.
 
 mod conformance;
 mod parse;
@@ -24,25 +24,25 @@ pub struct LabCommand {
     /// One way, of each link: 20ms, 500us, 1s
     #[arg(long, default_value = "0ms", value_parser = time)]
     delay: Duration,
-    /// Each packet's delay lies evenly within this about --delay
+    /// Each packet's delay is uniformly distributed within --delay ± this
     #[arg(long, default_value = "0ms", value_parser = time)]
     jitter: Duration,
     /// Bits per second: 100mbit, 8kbit, 1gbit
     #[arg(long, value_parser = rate)]
     rate: Option<u64>,
-    /// Packets lost by chance: 1%, or in bursts: TO_BAD,TO_GOOD[,LOSS_BAD[,LOSS_GOOD]] (Gilbert-Elliott)
+    /// Random loss: 1%, or in bursts: TO_BAD,TO_GOOD[,LOSS_BAD[,LOSS_GOOD]] (Gilbert-Elliott)
     #[arg(long, value_parser = chance_or_bursts)]
     loss: Option<Loss>,
-    /// Bytes that may wait for the rate: 64k, 1m
+    /// Length of the queue in front of the rate limit, in bytes: 64k, 1m
     #[arg(long, value_parser = size)]
     queue: Option<u64>,
     /// Longest IP packet, in bytes
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u32>,
-    /// What emulates the links; default: the simplest that can
+    /// Backend of the links; default: the simplest that supports them
     #[arg(long, value_enum)]
     backend: Option<Backend>,
-    /// Where the chances start from
+    /// Seed of the random generators
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// TCP congestion control in all nodes, as bbr or cubic; default: the host's
@@ -51,25 +51,27 @@ pub struct LabCommand {
     /// Run a command in the background in another node, by the shell (repeatable)
     #[arg(long, value_name = "NODE=COMMAND")]
     at: Vec<String>,
-    /// Instead: measure how well labs keep their word; prints a JSON row per figure
+    /// Instead: measure the accuracy of the emulation; prints a JSON row per figure
     #[arg(long, exclusive = true)]
     conformance: bool,
-    /// What to run in the first node; default: $SHELL
+    /// Command to run in the first node; default: $SHELL
     #[arg(last = true)]
     command: Vec<OsString>,
 }
 
 impl LabCommand {
-    /// Builds the lab, says on standard error what it is, and runs the command; gives its exit code.
+    /// Builds the lab, describes it on standard error, and runs the command; returns its exit code.
     ///
     /// # Errors
-    /// Whatever keeps the lab from being built or the command from being run.
+    /// If the lab cannot be built or the command cannot be started.
     pub fn run(self) -> Result<ExitCode, LabError> {
         if self.conformance {
             return conformance::run().map(|()| ExitCode::SUCCESS);
         }
         if self.hops == 0 {
-            return Err(LabError::Invalid("a chain of no links: give --hops 1 or more".to_owned()));
+            return Err(LabError::Invalid(
+                "a chain without links: give --hops 1 or more".to_owned(),
+            ));
         }
         let (backend, congestion) = (self.backend, self.congestion.clone());
         let mut lab = Lab::new(Options { backend, congestion, ..Options::default() })?;
@@ -119,21 +121,21 @@ fn environment<'a>(command: &'a mut Command, own: &Node, peer: &Node) -> &'a mut
     command.env("LAB_SELF", own.address().to_string()).env("LAB_PEER", peer.address().to_string())
 }
 
-/// Says on standard error what the lab is like.
+/// Describes the lab on standard error.
 fn describe(lab: &Lab, nodes: &[Node]) -> Result<(), LabError> {
     let mut text = String::new();
     for node in nodes {
         text += &format!("node     {} {}\n", node.name(), node.address());
     }
-    if let Some(joint) = lab.joints().first() {
-        text += &format!("backend  {}\n", joint.backend());
+    if let Some(link) = lab.links().first() {
+        text += &format!("backend  {}\n", link.backend());
     }
     for (name, value) in lab.settings() {
         text += &format!("setting  {name} = {value}\n");
     }
     let found = lab.attest(&nodes[0], &nodes[nodes.len() - 1])?;
     text += &format!("attest   {found}\n");
-    // Standard error may be closed; that is no reason not to go on.
+    // Standard error may be closed; the command runs all the same.
     let _ = std::io::stderr().write_all(text.as_bytes());
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! The backend `user`: a thread that carries packets between TUN devices, one device at each end of a link.
+//! The backend `user`: a thread that forwards packets between TUN devices, one device at each end of a link.
 //!
-//! The thread owns all state; others send it orders. It has real-time priority where that is permitted: on a busy machine it would
-//! otherwise be late by milliseconds.
+//! The thread owns all state; others send it orders. It has real-time priority where that is permitted: on a busy machine it
+//! would otherwise be late by milliseconds.
 
 mod engine;
 mod packet;
@@ -16,44 +16,44 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, eventfd};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use crate::measures::Late;
+use crate::measures::LatenessHistogram;
 use crate::{Change, LabError, Link, Measures, Node};
 use engine::Engine;
 pub(crate) use shaper::time_of;
 
-/// Packets that a TUN device holds until the emulator reads them. The default of 500 is soon full.
+/// The queue length of a TUN device in packets. The default of 500 overflows.
 const DEVICE_QUEUE: u32 = 5000;
-/// Links at or above this rate (bits per second) carry super-packets: 64 KiB then take at most a millisecond.
+/// Links at or above this rate (bits per second) carry super-packets: 64 KiB then take about a millisecond.
 const FAST: u64 = 500_000_000;
-/// A queue must hold several super-packets.
-const ROOMY: u64 = 512 * 1024;
+/// The least queue in bytes for super-packets, so that it holds several.
+const OFFLOAD_QUEUE: u64 = 512 * 1024;
 const PRIORITY: &str = "50";
 
-/// The thread, seen from outside.
+/// The handle of the emulator's thread.
 #[derive(Debug)]
 pub(crate) struct Emulator {
     orders: Orders,
     thread: Option<JoinHandle<()>>,
     links: usize,
-    /// How the thread is scheduled, for the settings.
+    /// The thread's scheduling policy, for the settings.
     pub(crate) scheduling: String,
 }
 
-/// A way to tell the thread what to do.
+/// The sending side of the thread's orders.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
     sender: Arc<Mutex<Sender<Order>>>,
-    bell: Arc<OwnedFd>,
+    wakeup: Arc<OwnedFd>,
 }
 
 pub(crate) enum Order {
-    /// Another link; links are numbered as they come.
+    /// Add a link; links are numbered in this order.
     Add(Box<NewLink>),
-    /// What was measured on one link, or on all.
+    /// Return the measures of one link, or of all.
     Measure(Option<usize>, Sender<Measures>),
-    /// Begin the measures anew.
+    /// Reset the measures.
     Reset,
-    /// Both directions of a link change.
+    /// Change both directions of a link.
     Change(usize, Change),
     RestartSchedule(usize),
     Stop,
@@ -64,17 +64,17 @@ pub(crate) struct NewLink {
     stream: usize,
     offload: bool,
     devices: [SyncDevice; 2],
-    late: Late,
+    late: LatenessHistogram,
 }
 
 impl Emulator {
     pub(crate) fn start() -> Result<Self, LabError> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(LabError::system("make an eventfd"))?;
-        let bell = Arc::new(bell);
+        let wakeup = Arc::new(wakeup);
         let (sender, orders) = channel();
         let (reply, ready) = channel();
-        let engine = Engine::new(orders, bell.clone())?;
+        let engine = Engine::new(orders, wakeup.clone())?;
         let body = move || {
             let _ = reply.send(rustix::thread::gettid().as_raw_nonzero().get());
             engine.run();
@@ -83,13 +83,13 @@ impl Emulator {
             .name("lab emulator".into())
             .spawn(body)
             .map_err(LabError::system("start a thread"))?;
-        let scheduling = prefer(ready.recv().map_err(|_| LabError::Gone)?);
-        let orders = Orders { sender: Arc::new(Mutex::new(sender)), bell };
+        let scheduling = set_realtime_priority(ready.recv().map_err(|_| LabError::Gone)?);
+        let orders = Orders { sender: Arc::new(Mutex::new(sender)), wakeup };
         Ok(Self { orders, thread: Some(thread), links: 0, scheduling })
     }
 
-    /// Joins two nodes by devices of this name, down yet. Gives the number of the link as [`Order`] counts; `stream` tells links
-    /// with the same seed apart.
+    /// Joins two nodes by devices of this name, which are still down. Returns the link's number in [`Order`]; `stream`
+    /// selects different random numbers for links with the same seed.
     pub(crate) fn join(
         &mut self,
         a: &Node,
@@ -101,7 +101,13 @@ impl Emulator {
         let offload = can_offload(link) && can_offload(link.back());
         let mtu = link.mtu_or_default();
         let devices = [tun(a, device, mtu, offload)?, tun(b, device, mtu, offload)?];
-        let new = NewLink { link: link.clone(), stream, offload, devices, late: Late::new()? };
+        let new = NewLink {
+            link: link.clone(),
+            stream,
+            offload,
+            devices,
+            late: LatenessHistogram::new()?,
+        };
         self.orders.send(Order::Add(Box::new(new)))?;
         self.links += 1;
         Ok(self.links - 1)
@@ -125,7 +131,7 @@ impl Orders {
     pub(crate) fn send(&self, order: Order) -> Result<(), LabError> {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         sender.send(order).map_err(|_| LabError::Gone)?;
-        rustix::io::write(self.bell.as_fd(), &1_u64.to_ne_bytes())
+        rustix::io::write(self.wakeup.as_fd(), &1_u64.to_ne_bytes())
             .map(drop)
             .map_err(LabError::system("wake the emulator"))
     }
@@ -138,7 +144,7 @@ impl Orders {
     }
 }
 
-/// Whether super-packets may pass: chances are per packet, and slow links would send them in lumps.
+/// Whether the link may carry super-packets: random events are per packet, and a slow link would send in bursts.
 fn can_offload(link: &Link) -> bool {
     let changes = || link.schedule.iter().map(|(_, change)| change);
     let lossless = link.loss == crate::Loss::None && changes().all(|change| change.loss.is_none());
@@ -146,7 +152,7 @@ fn can_offload(link: &Link) -> bool {
     lossless
         && link.reorder == 0.0
         && link.duplicate == 0.0
-        && link.rate.is_none_or(|rate| fast(rate) && link.queue_or_default(rate) >= ROOMY)
+        && link.rate.is_none_or(|rate| fast(rate) && link.queue_or_default(rate) >= OFFLOAD_QUEUE)
         && changes().filter_map(|change| change.rate).all(fast)
 }
 
@@ -163,8 +169,8 @@ fn tun(node: &Node, device: &str, mtu: u32, offload: bool) -> Result<SyncDevice,
     Ok(tun)
 }
 
-/// Gives a thread real-time priority, if that is permitted, and says what it has.
-fn prefer(thread: i32) -> String {
+/// Sets real-time priority for a thread, if permitted, and returns its scheduling policy.
+fn set_realtime_priority(thread: i32) -> String {
     let output = Command::new("chrt").args(["-f", "-p", PRIORITY, &thread.to_string()]).output();
     match output {
         Ok(output) if output.status.success() => format!("SCHED_FIFO {PRIORITY}"),
@@ -182,7 +188,7 @@ mod tests {
     use crate::Loss;
 
     #[test]
-    fn super_packets_pass_only_where_nobody_counts_packets() {
+    fn super_packets_need_a_fast_link_without_random_events() {
         assert!(can_offload(&Link::new()));
         assert!(can_offload(&Link::new().rate(1_000_000_000)));
         let slower = Change { rate: Some(1000), ..Change::default() };

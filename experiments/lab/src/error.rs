@@ -1,4 +1,4 @@
-//! What goes wrong in a lab.
+//! Errors of a lab.
 
 use std::io;
 
@@ -9,15 +9,15 @@ use crate::Backend;
 /// Why a lab, a node or a link could not be made or used.
 #[derive(Debug, Error)]
 pub enum LabError {
-    /// Namespaces and devices are root's.
+    /// The process is not root.
     #[error("a lab makes network namespaces and devices, which needs root: run it with sudo")]
     NotRoot,
-    /// The system refused something.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried, as it follows "cannot".
+        /// The failed action, as it follows "cannot".
         what: String,
-        /// The system's reason.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A program that the lab uses (`ip`, `tc`, `chrt`) failed.
@@ -25,7 +25,7 @@ pub enum LabError {
     Tool {
         /// The command and its arguments or input.
         command: String,
-        /// What it said.
+        /// Its error output.
         reason: String,
     },
     /// A value of a link, an option or an argument that cannot be.
@@ -34,15 +34,15 @@ pub enum LabError {
     /// The backend that was asked for cannot do this link, or not on this machine.
     #[error("the backend {backend} cannot be used: {reason}")]
     Backend {
-        /// Which.
+        /// The backend.
         backend: Backend,
         /// Why not, and what to do.
         reason: String,
     },
-    /// No chain of links joins these nodes.
+    /// There is no path of links between these nodes.
     #[error("no links lead from {0} to {1}")]
     NoPath(String, String),
-    /// Of the packets that were to measure the round trip, none came back.
+    /// No packet of the round-trip measurement was echoed.
     #[error("no echo came back from {0}")]
     NoEcho(String),
     /// The lab was dropped; its nodes and links are gone.
@@ -51,7 +51,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// For `map_err`: what was tried, as it follows "cannot".
+    /// For `map_err`: the failed action, as it follows "cannot".
     pub(crate) fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         move |source| Self::System { what, source: source.into() }

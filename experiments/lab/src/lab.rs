@@ -1,4 +1,4 @@
-//! The lab itself: makes nodes and links, and knows them all.
+//! The lab, which creates and owns nodes and links.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -6,35 +6,35 @@ use std::time::Duration;
 use crate::attest::{Attestation, Processors, overflowed};
 use crate::backend::Backends;
 use crate::emulator::{Emulator, Order};
-use crate::joint::{Emulated, Joint};
+use crate::link_handle::{Emulated, LinkHandle};
 use crate::routes::Routes;
 use crate::{Backend, LabError, Link, Measures, Node, Options, ping, settings, veth};
 
-/// Nodes have 10.77.0.0/17, the ends of links 10.77.128.0/17.
+/// Nodes have addresses in 10.77.0.0/17, ends of links in 10.77.128.0/17.
 const MOST_NODES: usize = 0x8000 - 1;
 const MOST_LINKS: usize = 0x8000 / 2;
 
-/// Owns nodes and links. Everything is gone when it is dropped, and also when the process dies in whatever way.
+/// Owns nodes and links. Everything is removed when it is dropped, and also when the process is killed.
 #[derive(Debug)]
 pub struct Lab {
-    /// Made with the first link that needs it.
+    /// Started with the first link that needs it.
     emulator: Option<Emulator>,
     backends: Backends,
-    /// How many of the settings, the first ones, nodes are given.
+    /// How many of the first settings are applied to nodes.
     pinned: usize,
     settings: Vec<(String, String)>,
     nodes: Vec<Node>,
-    joints: Vec<Joint>,
-    /// How many segments there are.
+    links: Vec<LinkHandle>,
+    /// The number of segments.
     pub(crate) segments: usize,
     routes: Routes,
-    /// When the measures were last reset.
-    since: Since,
+    /// The counters at the last reset of the measures.
+    since: Baseline,
 }
 
-/// What had happened when the measures were last reset.
+/// The counters at the last reset of the measures.
 #[derive(Debug)]
-struct Since {
+struct Baseline {
     processors: Processors,
     overflowed: u64,
 }
@@ -55,14 +55,14 @@ impl Lab {
             pinned: settings.len(),
             settings,
             nodes: Vec::new(),
-            joints: Vec::new(),
+            links: Vec::new(),
             segments: 0,
             routes: Routes::default(),
-            since: Since { processors: Processors::now()?, overflowed: 0 },
+            since: Baseline { processors: Processors::now()?, overflowed: 0 },
         })
     }
 
-    /// A new node, linked to none.
+    /// Creates a node without links.
     ///
     /// # Errors
     /// [`LabError::System`] or [`LabError::Tool`] if the namespace could not be made or set up.
@@ -79,17 +79,17 @@ impl Lab {
         Ok(node)
     }
 
-    /// Joins two nodes. Both, and all nodes that are linked to either, reach each other from now on.
+    /// Links two nodes, and updates the routes of all nodes.
     ///
     /// # Errors
-    /// [`LabError::Invalid`] for an impossible link, [`LabError::System`] or [`LabError::Tool`] if the system refused it.
-    pub fn link(&mut self, a: &Node, b: &Node, link: &Link) -> Result<Joint, LabError> {
+    /// [`LabError::Invalid`] for an invalid link, [`LabError::System`] or [`LabError::Tool`] if the system refused it.
+    pub fn link(&mut self, a: &Node, b: &Node, link: &Link) -> Result<LinkHandle, LabError> {
         self.join(a, b, link)?;
         self.routes.write(&self.nodes)?;
-        self.joints.last().cloned().ok_or(LabError::Gone)
+        self.links.last().cloned().ok_or(LabError::Gone)
     }
 
-    /// `hops + 1` new nodes in a row, `n0`, `n1` and so on, each joined to the next by such a link. Every node reaches every other.
+    /// Creates a chain of `hops + 1` nodes `n0`, `n1` and so on, each linked to the next. All nodes reach each other.
     ///
     /// # Errors
     /// As [`Lab::link`].
@@ -103,27 +103,27 @@ impl Lab {
         Ok(nodes)
     }
 
-    /// The links, in the order in which they were made.
-    pub fn joints(&self) -> &[Joint] {
-        &self.joints
+    /// The links, in the order of their creation.
+    pub fn links(&self) -> &[LinkHandle] {
+        &self.links
     }
 
-    /// What a record of a measurement should name: what was pinned in all nodes (names below `/proc/sys/net`, and values), and how
-    /// the emulator's thread is scheduled once there is one.
+    /// The settings that a record of a measurement should contain: the pinned settings of all nodes (names below
+    /// `/proc/sys/net`, and values), and the scheduling of the emulator's thread once there is one.
     pub fn settings(&self) -> &[(String, String)] {
         &self.settings
     }
 
-    /// Begins all measures anew: those of [`Joint::measures`], [`Lab::measures`] and [`Lab::attest`].
+    /// Resets all measures: those of [`LinkHandle::measures`], [`Lab::measures`] and [`Lab::attest`].
     ///
     /// # Errors
     /// [`LabError::System`].
     pub fn reset_measures(&mut self) -> Result<(), LabError> {
-        self.since = Since { processors: Processors::now()?, overflowed: self.overflowed()? };
+        self.since = Baseline { processors: Processors::now()?, overflowed: self.overflowed()? };
         self.emulator.as_ref().map_or(Ok(()), |emulator| emulator.orders().send(Order::Reset))
     }
 
-    /// What all links of the backend `user` did since the last reset.
+    /// The measures of all links of the backend `user` since the last reset.
     ///
     /// # Errors
     /// [`LabError::System`].
@@ -132,8 +132,8 @@ impl Lab {
         orders.map_or(Ok(Measures::default()), |orders| orders.measure(None))
     }
 
-    /// How well the lab keeps its word between two nodes: the round trip, measured now by a few dozen small packets, and what
-    /// the emulator and the processors did since the last reset. Takes the round trip and some 0.2 s.
+    /// Checks the emulation between two nodes: the round trip, measured now by 31 small packets, and the state of the
+    /// emulator and the processors since the last reset. Takes the round trip and about 0.2 s.
     ///
     /// # Errors
     /// [`LabError::NoPath`], [`LabError::NoEcho`] if no packet came back, [`LabError::System`].
@@ -146,19 +146,19 @@ impl Lab {
         Ok(Attestation::new((a.name(), b.name()), configured, measured, lateness, idle, overflowed))
     }
 
-    /// Packets that overflowed in all nodes since the lab began.
+    /// Packets dropped by full device queues in all nodes since the start of the lab.
     fn overflowed(&self) -> Result<u64, LabError> {
         let nodes = self.nodes.iter();
         nodes.map(|node| node.run(overflowed)?).sum()
     }
 
-    /// How long a small packet is under way by what was configured.
+    /// The configured one-way delay of a small packet.
     fn one_way(&self, from: &Node, to: &Node) -> Result<Duration, LabError> {
         let none = || LabError::NoPath(from.name().to_owned(), to.name().to_owned());
         let path = self.routes.path(from, to).ok_or_else(none)?;
         Ok(path
             .into_iter()
-            .map(|(link, there)| self.joints[link].one_way(there, ping::LENGTH))
+            .map(|(link, there)| self.links[link].one_way(there, ping::LENGTH))
             .sum())
     }
 
@@ -166,7 +166,7 @@ impl Lab {
         link.check()?;
         self.check(a, b)?;
         let backend = self.backends.choose(link)?;
-        let number = self.joints.len();
+        let number = self.links.len();
         let device = format!("l{number}");
         let ends = (numbered(0x8000 + 2 * number), numbered(0x8000 + 2 * number + 1));
         let emulated = match backend {
@@ -178,7 +178,7 @@ impl Lab {
             node.batch("ip", &up)?;
         }
         self.routes.join(a, b, number, &device, ends);
-        self.joints.push(Joint::new(backend, (ends.0.into(), ends.1.into()), link, emulated));
+        self.links.push(LinkHandle::new(backend, (ends.0.into(), ends.1.into()), link, emulated));
         Ok(())
     }
 
@@ -197,7 +197,7 @@ impl Lab {
                 emulator
             }
         };
-        let number = emulator.join(a, b, self.joints.len(), device, link)?;
+        let number = emulator.join(a, b, self.links.len(), device, link)?;
         Ok(Emulated { number, orders: emulator.orders().clone() })
     }
 
@@ -205,12 +205,12 @@ impl Lab {
         if let Some(other) =
             [a, b].into_iter().find(|node| self.nodes.get(node.index()) != Some(*node))
         {
-            return Err(LabError::Invalid(format!("{} is no node of this lab", other.name())));
+            return Err(LabError::Invalid(format!("{} is not a node of this lab", other.name())));
         }
         if a == b {
             return Err(LabError::Invalid(format!("a link from {} to itself", a.name())));
         }
-        if self.joints.len() >= MOST_LINKS {
+        if self.links.len() >= MOST_LINKS {
             return Err(LabError::Invalid(format!("a lab has at most {MOST_LINKS} links")));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A network lab: nodes are network namespaces, and links between them have a delay, a rate and losses that you choose.
+//! A network lab: network namespaces as nodes, joined by emulated links with a given delay, rate and loss.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -16,9 +16,9 @@ mod backend;
 pub mod command;
 mod emulator;
 mod error;
-mod joint;
 mod lab;
 mod link;
+mod link_handle;
 mod measures;
 mod node;
 mod options;
@@ -31,9 +31,9 @@ mod veth;
 
 pub use attest::Attestation;
 pub use error::LabError;
-pub use joint::Joint;
 pub use lab::Lab;
 pub use link::{Change, Link, Loss};
+pub use link_handle::LinkHandle;
 pub use measures::{Counters, Lateness, Measures};
 pub use node::Node;
 pub use options::{Backend, Options};

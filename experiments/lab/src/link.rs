@@ -1,16 +1,16 @@
-//! What a link does to packets.
+//! The properties of a link.
 
 use std::time::Duration;
 
 use crate::LabError;
 
-/// Packets that the link loses by chance, drawn anew for each packet.
+/// Random packet loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Loss {
     /// None.
     #[default]
     None,
-    /// Each packet with this probability, whatever became of the others.
+    /// Each packet with this probability, independently.
     Bernoulli(f64),
     /// In bursts: a chain of two states, good and bad, that may change state before each packet
     /// (Gilbert 1960, Elliott 1963). All four are probabilities.
@@ -26,20 +26,20 @@ pub enum Loss {
     },
 }
 
-/// What changes on a link while it is in use; what is `None` stays.
+/// A change of a link in use; `None` for no change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Change {
-    /// One way.
+    /// The one-way delay.
     pub delay: Option<Duration>,
     /// See [`Link::jitter`].
     pub jitter: Option<Duration>,
-    /// Bits per second. A link made without a rate keeps having none.
+    /// Bits per second. Ignored if the link was created without a rate.
     pub rate: Option<u64>,
     /// See [`Loss`].
     pub loss: Option<Loss>,
 }
 
-/// A link: what it does to the packets of each direction. The default does nothing.
+/// The properties of a link in each direction. The default emulates nothing.
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,20 +67,20 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link that only joins.
+    /// A link without emulation.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How long a packet is on its way, one way.
+    /// The one-way delay.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Each packet's delay lies evenly between `delay − jitter` (at least 0) and `delay + jitter`. Packets may thereby overtake each
-    /// other, as they do with netem.
+    /// Each packet's delay is uniformly distributed between `delay − jitter` (at least 0) and `delay + jitter`. Packets may
+    /// therefore be reordered, as with netem.
     #[must_use]
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
@@ -95,22 +95,22 @@ impl Link {
         self
     }
 
-    /// Packets lost by chance, before they take any of the rate.
+    /// Random loss, applied before the rate limit.
     #[must_use]
     pub fn loss(mut self, loss: Loss) -> Self {
         self.loss = loss;
         self
     }
 
-    /// How many bytes may wait for the rate; a packet that does not fit is dropped. Without a rate nothing waits, and this has no
-    /// effect. Default: what the rate sends in twice the delay plus 50 ms, at least 64 KiB.
+    /// The length of the queue in front of the rate limit, in bytes; a packet that does not fit is dropped. No effect without
+    /// a rate. Default: what the rate sends in twice the delay plus 50 ms, at least 64 KiB.
     #[must_use]
     pub fn queue(mut self, bytes: u64) -> Self {
         self.queue = Some(bytes);
         self
     }
 
-    /// The probability that a packet skips the delay, and so overtakes those under way.
+    /// The probability that a packet skips the delay, and so overtakes packets in flight.
     #[must_use]
     pub fn reorder(mut self, probability: f64) -> Self {
         self.reorder = probability;
@@ -131,30 +131,30 @@ impl Link {
         self
     }
 
-    /// Where the chances start from: with the same seed, the same packets of a direction (by number) are lost, doubled and
-    /// reordered. Not with netem, whose chances are the kernel's.
+    /// The seed of the random generators: with the same seed, the same packets of a direction (by number) are lost,
+    /// duplicated and reordered. Not with netem, which uses the kernel's generator.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// What changes when, counted from the making of the link or from `Joint::restart_schedule`. Packets that already wait keep
-    /// the times they were given.
+    /// Changes by time since the creation of the link or `LinkHandle::restart_schedule`. Queued packets keep their delivery
+    /// times.
     #[must_use]
     pub fn schedule(mut self, schedule: Vec<(Duration, Change)>) -> Self {
         self.schedule = schedule;
         self
     }
 
-    /// What the way back is like, where it differs. Its own `reverse` and `mtu` do not count.
+    /// The properties of the reverse direction, if they differ. Its `reverse` and `mtu` are ignored.
     #[must_use]
     pub fn reverse(mut self, back: Link) -> Self {
         self.reverse = Some(Box::new(back));
         self
     }
 
-    /// The link as the packets of the way back find it.
+    /// The properties of the reverse direction.
     pub(crate) fn back(&self) -> &Link {
         self.reverse.as_deref().unwrap_or(self)
     }
@@ -174,14 +174,14 @@ impl Link {
         self.mtu.unwrap_or(1500)
     }
 
-    /// Bytes that may wait for `rate` bits per second.
+    /// The length of the queue at `rate` bits per second, in bytes.
     pub(crate) fn queue_or_default(&self, rate: u64) -> u64 {
         let time = 2 * self.delay.as_micros() + 50_000;
         let bytes = u128::from(rate) * time / 8_000_000;
         self.queue.unwrap_or_else(|| u64::try_from(bytes).unwrap_or(u64::MAX).max(64 * 1024))
     }
 
-    /// Both directions are possible.
+    /// Checks both directions.
     pub(crate) fn check(&self) -> Result<(), LabError> {
         self.check_one()?;
         self.back().check_one()
@@ -191,7 +191,7 @@ impl Link {
         let invalid = |text: String| Err(LabError::Invalid(text));
         let changes = self.schedule.iter().map(|(_, change)| change);
         if self.rate == Some(0) || changes.clone().any(|change| change.rate == Some(0)) {
-            return invalid("a rate of 0 lets nothing through: give at least 1 bit/s".into());
+            return invalid("a rate of 0 sends nothing: give at least 1 bit/s".into());
         }
         if self.rate.is_none() && changes.clone().any(|change| change.rate.is_some()) {
             return invalid(
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn impossible_links_are_refused() {
+    fn invalid_links_are_refused() {
         let ten = Change { rate: Some(10), ..Change::default() };
         for link in [
             Link::new().rate(0),

@@ -1,4 +1,4 @@
-//! What the emulator measures about itself.
+//! The emulator's measurements of links and of itself.
 
 use std::time::Duration;
 
@@ -7,39 +7,39 @@ use serde::Serialize;
 
 use crate::LabError;
 
-/// What became of the packets of one direction since the last reset. A super-packet (offload) counts as one.
+/// The packet counters of one direction since the last reset. A super-packet (offload) counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Packets that came in.
+    /// Received packets.
     pub packets: u64,
     /// Their bytes, IP headers included.
     pub bytes: u64,
-    /// Lost by chance.
+    /// Packets lost by [`crate::Loss`].
     pub lost: u64,
-    /// Dropped because the queue was full, or could not be delivered.
+    /// Packets dropped because the queue was full or delivery failed.
     pub dropped: u64,
     /// Sent twice.
     pub duplicated: u64,
-    /// Sent ahead of those under way.
+    /// Sent ahead of packets in flight.
     pub reordered: u64,
     /// Delivered; a packet sent twice counts twice.
     pub delivered: u64,
 }
 
-/// How much later than due packets were delivered.
+/// The delay of deliveries after their due time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lateness {
-    /// Half of the packets were at most this late, in µs.
+    /// The median, in µs.
     pub p50_us: u64,
-    /// 99 of 100.
+    /// The 99th percentile, in µs.
     pub p99_us: u64,
-    /// The latest.
+    /// The maximum, in µs.
     pub max_us: u64,
-    /// How many packets these figures are of.
+    /// The number of measured packets.
     pub packets: u64,
 }
 
-/// What was measured on a link, or on all of a lab, since the last reset.
+/// The measures of a link, or of all links of a lab, since the last reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Measures {
     /// From the first node of the link to the second.
@@ -62,11 +62,11 @@ impl Counters {
     }
 }
 
-/// Lateness in µs, up to ten seconds, with three digits.
+/// Lateness in µs up to ten seconds, with three significant digits.
 #[derive(Clone)]
-pub(crate) struct Late(Histogram<u64>);
+pub(crate) struct LatenessHistogram(Histogram<u64>);
 
-impl Late {
+impl LatenessHistogram {
     pub(crate) fn new() -> Result<Self, LabError> {
         const MOST: u64 = 10_000_000;
         let made = Histogram::new_with_bounds(1, MOST, 3);

@@ -1,7 +1,8 @@
-//! A node: a network namespace without a name, and the thread that lives in it.
+//! A node: an unnamed network namespace and a worker thread in it.
 //!
-//! Nothing is written to `/run/netns`, so nothing can be left behind: the namespace lasts as long as the thread, the descriptor, and
-//! the programs and sockets within. When the process dies in whatever way, the kernel takes the first two and kills the programs.
+//! Nothing is written to `/run/netns`, so nothing can be left behind: the namespace exists as long as the thread, the
+//! descriptor, and the programs and sockets in it. When the process ends, also if it is killed, the kernel closes the first
+//! two and kills the programs.
 
 mod children;
 
@@ -22,7 +23,7 @@ use children::Children;
 
 type Job = Box<dyn FnOnce(&mut Children) + Send>;
 
-/// A node of a lab. Clones are the same node. When the lab is dropped the node is gone, and all its functions fail.
+/// A node of a lab. Clones refer to the same node. After the lab is dropped, all functions fail with [`LabError::Gone`].
 #[derive(Clone, Debug)]
 pub struct Node {
     shared: Arc<Shared>,
@@ -34,38 +35,42 @@ struct Shared {
     index: usize,
     address: Ipv4Addr,
     thread: i32,
-    home: Mutex<Option<Home>>,
+    namespace: Mutex<Option<Namespace>>,
 }
 
-/// What keeps the namespace.
-struct Home {
-    namespace: Arc<File>,
+/// The namespace's descriptor and worker thread, which keep it alive.
+struct Namespace {
+    file: Arc<File>,
     jobs: Sender<Job>,
-    keeper: JoinHandle<()>,
+    worker: JoinHandle<()>,
 }
 
 impl Node {
-    /// What it was called when it was made.
+    /// Its name.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// The address by which all other nodes reach it, whatever links lie between.
+    /// The address by which all other nodes reach it, over any links.
     pub fn address(&self) -> IpAddr {
         self.shared.address.into()
     }
 
-    /// Runs `f` on a thread of its own inside the namespace, and waits for it. Sockets that it makes belong to the node and may be
-    /// used by any thread afterwards; they keep the namespace alive even after the lab. Threads and programs that it starts are in
-    /// the namespace too, but programs are killed with the lab only if [`Node::spawn`] starts them. A panic of `f` goes on here.
+    /// Runs `f` on a new thread in the namespace, and waits for it. Sockets that it creates belong to the node and may then be
+    /// used by any thread; they keep the namespace alive even after the lab. Threads and programs that it starts are in the
+    /// namespace too, but programs are killed with the lab only if [`Node::spawn`] starts them. A panic of `f` is resumed in
+    /// the caller.
     ///
     /// # Errors
     /// [`LabError::Gone`], or [`LabError::System`] if no thread could be started or moved.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T, LabError> {
-        let namespace =
-            self.home().as_ref().map(|home| home.namespace.clone()).ok_or(LabError::Gone)?;
+        let file = self
+            .namespace()
+            .as_ref()
+            .map(|namespace| namespace.file.clone())
+            .ok_or(LabError::Gone)?;
         let inside = move || {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
                 .map_err(LabError::system("enter the network namespace of a node"))?;
             Ok(f())
         };
@@ -78,10 +83,10 @@ impl Node {
         })
     }
 
-    /// Starts a program in the namespace; `configure` gives it arguments, environment and standard streams. It is killed with the
-    /// lab, and with it all that it started: they have a process namespace of their own (though `/proc` stays the host's). The [`Child`] stands for all of them:
-    /// killing it kills them, and so does the end of the program itself. Its exit code is the program's, 127 if there is no such
-    /// program, and 128 + N if signal N ended it.
+    /// Starts a program in the namespace; `configure` sets its arguments, environment and standard streams. It is killed with
+    /// the lab, together with its descendants: they are in a new PID namespace (though `/proc` is the host's). The [`Child`]
+    /// represents all of them: they end when it is killed or when the program ends. Its exit code is the program's, 127 if
+    /// there is no such program, and 128 + N if signal N ended it.
     ///
     /// # Errors
     /// [`LabError::Gone`], or [`LabError::System`] if it could not be started.
@@ -96,21 +101,26 @@ impl Node {
         let job: Job = Box::new(move |children| {
             let _ = reply.send(children.spawn(command));
         });
-        self.home().as_ref().ok_or(LabError::Gone)?.jobs.send(job).map_err(|_| LabError::Gone)?;
+        self.namespace()
+            .as_ref()
+            .ok_or(LabError::Gone)?
+            .jobs
+            .send(job)
+            .map_err(|_| LabError::Gone)?;
         answer.recv().map_err(|_| LabError::Gone)?
     }
 
-    /// A namespace with its thread. Its loopback device is down and it has no address yet.
+    /// Creates a namespace and its worker thread. Its loopback device is down, and it has no address yet.
     pub(crate) fn new(name: &str, index: usize, address: Ipv4Addr) -> Result<Self, LabError> {
         let (jobs, work) = channel();
         let (reply, ready) = channel();
-        let keeper = std::thread::Builder::new()
+        let worker = std::thread::Builder::new()
             .name(format!("lab {name}"))
-            .spawn(move || keep(&reply, &work))
+            .spawn(move || run_worker(&reply, &work))
             .map_err(LabError::system("start a thread"))?;
-        let (namespace, thread) = ready.recv().map_err(|_| LabError::Gone)??;
-        let home = Mutex::new(Some(Home { namespace: Arc::new(namespace), jobs, keeper }));
-        let shared = Shared { name: name.to_owned(), index, address, thread, home };
+        let (file, thread) = ready.recv().map_err(|_| LabError::Gone)??;
+        let namespace = Mutex::new(Some(Namespace { file: Arc::new(file), jobs, worker }));
+        let shared = Shared { name: name.to_owned(), index, address, thread, namespace };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -123,7 +133,7 @@ impl Node {
         self.shared.address
     }
 
-    /// The id of the thread that lives in the namespace: what `ip link … netns` takes.
+    /// The id of the worker thread, for `ip link … netns`.
     pub(crate) fn thread(&self) -> i32 {
         self.shared.thread
     }
@@ -133,15 +143,15 @@ impl Node {
         self.run(|| batch(program, lines))?
     }
 
-    /// Kills the programs, and lets go of the namespace.
+    /// Kills the programs, and ends the worker thread.
     pub(crate) fn close(&self) {
-        let Some(home) = self.home().take() else { return };
-        drop(home.jobs);
-        let _ = home.keeper.join();
+        let Some(namespace) = self.namespace().take() else { return };
+        drop(namespace.jobs);
+        let _ = namespace.worker.join();
     }
 
-    fn home(&self) -> MutexGuard<'_, Option<Home>> {
-        self.shared.home.lock().unwrap_or_else(PoisonError::into_inner)
+    fn namespace(&self) -> MutexGuard<'_, Option<Namespace>> {
+        self.shared.namespace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -153,15 +163,15 @@ impl PartialEq for Node {
 
 impl Eq for Node {}
 
-impl std::fmt::Debug for Home {
+impl std::fmt::Debug for Namespace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Home").finish_non_exhaustive()
+        f.debug_struct("Namespace").finish_non_exhaustive()
     }
 }
 
-/// The life of a node's thread: it makes the namespace, then starts programs, because the kernel kills these when the *thread* that
-/// started them ends, not the process.
-fn keep(reply: &Sender<Result<(File, i32), LabError>>, work: &Receiver<Job>) {
+/// The worker thread: it creates the namespace, then starts programs, because PR_SET_PDEATHSIG (prctl(2)) fires when the
+/// *thread* that started them ends, not the process.
+fn run_worker(reply: &Sender<Result<(File, i32), LabError>>, work: &Receiver<Job>) {
     let _ = reply.send(enter_new_namespace().map(|file| (file, gettid().as_raw_nonzero().get())));
     let mut children = Children::default();
     while let Ok(job) = work.recv() {

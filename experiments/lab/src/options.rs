@@ -1,8 +1,8 @@
-//! How a lab is to be made.
+//! The options of a lab.
 
 use std::fmt;
 
-/// What emulates a link.
+/// The backend of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
     /// The kernel's network emulator on a veth pair.
@@ -11,22 +11,22 @@ pub enum Backend {
     User,
     /// The kernel's token bucket on a veth pair: a rate and a queue, nothing else.
     Tbf,
-    /// A veth pair, nothing emulated.
+    /// A veth pair without emulation.
     Bare,
 }
 
-/// How a lab is to be made; the default suits most.
+/// The options of a lab.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// What emulates the links. `None`: for each link the simplest that can do it here.
+    /// The backend of all links. `None`: for each link the simplest that supports it on this machine.
     pub backend: Option<Backend>,
-    /// `tcp_congestion_control` in all nodes. `None`: what the host has.
+    /// `tcp_congestion_control` in all nodes. `None`: the host's.
     pub congestion: Option<String>,
-    /// `tcp_wmem` in all nodes: least, default and most bytes of a socket's send buffer. `None`: what the host has.
+    /// `tcp_wmem` in all nodes: minimum, default and maximum bytes of a socket's send buffer. `None`: the host's.
     pub tcp_wmem: Option<[u32; 3]>,
     /// `tcp_rmem` in all nodes, as `tcp_wmem` for receiving.
     pub tcp_rmem: Option<[u32; 3]>,
-    /// More settings of all nodes: names below `/proc/sys/net`, as `ipv4/tcp_sack`, and values.
+    /// Further settings of all nodes: names below `/proc/sys/net`, as `ipv4/tcp_sack`, and values.
     pub sysctls: Vec<(String, String)>,
 }
 

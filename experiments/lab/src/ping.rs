@@ -1,4 +1,4 @@
-//! The round trip between two nodes, by an echo over UDP of our own.
+//! The round trip between two nodes, measured by UDP echo.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,28 +6,28 @@ use std::time::{Duration, Instant};
 
 use crate::{LabError, Node};
 
-/// Bytes of a packet with its IP and UDP headers.
+/// The length of a packet with its IP and UDP headers, in bytes.
 pub(crate) const LENGTH: u64 = 36;
 const PACKETS: usize = 31;
 const GAP: Duration = Duration::from_millis(5);
-/// How often the echo looks whether it is still wanted.
-const GLANCE: Duration = Duration::from_millis(50);
+/// How often the echo server checks whether to stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The median of the round trips of a few dozen packets. `expected` bounds how long they are waited for: a second more than twice
-/// that. Packets that are lost do not count.
+/// The median round trip of 31 packets. The time limit for each is twice `expected` plus one second. Lost packets are
+/// ignored.
 pub(crate) fn median(a: &Node, b: &Node, expected: Duration) -> Result<Duration, LabError> {
-    let (asks, answers) = (socket(a)?, socket(b)?);
+    let (client, server) = (socket(a)?, socket(b)?);
     let prepare = || {
-        asks.connect(answers.local_addr()?)?;
-        asks.set_read_timeout(Some(2 * expected + Duration::from_secs(1)))?;
-        answers.set_read_timeout(Some(GLANCE))
+        client.connect(server.local_addr()?)?;
+        client.set_read_timeout(Some(2 * expected + Duration::from_secs(1)))?;
+        server.set_read_timeout(Some(POLL_INTERVAL))
     };
     prepare().map_err(LabError::system("connect a UDP socket"))?;
     let (done, began) = (AtomicBool::new(false), Instant::now());
     let mut trips = std::thread::scope(|scope| {
-        scope.spawn(|| echo(&answers, &done));
-        scope.spawn(|| ask(&asks, began));
-        let trips = collect(&asks, began);
+        scope.spawn(|| echo(&server, &done));
+        scope.spawn(|| send_probes(&client, began));
+        let trips = collect(&client, began);
         done.store(true, Ordering::Relaxed);
         trips
     });
@@ -40,8 +40,8 @@ fn socket(node: &Node) -> Result<UdpSocket, LabError> {
         .map_err(LabError::system("make a UDP socket in a node"))
 }
 
-/// Sends packets that say when they were sent, in nanoseconds since the beginning.
-fn ask(socket: &UdpSocket, began: Instant) {
+/// Sends packets with their send times, in nanoseconds since `began`.
+fn send_probes(socket: &UdpSocket, began: Instant) {
     for _ in 0..PACKETS {
         let sent = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         // A packet that could not be sent counts as lost.
@@ -59,7 +59,7 @@ fn echo(socket: &UdpSocket, done: &AtomicBool) {
     }
 }
 
-/// The round trips of the packets that come back; ends when all have or nothing comes any more.
+/// The round trips of echoed packets, until all have arrived or none arrives within the time limit.
 fn collect(socket: &UdpSocket, began: Instant) -> Vec<Duration> {
     let mut trips = Vec::new();
     let mut packet = [0; 8];

@@ -1,4 +1,4 @@
-//! Which way packets go: from every node to every other by the fewest links.
+//! Routing: shortest paths by the number of links between all nodes.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
@@ -6,12 +6,12 @@ use std::net::Ipv4Addr;
 
 use crate::{LabError, Node};
 
-/// The links as a graph, and the routes that the nodes were given.
+/// The graph of links, and the routes set in the nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
-    /// Per node, its links.
+    /// The links of each node.
     steps: HashMap<usize, Vec<Step>>,
-    /// (from, to) → the link that is taken first.
+    /// (from, to) → the first link of the path.
     written: HashMap<(usize, usize), usize>,
 }
 
@@ -42,7 +42,7 @@ impl Routes {
         }
     }
 
-    /// Gives the nodes those routes that are new or changed.
+    /// Sets the new and changed routes in the nodes.
     pub(crate) fn write(&mut self, nodes: &[Node]) -> Result<(), LabError> {
         for node in nodes {
             let mut lines = String::new();
@@ -62,7 +62,8 @@ impl Routes {
         Ok(())
     }
 
-    /// The links from one node to another, in order, each with whether it is walked from its first end to its second. `None` if there is no way.
+    /// The links from one node to another, in order, each with `true` if it is used from its first end to its second.
+    /// `None` if there is no path.
     pub(crate) fn path(&self, from: &Node, to: &Node) -> Option<Vec<(usize, bool)>> {
         let mut path = Vec::new();
         let mut here = from.index();
@@ -75,7 +76,7 @@ impl Routes {
         Some(path)
     }
 
-    /// For every node that can be reached from this one, the first step there (breadth first, older links first).
+    /// The first step to every reachable node (breadth-first search, older links first).
     fn first_steps(&self, from: usize) -> Vec<(usize, Step)> {
         let mut found: HashMap<usize, Step> = HashMap::new();
         let mut order = Vec::new();

@@ -1,10 +1,10 @@
-//! What of TCP is pinned in every node, so that a figure does not depend on what the host happens to have, and is known.
+//! The network settings that are pinned in every node, so that results do not depend on the host's and can be recorded.
 
 use std::path::PathBuf;
 
 use crate::{LabError, Node, Options};
 
-/// Names below `/proc/sys/net` of which nodes get what the host has.
+/// The settings that nodes copy from the host: names below `/proc/sys/net`.
 const FROM_HOST: &[&str] = &[
     "ipv4/tcp_congestion_control",
     "ipv4/tcp_wmem",
@@ -12,8 +12,8 @@ const FROM_HOST: &[&str] = &[
     "ipv4/tcp_slow_start_after_idle",
 ];
 
-/// What a lab needs whatever the host has: forwarding, no memory of earlier connections, no filter on ways, and no IPv6, whose own
-/// packets would take part in the losses.
+/// The settings of every lab: forwarding, no cached TCP metrics, no reverse-path filter, and no IPv6, whose control packets
+/// would take part in the losses.
 const FIXED: &[(&str, &str)] = &[
     ("ipv4/ip_forward", "1"),
     ("ipv4/tcp_no_metrics_save", "1"),
@@ -49,7 +49,7 @@ pub(crate) fn settings(options: &Options) -> Result<Vec<(String, String)>, LabEr
     Ok(settings)
 }
 
-/// Writes them in the node's namespace.
+/// Writes the settings in the node's namespace.
 pub(crate) fn pin(node: &Node, settings: &[(String, String)]) -> Result<(), LabError> {
     node.run(|| {
         for (name, value) in settings {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_replaces_what_the_host_has() {
+    fn options_replace_the_settings_of_the_host() {
         let options = Options {
             congestion: Some("cubic".into()),
             tcp_wmem: Some([1, 2, 3]),
@@ -87,7 +87,7 @@ mod tests {
         let value = |name: &str| {
             let mut found = settings.iter().filter(|(known, _)| known == name);
             let value = found.next().unwrap().1.clone();
-            assert!(found.next().is_none(), "{name} stands there once");
+            assert!(found.next().is_none(), "{name} is set once");
             value
         };
         assert_eq!(value("ipv4/tcp_congestion_control"), "cubic");

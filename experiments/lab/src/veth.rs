@@ -3,7 +3,7 @@
 use crate::backend::discipline;
 use crate::{Backend, LabError, Link, Node};
 
-/// A pair called `device` on both sides, down yet.
+/// Creates a pair called `device` on both sides; the devices are still down.
 pub(crate) fn join(
     a: &Node,
     b: &Node,

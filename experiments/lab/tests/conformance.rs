@@ -1,5 +1,6 @@
-//! Whether links are as they were asked to be. What a link must never do (be faster than asked for) has narrow bounds; what a machine
-//! whose processors are given to others cannot do either has wide ones. The true figures are those of `cargo xp lab --conformance`.
+//! Conformance of links to their configuration. The bounds for a link that is faster than configured are narrow; those for
+//! a slower one are wide, because a virtual machine loses processor time to others. `cargo xp lab --conformance` gives the
+//! exact figures.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -11,14 +12,14 @@ use std::time::Duration;
 use levada_lab::{Backend, Change, Lab, Link, Loss, Options, throughput};
 use support::{Arrival, MS, Pair, arrivals};
 
-/// Measurements do not run beside each other.
+/// Measurements run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The best of up to eight, the first that is `enough` ends it: a neighbour may have spoilt the others.
+/// The best of up to eight measurements, until one is `enough`: load of the machine may have spoilt the others.
 fn best(mut measure: impl FnMut() -> f64, enough: f64) -> f64 {
     let mut found = measure();
     for _ in 0..7 {
@@ -31,11 +32,11 @@ fn best(mut measure: impl FnMut() -> f64, enough: f64) -> f64 {
 }
 
 #[test]
-fn packets_take_what_was_configured() {
+fn packets_take_the_configured_time() {
     let _alone = alone();
     for rtt in [0, 4, 40, 160] {
         let pair = Pair::new(Backend::User, &Link::new().delay(MS(rtt) / 2));
-        // A stall of the machine delays some packets, hardly all of them.
+        // A stall of the machine delays some packets, but rarely all of them.
         let least = arrivals(&pair, 100, 100, MS(1)).into_iter().map(|(_, time)| time).min();
         let delays = MS(rtt) / 2..MS(rtt) / 2 + MS(3);
         assert!(delays.contains(&least.unwrap()), "{rtt} ms: least {least:?}");
@@ -75,14 +76,14 @@ fn sixteen_hops_carry_100_mbit() {
     assert!((0.25..=1.0).contains(&share), "{share}");
 }
 
-/// The numbers of those of 2000 packets that a lossy link let through.
+/// The numbers of the received packets of 2000 over a lossy link.
 fn survivors(loss: Loss, seed: u64) -> Vec<u32> {
     let pair = Pair::new(Backend::User, &Link::new().loss(loss).seed(seed));
     let numbers: Vec<u32> = arrivals(&pair, 2000, 100, Duration::from_micros(50))
         .into_iter()
         .map(|(number, _)| number)
         .collect();
-    let there = pair.joint.measures().unwrap().there;
+    let there = pair.link.measures().unwrap().there;
     assert_eq!((there.packets, there.dropped), (2000, 0));
     assert_eq!(there.packets - there.lost, numbers.len() as u64);
     assert!(numbers.is_sorted());
@@ -90,7 +91,7 @@ fn survivors(loss: Loss, seed: u64) -> Vec<u32> {
 }
 
 #[test]
-fn losses_are_as_many_as_asked_for_and_repeat() {
+fn losses_match_the_probability_and_repeat_with_the_seed() {
     let _alone = alone();
     let first = survivors(Loss::Bernoulli(0.1), 1);
     assert!((1740..=1860).contains(&first.len()), "{}", first.len());
@@ -114,11 +115,11 @@ fn a_full_queue_drops_and_bounds_the_delay() {
     // 100 packets of 1000 bytes at once, 10 of which wait: each takes 1 ms.
     let pair = Pair::new(Backend::User, &Link::new().rate(8_000_000).queue(10_000));
     let arrived = arrivals(&pair, 100, 972, Duration::ZERO);
-    let dropped = pair.joint.measures().unwrap().there.dropped;
+    let dropped = pair.link.measures().unwrap().there.dropped;
     assert_eq!(arrived.len() as u64 + dropped, 100);
-    // More than the queue holds arrive if the sender is held up.
+    // More packets arrive than the queue holds if the sender is delayed.
     assert!((10..90).contains(&arrived.len()), "{}", arrived.len());
-    // Half of them wait for 10 ms at most; without the bound the median would be near 50.
+    // The median is 10 ms at most; without the limit it would be near 50 ms.
     let median = median(arrived);
     assert!((MS(1)..MS(40)).contains(&median), "{median:?}");
 }
@@ -129,17 +130,17 @@ fn median(mut some: Vec<Arrival>) -> Duration {
 }
 
 #[test]
-fn packets_are_doubled_and_overtaken() {
+fn packets_are_duplicated_and_reordered() {
     let _alone = alone();
     let pair = Pair::new(Backend::User, &Link::new().duplicate(0.2));
     let arrived = arrivals(&pair, 1000, 100, Duration::from_micros(50));
-    let doubled = pair.joint.measures().unwrap().there.duplicated;
+    let doubled = pair.link.measures().unwrap().there.duplicated;
     assert!((140..260).contains(&doubled), "{doubled}");
     assert_eq!(arrived.len() as u64, 1000 + doubled);
 
     let pair = Pair::new(Backend::User, &Link::new().delay(MS(20)).reorder(0.1));
     let arrived = arrivals(&pair, 500, 100, Duration::from_micros(200));
-    let overtaking = pair.joint.measures().unwrap().there.reordered;
+    let overtaking = pair.link.measures().unwrap().there.reordered;
     assert!((25..75).contains(&overtaking), "{overtaking}");
     assert_eq!(arrived.len(), 500);
     let early = arrived.windows(2).filter(|pair| pair[0].0 > pair[1].0).count();
@@ -147,13 +148,13 @@ fn packets_are_doubled_and_overtaken() {
 }
 
 #[test]
-fn the_mtu_is_obeyed() {
+fn the_mtu_limits_packets() {
     let _alone = alone();
     for backend in [Backend::User, Backend::Bare] {
         let pair = Pair::new(backend, &Link::new().mtu(600));
         let (here, there) = pair.sockets();
         there.set_read_timeout(Some(MS(2000))).unwrap();
-        // 600 bytes less 28 of headers; more than that may not be cut, since sockets discover the MTU.
+        // 600 bytes less 28 of headers; longer ones are not fragmented, because sockets discover the MTU.
         assert_eq!(here.send(&[0; 572]).unwrap(), 572);
         assert_eq!(there.recv(&mut [0; 2048]).unwrap(), 572);
         let text = String::from_utf8(output(&pair, "ip -o link show l0")).unwrap();
@@ -162,7 +163,7 @@ fn the_mtu_is_obeyed() {
     }
     let pair = Pair::new(Backend::User, &Link::new().mtu(600).loss(Loss::Bernoulli(0.0)));
     throughput(&pair.a, &pair.b, MS(0), MS(200)).unwrap();
-    let there = pair.joint.measures().unwrap().there;
+    let there = pair.link.measures().unwrap().there;
     assert!(there.bytes <= 600 * there.packets, "{there:?}");
 }
 
@@ -174,26 +175,26 @@ fn output(pair: &Pair, script: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_schedule_and_orders_change_the_link() {
+fn schedule_and_changes_apply_to_the_link() {
     let _alone = alone();
     let to = |delay| Change { delay: Some(MS(delay)), ..Change::default() };
     let link = Link::new().delay(MS(2)).schedule(vec![(MS(700), to(60))]);
     let pair = Pair::new(Backend::User, &link);
-    pair.joint.restart_schedule().unwrap();
+    pair.link.restart_schedule().unwrap();
     let before = median(arrivals(&pair, 9, 100, MS(1)));
     // `arrivals` itself ends after half a second without packets.
     std::thread::sleep(MS(300));
     let after = median(arrivals(&pair, 9, 100, MS(1)));
     assert!((MS(2)..MS(40)).contains(&before), "{before:?}");
     assert!((MS(60)..MS(100)).contains(&after), "{after:?}");
-    pair.joint.change(&to(30)).unwrap();
+    pair.link.change(&to(30)).unwrap();
     let at_last = median(arrivals(&pair, 9, 100, MS(1)));
     assert!((MS(30)..MS(55)).contains(&at_last), "{at_last:?}");
     assert_eq!(pair.lab.attest(&pair.a, &pair.b).unwrap().configured_ms, 60.0);
 }
 
 #[test]
-fn ways_back_may_differ() {
+fn the_reverse_direction_may_differ() {
     let _alone = alone();
     let link = Link::new().delay(MS(30)).reverse(Link::new().loss(Loss::Bernoulli(1.0)));
     let pair = Pair::new(Backend::User, &link);
@@ -203,5 +204,5 @@ fn ways_back_may_differ() {
     there.send(b"lost").unwrap();
     here.set_read_timeout(Some(MS(200))).unwrap();
     assert!(here.recv(&mut [0; 10]).is_err());
-    assert_eq!(pair.joint.measures().unwrap().back.lost, 1);
+    assert_eq!(pair.link.measures().unwrap().back.lost, 1);
 }

@@ -1,4 +1,4 @@
-//! Nothing of a lab is left behind, whatever becomes of the process that made it.
+//! A lab leaves nothing behind, also if its process is killed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use levada_lab::{Backend, Lab, Link, Options};
 
-/// Says to this executable, started again, that it is to be a process with a lab, and how that is to end.
+/// The environment variable that makes this executable, started again, a process with a lab, and says how it ends.
 const ROLE: &str = "LEVADA_LAB_TEST_ROLE";
 
-/// Programs of a lab carry this in their arguments, with the number of the process that made it.
+/// The argument that marks programs of the lab of this process.
 fn mark(process: u32) -> String {
     format!("levada-lab-test-{process}")
 }
@@ -34,7 +34,7 @@ fn build() -> (Lab, Child) {
     (lab, child)
 }
 
-/// Not a test, but what the tests start.
+/// The helper process of the tests below; no test of its own.
 #[test]
 fn a_process_with_a_lab() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -45,7 +45,7 @@ fn a_process_with_a_lab() {
 }
 
 #[test]
-fn dropping_the_lab_ends_all_at_once() {
+fn dropping_the_lab_ends_all_programs() {
     let (lab, mut child) = build();
     let spaces = spaces_of(std::process::id());
     assert_eq!(spaces.len(), 4, "the host's and three nodes'");
@@ -57,7 +57,7 @@ fn dropping_the_lab_ends_all_at_once() {
 }
 
 #[test]
-fn a_process_that_dies_leaves_nothing() {
+fn a_killed_process_leaves_nothing_behind() {
     for (role, signal) in
         [("panic", None), ("wait", Some("INT")), ("wait", Some("KILL")), ("wait", Some("TERM"))]
     {
@@ -104,7 +104,7 @@ fn spaces_of(process: u32) -> Vec<String> {
     spaces
 }
 
-/// Whether some process is in this namespace.
+/// Whether a process is in this namespace.
 fn is_used(space: &str) -> bool {
     entries("/proc").any(|process| {
         std::fs::read_link(process.join("ns/net")).is_ok_and(|own| own.to_string_lossy() == space)
@@ -125,7 +125,7 @@ fn entries(folder: &str) -> impl Iterator<Item = PathBuf> {
     std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
 }
 
-/// Whether something becomes true while one may wait for it.
+/// Whether `holds` becomes true within the time limit.
 fn eventually(holds: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {

@@ -1,4 +1,4 @@
-//! Nodes, links and programs, nothing emulated.
+//! Nodes, links and programs without emulation.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,8 +12,8 @@ use levada_lab::{Backend, Change, Lab, LabError, Link, Options};
 fn nodes_reach_each_other_and_nothing_else() {
     let mut lab = Lab::new(Options::default()).unwrap();
     let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
-    let joint = lab.link(&a, &b, &Link::new()).unwrap();
-    assert_eq!(joint.backend(), Backend::Bare);
+    let link = lab.link(&a, &b, &Link::new()).unwrap();
+    assert_eq!(link.backend(), Backend::Bare);
     let listener = b.run(|| TcpListener::bind((b.address(), 0))).unwrap().unwrap();
     let at = listener.local_addr().unwrap();
     assert!(TcpStream::connect(at).is_err(), "the host has no way there");
@@ -44,7 +44,7 @@ fn every_node_of_a_chain_reaches_every_other() {
 }
 
 #[test]
-fn what_is_sent_to_all_of_a_segment_reaches_all() {
+fn multicast_reaches_all_nodes_of_a_segment() {
     const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
     let mut lab = Lab::new(Options::default()).unwrap();
     let nodes = ["a", "b", "c"].map(|name| lab.node(name).unwrap());
@@ -99,7 +99,7 @@ fn programs_run_in_the_namespace_and_end_with_the_lab() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_links_and_nodes_are_refused() {
     let mut lab = Lab::new(Options::default()).unwrap();
     let mut other = Lab::new(Options::default()).unwrap();
     let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
@@ -109,15 +109,15 @@ fn what_cannot_be_is_refused() {
         assert!(matches!(error, LabError::Invalid(_)), "{error}");
     }
     assert!(matches!(lab.attest(&a, &b), Err(LabError::NoPath(..))));
-    let joint = lab.link(&a, &b, &Link::new()).unwrap();
-    assert!(matches!(joint.measures(), Err(LabError::Backend { .. })));
-    assert!(matches!(joint.change(&Change::default()), Err(LabError::Backend { .. })));
+    let link = lab.link(&a, &b, &Link::new()).unwrap();
+    assert!(matches!(link.measures(), Err(LabError::Backend { .. })));
+    assert!(matches!(link.change(&Change::default()), Err(LabError::Backend { .. })));
     let unknown = Options { congestion: Some("none such".into()), ..Options::default() };
     assert!(Lab::new(unknown).unwrap().node("a").is_err());
 }
 
 #[test]
-fn settings_hold_in_every_node_and_measures_begin_anew() {
+fn settings_apply_to_every_node_and_measures_are_reset() {
     let options = Options {
         backend: Some(Backend::User),
         congestion: Some("reno".into()),
@@ -138,8 +138,8 @@ fn settings_hold_in_every_node_and_measures_begin_anew() {
     assert_eq!(found.nodes, ("n0".to_owned(), "n2".to_owned()));
     let there = lab.measures().unwrap().there;
     assert!(there.delivered >= 2 * 31, "each packet over two links: {there:?}");
-    assert_eq!(lab.joints().len(), 2);
-    assert!(lab.joints()[1].measures().unwrap().lateness.packets >= 2 * 31);
+    assert_eq!(lab.links().len(), 2);
+    assert!(lab.links()[1].measures().unwrap().lateness.packets >= 2 * 31);
     lab.reset_measures().unwrap();
     assert_eq!(lab.measures().unwrap(), levada_lab::Measures::default());
 }

@@ -1,4 +1,4 @@
-//! Axes: where values lie on them, and where their ticks are.
+//! Axes: the mapping of values to pixels, and the ticks.
 
 use std::ops::Range;
 
@@ -7,27 +7,27 @@ use plotters::prelude::Ranged;
 
 /// One axis of a panel.
 pub struct Axis {
-    /// Beside it.
+    /// The title beside the axis.
     pub title: String,
-    /// What a step along it means.
+    /// The scale.
     pub scale: Scale,
-    /// From where to where; None: what is drawn, with some room.
+    /// The first and the last value; `None`: the range of the drawn values with a margin.
     pub range: Option<(f64, f64)>,
-    /// Values and their texts; empty: round numbers.
+    /// Values and their labels; empty: round numbers.
     pub ticks: Vec<(f64, String)>,
 }
 
-/// What a step along an axis means.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// A difference; the axis begins at 0.
+    /// Linear, beginning at 0.
     Linear,
-    /// A ratio.
+    /// Logarithmic.
     Log,
 }
 
-/// An axis of known length.
-pub(super) struct Measure {
+/// An axis with its final range and ticks.
+pub(super) struct FittedAxis {
     scale: Scale,
     pub(super) start: f64,
     end: f64,
@@ -52,20 +52,20 @@ impl Axis {
         }
     }
 
-    /// The axis for these values.
-    pub(super) fn measure(&self, values: impl Iterator<Item = f64>) -> Measure {
-        let (low, high) = self.range.unwrap_or_else(|| self.around(values));
+    /// The axis fitted to these values.
+    pub(super) fn fit(&self, values: impl Iterator<Item = f64>) -> FittedAxis {
+        let (low, high) = self.range.unwrap_or_else(|| self.range_of(values));
         let ticks = match (&self.ticks[..], self.scale) {
             ([], Scale::Linear) => labelled(linear_ticks(high)),
             ([], Scale::Log) => labelled(log_ticks(low, high)),
             (ticks, _) => ticks.to_vec(),
         };
         let ticks = ticks.into_iter().filter(|(value, _)| (low..=high).contains(value)).collect();
-        Measure { scale: self.scale, start: low, end: high, ticks }
+        FittedAxis { scale: self.scale, start: low, end: high, ticks }
     }
 
-    /// The values with some room about them.
-    fn around(&self, values: impl Iterator<Item = f64>) -> (f64, f64) {
+    /// The range of the values with a margin.
+    fn range_of(&self, values: impl Iterator<Item = f64>) -> (f64, f64) {
         let positive = values.filter(|value| *value > 0.0);
         let (low, high) = positive
             .fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)));
@@ -78,7 +78,7 @@ impl Axis {
 }
 
 impl Scale {
-    fn place(self, value: f64) -> f64 {
+    fn position(self, value: f64) -> f64 {
         match self {
             Self::Linear => value,
             Self::Log => value.max(f64::MIN_POSITIVE).log10(),
@@ -86,17 +86,17 @@ impl Scale {
     }
 }
 
-impl Ranged for Measure {
+impl Ranged for FittedAxis {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
 
     fn map(&self, value: &f64, (from, to): (i32, i32)) -> i32 {
-        let [start, end, value] = [self.start, self.end, *value].map(|at| self.scale.place(at));
+        let [start, end, value] = [self.start, self.end, *value].map(|at| self.scale.position(at));
         from + (f64::from(to - from) * (value - start) / (end - start)).round() as i32
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        // Lines between the ticks would only be in the way.
+        // No grid lines between the ticks.
         let ticks = if hint.weight().allow_light_points() { &[] } else { &self.ticks[..] };
         ticks.iter().map(|(value, _)| *value).collect()
     }
@@ -106,7 +106,7 @@ impl Ranged for Measure {
     }
 }
 
-impl ValueFormatter<f64> for Measure {
+impl ValueFormatter<f64> for FittedAxis {
     fn format_ext(&self, value: &f64) -> String {
         let tick = self.ticks.iter().find(|(at, _)| at == value);
         tick.map(|(_, text)| text.clone()).unwrap_or_default()
@@ -125,14 +125,14 @@ fn linear_ticks(high: f64) -> Vec<f64> {
     (0u32..).map(|n| f64::from(n) * step).take_while(|value| *value <= high).collect()
 }
 
-/// 1, 2 and 5 of each power of ten, or the powers alone where there are many.
+/// 1, 2 and 5 times each power of ten, or only the powers if the range is above 2000.
 fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
     let digits = if high / low > 2e3 { &[1.0][..] } else { &[1.0, 2.0, 5.0] };
     powers.flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power))).collect()
 }
 
-/// Without digits that say nothing.
+/// At most four decimals, without trailing zeros.
 fn number(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn texts(axis: &Axis, values: &[f64]) -> Vec<String> {
-        let ticks = axis.measure(values.iter().copied()).ticks;
+        let ticks = axis.fit(values.iter().copied()).ticks;
         ticks.into_iter().map(|(_, text)| text).collect()
     }
 
@@ -158,10 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_of_nothing_has_a_length() {
+    fn an_axis_without_values_has_a_length() {
         for scale in [Scale::Linear, Scale::Log] {
-            let measure = Axis::new("", scale).measure(std::iter::empty());
-            assert!(measure.start < measure.end);
+            let axis = Axis::new("", scale).fit(std::iter::empty());
+            assert!(axis.start < axis.end);
         }
     }
 

@@ -1,4 +1,4 @@
-//! How a figure gets onto paper.
+//! Drawing a figure as SVG.
 
 use std::error::Error;
 use std::path::Path;
@@ -10,7 +10,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Figure, Panel, Series, Stroke};
 
-/// The colours of series: told apart by people who see no red or no green too (Okabe and Ito).
+/// The colours of series, distinguishable with colour blindness (Okabe and Ito).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -23,13 +23,13 @@ const GREY: RGBColor = RGBColor(110, 110, 110);
 const MESH: RGBColor = RGBColor(228, 228, 228);
 const FONT: &str = "sans-serif";
 
-/// Pixels of the title, and of a line of the legend.
+/// The heights of the title and of a legend line, in pixels.
 const TITLE: u32 = 34;
 const LEGEND_LINE: u32 = 22;
-/// Pixels of a line's or mark's sample in the legend, and between one entry and the next.
+/// The widths of a legend entry's sample and of the gap between entries, in pixels.
 const SAMPLE: i32 = 26;
 const GAP: i32 = 26;
-/// About the width of a letter of the legend in pixels.
+/// The approximate width of a character of the legend, in pixels.
 const LETTER: i32 = 7;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -40,7 +40,7 @@ impl Figure {
         let columns = self.panels.len().clamp(1, self.columns.max(1));
         let rows = self.panels.len().div_ceil(columns).max(1);
         let width = self.size.0 * columns as u32;
-        let lines = self.arranged(width as i32 - GAP);
+        let lines = self.legend_lines(width as i32 - GAP);
         let head = TITLE + LEGEND_LINE * lines.len() as u32;
         let root = SVGBackend::new(path, (width, head + self.size.1 * rows as u32));
         let root = root.into_drawing_area();
@@ -57,12 +57,14 @@ impl Figure {
         Ok(())
     }
 
-    /// The legend in lines that are no longer than `width`.
-    fn arranged(&self, width: i32) -> Vec<Vec<&Series>> {
+    /// The legend, wrapped at `width` pixels.
+    fn legend_lines(&self, width: i32) -> Vec<Vec<&Series>> {
         let mut lines: Vec<Vec<&Series>> = Vec::new();
         for series in self.legend() {
             match lines.last_mut() {
-                Some(line) if length(line) + GAP + entry(series) <= width => line.push(series),
+                Some(line) if line_width(line) + GAP + entry_width(series) <= width => {
+                    line.push(series);
+                }
                 _ => lines.push(vec![series]),
             }
         }
@@ -70,13 +72,13 @@ impl Figure {
     }
 }
 
-/// Pixels of one entry of a legend.
-fn entry(series: &Series) -> i32 {
+/// The width of a legend entry, in pixels.
+fn entry_width(series: &Series) -> i32 {
     SAMPLE + 6 + LETTER * series.name.chars().count() as i32
 }
 
-fn length(line: &[&Series]) -> i32 {
-    line.iter().map(|series| entry(series) + GAP).sum::<i32>() - GAP
+fn line_width(line: &[&Series]) -> i32 {
+    line.iter().map(|series| entry_width(series) + GAP).sum::<i32>() - GAP
 }
 
 fn draw_legend<'a>(area: &Area<'a>, lines: &[Vec<&Series>], width: i32) -> Drawn<'a> {
@@ -84,11 +86,11 @@ fn draw_legend<'a>(area: &Area<'a>, lines: &[Vec<&Series>], width: i32) -> Drawn
     let style = (FONT, 13).into_text_style(area).pos(left);
     for (number, line) in lines.iter().enumerate() {
         let y = (TITLE + LEGEND_LINE * number as u32 + LEGEND_LINE / 2) as i32;
-        let mut x = (width - length(line)) / 2;
+        let mut x = (width - line_width(line)) / 2;
         for series in line {
             series.draw_sample(area, (x, y))?;
             area.draw(&Text::new(series.name.as_str(), (x + SAMPLE + 6, y), style.clone()))?;
-            x += entry(series) + GAP;
+            x += entry_width(series) + GAP;
         }
     }
     Ok(())
@@ -97,8 +99,8 @@ fn draw_legend<'a>(area: &Area<'a>, lines: &[Vec<&Series>], width: i32) -> Drawn
 impl Panel {
     fn draw<'a>(&self, area: &Area<'a>) -> Drawn<'a> {
         let points = || self.series.iter().flat_map(|series| &series.points);
-        let x = self.x.measure(points().map(|point| point.0));
-        let y = self.y.measure(points().map(|point| point.1));
+        let x = self.x.fit(points().map(|point| point.0));
+        let y = self.y.fit(points().map(|point| point.1));
         let floor = y.start;
         let below = if self.groups.is_empty() { 42 } else { 52 };
         let mut chart = ChartBuilder::on(area)
@@ -127,8 +129,8 @@ impl Panel {
         }
         let middle = Pos::new(HPos::Center, VPos::Top);
         let style = (FONT, 13).into_text_style(area).pos(middle);
-        for (place, text) in &self.groups {
-            let (column, row) = pixel(*place, floor);
+        for (position, text) in &self.groups {
+            let (column, row) = pixel(*position, floor);
             area.draw(&Text::new(text.as_str(), (column, row + 28), style.clone()))?;
         }
         Ok(())
@@ -145,7 +147,7 @@ impl Series {
         }
     }
 
-    /// Through these pixels of `area`.
+    /// Draws the series through these pixels of `area`.
     fn draw<'a>(&self, area: &Area<'a>, points: Vec<(i32, i32)>) -> Drawn<'a> {
         let style = self.style();
         for &at in &points {
@@ -179,7 +181,7 @@ impl Series {
         Ok(())
     }
 
-    /// What the legend shows of it, from this pixel to the right.
+    /// Draws the sample in the legend, from this pixel to the right.
     fn draw_sample<'a>(&self, area: &Area<'a>, (x, y): (i32, i32)) -> Drawn<'a> {
         let points = match self.stroke {
             Stroke::Disc | Stroke::Triangle | Stroke::Bar => vec![(x + SAMPLE / 2, y)],

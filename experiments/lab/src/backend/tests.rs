@@ -4,7 +4,7 @@ use super::*;
 use crate::Change;
 
 #[test]
-fn netem_is_told_everything() {
+fn netem_gets_all_properties() {
     let link = Link::new()
         .delay(Duration::from_millis(20))
         .jitter(Duration::from_micros(1500))
@@ -24,7 +24,7 @@ fn netem_is_told_everything() {
 }
 
 #[test]
-fn tbf_is_told_rate_and_queue() {
+fn tbf_gets_rate_and_queue() {
     let link = Link::new().rate(100_000_000).queue(64_000);
     let told = |link: &Link| discipline(Backend::Tbf, link, 1500).unwrap();
     assert_eq!(told(&link), "tbf rate 100933333bit burst 25000 limit 64000");
@@ -32,14 +32,14 @@ fn tbf_is_told_rate_and_queue() {
     assert_eq!(discipline(Backend::Tbf, &Link::new(), 1500), None);
 }
 
-/// Backends of a machine that has what is said.
+/// A machine with the given backends.
 fn machine(forced: Option<Backend>, netem: bool, tbf: bool) -> Backends {
     let answer = |has: bool| Some(if has { Ok(()) } else { Err("no such thing".to_owned()) });
     Backends { forced, netem: answer(netem), tbf: answer(tbf) }
 }
 
 #[test]
-fn the_simplest_backend_that_can_is_chosen() {
+fn chooses_the_simplest_backend_that_supports_the_link() {
     let plain = Link::new().mtu(9000);
     let slow = Link::new().rate(1000).queue(10_000);
     let far = slow.clone().delay(Duration::from_millis(1));
@@ -62,7 +62,7 @@ fn the_simplest_backend_that_can_is_chosen() {
 }
 
 #[test]
-fn a_backend_that_cannot_is_refused() {
+fn refuses_a_backend_that_does_not_support_the_link() {
     let far = Link::new().delay(Duration::from_millis(1));
     for backend in [Backend::Bare, Backend::Tbf, Backend::Netem] {
         let error = machine(Some(backend), false, true).choose(&far).unwrap_err();

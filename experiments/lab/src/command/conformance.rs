@@ -1,4 +1,4 @@
-//! The lab's own figures: how far it is from what was asked of it.
+//! The lab's conformance figures: the deviation from the configuration.
 
 use std::io::Write;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::{Attestation, Backend, Lab, LabError, Link, Options, throughput};
 
 const RUNS: usize = 5;
 const MS: fn(u64) -> Duration = Duration::from_millis;
-/// Of an IP packet of 1500 bytes TCP carries 1448: headers of 20 and 20 bytes, and a time stamp of 12.
+/// The share of TCP payload in an IP packet of 1500 bytes: headers of 20 and 20 bytes and a time stamp of 12 leave 1448.
 const PAYLOAD: f64 = 1448.0 / 1500.0;
 
 /// Prints a row for each figure.
@@ -28,7 +28,7 @@ pub(super) fn run() -> Result<(), LabError> {
     hops()
 }
 
-/// How much longer a round trip takes than configured.
+/// The deviation of the round trip.
 fn ping(rtt: u64) -> Result<(), LabError> {
     let link = Link::new().delay(MS(rtt) / 2);
     let mut errors = Vec::new();
@@ -44,7 +44,7 @@ fn ping(rtt: u64) -> Result<(), LabError> {
     print("ping error", Backend::User, json!({ "rtt_ms": rtt }), "ms", errors, last)
 }
 
-/// How far the payload of TCP is from what the rate allows.
+/// The deviation of TCP's payload rate from that of the link.
 fn rate(backend: Backend, mbit: u64) -> Result<(), LabError> {
     let link = Link::new().rate(mbit * 1_000_000);
     let link = if backend == Backend::User { link.delay(MS(1)) } else { link };
@@ -54,14 +54,14 @@ fn rate(backend: Backend, mbit: u64) -> Result<(), LabError> {
     print("rate error", backend, json!({ "mbit": mbit }), "%", errors, last)
 }
 
-/// What TCP carries where no rate is given.
+/// The TCP throughput of a link without a rate.
 fn unlimited(delay: u64) -> Result<(), LabError> {
     let (rates, last) = rates(Backend::User, 1, &Link::new().delay(MS(delay)))?;
     let rates = rates.into_iter().map(|rate| rate / 1e9).collect();
     print("throughput", Backend::User, json!({ "delay_ms": delay }), "Gbit/s", rates, last)
 }
 
-/// What share of 100 Mbit/s arrives behind 16 hops.
+/// The share of 100 Mbit/s after 16 hops.
 fn hops() -> Result<(), LabError> {
     let link = Link::new().rate(100_000_000).delay(MS(1));
     let (rates, last) = rates(Backend::User, 16, &link)?;
@@ -69,7 +69,7 @@ fn hops() -> Result<(), LabError> {
     print("share of rate", Backend::User, json!({ "mbit": 100, "hops": 16 }), "%", shares, last)
 }
 
-/// Payload of TCP over a chain in bits per second, once per run, each in a lab of its own.
+/// The TCP payload rates over a chain in bits per second, one per run, each in a new lab.
 fn rates(
     backend: Backend,
     hops: usize,
@@ -88,7 +88,7 @@ fn rates(
 }
 
 fn lab(backend: Backend) -> Result<Lab, LabError> {
-    // Buffers of the usual size would hold 20 ms of less than a gigabit per second.
+    // Default buffers limit a connection with 20 ms delay to less than 1 Gbit/s.
     let sizes = Some([4096, 1 << 20, 128 << 20]);
     let (tcp_wmem, tcp_rmem) = (sizes, sizes);
     Lab::new(Options { backend: Some(backend), tcp_wmem, tcp_rmem, ..Options::default() })

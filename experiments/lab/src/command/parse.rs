@@ -1,4 +1,4 @@
-//! Values of the command line with units.
+//! Command-line values with units.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(super) fn chance_or_bursts(text: &str) -> Result<Loss, String> {
     }
 }
 
-/// A number that is not negative, times what its unit stands for.
+/// A non-negative number times the factor of its unit.
 fn number(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim().to_ascii_lowercase();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '%');

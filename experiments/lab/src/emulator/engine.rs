@@ -1,4 +1,4 @@
-//! The emulator's thread: reads packets when they come, and writes them when they are due.
+//! The emulator's thread: reads packets, and writes them when they are due.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,31 +19,31 @@ use super::packet::{Pool, VNET_HEADER, charge};
 use super::shaper::Shaper;
 use super::{NewLink, Order};
 use crate::LabError;
-use crate::measures::{Late, Measures};
+use crate::measures::{LatenessHistogram, Measures};
 
-/// Packets and bytes that are read from one device before others have their turn, and those that are due.
+/// The most packets and bytes read from one device before due packets and other devices are handled.
 const BATCH: usize = 32;
 const BATCH_BYTES: usize = 128 * 1024;
-/// Bytes of memory that may be under way in one direction; more is dropped. Enough for 6 Gbit/s at 300 ms.
-const MOST_UNDER_WAY: usize = 256 * 1024 * 1024;
-/// What the events of bell and timer carry, where those of devices carry the device's number.
-const BELL: u64 = u64::MAX;
+/// Most memory of packets in flight in one direction, in bytes; more are dropped. Enough for 6 Gbit/s at 300 ms.
+const MAX_IN_FLIGHT: usize = 256 * 1024 * 1024;
+/// The epoll data of wake-up and timer; for devices it is the device's number.
+const WAKEUP: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 
 pub(super) struct Engine {
     orders: Receiver<Order>,
-    bell: Arc<OwnedFd>,
+    wakeup: Arc<OwnedFd>,
     epoll: OwnedFd,
-    /// Rings once when a packet is due: its events are edges, so nobody need read it.
+    /// Fires when a packet is due. Edge-triggered, so that it need not be read.
     timer: OwnedFd,
-    /// What the timer was last set to.
-    alarm: u64,
+    /// The time to which the timer was last set.
+    timer_due: u64,
     epoch: Instant,
     /// Device 2n and 2n + 1 are the ends of link n.
     ends: Vec<End>,
-    links: Vec<Late>,
-    under_way: BinaryHeap<Reverse<Packet>>,
-    /// How many packets were ever under way: those due at the same time keep their order by it.
+    links: Vec<LatenessHistogram>,
+    in_flight: BinaryHeap<Reverse<Packet>>,
+    /// The number of packets so far, which keeps the order of packets with the same due time.
     sequence: u64,
     pool: Pool,
 }
@@ -53,24 +53,24 @@ struct End {
     device: SyncDevice,
     shaper: Shaper,
     offload: bool,
-    /// The longest that a read gives.
+    /// The longest packet of a read, in bytes.
     longest: usize,
-    under_way: usize,
+    in_flight: usize,
 }
 
 struct Packet {
     due: u64,
     sequence: u64,
-    /// The end at which it came in.
+    /// The end at which it was received.
     from: usize,
     bytes: Vec<u8>,
 }
 
 impl Engine {
-    pub(super) fn new(orders: Receiver<Order>, bell: Arc<OwnedFd>) -> Result<Self, LabError> {
+    pub(super) fn new(orders: Receiver<Order>, wakeup: Arc<OwnedFd>) -> Result<Self, LabError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(LabError::system("make an epoll descriptor"))?;
-        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)
+        epoll::add(&epoll, &wakeup, epoll::EventData::new_u64(WAKEUP), epoll::EventFlags::IN)
             .map_err(LabError::system("watch an eventfd"))?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)
             .map_err(LabError::system("make a timer"))?;
@@ -79,34 +79,34 @@ impl Engine {
             .map_err(LabError::system("watch a timer"))?;
         Ok(Self {
             orders,
-            bell,
+            wakeup,
             epoll,
             timer,
-            alarm: 0,
+            timer_due: 0,
             epoch: Instant::now(),
             ends: Vec::new(),
             links: Vec::new(),
-            under_way: BinaryHeap::new(),
+            in_flight: BinaryHeap::new(),
             sequence: 0,
             pool: Pool::default(),
         })
     }
 
-    /// The thread's life, until it is told to stop.
+    /// Runs until [`Order::Stop`].
     pub(super) fn run(mut self) {
         let mut events = Vec::with_capacity(64);
         loop {
             self.deliver();
             events.clear();
-            self.set_alarm();
+            self.set_timer();
             let waited = epoll::wait(&self.epoll, spare_capacity(&mut events), None);
             if waited.is_err_and(|error| error != Errno::INTR) {
                 return;
             }
             for event in &events {
                 match event.data.u64() {
-                    BELL => {
-                        if self.obey() {
+                    WAKEUP => {
+                        if self.handle_orders() {
                             return;
                         }
                     }
@@ -120,19 +120,19 @@ impl Engine {
         }
     }
 
-    /// Nanoseconds since the thread began.
+    /// Nanoseconds since the start.
     fn now(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Sets the timer to when the next packet is due, unless it is set to that already.
-    fn set_alarm(&mut self) {
-        let Some(Reverse(next)) = self.under_way.peek() else { return };
-        if self.alarm == next.due {
+    /// Sets the timer to the next due time, unless it is already set to that.
+    fn set_timer(&mut self) {
+        let Some(Reverse(next)) = self.in_flight.peek() else { return };
+        if self.timer_due == next.due {
             return;
         }
-        self.alarm = next.due;
-        // A timer set to 0 would never ring.
+        self.timer_due = next.due;
+        // A value of 0 would disarm the timer.
         let wait = Duration::from_nanos(next.due.saturating_sub(self.now()).max(1));
         let once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let Ok(it_value) = Timespec::try_from(wait) else { return };
@@ -143,7 +143,7 @@ impl Engine {
         );
     }
 
-    /// Takes in what came at one end.
+    /// Reads packets from one end.
     fn read(&mut self, from: usize) {
         let (mut packets, mut read) = (0, 0);
         while packets < BATCH && read < BATCH_BYTES {
@@ -156,7 +156,7 @@ impl Engine {
                 }
                 result => {
                     self.pool.give(bytes);
-                    // Whatever it is, it would come back at once for ever: the device is gone, or was set down.
+                    // Any other error repeats at once: the device was removed or set down.
                     if !matches!(result, Err(Errno::AGAIN | Errno::INTR)) {
                         let _ = epoll::delete(&self.epoll, &end.device);
                     }
@@ -166,44 +166,44 @@ impl Engine {
         }
     }
 
-    /// Decides what becomes of a packet.
+    /// Passes a packet through the shaper.
     fn accept(&mut self, from: usize, bytes: Vec<u8>) {
         let now = self.now();
         let bytes = self.pool.shrink(bytes);
         let end = &mut self.ends[from];
-        let [first, second] = end.shaper.offer(now, charge(&bytes, end.offload));
+        let [first, second] = end.shaper.enqueue(now, charge(&bytes, end.offload));
         if let Some(due) = second {
             let copy = self.pool.copy(&bytes);
-            self.put_under_way(from, due, copy);
+            self.schedule_delivery(from, due, copy);
         }
         match first {
-            Some(due) => self.put_under_way(from, due, bytes),
+            Some(due) => self.schedule_delivery(from, due, bytes),
             None => self.pool.give(bytes),
         }
     }
 
-    fn put_under_way(&mut self, from: usize, due: u64, bytes: Vec<u8>) {
+    fn schedule_delivery(&mut self, from: usize, due: u64, bytes: Vec<u8>) {
         let end = &mut self.ends[from];
-        if end.under_way + bytes.capacity() > MOST_UNDER_WAY {
+        if end.in_flight + bytes.capacity() > MAX_IN_FLIGHT {
             end.shaper.counters.dropped += 1;
             return self.pool.give(bytes);
         }
-        end.under_way += bytes.capacity();
+        end.in_flight += bytes.capacity();
         self.sequence += 1;
-        self.under_way.push(Reverse(Packet { due, sequence: self.sequence, from, bytes }));
+        self.in_flight.push(Reverse(Packet { due, sequence: self.sequence, from, bytes }));
     }
 
-    /// Writes what is due.
+    /// Writes due packets.
     fn deliver(&mut self) {
         loop {
             let now = self.now();
-            if self.under_way.peek().is_none_or(|Reverse(next)| next.due > now) {
+            if self.in_flight.peek().is_none_or(|Reverse(next)| next.due > now) {
                 return;
             }
-            let Some(Reverse(packet)) = self.under_way.pop() else { return };
+            let Some(Reverse(packet)) = self.in_flight.pop() else { return };
             let written = rustix::io::write(&self.ends[packet.from ^ 1].device, &packet.bytes);
             let end = &mut self.ends[packet.from];
-            end.under_way -= packet.bytes.capacity();
+            end.in_flight -= packet.bytes.capacity();
             match written {
                 Ok(_) => end.shaper.counters.delivered += 1,
                 Err(_) => end.shaper.counters.dropped += 1,
@@ -213,9 +213,9 @@ impl Engine {
         }
     }
 
-    /// Carries out what was ordered; whether that was to stop.
-    fn obey(&mut self) -> bool {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    /// Handles pending orders; `true` for [`Order::Stop`].
+    fn handle_orders(&mut self) -> bool {
+        let _ = rustix::io::read(&self.wakeup, &mut [0; 8]);
         while let Ok(order) = self.orders.try_recv() {
             let now = self.now();
             match order {
@@ -243,11 +243,11 @@ impl Engine {
         let longest = if offload { VNET_HEADER + 65_535 } else { longest };
         for (side, device) in devices.into_iter().enumerate() {
             let data = epoll::EventData::new_u64(self.ends.len() as u64);
-            // Fails only without memory; the link then carries nothing, and the attestation finds no echo.
+            // Fails only without memory; the link then forwards nothing, and the attestation fails with NoEcho.
             let _ = epoll::add(&self.epoll, &device, data, epoll::EventFlags::IN);
             let direction = if side == 0 { &link } else { link.back() };
             let shaper = Shaper::new(direction, (2 * stream + side) as u64, now);
-            self.ends.push(End { device, shaper, offload, longest, under_way: 0 });
+            self.ends.push(End { device, shaper, offload, longest, in_flight: 0 });
         }
     }
 
@@ -257,7 +257,7 @@ impl Engine {
 
     fn measure(&self, link: Option<usize>) -> Measures {
         let mut measures = Measures::default();
-        let mut late: Option<Late> = None;
+        let mut late: Option<LatenessHistogram> = None;
         for (n, link_late) in self.links.iter().enumerate() {
             if link.is_some_and(|link| link != n) {
                 continue;
@@ -274,7 +274,7 @@ impl Engine {
     }
 
     fn reset(&mut self) {
-        self.links.iter_mut().for_each(Late::clear);
+        self.links.iter_mut().for_each(LatenessHistogram::clear);
         self.ends.iter_mut().for_each(|end| end.shaper.counters = Default::default());
     }
 }

@@ -1,13 +1,13 @@
-//! Packets as a TUN device gives and takes them, and the memory they are in.
+//! Packets of a TUN device: their length for the rate limit, and a pool of buffers.
 
-/// Length of `struct virtio_net_hdr`, which stands before each packet of a device with offload.
+/// Length of `struct virtio_net_hdr`, which precedes each packet of a device with offload.
 pub(super) const VNET_HEADER: usize = 10;
 /// The longest packet of a device with offload, header included.
 const LARGE: usize = VNET_HEADER + 65_535 + 1;
 const SMALL: usize = 2048;
 
-/// Bytes of the rate that a packet takes: its IP packets, without any header of a lower layer. A super-packet is charged as the
-/// segments into which a network card would cut it.
+/// The length of a packet for the rate limit, in bytes: IP packets, without headers of lower layers. A super-packet counts as
+/// the segments into which a network card would split it.
 pub(super) fn charge(packet: &[u8], offload: bool) -> u64 {
     if !offload {
         return packet.len() as u64;
@@ -19,8 +19,8 @@ pub(super) fn charge(packet: &[u8], offload: bool) -> u64 {
     whole + (segments - 1) * header
 }
 
-/// The length of the headers, IP and TCP or UDP, that each segment of a super-packet has. `None`: it is none.
-/// Offsets are those of `struct virtio_net_hdr`; its `hdr_len` is only a hint, and not what we want.
+/// The length of the IP and TCP or UDP headers of each segment of a super-packet; `None` for other packets.
+/// Offsets are those of `struct virtio_net_hdr`; its `hdr_len` is only a hint and is not used.
 fn segment_header(packet: &[u8]) -> Option<u64> {
     const GSO_UDP_L4: u8 = 5;
     let kind = *packet.get(1)? & 0x7f;
@@ -35,7 +35,7 @@ fn segment_header(packet: &[u8]) -> Option<u64> {
     }
 }
 
-/// Buffers that were used and will be again, so that a packet costs no allocation.
+/// A pool of buffers, so that packets need no allocation.
 #[derive(Default)]
 pub(super) struct Pool {
     small: Vec<Vec<u8>>,
@@ -43,7 +43,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// An empty buffer for a packet of at most so many bytes.
+    /// An empty buffer for a packet of at most `length` bytes.
     pub(super) fn take(&mut self, length: usize) -> Vec<u8> {
         let (free, capacity) =
             if length <= SMALL { (&mut self.small, SMALL) } else { (&mut self.large, LARGE) };
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn super_packets_are_charged_as_their_segments() {
+    fn super_packets_count_as_their_segments() {
         assert_eq!(charge(&packet(0, 0, 40, 100), true), 140);
         assert_eq!(charge(&packet(1, 1000, 40, 1000), true), 1040);
         assert_eq!(charge(&packet(1, 1000, 40, 2500), true), 2500 + 3 * 40);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn short_or_strange_packets_are_charged_too() {
+    fn short_and_malformed_packets_never_panic() {
         for length in 0..60 {
             for kind in [0, 1, 4, 5, 255] {
                 let mut bytes = vec![kind; length];
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_come_back() {
+    fn buffers_are_reused() {
         let mut pool = Pool::default();
         let mut large = pool.take(60_000);
         large.extend_from_slice(b"short");

@@ -1,4 +1,4 @@
-//! One direction of an emulated link: which packets arrive, and when. Does no I/O; time is passed in, in nanoseconds.
+//! One direction of an emulated link: decides which packets arrive, and when. No I/O; time is an argument, in nanoseconds.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rand_pcg::rand_core::RngCore;
 use crate::measures::Counters;
 use crate::{Change, Link, Loss};
 
-/// When the first and the second copy of a packet arrive; mostly there is no second.
+/// The arrival times of a packet and of its duplicate, if any.
 pub(super) type Arrivals = [Option<u64>; 2];
 
 /// The state of one direction.
@@ -21,21 +21,21 @@ pub(super) struct Shaper {
     reorder: f64,
     duplicate: f64,
     schedule: Vec<(u64, Change)>,
-    /// How many changes of the schedule were made.
+    /// The number of applied changes of the schedule.
     changed: usize,
-    /// When the schedule began.
+    /// The start of the schedule.
     began: u64,
-    /// When the last packet has left the rate limiter.
+    /// The time at which the last packet leaves the rate limiter.
     free: u64,
-    /// When the last packet that kept its place arrives.
+    /// The arrival time of the last packet that was not reordered.
     last: u64,
     bad: bool,
-    dice: Dice,
+    generators: Generators,
     pub(super) counters: Counters,
 }
 
-/// Chances, from a generator each, so that what is asked of one does not change the others.
-struct Dice {
+/// A random generator for each kind of event, so that they are independent of each other.
+struct Generators {
     loss: Pcg64,
     duplicate: Pcg64,
     reorder: Pcg64,
@@ -43,7 +43,7 @@ struct Dice {
 }
 
 impl Shaper {
-    /// `stream` tells directions with the same seed apart.
+    /// `stream` selects different random numbers for directions with the same seed.
     pub(super) fn new(link: &Link, stream: u64, now: u64) -> Self {
         let mut schedule: Vec<_> =
             link.schedule.iter().map(|(at, change)| (nanoseconds(*at), change.clone())).collect();
@@ -62,13 +62,13 @@ impl Shaper {
             free: 0,
             last: 0,
             bad: false,
-            dice: Dice::new(link.seed, stream),
+            generators: Generators::new(link.seed, stream),
             counters: Counters::default(),
         }
     }
 
-    /// A packet came in that takes `bytes` of the rate.
-    pub(super) fn offer(&mut self, now: u64, bytes: u64) -> Arrivals {
+    /// Handles a packet of `bytes` bytes received at `now`.
+    pub(super) fn enqueue(&mut self, now: u64, bytes: u64) -> Arrivals {
         self.follow_schedule(now);
         self.counters.packets += 1;
         self.counters.bytes += bytes;
@@ -77,14 +77,14 @@ impl Shaper {
             return [None, None];
         }
         let first = self.send(now, bytes);
-        if chance(&mut self.dice.duplicate) >= self.duplicate {
+        if chance(&mut self.generators.duplicate) >= self.duplicate {
             return [first, None];
         }
         self.counters.duplicated += 1;
         [first, self.send(now, bytes)]
     }
 
-    /// Something changes from the next packet on.
+    /// Applies a change from the next packet on.
     pub(super) fn change(&mut self, change: &Change) {
         self.delay = change.delay.map_or(self.delay, nanoseconds);
         self.jitter = change.jitter.map_or(self.jitter, nanoseconds);
@@ -92,7 +92,7 @@ impl Shaper {
         self.loss = change.loss.unwrap_or(self.loss);
     }
 
-    /// The schedule begins anew. What its changes made of the link stays until they come again.
+    /// Restarts the schedule. Properties that were changed stay until the next change.
     pub(super) fn restart_schedule(&mut self, now: u64) {
         self.began = now;
         self.changed = 0;
@@ -110,19 +110,19 @@ impl Shaper {
     }
 
     fn is_lost(&mut self) -> bool {
-        let dice = &mut self.dice.loss;
+        let generators = &mut self.generators.loss;
         match self.loss {
             Loss::None => false,
-            Loss::Bernoulli(loss) => chance(dice) < loss,
+            Loss::Bernoulli(loss) => chance(generators) < loss,
             Loss::GilbertElliott { to_bad, to_good, loss_good, loss_bad } => {
                 let turn = if self.bad { to_good } else { to_bad };
-                self.bad ^= chance(dice) < turn;
-                chance(dice) < if self.bad { loss_bad } else { loss_good }
+                self.bad ^= chance(generators) < turn;
+                chance(generators) < if self.bad { loss_bad } else { loss_good }
             }
         }
     }
 
-    /// When a packet that was not lost arrives; `None` if the queue has no room for it.
+    /// The arrival time of a packet that was not lost; `None` if the queue is full.
     fn send(&mut self, now: u64, bytes: u64) -> Option<u64> {
         let sent = match self.rate {
             None => now,
@@ -137,12 +137,12 @@ impl Shaper {
                 self.free
             }
         };
-        if chance(&mut self.dice.reorder) < self.reorder {
+        if chance(&mut self.generators.reorder) < self.reorder {
             self.counters.reordered += 1;
             return Some(sent);
         }
         if self.jitter > 0 {
-            let offset = (2.0 * chance(&mut self.dice.jitter) - 1.0) * self.jitter as f64;
+            let offset = (2.0 * chance(&mut self.generators.jitter) - 1.0) * self.jitter as f64;
             return Some(sent + self.delay.saturating_add_signed(offset as i64));
         }
         self.last = self.last.max(sent + self.delay);
@@ -150,28 +150,33 @@ impl Shaper {
     }
 }
 
-impl Dice {
+impl Generators {
     fn new(seed: u64, stream: u64) -> Self {
-        let die = |n: u64| Pcg64::new(u128::from(seed), u128::from(stream * 4 + n));
-        Self { loss: die(0), duplicate: die(1), reorder: die(2), jitter: die(3) }
+        let generator = |n: u64| Pcg64::new(u128::from(seed), u128::from(stream * 4 + n));
+        Self {
+            loss: generator(0),
+            duplicate: generator(1),
+            reorder: generator(2),
+            jitter: generator(3),
+        }
     }
 }
 
-/// A number from 0 up to, but not including, 1.
-fn chance(die: &mut Pcg64) -> f64 {
-    (die.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+/// A random number in [0, 1).
+fn chance(generator: &mut Pcg64) -> f64 {
+    (generator.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4)
 }
 
-/// What `rate` bits per second send in a time.
+/// The bytes that `rate` bits per second send in `time` nanoseconds.
 fn bytes_in(time: u64, rate: u64) -> u64 {
     u64::try_from(u128::from(time) * u128::from(rate) / 8_000_000_000).unwrap_or(u64::MAX)
 }
 
-/// How long `rate` bits per second take for some bytes.
+/// The time in nanoseconds of `bytes` at `rate` bits per second.
 pub(crate) fn time_of(bytes: u64, rate: u64) -> u64 {
     let time = u128::from(bytes) * 8_000_000_000 / u128::from(rate.max(1));
     u64::try_from(time).unwrap_or(u64::MAX / 4)

@@ -1,4 +1,4 @@
-//! The programs of one node: how they are started so that nothing can make them outlive the lab, and how they end.
+//! The programs of a node: started so that they cannot outlive the lab, and killed with it.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,35 +11,36 @@ use rustix::process::{
 
 use crate::LabError;
 
-/// How long a killed program may take to disappear.
-const PATIENCE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+/// The time limit for a killed program to end.
+const KILL_TIMEOUT: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
-/// What the wrapper does first: it was told to die with the thread that started it, but that may have been too late.
-const STILL_WANTED: &str = r#"[ "$PPID" = "$0" ] || exit 125; exec "$@""#;
+/// Exits if the lab's process has already ended: the parent-death signal is not sent for a parent that ended before it was
+/// requested.
+const PARENT_CHECK: &str = r#"[ "$PPID" = "$0" ] || exit 125; exec "$@""#;
 
-/// What is process 1 of the process namespace: a shell that waits. Were it the program itself, signals that it does not
-/// handle would do nothing.
-const FIRST: &str = r#""$@"; exit $?"#;
+/// Process 1 of the PID namespace: a shell that waits for the program. If the program were process 1, the kernel would ignore
+/// signals that it does not handle.
+const INIT: &str = r#""$@"; exit $?"#;
 
-/// `program` under what makes it die with the thread that starts it: `setpriv` asks the kernel for that, and
-/// `unshare` extends it to whatever the program starts.
+/// `program` wrapped so that it dies with the thread that starts it: `setpriv` sets the parent-death signal, and
+/// `unshare --kill-child` extends it to all descendants.
 pub(super) fn wrapped(program: &OsStr) -> Command {
     let lab = std::process::id().to_string();
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--", "sh", "-c", STILL_WANTED, &lab]);
-    command.args(["unshare", "--pid", "--fork", "--kill-child", "--", "sh", "-c", FIRST, "sh"]);
+    command.args(["--pdeathsig", "KILL", "--", "sh", "-c", PARENT_CHECK, &lab]);
+    command.args(["unshare", "--pid", "--fork", "--kill-child", "--", "sh", "-c", INIT, "sh"]);
     command.arg(program);
     command
 }
 
-/// The programs that were started, and may have ended.
+/// The started programs; some may have ended.
 #[derive(Default)]
 pub(super) struct Children {
     started: Vec<(Pid, OwnedFd)>,
 }
 
 impl Children {
-    /// Starts a command of [`wrapped`]. On the thread that calls this the program's life depends.
+    /// Starts a command of [`wrapped`]. The program is killed when the calling thread ends.
     pub(super) fn spawn(&mut self, mut command: Command) -> Result<Child, LabError> {
         self.started.retain(|(_, process)| !has_ended(process));
         let what =
@@ -56,10 +57,10 @@ impl Children {
         Ok(child)
     }
 
-    /// Kills all, and waits until they are gone. Does not take their exit codes away from whoever holds the [`Child`].
+    /// Kills all programs, and waits until they have ended. Their exit codes can still be read from the [`Child`].
     pub(super) fn end(&mut self) {
         for (pid, wrapper) in self.started.drain(..).filter(|(_, process)| !has_ended(process)) {
-            // Stopped, it can neither start the program yet nor complain that it was killed.
+            // A stopped wrapper can neither start the program nor report that it was killed.
             let _ = pidfd_send_signal(&wrapper, Signal::STOP);
             if let Some(first) = first_inside(pid) {
                 let _ = pidfd_send_signal(&first, Signal::KILL);
@@ -71,7 +72,7 @@ impl Children {
     }
 }
 
-/// Process 1 of the process namespace, if it exists yet: when it has ended, all in there have.
+/// Process 1 of the PID namespace, if it exists yet: when it ends, all processes in the namespace end.
 fn first_inside(wrapper: Pid) -> Option<OwnedFd> {
     let number = wrapper.as_raw_nonzero();
     let children =
@@ -80,12 +81,12 @@ fn first_inside(wrapper: Pid) -> Option<OwnedFd> {
     pidfd_open(first, PidfdFlags::empty()).ok()
 }
 
-/// Waits, though not for ever, until the process has ended.
+/// Waits until the process has ended, for [`KILL_TIMEOUT`] at most.
 fn wait(process: &OwnedFd) {
-    let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&PATIENCE));
+    let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&KILL_TIMEOUT));
 }
 
-/// Whether it ended, with its exit code taken or not.
+/// Whether the process has ended, reaped or not.
 fn has_ended(process: &OwnedFd) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     !matches!(waitid(WaitId::PidFd(process.as_fd()), options), Ok(None))

@@ -1,9 +1,9 @@
-//! What the tests of labs share.
+//! Helpers of the lab's tests.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use levada_lab::{Backend, Joint, Lab, Link, Node, Options};
+use levada_lab::{Backend, Lab, Link, LinkHandle, Node, Options};
 
 pub const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -13,7 +13,7 @@ pub struct Pair {
     pub lab: Lab,
     pub a: Node,
     pub b: Node,
-    pub joint: Joint,
+    pub link: LinkHandle,
 }
 
 impl Pair {
@@ -21,8 +21,8 @@ impl Pair {
         let options = Options { backend: Some(backend), ..Options::default() };
         let mut lab = Lab::new(options).unwrap();
         let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
-        let joint = lab.link(&a, &b, link).unwrap();
-        Self { lab, a, b, joint }
+        let link = lab.link(&a, &b, link).unwrap();
+        Self { lab, a, b, link }
     }
 
     /// A socket of `a` that sends to one of `b`.
@@ -34,10 +34,10 @@ impl Pair {
     }
 }
 
-/// A packet that arrived: its number, and how long it was under way.
+/// A received packet: its number and its one-way time.
 pub type Arrival = (u32, Duration);
 
-/// Sends so many packets of `length` bytes (of UDP payload, at least 4), a pause between two. Gives what arrived, in order.
+/// Sends `packets` packets of `length` bytes (UDP payload, at least 4) with pauses. Returns the received ones, in order.
 pub fn arrivals(pair: &Pair, packets: u32, length: usize, pause: Duration) -> Vec<Arrival> {
     let (here, there) = pair.sockets();
     there.set_read_timeout(Some(MS(500))).unwrap();
@@ -56,7 +56,7 @@ pub fn arrivals(pair: &Pair, packets: u32, length: usize, pause: Duration) -> Ve
     })
 }
 
-/// Numbers and times, until nothing comes for as long as the socket waits.
+/// Numbers and times of received packets, until the socket's time-out.
 fn receive(socket: &UdpSocket) -> Vec<(u32, Instant)> {
     let mut packet = [0; 2048];
     let mut received = Vec::new();

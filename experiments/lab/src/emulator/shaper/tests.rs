@@ -6,10 +6,10 @@ fn shaper(link: &Link) -> Shaper {
     Shaper::new(link, 0, 0)
 }
 
-/// Which of so many packets, one each millisecond, are lost.
+/// Which of `packets` packets, one per millisecond, are lost.
 fn losses(link: &Link, stream: u64, packets: u64) -> Vec<bool> {
     let mut shaper = Shaper::new(link, stream, 0);
-    (0..packets).map(|n| shaper.offer(n * MS, 100)[0].is_none()).collect()
+    (0..packets).map(|n| shaper.enqueue(n * MS, 100)[0].is_none()).collect()
 }
 
 /// The mean length of runs of losses.
@@ -21,24 +21,24 @@ fn burst(losses: &[bool]) -> f64 {
 #[test]
 fn a_packet_arrives_after_its_transmission_and_the_delay() {
     let mut shaper = shaper(&Link::new().delay(Duration::from_millis(10)).rate(8_000_000));
-    assert_eq!(shaper.offer(0, 1000), [Some(11 * MS), None]);
-    assert_eq!(shaper.offer(0, 1000), [Some(12 * MS), None]);
-    assert_eq!(shaper.offer(5 * MS, 1000), [Some(16 * MS), None]);
+    assert_eq!(shaper.enqueue(0, 1000), [Some(11 * MS), None]);
+    assert_eq!(shaper.enqueue(0, 1000), [Some(12 * MS), None]);
+    assert_eq!(shaper.enqueue(5 * MS, 1000), [Some(16 * MS), None]);
 }
 
 #[test]
-fn what_does_not_fit_into_the_queue_is_dropped() {
+fn packets_that_exceed_the_queue_are_dropped() {
     let mut shaper = shaper(&Link::new().rate(8_000_000).queue(3000));
-    let arrived = (0..10).filter(|_| shaper.offer(0, 1000)[0].is_some()).count();
+    let arrived = (0..10).filter(|_| shaper.enqueue(0, 1000)[0].is_some()).count();
     assert_eq!(arrived, 3);
     assert_eq!(shaper.counters.dropped, 7);
-    assert!(shaper.offer(MS, 1000)[0].is_some(), "one has left");
+    assert!(shaper.enqueue(MS, 1000)[0].is_some(), "one has left");
     let mut narrow = Shaper::new(&Link::new().rate(8000).queue(10), 0, 0);
-    assert!(narrow.offer(0, 1000)[0].is_some(), "an idle link takes any packet");
+    assert!(narrow.enqueue(0, 1000)[0].is_some(), "an idle link takes any packet");
 }
 
 #[test]
-fn a_seed_repeats_its_losses_and_directions_differ() {
+fn a_seed_determines_the_losses_and_directions_differ() {
     let link = Link::new().loss(Loss::Bernoulli(0.1)).seed(3);
     let first = losses(&link, 0, 20_000);
     assert_eq!(first, losses(&link.clone().duplicate(0.5).reorder(0.5), 0, 20_000));
@@ -58,25 +58,25 @@ fn gilbert_elliott_loses_in_bursts() {
 }
 
 #[test]
-fn order_is_kept_unless_something_else_is_asked() {
+fn packets_stay_in_order_unless_configured_otherwise() {
     let falls = Change { delay: Some(Duration::from_millis(1)), ..Change::default() };
     let link = Link::new().delay(Duration::from_millis(100));
     let mut falling = shaper(&link.clone().schedule(vec![(Duration::from_millis(10), falls)]));
-    assert_eq!(falling.offer(9 * MS, 1), [Some(109 * MS), None]);
-    assert_eq!(falling.offer(11 * MS, 1), [Some(109 * MS), None], "not before the one ahead");
-    assert_eq!(falling.offer(200 * MS, 1), [Some(201 * MS), None]);
+    assert_eq!(falling.enqueue(9 * MS, 1), [Some(109 * MS), None]);
+    assert_eq!(falling.enqueue(11 * MS, 1), [Some(109 * MS), None], "not before the one ahead");
+    assert_eq!(falling.enqueue(200 * MS, 1), [Some(201 * MS), None]);
     falling.restart_schedule(300 * MS);
     falling.change(&Change { delay: Some(Duration::from_millis(50)), ..Change::default() });
-    assert_eq!(falling.offer(300 * MS, 1), [Some(350 * MS), None]);
-    assert_eq!(falling.offer(350 * MS, 1), [Some(351 * MS), None]);
+    assert_eq!(falling.enqueue(300 * MS, 1), [Some(350 * MS), None]);
+    assert_eq!(falling.enqueue(350 * MS, 1), [Some(351 * MS), None]);
 
     let mut early = shaper(&link.clone().reorder(1.0));
-    assert_eq!(early.offer(5, 1), [Some(5), None]);
+    assert_eq!(early.enqueue(5, 1), [Some(5), None]);
     assert_eq!(early.counters.reordered, 1);
     let mut twice = shaper(&link.clone().duplicate(1.0));
-    assert_eq!(twice.offer(0, 1), [Some(100 * MS), Some(100 * MS)]);
+    assert_eq!(twice.enqueue(0, 1), [Some(100 * MS), Some(100 * MS)]);
     let mut wild = shaper(&link.jitter(Duration::from_millis(30)));
-    let arrivals: Vec<u64> = (0..1000).filter_map(|n| wild.offer(n, 1)[0]).collect();
+    let arrivals: Vec<u64> = (0..1000).filter_map(|n| wild.enqueue(n, 1)[0]).collect();
     assert!(arrivals.iter().all(|at| (70 * MS..=131 * MS).contains(at)));
     assert!(!arrivals.is_sorted());
 }

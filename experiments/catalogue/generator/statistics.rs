@@ -1,4 +1,4 @@
-//! What a generator saw: of the server, and of itself.
+//! The generator's statistics of the server and of itself.
 
 use std::time::{Duration, Instant};
 
@@ -7,26 +7,26 @@ use hdrhistogram::Histogram;
 use super::Fault;
 use super::schedule::Schedule;
 
-/// What came of all requests.
-pub struct Seen {
-    /// From when requests were due until their answers were complete, in nanoseconds.
+/// The results of all requests.
+pub struct Statistics {
+    /// Response times: from the due time to the complete answer, in nanoseconds.
     pub times: Histogram<u64>,
-    /// From when requests were due, and a connection free for them, until they were sent, in nanoseconds.
+    /// Lateness: from when a request was due and a connection free, until it was sent, in nanoseconds.
     pub lateness: Histogram<u64>,
-    /// Requests that were answered, within the window or not.
+    /// Answered requests, also outside the window.
     pub answered: u64,
-    /// What went wrong with the others.
+    /// Failed requests.
     pub errors: Errors,
-    /// How long the generator had something to do.
+    /// The generator's busy time.
     pub busy: Busy,
-    /// Answers before and after it do not count.
+    /// The window in which answers of a closed loop count.
     window: (Instant, Instant),
     closed: bool,
-    /// The latest answer.
+    /// The time of the latest answer.
     latest: Instant,
 }
 
-/// Requests without the right answer, by what happened.
+/// Failed requests by [`Fault`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Errors {
     /// [`Fault::TimedOut`].
@@ -42,13 +42,13 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// All of them.
+    /// The sum.
     pub fn all(&self) -> u64 {
         self.timed_out + self.refused + self.cut + self.wrong + self.no_socket
     }
 }
 
-/// Tells a thread's work from its looking around.
+/// Measures the share of turns in which a polling thread had work.
 pub struct Busy {
     begun: Instant,
     last: Instant,
@@ -62,33 +62,33 @@ impl Busy {
         Self { begun: now, last: now, idle: Duration::ZERO, worked: false }
     }
 
-    /// Another turn begins: if nothing was done in the one before, it was idle.
-    pub fn look(&mut self, now: Instant) {
+    /// Starts a turn; the previous one counts as idle unless it was marked busy.
+    pub fn begin_turn(&mut self, now: Instant) {
         if !self.worked {
             self.idle += now - self.last;
         }
         (self.last, self.worked) = (now, false);
     }
 
-    /// There is something to do in this turn.
-    pub fn work(&mut self) {
+    /// Marks this turn as busy.
+    pub fn mark_busy(&mut self) {
         self.worked = true;
     }
 
-    /// This turn has slept until `now`.
-    pub fn rested(&mut self, now: Instant) {
+    /// Counts the time until `now` as idle.
+    pub fn end_sleep(&mut self, now: Instant) {
         self.idle += now - self.last;
         self.last = now;
     }
 
-    /// The share of the time in which there was something to do.
+    /// The busy share of the time.
     pub fn share(&self) -> f64 {
         let all = (self.last - self.begun).as_secs_f64();
         if all > 0.0 { 1.0 - self.idle.as_secs_f64() / all } else { 0.0 }
     }
 }
 
-impl Seen {
+impl Statistics {
     pub(super) fn new(schedule: &Schedule) -> anyhow::Result<Self> {
         let window = schedule.window();
         Ok(Self {
@@ -103,12 +103,12 @@ impl Seen {
         })
     }
 
-    /// A request could be sent at `due` and is sent now.
+    /// Records that a request that could be sent at `due` is sent at `now`.
     pub(super) fn sent(&mut self, due: Instant, now: Instant) -> anyhow::Result<()> {
         Ok(self.lateness.record(nanoseconds(now.saturating_duration_since(due)))?)
     }
 
-    /// An answer is complete.
+    /// Records a complete answer.
     pub(super) fn answered(&mut self, due: Instant, now: Instant) -> anyhow::Result<()> {
         self.answered += 1;
         if !self.closed || (self.window.0..self.window.1).contains(&now) {
@@ -129,7 +129,7 @@ impl Seen {
     }
 
     pub(super) fn end(&mut self, now: Instant) {
-        self.busy.look(now);
+        self.busy.begin_turn(now);
     }
 
     /// Answers per second.

@@ -1,4 +1,4 @@
-//! Where the two ends are: both on this host, or in the lab with a link between them.
+//! Testbeds: the two ends of a measurement on this host, or in the lab with an emulated link between them.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,35 +7,35 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use levada_harness::{Attested, Measured, Witness};
+use levada_harness::{Measured, Monitor, MonitorReport};
 use levada_lab::{Attestation, Lab, LabError, Link, Node, Options};
 
-/// A run is doubted if the link's rate was to be the limit and the processors were idle for less than this share.
+/// A run whose limit should be the link's rate is flagged if the processors were idle for less than this share.
 const IDLE_LEAST: f64 = 0.1;
 
-/// Two hosts.
-pub enum Place {
-    /// Both are this one.
+/// The two ends of a measurement.
+pub enum Testbed {
+    /// Both on this host.
     Loopback,
-    /// Two namespaces and a link.
-    Lab(Box<Pair>),
+    /// Two network namespaces with a link between them.
+    Lab(Box<LabPair>),
 }
 
-/// Two nodes of a lab.
-pub struct Pair {
+/// Two nodes of a lab, with a link between them.
+pub struct LabPair {
     lab: Mutex<Lab>,
     near: Node,
     far: Node,
     rate_is_the_limit: bool,
 }
 
-impl Place {
-    /// Two ends with this round trip; without one, both are on this host, as in Capone's.
+impl Testbed {
+    /// A testbed with this round trip; 0 for loopback, as in Capone's measurements.
     pub fn with_rtt(rtt_ms: u64) -> Result<Self, LabError> {
         Self::with_round_trip(Duration::from_millis(rtt_ms))
     }
 
-    /// As [`Self::with_rtt`].
+    /// As [`Self::with_rtt`], with a resolution below one millisecond.
     pub fn with_round_trip(round_trip: Duration) -> Result<Self, LabError> {
         if round_trip.is_zero() {
             return Ok(Self::Loopback);
@@ -44,15 +44,15 @@ impl Place {
         Self::lab(Options::default(), &link, false)
     }
 
-    /// Two nodes with `link` between them.
+    /// Two nodes of a new lab with `link` between them.
     pub fn lab(options: Options, link: &Link, rate_is_the_limit: bool) -> Result<Self, LabError> {
         let mut lab = Lab::new(options)?;
         let (near, far) = (lab.node("near")?, lab.node("far")?);
         lab.link(&near, &far, link)?;
-        Ok(Self::Lab(Box::new(Pair { lab: Mutex::new(lab), near, far, rate_is_the_limit })))
+        Ok(Self::Lab(Box::new(LabPair { lab: Mutex::new(lab), near, far, rate_is_the_limit })))
     }
 
-    /// Where the far end is reached.
+    /// The address of the far end.
     pub fn far_address(&self) -> IpAddr {
         match self {
             Self::Loopback => Ipv4Addr::LOCALHOST.into(),
@@ -60,7 +60,7 @@ impl Place {
         }
     }
 
-    /// Where the near end is reached.
+    /// The address of the near end.
     pub fn near_address(&self) -> IpAddr {
         match self {
             Self::Loopback => Ipv4Addr::LOCALHOST.into(),
@@ -84,8 +84,8 @@ impl Place {
         }
     }
 
-    /// Starts a program at the far end, with what `configure` gives it. It ends with the thread that calls this, or with
-    /// the lab, whatever becomes of this process.
+    /// Starts a program at the far end, configured by `configure`. It ends with the calling thread or with the lab, also
+    /// if this process is killed.
     pub fn spawn_far(
         &self,
         program: impl AsRef<OsStr>,
@@ -112,7 +112,7 @@ impl Place {
         Ok((listener, address))
     }
 
-    /// Two ends of one TCP connection, ready for tokio.
+    /// A TCP connection between the two ends: nonblocking, with TCP_NODELAY.
     pub fn connected(&self) -> anyhow::Result<(TcpStream, TcpStream)> {
         let (listener, address) = self.listen()?;
         let near = self.near(|| TcpStream::connect(address))??;
@@ -124,25 +124,25 @@ impl Place {
         Ok((near, far))
     }
 
-    /// Says of each run whether the lab kept its word.
-    pub fn witness(&self) -> Option<Box<dyn Witness + '_>> {
+    /// The monitor that checks the lab's link during each run; `None` on loopback.
+    pub fn monitor(&self) -> Option<Box<dyn Monitor + '_>> {
         match self {
             Self::Loopback => None,
-            Self::Lab(pair) => Some(Box::new(LabWitness(pair))),
+            Self::Lab(pair) => Some(Box::new(LabMonitor(pair))),
         }
     }
 
-    /// What the lab pinned and what emulates its link, for the record.
+    /// The lab's TCP settings and link backends, to be recorded.
     pub fn settings(&self) -> Vec<(String, String)> {
         let Self::Lab(pair) = self else { return Vec::new() };
         let lab = pair.lab();
-        let backends = lab.joints().iter().map(|joint| joint.backend());
+        let backends = lab.links().iter().map(|link| link.backend());
         let backends = backends.map(|backend| ("backend".to_owned(), backend.to_string()));
         lab.settings().iter().cloned().chain(backends).collect()
     }
 }
 
-impl Pair {
+impl LabPair {
     fn lab(&self) -> MutexGuard<'_, Lab> {
         self.lab.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,35 +152,35 @@ impl Pair {
     }
 }
 
-struct LabWitness<'a>(&'a Pair);
+struct LabMonitor<'a>(&'a LabPair);
 
-impl Witness for LabWitness<'_> {
+impl Monitor for LabMonitor<'_> {
     fn begin(&mut self) {
-        // What cannot be begun anew shows as a doubt at the end.
+        // After a failure the attestation covers more than the run, and may flag it.
         let _ = self.0.lab().reset_measures();
     }
 
-    fn end(&mut self) -> Attested {
-        let seen = match self.0.attest() {
-            Ok(seen) => seen,
+    fn end(&mut self) -> MonitorReport {
+        let attestation = match self.0.attest() {
+            Ok(attestation) => attestation,
             Err(error) => {
-                return Attested { measured: Vec::new(), flag: Some(error.to_string()) };
+                return MonitorReport { measured: Vec::new(), flag: Some(error.to_string()) };
             }
         };
         let late = |microseconds: u64| microseconds as f64 / 1e3;
         let measured = vec![
-            Measured::new("ping error", "ms", seen.error_ms),
-            Measured::new("lateness p50", "ms", late(seen.lateness.p50_us)),
-            Measured::new("lateness p99", "ms", late(seen.lateness.p99_us)),
-            Measured::new("lateness max", "ms", late(seen.lateness.max_us)),
-            Measured::new("CPU idle", "1", seen.idle),
+            Measured::new("ping error", "ms", attestation.error_ms),
+            Measured::new("lateness p50", "ms", late(attestation.lateness.p50_us)),
+            Measured::new("lateness p99", "ms", late(attestation.lateness.p99_us)),
+            Measured::new("lateness max", "ms", late(attestation.lateness.max_us)),
+            Measured::new("CPU idle", "1", attestation.idle),
         ];
-        let busy = self.0.rate_is_the_limit && seen.idle < IDLE_LEAST;
-        let flag = if seen.flagged {
-            Some(format!("lateness p99 {:.1} ms", late(seen.lateness.p99_us)))
+        let busy = self.0.rate_is_the_limit && attestation.idle < IDLE_LEAST;
+        let flag = if attestation.flagged {
+            Some(format!("lateness p99 {:.1} ms", late(attestation.lateness.p99_us)))
         } else {
-            busy.then(|| format!("CPU idle {:.0} %", seen.idle * 100.0))
+            busy.then(|| format!("CPU idle {:.0} %", attestation.idle * 100.0))
         };
-        Attested { measured, flag }
+        MonitorReport { measured, flag }
     }
 }

@@ -1,4 +1,4 @@
-//! A link that was made.
+//! A link of a lab.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::emulator::{Order, Orders, time_of};
 use crate::{Backend, Change, LabError, Link, Measures};
 
-/// One link between two nodes of a lab. Clones are the same link.
+/// A link between two nodes of a lab. Clones refer to the same link.
 #[derive(Clone, Debug)]
-pub struct Joint {
+pub struct LinkHandle {
     shared: Arc<Shared>,
 }
 
@@ -21,14 +21,14 @@ struct Shared {
     emulated: Option<Emulated>,
 }
 
-/// The link as the emulator knows it.
+/// The emulator's number of the link, and its queue of orders.
 #[derive(Debug)]
 pub(crate) struct Emulated {
     pub(crate) number: usize,
     pub(crate) orders: Orders,
 }
 
-impl Joint {
+impl LinkHandle {
     pub(crate) fn new(
         backend: Backend,
         addresses: (IpAddr, IpAddr),
@@ -39,21 +39,21 @@ impl Joint {
         Self { shared: Arc::new(Shared { backend, addresses, link, emulated }) }
     }
 
-    /// What emulates it.
+    /// The backend that emulates it.
     pub fn backend(&self) -> Backend {
         self.shared.backend
     }
 
-    /// The addresses of its two ends, in the order in which the nodes were given. [`crate::Node::address`] is what you want unless
-    /// nodes have several links between them.
+    /// The addresses of its two ends, in the order of the nodes. Use [`crate::Node::address`] unless there are several links
+    /// between two nodes.
     pub fn addresses(&self) -> (IpAddr, IpAddr) {
         self.shared.addresses
     }
 
-    /// What it did to packets, and how late it was, since the last [`crate::Lab::reset_measures`].
+    /// Its packet counters and lateness since the last [`crate::Lab::reset_measures`].
     ///
     /// # Errors
-    /// [`LabError::Backend`] if the backend is not `user`: others measure nothing. [`LabError::Gone`].
+    /// [`LabError::Backend`] if the backend is not `user`, which alone has measures. [`LabError::Gone`].
     pub fn measures(&self) -> Result<Measures, LabError> {
         let Emulated { number, orders } = self.emulated()?;
         orders.measure(Some(*number))
@@ -62,7 +62,7 @@ impl Joint {
     /// Changes both directions, from the next packet on.
     ///
     /// # Errors
-    /// [`LabError::Backend`] if the backend is not `user`, [`LabError::Invalid`] for an impossible value, [`LabError::Gone`].
+    /// [`LabError::Backend`] if the backend is not `user`, [`LabError::Invalid`] for an invalid value, [`LabError::Gone`].
     pub fn change(&self, change: &Change) -> Result<(), LabError> {
         let Emulated { number, orders } = self.emulated()?;
         let mut link = self.link();
@@ -73,7 +73,7 @@ impl Joint {
         Ok(())
     }
 
-    /// Begins the schedule of both directions anew.
+    /// Restarts the schedule of both directions.
     ///
     /// # Errors
     /// [`LabError::Backend`] if the backend is not `user`, [`LabError::Gone`].
@@ -82,7 +82,7 @@ impl Joint {
         orders.send(Order::RestartSchedule(*number))
     }
 
-    /// How long a packet of so many bytes is under way, `there` or back, by what was configured; its schedule left aside.
+    /// The configured one-way time of a packet of this length, forward if `there`, without the schedule.
     pub(crate) fn one_way(&self, there: bool, bytes: u64) -> Duration {
         let link = self.link();
         let link = if there { &*link } else { link.back() };
@@ -97,7 +97,7 @@ impl Joint {
     fn emulated(&self) -> Result<&Emulated, LabError> {
         self.shared.emulated.as_ref().ok_or_else(|| LabError::Backend {
             backend: self.shared.backend,
-            reason: "it measures nothing and follows no changes: choose `user`".to_owned(),
+            reason: "it has no measures and cannot be changed: choose `user`".to_owned(),
         })
     }
 }

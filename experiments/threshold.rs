@@ -1,24 +1,24 @@
-//! What a figure may be, and whether it is.
+//! Thresholds of compared figures.
 
 use levada_harness::Row;
 
 use crate::table::short;
 
-/// What a figure may be.
+/// The threshold of a figure.
 #[derive(Clone, Copy)]
-pub enum Limit {
-    /// So much or more.
+pub enum Threshold {
+    /// The figure must be at least this.
     AtLeast(f64),
-    /// So much or less.
+    /// The figure must be at most this.
     AtMost(f64),
-    /// Nothing is wanted of it: it is there to compare with.
+    /// No threshold: the figure is shown for comparison.
     Any,
 }
 
-use Limit::{Any, AtLeast, AtMost};
+use Threshold::{Any, AtLeast, AtMost};
 
-impl Limit {
-    /// In words.
+impl Threshold {
+    /// The threshold as text.
     pub fn text(self) -> String {
         match self {
             AtLeast(limit) => format!("≥ {limit}"),
@@ -27,8 +27,9 @@ impl Limit {
         }
     }
 
-    /// The median, the verdict on it, and the least and greatest: a verdict between these is the machine's.
-    pub fn judge(self, ratio: &Row) -> String {
+    /// The median, a mark whether it meets the threshold, and the range. A threshold within the range is within the
+    /// machine's noise.
+    pub fn evaluate(self, ratio: &Row) -> String {
         let value = ratio.median;
         let mark = match self {
             AtLeast(limit) if value >= limit => " ✓",

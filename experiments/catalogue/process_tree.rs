@@ -1,19 +1,19 @@
-//! What a process and all that it started cost: read from `/proc`, which lists the processes of a lab, too.
+//! CPU time and memory of a process and its descendants, from `/proc`, which also lists the processes of a lab.
 
 use std::fs;
 
 /// A process and its descendants.
 #[derive(Clone, Copy, Debug)]
-pub struct Family(pub u32);
+pub struct ProcessTree(pub u32);
 
-impl Family {
-    /// Seconds on a CPU so far of those that still run, good to a tick of the scheduler (4 ms or less).
+impl ProcessTree {
+    /// CPU time of the running processes so far, in seconds; the resolution is a scheduler tick (4 ms or less).
     pub fn cpu_seconds(self) -> f64 {
         let threads = self.processes().into_iter().flat_map(threads);
         threads.filter_map(|path| nanoseconds(&format!("{path}/schedstat"))).sum::<f64>() * 1e-9
     }
 
-    /// Bytes in memory of the largest of them: what started it, in a lab, is small.
+    /// Resident memory of the largest process, in bytes: the launchers in a lab are small.
     pub fn memory(self) -> u64 {
         let sizes = self.processes().into_iter().filter_map(resident);
         sizes.max().unwrap_or(0)
@@ -58,11 +58,11 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_process_costs_time_and_memory() {
-        // It begins with a process that only waits.
+    fn measures_cpu_time_and_memory_of_descendants() {
+        // The first process only waits for its busy child.
         let script = "while :; do :; done & trap 'kill $!' TERM; wait";
         let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
-        let (family, begun) = (Family(child.id()), Instant::now());
+        let (family, begun) = (ProcessTree(child.id()), Instant::now());
         let mut seconds = 0.0;
         while seconds < 0.05 && begun.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(5));
@@ -77,8 +77,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_a_process_that_is_not() {
-        let none = Family(u32::MAX);
+    fn a_missing_process_has_no_cpu_time_and_memory() {
+        let none = ProcessTree(u32::MAX);
         assert_eq!((none.cpu_seconds(), none.memory()), (0.0, 0));
     }
 }
