@@ -1,5 +1,5 @@
 //! The rules of the catalogue that this one is compatible with: what it made of a folder of objects, and what it
-//! answered under `/.well-known/`. Bodies are those of the original, byte for byte; `docs/catalogue-original.md` has
+//! answered under `/.well-known/`. Bodies are those of the original, byte for byte; `docs/catalogue-rethink.md` has
 //! the rules in prose, and where this one differs.
 //!
 //! A [`Catalogue`] is filled with [`Entry`]s, which are what the store holds, and gives an [`Answer`] for a path.

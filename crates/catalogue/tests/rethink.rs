@@ -16,7 +16,7 @@ use levada_core::{Digest, UnixTime, sha256};
 use serde::Deserialize;
 
 /// Where the original answers something else, by the name of the exchange: what is answered here, and why.
-/// `docs/catalogue-original.md` says the same in prose.
+/// `docs/catalogue-rethink.md` says the same in prose.
 const DEVIATIONS: &[(&str, u16, &str)] = &[
     ("edge_attr_v_empty", 404, "never answered: the value is empty"),
     ("edge_attr_v_ws", 404, "never answered: the value is blank"),

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{Answer, Server, draft_with};
 
-/// Of the recorded ones these are answered otherwise; `docs/catalogue-original.md` says why.
+/// Of the recorded ones these are answered otherwise; `docs/catalogue-rethink.md` says why.
 const DEVIATIONS: usize = 10;
 
 fn folder(name: &str) -> std::path::PathBuf {
