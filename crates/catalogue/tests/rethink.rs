@@ -1,6 +1,4 @@
-//! What the original answered, recorded: every exchange is replayed against the same folder.
-
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Helpers of tests, as in tests.
+//! Replays every recorded exchange with reTHINK's catalogue against the same folder of objects.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,19 +13,19 @@ use levada_catalogue::rethink::{
 use levada_core::{Digest, UnixTime, sha256};
 use serde::Deserialize;
 
-/// Where the original answers something else, by the name of the exchange: what is answered here, and why.
-/// `docs/catalogue-rethink.md` says the same in prose.
+/// Exchanges that are answered differently here: name, status here, and what was recorded with its reason.
+/// `docs/catalogue-rethink.md` specifies the differences.
 const DEVIATIONS: &[(&str, u16, &str)] = &[
-    ("edge_attr_v_empty", 404, "never answered: the value is empty"),
-    ("edge_attr_v_ws", 404, "never answered: the value is blank"),
-    ("edge_extra_attr", 404, "500: there is no such attribute"),
-    ("edge_hyperty_BadJson", 404, "500: the object was not loaded"),
-    ("edge_hyperty_InDefaultFolder", 404, "500: the object was not loaded"),
-    ("edge_hyperty_MissingMandatory", 404, "500: the object was not loaded"),
-    ("edge_hyperty_NoPkg", 404, "500: the object was not loaded"),
-    ("edge_hyperty_default", 404, "the default was an object of another folder"),
+    ("edge_attr_v_empty", 404, "no response: the value is empty"),
+    ("edge_attr_v_ws", 404, "no response: the value is blank"),
+    ("edge_extra_attr", 404, "500: no such attribute"),
+    ("edge_hyperty_BadJson", 404, "500: the object is not loaded"),
+    ("edge_hyperty_InDefaultFolder", 404, "500: the object is not loaded"),
+    ("edge_hyperty_MissingMandatory", 404, "500: the object is not loaded"),
+    ("edge_hyperty_NoPkg", 404, "500: the object is not loaded"),
+    ("edge_hyperty_default", 404, "200: the default is an object of another folder"),
     ("edge_inner_name", 404, "500: paths are not decoded"),
-    ("edge_inner_name_raw", 404, "500: the folder is not the name"),
+    ("edge_inner_name_raw", 404, "500: the name of the folder is not the object's"),
 ];
 
 #[derive(Deserialize)]
@@ -43,14 +41,14 @@ struct Exchange {
     body: Option<String>,
 }
 
-/// What is answered here.
+/// The answer of this catalogue.
 struct Response {
     status: u16,
     content_type: &'static str,
     body: Bytes,
 }
 
-/// A catalogue, and the code of its packages.
+/// A catalogue and the code of its packages.
 struct Loaded {
     catalogue: Catalogue,
     code: HashMap<Digest, Vec<u8>>,
@@ -61,7 +59,7 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rethink").join(name)
 }
 
-/// Loads a folder as an import does: through drafts, so that nothing is shown that could not be stored.
+/// Loads a folder as an import does, through drafts, so that every object could also be stored.
 fn load(folder: &Path) -> Loaded {
     let mut loaded =
         Loaded { catalogue: Catalogue::new(), code: HashMap::new(), skipped: Vec::new() };
@@ -106,7 +104,7 @@ fn respond(loaded: &Loaded, path: &str, host: &str) -> Response {
         Answer::Missing(text) => {
             Response { status: 404, content_type: "text/plain", body: text.into() }
         }
-        other => panic!("a package was asked for twice: {other:?}"),
+        other => panic!("a package request was completed with {other:?}"),
     }
 }
 
@@ -140,7 +138,7 @@ fn every_recorded_exchange_has_the_same_answer_or_is_a_listed_deviation() {
         if let Some((name, status, _)) = deviation {
             assert_eq!(response.status, *status, "{name}");
             assert_eq!(response.content_type, "text/plain", "{name}");
-            // The words are the original's, where it had any.
+            // The text is reTHINK's where it had one.
             if exchange.status == Some(500) {
                 assert_eq!(
                     Some(response.body.as_ref()),
@@ -153,11 +151,15 @@ fn every_recorded_exchange_has_the_same_answer_or_is_a_listed_deviation() {
             same += 1;
         }
     }
-    assert_eq!(same + DEVIATIONS.len(), exchanges.len(), "a deviation was not recorded at all");
+    assert_eq!(
+        same + DEVIATIONS.len(),
+        exchanges.len(),
+        "a deviation is not among the recorded exchanges"
+    );
 }
 
 #[test]
-fn lists_are_sorted_and_hold_what_cannot_be_asked_for() {
+fn lists_are_sorted_and_include_names_with_a_slash() {
     let loaded = load(&data("objects"));
     let list = |path: &str| -> Vec<String> {
         serde_json::from_slice(&respond(&loaded, path, "h").body).unwrap()
@@ -172,7 +174,7 @@ fn lists_are_sorted_and_hold_what_cannot_be_asked_for() {
 }
 
 #[test]
-fn what_the_original_skipped_is_reported() {
+fn objects_that_rethink_skipped_are_reported() {
     let loaded = load(&data("objects"));
     let mut skipped: Vec<_> = loaded
         .skipped
@@ -195,9 +197,9 @@ fn what_the_original_skipped_is_reported() {
     }
 }
 
-/// The object that `default` stood for came from another folder. Its body and hash leave only this descriptor.
+/// The recorded default object is not in the folder. Its descriptor follows from the recorded body and hash.
 #[test]
-fn the_default_is_answered_as_recorded_once_its_object_is_there() {
+fn the_default_object_has_the_recorded_body() {
     let descriptor = concat!(
         r#"{"hypertyType":"COMMUNICATOR","version":"1.0","objectName":"HelloWorldReporter","description":"This is an "#,
         r#"example hyperty that is written in an external file and contains a source package","language":"Javascript "#,

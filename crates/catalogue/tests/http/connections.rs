@@ -1,4 +1,4 @@
-//! What a connection does: many requests, one behind the other, whatever pieces they come in.
+//! Connections: pipelined requests, requests in any pieces, limits and counters.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,8 +10,8 @@ use levada_catalogue::index::Options;
 use levada_catalogue::model::digest_text;
 use levada_core::sha256;
 
-use crate::support::{
-    Answer, PATIENCE, Server, draft, draft_with, eventually, noise, patient, read_all,
+use super::server::{
+    Answer, Server, TIMEOUT, draft, draft_with, eventually, lenient_config, noise, read_all,
 };
 
 fn server() -> Server {
@@ -25,7 +25,7 @@ const GET: &str = "GET /v1/objects/service/a/VERSION HTTP/1.1\r\nHost: h\r\n\r\n
 const LAST: &str =
     "GET /v1/objects/service/a/2.0.0 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
-/// The bodies of answers, one behind the other.
+/// The bodies of pipelined responses.
 fn bodies(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     while !bytes.is_empty() {
@@ -44,7 +44,7 @@ fn pipelined_requests_are_answered_in_order() {
     for minor in 1..=100 {
         let descriptor = format!(r#"{{"which":{minor}}}"#);
         server.publish(&draft("service/a", &format!("1.{minor}.0"), &descriptor));
-        // The first needs the store, the second does not.
+        // The first is read from the store, the second is in the index.
         requests += &GET.replace("VERSION", &format!("1.{minor}.0"));
         requests += &GET.replace("VERSION", "2.0.0");
     }
@@ -61,7 +61,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn pipelined_packages_are_all_whole() {
+fn pipelined_packages_are_complete() {
     let server = server();
     let content = noise(400_000);
     server.publish(&draft_with(&server, "runtime/r", "1.0.0", "image/png", &content));
@@ -80,7 +80,7 @@ fn pipelined_packages_are_all_whole() {
 }
 
 #[test]
-fn a_request_may_come_byte_by_byte() {
+fn accepts_a_request_byte_by_byte() {
     let server = server();
     let mut stream = server.connect();
     for byte in LAST.as_bytes() {
@@ -90,7 +90,7 @@ fn a_request_may_come_byte_by_byte() {
 }
 
 #[test]
-fn a_head_has_the_fields_and_no_body() {
+fn head_has_the_fields_of_get_and_no_body() {
     let server = server();
     for path in [
         "/v1/objects/service/a/1.0.0",
@@ -109,19 +109,19 @@ fn a_head_has_the_fields_and_no_body() {
 }
 
 #[test]
-fn old_clients_are_answered() {
+fn http_1_0_clients_are_answered() {
     let server = server();
     let path = "/v1/objects/service/a/2.0.0";
     let answer = Answer::parse(&server.raw(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()));
     assert_eq!((answer.status, answer.field("connection")), (200, Some("close")));
     let keep = format!("GET {path} HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     let answer = server.raw((keep + &format!("GET {path} HTTP/1.0\r\n\r\n")).as_bytes());
-    assert!(Answer::parse(&answer).field("connection") == Some("keep-alive"));
+    assert_eq!(Answer::parse(&answer).field("connection"), Some("keep-alive"));
     assert_eq!(bodies(&answer).len(), 2);
 }
 
 #[test]
-fn options_say_what_is_allowed() {
+fn options_lists_the_allowed_methods() {
     let server = server();
     for (target, allow) in [
         ("*", "GET, HEAD, OPTIONS"),
@@ -135,7 +135,7 @@ fn options_say_what_is_allowed() {
             "Origin: http://o\r\nAccess-Control-Request-Method: GET\r\n",
         );
         assert_eq!((answer.status, answer.field("allow")), (204, Some(allow)), "{target}");
-        // A client of the original sends its conditions with a type that a browser asks for first.
+        // reTHINK's client sends its conditions with a Content-Type that needs a CORS preflight.
         assert_eq!(answer.field("access-control-allow-methods"), Some(allow));
         assert!(answer.field("access-control-allow-headers").unwrap().contains("Content-Type"));
         assert_eq!(answer.field("access-control-allow-origin"), Some("*"));
@@ -144,28 +144,28 @@ fn options_say_what_is_allowed() {
 }
 
 #[test]
-fn when_there_is_no_place_the_next_connection_waits() {
-    let config = Config { connections: 2, per_source: Some(2), ..patient() };
+fn a_connection_waits_while_all_slots_are_taken() {
+    let config = Config { connections: 2, per_source: Some(2), ..lenient_config() };
     let server = Server::start_with(config, Options::default());
-    // More than the kernel takes off the server's hands.
+    // More than the kernel buffers.
     let content = vec![7; 30_000_000];
     server.publish(&draft_with(&server, "runtime/r", "1.0.0", "image/png", &content));
     let path = format!("/v1/blobs/{}", digest_text(&sha256(&[&content])));
     let counters = server.site.counters();
-    let [first, second] = [1, 2].map(|place| {
+    let [first, second] = [1, 2].map(|count| {
         let mut stream = server.connect();
-        // One that takes its answer slowly is not ended for another of its source.
+        // A connection that is still reading its answer is not evicted.
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).unwrap();
         stream.read_exact(&mut [0]).unwrap();
-        assert_eq!(counters.connections.load(Ordering::Relaxed), place);
+        assert_eq!(counters.connections.load(Ordering::Relaxed), count);
         stream
     });
     let mut third = server.connect();
     third.write_all(b"GET /v1/objects HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
     third.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-    assert!(third.read(&mut [0]).is_err(), "there was no place");
-    third.set_read_timeout(Some(PATIENCE)).unwrap();
-    // It has a place as soon as another has gone, and is answered then.
+    assert!(third.read(&mut [0]).is_err(), "a third connection was served");
+    third.set_read_timeout(Some(TIMEOUT)).unwrap();
+    // It is served once another connection has closed.
     drop(first);
     assert_eq!(Answer::parse(&read_all(&mut third)).status, 200);
     drop(second);
@@ -173,20 +173,19 @@ fn when_there_is_no_place_the_next_connection_waits() {
 }
 
 #[test]
-fn a_connection_that_rests_makes_room() {
-    let config = Config { connections: 4, per_source: Some(2), ..patient() };
+fn the_longest_idle_connection_is_evicted_for_a_new_one() {
+    let config = Config { connections: 4, per_source: Some(2), ..lenient_config() };
     let server = Server::start_with(config, Options::default());
     let ask = |stream: &mut TcpStream| {
         stream.write_all(b"GET /page.css HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         stream.read_exact(&mut [0; 20]).unwrap();
     };
-    let mut resting: Vec<_> = (0..2).map(|_| server.connect()).collect();
-    resting.iter_mut().for_each(ask);
-    // Of the two that this source may have, the one goes that has rested longer.
+    let mut idle: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    idle.iter_mut().for_each(ask);
+    // This source may have two connections: the one that has been idle longer is closed.
     assert_eq!(server.get("/v1/objects").status, 200);
-    let [first, second] = resting.try_into().unwrap();
-    let mut first = first;
-    let _ = read_all(&mut first);
+    let [mut first, second] = <[TcpStream; 2]>::try_from(idle).unwrap();
+    read_all(&mut first);
     assert_eq!(server.site.evicted(), 1);
     drop(second);
 }
@@ -203,13 +202,13 @@ fn answers_and_connections_are_counted() {
     assert_eq!(counters.connections.load(Ordering::Relaxed), 3);
     assert_eq!(counters.answers[1].load(Ordering::Relaxed), 2);
     assert_eq!(counters.answers[3].load(Ordering::Relaxed), 1);
-    // Counted when it has been sent: that may be after it was received.
+    // The server counts after sending, which may be after the client has received.
     eventually(|| counters.sent.load(Ordering::Relaxed) == received);
     eventually(|| counters.open.load(Ordering::Relaxed) == 0);
 }
 
 #[test]
-fn a_client_that_goes_away_takes_nothing_with_it() {
+fn a_client_that_disconnects_early_does_not_affect_others() {
     let server = server();
     let content = noise(8_000_000);
     server.publish(&draft_with(&server, "runtime/r", "1.0.0", "image/png", &content));
@@ -224,7 +223,7 @@ fn a_client_that_goes_away_takes_nothing_with_it() {
     assert!(server.get(&path).body == content);
 }
 
-/// A POST with its body in pieces, and the head of what a client asks behind it.
+/// POSTs with each form of body.
 const POSTS: [&str; 3] = [
     "POST /.well-known/hyperty HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}",
     "POST /.well-known/hyperty HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;x=y\r\n}\r\n0\r\nX: y\r\n\r\n",
@@ -232,7 +231,7 @@ const POSTS: [&str; 3] = [
 ];
 
 #[test]
-fn the_next_request_begins_where_a_body_ends() {
+fn the_next_request_begins_after_the_body() {
     let server = server();
     let none = b"No hyperty instance found that meets the constraints {}".to_vec();
     let expected = [none.clone(), none, b"[]".to_vec(), br#"{"which":"second"}"#.to_vec()];
@@ -246,18 +245,18 @@ fn the_next_request_begins_where_a_body_ends() {
 }
 
 #[test]
-fn a_client_is_told_that_its_body_is_wanted() {
+fn expect_100_continue_is_answered_unless_the_body_is_refused() {
     let server = server();
     let mut stream = server.connect();
     let head = "POST /.well-known/hyperty HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
-    let told = "HTTP/1.1 100 Continue\r\n\r\n";
-    let mut begin = vec![0; told.len()];
-    stream.read_exact(&mut begin).unwrap();
-    assert_eq!(begin, told.as_bytes());
+    let interim = "HTTP/1.1 100 Continue\r\n\r\n";
+    let mut received = vec![0; interim.len()];
+    stream.read_exact(&mut received).unwrap();
+    assert_eq!(received, interim.as_bytes());
     stream.write_all(b"{}").unwrap();
     Answer::parse(&read_all(&mut stream)).assert_text(404);
-    // One whose body is not wanted is told so at once.
+    // A body that is refused gets the final answer instead.
     for (path, length, status) in [("/v1/objects", 2, 405), ("/.well-known/hyperty", 70_000, 413)] {
         let head = head
             .replace("/.well-known/hyperty", path)

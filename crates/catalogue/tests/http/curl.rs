@@ -1,20 +1,20 @@
-//! What the documents say to type, with curl.
+//! The curl commands of the documentation.
 
 use std::process::Command;
 
 use levada_catalogue::model::digest_text;
 use levada_core::sha256;
 
-use crate::support::{Server, draft_with, noise};
+use super::server::{Server, draft_with, noise};
 
 fn curl(arguments: &[&str]) -> (bool, Vec<u8>) {
     let output = Command::new("curl").args(["-sS", "--max-time", "30"]).args(arguments).output();
-    let output = output.expect("curl is not installed: scripts/test installs it");
+    let output = output.expect("curl is not installed: run scripts/test");
     (output.status.success(), output.stdout)
 }
 
 #[test]
-fn the_way_of_a_client_descriptor_first_then_package() {
+fn a_client_fetches_the_descriptor_then_the_package() {
     let server = Server::start();
     let content = noise(200_000);
     server.publish(&draft_with(&server, "runtime/Runtime", "1.0.0", "text/javascript", &content));
@@ -30,7 +30,7 @@ fn the_way_of_a_client_descriptor_first_then_package() {
     let (ok, whole) = curl(&["-f", "--compressed", &blob]);
     assert!(ok && whole == content);
 
-    // An interrupted download goes on where it was.
+    // An interrupted download is resumed.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("package");
     std::fs::write(&file, &content[..123_456]).unwrap();
@@ -39,7 +39,7 @@ fn the_way_of_a_client_descriptor_first_then_package() {
 }
 
 #[test]
-fn what_has_not_changed_is_not_fetched_again() {
+fn an_unchanged_descriptor_is_not_sent_again() {
     let server = Server::start();
     server.publish(&draft_with(&server, "runtime/Runtime", "1.0.0", "text/javascript", b"code"));
     let folder = tempfile::tempdir().unwrap();
@@ -68,12 +68,12 @@ fn what_has_not_changed_is_not_fetched_again() {
         "text/javascript",
         b"more code",
     ));
-    // The descriptor is the same, byte for byte: so is its tag.
+    // The new version has the same descriptor and therefore the same tag.
     assert_eq!(fetch(), b"304");
 }
 
 #[test]
-fn errors_are_errors() {
+fn curl_reports_errors() {
     let server = Server::start();
     assert!(!curl(&["-f", &server.url("/v1/objects/runtime/none")]).0);
     let (_, code) =
@@ -93,7 +93,7 @@ fn errors_are_errors() {
 }
 
 #[test]
-fn a_connection_is_used_again() {
+fn curl_reuses_the_connection() {
     let server = Server::start();
     let url = server.url("/v1/openapi.json");
     let (ok, count) =

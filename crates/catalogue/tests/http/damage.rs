@@ -1,4 +1,4 @@
-//! Packages that a disk has damaged: none is handed out for good.
+//! Packages that are damaged on disk: none is served as immutable or with status 200 once the damage is found.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,9 +8,9 @@ use levada_catalogue::model::digest_text;
 use levada_catalogue::store::embedded::BLOBS;
 use levada_core::{Digest, sha256};
 
-use crate::support::{Answer, Server, draft_with, eventually, noise};
+use super::server::{Answer, Server, draft_with, eventually, noise, schema_draft};
 
-/// In memory, in a file, and too long to be compared before the first answer.
+/// Cached in memory; sent from the file; too long to be verified before the first answer.
 const LENGTHS: [usize; 3] = [5_000, 200_000, 3_000_000];
 
 fn file(server: &Server, digest: &Digest) -> PathBuf {
@@ -18,7 +18,7 @@ fn file(server: &Server, digest: &Digest) -> PathBuf {
     server.folder().join(BLOBS).join(first).join(rest)
 }
 
-/// Publishes packages of each length, before anybody has asked for one.
+/// Publishes a package of each length; none has been requested yet.
 fn publish(server: &Server, media_type: &str) -> Vec<(Vec<u8>, Digest)> {
     let publish = |length: &usize| {
         let content = noise(*length);
@@ -37,7 +37,7 @@ fn get(server: &Server, digest: &Digest) -> Answer {
         "Accept-Encoding: gzip\r\n",
     );
     let length: usize = answer.field("content-length").unwrap().parse().unwrap();
-    assert_eq!(length, answer.body.len(), "it was cut off");
+    assert_eq!(length, answer.body.len(), "the body is truncated");
     answer
 }
 
@@ -46,7 +46,7 @@ fn is_immutable(answer: &Answer) -> bool {
 }
 
 #[test]
-fn what_is_damaged_is_never_for_good_and_is_healed() {
+fn a_damaged_package_is_never_immutable_and_an_upload_repairs_it() {
     for media_type in ["image/png", "text/javascript"] {
         let server = Server::start();
         for (content, digest) in publish(&server, media_type) {
@@ -70,7 +70,7 @@ fn what_is_damaged_is_never_for_good_and_is_healed() {
 }
 
 #[test]
-fn what_has_another_length_is_not_sent_at_all() {
+fn a_package_of_another_length_is_not_sent() {
     let server = Server::start();
     for (content, digest) in publish(&server, "image/png") {
         for length in [content.len() - 1, content.len() + 1] {
@@ -78,7 +78,7 @@ fn what_has_another_length_is_not_sent_at_all() {
             get(&server, &digest).assert_problem(500);
             server.upload(&content);
         }
-        // Also if it was sound when it was opened.
+        // Also if it was intact when the server opened it.
         eventually(|| is_immutable(&get(&server, &digest)));
         fs::OpenOptions::new()
             .write(true)
@@ -93,14 +93,10 @@ fn what_has_another_length_is_not_sent_at_all() {
 }
 
 #[test]
-fn damaged_code_is_not_shown_under_the_originals_paths() {
+fn damaged_code_is_not_served_under_well_known() {
     let server = Server::start();
     let content = noise(50_000);
-    let mut draft = draft_with(&server, "dataschema/S", "1.0.0", "text/javascript", &content);
-    draft.descriptor =
-        r#"{"type":"t","version":"1","objectName":"S","description":"d","language":"l"}"#.into();
-    draft.package.as_mut().unwrap().description = br#"{"sourceCodeClassname":"S"}"#.to_vec();
-    server.publish(&draft);
+    server.publish(&schema_draft(&server, "1.0.0", &content));
     let digest = sha256(&[&content]);
     fs::write(file(&server, &digest), vec![b'x'; content.len()]).unwrap();
     for path in ["", "/sourceCode", "/md5"] {

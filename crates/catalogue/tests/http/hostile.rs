@@ -1,4 +1,4 @@
-//! Requests that mean harm: each gets a clear answer, and the next client is served as before.
+//! Hostile requests: each gets an answer with a reason, and the next client is served as before.
 
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
@@ -9,14 +9,14 @@ use levada_catalogue::index::Options;
 use levada_catalogue::model::digest_text;
 use levada_core::sha256;
 
-use crate::support::{Answer, Server, draft, draft_with, eventually, noise, read_all};
+use super::server::{Answer, Server, draft, draft_with, eventually, noise, read_all};
 
 fn status(server: &Server, request: &[u8]) -> u16 {
     Answer::parse(&server.raw(request)).status
 }
 
 #[test]
-fn no_path_leads_out() {
+fn no_path_escapes_the_catalogue() {
     let server = Server::start();
     server.publish(&draft("service/a", "1.0.0", "{}"));
     for path in [
@@ -54,7 +54,7 @@ fn no_path_leads_out() {
 }
 
 #[test]
-fn what_is_no_request_is_refused_with_a_reason() {
+fn malformed_requests_are_refused_with_a_reason() {
     let server = Server::start();
     let long = "x".repeat(8 * 1024);
     for (request, expected) in [
@@ -88,7 +88,7 @@ fn what_is_no_request_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_body_is_refused_and_never_taken_for_a_request() {
+fn a_refused_body_is_never_parsed_as_a_request() {
     let server = Server::start();
     let hidden = "GET /v1/objects HTTP/1.1\r\nHost: h\r\n\r\n";
     for (method, fields, expected) in [
@@ -107,21 +107,21 @@ fn a_body_is_refused_and_never_taken_for_a_request() {
         answer.assert_problem(expected);
         assert_eq!(answer.field("connection"), Some("close"));
         let length: usize = answer.field("content-length").unwrap().parse().unwrap();
-        assert_eq!(length, answer.body.len(), "there is a second answer");
+        assert_eq!(length, answer.body.len(), "a second answer follows");
     }
 }
 
 #[test]
-fn a_body_under_the_originals_layer_is_bounded_in_every_way() {
-    let server = impatient();
+fn a_body_under_well_known_is_limited_in_length_and_time() {
+    let server = short_timeouts();
     let ask = |fields: &str, body: &str| {
         let head = "POST /.well-known/hyperty HTTP/1.1\r\nHost: h\r\n";
-        insist(&server, format!("{head}{fields}\r\n{body}").as_bytes())
+        retry(&server, format!("{head}{fields}\r\n{body}").as_bytes())
     };
     ask("Content-Length: 65537\r\n", "").assert_text(413);
     ask("Transfer-Encoding: chunked\r\n", "10001\r\n").assert_text(413);
     ask("Transfer-Encoding: chunked\r\n", "2\r\n{}x").assert_text(400);
-    // One that does not come, and one that comes a byte at a time.
+    // A body that is incomplete, and one that arrives a byte at a time.
     ask("Content-Length: 2\r\n", "{").assert_text(408);
     let mut stream = server.connect();
     let head = "POST /.well-known/hyperty HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n";
@@ -130,7 +130,7 @@ fn a_body_under_the_originals_layer_is_bounded_in_every_way() {
 }
 
 #[test]
-fn a_body_that_nobody_wants_does_not_destroy_the_answer() {
+fn the_answer_arrives_although_the_body_is_not_read() {
     let server = Server::start();
     let mut request = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50000\r\n\r\n".to_vec();
     request.resize(request.len() + 50_000, b'x');
@@ -154,8 +154,8 @@ fn only_configured_hosts_are_served() {
     assert_eq!(status(&server, b"GET / HTTP/1.0\r\n\r\n"), 400);
 }
 
-/// Short, so that the test is.
-fn impatient() -> Server {
+/// A server with timeouts of 1 and 2 seconds, so that they expire within the test.
+fn short_timeouts() -> Server {
     let times = Times {
         head: Duration::from_secs(1),
         idle: Duration::from_secs(2),
@@ -165,8 +165,8 @@ fn impatient() -> Server {
     Server::start_with(Config { times, ..Config::default() }, Options::default())
 }
 
-/// What an impatient server says to `request`, and once more if this process did not get to send it in time.
-fn insist(server: &Server, request: &[u8]) -> Answer {
+/// The answer of a server with short timeouts. The request is repeated if this process was too slow to send it.
+fn retry(server: &Server, request: &[u8]) -> Answer {
     let mut bytes = Vec::new();
     eventually(|| {
         let mut stream = server.connect();
@@ -179,45 +179,45 @@ fn insist(server: &Server, request: &[u8]) -> Answer {
 }
 
 #[test]
-fn a_head_that_does_not_end_is_given_up() {
-    let server = impatient();
-    insist(&server, b"GET / HTTP/1.1\r\nHost: ").assert_problem(408);
-    // Nor does it help to send a byte now and then.
+fn an_incomplete_head_times_out() {
+    let server = short_timeouts();
+    retry(&server, b"GET / HTTP/1.1\r\nHost: ").assert_problem(408);
+    // Sending a byte from time to time does not extend the timeout.
     let mut stream = server.connect();
     eventually(|| stream.write_all(b"G").is_err());
 }
 
 #[test]
-fn a_client_that_says_nothing_is_given_up() {
-    let server = impatient();
+fn an_idle_client_times_out() {
+    let server = short_timeouts();
     assert!(read_all(&mut server.connect()).is_empty());
-    // The answer, and then the end without another request.
-    assert_eq!(insist(&server, b"GET /page.css HTTP/1.1\r\nHost: h\r\n\r\n").status, 200);
+    // The answer, and then the end of the connection without another request.
+    assert_eq!(retry(&server, b"GET /page.css HTTP/1.1\r\nHost: h\r\n\r\n").status, 200);
 }
 
 #[test]
-fn a_client_that_does_not_read_is_cut_off() {
-    let server = impatient();
+fn a_client_that_does_not_read_is_disconnected() {
+    let server = short_timeouts();
     let content = noise(30_000_000);
     server.publish(&draft_with(&server, "runtime/r", "1.0.0", "image/png", &content));
     let path = format!("/v1/blobs/{}", digest_text(&sha256(&[&content])));
     let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
     let mut stream = server.connect();
     eventually(|| {
-        // Once more if this process did not get to send it in time.
+        // Repeated if this process was too slow to send it.
         stream = server.connect();
         stream.write_all(request.as_bytes()).is_ok() && stream.read_exact(&mut [0]).is_ok()
     });
-    // It has gone when its place is free again.
+    // The server has closed the connection when its slot is free.
     eventually(|| server.site.counters().open.load(Ordering::Relaxed) == 0);
-    // What was on its way still comes, and it is not all.
+    // Buffered bytes still arrive, but not all of the content.
     let mut all = Vec::new();
     let _ = stream.read_to_end(&mut all);
     assert!(all.len() < content.len());
 }
 
 #[test]
-fn text_of_others_is_never_markup() {
+fn published_text_is_never_markup() {
     let server = Server::start();
     let evil = "<script>alert(1)</script>\"'&";
     let name = evil.replace('/', "");
@@ -235,7 +235,7 @@ fn text_of_others_is_never_markup() {
 }
 
 #[test]
-fn a_host_cannot_put_anything_into_a_command() {
+fn a_host_cannot_inject_into_a_command() {
     let server = Server::start();
     server.publish(&draft("service/a", "1.0.0", "{}"));
     for host in ["$(reboot)", "a';b", "a&b", "a%24b"] {

@@ -1,12 +1,12 @@
-//! The page for people, as it is without a script.
+//! The web page without scripts.
 
 use levada_catalogue::model::digest_text;
 use levada_core::sha256;
 
-use crate::support::{Server, draft, draft_with};
+use super::server::{Server, draft, draft_with};
 
 #[test]
-fn people_browse_search_and_look() {
+fn lists_searches_and_shows_objects() {
     let server = Server::start();
     for number in 0..120 {
         server.publish(&draft(
@@ -58,7 +58,7 @@ fn people_browse_search_and_look() {
 }
 
 #[test]
-fn wrong_addresses_get_a_page_too() {
+fn errors_are_pages() {
     let server = Server::start();
     for (path, status) in [
         ("/nothing", 404),

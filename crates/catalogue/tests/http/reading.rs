@@ -6,10 +6,10 @@ use levada_catalogue::model::digest_text;
 use levada_core::{SecretKey, SystemRandom, sha256};
 use serde_json::Value;
 
-use crate::support::{Server, draft, draft_with, noise};
+use super::server::{Server, draft, draft_with, noise};
 
 #[test]
-fn versions_ranges_and_the_newest() {
+fn resolves_versions_ranges_and_latest() {
     let server = Server::start();
     for version in ["1.0.0", "1.2.0", "1.10.0", "2.0.0-beta.1"] {
         server.publish(&draft("service/a", version, &format!(r#"{{ "v": "{version}" }}"#)));
@@ -54,7 +54,7 @@ fn versions_ranges_and_the_newest() {
 }
 
 #[test]
-fn meta_has_what_a_client_checks() {
+fn meta_has_digests_signatures_and_publication() {
     let server = Server::start();
     let key = SecretKey::generate(&SystemRandom).unwrap();
     let mut signed = draft_with(&server, "hyperty/ç d", "1.0.0", "text/javascript", b"code");
@@ -84,7 +84,7 @@ fn meta_has_what_a_client_checks() {
 }
 
 #[test]
-fn packages_and_their_parts() {
+fn serves_packages_and_ranges() {
     let server = Server::start();
     for length in [0, 1, 1000, 20_000, 3_000_000] {
         let content = noise(length);
@@ -128,7 +128,7 @@ fn packages_and_their_parts() {
 }
 
 #[test]
-fn code_is_compressed_for_who_asks() {
+fn code_is_compressed_if_the_client_accepts_gzip() {
     let server = Server::start();
     let content = b"function f() { return 1; }\n".repeat(1000);
     server.publish(&draft_with(&server, "runtime/r", "1.0.0", "text/javascript", &content));
@@ -166,7 +166,7 @@ fn code_is_compressed_for_who_asks() {
 }
 
 #[test]
-fn lists_and_search_go_page_by_page() {
+fn lists_and_searches_are_paged() {
     let server = Server::start();
     for number in 0..7 {
         server.publish(&draft(
@@ -198,16 +198,16 @@ fn lists_and_search_go_page_by_page() {
         assert_eq!(names.len(), expected, "{first}: {names:?}");
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), expected, "{first} has one twice");
+        assert_eq!(names.len(), expected, "{first} has a name twice");
     }
     let first = server.get("/v1/search?limit=1&q=great").json();
-    assert_eq!(first["items"][0]["name"], "great", "who has it in the name comes first");
+    assert_eq!(first["items"][0]["name"], "great", "a match in the name comes first");
     let next = first["next"].as_str().unwrap();
     server.get(&format!("/v1/objects?cursor={next}")).assert_problem(404);
 }
 
 #[test]
-fn parameters_are_checked() {
+fn invalid_parameters_are_refused() {
     let server = Server::start();
     let long = "x".repeat(256);
     for target in [
@@ -243,7 +243,7 @@ fn parameters_are_checked() {
 }
 
 #[test]
-fn what_is_not_open_is_nowhere() {
+fn objects_that_are_not_open_are_not_served() {
     let open = Open::only(vec!["service/public*".parse().unwrap()]);
     let server = Server::start_with(Config::default(), Options { open, ..Options::default() });
     for name in ["public", "secret"] {
@@ -273,7 +273,7 @@ fn what_is_not_open_is_nowhere() {
     assert_eq!(server.get("/objects/service/secret").status, 404);
 }
 
-/// Every page of a list, as text, from the first to the one without a next.
+/// The text of every page of a list, up to the one without `next`.
 fn pages(server: &Server, first: &str) -> Vec<String> {
     let (mut pages, mut target) = (Vec::new(), first.to_owned());
     loop {
@@ -286,7 +286,7 @@ fn pages(server: &Server, first: &str) -> Vec<String> {
 }
 
 #[test]
-fn pages_tell_nothing_of_what_is_not_open() {
+fn pages_do_not_reveal_objects_that_are_not_open() {
     let open = Open::only(vec!["service/public*".parse().unwrap()]);
     let server = Server::start_with(Config::default(), Options { open, ..Options::default() });
     let publish = |names: &[&str]| {
@@ -305,7 +305,7 @@ fn pages_tell_nothing_of_what_is_not_open() {
 }
 
 #[test]
-fn a_package_that_was_healed_is_served_anew() {
+fn a_repaired_package_is_served_again() {
     let server = Server::start();
     let code = "the code of a package ".repeat(500);
     server.publish(&draft_with(&server, "hyperty/A", "1.0.0", "text/plain", code.as_bytes()));
@@ -325,7 +325,7 @@ fn a_package_that_was_healed_is_served_anew() {
 }
 
 #[test]
-fn a_package_that_nothing_refers_to_is_not_served() {
+fn an_unreferenced_package_is_not_served() {
     let server = Server::start();
     let digest = server.upload(b"not published");
     server.get(&format!("/v1/blobs/{}", digest_text(&digest))).assert_problem(404);
@@ -335,7 +335,7 @@ fn a_package_that_nothing_refers_to_is_not_served() {
 }
 
 #[test]
-fn the_description_is_served() {
+fn serves_the_openapi_description() {
     let server = Server::start();
     let answer = server.get("/v1/openapi.json");
     assert_eq!(answer.json(), levada_catalogue::http::openapi_document());

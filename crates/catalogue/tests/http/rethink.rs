@@ -1,4 +1,4 @@
-//! Every recorded exchange of the original, over HTTP.
+//! Every recorded exchange with reTHINK's catalogue, over HTTP.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use levada_catalogue::rethink::Folder;
 use levada_core::sha256;
 use serde_json::Value;
 
-use crate::support::{Answer, Server, draft_with};
+use super::server::{Answer, Server, draft_with, schema_draft};
 
-/// Of the recorded ones these are answered otherwise; `docs/catalogue-rethink.md` says why.
+/// The number of exchanges that are answered differently; `docs/catalogue-rethink.md` has the reasons.
 const DEVIATIONS: usize = 10;
 
 fn folder(name: &str) -> std::path::PathBuf {
@@ -23,14 +23,14 @@ fn ask(server: &Server, path: &str, host: &str, fields: &str) -> Answer {
     Answer::parse(&server.raw(request.as_bytes()))
 }
 
-/// Asks as recorded; `None` for a GET.
+/// Sends a recorded request.
 fn replay(server: &Server, exchange: &Value) -> Answer {
     let text = |name: &str| exchange[name].as_str().unwrap_or_default();
     let (method, path, host) = (text("method"), text("path"), text("request_host"));
     let body = text("request_body");
     let fields = match method {
         "GET" => String::new(),
-        // Its type does not count.
+        // The Content-Type is ignored.
         _ => format!("Content-Type: text/plain\r\nContent-Length: {}\r\n", body.len()),
     };
     let request = format!(
@@ -39,7 +39,7 @@ fn replay(server: &Server, exchange: &Value) -> Answer {
     Answer::parse(&server.raw(request.as_bytes()))
 }
 
-/// That an answer is what was recorded with status 200.
+/// Asserts that an answer is the recorded one, which has status 200.
 #[track_caller]
 fn assert_recorded(exchange: &Value, answer: &Answer) {
     let text = |name: &str| exchange[name].as_str().unwrap_or_default();
@@ -49,12 +49,12 @@ fn assert_recorded(exchange: &Value, answer: &Answer) {
     assert_eq!(HEXLOWER.encode(&sha256(&[&answer.body])), text("body_sha256"), "{}", text("name"));
 }
 
-/// That an answer is a text that no client takes for JSON, with the words that were recorded if there are some.
+/// Asserts that an answer is a text that does not parse as JSON, with the recorded text if there is one.
 #[track_caller]
-fn assert_words(exchange: &Value, answer: &Answer) {
+fn assert_recorded_error(exchange: &Value, answer: &Answer) {
     let unreadable = "Unable to handle request";
     let recorded = exchange["body"].as_str().unwrap_or_default();
-    // What Java says of it is not for others.
+    // The Java exception that follows in the recording is not sent here.
     let (status, words) = match recorded.strip_prefix(unreadable) {
         Some(_) => (400, unreadable),
         None => (404, recorded),
@@ -83,13 +83,13 @@ fn every_recorded_exchange_has_the_same_answer() {
             same += 1;
             continue;
         }
-        // The object that `default` stood for came from another folder.
+        // The recorded default object is not in this folder.
         if exchange["name"] == "edge_hyperty_default" {
             exchange["body"] = "No instance defined as default for type 'hyperty'".into();
         } else {
             assert_ne!(exchange["status"], 200, "{exchange}");
         }
-        assert_words(&exchange, &answer);
+        assert_recorded_error(&exchange, &answer);
         others += 1;
     }
     assert_eq!((same, others), (84, DEVIATIONS));
@@ -108,14 +108,14 @@ fn every_recorded_post_has_the_same_answer() {
             assert_recorded(exchange, &answer);
             same += 1;
         } else {
-            assert_words(exchange, &answer);
+            assert_recorded_error(exchange, &answer);
         }
     }
     assert_eq!((exchanges.len(), same, posts), (646, 318, 578));
 }
 
 #[test]
-fn a_package_meets_conditions_by_its_code() {
+fn conditions_can_name_the_code_and_md5_of_a_package() {
     let server = Server::start();
     server.import(&folder("objects"));
     let path = "/.well-known/sourcepackage/Connector";
@@ -136,7 +136,7 @@ fn a_package_meets_conditions_by_its_code() {
 }
 
 #[test]
-fn a_stub_is_chosen_by_what_the_client_offers() {
+fn stubs_are_filtered_by_the_constraints_that_a_client_offers() {
     let server = Server::start();
     for (name, constraints) in [("a", "{}"), ("b", r#"{"browser":true}"#), ("c", r#"{"x":true}"#)] {
         let key = format!("protocolstub/{name}");
@@ -160,7 +160,7 @@ fn a_stub_is_chosen_by_what_the_client_offers() {
 }
 
 #[test]
-fn code_is_run_by_a_page_and_nothing_else_is() {
+fn only_code_may_be_loaded_as_a_script() {
     let server = Server::start();
     server.import(&folder("objects"));
     let path = "/.well-known/sourcepackage/Connector";
@@ -175,7 +175,7 @@ fn code_is_run_by_a_page_and_nothing_else_is() {
 }
 
 #[test]
-fn the_host_is_that_of_the_request_and_is_never_kept() {
+fn the_host_in_a_body_is_that_of_each_request() {
     let server = Server::start();
     server.import(&folder("objects"));
     let path = "/.well-known/runtime/Runtime150k";
@@ -197,7 +197,7 @@ fn the_host_is_that_of_the_request_and_is_never_kept() {
 }
 
 #[test]
-fn what_is_known_is_not_sent_again() {
+fn a_matching_tag_gets_304() {
     let server = Server::start();
     server.import(&folder("objects"));
     for path in [
@@ -216,11 +216,11 @@ fn what_is_known_is_not_sent_again() {
 }
 
 #[test]
-fn a_package_is_the_same_from_the_store_and_from_memory() {
+fn a_package_is_the_same_from_the_store_and_from_the_cache() {
     let server = Server::start();
     server.import(&folder("objects"));
     let names: Value = server.get("/.well-known/sourcepackage").json();
-    let mut long = 0;
+    let mut longest = 0;
     for name in names.as_array().unwrap() {
         let path = format!("/.well-known/sourcepackage/{}", name.as_str().unwrap());
         let (first, second) = (server.get(&path), server.get(&path));
@@ -233,16 +233,16 @@ fn a_package_is_the_same_from_the_store_and_from_memory() {
             (head.field("content-length"), head.body.len()),
             (first.field("content-length"), 0)
         );
-        long = long.max(first.body.len());
+        longest = longest.max(first.body.len());
     }
-    assert!(long > 150_000);
+    assert!(longest > 150_000);
 }
 
 #[test]
-fn sixty_packages_at_once_are_all_whole() {
+fn sixty_concurrent_packages_are_complete() {
     let server = Server::start();
     server.import(&folder("objects"));
-    // All that there are, in turn; what they must be is known from the files.
+    // The digests of all packages, from the files.
     let codes = Folder::open(&folder("objects")).unwrap().flatten();
     let digests: Vec<_> = codes.map(|found| sha256(&[&found.code])).collect();
     assert!(digests.len() > 30);
@@ -253,7 +253,7 @@ fn sixty_packages_at_once_are_all_whole() {
             scope.spawn(move || assert_eq!(sha256(&[&server.get(&path).body]), *digest, "{path}"));
         }
     });
-    // And one, of the original's layer, that nobody has made before.
+    // One body under /.well-known/ that is not cached yet.
     let names: Value = server.get("/.well-known/runtime").json();
     let object = server.get(&format!("/.well-known/runtime/{}", names[0].as_str().unwrap())).json();
     let url = object["sourcePackageURL"].as_str().unwrap();
@@ -268,17 +268,10 @@ fn sixty_packages_at_once_are_all_whole() {
 }
 
 #[test]
-fn a_new_version_is_shown_at_once() {
+fn a_new_version_is_served_immediately() {
     let server = Server::start();
-    let object = |version: &str| {
-        let mut draft = draft_with(&server, "dataschema/S", version, "text/javascript", b"code");
-        draft.descriptor =
-            format!(r#"{{"type":"t","version":"{version}","objectName":"S","description":"d","language":"l"}}"#).into();
-        draft.package.as_mut().unwrap().description = br#"{"sourceCodeClassname":"S"}"#.to_vec();
-        draft
-    };
     for version in ["1.0.0", "1.10.0"] {
-        server.publish(&object(version));
+        server.publish(&schema_draft(&server, version, b"code"));
         assert_eq!(server.get("/.well-known/dataschema/S/version").text(), version);
     }
     server.yank("dataschema/S", "1.10.0");

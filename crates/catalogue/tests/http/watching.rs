@@ -1,4 +1,4 @@
-//! Changes as they happen.
+//! `/v1/watch`: changes as server-sent events.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use levada_catalogue::http::{Config, Times};
 use levada_catalogue::index::Options;
 
-use crate::support::{PATIENCE, Server, draft, eventually};
+use super::server::{Server, TIMEOUT, draft, eventually};
 
-/// A client that follows.
+/// A client of `/v1/watch`.
 struct Watcher {
     lines: BufReader<TcpStream>,
 }
@@ -34,9 +34,9 @@ impl Watcher {
         line.trim_end().to_owned()
     }
 
-    /// The next event: its id, its name and the object.
+    /// The next event: its id, its name, and the object's name and version.
     fn event(&mut self) -> (u64, String, String) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             assert!(Instant::now() < until, "there is no event");
             let fields: Vec<_> =
@@ -65,7 +65,7 @@ fn event(id: u64, name: &str, object: &str) -> (u64, String, String) {
 }
 
 #[test]
-fn changes_come_as_they_happen_and_from_where_one_was() {
+fn streams_changes_from_now_and_from_a_revision() {
     let server = Server::start();
     server.publish(&draft("service/a", "1.0.0", "{}"));
     let mut from_now = Watcher::start(&server, "", "");
@@ -79,14 +79,14 @@ fn changes_come_as_they_happen_and_from_where_one_was() {
     }
     drop(from_start);
     server.publish(&draft("service/c", "1.0.0", "{}"));
-    // The number of the last event counts more than what was asked for first.
+    // `Last-Event-ID` takes precedence over `after`.
     let mut again = Watcher::start(&server, "?after=0", "Last-Event-ID: 2\r\n");
     assert_eq!(again.event(), event(3, "yanked", "a 1.0.0"));
     assert_eq!(again.event(), event(4, "published", "c 1.0.0"));
 }
 
 #[test]
-fn a_watch_can_be_for_some_objects_only() {
+fn filters_by_kind_and_prefix() {
     let server = Server::start();
     let mut watcher = Watcher::start(&server, "?kind=service&prefix=a", "");
     for key in ["service/b", "hyperty/a", "service/ab"] {
@@ -96,7 +96,7 @@ fn a_watch_can_be_for_some_objects_only() {
 }
 
 #[test]
-fn many_changes_all_come_in_order() {
+fn many_changes_arrive_in_order() {
     let server = Server::start();
     let mut watcher = Watcher::start(&server, "?after=0", "");
     for number in 0..1000 {
@@ -112,23 +112,23 @@ fn many_changes_all_come_in_order() {
 }
 
 #[test]
-fn a_quiet_watch_shows_that_it_lives() {
+fn an_idle_watch_gets_the_current_revision() {
     let times = Times { comment: Duration::from_millis(50), ..Times::default() };
     let server = Server::start_with(Config { times, ..Config::default() }, Options::default());
     let mut watcher = Watcher::start(&server, "?kind=runtime", "");
     server.publish(&draft("service/a", "1.0.0", "{}"));
-    // What was not for it moves its place all the same.
+    // A change that the filter drops still advances the event id.
     eventually(|| watcher.line() == "id: 1");
 }
 
 #[test]
-fn watches_are_bounded_and_wrong_ones_refused() {
-    // Of two connections, one may watch.
-    let (one, half) = (
+fn watches_are_limited_and_invalid_ones_refused() {
+    // Of two connections, one may be a watch.
+    let (one_watch, two_connections) = (
         Config { watches: 1, ..Config::default() },
         Config { connections: 2, ..Config::default() },
     );
-    for config in [one, half] {
+    for config in [one_watch, two_connections] {
         let server = Server::start_with(config, Options::default());
         server.get("/v1/watch?after=7").assert_problem(404);
         server.ask("GET", "/v1/watch", "Last-Event-ID: x\r\n").assert_problem(400);
@@ -139,7 +139,7 @@ fn watches_are_bounded_and_wrong_ones_refused() {
         answer.assert_problem(503);
         assert_eq!(answer.field("retry-after"), Some("1"));
         drop(first);
-        // Its place is free as soon as the server has seen that it is gone.
+        // The slot is free once the server has noticed the disconnect.
         eventually(|| server.ask("HEAD", "/v1/watch", "").status != 503);
     }
 }

@@ -1,50 +1,46 @@
-//! The disk is full, at any moment: an error that says so, nothing lost, nothing half there; and when there is
-//! room again, the store goes on.
+//! The disk becomes full at any point of a scenario: the store reports [`StoreError::Full`], loses nothing that it
+//! acknowledged, leaves no write in part, and continues once there is space.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Nothing but tests.
-
-#[path = "support/scenario.rs"]
-mod scenario;
-mod support;
+use std::cell::Cell;
 
 use levada_catalogue::store::StoreError;
 use levada_catalogue::store::embedded::EmbeddedStore;
 use levada_faultfs::{FaultFs, Survival};
 
-use scenario::Model;
-use support::{in_full, open_on};
+use super::scenario::Model;
+use super::support::{in_full, open_on};
 
 fn is_full(error: &StoreError) -> bool {
     matches!(error, StoreError::Full { .. }) && error.to_string().contains("no space left")
 }
 
-/// The most that the disk holds while the scenario runs.
-fn most_used(disk: FaultFs) -> usize {
+/// The peak number of bytes on the disk while the scenario runs.
+fn peak_usage(disk: FaultFs) -> usize {
     disk.wipe();
     let mut model = Model::default();
     let store = open_on(disk).unwrap();
-    let most = std::cell::Cell::new(0);
+    let peak = Cell::new(0);
     let open = || {
         let opened = open_on(disk);
-        most.set(most.get().max(disk.used()));
+        peak.set(peak.get().max(disk.used()));
         opened
     };
     let store = model.run(store, open).map_err(|(error, _)| error).unwrap();
     assert!(model.is_complete());
-    most.set(most.get().max(disk.used()));
+    peak.set(peak.get().max(disk.used()));
     drop(store);
-    most.get()
+    peak.get()
 }
 
 #[test]
-fn without_room_the_answer_says_so_and_nothing_is_lost() {
+fn reports_a_full_disk_and_loses_nothing() {
     let disk = FaultFs::register("catalogue-full").unwrap();
-    let most = most_used(disk);
+    let peak = peak_usage(disk);
     let (mut refused, step) = (0, if in_full() { 509 } else { 4093 });
-    for room in (0..most * 3 / 2).step_by(step) {
-        let when = format!("{room} bytes");
+    for space in (0..peak * 3 / 2).step_by(step) {
+        let when = format!("{space} bytes");
         disk.wipe();
-        disk.limit(Some(room));
+        disk.limit(Some(space));
         let mut model = Model::default();
         let store = match open_on(disk) {
             Err(error) => {
@@ -55,7 +51,7 @@ fn without_room_the_answer_says_so_and_nothing_is_lost() {
             }
             Ok(store) => store,
         };
-        let store = go_on(disk, &mut model, store, &mut refused, &when);
+        let store = run_to_end(disk, &mut model, store, &mut refused, &when);
         assert!(model.is_complete(), "{when}");
         model.check(&store, &when);
         drop(store);
@@ -65,8 +61,8 @@ fn without_room_the_answer_says_so_and_nothing_is_lost() {
     assert!(refused > 20, "only {refused} refusals");
 }
 
-/// Runs the scenario to its end, and makes room when there is none.
-fn go_on(
+/// Runs the scenario to its end, and removes the limit of the disk when it is full.
+fn run_to_end(
     disk: FaultFs,
     model: &mut Model,
     store: EmbeddedStore,
@@ -78,8 +74,8 @@ fn go_on(
         Err((error, store)) => {
             assert!(is_full(&error), "{when}: {error}");
             *refused += 1;
-            model.forget_failure();
-            // What is there can be read while there is no room.
+            model.expect_no_effect();
+            // Reads work while the disk is full.
             if let Some(store) = &store {
                 model.check(store, when);
             }

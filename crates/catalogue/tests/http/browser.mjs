@@ -1,5 +1,5 @@
-// Uses the catalogue's page as a person does: node page.mjs URL
-// A click does not wait until the next page is there: whatever is looked at after one is waited for.
+// Operates the catalogue's web page: node browser.mjs URL
+// A click does not wait for the next page to load, so each one is followed by an explicit wait.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -26,11 +26,11 @@ async function visit(colorScheme, javaScriptEnabled) {
   const page = await context.newPage();
   page.setDefaultTimeout(60_000);
   const wrong = [];
-  page.on("dialog", (dialog) => { wrong.push(`a dialog: ${dialog.message()}`); dialog.dismiss(); });
-  // What the policy forbids, what is not found, what fails.
+  page.on("dialog", (dialog) => { wrong.push(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+  // Violations of the content security policy, missing resources, script errors.
   page.on("console", (message) => { if (message.type() === "error") wrong.push(message.text()); });
   page.on("pageerror", (error) => wrong.push(String(error)));
-  page.on("request", (request) => { if (!request.url().startsWith(base)) wrong.push(`asked for ${request.url()}`); });
+  page.on("request", (request) => { if (!request.url().startsWith(base)) wrong.push(`request to another origin: ${request.url()}`); });
 
   await page.goto(base + "/");
   assert.equal(await page.locator("h1").textContent(), "Catalogue");
@@ -69,7 +69,7 @@ async function visit(colorScheme, javaScriptEnabled) {
   await context.close();
 }
 
-// A command is text, with a button that copies it if there is a script.
+// A command is text; with scripts enabled it has a button that copies it.
 async function commands(page, scripted) {
   const command = page.locator("pre.command").first();
   const text = await command.locator("code").textContent();

@@ -1,8 +1,6 @@
-//! A catalogue as each released version wrote it is read by this one.
+//! This version reads the databases that each released version wrote.
 //!
-//! A fixture is the schema and the rows of such a file; it is never changed. A new schema version adds one.
-
-#![allow(clippy::unwrap_used, clippy::panic)] // Nothing but tests.
+//! A fixture is the schema and the rows of such a database and is never changed. Each new schema version adds one.
 
 use std::fs;
 use std::path::Path;
@@ -14,11 +12,11 @@ use levada_core::{Identity, UnixTime, sha256};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-const CATALOGUE_1: &str = include_str!("fixtures/catalogue-v1.db.sql");
-/// When the fixture was made.
+const CATALOGUE_1: &str = include_str!("../fixtures/catalogue-v1.db.sql");
+/// The time of the first publication in the fixture.
 const THEN: UnixTime = UnixTime(1_700_000_000);
 
-/// A folder with the store of a fixture, and its one blob.
+/// A folder with the database of a fixture and its one blob.
 fn restore(sql: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     Connection::open(folder.path().join(DATABASE)).unwrap().execute_batch(sql).unwrap();
@@ -38,7 +36,7 @@ fn version(text: &str) -> Version {
 }
 
 #[test]
-fn catalogue_1_versions_are_read() {
+fn reads_versions_of_schema_1() {
     let folder = restore(CATALOGUE_1);
     let store = EmbeddedStore::open(folder.path()).unwrap();
     let mut findings = Vec::new();
@@ -69,14 +67,14 @@ fn catalogue_1_versions_are_read() {
 }
 
 #[test]
-fn catalogue_1_is_searched_followed_and_written() {
+fn searches_follows_and_writes_schema_1() {
     let folder = restore(CATALOGUE_1);
     let store = EmbeddedStore::open(folder.path()).unwrap();
     let found = |query: &str| {
         let hits = store.search(query, None, None, 5).unwrap();
         hits.iter().map(|hit| format!("{} {}", hit.key, hit.version)).collect::<Vec<_>>()
     };
-    // The build that wrote it took the pre-release for the newest version.
+    // The release that wrote the fixture indexed the pre-release as the newest version.
     assert_eq!(found("chat old"), ["hyperty/AliceChat 1.0.0"]);
     assert_eq!(found("alice"), ["hyperty/AliceChat 1.0.0"]);
     assert!(found("gone").is_empty() && found("new").is_empty());
@@ -94,9 +92,9 @@ fn catalogue_1_is_searched_followed_and_written() {
     assert_eq!(found("gone"), ["idp-proxy/Bob 0.0.0-original.0123456789abcdef"]);
 }
 
-/// A released schema is never changed in place: a new file has what the fixture has.
+/// A released schema is never changed in place: a new database has the schema of the fixture.
 #[test]
-fn the_newest_schema_is_that_of_the_fixture() {
+fn the_newest_schema_equals_that_of_the_fixture() {
     let (fresh, fixture) = (tempfile::tempdir().unwrap(), restore(CATALOGUE_1));
     drop(EmbeddedStore::open(fresh.path()).unwrap());
     assert_eq!(schema(fresh.path()), schema(fixture.path()));

@@ -1,6 +1,4 @@
-//! What is done with a store until its disk fails, and what must be there afterwards.
-
-#![allow(dead_code, clippy::unwrap_used, clippy::panic)] // Every test uses a part, and fails with the rest.
+//! A sequence of calls on a store whose disk fails in between, and a model of what the store must contain afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +9,7 @@ use levada_core::{Clock, SystemClock, sha256};
 
 use super::support::{NOW, check_consistent, content, draft, publish, upload};
 
-/// One call. Numbers stand for objects, versions and contents.
+/// One call. The numbers identify objects, versions and blobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Upload(u8),
@@ -25,17 +23,17 @@ pub enum Step {
         version: u64,
         yanked: bool,
     },
-    /// Versions 1, 2, … of an object and their contents, in one go.
-    Together {
+    /// Versions 1, 2, … of an object and their blobs, in one batch.
+    Batch {
         object: u64,
         blobs: &'static [u8],
     },
     Collect,
-    /// The store is closed, which writes the log back into the database, and opened.
+    /// The store is closed, which checkpoints the write-ahead log, and opened again.
     Reopen,
 }
 
-use Step::{Collect, Publish, Reopen, Together, Upload, Yank};
+use Step::{Batch, Collect, Publish, Reopen, Upload, Yank};
 
 pub const STEPS: &[Step] = &[
     Upload(1),
@@ -52,9 +50,9 @@ pub const STEPS: &[Step] = &[
     Publish { object: 3, version: 1, blob: Some(3) },
     Yank { object: 1, version: 2, yanked: false },
     Yank { object: 2, version: 1, yanked: true },
-    Together { object: 5, blobs: &[6, 1] },
-    // So many that they are synced all together.
-    Together { object: 7, blobs: &[8, 9, 2, 10, 11, 12, 8] },
+    Batch { object: 5, blobs: &[6, 1] },
+    // Enough blobs for the store to sync the whole folder once instead of each file.
+    Batch { object: 7, blobs: &[8, 9, 2, 10, 11, 12, 8] },
     Upload(1),
     Publish { object: 2, version: 2, blob: Some(1) },
     Collect,
@@ -63,18 +61,18 @@ pub const STEPS: &[Step] = &[
     Reopen,
     Publish { object: 4, version: 2, blob: Some(4) },
     Upload(5),
-    Together { object: 6, blobs: &[7, 7] },
+    Batch { object: 6, blobs: &[7, 7] },
 ];
 
-/// The highest number of a content.
+/// The highest number of a blob.
 const BLOBS: u8 = 12;
 
-/// The content with this number.
+/// The content of the blob with this number.
 pub fn bytes(blob: u8) -> Vec<u8> {
     (0..usize::from(blob) * 700).map(|at| blob ^ (at % 251) as u8).collect()
 }
 
-/// What was acknowledged: each version, its content and whether it is yanked.
+/// What was acknowledged: each version with its blob and whether it is yanked, and the revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     versions: BTreeMap<(u64, u64), (Option<u8>, bool)>,
@@ -93,7 +91,7 @@ impl State {
                 state.versions.get_mut(&(object, version)).unwrap().1 = yanked;
                 state.revision += 1;
             }
-            Together { object, blobs } => {
+            Batch { object, blobs } => {
                 for (version, blob) in (1..).zip(blobs) {
                     state.versions.insert((object, version), (Some(*blob), false));
                     state.revision += 1;
@@ -105,11 +103,11 @@ impl State {
     }
 }
 
-/// What was acknowledged, and the one call that was not.
+/// What was acknowledged, and the one call whose result is unknown.
 #[derive(Debug, Default)]
 pub struct Model {
     state: State,
-    /// Contents that nobody may have collected since they were uploaded.
+    /// Blobs that were uploaded after the last collection began: they must still be there.
     uploaded: BTreeSet<u8>,
     done: usize,
     in_flight: Option<Step>,
@@ -120,7 +118,7 @@ impl Model {
         self.done == STEPS.len()
     }
 
-    /// Makes the steps that are left, one after the other, until one fails.
+    /// Runs the remaining steps until one fails. The error comes with the store, unless the store could not be reopened.
     pub fn run(
         &mut self,
         mut store: EmbeddedStore,
@@ -134,7 +132,7 @@ impl Model {
             if *step == Reopen {
                 drop(store);
                 store = open().map_err(|error| (error, None))?;
-            } else if let Err(error) = make(&store, *step) {
+            } else if let Err(error) = apply(&store, *step) {
                 return Err((error, Some(store)));
             }
             self.acknowledge(*step);
@@ -142,8 +140,8 @@ impl Model {
         Ok(store)
     }
 
-    /// The step that failed has changed nothing: that is promised, as long as there is power.
-    pub fn forget_failure(&mut self) {
+    /// Expects no effect of the step that failed: the store guarantees that as long as the process runs.
+    pub fn expect_no_effect(&mut self) {
         self.in_flight = None;
     }
 
@@ -156,7 +154,7 @@ impl Model {
         self.done += 1;
     }
 
-    /// Asserts that the store has what was acknowledged, and the call that was not as a whole or not at all.
+    /// Asserts that the store has all that was acknowledged, and the call in flight either completely or not at all.
     pub fn check(&self, store: &EmbeddedStore, when: &str) {
         let when = format!("{when}, {:?}", self.in_flight);
         check_consistent(store, &when);
@@ -180,7 +178,7 @@ impl Model {
         let after = self.in_flight.map(|step| self.state.after(step));
         assert!(
             found == self.state || Some(&found) == after.as_ref(),
-            "{when}: {found:?}, and not {:?}",
+            "{when}: found {found:?}, expected {:?}",
             self.state
         );
         for blob in &self.uploaded {
@@ -188,11 +186,12 @@ impl Model {
             assert!(store.has_blob(&digest).unwrap(), "{when}: blob {blob}");
             assert_eq!(content(store, &digest), Some(bytes(*blob)), "{when}: blob {blob}");
         }
-        assert!(store.audit(1000, None).unwrap().len() as u64 >= found.revision, "{when}");
+        let audited = store.audit(1000, None).unwrap().len() as u64;
+        assert!(audited >= found.revision, "{when}: {audited} audit entries");
     }
 }
 
-fn make(store: &EmbeddedStore, step: Step) -> Result<(), StoreError> {
+fn apply(store: &EmbeddedStore, step: Step) -> Result<(), StoreError> {
     match step {
         Upload(blob) => upload(store, &bytes(blob)).map(drop),
         Publish { object, version, blob } => {
@@ -202,7 +201,7 @@ fn make(store: &EmbeddedStore, step: Step) -> Result<(), StoreError> {
             let whole = draft(object, version, None);
             store.yank(&whole.key, &whole.version, yanked, None, NOW).map(drop)
         }
-        Together { object, blobs } => {
+        Batch { object, blobs } => {
             let contents: Vec<_> = blobs.iter().map(|blob| bytes(*blob)).collect();
             let slices: Vec<_> = contents.iter().map(Vec::as_slice).collect();
             store.add_blobs(&slices)?;
@@ -219,6 +218,6 @@ fn make(store: &EmbeddedStore, step: Step) -> Result<(), StoreError> {
             let later = SystemClock.now().after(Duration::from_secs(60));
             store.collect(Duration::ZERO, None, later).map(drop)
         }
-        Reopen => panic!("the caller does that"),
+        Reopen => panic!("`Model::run` reopens the store"),
     }
 }

@@ -1,4 +1,4 @@
-//! A server with a store of its own, and a client that sends what it is told.
+//! A server with a store of its own, and a client that sends any bytes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,28 +16,28 @@ use levada_core::{Digest, UnixTime};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-/// When everything is published.
+/// The time of every publication.
 pub const NOW: UnixTime = UnixTime(1_700_000_000);
-/// No answer takes so long; whoever waits longer fails.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait for an answer.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits until it is so.
+/// Polls `condition` every 10 ms until it is true, at most [`TIMEOUT`].
 #[track_caller]
-pub fn eventually(mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < until, "it did not come about within {PATIENCE:?}");
+pub fn eventually(mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + TIMEOUT;
+    while !condition() {
+        assert!(Instant::now() < until, "the condition is still false after {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// For a test that others may keep waiting.
-pub fn patient() -> Config {
-    let times = Times { head: PATIENCE, stall: PATIENCE, store: PATIENCE, ..Times::default() };
+/// Timeouts that do not expire while other tests take the processors.
+pub fn lenient_config() -> Config {
+    let times = Times { head: TIMEOUT, stall: TIMEOUT, store: TIMEOUT, ..Times::default() };
     Config { times, ..Config::default() }
 }
 
-/// A running server. It ends with this.
+/// A running server, which dropping this ends.
 pub struct Server {
     pub address: SocketAddr,
     pub store: Arc<EmbeddedStore>,
@@ -48,7 +48,7 @@ pub struct Server {
 
 impl Server {
     pub fn start() -> Self {
-        Self::start_with(patient(), Options::default())
+        Self::start_with(lenient_config(), Options::default())
     }
 
     pub fn start_with(config: Config, options: Options) -> Self {
@@ -67,12 +67,12 @@ impl Server {
         Self { address, store, site, runtime: Some(runtime), folder }
     }
 
-    /// The store's.
+    /// The folder of the store.
     pub fn folder(&self) -> std::path::PathBuf {
         self.folder.path().join("catalogue")
     }
 
-    /// Publishes, and has the server know.
+    /// Publishes, and updates the server's index.
     pub fn publish(&self, draft: &Draft) {
         let outcome = self.store.publish(draft, None, NOW).unwrap();
         assert!(matches!(outcome, Outcome::Created(_)), "{outcome:?}");
@@ -91,7 +91,7 @@ impl Server {
         writer.finish(None).unwrap().0
     }
 
-    /// Publishes what is in a folder of the original's, as an import does.
+    /// Publishes the objects of a folder of reTHINK's catalogue, as an import does.
     pub fn import(&self, folder: &Path) {
         for found in Folder::open(folder).unwrap().flatten() {
             self.upload(&found.code);
@@ -102,20 +102,20 @@ impl Server {
 
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
     }
 
-    /// All that comes back until the server closes.
+    /// Sends `request` and returns all bytes until the server closes the connection.
     pub fn raw(&self, request: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
         stream.write_all(request).unwrap();
         read_all(&mut stream)
     }
 
-    /// One request on a connection of its own; `fields` are whole lines.
+    /// One request on a connection of its own; `fields` are complete lines.
     pub fn ask(&self, method: &str, target: &str, fields: &str) -> Answer {
         let request =
             format!("{method} {target} HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\n{fields}\r\n");
@@ -154,7 +154,7 @@ pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     all
 }
 
-/// An answer, taken apart.
+/// A parsed response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -176,11 +176,11 @@ impl Answer {
         Self { status, fields: fields.collect(), body: bytes[end + 4..].to_vec() }
     }
 
-    /// A field, which must not be there twice.
+    /// The value of a field, which must not occur twice.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut found = self.fields.iter().filter(|(other, _)| other == name);
         let value = found.next().map(|(_, value)| value.as_str());
-        assert!(found.next().is_none(), "{name} is there twice");
+        assert!(found.next().is_none(), "{name} occurs twice");
         value
     }
 
@@ -193,7 +193,7 @@ impl Answer {
             .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// That it is a text of this status, which is no JSON.
+    /// Asserts that it is plain text with this status, and not JSON.
     #[track_caller]
     pub fn assert_text(&self, status: u16) {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
@@ -201,7 +201,7 @@ impl Answer {
         assert!(serde_json::from_slice::<serde_json::Value>(&self.body).is_err());
     }
 
-    /// That it is a problem document of this status.
+    /// Asserts that it is a problem document (RFC 9457) with this status.
     #[track_caller]
     pub fn assert_problem(&self, status: u16) {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
@@ -236,6 +236,17 @@ pub fn draft_with(
         description: br#"{"encoding":"UTF-8"}"#.to_vec(),
     };
     Draft { package: Some(package), ..draft(key, version, r#"{"language":"javascript"}"#) }
+}
+
+/// A dataschema `S` that reTHINK's clients can request, with `content` as its package.
+pub fn schema_draft(server: &Server, version: &str, content: &[u8]) -> Draft {
+    let mut draft = draft_with(server, "dataschema/S", version, "text/javascript", content);
+    draft.descriptor = format!(
+        r#"{{"type":"t","version":"{version}","objectName":"S","description":"d","language":"l"}}"#
+    )
+    .into();
+    draft.package.as_mut().unwrap().description = br#"{"sourceCodeClassname":"S"}"#.to_vec();
+    draft
 }
 
 /// Bytes that do not compress.

@@ -1,6 +1,4 @@
-//! What the tests of a store that fails share: what must hold whatever happened, and a disk that fails.
-
-#![allow(dead_code, clippy::unwrap_used, clippy::panic)] // Every test uses a part, and fails with the rest.
+//! Shared by the tests of the store: drafts, a check of every invariant, and a disk that fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -16,13 +14,12 @@ use levada_faultfs::{FaultFile, FaultFs};
 
 pub const NOW: UnixTime = UnixTime(1_700_000_000);
 
-/// Whether counts are those of `scripts/test --all`.
+/// Whether tests run with the counts of `scripts/test --all`.
 pub fn in_full() -> bool {
     std::env::var_os("LEVADA_TEST_FULL").is_some()
 }
 
-/// The version `version` of the object `object`; its descriptor has the word [`word`]. With the package
-/// `content`.
+/// Version 1.0.`version` of `hyperty/object{object}`, with `content` as its package. Its descriptor contains [`word`].
 pub fn draft(object: u64, version: u64, content: Option<&[u8]>) -> Draft {
     let package = content.map(|content| Package {
         digest: sha256(&[content]),
@@ -39,7 +36,7 @@ pub fn draft(object: u64, version: u64, content: Option<&[u8]>) -> Draft {
     }
 }
 
-/// No word is the beginning of another.
+/// A word that only this version contains. No word is a prefix of another.
 pub fn word(object: u64, version: u64) -> String {
     format!("w{object:06}v{version:06}")
 }
@@ -68,7 +65,7 @@ pub fn content(store: &dyn Store, digest: &Digest) -> Option<Vec<u8>> {
     }
 }
 
-/// Asserts that every part of the store says the same: nothing is half there.
+/// Asserts that tables, search index, change feed and files of the store agree: no write is there in part.
 pub fn check_consistent(store: &dyn Store, when: &str) {
     let mut findings = Vec::new();
     store.verify(&mut |finding| findings.push(finding)).unwrap();
@@ -98,7 +95,7 @@ pub fn check_consistent(store: &dyn Store, when: &str) {
     }
 }
 
-/// The last change of each version is its revision, and says whether it is yanked.
+/// Asserts that the last change of each version has the version's revision and its `yanked`.
 fn check_changes(store: &dyn Store, all: &BTreeMap<Key, Vec<(Version, bool, u64)>>, when: &str) {
     let mut last = BTreeMap::new();
     let mut after = 0;
@@ -126,18 +123,19 @@ fn check_changes(store: &dyn Store, all: &BTreeMap<Key, Vec<(Version, bool, u64)
     assert_eq!(revisions.len(), last.len(), "{when}");
 }
 
-/// Opens the store on a disk that can fail.
+/// Opens the store on a disk that can fail, with the folder operations of that disk.
 pub fn open_on(disk: FaultFs) -> Result<EmbeddedStore, StoreError> {
     let files: Arc<dyn Files> = Arc::new(Faulty(disk));
     open_with(disk, files)
 }
 
+/// As [`open_on`], with other folder operations.
 pub fn open_with(disk: FaultFs, files: Arc<dyn Files>) -> Result<EmbeddedStore, StoreError> {
     let disk = Some(Disk { vfs: disk.name(), files });
     EmbeddedStore::open_with(Path::new(""), Options { disk, ..Options::default() })
 }
 
-/// The files of a disk that can fail.
+/// The plain files of a disk that can fail.
 pub struct Faulty(pub FaultFs);
 
 struct FaultyFile(FaultFile);

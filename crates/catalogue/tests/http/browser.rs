@@ -1,20 +1,14 @@
-//! The page for people in a browser: headless Chromium, driven by `browser/page.mjs`.
+//! The web page in a browser: headless Chromium, controlled by `browser.mjs`.
 //!
-//! Needs Debian's `chromium`, `node`, and in `LEVADA_PLAYWRIGHT` a folder in which `npm install playwright-core` was done;
-//! `scripts/test --all` provides them. With `LEVADA_SCREENSHOTS` pictures of the page are put into that folder.
-
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Helpers of tests, as in tests.
-
-#[allow(dead_code)] // The other tests use the rest of it.
-#[path = "http/support.rs"]
-mod support;
+//! Needs Debian's `chromium` and `node`, and `LEVADA_PLAYWRIGHT`: a folder in which `npm install playwright-core` was run.
+//! `scripts/test --all` provides them. With `LEVADA_SCREENSHOTS`, screenshots of the page are written to that folder.
 
 use std::path::Path;
 use std::process::Command;
 
 use levada_core::{SecretKey, SystemRandom};
 
-use support::{Server, draft, draft_with};
+use super::server::{Server, draft, draft_with};
 
 fn fill(server: &Server) {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -44,13 +38,13 @@ fn fill(server: &Server) {
 }
 
 #[test]
-fn people_read_search_and_copy() {
+fn a_browser_lists_searches_and_copies_commands() {
     let playwright = std::env::var_os("LEVADA_PLAYWRIGHT")
-        .expect("LEVADA_PLAYWRIGHT names no folder with playwright-core: use scripts/test --all");
+        .expect("LEVADA_PLAYWRIGHT is not set: run scripts/test --all");
     let server = Server::start();
     fill(&server);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/page.mjs");
-    // Whatever hangs ends: the script gives each step a minute.
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/http/browser.mjs");
+    // The script ends each step after a minute, so this wait ends too.
     let status = Command::new("node")
         .arg(script)
         .arg(server.url(""))

@@ -1,21 +1,15 @@
-//! Whether `/v1` is as its OpenAPI description says: schemathesis makes requests from it, right ones and wrong ones.
+//! Conformance of `/v1` to its OpenAPI description: schemathesis generates valid and invalid requests from it.
 //!
 //! Needs the program in `LEVADA_SCHEMATHESIS`; `scripts/test --all` provides it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Helpers of tests, as in tests.
-
-#[allow(dead_code)] // The other tests use the rest of it.
-#[path = "http/support.rs"]
-mod support;
-
 use std::process::Command;
 
-use support::{Server, draft, draft_with};
+use super::server::{Server, draft, draft_with};
 
 #[test]
-fn every_answer_is_as_described() {
+fn every_response_conforms_to_the_description() {
     let program = std::env::var_os("LEVADA_SCHEMATHESIS")
-        .expect("LEVADA_SCHEMATHESIS does not name the program: use scripts/test --all");
+        .expect("LEVADA_SCHEMATHESIS is not set: run scripts/test --all");
     let server = Server::start();
     for number in 0..20 {
         server.publish(&draft(
@@ -25,7 +19,7 @@ fn every_answer_is_as_described() {
         ));
     }
     server.publish(&draft_with(&server, "runtime/0", "0.0.0", "text/javascript", b"code"));
-    // It writes into the folder that it is started in.
+    // It writes files to its working directory.
     let folder = tempfile::tempdir().unwrap();
     let status = Command::new(program)
         .current_dir(folder.path())

@@ -1,8 +1,4 @@
-//! A real disk that is full: a small tmpfs in a mount namespace of its own. Needs root.
-
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Nothing but tests.
-
-mod support;
+//! A full file system: a small tmpfs in a mount namespace of its own. Needs root.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,38 +8,43 @@ use levada_catalogue::store::embedded::EmbeddedStore;
 use levada_catalogue::store::{Store, StoreError};
 use levada_core::{Clock, SystemClock};
 
-use support::{check_consistent, content, draft, publish, upload};
+use super::support::{check_consistent, content, draft, publish, upload};
+use crate::child;
 
-const FOLDER: &str = "LEVADA_TEST_FOLDER";
-const ROOM: &str = "4m";
+const SIZE: &str = "4m";
+const LARGER_SIZE: &str = "8m";
 
 #[test]
-fn on_a_full_disk_the_answer_says_so_and_nothing_is_lost() {
-    // This very test is what is run there.
-    if let Some(folder) = std::env::var_os(FOLDER) {
-        return on_a_small_disk(Path::new(&folder));
+fn reports_a_full_file_system_and_loses_nothing() {
+    if let Some(folder) = child::folder() {
+        return fill_and_enlarge(&folder);
     }
     let folder = tempfile::tempdir().unwrap();
-    let script = format!("mount -t tmpfs -o size={ROOM} none \"$1\" && shift && exec \"$@\"");
-    let status = Command::new("unshare")
+    let script = format!("mount -t tmpfs -o size={SIZE} none \"$1\" && shift && exec \"$@\"");
+    let mut command = Command::new("unshare");
+    command
         .args(["--mount", "sh", "-c", &script, "sh"])
         .arg(folder.path())
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "on_a_full_disk_the_answer_says_so_and_nothing_is_lost", "--nocapture"])
-        .env(FOLDER, folder.path())
-        .status()
-        .unwrap();
-    assert!(status.success(), "{status}");
+        .arg(std::env::current_exe().unwrap());
+    let test = "reports_a_full_file_system_and_loses_nothing";
+    child::configure(&mut command, module_path!(), test, folder.path());
+    let output = command.output().unwrap();
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    // A child that finds no test of this name succeeds, too.
+    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}{stderr}");
 }
 
 fn blob(n: u64) -> Vec<u8> {
     (0..100_000_u64).map(|at| ((at * (2 * n + 1)) >> 3) as u8).collect()
 }
 
-fn on_a_small_disk(folder: &Path) {
+/// The child: `folder` is the tmpfs.
+fn fill_and_enlarge(folder: &Path) {
     let folder = folder.join("catalogue");
     let store = EmbeddedStore::open(&folder).unwrap();
-    let full = |error: StoreError| assert!(matches!(error, StoreError::Full { .. }), "{error}");
+    let assert_full =
+        |error: StoreError| assert!(matches!(error, StoreError::Full { .. }), "{error}");
 
     let mut with_package = 0;
     let refused = loop {
@@ -53,9 +54,9 @@ fn on_a_small_disk(folder: &Path) {
             Ok(_) => with_package += 1,
             Err(error) => break error,
         }
-        assert!(with_package < 1000, "the disk is not small");
+        assert!(with_package < 1000, "the file system does not become full");
     };
-    full(refused);
+    assert_full(refused);
     assert!(with_package > 5, "{with_package}");
 
     let mut without = 0;
@@ -64,11 +65,11 @@ fn on_a_small_disk(folder: &Path) {
             Ok(_) => without += 1,
             Err(error) => break error,
         }
-        assert!(without < 100_000, "the disk is not small");
+        assert!(without < 100_000, "the file system does not become full");
     };
-    full(refused);
+    assert_full(refused);
 
-    // Room is kept back for what takes back and what frees.
+    // The store reserves space for yanks and for the collection of blobs.
     let first = draft(0, 0, None);
     for yanked in [true, false] {
         store.yank(&first.key, &first.version, yanked, None, SystemClock.now()).unwrap();
@@ -90,13 +91,13 @@ fn on_a_small_disk(folder: &Path) {
     check(&store, "full");
     drop(store);
     let store = EmbeddedStore::open(&folder).unwrap();
-    check(&store, "full, and opened again");
+    check(&store, "full, and reopened");
 
     let mut larger = Command::new("mount");
-    larger.args(["-o", "remount,size=8m"]).arg(folder.parent().unwrap());
+    larger.args(["-o", &format!("remount,size={LARGER_SIZE}")]).arg(folder.parent().unwrap());
     assert!(larger.status().unwrap().success());
     let later = SystemClock.now().after(Duration::from_secs(60));
     store.collect(Duration::ZERO, None, later).unwrap();
     publish(&store, &draft(with_package + 1, without, None)).unwrap();
-    check_consistent(&store, "with room again");
+    check_consistent(&store, "enlarged");
 }

@@ -1,0 +1,15 @@
+//! The catalogue over HTTP: the server on loopback, with clients on plain sockets, curl, schemathesis and a browser.
+
+#[cfg(feature = "browser-tests")]
+mod browser;
+mod connections;
+mod curl;
+mod damage;
+mod hostile;
+mod page;
+mod reading;
+mod rethink;
+#[cfg(feature = "description-tests")]
+mod schemathesis;
+mod server;
+mod watching;
