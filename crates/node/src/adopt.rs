@@ -127,7 +127,7 @@ pub fn has_catalogue(folder: &Path) -> bool {
 fn move_catalogue(pending: &Path, home: &Home) -> Result<(), AdoptError> {
     if has_catalogue(pending) {
         let config = Config::load(&pending.join(CONFIG))?;
-        EmbeddedStore::take_over(&pending.join(CATALOGUE), &catalogue::folder(home, &config))?;
+        EmbeddedStore::install_backup(&pending.join(CATALOGUE), &catalogue::folder(home, &config))?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! The store that a node brings along: what is short in SQLite, blobs as files.
+//! The embedded store of a node: versions in SQLite, blobs as files.
 //!
-//! In one folder lie `catalogue.db` and `blobs/ab/cdef…`, named by digest, all private to their owner. The
-//! database is held alone by whoever has the store open. Its rows say which blobs there are: a file gets its
-//! row when it is whole and on disk, name and all, and loses its row before it is deleted. So a crash can
-//! leave files without a row, which the next start removes, and never a row without a file.
+//! The folder contains `catalogue.db` and `blobs/ab/cdef…`, named by digest, all with access for their owner only. The process
+//! that has the store open holds an exclusive lock on the database. A row of the database states that a blob exists: it is
+//! inserted when the file and its name are on disk, and deleted before the file is. So a crash can leave a file without a row,
+//! which the next start removes, and never a row without a file.
 
 mod audit;
 mod backup;
@@ -11,11 +11,13 @@ mod blobs;
 mod collect;
 mod feed;
 mod files;
+mod inner;
 mod publish;
 mod read;
 mod reserve;
 mod row;
 mod search;
+mod upload;
 mod verify;
 mod words;
 
@@ -25,37 +27,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_core::{Clock, Digest, Identity, SystemClock, UnixTime};
-use levada_database::{Database, Kind as DatabaseKind};
+use levada_database::Database;
 
 use super::{
     AuditEntry, Blob, BlobWriter, Change, Collected, Finding, Hit, Outcome, SearchCursor, Store,
     StoreError, Verified,
 };
 use crate::model::{Draft, Key, Kind, Published, Version};
-use blobs::{Blobs, Writer};
+use blobs::Blobs;
+use inner::{CATALOGUE, Inner};
 use reserve::Reserve;
+use upload::Upload;
 
 pub use blobs::FOLDER as BLOBS;
 pub use files::{Files, NewFile, SyncAll};
-
-/// The name of the database in the store's folder.
-pub const DATABASE: &str = "catalogue.db";
-
-const CATALOGUE: DatabaseKind = DatabaseKind {
-    application_id: 0x4c76_6374, // "Lvct"
-    migrations: &[include_str!("embedded/schema/catalogue-1.sql")],
-    exclusive: true,
-    busy_timeout: Duration::ZERO,
-};
+pub use inner::DATABASE;
 
 /// How a store is opened.
 #[derive(Clone)]
 pub struct Options {
-    /// Tells when a blob was uploaded.
+    /// The time of an upload.
     pub clock: Arc<dyn Clock>,
-    /// How many of the last changes are kept at least, for those who follow.
+    /// How many of the last changes are kept at least, for clients that follow them.
     pub kept_changes: u64,
-    /// For tests of what happens when a disk fails; none for the real one.
+    /// A simulated disk, for tests of disk failures; `None` for the real one.
     pub disk: Option<Disk>,
 }
 
@@ -65,7 +60,7 @@ impl Default for Options {
     }
 }
 
-/// A disk that is not the operating system's.
+/// A simulated disk.
 #[derive(Clone)]
 pub struct Disk {
     /// The name of its virtual file system in SQLite.
@@ -74,27 +69,18 @@ pub struct Disk {
     pub files: Arc<dyn Files>,
 }
 
-/// A store in a folder. Clones are the same store; it is closed when the last one, and the last writer of
-/// a blob, is dropped.
+/// A store in a folder. Clones share it; it is closed when the last clone and the last upload are dropped.
 #[derive(Clone)]
 pub struct EmbeddedStore {
     inner: Arc<Inner>,
 }
 
-struct Inner {
-    database: Database,
-    blobs: Blobs,
-    clock: Arc<dyn Clock>,
-    kept_changes: u64,
-    reserve: Reserve,
-}
-
 impl EmbeddedStore {
-    /// Opens the store in `folder`, which is made with mode 0700 if it is missing. Holds it alone until it
-    /// is dropped. Removes what a crash left behind.
+    /// Opens the store in `folder`, which is created with mode 0700 if it is missing, and holds an exclusive lock on it until it
+    /// is dropped. Removes files that a crash left.
     ///
     /// # Errors
-    /// [`StoreError`] names the file and says what is wrong with it.
+    /// [`StoreError`] names the file and the cause.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         Self::open_with(folder, Options::default())
     }
@@ -115,17 +101,17 @@ impl EmbeddedStore {
                 (database, disk.files, Reserve::none())
             }
         };
-        // The lock on the database guards the blobs, too: nobody else is writing one.
+        // The lock on the database also protects the blobs: no other process writes them.
         let blobs = Blobs::open(folder, files)?;
         let Options { clock, kept_changes, .. } = options;
         let inner = Inner { database, blobs, clock, kept_changes, reserve };
         inner.sweep()?;
-        inner.show_releases()?;
+        inner.repair_latest()?;
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// For a store that was put back to what it once was: its revisions go on far beyond those that were given out
-    /// since, so that none is used twice, and whoever follows is told to read everything anew.
+    /// Prepares a store that was restored from a backup: its revisions continue beyond all that were used since the backup, so
+    /// that none is used twice. Clients that follow the changes get [`StoreError::Compacted`] and read everything again.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be written.
@@ -133,13 +119,13 @@ impl EmbeddedStore {
         self.inner.skip_revisions()
     }
 
-    /// Puts what [`Store::back_up`] wrote to `from` in the place of the store in `to`, which nobody has open and
-    /// which need not exist. If it is cut off, it is to be repeated before anybody opens that store.
+    /// Replaces the store in `to` by the backup that [`Store::back_up`] wrote to `from`. The store must not be open, and need not
+    /// exist. If the call is interrupted, it must be repeated before the store is opened.
     ///
     /// # Errors
     /// [`StoreError`] names the file.
-    pub fn take_over(from: &Path, to: &Path) -> Result<(), StoreError> {
-        backup::take_over(from, to)
+    pub fn install_backup(from: &Path, to: &Path) -> Result<(), StoreError> {
+        backup::install(from, to)
     }
 }
 
@@ -214,7 +200,7 @@ impl Store for EmbeddedStore {
     }
 
     fn begin_blob(&self) -> Result<Box<dyn BlobWriter>, StoreError> {
-        Ok(Box::new(Writer::begin(&self.inner)?))
+        Ok(Box::new(Upload::begin(&self.inner)?))
     }
 
     fn add_blobs(&self, contents: &[&[u8]]) -> Result<Vec<Digest>, StoreError> {

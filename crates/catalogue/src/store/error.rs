@@ -1,4 +1,4 @@
-//! Why a store did not do what it was asked.
+//! The errors of a store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,46 +7,46 @@ use levada_core::Digest;
 use levada_database::DatabaseError;
 use thiserror::Error;
 
-use super::{MAX_QUERY, MAX_WORDS};
+use super::limits::{MAX_QUERY, MAX_WORDS};
 use crate::model::{Key, ModelError, Version, digest_text};
 
-/// Why a store did not do what it was asked. Nothing has changed then.
+/// An error of a store. The failed call has changed nothing.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// There is no room for what was to be stored; what was there before is as it was.
+    /// The disk is full; the stored data is unchanged.
     #[error("{}: no space left on the disk: free some and try again", path.display())]
     Full {
         /// The file.
         path: PathBuf,
     },
-    /// The database of the embedded store.
+    /// The database of the embedded store failed.
     #[error(transparent)]
     Database(DatabaseError),
-    /// A file of the embedded store.
+    /// A file of the embedded store cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// What was to be published breaks a bound.
+    /// The draft exceeds a limit.
     #[error(transparent)]
     Draft(#[from] ModelError),
-    /// A version refers to a package that is not here.
+    /// A version refers to a package that is not stored.
     #[error("the package {} is not in the store: upload it first", digest_text(.0))]
     NoSuchBlob(Digest),
-    /// A version says of its package what is not so.
+    /// A version states another length than its package has.
     #[error("the package {} has {found} bytes, not {claimed}", digest_text(digest))]
     PackageLength {
         /// The package.
         digest: Digest,
-        /// What the version says.
+        /// The length that the version states, in bytes.
         claimed: u64,
-        /// How long it is.
+        /// The length of the package, in bytes.
         found: u64,
     },
-    /// There is no such version to yank.
+    /// The version does not exist.
     #[error("{key} has no version {version}")]
     NoSuchVersion {
         /// The object.
@@ -54,43 +54,43 @@ pub enum StoreError {
         /// The version.
         version: Version,
     },
-    /// What was uploaded is not what was announced.
+    /// The uploaded content does not have the announced digest.
     #[error(
-        "the content has the digest {}, not {}: it was changed or cut on its way",
+        "the content has the digest {}, not {}: it was changed or truncated in transit",
         digest_text(found),
         digest_text(expected)
     )]
     WrongDigest {
-        /// What was announced.
+        /// The announced digest.
         expected: Digest,
-        /// What came.
+        /// The digest of the uploaded content.
         found: Digest,
     },
-    /// Nothing can be added to a blob after a failure: parts of it may be missing.
+    /// The upload cannot continue after a failure, because parts of it may be missing.
     #[error("an earlier part of the upload was not stored: begin again")]
     Broken,
-    /// Those who follow from `after` have missed changes.
+    /// Some of the changes behind `after` are not available.
     #[error(
-        "the changes behind revision {after} are not all here (from {kept} to {newest} they are): read everything anew"
+        "not all changes behind revision {after} are available (only from {kept} to {newest}): read everything again"
     )]
     Compacted {
-        /// From where they were asked for.
+        /// The requested revision.
         after: u64,
-        /// The lowest revision from which they can be.
+        /// The lowest revision behind which all changes are available.
         kept: u64,
         /// The revision of the last change.
         newest: u64,
     },
-    /// A query that is too long.
+    /// The query is too long.
     #[error("a query has at most {MAX_QUERY} bytes and {MAX_WORDS} words")]
     Query,
-    /// Not a cursor that this store gave out.
+    /// The cursor is not one of this store.
     #[error("not a cursor of this catalogue: begin without one")]
     Cursor,
 }
 
 impl StoreError {
-    /// `source` happened to the file `path`.
+    /// The error `source` of an operation on the file `path`.
     pub(crate) fn file(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::model::{Draft, Key, Kind, Published, Version};
 
-/// Nothing is in it, and nothing can be stored.
+/// An empty store to which nothing can be added.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoStore;
 

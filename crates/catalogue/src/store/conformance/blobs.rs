@@ -1,23 +1,24 @@
 use std::time::Duration;
 
-use levada_core::{Clock, SystemClock};
+use levada_core::{Clock, SystemClock, sha256};
 
-use super::*;
-use crate::store::{Action, Collected, StoreError};
+use super::support::{NOW, content, draft, draft_with, package, publish, upload};
+use crate::model::Draft;
+use crate::store::{Action, Collected, Store, StoreError};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-pub fn a_blob_is_there_when_it_is_finished(store: &dyn Store) {
+pub fn a_blob_is_visible_when_it_is_finished(store: &dyn Store) {
     let bytes: Vec<u8> = (0..200_000_u32).map(|n| n.wrapping_mul(n) as u8).collect();
     let digest = sha256(&[&bytes]);
-    let there = || (store.has_blob(&digest).unwrap(), content(store, &digest).is_some());
+    let state = || (store.has_blob(&digest).unwrap(), content(store, &digest).is_some());
     let mut writer = store.begin_blob().unwrap();
     writer.write(&bytes).unwrap();
-    assert_eq!(there(), (false, false));
+    assert_eq!(state(), (false, false));
     drop(writer);
-    assert_eq!(there(), (false, false));
+    assert_eq!(state(), (false, false));
     assert_eq!(upload(store, &bytes), digest);
-    assert_eq!(there(), (true, true));
+    assert_eq!(state(), (true, true));
     assert_eq!(content(store, &digest).unwrap(), bytes);
     assert_eq!(content(store, &upload(store, b"")).unwrap(), b"");
 }
@@ -29,13 +30,13 @@ pub fn the_same_bytes_are_one_blob(store: &dyn Store) {
     late.write(b"twice").unwrap();
     upload(store, b"twice");
     assert_eq!(late.finish(Some(&digest)).unwrap(), (digest, 5));
-    assert_eq!(store.replaced(), replaced + 2, "whoever has read it before is to read it again");
+    assert_eq!(store.replaced(), replaced + 2, "content that was read before must be read again");
     let later = SystemClock.now().after(2 * HOUR);
     assert_eq!(store.collect(HOUR, None, later).unwrap(), Collected { blobs: 1, bytes: 5 });
     assert!(!store.has_blob(&digest).unwrap() && content(store, &digest).is_none());
 }
 
-pub fn many_at_once_are_as_one_by_one(store: &dyn Store) {
+pub fn a_batch_equals_single_calls(store: &dyn Store) {
     upload(store, b"content 3");
     let mut contents: Vec<Vec<u8>> = (0..50).map(|n| format!("content {n}").into_bytes()).collect();
     contents.extend([Vec::new(), vec![7; 100_000], b"content 5".to_vec()]);
@@ -58,7 +59,7 @@ pub fn many_at_once_are_as_one_by_one(store: &dyn Store) {
     assert_eq!(content(store, &digests[9]).unwrap(), b"content 9");
 }
 
-pub fn what_was_announced_must_come(store: &dyn Store) {
+pub fn an_upload_must_have_the_announced_digest(store: &dyn Store) {
     let mut writer = store.begin_blob().unwrap();
     writer.write(b"something").unwrap();
     let (expected, found) = (sha256(&[b"another thing"]), sha256(&[b"something"]));
@@ -70,7 +71,7 @@ pub fn what_was_announced_must_come(store: &dyn Store) {
     assert!(!store.has_blob(&expected).unwrap() && !store.has_blob(&found).unwrap());
 }
 
-pub fn a_package_must_be_here(store: &dyn Store) {
+pub fn a_package_must_be_stored(store: &dyn Store) {
     let whole = draft_with(store, "hyperty/a", "1.0.0", b"code");
     let missing = Draft { package: Some(package([7; 32], 4)), ..whole.clone() };
     let outcome = store.publish(&missing, None, NOW);
@@ -83,7 +84,7 @@ pub fn a_package_must_be_here(store: &dyn Store) {
     publish(store, &whole);
 }
 
-pub fn garbage_is_collected_and_nothing_else(store: &dyn Store) {
+pub fn collects_unreferenced_blobs_only(store: &dyn Store) {
     let used = draft_with(store, "hyperty/a", "1.0.0", b"used");
     publish(store, &used);
     let yanked = draft_with(store, "hyperty/b", "1.0.0", b"yanked");
@@ -92,7 +93,7 @@ pub fn garbage_is_collected_and_nothing_else(store: &dyn Store) {
     let unused = [upload(store, b"unused"), upload(store, b"not used")];
     let now = SystemClock.now();
     assert_eq!(store.collect(HOUR, None, now).unwrap(), Collected::default());
-    assert!(store.has_blob(&unused[0]).unwrap(), "within its grace");
+    assert!(store.has_blob(&unused[0]).unwrap(), "within the grace period");
     let collected = store.collect(HOUR, None, now.after(2 * HOUR)).unwrap();
     assert_eq!(collected, Collected { blobs: 2, bytes: 14 });
     assert!(unused.iter().all(|digest| !store.has_blob(digest).unwrap()));
@@ -102,7 +103,7 @@ pub fn garbage_is_collected_and_nothing_else(store: &dyn Store) {
     }
     assert_eq!(store.audit(1, None).unwrap()[0].action, Action::Collect);
     assert_eq!(store.collect(HOUR, None, now.after(2 * HOUR)).unwrap(), Collected::default());
-    // What was collected can come back.
+    // A collected blob can be uploaded again.
     upload(store, b"unused");
     publish(store, &draft_with(store, "hyperty/c", "1.0.0", b"unused"));
 }

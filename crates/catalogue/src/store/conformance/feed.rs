@@ -1,9 +1,10 @@
 use std::time::Duration;
 
-use levada_core::{Clock, SystemClock};
+use levada_core::{Clock, Identity, SystemClock, UnixTime};
 
-use super::*;
-use crate::store::{Action, Event, StoreError};
+use super::support::{NOW, draft, publish, upload};
+use crate::model::Draft;
+use crate::store::{Action, Event, Outcome, Store, StoreError};
 
 pub fn every_change_has_a_revision(store: &dyn Store) {
     assert_eq!((store.revision().unwrap(), store.changes(0, 10).unwrap()), (0, Vec::new()));
@@ -55,7 +56,7 @@ pub fn changes_come_in_pages(store: &dyn Store) {
     assert!(store.changes(after, 7).unwrap().is_empty());
 }
 
-pub fn a_revision_of_the_future_is_refused(store: &dyn Store) {
+pub fn an_unknown_revision_is_refused(store: &dyn Store) {
     let revision = publish(store, &draft("hyperty/a", "1.0.0", "{}"));
     for after in [revision + 1, u64::MAX] {
         let outcome = store.changes(after, 1);
@@ -63,7 +64,7 @@ pub fn a_revision_of_the_future_is_refused(store: &dyn Store) {
     }
 }
 
-pub fn the_audit_log_says_who_did_what(store: &dyn Store) {
+pub fn the_audit_log_records_every_action(store: &dyn Store) {
     let by = Identity::from_bytes([5; 32]);
     let whole = draft("hyperty/a", "1.0.0", "{}");
     store.publish(&whole, Some(by), NOW).unwrap();

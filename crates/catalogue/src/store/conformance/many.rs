@@ -2,14 +2,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use levada_core::{Clock, SystemClock};
+use levada_core::{Clock, SystemClock, sha256};
 
-use super::*;
-use crate::store::StoreError;
+use super::support::{NOW, assert_is, content, draft, draft_with};
+use crate::store::{Outcome, Store, StoreError};
 
 const THREADS: usize = 8;
 
-pub fn of_those_who_race_one_wins(store: &dyn Store) {
+pub fn one_of_several_concurrent_publications_wins(store: &dyn Store) {
     for round in 0..20 {
         let version = format!("{round}.0.0");
         let contender = |n: usize| draft("hyperty/a", &version, &format!("{{\"n\":{n}}}"));
@@ -28,9 +28,9 @@ pub fn of_those_who_race_one_wins(store: &dyn Store) {
     }
 }
 
-/// The grace is what keeps an upload until it is published; without any, publishing may fail with a clear
-/// error, and must not succeed without its package.
-pub fn collecting_while_others_publish_takes_nothing_in_use(store: &dyn Store) {
+/// The grace period protects an upload until it is published. Without one, publishing may fail with `NoSuchBlob`, and must not
+/// succeed without the package.
+pub fn concurrent_collection_keeps_published_packages(store: &dyn Store) {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let collector = scope.spawn(|| {
@@ -40,10 +40,10 @@ pub fn collecting_while_others_publish_takes_nothing_in_use(store: &dyn Store) {
             }
         });
         // The threads share their contents, so that each is uploaded while another's is collected.
-        let publish = |thread| move || (0..25).for_each(|n| insist(store, thread, n));
+        let publish = |thread| move || (0..25).for_each(|n| publish_with_retry(store, thread, n));
         let publishers: Vec<_> = (0..3).map(|thread| scope.spawn(publish(thread))).collect();
         let outcomes: Vec<_> = publishers.into_iter().map(|publisher| publisher.join()).collect();
-        // Whatever they say: nobody else ends the collector.
+        // Also after a panic: the collector ends only by this.
         done.store(true, Ordering::Relaxed);
         collector.join().unwrap();
         outcomes.into_iter().for_each(|outcome| outcome.unwrap());
@@ -53,8 +53,8 @@ pub fn collecting_while_others_publish_takes_nothing_in_use(store: &dyn Store) {
     assert!(findings.is_empty(), "{findings:?}");
 }
 
-/// Uploads and publishes until both are done.
-fn insist(store: &dyn Store, thread: usize, n: usize) {
+/// Uploads and publishes, and retries until both succeed.
+fn publish_with_retry(store: &dyn Store, thread: usize, n: usize) {
     let bytes = vec![0xa5; 100 * (n / 5)];
     for _ in 0..10_000 {
         let whole = draft_with(store, &format!("hyperty/t{thread}"), &format!("{n}.0.0"), &bytes);
@@ -68,5 +68,5 @@ fn insist(store: &dyn Store, thread: usize, n: usize) {
             Err(error) => panic!("{error}"),
         }
     }
-    panic!("whatever is uploaded is gone before it can be published");
+    panic!("every upload was collected before it was published");
 }

@@ -1,10 +1,10 @@
-use levada_core::{SecretKey, SystemRandom};
+use levada_core::{SecretKey, SystemRandom, UnixTime, sha256};
 
-use super::*;
-use crate::model::{Kind, Version};
-use crate::store::{MAX_PAGE, StoreError};
+use super::support::{NOW, assert_is, draft, draft_with, names, package, publish, sign, upload};
+use crate::model::{Draft, Key, Kind, Package, Version};
+use crate::store::{MAX_PAGE, Outcome, Store, StoreError};
 
-pub fn what_was_published_is_read_back(store: &dyn Store) {
+pub fn reads_back_what_was_published(store: &dyn Store) {
     let (one, two) =
         (SecretKey::generate(&SystemRandom).unwrap(), SecretKey::generate(&SystemRandom).unwrap());
     let mut with = draft_with(store, "runtime/Rüntime x", "1.2.3-rc.1+b7", b"function () {}");
@@ -41,7 +41,7 @@ pub fn a_version_is_created_once(store: &dyn Store) {
     assert_eq!(found.revision, revision);
 }
 
-pub fn every_part_makes_a_version_another(store: &dyn Store) {
+pub fn any_difference_is_a_conflict(store: &dyn Store) {
     let key = SecretKey::generate(&SystemRandom).unwrap();
     let mut whole = draft_with(store, "hyperty/a", "1.0.0", b"code");
     let other = upload(store, b"edoc");
@@ -60,15 +60,15 @@ pub fn every_part_makes_a_version_another(store: &dyn Store) {
     assert_eq!(changed(&|draft| draft.package = None), Outcome::Conflict);
     assert_eq!(package(|it| it.media_type = "text/plain".into()), Outcome::Conflict);
     assert_eq!(package(|it| it.description = b"{}".to_vec()), Outcome::Conflict);
-    // Its signatures would not hold for another package or descriptor, but the store does not say which is wrong.
+    // The signatures would not verify with another package. The store reports a conflict in any case.
     let unsigned = |draft: &mut Draft| {
         draft.signatures.clear();
-        draft.package = Some(super::package(other, 4));
+        draft.package = Some(super::support::package(other, 4));
     };
     assert_eq!(changed(&unsigned), Outcome::Conflict);
 }
 
-pub fn a_draft_that_breaks_a_bound_is_refused(store: &dyn Store) {
+pub fn a_draft_that_exceeds_a_limit_is_refused(store: &dyn Store) {
     let long = format!("{{\"a\":\"{}\"}}", "x".repeat(1 << 20));
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(100), "]".repeat(100));
     for descriptor in ["", "[]", "{", "{} {}", &long, &deep] {
@@ -80,7 +80,7 @@ pub fn a_draft_that_breaks_a_bound_is_refused(store: &dyn Store) {
     assert!(store.audit(10, None).unwrap().is_empty());
 }
 
-pub fn many_at_once_are_as_one_by_one(store: &dyn Store) {
+pub fn a_batch_equals_single_calls(store: &dyn Store) {
     let other = draft("hyperty/b", "1.0.0", r#"{"a":2}"#);
     let drafts = [draft("hyperty/a", "1.0.0", "{}"), draft("hyperty/b", "1.0.0", "{}"), other];
     let outcomes = store.publish_all(&drafts, None, NOW).unwrap();
@@ -171,7 +171,7 @@ pub fn objects_are_listed_in_order_and_pages(store: &dyn Store) {
     }
     assert!(store.list(None, "", None, 0).unwrap().is_empty());
     assert!(store.list(None, "", None, u32::MAX).unwrap().len() <= MAX_PAGE as usize);
-    // Behind a key that is not there, and one of another prefix.
+    // Behind a key that does not exist, and behind one with another prefix.
     let behind =
         |key: &str| names(&store.list(None, "ab", Some(&key.parse().unwrap()), 2).unwrap());
     assert_eq!(behind("hyperty/ab_a"), ["hyperty/ab_c", "hyperty/abc"]);
@@ -179,7 +179,7 @@ pub fn objects_are_listed_in_order_and_pages(store: &dyn Store) {
     assert_eq!(behind("hyperty/b"), ["idp-proxy/ab", "service/ab"]);
 }
 
-pub fn each_goes_in_the_order_of_publication(store: &dyn Store) {
+pub fn each_follows_the_order_of_publication(store: &dyn Store) {
     let all: Vec<Draft> = (0..200)
         .map(|n| {
             let key = format!("{}/o{}", Kind::ALL[n % 6].as_str(), 7 * n % 40);
@@ -187,7 +187,7 @@ pub fn each_goes_in_the_order_of_publication(store: &dyn Store) {
         })
         .collect();
     store.publish_all(&all, None, NOW).unwrap();
-    // What is yanked and given back keeps its place.
+    // A version that is yanked and restored keeps its position.
     store.yank(&all[3].key, &all[3].version, true, None, NOW).unwrap();
     store.yank(&all[4].key, &all[4].version, true, None, NOW).unwrap();
     store.yank(&all[3].key, &all[3].version, false, None, NOW).unwrap();

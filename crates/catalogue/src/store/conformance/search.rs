@@ -1,13 +1,13 @@
-use super::*;
-use crate::model::Kind;
-use crate::store::{Hit, MAX_PAGE, MAX_QUERY, MAX_WORDS, SearchCursor, StoreError};
+use super::support::{NOW, draft, publish};
+use crate::model::{Draft, Key, Kind};
+use crate::store::{Hit, MAX_PAGE, MAX_QUERY, MAX_WORDS, Outcome, SearchCursor, Store, StoreError};
 
 fn found(store: &dyn Store, query: &str, kind: Option<Kind>) -> Vec<String> {
     let hits = store.search(query, kind, None, 100).unwrap();
     hits.iter().map(|hit| hit.key.to_string()).collect()
 }
 
-pub fn all_words_must_be_there(store: &dyn Store) {
+pub fn a_hit_has_all_words(store: &dyn Store) {
     publish(store, &draft("runtime/HelloWorldObserver", "1.0.0", r#"{"d":"Watches the sky"}"#));
     publish(store, &draft("hyperty/chat", "1.0.0", r#"{"a":["Sky",{"b":"Straße 12"}],"sea":1}"#));
     let all = |query: &str| found(store, query, None);
@@ -15,8 +15,8 @@ pub fn all_words_must_be_there(store: &dyn Store) {
     assert_eq!(all("SKY straße"), ["hyperty/chat"]);
     assert_eq!(all("hello sky"), ["runtime/HelloWorldObserver"]);
     assert_eq!(all("helloworldobserver"), ["runtime/HelloWorldObserver"]);
-    assert_eq!(all("sky observ"), ["runtime/HelloWorldObserver"], "the last may be a beginning");
-    assert!(all("observ sky").is_empty(), "another may not");
+    assert_eq!(all("sky observ"), ["runtime/HelloWorldObserver"], "the last word may be a prefix");
+    assert!(all("observ sky").is_empty(), "another word may not");
     assert_eq!(all("hyperty"), ["hyperty/chat"], "a kind is a word");
     assert_eq!(all("12"), ["hyperty/chat"]);
     assert!(all("sea").is_empty(), "a member's name is no string of it");
@@ -25,7 +25,7 @@ pub fn all_words_must_be_there(store: &dyn Store) {
     assert!(found(store, "sky", Some(Kind::IdpProxy)).is_empty());
 }
 
-pub fn the_newest_version_that_is_not_yanked_counts(store: &dyn Store) {
+pub fn search_uses_the_newest_version_that_is_not_yanked(store: &dyn Store) {
     let versions = [("1.0.0", "red"), ("2.0.0-rc.1", "green"), ("1.5.0", "blue")];
     for (version, word) in versions {
         publish(store, &draft("hyperty/a", version, &format!("{{\"w\":\"{word}\"}}")));
@@ -50,7 +50,7 @@ pub fn the_newest_version_that_is_not_yanked_counts(store: &dyn Store) {
     assert_eq!(shown(), ["1.0.0"]);
     yank("2.0.0-rc.1", false);
     assert_eq!(shown(), ["1.0.0"]);
-    // Of those that differ in build metadata only, the one that was published later.
+    // Of versions that differ in build metadata only, the last published is the newest.
     for (version, word) in [("1.0.0+2", "red"), ("1.0.0+10", "green"), ("1.0.0+1", "blue")] {
         publish(store, &draft("hyperty/a", version, &format!("{{\"w\":\"{word}\"}}")));
         assert_eq!(shown(), [version]);
@@ -60,7 +60,7 @@ pub fn the_newest_version_that_is_not_yanked_counts(store: &dyn Store) {
     assert_eq!(versions[..4], ["1.0.0", "1.0.0+2", "1.0.0+10", "1.0.0+1"]);
 }
 
-pub fn a_batch_is_found_as_one_by_one(store: &dyn Store) {
+pub fn a_published_batch_is_found(store: &dyn Store) {
     let one = |key: &str, version: &str, word: &str| {
         draft(key, version, &format!("{{\"w\":\"{word}\"}}"))
     };
@@ -84,7 +84,7 @@ pub fn a_batch_is_found_as_one_by_one(store: &dyn Store) {
     assert!(findings.is_empty(), "{findings:?}");
 }
 
-pub fn names_come_first_and_pages_fit_together(store: &dyn Store) {
+pub fn hits_in_names_come_first_on_all_pages(store: &dyn Store) {
     let drafts: Vec<Draft> = (0..60)
         .map(|n| match n % 3 {
             0 => draft(&format!("runtime/river {n}"), "1.0.0", "{}"),
@@ -113,7 +113,7 @@ pub fn names_come_first_and_pages_fit_together(store: &dyn Store) {
     assert!(store.search("river", None, None, u32::MAX).unwrap().len() <= MAX_PAGE as usize);
 }
 
-pub fn no_text_is_syntax(store: &dyn Store) {
+pub fn a_query_has_no_syntax(store: &dyn Store) {
     publish(store, &draft("hyperty/a", "1.0.0", r#"{"d":"one OR two"}"#));
     for text in [
         "\"",

@@ -1,4 +1,4 @@
-//! The audit log: who did what, and when. Rows are added and never changed.
+//! The audit log: an append-only table of the changes with their publishers.
 
 use std::str::FromStr;
 
@@ -6,12 +6,13 @@ use levada_core::{Identity, UnixTime};
 use rusqlite::{Connection, Row, named_params};
 use thiserror::Error;
 
-use super::{Inner, row};
+use super::inner::Inner;
+use super::row;
 use crate::model::{Key, Version};
 use crate::store::{Action, AuditEntry, MAX_PAGE, StoreError};
 
-/// What is noted beside what was done, how it went, and when.
-pub(super) struct Note<'a> {
+/// The optional columns of an entry.
+pub(super) struct Details<'a> {
     pub identity: Option<Identity>,
     pub key: Option<&'a Key>,
     pub version: Option<&'a Version>,
@@ -29,11 +30,12 @@ impl Inner {
     }
 }
 
+/// Appends an entry.
 pub(super) fn add(
     connection: &Connection,
     action: Action,
     outcome: &str,
-    note: &Note,
+    details: &Details,
     now: UnixTime,
 ) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached(
@@ -42,12 +44,12 @@ pub(super) fn add(
     )?;
     insert.execute(named_params! {
         ":time": row::from_time(now),
-        ":identity": note.identity.as_ref().map(Identity::as_bytes),
+        ":identity": details.identity.as_ref().map(Identity::as_bytes),
         ":action": action.as_str(),
-        ":key": note.key.map(Key::to_string),
-        ":version": note.version.map(Version::to_string),
+        ":key": details.key.map(Key::to_string),
+        ":version": details.version.map(Version::to_string),
         ":outcome": outcome,
-        ":text": note.text,
+        ":text": details.text,
     })?;
     Ok(())
 }
@@ -65,9 +67,9 @@ fn entry(row: &Row) -> rusqlite::Result<AuditEntry> {
     })
 }
 
-/// Not the name of an action.
+/// The text is not the name of an action.
 #[derive(Debug, Error)]
-#[error("not what somebody does with a catalogue")]
+#[error("not an action of the audit log")]
 pub struct ActionError;
 
 impl FromStr for Action {

@@ -1,4 +1,4 @@
-//! A copy of everything, as a backup holds it, and how it comes back.
+//! Backups: a snapshot of the store, and its installation as a store.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -10,18 +10,19 @@ use levada_core::Digest;
 use levada_database::{Database, file};
 use rusqlite::Connection;
 
-use super::{CATALOGUE, DATABASE, Inner, blobs};
+use super::blobs;
+use super::inner::{CATALOGUE, DATABASE, Inner};
 use crate::store::StoreError;
 
-/// More than the changes that were ever made between a backup and its return.
-const SKIPPED: i64 = 1_000_000_000;
+/// How many revisions are skipped: more than the number of changes between a backup and its installation.
+const SKIPPED_REVISIONS: i64 = 1_000_000_000;
 
 impl Inner {
     pub fn back_up(&self, to: &Path) -> Result<Vec<Digest>, StoreError> {
         let path = to.join(DATABASE);
         self.database.snapshot(&path)?;
         let copy = Database::open(&path, &CATALOGUE)?;
-        let digests = copy.write::<_, StoreError>(|tx| Ok(keep_referred(tx)?))?;
+        let digests = copy.write::<_, StoreError>(|tx| Ok(delete_unreferenced(tx)?))?;
         drop(copy);
         let mut missing = Vec::new();
         for digest in digests {
@@ -32,12 +33,13 @@ impl Inner {
         Ok(missing)
     }
 
-    /// False if the blob is missing. A file in its place is never written again, so a second name for it is a copy.
+    /// Copies or links the file of a blob; false if it is missing. Files are never modified after they are placed, so a hard link
+    /// is a copy.
     fn copy_blob(&self, digest: &Digest, to: &Path) -> Result<bool, StoreError> {
         let from = self.blobs.path(digest);
         let to = blobs::path_in(&to.join(blobs::FOLDER), digest);
         to.parent().map_or(Ok(()), make_folder)?;
-        // Another file system, or one without second names.
+        // Copies if the folders are on different file systems, or hard links are not supported.
         let copied = fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop));
         match copied {
             Ok(()) => Ok(true),
@@ -50,7 +52,7 @@ impl Inner {
         self.database.write(|tx| {
             tx.execute(
                 "UPDATE store SET revision = revision + ?1, compacted = revision + ?1",
-                [SKIPPED],
+                [SKIPPED_REVISIONS],
             )?;
             tx.execute("DELETE FROM change", [])?;
             Ok(())
@@ -58,8 +60,8 @@ impl Inner {
     }
 }
 
-/// The blobs that versions refer to. The others are forgotten: they may be deleted before they are copied.
-fn keep_referred(connection: &Connection) -> rusqlite::Result<Vec<Digest>> {
+/// Deletes the rows of unreferenced blobs, whose files may be collected before they are copied. Returns the other blobs.
+fn delete_unreferenced(connection: &Connection) -> rusqlite::Result<Vec<Digest>> {
     connection.execute(
         "DELETE FROM blob WHERE NOT EXISTS (SELECT 1 FROM version WHERE package = blob.digest)",
         [],
@@ -68,16 +70,16 @@ fn keep_referred(connection: &Connection) -> rusqlite::Result<Vec<Digest>> {
     query.query_map([], |row| row.get(0))?.collect()
 }
 
-/// Puts the copy in `from` in the place of the store in `to`, blobs first; what only the old one had is removed by
-/// the next start. May be repeated until it has succeeded.
-pub(super) fn take_over(from: &Path, to: &Path) -> Result<(), StoreError> {
-    let (copies, places) = (from.join(blobs::FOLDER), to.join(blobs::FOLDER));
-    make_folder(&places)?;
+/// Replaces the store in `to` by the backup in `from`, blobs first. The next start removes blobs of the old store. May be
+/// repeated until it succeeds.
+pub(super) fn install(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let (source, target) = (from.join(blobs::FOLDER), to.join(blobs::FOLDER));
+    make_folder(&target)?;
     for number in 0..=u8::MAX {
-        take_over_shard(number, &copies, &places)?;
+        install_shard(number, &source, &target)?;
     }
-    file::sync_folder(&places).map_err(|error| StoreError::file(&places, error))?;
-    // The old log must go before the new database comes: SQLite would replay it into the new one.
+    file::sync_folder(&target).map_err(|error| StoreError::file(&target, error))?;
+    // The old log must be removed first: SQLite would replay it into the new database.
     for end in ["-wal", "-shm", "-journal"] {
         remove(&to.join(format!("{DATABASE}{end}")))?;
     }
@@ -85,23 +87,23 @@ pub(super) fn take_over(from: &Path, to: &Path) -> Result<(), StoreError> {
     file::sync_folder(to).map_err(|error| StoreError::file(to, error))
 }
 
-fn take_over_shard(number: u8, copies: &Path, places: &Path) -> Result<(), StoreError> {
-    let [copies, place] = [copies, places].map(|folder| blobs::shard_in(folder, number));
-    let failed = |error| StoreError::file(&copies, error);
-    let entries = match fs::read_dir(&copies) {
+fn install_shard(number: u8, source: &Path, target: &Path) -> Result<(), StoreError> {
+    let [source, target] = [source, target].map(|folder| blobs::shard_in(folder, number));
+    let failed = |error| StoreError::file(&source, error);
+    let entries = match fs::read_dir(&source) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other.map_err(failed)?,
     };
     let names: Vec<OsString> =
         entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<_>>().map_err(failed)?;
-    make_folder(&place)?;
+    make_folder(&target)?;
     for name in names.iter().filter(|name| blobs::digest_of(number, name).is_some()) {
-        move_file(&copies.join(name), &place.join(name))?;
+        move_file(&source.join(name), &target.join(name))?;
     }
-    file::sync_folder(&place).map_err(|error| StoreError::file(&place, error))
+    file::sync_folder(&target).map_err(|error| StoreError::file(&target, error))
 }
 
-/// Gives a file its place, in another file system too. Its content is on disk then.
+/// Moves a file, also to another file system. Its content is synced.
 fn move_file(from: &Path, to: &Path) -> Result<(), StoreError> {
     let failed = |error| StoreError::file(to, error);
     sync(from).map_err(failed)?;
@@ -109,11 +111,11 @@ fn move_file(from: &Path, to: &Path) -> Result<(), StoreError> {
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {}
         other => return other.map_err(failed),
     }
-    let mut near = to.as_os_str().to_owned();
-    near.push(".new");
-    let near = PathBuf::from(near);
-    let copied = fs::copy(from, &near).and_then(|_| sync(&near));
-    copied.and_then(|()| fs::rename(&near, to)).map_err(failed)?;
+    let mut copy = to.as_os_str().to_owned();
+    copy.push(".new");
+    let copy = PathBuf::from(copy);
+    let copied = fs::copy(from, &copy).and_then(|_| sync(&copy));
+    copied.and_then(|()| fs::rename(&copy, to)).map_err(failed)?;
     fs::remove_file(from).map_err(failed)
 }
 
@@ -128,7 +130,7 @@ fn remove(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// With those above it, all for their owner alone.
+/// Creates a folder and its parents, with access for the owner only.
 fn make_folder(path: &Path) -> Result<(), StoreError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| StoreError::file(path, error))

@@ -1,4 +1,4 @@
-//! Garbage: blobs that no version refers to, and files that a crash left.
+//! Garbage collection: blobs that no version refers to, and files that a crash left.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -7,14 +7,15 @@ use std::time::Duration;
 use levada_core::{Digest, Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::audit::Note;
-use super::{Inner, audit, blobs, row};
+use super::audit::Details;
+use super::inner::Inner;
+use super::{audit, blobs, row};
 use crate::store::{Action, Collected, StoreError};
 
-/// How many blobs are looked at in one go; others read and write in between.
+/// How many blobs are examined per transaction; other calls can run in between.
 const BATCH: u32 = 256;
 
-/// What may be deleted: the condition stands in the statement that deletes, too.
+/// The condition for deletion. The DELETE statement repeats it, because a version may have been published since.
 const GARBAGE: &str =
     "stored <= ?2 AND NOT EXISTS (SELECT 1 FROM version WHERE package = blob.digest)";
 
@@ -29,7 +30,7 @@ impl Inner {
         let mut collected = Collected::default();
         let mut after = Vec::new();
         loop {
-            let batch = self.database.read(|connection| look(connection, &after, latest))?;
+            let batch = self.database.read(|connection| next_batch(connection, &after, latest))?;
             let Some((last, _)) = batch.last() else { break };
             after = last.to_vec();
             let garbage: Vec<Digest> =
@@ -44,9 +45,9 @@ impl Inner {
 
     /// Removes the files that have no row.
     pub fn sweep(&self) -> Result<(), StoreError> {
-        for name in self.blobs.folders()? {
+        for name in self.blobs.shard_names()? {
             let Some(number) = blobs::number_of(&name) else { continue };
-            let _alone = self.blobs.alone();
+            let _placement = self.blobs.lock_placement_exclusive();
             for path in self.strays(number)? {
                 self.blobs.remove(&path)?;
             }
@@ -54,19 +55,19 @@ impl Inner {
         Ok(())
     }
 
-    /// The files of a folder that could be blobs and are none. Nobody may place one meanwhile.
+    /// The files of a shard that have the name of a blob and no row. The placement must be locked exclusively.
     pub fn strays(&self, number: u8) -> Result<Vec<PathBuf>, StoreError> {
         let names = self.blobs.names(&self.blobs.shard(number))?;
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let noted = self.database.read(|connection| noted(connection, number))?;
+        let recorded = self.database.read(|connection| recorded(connection, number))?;
         let digests = names.iter().filter_map(|name| blobs::digest_of(number, name));
-        let strays = digests.filter(|digest| !noted.contains(digest));
+        let strays = digests.filter(|digest| !recorded.contains(digest));
         Ok(strays.map(|digest| self.blobs.path(&digest)).collect())
     }
 
-    /// First the rows, then the files: what has a row has a file.
+    /// Deletes the rows first, so that every row has a file.
     fn delete(
         &self,
         garbage: &[Digest],
@@ -74,30 +75,30 @@ impl Inner {
         (by, now): (Option<Identity>, UnixTime),
         collected: &mut Collected,
     ) -> Result<(), StoreError> {
-        let alone = self.blobs.alone();
-        let gone = self.database.write::<_, StoreError>(|tx| {
-            let gone = delete_rows(tx, garbage, latest)?;
-            if !gone.is_empty() {
-                let text = format!("{} blobs", gone.len());
-                let note = Note { identity: by, key: None, version: None, text: &text };
-                audit::add(tx, Action::Collect, "done", &note, now)?;
+        let placement = self.blobs.lock_placement_exclusive();
+        let deleted = self.database.write::<_, StoreError>(|tx| {
+            let deleted = delete_rows(tx, garbage, latest)?;
+            if !deleted.is_empty() {
+                let text = format!("{} blobs", deleted.len());
+                let details = Details { identity: by, key: None, version: None, text: &text };
+                audit::add(tx, Action::Collect, "done", &details, now)?;
             }
-            Ok(gone)
+            Ok(deleted)
         })?;
-        let mut away = Vec::new();
-        for (digest, length) in gone {
-            away.extend(self.blobs.move_away(&digest)?);
+        let mut moved = Vec::new();
+        for (digest, length) in deleted {
+            moved.extend(self.blobs.move_away(&digest)?);
             collected.blobs += 1;
             collected.bytes += length;
         }
-        // Deleting a long file takes long, and they are out of the way.
-        drop(alone);
-        away.iter().try_for_each(|path| self.blobs.remove(path))
+        // Deleting a long file takes long. The files are moved away, so the lock is not needed.
+        drop(placement);
+        moved.iter().try_for_each(|path| self.blobs.remove(path))
     }
 }
 
-/// The next blobs behind `after`, and whether each may be deleted.
-fn look(
+/// The next blobs behind `after`, and whether each can be deleted.
+fn next_batch(
     connection: &Connection,
     after: &[u8],
     latest: UnixTime,
@@ -119,18 +120,18 @@ fn delete_rows(
 ) -> rusqlite::Result<Vec<(Digest, u64)>> {
     let sql = format!("DELETE FROM blob WHERE digest = ?1 AND {GARBAGE} RETURNING length");
     let mut delete = connection.prepare_cached(&sql)?;
-    let mut gone = Vec::new();
+    let mut deleted = Vec::new();
     for digest in garbage {
         let length = delete
             .query_row((digest, row::from_time(latest)), |row| row::number(row, "length"))
             .optional()?;
-        gone.extend(length.map(|length| (*digest, length)));
+        deleted.extend(length.map(|length| (*digest, length)));
     }
-    Ok(gone)
+    Ok(deleted)
 }
 
-/// The blobs whose digest begins with `number`.
-fn noted(connection: &Connection, number: u8) -> rusqlite::Result<HashSet<Digest>> {
+/// The blobs with a row in the shard `number`.
+fn recorded(connection: &Connection, number: u8) -> rusqlite::Result<HashSet<Digest>> {
     let mut query =
         connection.prepare_cached("SELECT digest FROM blob WHERE digest >= ?1 AND digest <= ?2")?;
     let (first, last) = (vec![number], [&[number][..], &[0xff; 31]].concat());

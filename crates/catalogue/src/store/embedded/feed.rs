@@ -1,24 +1,25 @@
-//! Revisions, and the changes that are kept for those who follow.
+//! Revisions, and the last changes, which are kept for clients that follow them.
 
 use std::str::FromStr;
 
 use rusqlite::Connection;
 use thiserror::Error;
 
-use super::{Inner, row};
+use super::inner::Inner;
+use super::row;
 use crate::store::{Change, Event, MAX_PAGE, StoreError};
 
-/// Not every change deletes an old one: so many at once.
-const AT_ONCE: u64 = 256;
+/// How many old changes are deleted at once, so that not every change deletes one.
+const COMPACT_BATCH: u64 = 256;
 
 impl Inner {
     pub fn revision(&self) -> Result<u64, StoreError> {
-        Ok(self.database.read(|connection| Ok(kept(connection)?.1))?)
+        Ok(self.database.read(|connection| Ok(available(connection)?.1))?)
     }
 
     pub fn changes(&self, after: u64, limit: u32) -> Result<Vec<Change>, StoreError> {
         self.database.read(|connection| {
-            let (kept, newest) = kept(connection)?;
+            let (kept, newest) = available(connection)?;
             if !(kept..=newest).contains(&after) {
                 return Ok(Err(StoreError::Compacted { after, kept, newest }));
             }
@@ -27,8 +28,8 @@ impl Inner {
     }
 }
 
-/// Revisions from the first up to the second can be followed.
-fn kept(connection: &Connection) -> rusqlite::Result<(u64, u64)> {
+/// The lowest revision behind which all changes are kept, and the revision of the last change.
+fn available(connection: &Connection) -> rusqlite::Result<(u64, u64)> {
     let mut query = connection.prepare_cached("SELECT compacted, revision FROM store")?;
     query.query_row([], |row| Ok((row::number(row, "compacted")?, row::number(row, "revision")?)))
 }
@@ -51,14 +52,14 @@ fn changes(connection: &Connection, after: u64, limit: u32) -> rusqlite::Result<
     changes.collect()
 }
 
-/// Takes the next number for a change that this transaction makes.
+/// Allocates the revision of a change in this transaction.
 pub(super) fn next_revision(connection: &Connection) -> rusqlite::Result<u64> {
     connection
         .prepare_cached("UPDATE store SET revision = revision + 1 RETURNING revision")?
         .query_row([], |row| row::number(row, "revision"))
 }
 
-/// Notes a change of the version with the id `version`, and forgets the oldest when there are too many.
+/// Records a change of the version with the id `version`, and deletes the oldest changes if there are too many.
 pub(super) fn add(
     connection: &Connection,
     revision: u64,
@@ -69,19 +70,19 @@ pub(super) fn add(
     connection
         .prepare_cached("INSERT INTO change (revision, version, event) VALUES (?1, ?2, ?3)")?
         .execute((row::from_number(revision), version, event.as_str()))?;
-    let kept = revision - kept(connection)?.0;
-    if kept < kept_changes.saturating_add(kept_changes.clamp(1, AT_ONCE)) {
+    let kept = revision - available(connection)?.0;
+    if kept < kept_changes.saturating_add(kept_changes.clamp(1, COMPACT_BATCH)) {
         return Ok(());
     }
-    let forgotten = row::from_number(revision - kept_changes);
-    connection.prepare_cached("UPDATE store SET compacted = ?1")?.execute([forgotten])?;
-    connection.prepare_cached("DELETE FROM change WHERE revision <= ?1")?.execute([forgotten])?;
+    let compacted = row::from_number(revision - kept_changes);
+    connection.prepare_cached("UPDATE store SET compacted = ?1")?.execute([compacted])?;
+    connection.prepare_cached("DELETE FROM change WHERE revision <= ?1")?.execute([compacted])?;
     Ok(())
 }
 
-/// Not the name of an event.
+/// The text is not the name of an event.
 #[derive(Debug, Error)]
-#[error("not what happens to a version")]
+#[error("not an event of a version")]
 pub struct EventError;
 
 impl FromStr for Event {

@@ -1,4 +1,4 @@
-//! The operations on files that blobs need, so that tests can put a disk under them that fails.
+//! The file operations of the store, as a trait, so that tests can simulate disk failures.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -13,68 +13,68 @@ use rustix::fs::{Mode, OFlags, open, statvfs};
 
 use crate::store::Blob;
 
-/// So few files are synced one by one.
-const FEW: usize = 4;
-/// What is left on a disk for what must be kept, in bytes.
-const SPARE: u64 = 1024 * 1024 * 1024;
+/// Up to this many files are synced one by one; more with one `syncfs`.
+const MAX_SINGLE_SYNCS: usize = 4;
+/// Free disk space below which no scratch files are created, in bytes.
+const MIN_FREE_FOR_SCRATCH: u64 = 1024 * 1024 * 1024;
 
-/// What blobs are stored with.
+/// The file operations of the store.
 pub trait Files: Send + Sync {
-    /// Makes a folder, private to its owner; it may exist. Its name need not be on disk.
+    /// Creates a folder with access for its owner only; it may exist. Its name is not synced.
     ///
     /// # Errors
-    /// What the disk said.
+    /// The operating system reports an error.
     fn make_folder(&self, path: &Path) -> io::Result<()>;
-    /// Makes a new file, private to its owner.
+    /// Creates a new file with access for its owner only.
     ///
     /// # Errors
-    /// What the disk said; the file must not exist.
+    /// The file exists, or the operating system reports another error.
     fn create(&self, path: &Path) -> io::Result<Box<dyn NewFile>>;
-    /// Gives a file another name, in place of the one that has it.
+    /// Renames a file, and replaces an existing one.
     ///
     /// # Errors
-    /// What the disk said.
+    /// The operating system reports an error.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Puts the names in a folder on disk.
+    /// Syncs the names in a folder to disk.
     ///
     /// # Errors
-    /// What the disk said.
+    /// The operating system reports an error.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
     /// Deletes a file.
     ///
     /// # Errors
-    /// What the disk said.
+    /// The operating system reports an error.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// The names in a folder, in any order.
     ///
     /// # Errors
-    /// What the disk said.
+    /// The operating system reports an error.
     fn names(&self, folder: &Path) -> io::Result<Vec<OsString>>;
-    /// The content of a file; none if there is no such file.
+    /// Opens a file; `None` if it does not exist.
     ///
     /// # Errors
-    /// What the disk said.
+    /// The operating system reports an error.
     fn read(&self, path: &Path) -> io::Result<Option<Blob>>;
 
-    /// A file without a name in a folder, private to its owner. None if the file system has no such thing, or has
-    /// little room left.
+    /// An unnamed file in a folder, with access for its owner only. `None` if the file system does not support it, or is nearly
+    /// full.
     fn scratch(&self, _folder: &Path) -> Option<File> {
         None
     }
 
-    /// Begins to write much below a folder. What is given back puts all of it on disk at once, names and contents, and
-    /// fails if anything of it could not be written since now.
+    /// To be called before many files below a folder are written. The returned function syncs all names and contents at once, and
+    /// fails if any write since this call failed.
     ///
     /// # Errors
-    /// What the disk said.
+    /// The operating system reports an error.
     fn begin_many(&self, folder: &Path) -> io::Result<SyncAll>;
 
-    /// As [`Self::create`] for many below `folder`, each with its content, which is then on disk. Names need not be.
+    /// Creates many files below `folder` and syncs their contents, but not their names.
     ///
     /// # Errors
-    /// What the disk said; some may be made.
+    /// The operating system reports an error; some files may be created.
     fn create_all(&self, folder: &Path, files: &[(PathBuf, &[u8])]) -> io::Result<()> {
-        let sync_all = many(self, folder, files.len())?;
+        let sync_all = begin_if_many(self, folder, files.len())?;
         for (path, content) in files {
             let mut file = self.create(path)?;
             file.write(content)?;
@@ -85,12 +85,12 @@ pub trait Files: Send + Sync {
         sync_all.map_or(Ok(()), |sync_all| sync_all())
     }
 
-    /// As [`Self::rename`] for many below `folder`, and all new names are on disk then. Their folders are.
+    /// Renames many files below `folder` and syncs the new names. Their folders are synced already.
     ///
     /// # Errors
-    /// What the disk said; some may be renamed.
+    /// The operating system reports an error; some files may be renamed.
     fn rename_all(&self, folder: &Path, moves: &[(PathBuf, PathBuf)]) -> io::Result<()> {
-        let sync_all = many(self, folder, moves.len())?;
+        let sync_all = begin_if_many(self, folder, moves.len())?;
         moves.iter().try_for_each(|(from, to)| self.rename(from, to))?;
         if let Some(sync_all) = sync_all {
             return sync_all();
@@ -100,12 +100,17 @@ pub trait Files: Send + Sync {
     }
 }
 
-/// As [`Files::begin_many`], if `count` is many: a whole file system may have much else to write.
-fn many(files: &(impl Files + ?Sized), folder: &Path, count: usize) -> io::Result<Option<SyncAll>> {
-    if count > FEW { files.begin_many(folder).map(Some) } else { Ok(None) }
+/// Calls [`Files::begin_many`] if `count` is large. `syncfs` also writes unrelated data of the file system, so a few files are
+/// synced one by one.
+fn begin_if_many(
+    files: &(impl Files + ?Sized),
+    folder: &Path,
+    count: usize,
+) -> io::Result<Option<SyncAll>> {
+    if count > MAX_SINGLE_SYNCS { files.begin_many(folder).map(Some) } else { Ok(None) }
 }
 
-/// Puts on disk what was written since it was made.
+/// Syncs everything that was written since it was created.
 pub type SyncAll = Box<dyn FnOnce() -> io::Result<()>>;
 
 /// A file that is being written.
@@ -113,12 +118,12 @@ pub trait NewFile: Send {
     /// Appends `bytes`.
     ///
     /// # Errors
-    /// What the disk said; a part may be written.
+    /// The operating system reports an error; a part may be written.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Puts the content on disk.
+    /// Syncs the content to disk.
     ///
     /// # Errors
-    /// What the disk said.
+    /// The operating system reports an error.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -159,10 +164,10 @@ impl Files for OperatingSystem {
 
     fn scratch(&self, folder: &Path) -> Option<File> {
         let disk = statvfs(folder).ok()?;
-        if disk.f_bavail.saturating_mul(disk.f_frsize) < SPARE {
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < MIN_FREE_FOR_SCRATCH {
             return None;
         }
-        // Exclusive: it can never get a name.
+        // `EXCL`: the file can never be linked to a name.
         let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         Some(open(folder, flags, Mode::RUSR | Mode::WUSR).ok()?.into())
     }
@@ -179,7 +184,7 @@ impl Files for OperatingSystem {
     }
 
     fn begin_many(&self, folder: &Path) -> io::Result<SyncAll> {
-        // Opened before anything is written: from here on no failure of the disk is missed (Linux 5.8 and later).
+        // `syncfs` reports write errors since this descriptor was opened (Linux 5.8 and later).
         let disk = File::open(folder)?;
         Ok(Box::new(move || Ok(rustix::fs::syncfs(&disk)?)))
     }

@@ -1,23 +1,24 @@
-//! How versions come to be, and how they are taken back.
+//! Publishing and yanking versions.
 
 use levada_core::{Digest, Identity, UnixTime, sha256};
 use levada_database::Fault;
 use rusqlite::{Connection, OptionalExtension, named_params};
 
-use super::audit::Note;
-use super::search::Shown;
-use super::{Inner, audit, feed, read, row, search, words};
+use super::audit::Details;
+use super::inner::Inner;
+use super::search::IndexUpdates;
+use super::{audit, feed, read, row, search, words};
 use crate::model::{Draft, Key, Published, Version};
 use crate::store::{Action, Event, Outcome, StoreError};
 
-/// A draft, and what is worked out before the database is held.
-struct New<'a> {
+/// A valid draft, with what is computed before the transaction.
+struct CheckedDraft<'a> {
     draft: &'a Draft,
     digest: Digest,
     words: String,
 }
 
-impl<'a> New<'a> {
+impl<'a> CheckedDraft<'a> {
     fn check(draft: &'a Draft) -> Result<Self, StoreError> {
         draft.check()?;
         let digest = sha256(&[&draft.descriptor]);
@@ -32,40 +33,40 @@ impl Inner {
         by: Option<Identity>,
         now: UnixTime,
     ) -> Result<Outcome, StoreError> {
-        let new = New::check(draft)?;
+        let new = CheckedDraft::check(draft)?;
         self.database.write(|tx| {
-            let mut shown = Shown::default();
-            let outcome = add(tx, &new, by, now, self.kept_changes, &mut shown)?;
-            search::index(tx, &shown)?;
+            let mut updates = IndexUpdates::default();
+            let outcome = add(tx, &new, by, now, self.kept_changes, &mut updates)?;
+            search::update(tx, &updates)?;
             Ok(outcome)
         })
     }
 
-    /// All in one transaction: all or none.
+    /// Publishes all in one transaction.
     pub fn publish_all(
         &self,
         drafts: &[Draft],
         by: Option<Identity>,
         now: UnixTime,
     ) -> Result<Vec<Outcome>, StoreError> {
-        let new = drafts.iter().map(New::check).collect::<Result<Vec<_>, _>>()?;
+        let new = drafts.iter().map(CheckedDraft::check).collect::<Result<Vec<_>, _>>()?;
         self.database.write(|tx| {
-            let mut shown = Shown::default();
-            let each = new.iter().map(|new| add(tx, new, by, now, self.kept_changes, &mut shown));
+            let mut updates = IndexUpdates::default();
+            let each = new.iter().map(|new| add(tx, new, by, now, self.kept_changes, &mut updates));
             let outcomes = each.collect::<Result<_, _>>()?;
-            search::index(tx, &shown)?;
+            search::update(tx, &updates)?;
             Ok(outcomes)
         })
     }
 
-    /// Shows the releases of objects whose pre-release was shown by an earlier build. Writes only if there are some.
-    pub fn show_releases(&self) -> Result<(), StoreError> {
-        if self.database.read(search::misleading)?.is_empty() {
+    /// Repairs objects for which an earlier build selected a pre-release as the newest version. Writes only if there are some.
+    pub fn repair_latest(&self) -> Result<(), StoreError> {
+        if self.database.read(search::with_wrong_newest)?.is_empty() {
             return Ok(());
         }
         self.database.write(|tx| {
-            for (object, key) in search::misleading(tx)? {
-                search::show_newest(tx, object, &key)?;
+            for (object, key) in search::with_wrong_newest(tx)? {
+                search::update_newest(tx, object, &key)?;
             }
             Ok(())
         })
@@ -95,9 +96,10 @@ impl Inner {
             tx.prepare_cached("UPDATE version SET yanked = ?2, revision = ?3 WHERE id = ?1")?
                 .execute((found.id, yanked, row::from_number(revision)))?;
             feed::add(tx, revision, found.id, event, self.kept_changes)?;
-            search::show_newest(tx, found.object, key)?;
-            let note = Note { identity: by, key: Some(key), version: Some(version), text: "" };
-            audit::add(tx, action, "done", &note, now)?;
+            search::update_newest(tx, found.object, key)?;
+            let details =
+                Details { identity: by, key: Some(key), version: Some(version), text: "" };
+            audit::add(tx, action, "done", &details, now)?;
             Ok(Outcome::Created(revision))
         })
     }
@@ -105,19 +107,19 @@ impl Inner {
 
 fn add<'a>(
     connection: &Connection,
-    new: &'a New,
+    new: &'a CheckedDraft,
     by: Option<Identity>,
     now: UnixTime,
     kept_changes: u64,
-    shown: &mut Shown<'a>,
+    updates: &mut IndexUpdates<'a>,
 ) -> Result<Outcome, Fault<StoreError>> {
     let Draft { key, version, .. } = new.draft;
-    let note = Note { identity: by, key: Some(key), version: Some(version), text: "" };
+    let details = Details { identity: by, key: Some(key), version: Some(version), text: "" };
     if let Some(found) = read::find(connection, key, version)? {
         if is_same(new, &found) {
             return Ok(Outcome::Same);
         }
-        audit::add(connection, Action::Publish, "conflict", &note, now)?;
+        audit::add(connection, Action::Publish, "conflict", &details, now)?;
         return Ok(Outcome::Conflict);
     }
     check_package(connection, new.draft)?;
@@ -125,15 +127,15 @@ fn add<'a>(
     let revision = feed::next_revision(connection)?;
     let id = insert(connection, new, object, revision, by, now)?;
     feed::add(connection, revision, id, Event::Published, kept_changes)?;
-    if search::show_if_newest(connection, object, id, version)? {
-        shown.add(object, is_new, &new.words);
+    if search::set_if_newest(connection, object, id, version)? {
+        updates.add(object, is_new, &new.words);
     }
-    audit::add(connection, Action::Publish, "done", &note, now)?;
+    audit::add(connection, Action::Publish, "done", &details, now)?;
     Ok(Outcome::Created(revision))
 }
 
-/// Who published it, and when, is no part of it.
-fn is_same(new: &New, found: &Published) -> bool {
+/// Whether the draft equals a published version. Publisher and time are not compared.
+fn is_same(new: &CheckedDraft, found: &Published) -> bool {
     let draft = new.draft;
     let signature = |it: &crate::model::DescriptorSignature| (it.identity, it.signature);
     found.digest == new.digest
@@ -142,7 +144,7 @@ fn is_same(new: &New, found: &Published) -> bool {
         && found.signatures.iter().map(signature).eq(draft.signatures.iter().map(signature))
 }
 
-/// The blob stays from here to the end of the transaction: it is deleted in one of its own.
+/// Checks that the package is stored and has its length. The blob cannot be deleted before the end of this transaction.
 fn check_package(connection: &Connection, draft: &Draft) -> Result<(), Fault<StoreError>> {
     let Some(package) = &draft.package else {
         return Ok(());
@@ -158,7 +160,7 @@ fn check_package(connection: &Connection, draft: &Draft) -> Result<(), Fault<Sto
     Ok(())
 }
 
-/// The object's id, and whether it was made because this is its first version.
+/// The id of the object, and whether it was created now.
 fn object(connection: &Connection, key: &Key) -> rusqlite::Result<(i64, bool)> {
     let (kind, name) = (key.kind.as_str(), key.name.as_str());
     let mut query =
@@ -173,7 +175,7 @@ fn object(connection: &Connection, key: &Key) -> rusqlite::Result<(i64, bool)> {
 
 fn insert(
     connection: &Connection,
-    new: &New,
+    new: &CheckedDraft,
     object: i64,
     revision: u64,
     by: Option<Identity>,
@@ -213,8 +215,8 @@ fn state(connection: &Connection, key: &Key, version: &Version) -> rusqlite::Res
         "SELECT version.id AS id, object, yanked FROM version JOIN object ON object.id = object
          WHERE kind = ?1 AND name = ?2 AND version.version = ?3",
     )?;
-    let place = (key.kind.as_str(), key.name.as_str(), version.to_string());
-    let state = query.query_row(place, |row| {
+    let parameters = (key.kind.as_str(), key.name.as_str(), version.to_string());
+    let state = query.query_row(parameters, |row| {
         Ok(State { id: row.get("id")?, object: row.get("object")?, yanked: row.get("yanked")? })
     });
     state.optional()

@@ -1,8 +1,9 @@
-//! What is published: one version, all of an object, all there are, and which objects.
+//! Reads versions and lists objects.
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::{Inner, row};
+use super::inner::Inner;
+use super::row;
 use crate::model::version::precedence;
 use crate::model::{Key, Kind, Published, Version};
 use crate::store::{MAX_PAGE, StoreError};
@@ -21,12 +22,12 @@ macro_rules! versions {
     };
 }
 
-/// Every version with what belongs to it; a condition may follow.
+/// Selects versions with all their columns; a WHERE clause may follow.
 pub(super) const VERSIONS: &str = versions!("descriptor");
-/// As [`VERSIONS`], without what may be long: it is not even read.
-const SHORT: &str = versions!("x''");
+/// As [`VERSIONS`] without the descriptors, which may be long.
+const VERSIONS_WITHOUT_DESCRIPTOR: &str = versions!("x''");
 
-/// How many versions are read at once: each may have a megabyte.
+/// How many versions are read at once; each may have a megabyte.
 const BATCH: u32 = 64;
 
 impl Inner {
@@ -36,11 +37,13 @@ impl Inner {
 
     pub fn versions(&self, key: &Key) -> Result<Vec<Published>, StoreError> {
         let mut versions: Vec<Published> = self.database.read(|connection| {
-            let sql = format!("{SHORT} WHERE kind = ?1 AND name = ?2 ORDER BY version.id");
+            let sql = format!(
+                "{VERSIONS_WITHOUT_DESCRIPTOR} WHERE kind = ?1 AND name = ?2 ORDER BY version.id"
+            );
             let mut query = connection.prepare_cached(&sql)?;
             query.query_map((key.kind.as_str(), key.name.as_str()), row::published)?.collect()
         })?;
-        // It is stable: equal ones stay as they were published.
+        // The sort is stable: versions of equal precedence stay in the order of publication.
         versions.sort_by(|a, b| precedence(&a.version, &b.version));
         Ok(versions)
     }
@@ -97,7 +100,7 @@ pub(super) fn find(
         .optional()
 }
 
-/// Names from `from` to `below`, in the order of their bytes.
+/// The names from `from` up to, and excluding, `below`, in byte order.
 struct Range {
     from: String,
     below: String,
@@ -105,18 +108,18 @@ struct Range {
 
 impl Range {
     fn new(prefix: &str, after: Option<&str>) -> Self {
-        // No name has a NUL, so this is the least that comes behind.
+        // A name contains no NUL, so this is the first text behind `after`.
         let behind = after.map(|after| format!("{after}\0"));
         let from = behind.filter(|behind| behind.as_str() > prefix);
         Self { from: from.unwrap_or_else(|| prefix.to_owned()), below: end_of(prefix) }
     }
 }
 
-/// What is greater than every name that begins with `prefix`.
+/// A text that is greater than every name with the prefix.
 fn end_of(prefix: &str) -> String {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
-        // There are no characters from D800 to DFFF.
+        // U+D800 to U+DFFF are surrogates, not characters.
         let next =
             if last == '\u{d7ff}' { Some('\u{e000}') } else { char::from_u32(last as u32 + 1) };
         if let Some(next) = next {
@@ -124,7 +127,7 @@ fn end_of(prefix: &str) -> String {
             return end;
         }
     }
-    // Longer than a name can be.
+    // Longer than the longest name.
     "\u{10ffff}".repeat(64)
 }
 

@@ -1,4 +1,4 @@
-//! Room that is kept back on the disk, so that taking back and collecting garbage work when there is no other.
+//! Disk space that is reserved, so that yanking and garbage collection work when the disk is full.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use crate::store::StoreError;
 
-/// The file that takes the room, in the store's folder.
+/// The file that reserves the space, in the store's folder.
 const FILE: &str = "reserve";
-/// How much it takes, in bytes: the pages that a version taken back, or a batch of garbage, adds to the
-/// write-ahead log are a fraction of it.
+/// The length of the reserve, in bytes. Yanking a version, or collecting a batch of garbage, adds a fraction of this to the
+/// write-ahead log.
 const LENGTH: u64 = 512 * 1024;
-/// How much is written at a time, in bytes.
-const STEP: usize = 16 * 1024;
+/// The length of one write, in bytes.
+const CHUNK: usize = 16 * 1024;
 
-/// A file that is deleted when its room is needed, and made again when there is some.
+/// A file that is deleted when its space is needed, and created again when space is available.
 pub struct Reserve(Option<PathBuf>);
 
 impl Reserve {
@@ -26,12 +26,12 @@ impl Reserve {
         reserve
     }
 
-    /// None, for disks that are not the operating system's.
+    /// No reserve, for a simulated disk.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Does `work`, and once more with the room of the reserve if there is no other.
+    /// Calls `work`; if the disk is full, releases the reserve and calls it again.
     pub fn with<T>(&self, work: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
         let done = match work() {
             Err(full @ StoreError::Full { .. }) => match self.release() {
@@ -48,14 +48,14 @@ impl Reserve {
         self.0.as_ref().is_some_and(|path| fs::remove_file(path).is_ok())
     }
 
-    /// Takes as much of the reserve as there is room for. A store without one works until the disk is full.
+    /// Extends the reserve up to the available space. Without a reserve the store works until the disk is full.
     fn fill(&self) {
         if let Some(path) = &self.0
             && let Err(error) = lengthen(path)
             && error.kind() != io::ErrorKind::StorageFull
             && error.kind() != io::ErrorKind::QuotaExceeded
         {
-            tracing::debug!(%error, path = %path.display(), "no room is kept back");
+            tracing::debug!(%error, path = %path.display(), "cannot reserve disk space");
         }
     }
 }
@@ -67,20 +67,20 @@ fn lengthen(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     while length < LENGTH {
-        file.write_all(&noise())?;
-        length += STEP as u64;
+        file.write_all(&random_bytes())?;
+        length += CHUNK as u64;
     }
-    // File systems that allocate late do so now.
+    // Forces the allocation on file systems that delay it.
     file.sync_all()
 }
 
-/// Bytes that a file system cannot make smaller: a linear congruential generator (Knuth's constants).
-fn noise() -> Vec<u8> {
+/// Bytes that a file system cannot compress, from a linear congruential generator (Knuth's constants).
+fn random_bytes() -> Vec<u8> {
     let mut state = 1_u64;
     let next = || {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state.to_be_bytes()[0]
     };
-    std::iter::repeat_with(next).take(STEP).collect()
+    std::iter::repeat_with(next).take(CHUNK).collect()
 }

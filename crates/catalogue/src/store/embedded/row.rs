@@ -1,4 +1,4 @@
-//! How values of a catalogue stand in a column.
+//! Converts between the columns of the database and the types of the model.
 
 use std::str::FromStr;
 
@@ -8,10 +8,10 @@ use rusqlite::types::Type;
 
 use crate::model::{DescriptorSignature, Key, Package, Published};
 
-/// Identity and signature.
+/// The length of an identity with its signature, in bytes.
 const SIGNATURE: usize = 32 + 64;
 
-/// SQLite has no unsigned numbers; none of ours comes near its largest.
+/// SQLite has no unsigned integers; no number of the store exceeds `i64::MAX`.
 pub(super) fn from_number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -24,7 +24,7 @@ pub(super) fn to_number(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// All times beyond the largest number are "never".
+/// Times that do not fit become "never".
 pub(super) fn from_time(time: UnixTime) -> i64 {
     from_number(time.0)
 }
@@ -38,7 +38,7 @@ pub(super) fn identity(row: &Row, column: &str) -> rusqlite::Result<Option<Ident
     Ok(row.get::<_, Option<_>>(column)?.map(Identity::from_bytes))
 }
 
-/// A column that holds the text form of `T`.
+/// Parses a column with the text form of `T`.
 pub(super) fn parsed<T>(row: &Row, column: &str) -> rusqlite::Result<T>
 where
     T: FromStr,
@@ -48,7 +48,7 @@ where
     parse(index, &row.get::<_, String>(index)?)
 }
 
-/// As [`parsed`], of a column that may be NULL.
+/// As [`parsed`] for a column that may be NULL.
 pub(super) fn optional<T>(row: &Row, column: &str) -> rusqlite::Result<Option<T>>
 where
     T: FromStr,
@@ -106,7 +106,7 @@ pub(super) fn from_signatures(signatures: &[DescriptorSignature]) -> Vec<u8> {
     parts.collect::<Vec<_>>().concat()
 }
 
-/// The schema holds the length to a multiple.
+/// The schema checks that the length is a multiple of [`SIGNATURE`].
 fn signatures(bytes: &[u8]) -> Vec<DescriptorSignature> {
     let one = |bytes: &[u8]| {
         let (identity, signature) = bytes.split_at(32);
@@ -116,7 +116,7 @@ fn signatures(bytes: &[u8]) -> Vec<DescriptorSignature> {
     bytes.chunks_exact(SIGNATURE).filter_map(one).collect()
 }
 
-/// What of a package makes two the same.
+/// The parts of a package that are compared.
 pub(super) fn package_parts(package: Option<&Package>) -> Option<(&Digest, u64, &str, &[u8])> {
     package.map(|it| (&it.digest, it.length, it.media_type.as_str(), it.description.as_slice()))
 }

@@ -1,16 +1,17 @@
-//! Search, and what keeps its index true.
+//! Search, and the maintenance of its full-text index.
 
 use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension};
 
+use super::inner::Inner;
 use super::words::Query;
-use super::{Inner, row, words};
+use super::{row, words};
 use crate::model::version::latest_order;
 use crate::model::{Key, Kind, Version};
 use crate::store::{Hit, MAX_PAGE, SearchCursor, StoreError};
 
-/// Where a search is: among those found by name, or among the others; and behind which object.
+/// The position of a search: among the hits by name or the others, and the last object.
 #[derive(Clone, Copy)]
 struct Position {
     named: bool,
@@ -63,7 +64,7 @@ impl Inner {
     }
 }
 
-/// In the order of the objects, which FTS5 gives as it reads: nothing is gathered to be sorted.
+/// Finds hits in the order of the objects. FTS5 reads its index in that order, so nothing is sorted.
 fn find(
     connection: &Connection,
     expression: &str,
@@ -92,40 +93,40 @@ fn find(
     Ok(())
 }
 
-/// What objects are to be found by, once everything else of a transaction is written.
+/// Updates of the full-text index, which are applied at the end of a transaction.
 ///
-/// A statement that a trigger can abort begins with a savepoint, and for that FTS5 writes out what it has gathered: with
-/// its rows last it writes all of them at once.
+/// A statement with a trigger that can abort opens a savepoint, which makes FTS5 flush its pending rows. Applied last, they are
+/// flushed once.
 #[derive(Default)]
-pub(super) struct Shown<'a>(BTreeMap<i64, Words<'a>>);
+pub(super) struct IndexUpdates<'a>(BTreeMap<i64, Words<'a>>);
 
 struct Words<'a> {
-    /// The index has nothing of the object.
+    /// The index has no entry of the object.
     is_new: bool,
     words: &'a str,
 }
 
-impl<'a> Shown<'a> {
-    /// Notes the words of an object, in the place of those that it had.
+impl<'a> IndexUpdates<'a> {
+    /// Sets the words of an object.
     pub fn add(&mut self, object: i64, is_new: bool, words: &'a str) {
         let entry = self.0.entry(object).or_insert(Words { is_new, words });
         entry.words = words;
     }
 }
 
-/// Brings the index up to date.
-pub(super) fn index(connection: &Connection, shown: &Shown) -> rusqlite::Result<()> {
-    for (object, Words { is_new, words }) in &shown.0 {
+/// Applies the updates.
+pub(super) fn update(connection: &Connection, updates: &IndexUpdates) -> rusqlite::Result<()> {
+    for (object, Words { is_new, words }) in &updates.0 {
         if !is_new {
-            forget(connection, *object)?;
+            delete_words(connection, *object)?;
         }
-        learn(connection, *object, words)?;
+        insert_words(connection, *object, words)?;
     }
     Ok(())
 }
 
-/// Shows the version `id`, just published, if none is newer, and says whether it does.
-pub(super) fn show_if_newest(
+/// Selects the version `id`, just published, as the newest of its object if none is newer. True if it was selected.
+pub(super) fn set_if_newest(
     connection: &Connection,
     object: i64,
     id: i64,
@@ -140,25 +141,29 @@ pub(super) fn show_if_newest(
     if shown.is_some_and(|shown| latest_order(version, &shown).is_lt()) {
         return Ok(false);
     }
-    show(connection, object, Some(id))?;
+    set_newest(connection, object, Some(id))?;
     Ok(true)
 }
 
-/// Shows the newest version of an object after one was yanked, or given back.
-pub(super) fn show_newest(connection: &Connection, object: i64, key: &Key) -> rusqlite::Result<()> {
+/// Selects the newest version of an object again after one was yanked or restored.
+pub(super) fn update_newest(
+    connection: &Connection,
+    object: i64,
+    key: &Key,
+) -> rusqlite::Result<()> {
     let newest = newest(connection, object)?;
-    show(connection, object, newest)?;
-    forget(connection, object)?;
+    set_newest(connection, object, newest)?;
+    delete_words(connection, object)?;
     let Some(id) = newest else {
         return Ok(());
     };
     let mut query = connection.prepare_cached("SELECT descriptor FROM version WHERE id = ?1")?;
     let descriptor: Vec<u8> = query.query_row([id], |row| row.get(0))?;
-    learn(connection, object, &words::of_version(key, &descriptor))
+    insert_words(connection, object, &words::of_version(key, &descriptor))
 }
 
-/// Objects that show a pre-release although they have a release, as earlier builds had it.
-pub(super) fn misleading(connection: &Connection) -> rusqlite::Result<Vec<(i64, Key)>> {
+/// The objects with a selected pre-release although they have a release, as earlier builds selected it.
+pub(super) fn with_wrong_newest(connection: &Connection) -> rusqlite::Result<Vec<(i64, Key)>> {
     let mut query = connection.prepare(
         "SELECT object.id AS id, kind, name, object.shown AS shown
          FROM object JOIN version ON version.id = object.shown WHERE version.version LIKE '%-%'",
@@ -176,7 +181,7 @@ pub(super) fn misleading(connection: &Connection) -> rusqlite::Result<Vec<(i64, 
     Ok(found)
 }
 
-/// The version of an object that is `latest`.
+/// The newest version of an object that is not yanked, which `latest` selects.
 fn newest(connection: &Connection, object: i64) -> rusqlite::Result<Option<i64>> {
     let mut query = connection.prepare_cached(
         "SELECT id, version FROM version WHERE object = ?1 AND NOT yanked ORDER BY id",
@@ -193,21 +198,21 @@ fn newest(connection: &Connection, object: i64) -> rusqlite::Result<Option<i64>>
     Ok(newest.map(|(id, _)| id))
 }
 
-fn show(connection: &Connection, object: i64, version: Option<i64>) -> rusqlite::Result<()> {
+fn set_newest(connection: &Connection, object: i64, version: Option<i64>) -> rusqlite::Result<()> {
     connection
         .prepare_cached("UPDATE object SET shown = ?2 WHERE id = ?1")?
         .execute((object, version))?;
     Ok(())
 }
 
-fn learn(connection: &Connection, object: i64, words: &str) -> rusqlite::Result<()> {
+fn insert_words(connection: &Connection, object: i64, words: &str) -> rusqlite::Result<()> {
     connection
         .prepare_cached("INSERT INTO search (rowid, words) VALUES (?1, ?2)")?
         .execute((object, words))?;
     Ok(())
 }
 
-fn forget(connection: &Connection, object: i64) -> rusqlite::Result<()> {
+fn delete_words(connection: &Connection, object: i64) -> rusqlite::Result<()> {
     connection.prepare_cached("DELETE FROM search WHERE rowid = ?1")?.execute([object])?;
     Ok(())
 }

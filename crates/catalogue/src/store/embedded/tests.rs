@@ -14,9 +14,9 @@ use super::*;
 use crate::store::conformance::{NOW, check_all, content, draft, draft_with, publish, upload};
 use crate::store::{Event, SearchCursor};
 
-struct Place(TempDir);
+struct TestFolder(TempDir);
 
-impl Place {
+impl TestFolder {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -34,7 +34,7 @@ impl Place {
         self.path().join("blobs").join(&name[..2]).join(&name[2..])
     }
 
-    /// A connection as anybody with an editor for databases has it.
+    /// A connection to the database that bypasses the store.
     fn raw(&self) -> Connection {
         Connection::open(self.path().join(DATABASE)).unwrap()
     }
@@ -61,37 +61,37 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn it_is_a_store() {
-    let mut places = Vec::new();
+fn passes_the_conformance_suite() {
+    let mut folders = Vec::new();
     check_all(|| {
-        let place = Place::new();
-        let store = place.open();
-        places.push(place);
+        let folder = TestFolder::new();
+        let store = folder.open();
+        folders.push(folder);
         store
     });
 }
 
 #[test]
 fn a_scratch_file_has_no_name() {
-    let place = Place::new();
-    let store = place.open();
-    // None where little room is left, or the file system has no such files.
+    let folder = TestFolder::new();
+    let store = folder.open();
+    // `None` if the disk is nearly full, or the file system does not support unnamed files.
     if let Some(mut file) = store.scratch() {
         file.write_all(b"scratch").unwrap();
     }
-    assert_eq!(fs::read_dir(place.path().join("blobs/temp")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(folder.path().join("blobs/temp")).unwrap().count(), 0);
 }
 
 #[test]
-fn the_next_process_finds_everything_and_a_second_one_nothing() {
-    let place = Place::new();
-    let store = place.open();
+fn data_is_durable_and_the_store_is_exclusive() {
+    let folder = TestFolder::new();
+    let store = folder.open();
     let whole = draft_with(&store, "hyperty/a", "1.0.0", b"code");
     let revision = publish(&store, &whole);
-    let second = EmbeddedStore::open(&place.path()).err().unwrap();
+    let second = EmbeddedStore::open(&folder.path()).err().unwrap();
     assert!(matches!(second, StoreError::Database(DatabaseError::InUse { .. })), "{second}");
     drop(store);
-    let store = place.open();
+    let store = folder.open();
     assert_eq!(store.revision().unwrap(), revision);
     assert_eq!(store.get(&whole.key, &whole.version).unwrap().unwrap().revision, revision);
     assert_eq!(content(&store, &sha256(&[b"code"])).unwrap(), b"code");
@@ -100,13 +100,13 @@ fn the_next_process_finds_everything_and_a_second_one_nothing() {
 }
 
 #[test]
-fn everything_is_private() {
-    let place = Place::new();
-    let store = place.open();
+fn files_are_accessible_by_their_owner_only() {
+    let folder = TestFolder::new();
+    let store = folder.open();
     upload(&store, b"code");
     let mut writer = store.begin_blob().unwrap();
     writer.write(b"half").unwrap();
-    for path in files(&place.path()) {
+    for path in files(&folder.path()) {
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         let wanted = if path.is_dir() { 0o700 } else { 0o600 };
         assert_eq!(mode, wanted, "{}", path.display());
@@ -114,31 +114,31 @@ fn everything_is_private() {
 }
 
 #[test]
-fn a_start_removes_what_a_crash_left() {
-    let place = Place::new();
-    let store = place.open();
+fn opening_removes_files_that_a_crash_left() {
+    let folder = TestFolder::new();
+    let store = folder.open();
     publish(&store, &draft_with(&store, "hyperty/a", "1.0.0", b"kept"));
     drop(store);
-    // What was half written, and what was whole and not noted yet.
-    let half = place.path().join("blobs/temp/0");
+    // A partial file, and complete files without a row.
+    let half = folder.path().join("blobs/temp/0");
     fs::write(&half, "ha").unwrap();
     for bytes in [&b"whole"[..], b"entire"] {
-        fs::create_dir_all(place.blob(bytes).parent().unwrap()).unwrap();
-        fs::write(place.blob(bytes), bytes).unwrap();
+        fs::create_dir_all(folder.blob(bytes).parent().unwrap()).unwrap();
+        fs::write(folder.blob(bytes), bytes).unwrap();
     }
-    let foreign = place.path().join("blobs/notes.txt");
+    let foreign = folder.path().join("blobs/notes.txt");
     fs::write(&foreign, "mine").unwrap();
-    let store = place.open();
-    assert!(!half.exists() && !place.blob(b"whole").exists() && !place.blob(b"entire").exists());
-    assert!(place.blob(b"kept").exists() && foreign.exists());
+    let store = folder.open();
+    assert!(!half.exists() && !folder.blob(b"whole").exists() && !folder.blob(b"entire").exists());
+    assert!(folder.blob(b"kept").exists() && foreign.exists());
     assert_eq!(findings(&store), [Finding::Stray("notes.txt".into())]);
 }
 
 #[test]
-fn whatever_ends_an_upload_it_leaves_no_file() {
-    let place = Place::new();
-    let store = place.open();
-    let before = files(&place.path()).len();
+fn an_aborted_upload_leaves_no_file() {
+    let folder = TestFolder::new();
+    let store = folder.open();
+    let before = files(&folder.path()).len();
     let begin = || {
         let mut writer = store.begin_blob().unwrap();
         writer.write(b"half").unwrap();
@@ -146,26 +146,26 @@ fn whatever_ends_an_upload_it_leaves_no_file() {
     };
     drop(begin());
     begin().finish(Some(&[0; 32])).unwrap_err();
-    assert_eq!(files(&place.path()).len(), before);
+    assert_eq!(files(&folder.path()).len(), before);
 }
 
 #[test]
-fn damage_is_found_and_an_upload_heals_it() {
-    let place = Place::new();
-    let store = place.open();
+fn verify_finds_damage_and_an_upload_repairs_it() {
+    let folder = TestFolder::new();
+    let store = folder.open();
     for (name, bytes) in [("hyperty/a", b"aaaa"), ("hyperty/b", b"bbbb"), ("hyperty/c", b"cccc")] {
         publish(&store, &draft_with(&store, name, "1.0.0", bytes));
     }
     let stray = sha256(&[b"stray"]);
-    fs::write(place.blob(b"aaaa"), b"aaab").unwrap();
-    fs::remove_file(place.blob(b"bbbb")).unwrap();
-    fs::create_dir_all(place.blob(b"stray").parent().unwrap()).unwrap();
-    fs::write(place.blob(b"stray"), b"stray").unwrap();
+    fs::write(folder.blob(b"aaaa"), b"aaab").unwrap();
+    fs::remove_file(folder.blob(b"bbbb")).unwrap();
+    fs::create_dir_all(folder.blob(b"stray").parent().unwrap()).unwrap();
+    fs::write(folder.blob(b"stray"), b"stray").unwrap();
     let found = findings(&store);
     assert_eq!(found.len(), 3, "{found:?}");
     assert!(found.contains(&Finding::Damaged(sha256(&[b"aaaa"]))));
     assert!(found.contains(&Finding::Missing(sha256(&[b"bbbb"]))));
-    assert!(found.contains(&Finding::Stray(place.blob(b"stray").display().to_string())));
+    assert!(found.contains(&Finding::Stray(folder.blob(b"stray").display().to_string())));
     assert!(!store.has_blob(&stray).unwrap());
     upload(&store, b"aaaa");
     upload(&store, b"bbbb");
@@ -175,14 +175,14 @@ fn damage_is_found_and_an_upload_heals_it() {
 }
 
 #[test]
-fn a_changed_descriptor_and_a_wrong_reference_are_found() {
-    let place = Place::new();
-    let store = place.open();
+fn verify_finds_a_changed_descriptor_and_a_wrong_reference() {
+    let folder = TestFolder::new();
+    let store = folder.open();
     let whole = draft("hyperty/a", "1.0.0", r#"{"a":1}"#);
     publish(&store, &whole);
     publish(&store, &draft("hyperty/b", "1.0.0", "{}"));
     drop(store);
-    let raw = place.raw();
+    let raw = folder.raw();
     raw.execute_batch(
         "DROP TRIGGER version_is_immutable; DROP TRIGGER version_revision_grows;
          UPDATE version SET descriptor = x'7b7d' WHERE object = 1;
@@ -190,7 +190,7 @@ fn a_changed_descriptor_and_a_wrong_reference_are_found() {
     )
     .unwrap();
     drop(raw);
-    let found = findings(&place.open());
+    let found = findings(&folder.open());
     let (key, version) = (whole.key, whole.version);
     let text = "the descriptor is not what was published".to_owned();
     assert!(found.contains(&Finding::Version { key, version, text }), "{found:?}");
@@ -198,15 +198,15 @@ fn a_changed_descriptor_and_a_wrong_reference_are_found() {
     assert!(found.contains(&Finding::Database(wrong)), "{found:?}");
 }
 
-/// Whatever a future version of this code, or anybody else, tries: the schema refuses it.
+/// The schema refuses such changes from any program.
 #[test]
 fn the_schema_refuses_to_change_what_was_published() {
-    let place = Place::new();
-    let store = place.open();
+    let folder = TestFolder::new();
+    let store = folder.open();
     publish(&store, &draft_with(&store, "hyperty/a", "1.0.0", b"code"));
     publish(&store, &draft("hyperty/b", "1.0.0", "{}"));
     drop(store);
-    let raw = place.raw();
+    let raw = folder.raw();
     raw.execute_batch("PRAGMA foreign_keys = ON").unwrap();
     for sql in [
         "UPDATE version SET descriptor = x'7b7d', revision = 9 WHERE id = 1",
@@ -243,10 +243,10 @@ fn the_schema_refuses_to_change_what_was_published() {
 }
 
 #[test]
-fn old_changes_are_compacted_and_whoever_missed_them_is_told() {
-    let place = Place::new();
+fn old_changes_are_compacted_and_reported() {
+    let folder = TestFolder::new();
     let options = Options { kept_changes: 10, ..Options::default() };
-    let store = EmbeddedStore::open_with(&place.path(), options.clone()).unwrap();
+    let store = EmbeddedStore::open_with(&folder.path(), options.clone()).unwrap();
     for n in 0..50 {
         publish(&store, &draft("hyperty/a", &format!("{n}.0.0"), "{}"));
         let newest = store.revision().unwrap();
@@ -255,26 +255,26 @@ fn old_changes_are_compacted_and_whoever_missed_them_is_told() {
         assert_eq!(changes.len() as u64, newest - from);
         assert!(changes.iter().all(|change| change.event == Event::Published));
     }
-    let told = |store: &EmbeddedStore| match store.changes(0, 5) {
+    let compacted = |store: &EmbeddedStore| match store.changes(0, 5) {
         Err(StoreError::Compacted { after: 0, kept, newest: 50 }) => kept,
         other => panic!("{other:?}"),
     };
-    let kept = told(&store);
+    let kept = compacted(&store);
     assert!((31..=40).contains(&kept), "{kept}");
     assert!(matches!(store.changes(kept - 1, 5), Err(StoreError::Compacted { .. })));
     assert_eq!(store.changes(kept, 1).unwrap()[0].revision, kept + 1);
     drop(store);
-    let store = EmbeddedStore::open_with(&place.path(), options).unwrap();
-    assert_eq!(told(&store), kept);
+    let store = EmbeddedStore::open_with(&folder.path(), options).unwrap();
+    assert_eq!(compacted(&store), kept);
     assert!(findings(&store).is_empty());
 }
 
 #[test]
-fn the_grace_begins_again_with_every_upload() {
-    let place = Place::new();
+fn every_upload_restarts_the_grace_period() {
+    let folder = TestFolder::new();
     let clock = Arc::new(ManualClock::new(NOW));
     let options = Options { clock: clock.clone(), ..Options::default() };
-    let store = EmbeddedStore::open_with(&place.path(), options).unwrap();
+    let store = EmbeddedStore::open_with(&folder.path(), options).unwrap();
     let digest = upload(&store, b"code");
     let at = |seconds| UnixTime(NOW.0 + seconds);
     let minute = Duration::from_secs(60);
@@ -282,7 +282,7 @@ fn the_grace_begins_again_with_every_upload() {
     upload(&store, b"code");
     store.collect(minute, None, at(109)).unwrap();
     assert!(store.has_blob(&digest).unwrap());
-    // A clock that goes back takes nothing from it.
+    // A clock that was set back does not shorten it.
     clock.set(at(0));
     upload(&store, b"code");
     store.collect(minute, None, at(109)).unwrap();
@@ -292,22 +292,22 @@ fn the_grace_begins_again_with_every_upload() {
 }
 
 #[test]
-fn a_backup_is_a_store_and_takes_the_place_of_one() {
-    let [place, copy, other] = [(); 3].map(|()| Place::new());
-    let store = place.open();
+fn a_backup_can_be_installed_as_a_store() {
+    let [folder, copy, other] = [(); 3].map(|()| TestFolder::new());
+    let store = folder.open();
     let whole = draft_with(&store, "hyperty/a", "1.0.0", b"code");
     publish(&store, &whole);
     let gone = draft_with(&store, "hyperty/a", "1.1.0", b"more code");
     publish(&store, &gone);
     store.yank(&gone.key, &gone.version, true, None, NOW).unwrap();
-    upload(&store, b"nobody refers to it");
+    upload(&store, b"unreferenced");
     let lost = draft_with(&store, "runtime/a", "1.0.0", b"lost");
     publish(&store, &lost);
-    fs::remove_file(place.blob(b"lost")).unwrap();
+    fs::remove_file(folder.blob(b"lost")).unwrap();
     fs::create_dir(copy.path()).unwrap();
     let missing = store.back_up(&copy.path()).unwrap();
     assert_eq!(missing, [sha256(&[b"lost"])]);
-    // What happens later is not in it.
+    // Later changes are not in the backup.
     publish(&store, &draft("hyperty/later", "1.0.0", "{}"));
     let later = store.revision().unwrap();
     drop(store);
@@ -316,16 +316,16 @@ fn a_backup_is_a_store_and_takes_the_place_of_one() {
     publish(&before, &draft_with(&before, "hyperty/old", "1.0.0", b"old"));
     drop(before);
     EmbeddedStore::open(&copy.path()).unwrap().skip_revisions().unwrap();
-    EmbeddedStore::take_over(&copy.path(), &other.path()).unwrap();
+    EmbeddedStore::install_backup(&copy.path(), &other.path()).unwrap();
     let store = other.open();
     assert_eq!(findings(&store), [Finding::Missing(sha256(&[b"lost"]))]);
     assert!(store.get(&whole.key, &whole.version).unwrap().is_some());
     assert!(store.get(&gone.key, &gone.version).unwrap().unwrap().yanked);
     assert_eq!(content(&store, &sha256(&[b"code"])).unwrap(), b"code");
-    assert_eq!(content(&store, &sha256(&[b"nobody refers to it"])), None);
+    assert_eq!(content(&store, &sha256(&[b"unreferenced"])), None);
     assert_eq!(content(&store, &sha256(&[b"old"])), None);
     assert_eq!(store.list(None, "", None, 9).unwrap().len(), 2);
-    // Whoever follows is told to begin anew, however far he was.
+    // A client that follows the changes must read everything again, whatever its position.
     assert!(store.revision().unwrap() > later);
     assert!(matches!(store.changes(later, 9), Err(StoreError::Compacted { .. })));
     publish(&store, &draft("hyperty/new", "1.0.0", "{}"));
@@ -333,17 +333,17 @@ fn a_backup_is_a_store_and_takes_the_place_of_one() {
 }
 
 #[test]
-fn newer_and_foreign_databases_are_refused_and_left_alone() {
-    let place = Place::new();
-    drop(place.open());
-    let path = place.path().join(DATABASE);
+fn refuses_newer_and_foreign_databases_unchanged() {
+    let folder = TestFolder::new();
+    drop(folder.open());
+    let path = folder.path().join(DATABASE);
     let refused = |version: i64, id: i64| {
-        let raw = place.raw();
+        let raw = folder.raw();
         raw.pragma_update(None, "user_version", version).unwrap();
         raw.pragma_update(None, "application_id", id).unwrap();
         drop(raw);
         let before = fs::read(&path).unwrap();
-        let error = EmbeddedStore::open(&place.path()).err().unwrap();
+        let error = EmbeddedStore::open(&folder.path()).err().unwrap();
         assert_eq!(fs::read(&path).unwrap(), before);
         error
     };
@@ -357,9 +357,9 @@ fn newer_and_foreign_databases_are_refused_and_left_alone() {
 }
 
 #[test]
-fn many_objects_are_searched_and_listed() {
-    let place = Place::new();
-    let store = place.open();
+fn searches_and_lists_many_objects() {
+    let folder = TestFolder::new();
+    let store = folder.open();
     const COUNT: usize = 5000;
     let all: Vec<Draft> = (0..COUNT)
         .map(|n| {
@@ -445,20 +445,20 @@ impl Files for Counting {
 }
 
 #[test]
-fn many_blobs_at_once_cost_few_syncs() {
-    let place = Place::new();
+fn a_batch_of_blobs_needs_few_syncs() {
+    let folder = TestFolder::new();
     let syncs = Arc::new(AtomicUsize::new(0));
     let counting = Counting { disk: files::operating_system(), syncs: syncs.clone() };
     let disk = Some(Disk { vfs: "unix", files: Arc::new(counting) });
-    // With a disk of its own, a store expects its folder.
-    fs::create_dir(place.path()).unwrap();
+    // With a simulated disk, the folder must exist.
+    fs::create_dir(folder.path()).unwrap();
     let options = Options { disk, ..Options::default() };
-    let store = EmbeddedStore::open_with(&place.path(), options).unwrap();
+    let store = EmbeddedStore::open_with(&folder.path(), options).unwrap();
     let before = syncs.load(Ordering::Relaxed);
     let contents: Vec<Vec<u8>> = (0..500_u32).map(|n| n.to_be_bytes().to_vec()).collect();
     let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
     let digests = store.add_blobs(&contents).unwrap();
-    // Of the names of their folders, of all contents, and of all names.
+    // For the names of the shards, for all contents, and for all names.
     assert_eq!(syncs.load(Ordering::Relaxed) - before, 3);
     assert!(
         digests

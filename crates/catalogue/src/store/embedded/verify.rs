@@ -1,4 +1,4 @@
-//! Reads everything, and compares every digest and every reference.
+//! Verifies every digest and every reference of the store.
 
 use std::path::Path;
 
@@ -6,21 +6,22 @@ use levada_core::{Digest, sha256};
 use levada_database::DatabaseError;
 use rusqlite::Connection;
 
-use super::{Inner, blobs, row};
+use super::inner::Inner;
+use super::{blobs, row};
 use crate::model::{Key, Published};
 use crate::store::{Blob, Finding, StoreError, Verified};
 
-/// How many blobs are listed at once.
+/// How many blobs are listed per query.
 const BATCH: u32 = 256;
 
-/// Objects that do not show what they should, or are not found by it.
+/// Objects whose selected version is not valid, or does not match the full-text index.
 const REFERENCES: &str = "SELECT kind, name FROM object
      WHERE (shown IS NULL) = EXISTS (SELECT 1 FROM version WHERE object = object.id AND NOT yanked)
         OR EXISTS (SELECT 1 FROM version
                    WHERE version.id = shown AND (yanked OR version.object <> object.id))
         OR (shown IS NOT NULL) <> (id IN (SELECT rowid FROM search))";
 
-/// Takes findings and counts what was read.
+/// Passes findings on, and counts what was read.
 struct Report<'a> {
     each: &'a mut dyn FnMut(Finding),
     verified: Verified,
@@ -32,7 +33,7 @@ impl Report<'_> {
         (self.each)(finding);
     }
 
-    /// A database that is damaged is a finding, and no reason to stop.
+    /// Reports a damaged database as a finding, so that the verification continues.
     fn allow_damage(&mut self, outcome: Result<(), StoreError>) -> Result<(), StoreError> {
         match outcome {
             Err(StoreError::Database(DatabaseError::Damaged { detail, .. })) => {
@@ -90,7 +91,7 @@ impl Inner {
         length: u64,
         report: &mut Report,
     ) -> Result<(), StoreError> {
-        // What the disk does not give back is damaged for every client.
+        // A file that cannot be read is damaged.
         let finding = match self.blobs.read(digest).map(|blob| blob.map(Blob::digest)) {
             Ok(None) => Finding::Missing(*digest),
             Ok(Some(Ok(found))) if found == (*digest, length) => {
@@ -100,7 +101,7 @@ impl Inner {
             }
             Ok(Some(_)) | Err(_) => Finding::Damaged(*digest),
         };
-        // It may have been collected in between.
+        // The blob may have been collected since it was listed.
         if self.has_blob(digest)? {
             report.find(finding);
         }
@@ -108,16 +109,16 @@ impl Inner {
     }
 
     fn find_strays(&self, report: &mut Report) -> Result<(), StoreError> {
-        for name in self.blobs.folders()? {
+        for name in self.blobs.shard_names()? {
             let Some(number) = blobs::number_of(&name) else {
                 if name != blobs::TEMP {
                     report.find(Finding::Stray(Path::new(&name).display().to_string()));
                 }
                 continue;
             };
-            let alone = self.blobs.alone();
+            let placement = self.blobs.lock_placement_exclusive();
             let strays = self.strays(number)?;
-            drop(alone);
+            drop(placement);
             let names = self.blobs.names(&self.blobs.shard(number))?;
             let foreign = names.iter().filter(|name| blobs::digest_of(number, name).is_none());
             let foreign = foreign.map(|name| self.blobs.shard(number).join(name));

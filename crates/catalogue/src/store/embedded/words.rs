@@ -1,11 +1,9 @@
-//! Words: what a version is found by, and what a query asks for.
+//! Splits versions and queries into words for the full-text index.
 //!
-//! A word is a run of letters and digits in lower case. SQLite gets words, not text, and its simplest
-//! tokenizer takes them as they are: it splits at nothing but ASCII, and ours have only letters and digits
-//! of that. So what is a word is decided here alone, for versions and queries alike.
+//! A word is a run of letters and digits in lower case. FTS5 gets words, not text. Its tokenizer `ascii` splits at ASCII
+//! separators only, of which these words have none, so this module alone defines the words of versions and queries.
 //!
-//! Two characters for private use mark words of another sort: nobody can search for a marked word, because
-//! they are no letters.
+//! Two private-use characters are prefixes of special words. A query cannot contain such a word, because they are not letters.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +12,14 @@ use serde_json::Value;
 use crate::model::{Key, Kind};
 use crate::store::{MAX_QUERY, MAX_WORDS, StoreError};
 
-/// Longer words are cut, in versions and queries alike: what is longer is no word of any language, but code.
+/// Longer words are truncated, in versions and queries: they are code rather than language; in characters.
 const MAX_WORD: usize = 64;
-/// In front of the kind of an object.
+/// The prefix of the word for the kind of an object.
 const KIND: char = '\u{e000}';
-/// In front of the words of an object's name.
+/// The prefix of the words of an object's name.
 const NAMED: char = '\u{e001}';
 
-/// Everything that a version is found by, each word once. A descriptor that is no JSON has no words.
+/// The words of a version, each once, separated by spaces. A descriptor that is not JSON has no words.
 pub(super) fn of_version(key: &Key, descriptor: &[u8]) -> String {
     let mut words = BTreeSet::from([kind_word(key.kind)]);
     let mut named = BTreeSet::new();
@@ -35,7 +33,7 @@ pub(super) fn of_version(key: &Key, descriptor: &[u8]) -> String {
     words.into_iter().collect::<Vec<_>>().join(" ")
 }
 
-/// No deeper than serde_json reads.
+/// The recursion is bounded by the depth limit of serde_json.
 fn add_strings(value: &Value, words: &mut BTreeSet<String>) {
     match value {
         Value::String(text) => add(text, words),
@@ -62,7 +60,7 @@ fn fold(run: &str) -> Option<String> {
     (!word.is_empty()).then_some(word)
 }
 
-/// `HelloWorld2` as `Hello`, `World`, `2`, and `HTTPServer` as `HTTP`, `Server`. Empty if it is all one.
+/// Splits `HelloWorld2` into `Hello`, `World`, `2`, and `HTTPServer` into `HTTP`, `Server`. Empty if there is one part only.
 fn parts(run: &str) -> Vec<&str> {
     let chars: Vec<(usize, char)> = run.char_indices().take(MAX_WORD + 1).collect();
     if chars.len() > MAX_WORD {
@@ -91,14 +89,14 @@ fn kind_word(kind: Kind) -> String {
     std::iter::once(KIND).chain(letters).collect()
 }
 
-/// What a query asks for.
+/// The words of a query.
 pub(super) struct Query {
     words: Vec<String>,
     kind: Option<Kind>,
 }
 
 impl Query {
-    /// None if there is no word in it.
+    /// Parses a query; `None` if it has no word.
     pub fn parse(text: &str, kind: Option<Kind>) -> Result<Option<Self>, StoreError> {
         if text.len() > MAX_QUERY {
             return Err(StoreError::Query);
@@ -110,12 +108,12 @@ impl Query {
         Ok((!words.is_empty()).then_some(Self { words, kind }))
     }
 
-    /// For those that have all words in the name, in the language of FTS5.
+    /// The FTS5 expression for objects with all words in the name.
     pub fn named(&self) -> String {
         self.all(Some(NAMED))
     }
 
-    /// For the others.
+    /// The FTS5 expression for the other hits.
     pub fn elsewhere(&self) -> String {
         format!("({}) NOT ({})", self.all(None), self.all(Some(NAMED)))
     }
@@ -125,7 +123,7 @@ impl Query {
         let kind = self.kind.map(|kind| format!("\"{}\"", kind_word(kind)));
         let words = self.words.iter().map(|word| format!("\"{mark}{word}\""));
         let mut all = kind.into_iter().chain(words).collect::<Vec<_>>().join(" AND ");
-        // One letter is no beginning: half of everything begins with it.
+        // A single letter is not used as a prefix, because it would match too much.
         if self.words.last().is_some_and(|last| last.chars().nth(1).is_some()) {
             all.push_str(" *");
         }
@@ -146,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_found_whole_and_by_its_parts() {
+    fn splits_words_into_their_parts() {
         assert_eq!(words("HelloWorld2 of-ÖÄ"), ["2", "hello", "helloworld2", "of", "world", "öä"]);
         assert_eq!(words("HTTPServer"), ["http", "httpserver", "server"]);
         assert_eq!(words("plain"), ["plain"]);
@@ -179,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_words_and_nothing_else() {
+    fn a_query_has_words_only() {
         let query = |text: &str| {
             Query::parse(text, Some(Kind::Runtime)).map(|query| query.unwrap().all(None))
         };
@@ -195,14 +193,14 @@ mod tests {
         assert!(matches!(query(&"x".repeat(1025)), Err(StoreError::Query)));
     }
 
-    /// FTS5 itself must read every query, and find what it was made of.
+    /// FTS5 must accept every query, and find the text that it was made from.
     #[test]
     fn any_text_is_a_query_that_finds_a_version_with_that_text() {
         let database = rusqlite::Connection::open_in_memory().unwrap();
         let schema = include_str!("schema/catalogue-1.sql");
         let (_, search) = schema.split_at(schema.find("CREATE VIRTUAL TABLE search").unwrap());
         database.execute_batch(search).unwrap();
-        // After a panic nothing more is asked of it.
+        // The database is not used after a panic.
         let database = AssertUnwindSafe(database);
         bolero::check!().with_type::<String>().for_each(|text| {
             let Ok(Some(query)) = Query::parse(text, None) else { return };

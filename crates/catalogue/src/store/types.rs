@@ -1,4 +1,4 @@
-//! What a store answers.
+//! The types that a store returns.
 
 use std::fmt;
 use std::fs::File;
@@ -9,31 +9,31 @@ use levada_core::{Digest, Hasher, Identity, UnixTime};
 
 use crate::model::{Key, Version, digest_text};
 
-/// How a change went.
+/// The outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done: the store's revision is now this.
+    /// The change was made, and has this revision.
     Created(u64),
-    /// It was so already; nothing has changed.
+    /// The requested state existed already; nothing was changed.
     Same,
-    /// Another version stands there; nothing has changed.
+    /// A different version exists; nothing was changed.
     Conflict,
 }
 
 /// The content of a blob.
 #[derive(Debug)]
 pub enum Blob {
-    /// A file, read from its beginning, and its length in bytes.
+    /// A file, positioned at its start, and its length in bytes.
     File(File, u64),
     /// In memory.
     Bytes(Bytes),
 }
 
 impl Blob {
-    /// Reads all of it: SHA-256, and how many bytes there are.
+    /// Reads the whole blob: its SHA-256 and its length in bytes.
     ///
     /// # Errors
-    /// What the disk said.
+    /// The file cannot be read.
     pub fn digest(self) -> io::Result<(Digest, u64)> {
         let (mut hasher, mut length) = (Hasher::default(), 0);
         match self {
@@ -60,21 +60,21 @@ impl Blob {
     }
 }
 
-/// What happened to a version.
+/// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// It is there.
+    /// The version was published.
     Published,
-    /// It was taken back.
+    /// The version was yanked.
     Yanked,
-    /// It was given back.
+    /// The version was restored after it was yanked.
     Unyanked,
 }
 
 impl Event {
     pub(crate) const ALL: [Self; 3] = [Self::Published, Self::Yanked, Self::Unyanked];
 
-    /// One lower-case word.
+    /// The name, in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Published => "published",
@@ -87,17 +87,17 @@ impl Event {
 /// One change of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its number.
+    /// The number of the change.
     pub revision: u64,
-    /// Of which object.
+    /// The object.
     pub key: Key,
-    /// Of which version.
+    /// The version.
     pub version: Version,
-    /// What happened.
+    /// The kind of change.
     pub event: Event,
 }
 
-/// Where a search goes on. What stands in it is the store's own business.
+/// The position behind a hit, where a search continues. The content is specific to the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SearchCursor(pub String);
 
@@ -107,34 +107,34 @@ impl fmt::Display for SearchCursor {
     }
 }
 
-/// What a search found.
+/// A hit of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
     /// The object.
     pub key: Key,
     /// Its newest version that is not yanked.
     pub version: Version,
-    /// To go on behind this hit.
+    /// The position behind this hit.
     pub cursor: SearchCursor,
 }
 
-/// What somebody did, or tried to do.
+/// An action in the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Published a version.
     Publish,
-    /// Took one back.
+    /// Yanked a version.
     Yank,
-    /// Gave one back.
+    /// Restored a yanked version.
     Unyank,
-    /// Deleted blobs that nothing refers to.
+    /// Deleted unreferenced blobs.
     Collect,
 }
 
 impl Action {
     pub(crate) const ALL: [Self; 4] = [Self::Publish, Self::Yank, Self::Unyank, Self::Collect];
 
-    /// One lower-case word, as on the command line.
+    /// The name, in lower case, as on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Publish => "publish",
@@ -148,65 +148,65 @@ impl Action {
 /// A row of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Grows with time; never used twice.
+    /// A number that grows and is never reused.
     pub id: i64,
-    /// When.
+    /// The time of the action.
     pub time: UnixTime,
-    /// Who; none for the store's owner.
+    /// The acting identity; `None` for the owner of the store.
     pub identity: Option<Identity>,
-    /// What.
+    /// The action.
     pub action: Action,
-    /// The object concerned.
+    /// The object, if the action concerns one.
     pub key: Option<Key>,
-    /// The version concerned.
+    /// The version, if the action concerns one.
     pub version: Option<Version>,
-    /// How it went, in one word: `done`, `conflict`.
+    /// The outcome: `done` or `conflict`.
     pub outcome: String,
-    /// A line for a person; may be empty.
+    /// A description of one line; may be empty.
     pub text: String,
 }
 
-/// What [`collect`](super::Store::collect) deleted.
+/// The result of [`collect`](super::Store::collect).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// How many blobs.
+    /// The number of deleted blobs.
     pub blobs: u64,
-    /// How many bytes they had.
+    /// Their total length, in bytes.
     pub bytes: u64,
 }
 
-/// What [`verify`](super::Store::verify) read.
+/// The result of [`verify`](super::Store::verify).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// How many versions.
+    /// The number of versions that were read.
     pub versions: u64,
-    /// How many blobs.
+    /// The number of sound blobs.
     pub blobs: u64,
-    /// How many bytes the blobs have.
+    /// The total length of the sound blobs, in bytes.
     pub bytes: u64,
-    /// How many findings there were.
+    /// The number of findings.
     pub findings: u64,
 }
 
-/// Something that is wrong with a store.
+/// A defect of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The database contradicts itself.
+    /// The database is inconsistent or damaged.
     Database(String),
-    /// A version that is not what was published.
+    /// A version differs from what was published.
     Version {
         /// The object.
         key: Key,
         /// The version.
         version: Version,
-        /// What is wrong with it.
+        /// The difference.
         text: String,
     },
-    /// The content of a blob is gone.
+    /// The file of a blob is missing.
     Missing(Digest),
-    /// The content of a blob is not what it was.
+    /// The content of a blob does not have its digest.
     Damaged(Digest),
-    /// A file that belongs to nothing.
+    /// A file that the store does not use.
     Stray(String),
 }
 
@@ -221,7 +221,9 @@ impl fmt::Display for Finding {
             Self::Damaged(digest) => {
                 write!(f, "{} is damaged: upload it again", digest_text(digest))
             }
-            Self::Stray(name) => write!(f, "{name} belongs to nothing: it can be deleted"),
+            Self::Stray(name) => {
+                write!(f, "{name} is not used by the catalogue: it can be deleted")
+            }
         }
     }
 }
