@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_core::Clock;
-use levada_database::{Database, DatabaseKind};
+use levada_database::{Database, Kind as DatabaseKind};
 
 use super::blobs::Blobs;
 use super::reserve::Reserve;
