@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use hdrhistogram::Histogram;
-use levada_services::exec::program::find;
 use levada_services::desktop::screen::Screen;
 use levada_services::desktop::xpra::{Look, Side as End, Xpra, private_folder};
+use levada_services::exec::program::find;
 use tempfile::TempDir;
 
 use super::program::{Program, output, poll_until, quiet};

@@ -1,4 +1,4 @@
-//! What was read or made for an answer, for the next one: bounded in bytes and in number.
+//! A cache of contents that were read from the store or made from it, bounded in bytes and in entries.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,100 +8,102 @@ use levada_core::Digest;
 use super::content::Content;
 use crate::rethink::PackageRequest;
 
-/// The most that are kept: many of them are open files, of which a process may have 1024 unless more are allowed.
+/// The maximum number of entries. Many are open files, of which a process may have 1024 by default.
 const MAX_ENTRIES: usize = 256;
 
-/// What is kept under.
+/// The key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum CacheKey {
     /// A package.
     Blob(Digest),
-    /// A package, compressed.
+    /// A package, compressed with gzip.
     Compressed(Digest),
     /// A descriptor that the index does not have.
     Descriptor(Digest),
-    /// A body of the original's layer.
+    /// A body of the reTHINK compatibility layer.
     Package(PackageRequest),
 }
 
-/// What is kept.
+/// The value of an entry.
 #[derive(Clone, Debug)]
 pub(super) enum Cached {
-    /// A content, and the tag of the original's body that it is.
+    /// A content, and its [template tag](super::tag::Tag::Template) if it is a body of the reTHINK compatibility layer.
     Content(Content, [u8; 16]),
-    /// Compressing it does not pay.
+    /// Compression saves too little.
     Incompressible,
 }
 
 impl Cached {
     fn cost(&self) -> u64 {
-        // Something for the key, too.
+        // 256 bytes for key and entry.
         256 + if let Self::Content(content, _) = self { content.cost() } else { 0 }
     }
 }
 
-struct Slot {
+struct Entry {
     cached: Cached,
-    stamp: u64,
+    generation: u64,
     cost: u64,
+    /// The value of [`Entries::clock`] at the last use.
     used: u64,
 }
 
 #[derive(Default)]
-struct Slots {
-    slots: HashMap<CacheKey, Slot>,
+struct Entries {
+    map: HashMap<CacheKey, Entry>,
+    /// The sum of the costs, in bytes.
     cost: u64,
     clock: u64,
 }
 
-/// A cache that forgets what was not used for the longest time.
+/// A least-recently-used cache.
 pub(super) struct Cache {
     limit: u64,
-    slots: Mutex<Slots>,
+    entries: Mutex<Entries>,
 }
 
 impl Cache {
-    /// One that holds `limit` bytes.
+    /// A cache of at most `limit` bytes.
     pub fn new(limit: u64) -> Self {
-        Self { limit, slots: Mutex::default() }
+        Self { limit, entries: Mutex::default() }
     }
 
-    /// What is kept, unless it was kept with another `stamp`: that of what comes from a package is
-    /// [`Store::replaced`](crate::store::Store::replaced), asked before it was opened.
-    pub fn find(&self, key: &CacheKey, stamp: u64) -> Option<Cached> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.clock += 1;
-        let now = slots.clock;
-        let slot = slots.slots.get_mut(key).filter(|slot| slot.stamp == stamp)?;
-        slot.used = now;
-        Some(slot.cached.clone())
+    /// The value of `key`, unless it was stored with another `generation`. For content of a package that is
+    /// [`Store::replaced`](crate::store::Store::replaced), read before the package was opened.
+    pub fn find(&self, key: &CacheKey, generation: u64) -> Option<Cached> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.clock += 1;
+        let now = entries.clock;
+        let entry = entries.map.get_mut(key).filter(|entry| entry.generation == generation)?;
+        entry.used = now;
+        Some(entry.cached.clone())
     }
 
-    /// Keeps it, unless it alone is too much.
-    pub fn put(&self, key: CacheKey, stamp: u64, cached: Cached) {
+    /// Inserts a value, unless it alone exceeds the limit, and evicts the least recently used ones.
+    pub fn put(&self, key: CacheKey, generation: u64, cached: Cached) {
         let cost = cached.cost();
         if cost > self.limit {
             return;
         }
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.clock += 1;
-        let used = slots.clock;
-        if let Some(old) = slots.slots.insert(key, Slot { cached, stamp, cost, used }) {
-            slots.cost -= old.cost;
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.clock += 1;
+        let used = entries.clock;
+        if let Some(old) = entries.map.insert(key, Entry { cached, generation, cost, used }) {
+            entries.cost -= old.cost;
         }
-        slots.cost += cost;
-        while slots.cost > self.limit || slots.slots.len() > MAX_ENTRIES {
-            slots.forget_oldest();
+        entries.cost += cost;
+        while entries.cost > self.limit || entries.map.len() > MAX_ENTRIES {
+            entries.evict_oldest();
         }
     }
 }
 
-impl Slots {
-    fn forget_oldest(&mut self) {
+impl Entries {
+    fn evict_oldest(&mut self) {
         let oldest =
-            self.slots.iter().min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone());
-        if let Some(slot) = oldest.and_then(|key| self.slots.remove(&key)) {
-            self.cost -= slot.cost;
+            self.map.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
+        if let Some(entry) = oldest.and_then(|key| self.map.remove(&key)) {
+            self.cost -= entry.cost;
         }
     }
 }
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_is_forgotten_first() {
+    fn evicts_the_least_recently_used_entry() {
         let cache = Cache::new(3 * (1000 + 256));
         let key = |number: u8| CacheKey::Blob([number; 32]);
         (0..3).for_each(|number| cache.put(key(number), 0, content(1000)));
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_stamp_is_not_found() {
+    fn does_not_find_an_entry_of_another_generation() {
         let (cache, key) = (Cache::new(10_000), CacheKey::Blob([7; 32]));
         cache.put(key.clone(), 1, content(10));
         assert!(cache.find(&key, 1).is_some() && cache.find(&key, 2).is_none());
@@ -137,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn the_number_is_bounded_too() {
+    fn bounds_the_number_of_entries() {
         let cache = Cache::new(u64::MAX);
         for number in 0..2 * MAX_ENTRIES as u64 {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&number.to_be_bytes());
             cache.put(CacheKey::Blob(digest), 0, Cached::Incompressible);
         }
-        assert_eq!(cache.slots.lock().unwrap().slots.len(), MAX_ENTRIES);
+        assert_eq!(cache.entries.lock().unwrap().map.len(), MAX_ENTRIES);
     }
 }

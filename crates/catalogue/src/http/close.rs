@@ -1,4 +1,4 @@
-//! How connections end.
+//! Closing a connection without losing the last response.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use rustix::net::{Shutdown, shutdown};
 
-/// How long a refused client may go on talking, so that it gets to read why.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// How much of what nobody wants is read, in bytes.
-pub(super) const MOST: usize = 64 * 1024;
+/// How long input is discarded after the last response, so that the client can read it.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How much input is discarded, in bytes.
+pub(super) const MAX_DISCARDED: usize = 64 * 1024;
 
-/// It was no failure: there is nothing to do yet.
-pub(super) fn is_patience(error: &io::Error) -> bool {
+/// Whether the call is to be repeated later: it did not fail.
+pub(super) fn is_retryable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Ends our side: what the kernel keeps back of the last answer goes out with that. To close alone would throw it away if
-/// something has come that nobody has read.
-pub(super) fn finish(socket: impl AsFd) {
+/// Shuts down the sending side, which also sends what the kernel holds back of the last response (`MSG_MORE`). A close alone
+/// would discard that if the client has sent input that was not read.
+pub(super) fn shutdown_write(socket: impl AsFd) {
     let _ = shutdown(socket, Shutdown::Write);
 }
 
@@ -33,16 +33,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_arrives_though_its_client_said_more() {
+    fn a_response_arrives_although_input_was_not_read() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let (server, _) = listener.accept().unwrap();
         client.write_all(b"x").unwrap();
         server.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        assert_eq!(server.peek(&mut [0]).unwrap(), 1, "it has come, and nobody reads it");
+        assert_eq!(server.peek(&mut [0]).unwrap(), 1, "the input has arrived and is not read");
         send(&server, b"answer", SendFlags::MORE).unwrap();
-        finish(&server);
+        shutdown_write(&server);
         drop(server);
         let mut answer = [0; 6];
         client.read_exact(&mut answer).unwrap();

@@ -1,4 +1,4 @@
-//! One connection: requests come in, answers go out in the same order.
+//! One connection: parses requests and sends their responses in the same order.
 
 mod requests;
 
@@ -13,134 +13,137 @@ use std::task::Poll;
 use tokio::io::ReadBuf;
 use tokio::time::{Instant, timeout};
 
+use super::body::Body;
+use super::body_reader::BodyReader;
+use super::close::{is_retryable, shutdown_write};
+use super::config::MIN_PROGRESS;
 use super::deadline::Deadline;
-use super::ending::{finish, is_patience};
-use super::incoming::Incoming;
-use super::outgoing::Outgoing;
-use super::places::{Place, Slot};
+use super::events::EventStream;
+use super::limiter::{Activity, ConnectionPermit};
+use super::reply::Job;
 use super::request::{MAX_HEAD, Method, Refusal, Request};
-use super::response::{Body, Connection as Stays, Response};
-use super::route::Job;
+use super::response::{Persistence, Response};
+use super::send_buffer::SendBuffer;
+use super::site::Site;
 use super::socket::Socket;
-use super::watch::Watch;
-use super::{MIN_TAKEN, Site};
 
-/// When so much is to be sent, it is sent before more requests are answered, in bytes.
-const ENOUGH: usize = 64 * 1024;
-/// After so many steps others have their turn, however much this client asks for.
-const TURN: u64 = 32;
-const LATE: &str = "the request did not come in time";
+/// When this much is pending, it is sent before more requests are answered; in bytes.
+const MAX_PENDING: usize = 64 * 1024;
+/// How many steps a connection makes before its task yields.
+const STEP_BUDGET: u64 = 32;
+const LATE: &str = "the request did not arrive in time";
 const CROWDED: &str = "there are too many connections: try again in a moment";
 
-/// A connection without its socket.
+/// The state of a connection, without its socket.
 pub(super) struct Connection {
     site: Arc<Site>,
     input: Vec<u8>,
-    /// What of `input` has come and was not answered.
+    /// `input[start..end]` was received and is not answered.
     start: usize,
     end: usize,
-    /// A request whose head is here, and whose body is on its way.
-    incoming: Option<Incoming>,
-    outgoing: Outgoing,
-    /// When the request on its way must be here; none if there is none.
-    head_until: Option<Instant>,
-    /// What has come is no request that is answered here.
+    /// A request whose head is parsed and whose body is being read.
+    body_reader: Option<BodyReader>,
+    send_buffer: SendBuffer,
+    /// When the request that is being read must be complete; `None` between two requests.
+    request_until: Option<Instant>,
+    /// A request was refused, so the rest of the input is not parsed.
     refused: bool,
+    /// The connection is counted in [`Site::busy`].
     busy: bool,
-    place: Place,
+    permit: ConnectionPermit,
 }
 
-/// What has to be done next.
+/// What the connection does next.
 pub(super) enum Step {
-    /// More must come.
+    /// Read more input.
     Read,
-    /// What waits must be sent.
+    /// Send what is pending.
     Send,
-    /// Somebody else makes the answer.
-    Job(Job, Answering),
-    /// A place must be free before the next request is answered.
-    Place,
-    /// Only events from here on.
-    Watch(Box<Watch>),
-    /// What waits must be sent, and that is all.
+    /// Run a job for the response.
+    Job(Job, ResponseContext),
+    /// Wait for a regular permit before the next request is answered.
+    Permit,
+    /// Send events until the connection ends.
+    Events(Box<EventStream>),
+    /// Send what is pending and close the connection.
     End,
 }
 
-/// What of a request is needed to answer it.
+/// The part of a request that is needed to send its response.
 #[derive(Clone, Copy)]
-pub(super) struct Answering {
-    only_head: bool,
+pub(super) struct ResponseContext {
+    is_head: bool,
     keep_alive: bool,
-    old: bool,
+    http_1_0: bool,
 }
 
-impl Answering {
+impl ResponseContext {
     fn of(request: &Request<'_>) -> Self {
-        let Request { method, keep_alive, old, .. } = *request;
-        Self { only_head: method == Method::Head, keep_alive, old }
+        let Request { method, keep_alive, http_1_0, .. } = *request;
+        Self { is_head: method == Method::Head, keep_alive, http_1_0 }
     }
 }
 
 impl Connection {
-    pub fn new(site: Arc<Site>, place: Place) -> Self {
+    pub fn new(site: Arc<Site>, permit: ConnectionPermit) -> Self {
         site.counters.connections.fetch_add(1, Ordering::Relaxed);
         site.counters.open.fetch_add(1, Ordering::Relaxed);
-        let until_head = site.config.times.head;
+        let head_timeout = site.config.timeouts.head;
         Self {
             site,
             input: vec![0; MAX_HEAD],
             start: 0,
             end: 0,
-            incoming: None,
-            outgoing: Outgoing::new(),
-            head_until: Some(Instant::now() + until_head),
+            body_reader: None,
+            send_buffer: SendBuffer::new(),
+            request_until: Some(Instant::now() + head_timeout),
             refused: false,
             busy: false,
-            place,
+            permit,
         }
     }
 
-    /// Answers what has already come, before anybody waits for more: most clients that ask once have asked by the time
-    /// that they are accepted. Gives back what is not over with that.
-    pub fn begin(mut self, socket: StdStream) -> Option<(Self, StdStream, Step)> {
+    /// Answers what has already arrived, without registering the socket with the reactor: most clients with a single request
+    /// have sent it before the connection is accepted. Returns a connection that is not finished.
+    pub fn answer_first(mut self, socket: StdStream) -> Option<(Self, StdStream, Step)> {
         match io::Read::read(&mut &socket, &mut self.input) {
             Ok(0) => return None,
-            Ok(count) => self.arrived(count),
-            Err(error) if is_patience(&error) => return Some((self, socket, Step::Read)),
+            Ok(count) => self.received(count),
+            Err(error) if is_retryable(&error) => return Some((self, socket, Step::Read)),
             Err(_) => return None,
         }
         let step = self.advance();
-        if matches!(step, Step::Job(..) | Step::Place | Step::Watch(_)) {
+        if matches!(step, Step::Job(..) | Step::Permit | Step::Events(_)) {
             return Some((self, socket, step));
         }
-        let written = self.outgoing.write_to(socket.as_fd());
-        self.site.counters.sent.fetch_add(self.outgoing.total, Ordering::Relaxed);
+        let written = self.send_buffer.write_to(socket.as_fd());
+        self.site.counters.sent.fetch_add(self.send_buffer.total, Ordering::Relaxed);
         match written {
-            Ok(true) if self.outgoing.last && !self.is_talking() => {
-                finish(&socket);
+            Ok(true) if self.send_buffer.last && !self.has_input() => {
+                shutdown_write(&socket);
                 None
             }
             Ok(_) => Some((self, socket, step)),
-            Err(error) if is_patience(&error) => Some((self, socket, step)),
+            Err(error) if is_retryable(&error) => Some((self, socket, step)),
             Err(_) => None,
         }
     }
 
-    /// By which it hears that it has to make room.
-    pub fn slot(&self) -> Arc<Slot> {
-        Arc::clone(&self.place.slot)
+    /// Notified when the connection is evicted.
+    pub fn activity(&self) -> Arc<Activity> {
+        Arc::clone(&self.permit.activity)
     }
 
-    /// Whether there may be more answers than those that wait.
-    pub fn stays(&self) -> bool {
-        !self.outgoing.last
+    /// Whether more responses may follow those that are pending.
+    pub fn keeps_alive(&self) -> bool {
+        !self.send_buffer.last
     }
 
-    /// Goes on until the connection ends. None is an end before the end.
+    /// Runs the connection until it ends; `None` if it was cut off.
     pub async fn run(mut self, mut socket: Socket, mut step: Step) -> Option<()> {
-        let mut deadline = Deadline::new(Instant::now() + self.site.config.times.head);
-        for turn in 1_u64.. {
-            if turn % TURN == 0 {
+        let mut deadline = Deadline::new(Instant::now() + self.site.config.timeouts.head);
+        for count in 1_u64.. {
+            if count % STEP_BUDGET == 0 {
                 tokio::task::yield_now().await;
             }
             step = match step {
@@ -153,22 +156,24 @@ impl Connection {
                     self.send(&mut socket, &mut deadline).await?;
                     self.advance()
                 }
-                Step::Job(job, answering) => {
+                Step::Job(job, context) => {
                     self.send(&mut socket, &mut deadline).await?;
-                    let response = self.site.run(job).await;
-                    match self.push(response, answering) {
+                    let response = job.run_blocking(&self.site).await;
+                    match self.push(response, context) {
                         Some(step) => step,
                         None => self.advance(),
                     }
                 }
-                Step::Place => {
+                Step::Permit => {
                     self.send(&mut socket, &mut deadline).await?;
-                    self.find_place().await
+                    self.wait_for_permit().await
                 }
-                Step::Watch(watch) => return self.watch(&mut socket, &mut deadline, watch).await,
+                Step::Events(stream) => {
+                    return self.send_events(&mut socket, &mut deadline, stream).await;
+                }
                 Step::End => {
                     self.send(&mut socket, &mut deadline).await?;
-                    socket.end(self.is_talking()).await;
+                    socket.end(self.has_input()).await;
                     return Some(());
                 }
             };
@@ -176,18 +181,19 @@ impl Connection {
         None
     }
 
-    /// Waits for a place, as long as for the head of a request.
-    async fn find_place(&mut self) -> Step {
-        match timeout(self.site.config.times.head, self.place.exchange()).await {
-            Ok(place) => {
-                self.place = place;
+    /// Waits for a regular permit, as long as for the head of a request.
+    async fn wait_for_permit(&mut self) -> Step {
+        match timeout(self.site.config.timeouts.head, self.permit.wait_for_regular()).await {
+            Ok(permit) => {
+                self.permit = permit;
                 self.advance()
             }
             Err(_) => self.refuse(Refusal { status: 503, detail: CROWDED }),
         }
     }
 
-    fn arrived(&mut self, count: usize) {
+    /// Records that `count` bytes were read into the input.
+    fn received(&mut self, count: usize) {
         self.end += count;
         self.set_busy(true);
     }
@@ -201,32 +207,32 @@ impl Connection {
         self.busy = busy;
     }
 
-    /// Whether the client has sent, or may be sending, what nobody reads.
-    fn is_talking(&self) -> bool {
+    /// Whether there is, or may be, input that is never read.
+    fn has_input(&self) -> bool {
         self.refused || self.start < self.end
     }
 
-    /// Puts an answer behind what waits to be sent. Gives what must be done before the next one.
-    fn push(&mut self, response: Response, answering: Answering) -> Option<Step> {
-        self.site.counters.answered(response.status);
-        let endless = matches!(response.body, Body::Events(_));
-        let stays = answering.keep_alive && !endless && !self.site.is_stopping();
-        let connection = match (stays, answering.old) {
-            (true, false) => Stays::Stays,
-            (true, true) => Stays::StaysOld,
-            (false, _) => Stays::Closes,
+    /// Appends a response to the send buffer. Returns the step that must precede the next response, if any.
+    fn push(&mut self, response: Response, context: ResponseContext) -> Option<Step> {
+        self.site.counters.count_response(response.status);
+        let is_stream = matches!(response.body, Body::Events(_));
+        let keep_alive = context.keep_alive && !is_stream && !self.site.is_stopping();
+        let persistence = match (keep_alive, context.http_1_0) {
+            (true, false) => Persistence::KeepAlive,
+            (true, true) => Persistence::KeepAliveExplicit,
+            (false, _) => Persistence::Close,
         };
-        self.outgoing.last |= !stays && !endless;
-        response.write_head(self.outgoing.text(), connection);
+        self.send_buffer.last |= !keep_alive && !is_stream;
+        response.write_head(self.send_buffer.text(), persistence);
         let body = match response.body {
-            Body::Events(watch) => return Some(Step::Watch(watch)),
+            Body::Events(stream) => return Some(Step::Events(stream)),
             body => body,
         };
-        let long = !answering.only_head && self.outgoing.add(body);
-        long.then_some(Step::Send)
+        let is_long = !context.is_head && self.send_buffer.add(body);
+        is_long.then_some(Step::Send)
     }
 
-    /// Reads more. An end of the client's is an end of ours: what he asked for is sent by now.
+    /// Reads more input. `None` if the client has closed its side: its requests are answered by now.
     async fn fill(&mut self, socket: &mut Socket, deadline: &mut Deadline) -> Option<()> {
         if self.start > 0 {
             self.input.copy_within(self.start..self.end, 0);
@@ -234,12 +240,13 @@ impl Connection {
         }
         self.begin_wait(deadline);
         let mut free = ReadBuf::new(&mut self.input[self.end..]);
-        // Unlike `try_read` this knows that a read which left room has emptied the socket: it does not ask once more.
+        // After a read that does not fill the buffer, `poll_read` clears the readiness, which saves the call that would return
+        // EAGAIN; `try_read` does not.
         let read = deadline.or(|cx| socket.poll_read(cx, &mut free)).await;
         let count = free.filled().len();
         match read {
-            Some(Ok(())) if count > 0 => self.arrived(count),
-            None if self.incoming.is_some() => {
+            Some(Ok(())) if count > 0 => self.received(count),
+            None if self.body_reader.is_some() => {
                 self.refuse_body(Refusal { status: 408, detail: LATE });
             }
             None if self.end > 0 => {
@@ -251,32 +258,32 @@ impl Connection {
     }
 
     fn begin_wait(&mut self, deadline: &mut Deadline) {
-        self.place.rest();
-        let (now, times) = (Instant::now(), self.site.config.times);
-        if self.end == 0 && self.head_until.is_none() && self.incoming.is_none() {
+        self.permit.set_idle();
+        let (now, timeouts) = (Instant::now(), self.site.config.timeouts);
+        if self.end == 0 && self.request_until.is_none() && self.body_reader.is_none() {
             self.set_busy(false);
-            deadline.set(now + times.idle);
+            deadline.set(now + timeouts.idle);
         } else {
-            deadline.set(*self.head_until.get_or_insert(now + times.head));
+            deadline.set(*self.request_until.get_or_insert(now + timeouts.head));
         }
     }
 
-    /// Sends all that waits, to a client that takes it fast enough.
+    /// Sends everything that is pending. `None` if the socket failed or the client reads too slowly.
     async fn send(&mut self, socket: &mut Socket, deadline: &mut Deadline) -> Option<()> {
-        if self.outgoing.is_done() {
+        if self.send_buffer.is_done() {
             return Some(());
         }
-        let before = self.outgoing.total;
+        let before = self.send_buffer.total;
         let sent = self.send_all(socket, deadline).await;
-        self.site.counters.sent.fetch_add(self.outgoing.total - before, Ordering::Relaxed);
+        self.site.counters.sent.fetch_add(self.send_buffer.total - before, Ordering::Relaxed);
         sent
     }
 
     async fn send_all(&mut self, socket: &mut Socket, deadline: &mut Deadline) -> Option<()> {
-        let mut mark = self.outgoing.total;
-        let stall = self.site.config.times.stall;
-        // Mostly the socket takes it all: then no clock is read.
-        let mut sent = poll_fn(|cx| match socket.poll_send(cx, &mut self.outgoing) {
+        let mut mark = self.send_buffer.total;
+        let stall = self.site.config.timeouts.stall;
+        // Usually the socket takes everything at once: then the clock is not read.
+        let mut sent = poll_fn(|cx| match socket.poll_send(cx, &mut self.send_buffer) {
             Poll::Ready(sent) => Poll::Ready(Some(sent)),
             Poll::Pending => Poll::Ready(None),
         })
@@ -288,33 +295,33 @@ impl Connection {
                 Some(Ok(false)) => tokio::task::yield_now().await,
                 Some(Err(_)) => return None,
                 None if until.is_some_and(|until| Instant::now() >= until) => {
-                    if self.outgoing.total - mark < MIN_TAKEN {
+                    if self.send_buffer.total - mark < MIN_PROGRESS {
                         return None;
                     }
-                    (mark, until) = (self.outgoing.total, None);
+                    (mark, until) = (self.send_buffer.total, None);
                 }
                 None => {}
             }
             deadline.set(*until.get_or_insert_with(|| Instant::now() + stall));
-            sent = deadline.or(|cx| socket.poll_send(cx, &mut self.outgoing)).await;
+            sent = deadline.or(|cx| socket.poll_send(cx, &mut self.send_buffer)).await;
         }
     }
 
-    async fn watch(
+    async fn send_events(
         &mut self,
         socket: &mut Socket,
         deadline: &mut Deadline,
-        mut watch: Box<Watch>,
+        mut stream: Box<EventStream>,
     ) -> Option<()> {
-        // It does not hold up the end of the server.
+        // A stream does not delay the shutdown of the server.
         self.set_busy(false);
         self.send(socket, deadline).await?;
         loop {
             let events = tokio::select! {
-                events = watch.next() => events?,
+                events = stream.next() => events?,
                 () = socket.closed() => return Some(()),
             };
-            self.outgoing.text().extend_from_slice(&events);
+            self.send_buffer.text().extend_from_slice(&events);
             self.send(socket, deadline).await?;
         }
     }

@@ -1,4 +1,4 @@
-//! Waits that end.
+//! Waiting with a deadline.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A point in time that is moved often and reached seldom. The timer is moved only when it goes off too early, or would
-/// too late: a busy connection never touches it.
+/// A deadline that is moved often and reached seldom. The timer is reset only if it fires too early or would fire too
+/// late, so that a busy connection does not touch it.
 pub(super) struct Deadline {
     sleep: Pin<Box<Sleep>>,
     at: Instant,
@@ -22,7 +22,7 @@ impl Deadline {
         self.at = at;
     }
 
-    /// What `ready` gives; none if the deadline comes first.
+    /// Polls `ready` until it returns a value; `None` if the deadline is reached first.
     pub async fn or<T>(&mut self, mut ready: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
         poll_fn(|cx| match ready(cx) {
             Poll::Ready(value) => Poll::Ready(Some(value)),
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_deadline_moves_both_ways() {
+    async fn a_deadline_can_be_moved_earlier_and_later() {
         let start = Instant::now();
         let seconds = |count| start + Duration::from_secs(count);
         let mut deadline = Deadline::new(seconds(10));

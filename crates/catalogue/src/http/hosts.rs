@@ -1,28 +1,28 @@
-//! Which values of `Host` are accepted.
+//! The values of `Host` that are accepted.
 
 use thiserror::Error;
 
-use super::request::{Once, Refusal, Request};
+use super::request::{Header, Refusal, Request};
 use crate::rethink::Host;
 
-/// Not a host.
+/// The text is not a host.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
-#[error("{0:?} is no host: use HOST or HOST:PORT")]
+#[error("{0:?} is not a host: use HOST or HOST:PORT")]
 pub struct HostsError(String);
 
-/// Which values of `Host` are accepted, and where they stand.
+/// The values of `Host` that are accepted, and the header that has them.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
-    /// In lower case; empty if any is.
+    /// In lower case; empty if every host is accepted.
     accepted: Vec<String>,
     forwarded: bool,
 }
 
 impl Hosts {
-    /// Only these are accepted: `HOST:PORT` as it stands, `HOST` with any port. Case does not count.
+    /// Accepts only these: `HOST:PORT` with that port, `HOST` with any. Case is ignored.
     ///
     /// # Errors
-    /// [`HostsError`] names the first that is none.
+    /// [`HostsError`] names the first text that is not a host.
     pub fn only(hosts: &[String]) -> Result<Self, HostsError> {
         let check = |host: &String| match Host::new(host.as_bytes()) {
             Ok(_) => Ok(host.to_ascii_lowercase()),
@@ -31,26 +31,26 @@ impl Hosts {
         Ok(Self { accepted: hosts.iter().map(check).collect::<Result<_, _>>()?, forwarded: false })
     }
 
-    /// Takes `X-Forwarded-Host` for the host, where it is there: for who has a proxy in front that sets it. Of a list the
-    /// first counts: every proxy adds what it was asked for behind what it got.
+    /// Uses `X-Forwarded-Host` instead of `Host` where it is present, for a deployment behind a proxy that sets it. The first
+    /// of a list is used, because each proxy appends its own host.
     #[must_use]
     pub fn forwarded(self, forwarded: bool) -> Self {
         Self { forwarded, ..self }
     }
 
-    /// Puts the host that counts into `request`.
+    /// Sets the host of `request`, and refuses one that is not accepted.
     pub(super) fn apply(&self, request: &mut Request<'_>) -> Result<(), Refusal> {
         let refuse = |detail| Refusal { status: 400, detail };
         if self.forwarded {
             match request.forwarded_host {
-                Once::Absent => {}
-                Once::Value(value) => {
+                Header::Absent => {}
+                Header::Value(value) => {
                     let first = value.split(|byte| *byte == b',').next().unwrap_or_default();
                     let host = Host::new(first.trim_ascii()).ok();
                     let wrong = "the header X-Forwarded-Host is not HOST or HOST:PORT";
                     request.host = Some(host.ok_or(refuse(wrong))?);
                 }
-                Once::Repeated => return Err(refuse("there is more than one X-Forwarded-Host")),
+                Header::Repeated => return Err(refuse("there is more than one X-Forwarded-Host")),
             }
         }
         if self.accepted.is_empty() || request.host.is_some_and(|host| self.accepts(host)) {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_listed_is_accepted() {
+    fn accepts_only_the_listed_hosts() {
         let list = ["Catalogue.example".to_owned(), "[::1]:80".to_owned()];
         let hosts = Hosts::only(&list).unwrap();
         for (field, accepted) in [
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_host_counts_only_if_it_is_configured() {
+    fn uses_the_forwarded_host_only_if_configured() {
         let fields = "Host: a\r\nX-Forwarded-Host: b";
         let plain = Hosts::default();
         assert_eq!(host(&plain, fields).as_deref(), Some("a"));

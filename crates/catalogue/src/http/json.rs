@@ -5,30 +5,16 @@ use levada_core::Digest;
 use serde::Serialize;
 use serde_json::json;
 
-use super::response::{Keep, Response};
-use super::tag::Tag;
 use crate::index::{Object, VersionEntry};
 use crate::model::{Key, Published, digest_text};
 use crate::store::Change;
 
-/// An answer that is `value`, or that it is known already.
-pub(super) fn respond(value: &impl Serialize, request: &super::Request<'_>) -> Response {
-    let body = text(value);
-    let tag = Tag::of(body.as_bytes());
-    let response = if tag.is_known(request) {
-        Response::new(304)
-    } else {
-        Response::text(200, "application/json", body)
-    };
-    response.shared().keep(Keep::Revalidate).tag(&tag)
-}
-
-/// As it is written. Nothing that is given here can fail to be.
+/// Serializes `value`, which cannot fail: no type in this file has a map with keys other than strings.
 pub(super) fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// A package by its digest.
+/// A reference to a package.
 #[derive(Serialize)]
 struct PackageJson {
     digest: String,
@@ -93,7 +79,7 @@ pub(super) struct ItemJson {
 }
 
 impl ItemJson {
-    /// `object` is none if it has just come and the index does not have it yet.
+    /// `object` is `None` if it was just published and the index does not have it yet.
     pub fn new(key: &Key, object: Option<&Object>) -> Self {
         let newest = object.and_then(Object::newest).map(|(entry, _)| entry);
         Self {
@@ -110,11 +96,11 @@ impl ItemJson {
 #[derive(Serialize)]
 pub(super) struct Page<T> {
     pub items: Vec<T>,
-    /// To go on; none if this is the end.
+    /// The cursor to the next page; `None` on the last one.
     pub next: Option<String>,
 }
 
-/// What was found.
+/// A hit of a search.
 #[derive(Serialize)]
 pub(super) struct HitJson {
     pub kind: &'static str,
@@ -122,7 +108,8 @@ pub(super) struct HitJson {
     pub version: String,
 }
 
-/// Everything about a version but its descriptor. The description of the package stands in it as it was published.
+/// Everything about a version but its descriptor. The description of the package is inserted byte for byte as it was
+/// published.
 pub(super) fn meta(published: &Published) -> String {
     let signatures: Vec<_> = published
         .signatures

@@ -1,9 +1,9 @@
-//! Who may have how many connections.
+//! Limits the number of connections, in total and for each source.
 //!
-//! A source has at most its share of the places, so that no other is shut out by it. Where places are short, the connection
-//! goes that has asked for nothing for the longest time, of the source with the most of them. A connection for which there
-//! is no place all the same gets one of a few that are reserved: there health and metrics are answered, and everything else
-//! waits for a place.
+//! A source has a maximum, so that one source cannot take all connections. When a limit is reached, a new connection evicts
+//! the one that has been idle for the longest time, preferably of the source with the most connections. If none can be
+//! evicted, the new connection gets one of a few reserved permits: it may request health and metrics, and any other request
+//! waits for a regular permit.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// How many connections beyond the places are listened to.
+/// How many connections are accepted beyond the limit.
 const RESERVED: usize = 32;
-/// How often it is looked, without being told, whether a place can be had: others come to rest unnoticed.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often a waiting connection tries again without a notification: none is sent when another connection becomes idle.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Whom a connection is counted for: its IPv4 address, or the /64 of an IPv6 address, which is what one host commonly owns
+/// The source that a connection is counted for: its IPv4 address, or the /64 of its IPv6 address, which one host commonly owns
 /// (RFC 4291 section 2.5.4).
 pub(super) fn source_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -30,19 +30,19 @@ pub(super) fn source_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The places of a server.
-pub(super) struct Places {
+/// The connections of a server.
+pub(super) struct ConnectionLimiter {
     pools: Mutex<Pools>,
-    /// Another connection has ended.
+    /// Notified when a connection with a regular permit ends.
     freed: Notify,
-    began: Instant,
+    started: Instant,
 }
 
 struct Pools {
-    next: u64,
-    common: Pool,
+    next_id: u64,
+    regular: Pool,
     reserved: Pool,
-    /// How many connections were ended to make room.
+    /// How many connections were evicted.
     evicted: u64,
 }
 
@@ -55,89 +55,94 @@ struct Pool {
 
 struct Held {
     source: IpAddr,
-    slot: Arc<Slot>,
+    activity: Arc<Activity>,
 }
 
-/// What a connection and its place know of each other.
-pub(super) struct Slot {
-    /// Since when it has had nothing to answer, in milliseconds since the server began, plus one; 0 while it has.
-    idle: AtomicU64,
-    /// Its place was given to another connection.
-    gone: Notify,
+/// The state that a connection shares with the limiter.
+pub(super) struct Activity {
+    /// Since when the connection is idle, in milliseconds since the server started, plus one; 0 while it is busy.
+    idle_since: AtomicU64,
+    /// Notified when the connection is evicted.
+    evicted: Notify,
 }
 
-impl Slot {
-    /// Ends when the connection has to make room.
-    pub async fn gone(&self) {
-        self.gone.notified().await;
+impl Activity {
+    /// Returns when the connection is evicted.
+    pub async fn evicted(&self) {
+        self.evicted.notified().await;
     }
 }
 
-/// A place of one connection; free when it is dropped.
-pub(super) struct Place {
-    places: Arc<Places>,
+/// The permit of one connection, released when it is dropped.
+pub(super) struct ConnectionPermit {
+    limiter: Arc<ConnectionLimiter>,
     id: u64,
     is_reserved: bool,
     pub source: IpAddr,
-    pub slot: Arc<Slot>,
+    pub activity: Arc<Activity>,
 }
 
-impl Places {
-    /// So many places, of which one source has at most `per_source`.
+impl ConnectionLimiter {
+    /// Allows `limit` connections, of which one source may have `per_source`.
     pub fn new(limit: usize, per_source: usize) -> Arc<Self> {
-        let common = Pool::new(limit, per_source);
+        let regular = Pool::new(limit, per_source);
         let reserved = Pool::new(RESERVED, RESERVED);
-        let pools = Pools { next: 0, common, reserved, evicted: 0 };
-        Arc::new(Self { pools: Mutex::new(pools), freed: Notify::new(), began: Instant::now() })
+        let pools = Pools { next_id: 0, regular, reserved, evicted: 0 };
+        Arc::new(Self { pools: Mutex::new(pools), freed: Notify::new(), started: Instant::now() })
     }
 
-    /// A place for a connection of `source`: one of the reserved ones if there is none for it.
-    pub fn take(self: &Arc<Self>, source: IpAddr) -> Place {
-        let slot = Arc::new(Slot { idle: AtomicU64::new(self.now()), gone: Notify::new() });
-        self.try_take(source, &slot).unwrap_or_else(|| {
+    /// A permit for a connection of `source`: a reserved one if no other is available.
+    pub fn acquire(self: &Arc<Self>, source: IpAddr) -> ConnectionPermit {
+        let activity =
+            Arc::new(Activity { idle_since: AtomicU64::new(self.now()), evicted: Notify::new() });
+        self.try_acquire(source, &activity).unwrap_or_else(|| {
             let mut pools = self.lock();
-            let id = pools.id();
-            // What waits there is at rest, so that one of them always goes.
-            let evicted = pools.reserved.make_room(source);
+            let id = pools.new_id();
+            // Connections with a reserved permit are idle, so one of them can always be evicted.
+            let evicted = pools.reserved.evict_for(source);
             pools.evicted += u64::from(evicted);
-            pools.reserved.put(id, source, &slot);
-            Place { places: Arc::clone(self), id, is_reserved: true, source, slot }
+            pools.reserved.put(id, source, &activity);
+            ConnectionPermit { limiter: Arc::clone(self), id, is_reserved: true, source, activity }
         })
     }
 
-    /// Waits until there is a place.
-    pub async fn wait(self: &Arc<Self>, source: IpAddr, slot: &Arc<Slot>) -> Place {
+    /// Waits for a regular permit.
+    async fn wait(self: &Arc<Self>, source: IpAddr, activity: &Arc<Activity>) -> ConnectionPermit {
         loop {
             let mut freed = pin!(self.freed.notified());
             freed.as_mut().enable();
-            if let Some(place) = self.try_take(source, slot) {
+            if let Some(place) = self.try_acquire(source, activity) {
                 return place;
             }
-            let _ = timeout(LOOK, freed).await;
+            let _ = timeout(POLL_INTERVAL, freed).await;
         }
     }
 
-    /// How many connections were ended to make room.
+    /// How many connections were evicted.
     pub fn evicted(&self) -> u64 {
         self.lock().evicted
     }
 
-    fn try_take(self: &Arc<Self>, source: IpAddr, slot: &Arc<Slot>) -> Option<Place> {
+    fn try_acquire(
+        self: &Arc<Self>,
+        source: IpAddr,
+        activity: &Arc<Activity>,
+    ) -> Option<ConnectionPermit> {
         let mut pools = self.lock();
-        if !pools.common.has_room(source) {
-            if !pools.common.make_room(source) {
+        if !pools.regular.has_room(source) {
+            if !pools.regular.evict_for(source) {
                 return None;
             }
             pools.evicted += 1;
         }
-        let id = pools.id();
-        pools.common.put(id, source, slot);
-        let (places, slot) = (Arc::clone(self), Arc::clone(slot));
-        Some(Place { places, id, is_reserved: false, source, slot })
+        let id = pools.new_id();
+        pools.regular.put(id, source, activity);
+        let (limiter, activity) = (Arc::clone(self), Arc::clone(activity));
+        Some(ConnectionPermit { limiter, id, is_reserved: false, source, activity })
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
     fn lock(&self) -> MutexGuard<'_, Pools> {
@@ -146,43 +151,43 @@ impl Places {
 }
 
 impl Pools {
-    fn id(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
     }
 }
 
-impl Place {
-    /// Whether only what has places reserved is answered.
+impl ConnectionPermit {
+    /// Whether the connection may request only what [`Extra`](super::Extra) answers.
     pub fn is_reserved(&self) -> bool {
         self.is_reserved
     }
 
-    /// Waits for a place that is none of the reserved ones.
-    pub async fn exchange(&self) -> Self {
-        self.places.wait(self.source, &self.slot).await
+    /// Waits for a regular permit.
+    pub async fn wait_for_regular(&self) -> Self {
+        self.limiter.wait(self.source, &self.activity).await
     }
 
-    /// The connection has something to answer.
-    pub fn work(&self) {
-        self.slot.idle.store(0, Ordering::Relaxed);
+    /// Marks the connection as busy.
+    pub fn set_busy(&self) {
+        self.activity.idle_since.store(0, Ordering::Relaxed);
     }
 
-    /// It has nothing to answer, from now on if it had.
-    pub fn rest(&self) {
-        if self.slot.idle.load(Ordering::Relaxed) == 0 {
-            self.slot.idle.store(self.places.now(), Ordering::Relaxed);
+    /// Marks the connection as idle, from now on if it was busy.
+    pub fn set_idle(&self) {
+        if self.activity.idle_since.load(Ordering::Relaxed) == 0 {
+            self.activity.idle_since.store(self.limiter.now(), Ordering::Relaxed);
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut pools = self.places.lock();
-        let pool = if self.is_reserved { &mut pools.reserved } else { &mut pools.common };
+        let mut pools = self.limiter.lock();
+        let pool = if self.is_reserved { &mut pools.reserved } else { &mut pools.regular };
         if pool.remove(self.id).is_some() && !self.is_reserved {
             drop(pools);
-            self.places.freed.notify_waiters();
+            self.limiter.freed.notify_waiters();
         }
     }
 }
@@ -200,8 +205,8 @@ impl Pool {
         self.held.len() < self.limit && self.count(source) < self.per_source
     }
 
-    fn put(&mut self, id: u64, source: IpAddr, slot: &Arc<Slot>) {
-        self.held.insert(id, Held { source, slot: Arc::clone(slot) });
+    fn put(&mut self, id: u64, source: IpAddr, activity: &Arc<Activity>) {
+        self.held.insert(id, Held { source, activity: Arc::clone(activity) });
         *self.sources.entry(source).or_default() += 1;
     }
 
@@ -216,27 +221,26 @@ impl Pool {
         Some(held)
     }
 
-    /// Ends a connection in favour of one of `source`, if there is one that has to go: true if there is room then
-    /// because of that.
-    fn make_room(&mut self, source: IpAddr) -> bool {
-        let goes = if self.count(source) >= self.per_source {
+    /// Evicts a connection in favour of one of `source`. True if that made room.
+    fn evict_for(&mut self, source: IpAddr) -> bool {
+        let candidate = if self.count(source) >= self.per_source {
             self.oldest_idle(|other| other == source)
         } else if self.held.len() >= self.limit {
-            self.least_missed(source)
+            self.eviction_candidate(source)
         } else {
             None
         };
-        let Some(held) = goes.and_then(|id| self.remove(id)) else { return false };
-        held.slot.gone.notify_one();
+        let Some(held) = candidate.and_then(|id| self.remove(id)) else { return false };
+        held.activity.evicted.notify_one();
         true
     }
 
-    /// The connection that goes when all places are taken: one at rest of the source with the most, or of any; where
-    /// none rests, any of a source that has more than twice as many as this one would have.
-    fn least_missed(&self, newcomer: IpAddr) -> Option<u64> {
+    /// The connection to evict when the total limit is reached: an idle one of the source with the most connections, or else of
+    /// any source. If none is idle, the oldest of a source that has more than twice as many as `newcomer` would have.
+    fn eviction_candidate(&self, newcomer: IpAddr) -> Option<u64> {
         let (most, count) = self.sources.iter().max_by_key(|(_, count)| **count)?;
-        let resting = self.oldest_idle(|source| source == *most);
-        resting.or_else(|| self.oldest_idle(|_| true)).or_else(|| {
+        let idle = self.oldest_idle(|source| source == *most);
+        idle.or_else(|| self.oldest_idle(|_| true)).or_else(|| {
             let own = self.count(newcomer) + 1;
             let of_most = self.held.iter().filter(|(_, held)| held.source == *most);
             of_most.map(|(id, _)| *id).min().filter(|_| *count > 2 * own)
@@ -245,7 +249,7 @@ impl Pool {
 
     fn oldest_idle(&self, of: impl Fn(IpAddr) -> bool) -> Option<u64> {
         let idle = self.held.iter().filter(|(_, held)| of(held.source)).filter_map(|(id, held)| {
-            let since = held.slot.idle.load(Ordering::Relaxed);
+            let since = held.activity.idle_since.load(Ordering::Relaxed);
             (since > 0).then_some((Reverse(since), Reverse(*id)))
         });
         idle.max().map(|(_, Reverse(id))| id)
@@ -260,90 +264,93 @@ mod tests {
         IpAddr::from([192, 0, 2, last])
     }
 
-    /// Whether the connection had to make room.
-    fn is_gone(place: &Place) -> bool {
-        let pools = place.places.lock();
-        !pools.common.held.contains_key(&place.id) && !pools.reserved.held.contains_key(&place.id)
+    /// Whether the connection was evicted.
+    fn is_evicted(place: &ConnectionPermit) -> bool {
+        let pools = place.limiter.lock();
+        !pools.regular.held.contains_key(&place.id) && !pools.reserved.held.contains_key(&place.id)
     }
 
     #[test]
-    fn a_source_has_its_share_and_no_more() {
-        let places = Places::new(10, 3);
-        let mut held: Vec<Place> = (0..3).map(|_| places.take(source(1))).collect();
-        held.iter().for_each(Place::work);
-        let fourth = places.take(source(1));
-        assert!(fourth.is_reserved() && !held.iter().any(is_gone));
-        assert!(!places.take(source(2)).is_reserved());
-        // One that rests makes room for another of its own.
-        held[1].rest();
-        let fifth = places.take(source(1));
-        assert!(!fifth.is_reserved() && is_gone(&held[1]));
+    fn a_source_has_its_maximum_and_no_more() {
+        let limiter = ConnectionLimiter::new(10, 3);
+        let mut held: Vec<ConnectionPermit> = (0..3).map(|_| limiter.acquire(source(1))).collect();
+        held.iter().for_each(ConnectionPermit::set_busy);
+        let fourth = limiter.acquire(source(1));
+        assert!(fourth.is_reserved() && !held.iter().any(is_evicted));
+        assert!(!limiter.acquire(source(2)).is_reserved());
+        // An idle one is evicted for another of the same source.
+        held[1].set_idle();
+        let fifth = limiter.acquire(source(1));
+        assert!(!fifth.is_reserved() && is_evicted(&held[1]));
         held.remove(0);
-        assert!(!places.take(source(1)).is_reserved());
+        assert!(!limiter.acquire(source(1)).is_reserved());
     }
 
     #[test]
-    fn where_places_are_short_the_source_with_the_most_gives() {
-        let places = Places::new(5, 5);
-        let many: Vec<Place> = (0..4).map(|_| places.take(source(1))).collect();
-        let few = places.take(source(2));
-        many[0].work();
-        let new = places.take(source(3));
-        assert!(!new.is_reserved() && is_gone(&many[1]) && !is_gone(&few));
-        // None rests: only a source that has by far the most gives one.
-        [&many[2], &many[3], &few, &new].into_iter().for_each(Place::work);
-        assert!(places.take(source(2)).is_reserved() && !many[2..].iter().any(is_gone));
+    fn evicts_from_the_source_with_the_most_connections() {
+        let limiter = ConnectionLimiter::new(5, 5);
+        let many: Vec<ConnectionPermit> = (0..4).map(|_| limiter.acquire(source(1))).collect();
+        let few = limiter.acquire(source(2));
+        many[0].set_busy();
+        let new = limiter.acquire(source(3));
+        assert!(!new.is_reserved() && is_evicted(&many[1]) && !is_evicted(&few));
+        // None is idle: only a source with more than twice as many loses one.
+        [&many[2], &many[3], &few, &new].into_iter().for_each(ConnectionPermit::set_busy);
+        assert!(limiter.acquire(source(2)).is_reserved() && !many[2..].iter().any(is_evicted));
         drop((many, new));
-        let many: Vec<Place> = (0..4).map(|_| places.take(source(1))).collect();
-        many.iter().for_each(Place::work);
-        let new = places.take(source(4));
-        assert!(!new.is_reserved() && is_gone(&many[0]) && !is_gone(&few));
+        let many: Vec<ConnectionPermit> = (0..4).map(|_| limiter.acquire(source(1))).collect();
+        many.iter().for_each(ConnectionPermit::set_busy);
+        let new = limiter.acquire(source(4));
+        assert!(!new.is_reserved() && is_evicted(&many[0]) && !is_evicted(&few));
     }
 
     #[tokio::test]
-    async fn who_waits_gets_the_next_place() {
-        let places = Places::new(1, 1);
-        let first = places.take(source(1));
-        first.work();
-        let waits = places.take(source(2));
-        let (got, ()) = tokio::join!(waits.exchange(), async {
+    async fn a_waiting_connection_gets_the_next_permit() {
+        let limiter = ConnectionLimiter::new(1, 1);
+        let first = limiter.acquire(source(1));
+        first.set_busy();
+        let waiting = limiter.acquire(source(2));
+        let (permit, ()) = tokio::join!(waiting.wait_for_regular(), async {
             tokio::task::yield_now().await;
             drop(first);
         });
-        assert!(!got.is_reserved());
+        assert!(!permit.is_reserved());
     }
 
     #[test]
-    fn reserved_places_go_to_the_newest() {
-        let places = Places::new(1, 1);
-        let first = places.take(source(1));
-        first.work();
-        let waiting: Vec<Place> = (0..=RESERVED).map(|_| places.take(source(2))).collect();
-        assert!(is_gone(&waiting[0]) && !waiting[1..].iter().any(is_gone) && !is_gone(&first));
-        assert_eq!(places.evicted(), 1);
+    fn reserved_permits_go_to_the_newest_connections() {
+        let limiter = ConnectionLimiter::new(1, 1);
+        let first = limiter.acquire(source(1));
+        first.set_busy();
+        let waiting: Vec<ConnectionPermit> =
+            (0..=RESERVED).map(|_| limiter.acquire(source(2))).collect();
+        assert!(
+            is_evicted(&waiting[0]) && !waiting[1..].iter().any(is_evicted) && !is_evicted(&first)
+        );
+        assert_eq!(limiter.evicted(), 1);
     }
 
     #[test]
-    fn what_leaves_is_forgotten() {
+    fn counts_match_the_permits_that_are_held() {
         bolero::check!().with_type::<Vec<(u8, u8)>>().for_each(|steps| {
-            let places = Places::new(4, 2);
-            let mut held: Vec<Place> = Vec::new();
+            let limiter = ConnectionLimiter::new(4, 2);
+            let mut held: Vec<ConnectionPermit> = Vec::new();
             for (which, what) in steps {
                 match what % 4 {
                     0 if !held.is_empty() => {
                         drop(held.swap_remove(usize::from(*which) % held.len()))
                     }
-                    1 if !held.is_empty() => held[usize::from(*which) % held.len()].work(),
-                    2 if !held.is_empty() => held[usize::from(*which) % held.len()].rest(),
-                    _ => held.push(places.take(source(which % 3))),
+                    1 if !held.is_empty() => held[usize::from(*which) % held.len()].set_busy(),
+                    2 if !held.is_empty() => held[usize::from(*which) % held.len()].set_idle(),
+                    _ => held.push(limiter.acquire(source(which % 3))),
                 }
-                let pools = places.lock();
-                assert!(pools.common.held.len() <= 4 && pools.reserved.held.len() <= RESERVED);
-                assert!(pools.common.sources.values().all(|count| *count <= 2));
+                let pools = limiter.lock();
+                assert!(pools.regular.held.len() <= 4 && pools.reserved.held.len() <= RESERVED);
+                assert!(pools.regular.sources.values().all(|count| *count <= 2));
             }
             drop(held);
-            let pools = places.lock();
-            assert!(pools.common.held.is_empty() && pools.common.sources.is_empty());
+            let pools = limiter.lock();
+            assert!(pools.regular.held.is_empty() && pools.regular.sources.is_empty());
             assert!(pools.reserved.held.is_empty() && pools.reserved.sources.is_empty());
         });
     }

@@ -1,4 +1,4 @@
-//! The description of `/v1` (OpenAPI 3.1): the one that is served, and that `docs/openapi.json` is a copy of.
+//! The OpenAPI 3.1 description of `/v1`, which is also committed as `docs/openapi.json`.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::query::{DEFAULT_LIMIT, MAX_LIMIT};
 use super::v1::lists::MAX_QUERY_CHARS;
 use crate::model::{Kind, MAX_NAME};
 
-/// The description.
+/// The OpenAPI document.
 pub fn document() -> Value {
     let paths: Map<String, Value> = operations()
         .into_iter()
@@ -18,7 +18,7 @@ pub fn document() -> Value {
         "info": {
             "title": "Levada catalogue",
             "version": "1",
-            "description": "What exists, and the code behind it. Read-only: publishing goes through `levada catalogue`. Every path answers GET, HEAD and OPTIONS. What is wrong is said in a problem document (RFC 9457). A parameter that is not listed is an error.",
+            "description": "Descriptors and their packages. Read-only: publish with `levada catalogue`. Every path answers GET, HEAD and OPTIONS. An error is a problem document (RFC 9457). A parameter that is not listed is an error.",
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -27,34 +27,32 @@ pub fn document() -> Value {
     })
 }
 
-/// A path that is answered.
+/// A path and its operations.
 struct Operation {
     path: &'static str,
     id: &'static str,
     summary: &'static str,
     parameters: Vec<Value>,
-    /// What a 200 has, by media type.
+    /// The content of status 200, by media type.
     content: Value,
-    /// What else there may be, by status: text, and content.
+    /// The other responses, by status.
     others: Vec<(&'static str, Value)>,
 }
 
 impl Operation {
     fn item(&self) -> Value {
         let mut responses = Map::new();
-        responses.insert(
-            "200".to_owned(),
-            json!({"description": "Here it is.", "content": self.content}),
-        );
+        responses
+            .insert("200".to_owned(), json!({"description": "Success.", "content": self.content}));
         for (status, response) in &self.others {
             responses.insert((*status).to_owned(), response.clone());
         }
         let problem = json!({
-            "description": "Why there is no answer.",
+            "description": "An error.",
             "content": {"application/problem+json": {"schema": reference("Problem")}},
         });
         responses.insert("default".to_owned(), problem);
-        // An answer to HEAD has the fields of one to GET, and no content.
+        // A response to HEAD has the header fields of one to GET, and no content.
         let head: Map<String, Value> = responses
             .iter()
             .map(|(status, response)| {
@@ -71,7 +69,7 @@ impl Operation {
 
 fn operations() -> Vec<Operation> {
     let json_content = |schema: &str| json!({"application/json": {"schema": reference(schema)}});
-    let unchanged = || ("304", json!({"description": "It has the tag that If-None-Match names."}));
+    let unchanged = || ("304", json!({"description": "If-None-Match lists its entity tag."}));
     let (kind, name, version) = (path_kind(), path_name(), path_version());
     vec![
         Operation {
@@ -93,7 +91,7 @@ fn operations() -> Vec<Operation> {
         Operation {
             path: "/v1/objects/{kind}/{name}/{version}",
             id: "getDescriptor",
-            summary: "The descriptor of a version, as it was published. For a range, Content-Location says which version it is.",
+            summary: "The descriptor of a version, as it was published. For a range, Content-Location has the version.",
             parameters: vec![kind.clone(), name.clone(), version.clone()],
             content: json!({"application/json": {"schema": {"type": "object"}}}),
             others: vec![unchanged()],
@@ -109,7 +107,7 @@ fn operations() -> Vec<Operation> {
         Operation {
             path: "/v1/blobs/{digest}",
             id: "getPackage",
-            summary: "A package by its digest. It never changes. Answers Range with If-Range, and gzip to who accepts it.",
+            summary: "A package by its digest. It never changes. Supports Range, If-Range and gzip.",
             parameters: vec![path_digest()],
             content: json!({"*/*": {"schema": {}}}),
             others: vec![
@@ -139,11 +137,11 @@ fn operations() -> Vec<Operation> {
     ]
 }
 
-/// An answer that does not end is no operation: a client made from this description would wait for its end.
+/// `/v1/watch` has no operation, because a client that is generated from this document would wait for the end of the stream.
 fn watch() -> (String, Value) {
     let item = json!({
-        "summary": "GET: changes as they happen, as server-sent events (text/event-stream), without end.",
-        "description": "Parameters, all optional: `after`, a revision (what came behind it is sent first; without it only what comes from now on), `kind`, `prefix`. The id of an event is the revision of the change; Last-Event-ID goes on behind it. The event is `published`, `yanked` or `unyanked`, its data a Change. 404: there is no such revision yet. 410: what came behind it is not all kept; read everything anew. 503: too many watch already.",
+        "summary": "GET: changes as they happen, as an endless stream of server-sent events (text/event-stream).",
+        "description": "Parameters, all optional: `after`, a revision (the changes behind it are sent first; without it, only new changes are sent), `kind`, `prefix`. The id of an event is the revision of the change; Last-Event-ID resumes behind it. The event is `published`, `yanked` or `unyanked`, its data a Change. 404: the revision does not exist yet. 410: some changes behind it are no longer available; read the whole catalogue again. 503: too many watches.",
     });
     ("/v1/watch".to_owned(), item)
 }
@@ -157,13 +155,13 @@ fn kinds() -> Value {
 }
 
 fn path_kind() -> Value {
-    json!({"name": "kind", "in": "path", "required": true, "description": "What it is.", "schema": kinds()})
+    json!({"name": "kind", "in": "path", "required": true, "description": "The kind of the object.", "schema": kinds()})
 }
 
 fn path_name() -> Value {
     json!({
         "name": "name", "in": "path", "required": true,
-        "description": "What it is called among its kind: 1 to 255 bytes of UTF-8, percent-encoded.",
+        "description": "The name of the object, unique within its kind: 1 to 255 bytes of UTF-8, percent-encoded.",
         "schema": {"type": "string", "minLength": 1, "maxLength": MAX_NAME},
     })
 }
@@ -171,7 +169,7 @@ fn path_name() -> Value {
 fn path_version() -> Value {
     json!({
         "name": "version", "in": "path", "required": true,
-        "description": "A version such as `1.2.3`, a range such as `^1.2` or `>=1, <3`, or `latest`. A range means the newest version in it that is not yanked.",
+        "description": "A version such as `1.2.3`, a range such as `^1.2` or `>=1, <3`, or `latest`. A range selects its newest version that is not yanked.",
         "schema": {"type": "string", "minLength": 1},
     })
 }
@@ -184,34 +182,34 @@ fn path_digest() -> Value {
 }
 
 fn query_kind() -> Value {
-    json!({"name": "kind", "in": "query", "description": "Only of this kind.", "schema": kinds()})
+    json!({"name": "kind", "in": "query", "description": "Only objects of this kind.", "schema": kinds()})
 }
 
 fn query_prefix() -> Value {
     json!({
         "name": "prefix", "in": "query",
-        "description": "Only names that begin so.", "schema": {"type": "string"},
+        "description": "Only names with this prefix.", "schema": {"type": "string"},
     })
 }
 
 fn query_cursor() -> Value {
     json!({
         "name": "cursor", "in": "query",
-        "description": "`next` of the page before. The last page may have no items.",
+        "description": "`next` of the previous page. The last page may have no items.",
         "schema": {"type": "string"},
     })
 }
 
 fn query_limit() -> Value {
     json!({
-        "name": "limit", "in": "query", "description": "The most items of a page.",
+        "name": "limit", "in": "query", "description": "The maximum number of items on a page.",
         "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
     })
 }
 
 fn query_words() -> Value {
     json!({
-        "name": "q", "in": "query", "required": true, "description": "Words. None find nothing.",
+        "name": "q", "in": "query", "required": true, "description": "Words. Without a word there are no hits.",
         "schema": {"type": "string", "maxLength": MAX_QUERY_CHARS},
     })
 }
@@ -220,7 +218,7 @@ fn digest() -> Value {
     json!({"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"})
 }
 
-/// An object with these members, all of which are there.
+/// An object with these members, all of them required.
 fn object(properties: Value) -> Value {
     let names: Vec<&String> =
         properties.as_object().map(|map| map.keys().collect()).unwrap_or_default();
@@ -290,9 +288,9 @@ fn schemas() -> Value {
 mod tests {
     use super::*;
 
-    /// `LEVADA_UPDATE=1` writes the file instead.
+    /// With `LEVADA_UPDATE=1` the test writes the file.
     #[test]
-    fn the_committed_description_is_this_one() {
+    fn the_committed_document_is_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
         if std::env::var_os("LEVADA_UPDATE").is_some() {
             let text = serde_json::to_string_pretty(&document()).unwrap();
@@ -307,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_reference_has_its_schema() {
         let document = document();
         let text = document.to_string();
         for part in text.split("#/components/schemas/").skip(1) {

@@ -1,37 +1,35 @@
-//! The page at `/` for people: browse, search, and what there is to know of an object. It is read without a script; the
-//! script only copies commands.
+//! The page at `/`, for browsers: lists, search and the details of objects. It works without scripts; the script only copies
+//! commands.
 
 mod html;
 mod object;
+mod respond;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Site;
 use super::json::HitJson;
 use super::query::{Query, decode, encode};
+use super::reply::{HandlerResult, Job, Reply};
 use super::request::Request;
-use super::response::{Keep, Response};
-use super::route::{Job, Reply};
-use super::tag::Tag;
-use super::v1::{Answered, lists, objects};
+use super::response::Response;
+use super::site::Site;
+use super::v1::{cursor, lists, objects};
 use crate::model::Kind;
-use crate::store::StoreError;
-use html::{Html, document};
+use html::Html;
+use respond::{POLICY, error_page, not_found, of_store, respond};
 
-/// How many objects are on one page.
-const ON_PAGE: u32 = 50;
+/// The number of objects on a page.
+const PAGE_SIZE: u32 = 50;
 
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");
 const ICON: &str = include_str!("page/icon.svg");
 
-/// Nothing but what comes from here is loaded, nothing in the text of an object is ever run, and nobody frames it.
-const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-
-pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Answered {
+/// The reply to a request outside of the APIs.
+pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> HandlerResult {
     match request.path {
         "/" => return home(site, request),
         "/page.css" => return Ok(file("text/css; charset=utf-8", STYLE, request)),
@@ -39,73 +37,42 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Answered {
         "/icon.svg" => return Ok(file("image/svg+xml", ICON, request)),
         _ => {}
     }
-    let Some(rest) = request.path.strip_prefix("/objects/") else { return Err(nowhere()) };
+    let Some(rest) = request.path.strip_prefix("/objects/") else { return Err(not_found()) };
     let segments: Option<Vec<Cow<'_, str>>> = rest.split('/').map(decode).collect();
     match segments.unwrap_or_default().as_slice() {
-        [kind, name] => object::answer(site, request, kind, name, objects::LATEST),
-        [kind, name, version] => object::answer(site, request, kind, name, version),
-        _ => Err(nowhere()),
+        [kind, name] => object::object(site, request, kind, name, objects::LATEST),
+        [kind, name, version] => object::object(site, request, kind, name, version),
+        _ => Err(not_found()),
     }
 }
 
 fn file(media_type: &str, text: &'static str, request: &Request<'_>) -> Reply {
-    let tag = Tag::of(text.as_bytes());
-    let response = if tag.is_known(request) {
-        Response::new(304)
-    } else {
-        Response::text(200, media_type, Bytes::from_static(text.as_bytes()))
-    };
-    Reply::Now(response.keep(Keep::Revalidate).tag(&tag).field("Content-Security-Policy", POLICY))
+    let body = Bytes::from_static(text.as_bytes());
+    let response = Response::revalidated(request, media_type, body);
+    Reply::Ready(response.field("Content-Security-Policy", POLICY))
 }
 
-fn respond(status: u16, title: &str, content: &Html) -> Response {
-    Response::text(status, "text/html; charset=utf-8", document(title, content))
-        .field("Content-Security-Policy", POLICY)
-        .field("Referrer-Policy", "no-referrer")
-        .keep(Keep::Never)
-}
-
-/// A page that says why there is none.
-fn failed(status: u16, text: &str) -> Response {
-    let mut content = Html::default();
-    content.raw("<h1>").text(text).raw("</h1><p><a href=\"/\">All objects</a></p>");
-    respond(status, text, &content)
-}
-
-fn nowhere() -> Response {
-    failed(404, "There is no such page")
-}
-
-fn of_store(error: &StoreError) -> Response {
-    // What is wrong with the store goes to the log there.
-    match super::problem::of_store(error).status {
-        404 => nowhere(),
-        400 => failed(400, "This query is too long"),
-        status => failed(status, "The store failed"),
-    }
-}
-
-/// What is shown of the list or search.
+/// The list or search that is shown.
 struct View {
     words: String,
     kind: Option<Kind>,
     cursor: Option<String>,
 }
 
-fn home(site: &Arc<Site>, request: &Request<'_>) -> Answered {
-    let refused = |response: Response| {
-        failed(response.status, "This address has something wrong behind the ?")
+fn home(site: &Arc<Site>, request: &Request<'_>) -> HandlerResult {
+    let invalid = |response: Response| {
+        error_page(response.status, "The parameters in this address are invalid")
     };
-    let query = Query::parse(request.query, &["q", "kind", "cursor"]).map_err(refused)?;
-    // An empty kind is what the form sends for all kinds.
-    let kind = query.text("kind").map(|_| query.kind()).transpose().map_err(refused)?.flatten();
+    let query = Query::parse(request.query, &["q", "kind", "cursor"]).map_err(invalid)?;
+    // The form sends an empty kind for all kinds.
+    let kind = query.text("kind").map(|_| query.kind()).transpose().map_err(invalid)?.flatten();
     let words = query.text("q").unwrap_or_default().trim().to_owned();
     if words.chars().count() > lists::MAX_QUERY_CHARS {
-        return Err(failed(400, "This query is too long"));
+        return Err(error_page(400, "This query is too long"));
     }
     let view = View { words, kind, cursor: query.text("cursor").map(str::to_owned) };
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job::new(move || view.show(&site).unwrap_or_else(|response| response))))
+    Ok(Reply::Job(Job::new(move || view.show(&site).unwrap_or_else(|response| response))))
 }
 
 impl View {
@@ -132,12 +99,12 @@ impl View {
     fn items(&self, site: &Site) -> Result<(Vec<HitJson>, Option<String>), Response> {
         let cursor = self.cursor.as_deref();
         if !self.words.is_empty() {
-            let after = cursor.map(lists::search_cursor).transpose().map_err(|_| nowhere())?;
-            let found = lists::find(site, &self.words, self.kind, after.as_ref(), ON_PAGE);
+            let after = cursor.map(cursor::hit).transpose().map_err(|_| not_found())?;
+            let found = lists::find(site, &self.words, self.kind, after.as_ref(), PAGE_SIZE);
             return found.map_err(|error| of_store(&error));
         }
-        let after = cursor.map(lists::list_cursor).transpose().map_err(|_| nowhere())?;
-        let found = lists::list(site, self.kind, "", after.as_ref(), ON_PAGE);
+        let after = cursor.map(cursor::key).transpose().map_err(|_| not_found())?;
+        let found = lists::list(site, self.kind, "", after.as_ref(), PAGE_SIZE);
         let (keys, next) = found.map_err(|error| of_store(&error))?;
         let items = keys.into_iter().map(|key| {
             let object = site.index.object(&key);
@@ -146,7 +113,7 @@ impl View {
                 newest.map_or_else(|| "yanked".to_owned(), |(entry, _)| entry.version.to_string());
             HitJson { kind: key.kind.as_str(), name: key.name.as_str().to_owned(), version }
         });
-        Ok((items.collect(), next.map(|key| lists::cursor_of(&key))))
+        Ok((items.collect(), next.map(|key| cursor::of_key(&key))))
     }
 
     fn link(&self, kind: Option<Kind>, cursor: Option<&str>) -> String {

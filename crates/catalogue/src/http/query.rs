@@ -1,4 +1,4 @@
-//! What follows the `?` of a request, and percent-encoding (RFC 3986 section 2.1).
+//! The query of a request, and percent-encoding (RFC 3986 section 2.1).
 
 use std::borrow::Cow;
 
@@ -6,16 +6,17 @@ use super::problem::problem;
 use super::response::Response;
 use crate::model::Kind;
 
-/// The most that one page has, and how much it has unless it is asked for.
+/// The maximum number of items on a page.
 pub(super) const MAX_LIMIT: u32 = 1000;
+/// The number of items on a page without the parameter `limit`.
 pub(super) const DEFAULT_LIMIT: u32 = 100;
 
-/// The pairs of a query, decoded.
+/// The decoded parameters of a query.
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads a query that may have each of `known` once, and nothing else.
+    /// Parses a query in which each parameter of `known` may occur once, and no other.
     pub fn parse(text: Option<&str>, known: &[&str]) -> Result<Self, Response> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -29,19 +30,19 @@ impl Query {
                 return Err(unknown(known));
             }
             if pairs.iter().any(|(other, _)| *other == name) {
-                return Err(problem(400, format!("the parameter `{name}` is there twice")));
+                return Err(problem(400, format!("the parameter `{name}` occurs twice")));
             }
             pairs.push((name, value));
         }
         Ok(Self(pairs))
     }
 
-    /// The value of a parameter; an empty one is none.
+    /// The value of a parameter; `None` if it is absent or empty.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.given(name).filter(|value| !value.is_empty())
     }
 
-    /// The value of a parameter that must be there; it may be empty.
+    /// The value of a required parameter; it may be empty.
     pub fn required(&self, name: &str) -> Result<&str, Response> {
         self.given(name).ok_or_else(|| problem(400, format!("the parameter `{name}` is missing")))
     }
@@ -50,24 +51,24 @@ impl Query {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// A number.
+    /// A parameter that is a decimal number.
     pub fn number(&self, name: &str) -> Result<Option<u64>, Response> {
         let Some(text) = self.given(name) else { return Ok(None) };
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let number = digits.then(|| text.parse().ok()).flatten();
         number
             .map(Some)
-            .ok_or_else(|| problem(400, format!("`{name}` is not a whole number from 0 on")))
+            .ok_or_else(|| problem(400, format!("`{name}` is not a whole number: use 0 or more")))
     }
 
-    /// How much a page has.
+    /// The number of items on a page.
     pub fn limit(&self) -> Result<u32, Response> {
         let Some(limit) = self.number("limit")? else { return Ok(DEFAULT_LIMIT) };
         let fits = u32::try_from(limit).ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-        fits.ok_or_else(|| problem(400, format!("`limit` goes from 1 to {MAX_LIMIT}")))
+        fits.ok_or_else(|| problem(400, format!("`limit` must be from 1 to {MAX_LIMIT}")))
     }
 
-    /// A kind of object.
+    /// The kind of objects, if it is given.
     pub fn kind(&self) -> Result<Option<Kind>, Response> {
         let Some(text) = self.given("kind") else { return Ok(None) };
         let kind = text.parse::<Kind>().map_err(|error| problem(400, error.to_string()))?;
@@ -77,12 +78,12 @@ impl Query {
 
 fn unknown(known: &[&str]) -> Response {
     if known.is_empty() {
-        return problem(400, "there are no parameters here");
+        return problem(400, "this path has no parameters");
     }
-    problem(400, format!("there is no such parameter: there are {}", known.join(", ")))
+    problem(400, format!("unknown parameter: this path has {}", known.join(", ")))
 }
 
-/// What `text` means; none if it is not the percent-encoding of UTF-8.
+/// Decodes percent-encoded text; `None` if it is malformed or not UTF-8.
 pub(super) fn decode(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
@@ -101,8 +102,8 @@ fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// `text` as a segment of a path or a value in a query: all but unreserved characters are encoded, so that it can
-/// also stand in an attribute of HTML, and in a command.
+/// Percent-encodes `text` for a path segment or a query value. Only unreserved characters are left as they are, so the
+/// result is also safe in an HTML attribute and in a shell command.
 pub(super) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_has_known_parameters_once() {
+    fn a_query_has_each_known_parameter_once() {
         let query =
             Query::parse(Some("q=a+b%20c%C3%A7&limit=7&&kind=runtime"), &["q", "limit", "kind"]);
         let query = query.unwrap();
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn decodes_what_it_encoded() {
         bolero::check!().with_type::<String>().for_each(|text| {
             let encoded = encode(text);
             assert!(encoded.bytes().all(|byte| byte == b'%'

@@ -1,18 +1,19 @@
-//! Parts of a body (RFC 9110 section 14).
+//! Range requests (RFC 9110 section 14).
 
-/// What of a body of some length is asked for.
+/// The range of a body that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Range {
-    /// All: there is no range, or one that is malformed, of another unit, or of several parts, which may be ignored.
+    /// The whole body: there is no range, or one that may be ignored because it is malformed, has another unit or several
+    /// parts.
     Whole,
-    /// From an offset up to, and not including, another.
+    /// From an offset up to, and excluding, another.
     Part(u64, u64),
-    /// Nothing of it is there.
+    /// The range does not overlap the body.
     Unsatisfiable,
 }
 
 impl Range {
-    /// Reads the value of `Range`.
+    /// Parses the value of `Range` for a body of `length` bytes.
     pub fn parse(value: Option<&[u8]>, length: u64) -> Self {
         let text = value.and_then(|value| str::from_utf8(value).ok());
         text.and_then(|text| parse(text, length)).unwrap_or(Self::Whole)
@@ -39,7 +40,7 @@ fn parse(text: &str, length: u64) -> Option<Range> {
     Some(if from < to { Range::Part(from, to) } else { Range::Unsatisfiable })
 }
 
-/// Digits only; what is too large is the largest there is.
+/// Accepts digits only; a value that does not fit is `u64::MAX`.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_as_rfc_9110_says() {
+    fn parses_ranges_as_rfc_9110_says() {
         for (text, range) in [
             ("bytes=0-0", Range::Part(0, 1)),
             ("bytes=0-", Range::Part(0, 10)),
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_lies_within() {
+    fn a_part_lies_within_the_body() {
         bolero::check!().with_type::<(Vec<u8>, u64)>().for_each(|(value, length)| {
             if let Range::Part(from, to) = Range::parse(Some(value), *length) {
                 assert!(from < to && to <= *length);

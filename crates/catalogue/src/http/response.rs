@@ -1,88 +1,69 @@
-//! An answer: its status, its fields and its body.
+//! A response: its status, its header fields and its body.
 
 use std::cell::RefCell;
 use std::io::Write;
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use super::content::Held;
+use super::body::Body;
+use super::request::Request;
 use super::tag::Tag;
-use super::watch::Watch;
 
-/// What is answered.
+/// The response to a request.
 #[derive(Debug)]
 pub struct Response {
     pub(super) status: u16,
-    /// Lines with `\r\n`; all but Date, Content-Length and Connection.
+    /// Header lines, each with its `\r\n`; all but Date, Content-Length and Connection.
     pub(super) fields: Vec<u8>,
     pub(super) body: Body,
 }
 
-/// The body of an answer.
-#[derive(Debug)]
-pub enum Body {
-    /// In memory.
-    Whole(Bytes),
-    /// Parts in memory, one behind the other; some may be empty.
-    Parts(Box<[Bytes; 3]>),
-    /// The bytes of a file from an offset up to, and not including, another.
-    File(Arc<Held>, u64, u64),
-    /// A stream of events, which ends with the connection.
-    #[doc(hidden)]
-    Events(Box<Watch>),
-}
-
-impl Body {
-    /// Without a byte.
-    pub const fn empty() -> Self {
-        Self::Whole(Bytes::new())
-    }
-
-    /// How many bytes; none if nobody knows.
-    pub fn length(&self) -> Option<u64> {
-        match self {
-            Self::Whole(bytes) => Some(bytes.len() as u64),
-            Self::Parts(parts) => Some(parts.iter().map(|part| part.len() as u64).sum()),
-            Self::File(_, from, to) => Some(to.saturating_sub(*from)),
-            Self::Events(_) => None,
-        }
-    }
-}
-
-/// How long an answer may be kept by whoever asked.
+/// How long caches may store a response (RFC 9111 section 5.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keep {
+pub(super) enum CachePolicy {
     /// It never changes.
-    Forever,
-    /// It must be asked for again each time; with its tag that is cheap.
+    Immutable,
+    /// It must be revalidated with its entity tag before each use.
     Revalidate,
-    /// Not at all.
-    Never,
+    /// It must not be stored.
+    NoStore,
 }
 
 impl Response {
-    /// An answer without a body.
+    /// A response without a body.
     pub fn new(status: u16) -> Self {
         let mut response = Self::for_scripts(status);
         response.fields.extend_from_slice(b"X-Content-Type-Options: nosniff\r\n");
         response
     }
 
-    /// As [`Self::new`], but a browser may run its body as a script whatever type it states.
+    /// As [`Self::new`] without `nosniff`: a browser runs the body as a script whatever its media type is.
     pub(super) fn for_scripts(status: u16) -> Self {
         Self { status, fields: Vec::with_capacity(384), body: Body::empty() }
     }
 
-    /// An answer with a body of the type `media_type`.
+    /// A response with a body of the type `media_type`.
     pub fn text(status: u16, media_type: &str, body: impl Into<Bytes>) -> Self {
         let mut response = Self::new(status).field("Content-Type", media_type);
         response.body = Body::Whole(body.into());
         response
     }
 
-    /// Adds a field. Of the value only what can stand in one is taken (RFC 9110 section 5.5).
+    /// The body with its entity tag, or status 304 if the client has it. Caches must revalidate it.
+    pub(super) fn revalidated(
+        request: &Request<'_>,
+        media_type: &str,
+        body: impl Into<Bytes>,
+    ) -> Self {
+        let body = body.into();
+        let tag = Tag::of(&body);
+        let response =
+            if tag.is_known(request) { Self::new(304) } else { Self::text(200, media_type, body) };
+        response.cache_policy(CachePolicy::Revalidate).tag(&tag)
+    }
+
+    /// Adds a header field. Bytes that a value must not contain are left out (RFC 9110 section 5.5).
     #[must_use]
     pub fn field(mut self, name: &str, value: &str) -> Self {
         self.fields.extend_from_slice(name.as_bytes());
@@ -93,9 +74,9 @@ impl Response {
         self
     }
 
-    /// For scripts of all origins: nothing here depends on who asks.
+    /// Allows scripts of all origins to read the response (CORS): no response depends on credentials.
     #[must_use]
-    pub(super) fn shared(mut self) -> Self {
+    pub(super) fn any_origin(mut self) -> Self {
         self.fields.extend_from_slice(
             b"Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: ETag, Content-Location, Content-Range, Accept-Ranges\r\n",
         );
@@ -103,11 +84,13 @@ impl Response {
     }
 
     #[must_use]
-    pub(super) fn keep(mut self, keep: Keep) -> Self {
-        self.fields.extend_from_slice(match keep {
-            Keep::Forever => b"Cache-Control: public, max-age=31536000, immutable\r\n".as_slice(),
-            Keep::Revalidate => b"Cache-Control: no-cache\r\n",
-            Keep::Never => b"Cache-Control: no-store\r\n",
+    pub(super) fn cache_policy(mut self, policy: CachePolicy) -> Self {
+        self.fields.extend_from_slice(match policy {
+            CachePolicy::Immutable => {
+                b"Cache-Control: public, max-age=31536000, immutable\r\n".as_slice()
+            }
+            CachePolicy::Revalidate => b"Cache-Control: no-cache\r\n",
+            CachePolicy::NoStore => b"Cache-Control: no-store\r\n",
         });
         self
     }
@@ -125,8 +108,8 @@ impl Response {
         Self { body, ..self }
     }
 
-    /// Writes the head behind what is in `out`.
-    pub(super) fn write_head(&self, out: &mut Vec<u8>, connection: Connection) {
+    /// Appends the head to `out`.
+    pub(super) fn write_head(&self, out: &mut Vec<u8>, connection: Persistence) {
         if self.status == 200 {
             out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
         } else {
@@ -141,20 +124,20 @@ impl Response {
             let _ = write!(out, "Content-Length: {length}\r\n");
         }
         out.extend_from_slice(match connection {
-            Connection::Stays => b"\r\n".as_slice(),
-            Connection::StaysOld => b"Connection: keep-alive\r\n\r\n",
-            Connection::Closes => b"Connection: close\r\n\r\n",
+            Persistence::KeepAlive => b"\r\n".as_slice(),
+            Persistence::KeepAliveExplicit => b"Connection: keep-alive\r\n\r\n",
+            Persistence::Close => b"Connection: close\r\n\r\n",
         });
     }
 }
 
-/// What becomes of the connection behind an answer.
+/// What happens to the connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Connection {
-    Stays,
-    /// It stays, and HTTP/1.0 has to be told.
-    StaysOld,
-    Closes,
+pub(super) enum Persistence {
+    KeepAlive,
+    /// It is kept, which an HTTP/1.0 client must be told.
+    KeepAliveExplicit,
+    Close,
 }
 
 const fn reason(status: u16) -> &'static str {
@@ -180,7 +163,7 @@ const fn reason(status: u16) -> &'static str {
 }
 
 thread_local! {
-    /// The line of the second that it was made in.
+    /// The Date line, and the second for which it was formatted.
     static DATE: RefCell<(u64, Vec<u8>)> = const { RefCell::new((0, Vec::new())) };
 }
 
@@ -201,11 +184,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_value_ends_its_line() {
+    fn a_field_value_cannot_start_another_line() {
         bolero::check!().with_type::<(u16, String)>().for_each(|(status, value)| {
             let response = Response::text(*status, "text/plain", "body").field("X", value);
             let mut out = Vec::new();
-            response.write_head(&mut out, Connection::Closes);
+            response.write_head(&mut out, Persistence::Close);
             let text = String::from_utf8(out).unwrap();
             let lines = text.strip_suffix("\r\n\r\n").unwrap().split("\r\n");
             let names: Vec<_> = lines.skip(1).map(|line| line.split(':').next().unwrap()).collect();

@@ -1,5 +1,5 @@
-//! `/.well-known/`: the rules are the original's (`crate::original`), here they get their fields. What goes wrong is said in
-//! a text: clients of the original take any JSON for an answer.
+//! The reTHINK compatibility layer: `/.well-known/`. [`crate::rethink`] decides what is answered; this module adds the header
+//! fields and reads packages. Errors are plain text, because reTHINK clients take any JSON body for the requested object.
 
 use std::sync::Arc;
 
@@ -7,13 +7,14 @@ use bytes::Bytes;
 use levada_core::{Digest, sha256};
 use tokio::time::Instant;
 
-use super::Site;
+use super::body::Body;
 use super::cache::{CacheKey, Cached};
 use super::content::{Content, read_blob};
 use super::problem::{busy, text, text_of_store};
+use super::reply::{Job, Reply};
 use super::request::{Method, Request};
-use super::response::{Body, Keep, Response};
-use super::route::{Job, Reply};
+use super::response::{CachePolicy, Response};
+use super::site::Site;
 use super::tag::Tag;
 use super::verify::Verdict;
 use crate::model::Kind;
@@ -22,68 +23,69 @@ use crate::rethink::{
     Value, Wanted, pretty,
 };
 
-/// How many objects are compared with conditions before others may change the index.
-const AT_ONCE: usize = 256;
+/// How many objects are read under one lock of the index for a list with conditions.
+const BATCH: usize = 256;
 
-/// What of a request the fields of its answer depend on.
+/// The part of a request that the header fields of its response depend on.
 #[derive(Clone, Debug)]
-struct Wish {
-    /// A GET: its answer has a tag, and may be kept and asked for again.
-    keep: bool,
-    /// What the client has, if it is a GET.
-    known: Option<Vec<u8>>,
+struct Context {
+    /// Not a POST: the response has an entity tag and may be cached.
+    cacheable: bool,
+    /// The value of `If-None-Match` of a cacheable request.
+    if_none_match: Option<Vec<u8>>,
 }
 
 pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Reply {
     let conditions = match request.method {
         Method::Post => match Conditions::read(request.body) {
             Ok(conditions) => conditions,
-            Err(error) => return Reply::Now(text(400, error.to_string())),
+            Err(error) => return Reply::Ready(text(400, error.to_string())),
         },
         _ => None,
     };
-    let keep = request.method != Method::Post;
-    let known = request.if_none_match.value().filter(|_| keep).map(<[u8]>::to_vec);
-    let wish = Wish { keep, known };
+    let cacheable = request.method != Method::Post;
+    let if_none_match = request.if_none_match.value().filter(|_| cacheable).map(<[u8]>::to_vec);
+    let context = Context { cacheable, if_none_match };
     match (site.index.rethink(request.path.as_bytes(), conditions.as_ref()), conditions) {
-        (Answer::Body(template), _) => Reply::Now(wish.template(&template, request.host)),
-        (Answer::Missing(words), _) => Reply::Now(text(404, words)),
-        (Answer::Package(package), _) => match wish.find(site, &package) {
-            Some(response) => Reply::Now(response),
-            None => wish.later(site, move |wish, site| wish.make(site, &package)),
+        (Answer::Body(template), _) => Reply::Ready(context.template(&template, request.host)),
+        (Answer::Missing(detail), _) => Reply::Ready(text(404, detail)),
+        (Answer::Package(package), _) => match context.cached(site, &package) {
+            Some(response) => Reply::Ready(response),
+            None => context.job(site, move |context, site| context.build(site, &package)),
         },
         (Answer::PackageIf(which), _) => {
             let host = request.host.map(|host| host.to_string());
-            wish.later(site, move |wish, site| wish.decide(site, *which, host.as_deref()))
+            context.job(site, move |context, site| context.decide(site, *which, host.as_deref()))
         }
         (Answer::ListIf(kind), conditions) => {
             let conditions = conditions.unwrap_or_default();
-            wish.later(site, move |wish, site| wish.list(site, kind, &conditions))
+            context.job(site, move |context, site| context.list(site, kind, &conditions))
         }
     }
 }
 
-impl Wish {
-    fn later(
+impl Context {
+    fn job(
         self,
         site: &Arc<Site>,
         make: impl FnOnce(&Self, &Site) -> Response + Send + 'static,
     ) -> Reply {
         let site = Arc::clone(site);
-        Reply::Later(Job::compat(move || make(&self, &site)))
+        Reply::Job(Job::rethink(move || make(&self, &site)))
     }
 
     fn is_known(&self, tag: &Tag) -> bool {
-        self.known.as_ref().is_some_and(|known| tag.is_in(known))
+        self.if_none_match.as_ref().is_some_and(|value| tag.is_in(value))
     }
 
-    /// A tag stands for one body at one URL, and the host is part of that.
+    /// Adds the fields for caches and scripts. An entity tag identifies a body at one URL, which includes the host, so the tag
+    /// of a template needs no host.
     fn fields(&self, response: Response, tag: &Tag) -> Response {
-        let response = response.shared();
-        if self.keep {
-            response.keep(Keep::Revalidate).tag(tag)
+        let response = response.any_origin();
+        if self.cacheable {
+            response.cache_policy(CachePolicy::Revalidate).tag(tag)
         } else {
-            response.keep(Keep::Never)
+            response.cache_policy(CachePolicy::NoStore)
         }
     }
 
@@ -98,12 +100,12 @@ impl Wish {
         let Some(host) = host else {
             return text(400, "the request has no header Host, which this answer needs");
         };
-        let body = Body::Parts(Box::new([before, spell(template, host), after]));
+        let body = Body::Parts(Box::new([before, format_host(template, host), after]));
         self.fields(Response::new(200).field("Content-Type", MEDIA_TYPE), &tag).body(body)
     }
 
-    /// The answer of a package, if its body is kept.
-    fn find(&self, site: &Site, package: &PackageRequest) -> Option<Response> {
+    /// The response for a package, if its body is in the cache.
+    fn cached(&self, site: &Site, package: &PackageRequest) -> Option<Response> {
         let key = CacheKey::Package(package.clone());
         match site.cache.find(&key, site.store.replaced())? {
             Cached::Content(content, half) => Some(self.content(&content, half, package)),
@@ -113,7 +115,7 @@ impl Wish {
 
     fn content(&self, content: &Content, half: [u8; 16], package: &PackageRequest) -> Response {
         let tag = Tag::Template(half);
-        // Pages load code by `<script src>`, and its type is JSON, as it was in the original.
+        // Pages load code with `<script src>`, although its media type is JSON, as in the reTHINK catalogue.
         let new = match package.wanted {
             Wanted::Code => Response::for_scripts,
             Wanted::Whole | Wanted::Md5 => Response::new,
@@ -124,13 +126,13 @@ impl Wish {
         self.fields(new(200).field("Content-Type", MEDIA_TYPE), &tag).body(content.body())
     }
 
-    /// Makes the body of a package from its code.
-    fn make(&self, site: &Site, package: &PackageRequest) -> Response {
-        let _workshop = site.workshop(&package.digest);
-        if let Some(response) = self.find(site, package) {
+    /// Makes the body for a package from its code.
+    fn build(&self, site: &Site, package: &PackageRequest) -> Response {
+        let _build = site.lock_build(&package.digest);
+        if let Some(response) = self.cached(site, package) {
             return response;
         }
-        let stamp = site.store.replaced();
+        let generation = site.store.replaced();
         let code = match read_code(site, &package.digest) {
             Ok(code) => code,
             Err(response) => return response,
@@ -138,23 +140,24 @@ impl Wish {
         match package.complete(&code) {
             Answer::Body(template) => {
                 let half = template.tag();
-                let made = Content::made(template.parts().0, &site.room, || site.store.scratch());
-                let Some(content) = made else { return busy(true) };
+                let body = template.parts().0;
+                let content = Content::temporary(body, &site.body_budget, || site.store.scratch());
+                let Some(content) = content else { return busy(true) };
                 let response = self.content(&content, half, package);
                 let key = CacheKey::Package(package.clone());
-                site.cache.put(key, stamp, Cached::Content(content, half));
+                site.cache.put(key, generation, Cached::Content(content, half));
                 response
             }
-            Answer::Missing(words) => text(404, words),
+            Answer::Missing(detail) => text(404, detail),
             _ => text(500, "the package cannot be answered"),
         }
     }
 
-    /// Answers what depends on the code of a package.
+    /// Answers a request whose conditions depend on the code of a package.
     fn decide(&self, site: &Site, which: PackageIf, host: Option<&str>) -> Response {
         let decided = {
-            // As for a body: the code may be long.
-            let _workshop = site.workshop(which.digest());
+            // Bounds the memory for code, as in `build`.
+            let _build = site.lock_build(which.digest());
             match read_code(site, which.digest()) {
                 Ok(code) => which.decide(&code),
                 Err(response) => return response,
@@ -162,30 +165,30 @@ impl Wish {
         };
         match decided {
             Answer::Package(package) => {
-                self.find(site, &package).unwrap_or_else(|| self.make(site, &package))
+                self.cached(site, &package).unwrap_or_else(|| self.build(site, &package))
             }
             Answer::Body(template) => {
                 self.template(&template, host.and_then(|host| Host::new(host.as_bytes()).ok()))
             }
-            Answer::Missing(words) => text(404, words),
+            Answer::Missing(detail) => text(404, detail),
             Answer::PackageIf(_) | Answer::ListIf(_) => text(500, "the package cannot be answered"),
         }
     }
 
-    /// The names of the objects that meet `conditions`. Of a large catalogue every descriptor is read: a few such lists
-    /// are made at once, and each has the time of a call of the store.
+    /// The names of the objects that meet `conditions`. It reads every descriptor of the kind, so the number of concurrent
+    /// lists is bounded, and each must end within the timeout of a store call.
     fn list(&self, site: &Site, kind: Kind, conditions: &Conditions) -> Response {
-        let Ok(_place) = site.lists.try_acquire() else { return busy(true) };
-        let until = Instant::now() + site.config.times.store;
+        let Ok(_permit) = site.conditional_lists.try_acquire() else { return busy(true) };
+        let until = Instant::now() + site.config.timeouts.store;
         let (mut met, mut after) = (Vec::new(), None);
         loop {
-            let some = site.index.candidates(kind, after.as_deref(), AT_ONCE);
-            let Some(last) = some.last() else { break };
+            let batch = site.index.candidates(kind, after.as_deref(), BATCH);
+            let Some(last) = batch.last() else { break };
             after = Some(Arc::clone(&last.name));
             if Instant::now() > until {
                 return busy(true);
             }
-            let found = some.iter().filter(|candidate| candidate.meets(conditions));
+            let found = batch.iter().filter(|candidate| candidate.meets(conditions));
             met.extend(found.map(|candidate| Value::Text(candidate.listed())));
         }
         if met.is_empty() {
@@ -197,11 +200,11 @@ impl Wish {
     }
 }
 
-/// The code of a package. It is read whole, so it is also compared with its digest: no client of the original does.
+/// Reads the code of a package and verifies its digest, which reTHINK clients do not.
 fn read_code(site: &Site, digest: &Digest) -> Result<Bytes, Response> {
-    let stamp = site.store.replaced();
-    let damaged = || text(500, "the package is damaged here: publish it once more to heal it");
-    if site.verifier.known(digest, stamp) == Verdict::Damaged {
+    let generation = site.store.replaced();
+    let damaged = || text(500, "the package is damaged: publish it again to repair it");
+    if site.verifier.known(digest, generation) == Verdict::Damaged {
         return Err(damaged());
     }
     let code = match site.store.open_blob(digest) {
@@ -211,13 +214,13 @@ fn read_code(site: &Site, digest: &Digest) -> Result<Bytes, Response> {
         Ok(None) => return Err(text(500, "the package is not in the store")),
         Err(error) => return Err(text_of_store(&error)),
     };
-    match site.verifier.note(digest, sha256(&[&code]) == *digest, stamp) {
+    match site.verifier.record(digest, sha256(&[&code]) == *digest, generation) {
         Verdict::Damaged => Err(damaged()),
         Verdict::Sound | Verdict::Unknown => Ok(code),
     }
 }
 
-fn spell(template: &Template, host: Host<'_>) -> Bytes {
+fn format_host(template: &Template, host: Host<'_>) -> Bytes {
     match template.spelled(host) {
         Some(spelled) => spelled.into(),
         None => Bytes::copy_from_slice(host.as_str().as_bytes()),

@@ -1,4 +1,4 @@
-//! What is on its way to a client.
+//! The responses that a connection has still to send.
 
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
@@ -12,33 +12,34 @@ use rustix::net::sockopt::set_tcp_cork;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use tokio::io::AsyncWrite;
 
-use super::response::Body;
+use super::body::Body;
 
-/// Parts up to this length are copied behind the head, so that several answers are one piece of memory.
+/// Bodies up to this length are copied behind the head, so that several responses are one buffer; in bytes.
 const COPIED: usize = 16 * 1024;
-/// So much is written before others have their turn, in bytes.
-const TURN: u64 = 2 * 1024 * 1024;
-/// Memory that is there from the beginning, and that is kept for the next answers.
-const FIRST: usize = 2 * 1024;
-const KEPT: usize = 16 * 1024;
+/// How much is written before the task yields, in bytes.
+const BUDGET: u64 = 2 * 1024 * 1024;
+/// The initial capacity of the buffer, in bytes.
+const INITIAL_CAPACITY: usize = 2 * 1024;
+/// The maximum capacity that is kept for the next responses, in bytes.
+const MAX_KEPT_CAPACITY: usize = 16 * 1024;
 
-/// Heads and short bodies, and behind them at most one long body.
-pub(super) struct Outgoing {
+/// Heads and short bodies, followed by at most one long body.
+pub(super) struct SendBuffer {
     text: Vec<u8>,
     sent: usize,
     body: Body,
-    /// The kernel sends nothing but full packets for the moment.
+    /// `TCP_CORK` is set: the kernel sends full packets only.
     corked: bool,
-    /// Nothing follows: the connection is closed when all is sent.
+    /// No response follows: the connection is closed when everything is sent.
     pub last: bool,
-    /// How much was sent in all.
+    /// How much the connection has sent, in bytes.
     pub total: u64,
 }
 
-impl Outgoing {
+impl SendBuffer {
     pub fn new() -> Self {
         Self {
-            text: Vec::with_capacity(FIRST),
+            text: Vec::with_capacity(INITIAL_CAPACITY),
             sent: 0,
             body: Body::empty(),
             corked: false,
@@ -47,17 +48,17 @@ impl Outgoing {
         }
     }
 
-    /// Where heads are written to.
+    /// The buffer that heads are written to.
     pub fn text(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }
 
-    /// How many bytes wait, a long body aside.
-    pub fn waiting(&self) -> usize {
+    /// How many bytes are pending, not counting a long body.
+    pub fn pending(&self) -> usize {
         self.text.len() - self.sent
     }
 
-    /// Adds the body of what was written last. Whether it is long, so that nothing may follow before it is sent.
+    /// Adds the body of the head that was written last. True if it is long: nothing may be added before it is sent.
     pub fn add(&mut self, body: Body) -> bool {
         match body {
             Body::Whole(bytes) if bytes.len() <= COPIED => {
@@ -76,17 +77,17 @@ impl Outgoing {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether everything is sent.
     pub fn is_done(&self) -> bool {
-        self.waiting() == 0 && self.body.length().is_none_or(|length| length == 0)
+        self.pending() == 0 && self.body.length().is_none_or(|length| length == 0)
     }
 
-    /// Writes until everything is sent (true), or others should have their turn (false).
+    /// Writes until everything is sent (true) or [`BUDGET`] is used up (false).
     ///
     /// # Errors
-    /// `WouldBlock` if the socket is full; or it failed.
+    /// `WouldBlock` if the send buffer of the socket is full; or the socket failed.
     pub fn write_to(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
-        let end = self.total.saturating_add(TURN);
+        let end = self.total.saturating_add(BUDGET);
         self.cork(socket);
         while !self.is_done() {
             if self.total >= end {
@@ -94,14 +95,14 @@ impl Outgoing {
             }
             let (sent, tried) = self.write_some(socket)?;
             self.total += sent as u64;
-            self.take(sent as u64);
-            // What was not taken did not fit: that is known without asking once more.
+            self.advance(sent as u64);
+            // A partial write means that the socket is full; another call would only return EAGAIN.
             if sent < tried {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
         }
         self.clear();
-        // The end of a connection sends what is left.
+        // Before a shutdown the cork may stay: the shutdown sends the rest.
         if self.corked && !self.last {
             let _ = set_tcp_cork(socket, false);
             self.corked = false;
@@ -109,45 +110,45 @@ impl Outgoing {
         Ok(true)
     }
 
-    /// As [`Self::write_to`], copying everything, files too, into `stream`.
+    /// As [`Self::write_to`] for `stream`; files are read and copied.
     pub fn poll_copy(
         &mut self,
         cx: &mut Context<'_>,
         stream: &mut (impl AsyncWrite + Unpin),
     ) -> Poll<io::Result<bool>> {
-        let end = self.total.saturating_add(TURN);
+        let end = self.total.saturating_add(BUDGET);
         while !self.is_done() {
             if self.total >= end {
                 return Poll::Ready(Ok(false));
             }
-            let mut read = Vec::new();
-            let piece = self.piece(&mut read)?;
-            let sent = ready!(Pin::new(&mut *stream).poll_write(cx, piece))?;
+            let mut file_bytes = Vec::new();
+            let next = self.next_bytes(&mut file_bytes)?;
+            let sent = ready!(Pin::new(&mut *stream).poll_write(cx, next))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.total += sent as u64;
-            self.take(sent as u64);
+            self.advance(sent as u64);
         }
         self.clear();
         Poll::Ready(Ok(true))
     }
 
-    /// What comes next: some of it, and not nothing. `read` takes what is read for that.
-    fn piece<'a>(&'a self, read: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
-        if self.waiting() > 0 {
+    /// The next bytes to send, at least one. Bytes of a file are read into `file_bytes`.
+    fn next_bytes<'a>(&'a self, file_bytes: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
+        if self.pending() > 0 {
             return Ok(&self.text[self.sent..]);
         }
         match &self.body {
             Body::File(file, from, to) => {
                 let length = usize::try_from(to - from).unwrap_or(usize::MAX).min(COPIED);
-                read.resize(length, 0);
-                let count = file.file().read_at(read, *from)?;
-                // The file is shorter than it was: the promised length cannot be kept.
+                file_bytes.resize(length, 0);
+                let count = file.file().read_at(file_bytes, *from)?;
+                // The file was truncated: it is shorter than the Content-Length that was sent.
                 if count == 0 {
                     Err(io::ErrorKind::UnexpectedEof.into())
                 } else {
-                    Ok(&read[..count])
+                    Ok(&file_bytes[..count])
                 }
             }
             Body::Whole(bytes) => Ok(bytes),
@@ -158,64 +159,64 @@ impl Outgoing {
         }
     }
 
-    /// For the next answers.
+    /// Empties the buffer for the next responses.
     fn clear(&mut self) {
         self.text.clear();
-        self.text.shrink_to(KEPT);
+        self.text.shrink_to(MAX_KEPT_CAPACITY);
         self.sent = 0;
         self.body = Body::empty();
     }
 
-    /// A file's head leaves in one packet with its beginning. The file itself leaves in pieces of 64 KiB, and what of a
-    /// piece does not fill a packet would leave alone as soon as something is acknowledged: that more follows is
-    /// forgotten by then, unless the socket itself knows.
+    /// Sets `TCP_CORK` while a file is sent, so that head and file share packets. `sendfile` works in pieces of 64 KiB; without
+    /// the cork, the rest of a piece that does not fill a packet is sent as a short one.
     fn cork(&mut self, socket: BorrowedFd<'_>) {
         if matches!(self.body, Body::File(..)) && !self.corked {
-            // Without it there are more packets.
+            // If it fails, more packets are sent.
             self.corked = set_tcp_cork(socket, true).is_ok();
         }
     }
 
-    /// One call: how much was sent, and how much was tried.
+    /// Makes one system call: how many bytes were sent, and how many were offered.
     fn write_some(&self, socket: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
         let text = &self.text[self.sent..];
-        // The kernel keeps the end of the last answer back for the moment, so that it goes out with that of the connection;
-        // that of a file, too: it is corked.
+        // The kernel holds back the end of the last response, so that one packet carries it and the FIN. A file needs no
+        // flag: the socket is corked.
         let flags =
             SendFlags::NOSIGNAL | if self.last { SendFlags::MORE } else { SendFlags::empty() };
         match &self.body {
             Body::File(file, from, to) if text.is_empty() => {
-                let tried = usize::try_from((to - from).min(TURN)).unwrap_or(usize::MAX);
+                let tried = usize::try_from((to - from).min(BUDGET)).unwrap_or(usize::MAX);
                 let sent = sendfile(socket, file, Some(&mut { *from }), tried)?;
-                // The file is shorter than it was: the promised length cannot be kept.
+                // The file was truncated: it is shorter than the Content-Length that was sent.
                 if sent == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok((sent, tried)) }
             }
             Body::Whole(bytes) if !bytes.is_empty() => {
-                write_all(socket, [text, bytes, &[], &[]], flags)
+                send_vectored(socket, [text, bytes, &[], &[]], flags)
             }
             Body::Parts(parts) => {
                 let [a, b, c] = parts.as_ref();
-                write_all(socket, [text, a, b, c], flags)
+                send_vectored(socket, [text, a, b, c], flags)
             }
             _ => Ok((send(socket, text, flags)?, text.len())),
         }
     }
 
-    fn take(&mut self, sent: u64) {
-        let of_text = usize::try_from(sent).unwrap_or(usize::MAX).min(self.waiting());
+    /// Removes the first `sent` bytes.
+    fn advance(&mut self, sent: u64) {
+        let of_text = usize::try_from(sent).unwrap_or(usize::MAX).min(self.pending());
         self.sent += of_text;
         let mut rest = sent - of_text as u64;
         match &mut self.body {
             Body::File(_, from, to) => *from = from.saturating_add(rest).min(*to),
-            Body::Whole(bytes) => take(bytes, &mut rest),
-            Body::Parts(parts) => parts.iter_mut().for_each(|part| take(part, &mut rest)),
+            Body::Whole(bytes) => advance(bytes, &mut rest),
+            Body::Parts(parts) => parts.iter_mut().for_each(|part| advance(part, &mut rest)),
             Body::Events(_) => {}
         }
     }
 }
 
-/// One call: how much was sent, and how much was tried.
-fn write_all(
+/// Sends several buffers with one call: how many bytes were sent, and how many were offered.
+fn send_vectored(
     socket: BorrowedFd<'_>,
     all: [&[u8]; 4],
     flags: SendFlags,
@@ -225,8 +226,8 @@ fn write_all(
     Ok((sendmsg(socket, &all.map(IoSlice::new), nothing, flags)?, tried))
 }
 
-/// Takes up to `rest` bytes off the beginning.
-fn take(bytes: &mut Bytes, rest: &mut u64) {
+/// Removes up to `rest` bytes from the front.
+fn advance(bytes: &mut Bytes, rest: &mut u64) {
     let taken = usize::try_from(*rest).unwrap_or(usize::MAX).min(bytes.len());
     drop(bytes.split_to(taken));
     *rest -= taken as u64;
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
 
     /// Sends everything while another thread reads slowly.
-    fn send_all(mut outgoing: Outgoing) -> Vec<u8> {
+    fn send_all(mut buffer: SendBuffer) -> Vec<u8> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut reader, _) = listener.accept().unwrap();
@@ -259,10 +260,10 @@ mod tests {
             }
             all
         });
-        let is_file = matches!(outgoing.body, Body::File(..));
+        let is_file = matches!(buffer.body, Body::File(..));
         let is_corked = || is_on(&socket, TCP_CORK);
         loop {
-            match outgoing.write_to(socket.as_fd()) {
+            match buffer.write_to(socket.as_fd()) {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -272,10 +273,10 @@ mod tests {
                 Err(error) => panic!("{error}"),
             }
         }
-        assert!(outgoing.last || !is_corked(), "the end of it would not leave");
+        assert!(buffer.last || !is_corked(), "the rest would stay in the kernel");
         drop(socket);
         let all = read.join().unwrap();
-        assert_eq!(outgoing.total, all.len() as u64);
+        assert_eq!(buffer.total, all.len() as u64);
         all
     }
 
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_arrives_in_order_however_it_is_stored() {
+    fn sends_bodies_of_every_kind_in_order() {
         let bytes = long(5_000_000);
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&bytes).unwrap();
@@ -303,23 +304,23 @@ mod tests {
             (false, Body::Parts(Box::new(parts.map(Bytes::from)))),
             (true, Body::Whole(bytes.clone().into())),
         ] {
-            let mut outgoing = Outgoing { last, ..Outgoing::new() };
-            outgoing.text().extend_from_slice(b"head");
-            assert!(!outgoing.add(Body::Whole("short".into())));
-            outgoing.text().extend_from_slice(b"head");
-            assert!(outgoing.add(body));
-            let all = send_all(outgoing);
+            let mut buffer = SendBuffer { last, ..SendBuffer::new() };
+            buffer.text().extend_from_slice(b"head");
+            assert!(!buffer.add(Body::Whole("short".into())));
+            buffer.text().extend_from_slice(b"head");
+            assert!(buffer.add(body));
+            let all = send_all(buffer);
             assert!(all.starts_with(b"headshorthead") && all[13..] == bytes);
         }
     }
 
     #[test]
-    fn a_file_that_became_shorter_is_an_error() {
+    fn a_truncated_file_is_an_error() {
         let file = tempfile::tempfile().unwrap();
         let (socket, _reader) = UnixStream::pair().unwrap();
-        let mut outgoing = Outgoing::new();
-        outgoing.add(Body::File(Arc::new(file.into()), 0, 10));
-        let error = outgoing.write_to(socket.as_fd()).unwrap_err();
+        let mut buffer = SendBuffer::new();
+        buffer.add(Body::File(Arc::new(file.into()), 0, 10));
+        let error = buffer.write_to(socket.as_fd()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -1,4 +1,4 @@
-//! Accepts connections, not too many at once.
+//! Accepts connections and runs them until the server stops.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
@@ -17,38 +17,38 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use uapi::c::{IPPROTO_TCP, TCP_DEFER_ACCEPT};
 
-use super::Site;
 use super::connection::{Connection, Step};
-use super::places::{Place, source_of};
+use super::limiter::{ConnectionPermit, source_of};
+use super::site::Site;
 use super::socket::Socket;
 
-/// How long answers that are on their way may take when the server ends.
-const GRACE: Duration = Duration::from_secs(5);
-/// How often it is looked whether they are done.
-const LOOK: Duration = Duration::from_millis(20);
-/// When there are no file descriptors left, or no memory: until some are free.
-const PAUSE: Duration = Duration::from_millis(50);
-/// How long the kernel keeps a client to itself that says nothing, in seconds.
-const SILENCE: i32 = 1;
-/// How long the handshake of TLS may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// After so many connections in one go others have their turn.
-const TURN: u32 = 32;
+/// How long responses that were begun may take after the server was stopped.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the server then checks whether they are done.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The delay after a failed accept: file descriptors or memory are exhausted.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// How long the kernel defers a connection on which no request has arrived (`TCP_DEFER_ACCEPT`), in seconds.
+const DEFER_ACCEPT: i32 = 1;
+/// How long the TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many connections are accepted before the task yields.
+const ACCEPT_BUDGET: u32 = 32;
 
-/// Serves `site` on `listener` until `stop`; then answers that are on their way have five seconds. If it is dropped, all
-/// connections end.
+/// Serves `site` on `listener` until `stop` completes; responses that were begun then have five seconds. Dropping the future
+/// closes all connections.
 ///
 /// # Errors
-/// The listener cannot be used.
+/// The listener cannot be registered or configured.
 pub async fn serve(
     site: Arc<Site>,
     listener: TcpListener,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let listener = watch(listener)?;
+    let listener = register(listener)?;
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
-    let mut turn = 0;
+    let mut accepted_count: u32 = 0;
     loop {
         let accepted = tokio::select! {
             biased;
@@ -57,41 +57,41 @@ pub async fn serve(
         };
         match accepted {
             Ok((socket, source)) => {
-                begin(&site, site.places.take(source), socket, &mut connections);
+                start(&site, site.limiter.acquire(source), socket, &mut connections);
             }
-            Err(error) if is_theirs(&error) => {}
+            Err(error) if is_client_abort(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "the HTTP port cannot accept");
-                sleep(PAUSE).await;
+                tracing::warn!(%error, "the HTTP port cannot accept connections");
+                sleep(ACCEPT_RETRY).await;
             }
         }
         while connections.try_join_next().is_some() {}
-        turn += 1;
-        if turn % TURN == 0 {
+        accepted_count = accepted_count.wrapping_add(1);
+        if accepted_count % ACCEPT_BUDGET == 0 {
             tokio::task::yield_now().await;
         }
     }
     drop(listener);
-    site.stopping.store(true, Ordering::Relaxed);
-    let until = Instant::now() + GRACE;
+    site.stop();
+    let until = Instant::now() + STOP_TIMEOUT;
     while site.busy.load(Ordering::Relaxed) > 0 && Instant::now() < until {
-        sleep(LOOK).await;
+        sleep(STOP_POLL_INTERVAL).await;
     }
     connections.shutdown().await;
     Ok(())
 }
 
-/// Has the kernel and the runtime tell when somebody has asked for something, and nothing more. The kernel would wake the
-/// server for a connection before its request is there (`TCP_DEFER_ACCEPT`, tcp(7)); the runtime's own way to accept would
-/// have it watch also connections that are over before there is anything to wait for.
-#[allow(deprecated)] // Unsound for what does not own its descriptor; std's listener does, and `unsafe` is not for here.
-fn watch(listener: TcpListener) -> io::Result<AsyncFd<StdListener>> {
+/// Registers the listener so that the server wakes only for a connection with a request. `TCP_DEFER_ACCEPT` (tcp(7)) keeps the
+/// kernel from reporting a connection before its first bytes arrive. Tokio's own `accept` would register every accepted socket
+/// with the reactor, including those whose first request is answered without waiting.
+#[allow(deprecated)] // Unsound for a type that does not own its descriptor. std's listener does; the alternative is `unsafe`.
+fn register(listener: TcpListener) -> io::Result<AsyncFd<StdListener>> {
     let listener = listener.into_std()?;
-    uapi::setsockopt(listener.as_raw_fd(), IPPROTO_TCP, TCP_DEFER_ACCEPT, &SILENCE)?;
+    uapi::setsockopt(listener.as_raw_fd(), IPPROTO_TCP, TCP_DEFER_ACCEPT, &DEFER_ACCEPT)?;
     AsyncFd::with_interest(listener, Interest::READABLE)
 }
 
-/// The next connection, and whom it is counted for.
+/// The next connection, and the source that it is counted for.
 async fn accept(listener: &AsyncFd<StdListener>) -> io::Result<(StdStream, IpAddr)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let accept = |listener: &StdListener| Ok(acceptfrom_with(listener, flags)?);
@@ -101,44 +101,49 @@ async fn accept(listener: &AsyncFd<StdListener>) -> io::Result<(StdStream, IpAdd
     Ok((socket.into(), source_of(address)))
 }
 
-/// The client has gone before it was accepted.
-fn is_theirs(error: &io::Error) -> bool {
+/// The client closed the connection before it was accepted.
+fn is_client_abort(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
-fn begin(site: &Arc<Site>, place: Place, socket: StdStream, connections: &mut JoinSet<()>) {
-    let connection = Connection::new(Arc::clone(site), place);
-    let slot = connection.slot();
-    let serve = match site.tls() {
-        Some(acceptor) => Serve::Secure(acceptor, connection, socket),
-        None => match connection.begin(socket) {
-            Some((connection, socket, step)) => Serve::Plain(connection, socket, step),
+fn start(
+    site: &Arc<Site>,
+    permit: ConnectionPermit,
+    socket: StdStream,
+    connections: &mut JoinSet<()>,
+) {
+    let connection = Connection::new(Arc::clone(site), permit);
+    let activity = connection.activity();
+    let pending = match site.tls_acceptor() {
+        Some(acceptor) => Pending::Secure(acceptor, connection, socket),
+        None => match connection.answer_first(socket) {
+            Some((connection, socket, step)) => Pending::Plain(connection, socket, step),
             None => return,
         },
     };
     connections.spawn(async move {
         tokio::select! {
             biased;
-            () = slot.gone() => {}
-            () = serve.go_on() => {}
+            () = activity.evicted() => {}
+            () = pending.run() => {}
         }
     });
 }
 
-/// A connection that is not over yet.
-enum Serve {
+/// A connection that needs a task.
+enum Pending {
     Plain(Connection, StdStream, Step),
     Secure(TlsAcceptor, Connection, StdStream),
 }
 
-impl Serve {
-    async fn go_on(self) {
+impl Pending {
+    async fn run(self) {
         match self {
             Self::Plain(connection, socket, step) => {
-                // Answers are written whole: nothing gains by waiting for more. The last one leaves with the
-                // connection's end.
-                if connection.stays() {
+                // Responses are written whole, so Nagle's algorithm would only delay them. The last one is sent with the
+                // FIN.
+                if connection.keeps_alive() {
                     let _ = socket.set_nodelay(true);
                 }
                 if let Ok(stream) = TcpStream::from_std(socket) {
@@ -148,7 +153,7 @@ impl Serve {
             Self::Secure(acceptor, connection, socket) => {
                 let _ = socket.set_nodelay(true);
                 let Ok(stream) = TcpStream::from_std(socket) else { return };
-                if let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                if let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
                     connection.run(Socket::Secure(Box::new(stream)), Step::Read).await;
                 }
             }

@@ -1,5 +1,5 @@
-//! What a connection reads from and writes to: a socket as it is, or one with TLS. A plain socket is sent files by the
-//! kernel; for TLS they are read and encrypted here.
+//! The socket of a connection, plain or with TLS. Files are sent to a plain socket with `sendfile`; for TLS they are read and
+//! encrypted in this process.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
-use super::ending::{MOST, PATIENCE, finish};
-use super::outgoing::Outgoing;
+use super::close::{CLOSE_TIMEOUT, MAX_DISCARDED, shutdown_write};
+use super::send_buffer::SendBuffer;
 
 pub(super) enum Socket {
     Plain(TcpStream),
@@ -31,16 +31,16 @@ impl Socket {
         }
     }
 
-    /// Sends until everything is sent (true), or others should have their turn (false).
+    /// Sends until the buffer is empty (true), or its budget for one call is used up (false).
     pub fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
-        outgoing: &mut Outgoing,
+        buffer: &mut SendBuffer,
     ) -> Poll<io::Result<bool>> {
         let stream = match self {
             Self::Plain(stream) => stream,
             Self::Secure(stream) => {
-                return if ready!(outgoing.poll_copy(cx, stream.as_mut()))? {
+                return if ready!(buffer.poll_copy(cx, stream.as_mut()))? {
                     Pin::new(stream).poll_flush(cx).map_ok(|()| true)
                 } else {
                     Poll::Ready(Ok(false))
@@ -48,7 +48,7 @@ impl Socket {
             }
         };
         loop {
-            match stream.try_io(Interest::WRITABLE, || outgoing.write_to(stream.as_fd())) {
+            match stream.try_io(Interest::WRITABLE, || buffer.write_to(stream.as_fd())) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready!(stream.poll_write_ready(cx))?;
@@ -58,30 +58,30 @@ impl Socket {
         }
     }
 
-    /// Ends our side, and has what was sent arrive. `is_talking` is whether the client may send what is not read.
-    pub async fn end(&mut self, is_talking: bool) {
+    /// Shuts down the sending side. With `has_input` the client may still send, and its input is discarded for a while: unread
+    /// input would reset the connection and destroy the response (RFC 9112 section 9.6).
+    pub async fn end(&mut self, has_input: bool) {
         match self {
             Self::Plain(stream) => {
-                finish(&*stream);
-                if !is_talking && !matches!(stream.try_read(&mut [0]), Ok(1)) {
+                shutdown_write(&*stream);
+                if !has_input && !matches!(stream.try_read(&mut [0]), Ok(1)) {
                     return;
                 }
             }
             Self::Secure(stream) => {
-                let _ = timeout(PATIENCE, stream.shutdown()).await;
-                if !is_talking {
+                let _ = timeout(CLOSE_TIMEOUT, stream.shutdown()).await;
+                if !has_input {
                     return;
                 }
             }
         }
-        // What a client still sends would destroy our answer if it were not read (RFC 9112 section 9.6).
-        let _ = timeout(PATIENCE, self.closed()).await;
+        let _ = timeout(CLOSE_TIMEOUT, self.closed()).await;
     }
 
-    /// Ends when the client does, or has said too much: it is of no interest.
+    /// Discards input until the client closes the connection, or has sent [`MAX_DISCARDED`] bytes.
     pub async fn closed(&mut self) {
         let mut piece = [0; 512];
-        let mut rest = MOST;
+        let mut rest = MAX_DISCARDED;
         while rest > 0 {
             let read = match self {
                 Self::Plain(stream) => stream.read(&mut piece).await,

@@ -1,31 +1,31 @@
-//! Strong entity tags, and whether the client has what they stand for (RFC 9110 sections 8.8.3 and 13.1).
+//! Strong entity tags and the conditional requests that use them (RFC 9110 sections 8.8.3 and 13.1).
 
 use data_encoding::HEXLOWER;
 use levada_core::{Digest, sha256};
 
-use super::request::Request;
+use super::request::{Header, Request};
 
 /// A strong entity tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
     /// `"sha256:…"`: the digest of the body.
     Body(Digest),
-    /// `"sha256:…-gzip"`: the digest of what is in the compressed body.
+    /// `"sha256:…-gzip"`: the digest of the body before compression.
     Compressed(Digest),
-    /// Half a digest, of a body in which the host is still missing.
+    /// Half a digest, of a body template before the host is filled in.
     Template([u8; 16]),
 }
 
-/// The longest tag: quotes, `sha256:`, 64 digits, `-gzip`.
-const MAX: usize = 2 + 7 + 64 + 5;
+/// The length of the longest tag: quotes, `sha256:`, 64 digits, `-gzip`.
+const MAX_LENGTH: usize = 2 + 7 + 64 + 5;
 
 impl Tag {
-    /// That of `body`.
+    /// The tag of `body`.
     pub fn of(body: &[u8]) -> Self {
         Self::Body(sha256(&[body]))
     }
 
-    /// With its quotes.
+    /// Appends the tag with its quotes.
     pub fn write(&self, out: &mut Vec<u8>) {
         let (before, bytes, after): (&[u8], &[u8], &[u8]) = match self {
             Self::Body(digest) => (b"\"sha256:", digest, b"\""),
@@ -40,17 +40,17 @@ impl Tag {
     }
 
     fn text(&self) -> Vec<u8> {
-        let mut text = Vec::with_capacity(MAX);
+        let mut text = Vec::with_capacity(MAX_LENGTH);
         self.write(&mut text);
         text
     }
 
-    /// Whether `If-None-Match` has it. Compared weakly (section 13.1.2).
+    /// Whether `If-None-Match` lists it, by weak comparison (section 13.1.2).
     pub fn is_known(&self, request: &Request<'_>) -> bool {
         request.if_none_match.value().is_some_and(|value| self.is_in(value))
     }
 
-    /// Whether this value of `If-None-Match` has it.
+    /// Whether this value of `If-None-Match` lists it.
     pub fn is_in(&self, value: &[u8]) -> bool {
         let own = self.text();
         value
@@ -59,10 +59,10 @@ impl Tag {
             .any(|one| one == b"*" || one.strip_prefix(b"W/".as_slice()).unwrap_or(one) == own)
     }
 
-    /// Whether a range may be answered: there is no `If-Range`, or it has this very tag. A date never has.
+    /// Whether a range may be answered: `If-Range` is absent or equals this tag. A date in `If-Range` never matches.
     pub fn permits_range(&self, request: &Request<'_>) -> bool {
         match request.if_range {
-            super::request::Once::Absent => true,
+            Header::Absent => true,
             other => other.value().is_some_and(|value| value.trim_ascii() == self.text()),
         }
     }
@@ -80,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_found_in_a_list() {
+    fn finds_a_tag_in_a_list() {
         let tag = Tag::of(b"x");
         let own = String::from_utf8(tag.text()).unwrap();
         assert!(own.starts_with("\"sha256:2d711642b726b044") && own.len() == 2 + 7 + 64);
         assert!(known(&tag, &own) && known(&tag, "*") && known(&tag, &format!("\"a\" , W/{own}")));
         assert!(!known(&tag, "\"a\"") && !known(&tag, "") && !known(&tag, own.trim_matches('"')));
         let compressed = Tag::Compressed([1; 32]);
-        assert!(compressed.text().len() == MAX && !known(&compressed, &own));
+        assert!(compressed.text().len() == MAX_LENGTH && !known(&compressed, &own));
         assert_eq!(Tag::Template([0xab; 16]).text(), format!("\"{}\"", "ab".repeat(16)).as_bytes());
     }
 }

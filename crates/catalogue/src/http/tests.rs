@@ -1,4 +1,4 @@
-//! Whatever comes, there is an answer, and it is well-formed.
+//! Any input gets a well-formed response.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -7,16 +7,19 @@ use levada_core::UnixTime;
 
 use super::cache::{CacheKey, Cached};
 use super::content::Content;
-use super::response::Connection;
+use super::reply::Reply;
+use super::response::Persistence;
+use super::route::route;
 use super::*;
-use crate::index::Options;
+use crate::index::{Index, Options};
 use crate::model::{Draft, Package};
 use crate::rethink::Answer;
+use crate::store::Store;
 use crate::store::embedded::EmbeddedStore;
 
 const NOW: UnixTime = UnixTime(1_700_000_000);
 
-/// A site with an object that all layers show.
+/// A site with an object that both APIs and the page show.
 fn site() -> (tempfile::TempDir, Arc<Site>) {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(&folder.path().join("catalogue")).unwrap();
@@ -48,14 +51,14 @@ fn publish(store: &dyn Store, version: &str, code: &[u8]) {
     store.publish(&draft, None, NOW).unwrap();
 }
 
-/// The answer, and its head.
+/// The response, and its head.
 fn answer(site: &Arc<Site>, request: &Request<'_>) -> (Response, String) {
-    let response = match site.answer(request) {
-        Reply::Now(response) => response,
-        Reply::Later(job) => job.run(),
+    let response = match route(site, request) {
+        Reply::Ready(response) => response,
+        Reply::Job(job) => job.run(),
     };
     let mut head = Vec::new();
-    response.write_head(&mut head, Connection::Stays);
+    response.write_head(&mut head, Persistence::KeepAlive);
     (response, String::from_utf8(head).unwrap())
 }
 
@@ -70,7 +73,7 @@ fn check(site: &Arc<Site>, bytes: &[u8]) -> Option<u16> {
         Parsed::Refused(refusal) => {
             let response = problem::refusal_response(refusal, false);
             let mut head = Vec::new();
-            response.write_head(&mut head, Connection::Closes);
+            response.write_head(&mut head, Persistence::Close);
             (response, String::from_utf8(head).unwrap())
         }
     };
@@ -81,9 +84,9 @@ fn check(site: &Arc<Site>, bytes: &[u8]) -> Option<u16> {
 }
 
 #[test]
-fn whatever_comes_has_an_answer() {
+fn any_bytes_get_a_response() {
     let (_folder, site) = site();
-    // A site that a panic left half changed fails whatever comes after it; nothing is to panic at all.
+    // After a panic the test has failed, so an inconsistent site does not matter.
     let site = AssertUnwindSafe(site);
     bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
         check(&site, bytes);
@@ -91,7 +94,7 @@ fn whatever_comes_has_an_answer() {
 }
 
 #[test]
-fn whatever_is_asked_for_has_an_answer() {
+fn any_path_and_field_get_a_response() {
     let (_folder, site) = site();
     let site = AssertUnwindSafe(site);
     let roots = [
@@ -138,44 +141,44 @@ const PACKAGE: &str = "/.well-known/sourcepackage/S";
 fn ask(site: &Arc<Site>, path: &str, fields: &str) -> Reply {
     let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
     let Parsed::Request(request, _) = parse(request.as_bytes()) else { panic!("{request}") };
-    site.answer(&request)
+    route(site, &request)
 }
 
 #[test]
-fn what_somebody_makes_is_not_made_twice() {
+fn a_concurrent_request_uses_the_body_that_was_built_meanwhile() {
     let (_folder, site) = site();
     let Answer::Package(package) = site.index.rethink(PACKAGE.as_bytes(), None) else {
-        panic!("there is a package")
+        panic!("the object has a package")
     };
-    let Reply::Later(job) = ask(&site, PACKAGE, "") else { panic!("nobody has made it yet") };
-    let workshop = site.workshop(&package.digest);
+    let Reply::Job(job) = ask(&site, PACKAGE, "") else { panic!("the body is not built yet") };
+    let build = site.lock_build(&package.digest);
     let waiting = std::thread::spawn(move || job.run());
-    let made = Cached::Content(Content::Bytes("made meanwhile".into()), [7; 16]);
-    site.cache.put(CacheKey::Package(package), site.store.replaced(), made);
-    drop(workshop);
+    let built = Cached::Content(Content::Bytes("built meanwhile".into()), [7; 16]);
+    site.cache.put(CacheKey::Package(package), site.store.replaced(), built);
+    drop(build);
     let response = waiting.join().unwrap();
-    assert!(matches!(response.body, Body::Whole(body) if body == "made meanwhile"));
+    assert!(matches!(response.body, Body::Whole(body) if body == "built meanwhile"));
 }
 
 #[test]
-fn what_is_known_is_not_sent_the_first_time_either() {
+fn a_body_that_the_client_has_is_not_sent_even_the_first_time() {
     let (_folder, site) = site();
-    let Reply::Later(job) = ask(&site, PACKAGE, "If-None-Match: *\r\n") else { panic!() };
+    let Reply::Job(job) = ask(&site, PACKAGE, "If-None-Match: *\r\n") else { panic!() };
     let response = job.run();
     assert_eq!((response.status, response.body.length()), (304, Some(0)));
-    assert!(matches!(ask(&site, PACKAGE, ""), Reply::Now(_)));
+    assert!(matches!(ask(&site, PACKAGE, ""), Reply::Ready(_)));
 }
 
 #[test]
-fn without_room_for_a_body_the_client_is_told_to_come_again() {
+fn answers_503_when_the_body_budget_is_exhausted() {
     let (_folder, site) = site();
     publish(&*site.store, "2.0.0", &[b'x'; 50_000]);
     site.index.catch_up(&*site.store).unwrap();
-    let all = u32::try_from(site.room.available_permits()).unwrap();
-    let taken = site.room.try_acquire_many(all).unwrap();
+    let all = u32::try_from(site.body_budget.available_permits()).unwrap();
+    let taken = site.body_budget.try_acquire_many(all).unwrap();
     let answer = || match ask(&site, PACKAGE, "") {
-        Reply::Now(response) => response.status,
-        Reply::Later(job) => job.run().status,
+        Reply::Ready(response) => response.status,
+        Reply::Job(job) => job.run().status,
     };
     assert_eq!(answer(), 503);
     drop(taken);
@@ -183,7 +186,7 @@ fn without_room_for_a_body_the_client_is_told_to_come_again() {
 }
 
 #[test]
-fn paths_of_the_description_are_answered() {
+fn answers_every_path_of_the_openapi_document() {
     let (_folder, site) = site();
     let document = openapi_document();
     let digest =
@@ -201,7 +204,7 @@ fn paths_of_the_description_are_answered() {
 }
 
 #[test]
-fn others_can_answer_paths() {
+fn extra_paths_are_answered() {
     struct Metrics;
     impl Extra for Metrics {
         fn answer(&self, path: &str) -> Option<Response> {

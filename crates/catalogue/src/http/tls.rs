@@ -1,4 +1,4 @@
-//! HTTP with TLS: the certificate is the operator's, in PEM.
+//! HTTPS with the operator's certificate, read from PEM files.
 
 use std::fmt;
 use std::fs::File;
@@ -14,43 +14,43 @@ use thiserror::Error;
 use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
-/// The longest file with certificates or a key, in bytes.
+/// The maximum length of a file with certificates or a key, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// Why HTTP cannot be served with this certificate.
+/// Why a certificate cannot be used.
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("{} cannot be read: {source}", path.display())]
     Io {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file does not have the expected PEM section.
     #[error("{} has no {what} in PEM: {source}", path.display())]
     Pem {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// What should be in it.
+        /// The expected section.
         what: &'static str,
-        /// What is wrong.
+        /// The cause.
         source: pem::Error,
     },
-    /// They do not go together, or cannot be used.
+    /// Certificate and key do not match, or are not supported.
     #[error("{} with {} cannot be used: {source}", certificate.display(), key.display())]
     Unusable {
         /// The file with the certificates.
         certificate: PathBuf,
         /// The file with the key.
         key: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: rustls::Error,
     },
 }
 
-/// A certificate and its key.
+/// A certificate chain and its private key.
 #[derive(Clone)]
 pub struct Tls(Arc<ServerConfig>);
 
@@ -61,7 +61,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads a chain of certificates, that of the server first, and the key of the first. Only TLS 1.3 is spoken.
+    /// Reads a certificate chain, the server's own certificate first, and its private key. Only TLS 1.3 is offered.
     ///
     /// # Errors
     /// [`TlsError`] names the file.

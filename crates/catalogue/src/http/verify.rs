@@ -1,9 +1,9 @@
-//! Whether a package is what its digest says: found out once per start, before a browser or proxy is told to keep it for
-//! ever.
+//! Compares a package with its digest once per start, before a response lets browsers and proxies cache it for ever.
 //!
-//! A short package is read and compared before its first answer, which takes no longer than to send it. A long one is
-//! answered at once, with `no-store`, and compared by a thread of the class `SCHED_IDLE` (sched(7)), that
-//! steps aside for who reads. A package that no client asks for is never read: a start costs nothing, however many packages there are.
+//! A short package is verified before its first response, which takes no longer than to send it. A long one is sent at
+//! once with `no-store` and verified by a thread of the scheduling class `SCHED_IDLE` (sched(7)), so that the
+//! verification does not delay requests. A package that is never requested is never read, so the start takes no longer
+//! with many packages.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
@@ -17,147 +17,149 @@ use thread_priority::{
     set_thread_priority_and_policy, thread_native_id,
 };
 
-use super::content::{Content, Held};
+use super::body::BodyFile;
+use super::content::Content;
 use crate::model::digest_text;
 
-/// What is longer is compared in the background, in bytes: less takes about a millisecond.
-const SHORT: u64 = 1024 * 1024;
-/// How many packages wait for the thread, each an open file; further ones are taken up when they are asked for again.
-const WAITING: usize = 64;
-/// How much is read at a time, in bytes.
-const PART: usize = 128 * 1024;
+/// Longer packages are verified in the background; in bytes. A shorter one takes about a millisecond.
+const MAX_INLINE: u64 = 1024 * 1024;
+/// The length of the queue of the thread; each entry is an open file. A package that finds it full is queued at its next
+/// request.
+const QUEUE: usize = 64;
+/// The size of the read buffer, in bytes.
+const BUFFER: usize = 128 * 1024;
 
-/// What is known of a package.
+/// Whether the content of a package has its digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Not yet: it may be damaged.
+    /// Not verified yet.
     Unknown,
-    /// It is what its digest says.
+    /// The content has the digest.
     Sound,
-    /// It is not.
+    /// The content has another digest, or cannot be read.
     Damaged,
 }
 
 #[derive(Clone, Copy)]
 enum State {
-    Waiting,
+    Queued,
     Sound,
-    /// The state of the store when it was read: stored once more, it may be whole again.
+    /// With the generation of the store when it was read: a new upload may have repaired it since.
     Damaged(u64),
 }
 
-/// A package that waits for the thread.
+/// A package in the queue of the thread.
 struct Task {
     digest: Digest,
-    file: Arc<Held>,
-    stamp: u64,
+    file: Arc<BodyFile>,
+    generation: u64,
 }
 
-/// Whether a package is compared in the background.
+/// Whether a package is verified in the background.
 pub(super) fn is_long(content: &Content) -> bool {
-    content.length() > SHORT
+    content.length() > MAX_INLINE
 }
 
-/// What is known of all packages.
+/// The verification state of all packages.
 pub(super) struct Verifier {
     states: Arc<Mutex<HashMap<Digest, State>>>,
     tasks: Option<SyncSender<Task>>,
 }
 
 impl Verifier {
-    /// Starts its thread, which ends when this is dropped.
+    /// Starts the thread, which ends when the verifier is dropped.
     pub fn start() -> Self {
         let states: Arc<Mutex<HashMap<Digest, State>>> = Arc::default();
-        let (tasks, waiting) = sync_channel(WAITING);
+        let (tasks, queue) = sync_channel(QUEUE);
         let shared = Arc::clone(&states);
         let thread = thread::Builder::new().name("verify".into());
-        let tasks = thread.spawn(move || verify_all(&waiting, &shared)).is_ok().then_some(tasks);
+        let tasks = thread.spawn(move || verify_all(&queue, &shared)).is_ok().then_some(tasks);
         Self { states, tasks }
     }
 
-    /// What is known of the package that `content` is said to be, with the store in the state `stamp`. May read a short
-    /// one, which blocks; a long one is read later.
-    pub fn check(&self, digest: &Digest, content: &Content, stamp: u64) -> Verdict {
-        match self.known(digest, stamp) {
+    /// Verifies `content` against `digest`, at the `generation` of the store. Reads a short package, which blocks; a long one
+    /// is queued for the thread.
+    pub fn check(&self, digest: &Digest, content: &Content, generation: u64) -> Verdict {
+        match self.known(digest, generation) {
             Verdict::Unknown => {}
             verdict => return verdict,
         }
         let file = match content {
             Content::Bytes(bytes) => {
-                return self.note(digest, sha256(&[bytes]) == *digest, stamp);
+                return self.record(digest, sha256(&[bytes]) == *digest, generation);
             }
-            Content::File(file, _) | Content::Made(file, _) if !is_long(content) => {
-                return self.note(digest, is_sound(file, digest), stamp);
+            Content::File(file, _) | Content::Temporary(file, _) if !is_long(content) => {
+                return self.record(digest, is_sound(file, digest), generation);
             }
-            Content::File(file, _) | Content::Made(file, _) => Arc::clone(file),
+            Content::File(file, _) | Content::Temporary(file, _) => Arc::clone(file),
         };
         let mut states = lock(&self.states);
         if let Some(tasks) = self.tasks.as_ref().filter(|_| !states.contains_key(digest))
-            && tasks.try_send(Task { digest: *digest, file, stamp }).is_ok()
+            && tasks.try_send(Task { digest: *digest, file, generation }).is_ok()
         {
-            states.insert(*digest, State::Waiting);
+            states.insert(*digest, State::Queued);
         }
         Verdict::Unknown
     }
 
-    /// What is known without reading anything.
-    pub fn known(&self, digest: &Digest, stamp: u64) -> Verdict {
+    /// The state of a package, without reading it.
+    pub fn known(&self, digest: &Digest, generation: u64) -> Verdict {
         let mut states = lock(&self.states);
         match states.get(digest) {
             Some(State::Sound) => Verdict::Sound,
-            Some(State::Damaged(at)) if *at == stamp => Verdict::Damaged,
+            Some(State::Damaged(at)) if *at == generation => Verdict::Damaged,
             Some(State::Damaged(_)) => {
                 states.remove(digest);
                 Verdict::Unknown
             }
-            Some(State::Waiting) | None => Verdict::Unknown,
+            Some(State::Queued) | None => Verdict::Unknown,
         }
     }
 
-    /// Notes what was found out elsewhere.
-    pub fn note(&self, digest: &Digest, is_sound: bool, stamp: u64) -> Verdict {
-        note(&self.states, digest, is_sound, stamp)
+    /// Records the result of a verification.
+    pub fn record(&self, digest: &Digest, is_sound: bool, generation: u64) -> Verdict {
+        record(&self.states, digest, is_sound, generation)
     }
 }
 
-fn note(
+fn record(
     states: &Mutex<HashMap<Digest, State>>,
     digest: &Digest,
     is_sound: bool,
-    stamp: u64,
+    generation: u64,
 ) -> Verdict {
     if is_sound {
         lock(states).insert(*digest, State::Sound);
         return Verdict::Sound;
     }
-    let before = lock(states).insert(*digest, State::Damaged(stamp));
-    // Once, however often it is asked for.
-    if !matches!(before, Some(State::Damaged(at)) if at == stamp) {
+    let before = lock(states).insert(*digest, State::Damaged(generation));
+    // Logged once, not for every request.
+    if !matches!(before, Some(State::Damaged(at)) if at == generation) {
         let digest = digest_text(digest);
-        tracing::error!(%digest, "a package is damaged: publish a version with it once more to heal it");
+        tracing::error!(%digest, "a package is damaged: publish a version with it again to repair it");
     }
     Verdict::Damaged
 }
 
-fn verify_all(waiting: &Receiver<Task>, states: &Mutex<HashMap<Digest, State>>) {
-    // Everybody may do that. Where it fails the thread is like any other.
+fn verify_all(queue: &Receiver<Task>, states: &Mutex<HashMap<Digest, State>>) {
+    // Needs no privilege. If it fails, the thread has the default class.
     let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
     let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, idle);
-    while let Ok(Task { digest, file, stamp }) = waiting.recv() {
-        note(states, &digest, is_sound(&file, &digest), stamp);
+    while let Ok(Task { digest, file, generation }) = queue.recv() {
+        record(states, &digest, is_sound(&file, &digest), generation);
     }
 }
 
-/// Reads all of a file. What the disk does not give back is damaged for every client.
-fn is_sound(held: &Held, digest: &Digest) -> bool {
-    let (mut hasher, mut at) = (Hasher::default(), 0);
-    let mut part = vec![0; PART];
+/// Whether the content of a file has the digest. A file that cannot be read is damaged.
+fn is_sound(file: &BodyFile, digest: &Digest) -> bool {
+    let (mut hasher, mut offset) = (Hasher::default(), 0);
+    let mut buffer = vec![0; BUFFER];
     loop {
-        match held.file().read_at(&mut part, at) {
+        match file.file().read_at(&mut buffer, offset) {
             Ok(0) => return hasher.finish() == *digest,
             Ok(count) => {
-                hasher.update(&part[..count]);
-                at += count as u64;
+                hasher.update(&buffer[..count]);
+                offset += count as u64;
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(_) => return false,

@@ -1,4 +1,4 @@
-//! An object with its versions, and how it is built from what the store has.
+//! An object with its versions, and how it is built from the store.
 
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
@@ -8,25 +8,24 @@ use std::thread;
 use bytes::Bytes;
 use levada_core::{Digest, UnixTime};
 
-use super::share;
 use crate::model::version::{latest_order, precedence};
 use crate::model::{Key, Kind, Published, Version, VersionReq};
 use crate::rethink::{Entry, PackageEntry, Prepared};
 
-/// What is kept of each version.
+/// A version in the index.
 #[derive(Clone, Debug)]
 pub struct VersionEntry {
-    /// Which one.
+    /// The version.
     pub version: Version,
     /// SHA-256 of its descriptor.
     pub digest: Digest,
-    /// SHA-256 of its package and how many bytes that has.
+    /// SHA-256 and length in bytes of its package.
     pub package: Option<(Digest, u64)>,
     /// When it was published.
     pub published: UnixTime,
-    /// Whether it was taken back.
+    /// Whether it is yanked.
     pub yanked: bool,
-    /// Its last change.
+    /// The revision of its last change.
     pub revision: u64,
     media_type: Option<Arc<str>>,
 }
@@ -34,20 +33,20 @@ pub struct VersionEntry {
 /// An object.
 #[derive(Debug)]
 pub struct Object {
-    /// Which one.
+    /// Kind and name.
     pub key: Key,
-    /// Ascending; of equal ones in the order of publication.
+    /// Ascending; versions of equal precedence are in the order of publication.
     pub versions: Box<[VersionEntry]>,
     pub(super) order: u64,
-    /// Where the newest is that is not yanked, and its descriptor.
+    /// The index and the descriptor of the newest version that is not yanked.
     newest: Option<(usize, Bytes)>,
 }
 
 impl Object {
     /// The newest version that is not yanked, and its descriptor.
     pub fn newest(&self) -> Option<(&VersionEntry, &Bytes)> {
-        let (place, descriptor) = self.newest.as_ref()?;
-        Some((self.versions.get(*place)?, descriptor))
+        let (index, descriptor) = self.newest.as_ref()?;
+        Some((self.versions.get(*index)?, descriptor))
     }
 
     /// A version, yanked or not.
@@ -74,32 +73,32 @@ impl Object {
     }
 }
 
-/// An object, found by its key.
+/// An object in a hash set, looked up by its key.
 #[derive(Clone)]
-pub(super) struct Named(pub Arc<Object>);
+pub(super) struct ByKey(pub Arc<Object>);
 
-impl Borrow<Key> for Named {
+impl Borrow<Key> for ByKey {
     fn borrow(&self) -> &Key {
         &self.0.key
     }
 }
 
-impl Hash for Named {
+impl Hash for ByKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.key.hash(state);
     }
 }
 
-impl PartialEq for Named {
+impl PartialEq for ByKey {
     fn eq(&self, other: &Self) -> bool {
         self.0.key == other.0.key
     }
 }
 
-impl Eq for Named {}
+impl Eq for ByKey {}
 
-/// An object in the making.
-pub(super) struct Building {
+/// Builds an object from its versions.
+pub(super) struct ObjectBuilder {
     order: u64,
     versions: Vec<VersionEntry>,
     newest: Option<Newest>,
@@ -111,12 +110,12 @@ struct Newest {
     package: Option<PackageEntry>,
 }
 
-impl Building {
+impl ObjectBuilder {
     pub fn new(order: u64) -> Self {
         Self { order, versions: Vec::new(), newest: None }
     }
 
-    /// Adds the next version; they come as they were published.
+    /// Adds a version; versions are added in the order of publication.
     pub fn add(&mut self, published: Published) {
         let Published { version, descriptor, digest, package, yanked, revision, .. } = published;
         self.versions.push(VersionEntry {
@@ -139,22 +138,22 @@ impl Building {
         }
     }
 
-    /// The newest version that is not yanked, of those that were added.
+    /// The newest added version that is not yanked.
     pub fn newest(&self) -> Option<&Version> {
         self.newest.as_ref().map(|newest| &newest.version)
     }
 
-    /// Gives the newest version the descriptor that it was added without.
-    pub fn describe(&mut self, descriptor: Vec<u8>) {
+    /// Sets the descriptor of the newest version, if the versions were added without descriptors.
+    pub fn set_descriptor(&mut self, descriptor: Vec<u8>) {
         if let Some(newest) = &mut self.newest {
             newest.descriptor = share(descriptor);
         }
     }
 
-    /// The object, and what the original's layer has for it.
+    /// The object, and its entry in the reTHINK compatibility layer.
     pub fn finish(self, key: Key) -> (Object, Option<Prepared>) {
         let Self { order, mut versions, newest } = self;
-        // It is stable: equal ones stay as they were published.
+        // The sort is stable: versions of equal precedence stay in the order of publication.
         versions.sort_by(|a, b| precedence(&a.version, &b.version));
         let versions = versions.into_boxed_slice();
         let Some(Newest { version, descriptor, package }) = newest else {
@@ -162,24 +161,24 @@ impl Building {
         };
         let prepared = (key.kind != Kind::Service).then(|| {
             let entry = Entry { key: key.clone(), order, descriptor: descriptor.clone(), package };
-            // What the original would not have shown is not shown there; `/v1` has it.
+            // An object that the reTHINK catalogue would reject is not shown there; `/v1` has it.
             Prepared::new(entry).ok()
         });
-        let place = versions.iter().position(|entry| entry.version == version);
-        let newest = place.map(|place| (place, descriptor));
+        let index = versions.iter().position(|entry| entry.version == version);
+        let newest = index.map(|index| (index, descriptor));
         (Object { key, versions, order, newest }, prepared.flatten())
     }
 }
 
-/// Builds many at once, on all processors: the bodies of the original's layer take time.
-pub(super) fn build_all(objects: Vec<(Key, Building)>) -> (Vec<Object>, Vec<Prepared>) {
+/// Builds many objects on all processors, because the bodies of the reTHINK compatibility layer take time.
+pub(super) fn build_all(objects: Vec<(Key, ObjectBuilder)>) -> (Vec<Object>, Vec<Prepared>) {
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(16));
-    let mut parts: Vec<Vec<(Key, Building)>> = (0..threads).map(|_| Vec::new()).collect();
-    for (place, one) in objects.into_iter().enumerate() {
-        parts[place % threads].push(one);
+    let mut parts: Vec<Vec<(Key, ObjectBuilder)>> = (0..threads).map(|_| Vec::new()).collect();
+    for (index, object) in objects.into_iter().enumerate() {
+        parts[index % threads].push(object);
     }
-    let build = |part: Vec<(Key, Building)>| -> Vec<(Object, Option<Prepared>)> {
-        part.into_iter().map(|(key, building)| building.finish(key)).collect()
+    let build = |part: Vec<(Key, ObjectBuilder)>| -> Vec<(Object, Option<Prepared>)> {
+        part.into_iter().map(|(key, builder)| builder.finish(key)).collect()
     };
     let (mut built, mut prepared) = (Vec::new(), Vec::new());
     thread::scope(|scope| {
@@ -191,7 +190,13 @@ pub(super) fn build_all(objects: Vec<(Key, Building)>) -> (Vec<Object>, Vec<Prep
             prepared.extend(body);
         }
     });
-    // What depends on their order is to be the same each time.
+    // Makes the result independent of the threads.
     built.sort_unstable_by_key(|object| object.order);
     (built, prepared)
+}
+
+/// Converts to `Bytes` that can be cloned without a copy.
+fn share(bytes: Vec<u8>) -> Bytes {
+    // Without the spare capacity that a vector may have.
+    Bytes::from(bytes.into_boxed_slice())
 }

@@ -1,4 +1,4 @@
-//! Which objects everybody may see.
+//! Which objects are shown to unauthenticated clients.
 
 use std::str::FromStr;
 
@@ -6,24 +6,25 @@ use thiserror::Error;
 
 use crate::model::{Key, Kind};
 
-/// Not a pattern.
+/// The text is not a pattern.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
-#[error("{0:?} is no pattern: use `*`, `TYPE/*`, `TYPE/PREFIX*` or `TYPE/NAME`")]
+#[error("{0:?} is not a pattern: use `*`, `TYPE/*`, `TYPE/PREFIX*` or `TYPE/NAME`")]
 pub struct PatternError(String);
 
-/// Objects of one kind, or of all, whose name is or begins with a text.
+/// Matches objects of one kind, or of all kinds, by their name or its prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     kind: Option<Kind>,
     text: String,
-    whole: bool,
+    /// `text` is the whole name, not a prefix.
+    is_exact: bool,
 }
 
 impl Pattern {
-    /// Whether it is meant.
+    /// Whether the pattern matches `key`.
     pub fn matches(&self, key: &Key) -> bool {
         let name = key.name.as_str();
-        let fits = if self.whole { name == self.text } else { name.starts_with(&self.text) };
+        let fits = if self.is_exact { name == self.text } else { name.starts_with(&self.text) };
         fits && self.kind.is_none_or(|kind| kind == key.kind)
     }
 }
@@ -34,7 +35,7 @@ impl FromStr for Pattern {
     fn from_str(text: &str) -> Result<Self, PatternError> {
         let error = || PatternError(text.chars().take(64).collect());
         if text == "*" {
-            return Ok(Self { kind: None, text: String::new(), whole: false });
+            return Ok(Self { kind: None, text: String::new(), is_exact: false });
         }
         let (kind, name) = text.split_once('/').ok_or_else(error)?;
         let kind = if kind == "*" { None } else { Some(kind.parse().map_err(|_| error())?) };
@@ -42,23 +43,23 @@ impl FromStr for Pattern {
             return Err(error());
         }
         Ok(match name.strip_suffix('*') {
-            Some(prefix) => Self { kind, text: prefix.to_owned(), whole: false },
-            None => Self { kind, text: name.to_owned(), whole: true },
+            Some(prefix) => Self { kind, text: prefix.to_owned(), is_exact: false },
+            None => Self { kind, text: name.to_owned(), is_exact: true },
         })
     }
 }
 
-/// What everybody may see: by default everything.
+/// Which objects are shown; by default all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Open(Option<Vec<Pattern>>);
 
 impl Open {
-    /// What one of `patterns` means, and nothing else.
+    /// Only the objects that match one of `patterns`.
     pub fn only(patterns: Vec<Pattern>) -> Self {
         Self(Some(patterns))
     }
 
-    /// Whether everybody may see it.
+    /// Whether the object is shown.
     pub fn shows(&self, key: &Key) -> bool {
         match &self.0 {
             Some(patterns) => patterns.iter().any(|pattern| pattern.matches(key)),
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_mean_what_they_say() {
+    fn patterns_match_by_kind_and_name() {
         let key = |text: &str| text.parse::<Key>().unwrap();
         for (pattern, yes, no) in [
             ("hyperty/*", "hyperty/a", "runtime/a"),

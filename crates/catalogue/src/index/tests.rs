@@ -1,10 +1,11 @@
+use bytes::Bytes;
 use levada_core::UnixTime;
 
 use super::*;
 use crate::model::{Draft, Package};
 use crate::rethink::Host;
-use crate::store::Event;
 use crate::store::embedded::{EmbeddedStore, Options as StoreOptions};
+use crate::store::{Event, Store, StoreError};
 
 const NOW: UnixTime = UnixTime(1_700_000_000);
 
@@ -31,7 +32,7 @@ fn newest(index: &Index, key: &str) -> Option<(String, Bytes)> {
 }
 
 #[test]
-fn an_index_has_what_was_there_and_what_comes() {
+fn an_index_loads_a_store_and_follows_it() {
     let (_folder, store) = store(1000);
     store.publish(&draft("service/a", "1.0.0", r#"{"v":1}"#), None, NOW).unwrap();
     let index = Index::load(&store, Options::default()).unwrap();
@@ -51,7 +52,7 @@ fn an_index_has_what_was_there_and_what_comes() {
 }
 
 #[test]
-fn a_yanked_version_is_there_and_not_the_newest() {
+fn a_yanked_version_is_kept_and_not_the_newest() {
     let (_folder, store) = store(1000);
     for (version, text) in [("1.0.0", r#"{"v":1}"#), ("2.0.0", r#"{"v":2}"#)] {
         store.publish(&draft("service/a", version, text), None, NOW).unwrap();
@@ -73,7 +74,7 @@ fn a_yanked_version_is_there_and_not_the_newest() {
 }
 
 #[test]
-fn what_is_not_open_is_not_there() {
+fn hides_objects_that_are_not_open() {
     let (_folder, store) = store(1000);
     for key in ["service/public-a", "service/secret"] {
         store.publish(&draft(key, "1.0.0", "{}"), None, NOW).unwrap();
@@ -90,7 +91,7 @@ fn what_is_not_open_is_not_there() {
 }
 
 #[test]
-fn followers_get_changes_from_memory_or_are_told_to_ask_the_store() {
+fn returns_recent_changes_from_memory_only() {
     let (_folder, store) = store(1000);
     store.publish(&draft("service/a", "1.0.0", "{}"), None, NOW).unwrap();
     let index = Index::load(&store, Options::default()).unwrap();
@@ -108,7 +109,7 @@ fn followers_get_changes_from_memory_or_are_told_to_ask_the_store() {
 }
 
 #[test]
-fn whoever_missed_changes_that_are_forgotten_reads_all_anew() {
+fn rebuilds_the_index_when_changes_are_compacted() {
     let (_folder, store) = store(1);
     let index = Index::load(&store, Options::default()).unwrap();
     for number in 0..20 {
@@ -121,7 +122,7 @@ fn whoever_missed_changes_that_are_forgotten_reads_all_anew() {
 }
 
 #[test]
-fn what_is_prepared_is_shown_once_and_only_where_it_belongs() {
+fn applies_a_prepared_update_once_and_in_order() {
     let (_folder, store) = store(1000);
     let index = Index::load(&store, Options::default()).unwrap();
     assert!(index.prepare(&store).unwrap().is_none());
@@ -130,7 +131,7 @@ fn what_is_prepared_is_shown_once_and_only_where_it_belongs() {
     assert_eq!(newest(&index, "service/a"), None);
     assert!(index.apply(first));
     assert!(newest(&index, "service/a").is_some());
-    // Meanwhile it has come further: the other one would take it back, or show the same change twice.
+    // The index is further now: the second update would revert it, or show the same change twice.
     assert!(!index.apply(second));
     assert_eq!(index.recent(0, 10).unwrap().0.len(), 1);
     store.publish(&draft("service/a", "1.1.0", "{}"), None, NOW).unwrap();
@@ -141,7 +142,7 @@ fn what_is_prepared_is_shown_once_and_only_where_it_belongs() {
     assert_eq!(newest(&index, "service/a").unwrap().0, "1.2.0");
     assert_eq!(*index.revision().borrow(), 3);
     assert!(index.prepare(&store).unwrap().is_none());
-    // Of many it takes a few, and says that there are more.
+    // A prepared update has only some of many changes, and `apply` reports that there are more.
     for minor in 3..100 {
         store.publish(&draft("service/a", &format!("1.{minor}.0"), "{}"), None, NOW).unwrap();
     }
@@ -150,7 +151,7 @@ fn what_is_prepared_is_shown_once_and_only_where_it_belongs() {
 }
 
 #[test]
-fn the_originals_layer_follows() {
+fn the_rethink_layer_follows() {
     let (_folder, store) = store(1000);
     let mut writer = store.begin_blob().unwrap();
     writer.write(b"code").unwrap();

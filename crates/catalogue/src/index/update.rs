@@ -1,69 +1,149 @@
-//! Following a store: what has changed is built first, which takes time, and shown then, which takes none.
+//! Loads the index from a store and follows its changes. Changed objects are built without locks, which takes time, and then
+//! shown, which takes microseconds.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::RandomState;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, RwLock};
 
-use super::object::{Building, Named, Object};
-use super::{Index, Shard, State, lock, note_packages, write};
+use arc_swap::ArcSwap;
+use levada_core::Digest;
+use tokio::sync::watch;
+
+use super::feed::Feed;
+use super::object::{self, ByKey, Object, ObjectBuilder};
+use super::{Index, Options, SHARDS, Shard, State, lock, write};
 use crate::model::Key;
-use crate::rethink::Prepared;
+use crate::rethink::{Catalogue, Prepared};
 use crate::store::{Change, Store, StoreError};
 
-/// How many changes are read at once.
+/// How many changes are read at once by [`Index::catch_up`].
 const BATCH: u32 = 256;
-/// How many are prepared apart: more are an import, and not for a thread that may have to wait.
-const FEW: u32 = 16;
+/// How many changes are read at once by [`Index::prepare`]. More are probably an import, which should not wait for a
+/// low-priority thread.
+const PREPARE_BATCH: u32 = 16;
+/// How many objects are built at once by [`Index::load`].
+const LOAD_BATCH: usize = 4096;
 
-/// Changes of a store, built and not yet shown.
+/// Changes of a store whose objects are built and not yet shown.
 #[derive(Debug)]
 pub struct Update {
-    /// How far the index was.
+    /// The position of the index before.
     since: State,
-    /// How far it will be.
+    /// The position of the index afterwards.
     until: State,
     changes: Vec<Change>,
     objects: Vec<(Object, Option<Prepared>)>,
 }
 
 impl Index {
-    /// Takes over what has changed in `store` since; to be called when something was published, and now and then if
-    /// others write to the store. Returns the revision that the index has then.
+    /// Reads the whole store.
     ///
     /// # Errors
-    /// The store failed; the index stays as it is, or takes over a part.
+    /// The store failed.
+    pub fn load(store: &dyn Store, options: Options) -> Result<Self, StoreError> {
+        let index = Self {
+            options,
+            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| ArcSwap::default()).collect(),
+            counts: Default::default(),
+            packages: RwLock::default(),
+            rethink: RwLock::default(),
+            feed: RwLock::default(),
+            revision: watch::Sender::new(0),
+            state: Mutex::new(State { revision: 0, order: 0 }),
+        };
+        index.rebuild(store, &mut lock(&index.state))?;
+        index.catch_up(store)?;
+        Ok(index)
+    }
+
+    /// Applies the changes of `store` since the last update. To be called after each publication, and periodically if other
+    /// processes write to the store. Returns the revision of the index.
+    ///
+    /// # Errors
+    /// The store failed; some of the changes may be applied.
     pub fn catch_up(&self, store: &dyn Store) -> Result<u64, StoreError> {
         let mut state = lock(&self.state);
         loop {
             match self.build(store, *state, BATCH) {
                 Ok(Some(update)) => self.show(update, &mut state),
                 Ok(None) => return Ok(state.revision),
-                Err(StoreError::Compacted { .. }) => self.fill(store, &mut state)?,
+                Err(StoreError::Compacted { .. }) => self.rebuild(store, &mut state)?,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The first half of [`Index::catch_up`] for a few changes, on a thread that may be interrupted for long: it holds
-    /// none of the index's locks. None if nothing has changed; otherwise [`Index::apply`] is the other half.
+    /// Builds the objects of the next few changes, for [`Index::apply`]. It holds no lock of the index while it builds, so it can
+    /// run on a low-priority thread that may be interrupted for long. `None` if nothing has changed.
     ///
     /// # Errors
-    /// The store failed; [`StoreError::Compacted`] if only [`Index::catch_up`] helps.
+    /// The store failed; [`StoreError::Compacted`] if the index must be rebuilt by [`Index::catch_up`].
     pub fn prepare(&self, store: &dyn Store) -> Result<Option<Update>, StoreError> {
         let state = *lock(&self.state);
-        self.build(store, state, FEW)
+        self.build(store, state, PREPARE_BATCH)
     }
 
-    /// Shows what was prepared, unless somebody else has brought the index further meanwhile. Takes some microseconds
-    /// for each object, and waits for whoever is within [`Index::catch_up`]. False if there was, or may be, more.
+    /// Shows a prepared update, unless the index was updated since. Takes some microseconds for each object, and waits for a
+    /// running [`Index::catch_up`]. False if the update was dropped, or there may be more changes.
     pub fn apply(&self, update: Update) -> bool {
         let mut state = lock(&self.state);
         let is_next = update.since.revision == state.revision;
-        let is_all = update.changes.len() < FEW as usize;
+        let is_all = update.changes.len() < PREPARE_BATCH as usize;
         if is_next {
             self.show(update, &mut state);
         }
         is_next && is_all
+    }
+
+    /// Rebuilds the index from the whole store.
+    fn rebuild(&self, store: &dyn Store, state: &mut State) -> Result<(), StoreError> {
+        let revision = store.revision()?;
+        let mut objects: HashMap<Key, ObjectBuilder> = HashMap::new();
+        let mut order = 0;
+        store.each(&mut |published| {
+            if !self.shows(&published.key) {
+                return;
+            }
+            let builder = objects.entry(published.key.clone()).or_insert_with(|| {
+                order += 1;
+                ObjectBuilder::new(order)
+            });
+            builder.add(published);
+        })?;
+        let mut shards: Vec<Shard> = vec![Shard::new(); self.shards.len()];
+        let mut packages = HashMap::new();
+        let mut catalogue = Catalogue::new();
+        for (of, names) in &self.options.defaults {
+            catalogue.set_default(*of, names.clone());
+        }
+        self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        let mut types = BTreeSet::new();
+        let mut objects = objects.into_iter();
+        loop {
+            // In batches, because building needs as much memory again as its input.
+            let batch: Vec<_> = objects.by_ref().take(LOAD_BATCH).collect();
+            if batch.is_empty() {
+                break;
+            }
+            let (built, prepared) = object::build_all(batch);
+            for mut object in built {
+                register_packages(&mut object, &mut types, &mut packages);
+                self.counter(object.key.kind).fetch_add(1, Ordering::Relaxed);
+                shards[self.shard_index(&object.key)].insert(ByKey(Arc::new(object)));
+            }
+            prepared.into_iter().for_each(|one| catalogue.put(one));
+        }
+        for (current, shard) in self.shards.iter().zip(shards) {
+            current.store(Arc::new(shard));
+        }
+        *write(&self.packages) = packages;
+        *write(&self.rethink) = catalogue;
+        *write(&self.feed) = Feed::starting_at(revision);
+        *state = State { revision, order };
+        self.revision.send_replace(revision);
+        Ok(())
     }
 
     fn build(
@@ -82,7 +162,7 @@ impl Index {
         Ok(Some(Update { since, until, changes, objects }))
     }
 
-    /// One object. None if there is nothing to show.
+    /// Builds an object from its versions in the store. `None` if it is not shown, or has no version.
     fn build_one(
         &self,
         store: &dyn Store,
@@ -96,21 +176,21 @@ impl Index {
         if versions.is_empty() {
             return Ok(None);
         }
-        // As they were published: of equal ones the last is the newest.
+        // In the order of publication: of versions with equal precedence, the last published is the newest.
         versions.sort_by_key(|version| (version.published, version.revision));
         let known = self.object(key);
         let order = known.as_ref().map_or(state.order + 1, |object| object.order);
         state.order = state.order.max(order);
-        let mut building = Building::new(order);
-        versions.into_iter().for_each(|version| building.add(version));
-        if let Some(newest) = building.newest()
+        let mut builder = ObjectBuilder::new(order);
+        versions.into_iter().for_each(|version| builder.add(version));
+        if let Some(newest) = builder.newest()
             && let Some(whole) = store.get(key, newest)?
         {
-            building.describe(whole.descriptor);
+            builder.set_descriptor(whole.descriptor);
         }
-        // The same text of a key wherever it stands.
+        // Reuses the allocation of the key.
         let key = known.map_or_else(|| key.clone(), |object| object.key.clone());
-        Ok(Some(building.finish(key)))
+        Ok(Some(builder.finish(key)))
     }
 
     fn show(&self, update: Update, state: &mut State) {
@@ -123,7 +203,7 @@ impl Index {
     }
 
     fn put(&self, mut object: Object, prepared: Option<Prepared>) {
-        note_packages(&mut object, &mut BTreeSet::new(), &mut write(&self.packages));
+        register_packages(&mut object, &mut BTreeSet::new(), &mut write(&self.packages));
         {
             let mut rethink = write(&self.rethink);
             match prepared {
@@ -131,13 +211,30 @@ impl Index {
                 None => rethink.remove(&object.key),
             }
         }
-        let place = self.shard(&object.key);
-        // Nobody else writes: the state is held.
-        let mut shard = Shard::clone(&place.load());
+        let current = self.shard(&object.key);
+        // `state` is locked, so there is no other writer.
+        let mut shard = Shard::clone(&current.load());
         let counter = self.counter(object.key.kind);
-        if shard.replace(Named(Arc::new(object))).is_none() {
+        if shard.replace(ByKey(Arc::new(object))).is_none() {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        place.store(Arc::new(shard));
+        current.store(Arc::new(shard));
+    }
+}
+
+/// Adds the packages of an object to `packages`. The few media types are shared: `types` has each once.
+fn register_packages(
+    object: &mut Object,
+    types: &mut BTreeSet<Arc<str>>,
+    packages: &mut HashMap<Digest, (Arc<str>, u64)>,
+) {
+    for ((digest, length), media_type) in object.packages() {
+        match types.get(&*media_type) {
+            Some(known) => *media_type = Arc::clone(known),
+            None => {
+                types.insert(Arc::clone(media_type));
+            }
+        }
+        packages.entry(*digest).or_insert_with(|| (Arc::clone(media_type), *length));
     }
 }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use levada_catalogue::http::{Config, Hosts, Times};
+use levada_catalogue::http::{Config, Hosts, Timeouts};
 use levada_catalogue::index::Options;
 use levada_catalogue::model::digest_text;
 use levada_core::sha256;
@@ -156,13 +156,13 @@ fn only_configured_hosts_are_served() {
 
 /// A server with timeouts of 1 and 2 seconds, so that they expire within the test.
 fn short_timeouts() -> Server {
-    let times = Times {
+    let timeouts = Timeouts {
         head: Duration::from_secs(1),
         idle: Duration::from_secs(2),
         stall: Duration::from_secs(1),
-        ..Times::default()
+        ..Timeouts::default()
     };
-    Server::start_with(Config { times, ..Config::default() }, Options::default())
+    Server::start_with(Config { timeouts, ..Config::default() }, Options::default())
 }
 
 /// The answer of a server with short timeouts. The request is repeated if this process was too slow to send it.

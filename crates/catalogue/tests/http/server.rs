@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use levada_catalogue::http::{Config, Site, Times, serve};
+use levada_catalogue::http::{Config, Site, Timeouts, serve};
 use levada_catalogue::index::{Index, Options};
 use levada_catalogue::model::{Draft, Package};
 use levada_catalogue::rethink::Folder;
@@ -33,8 +33,9 @@ pub fn eventually(mut condition: impl FnMut() -> bool) {
 
 /// Timeouts that do not expire while other tests take the processors.
 pub fn lenient_config() -> Config {
-    let times = Times { head: TIMEOUT, stall: TIMEOUT, store: TIMEOUT, ..Times::default() };
-    Config { times, ..Config::default() }
+    let timeouts =
+        Timeouts { head: TIMEOUT, stall: TIMEOUT, store: TIMEOUT, ..Timeouts::default() };
+    Config { timeouts, ..Config::default() }
 }
 
 /// A running server, which dropping this ends.

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use levada_catalogue::http::{Config, Times};
+use levada_catalogue::http::{Config, Timeouts};
 use levada_catalogue::index::Options;
 
 use super::server::{Server, TIMEOUT, draft, eventually};
@@ -113,8 +113,8 @@ fn many_changes_arrive_in_order() {
 
 #[test]
 fn an_idle_watch_gets_the_current_revision() {
-    let times = Times { comment: Duration::from_millis(50), ..Times::default() };
-    let server = Server::start_with(Config { times, ..Config::default() }, Options::default());
+    let timeouts = Timeouts { keepalive: Duration::from_millis(50), ..Timeouts::default() };
+    let server = Server::start_with(Config { timeouts, ..Config::default() }, Options::default());
     let mut watcher = Watcher::start(&server, "?kind=runtime", "");
     server.publish(&draft("service/a", "1.0.0", "{}"));
     // A change that the filter drops still advances the event id.

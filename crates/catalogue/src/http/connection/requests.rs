@@ -1,21 +1,23 @@
-//! From bytes that have come to requests, and from those to what has to be done next.
+//! Parses the input of a connection into requests, and routes each of them.
 
 use std::sync::Arc;
 
-use super::{Answering, Connection, ENOUGH, Step};
-use crate::http::incoming::Incoming;
+use super::{Connection, MAX_PENDING, ResponseContext, Step};
+use crate::http::body_reader::BodyReader;
+use crate::http::path::is_rethink;
 use crate::http::problem::refusal_response;
-use crate::http::request::{Parsed, Refusal, Sends, parse};
-use crate::http::route::{Reply, is_compat};
+use crate::http::reply::Reply;
+use crate::http::request::{BodyLength, Parsed, Refusal, parse};
+use crate::http::route::route;
 
 impl Connection {
-    /// Answers what has come.
+    /// Answers the requests that were received.
     pub(super) fn advance(&mut self) -> Step {
         loop {
-            if self.outgoing.last {
+            if self.send_buffer.last {
                 return Step::End;
             }
-            if self.outgoing.waiting() >= ENOUGH {
+            if self.send_buffer.pending() >= MAX_PENDING {
                 return Step::Send;
             }
             if self.start == self.end {
@@ -27,10 +29,10 @@ impl Connection {
         }
     }
 
-    /// Goes on with the next request. None if there may be another behind it.
+    /// Handles the next request. `None` if the input may contain another one.
     fn next(&mut self) -> Option<Step> {
-        if let Some(incoming) = self.incoming.take() {
-            return self.take_body(incoming);
+        if let Some(reader) = self.body_reader.take() {
+            return self.read_body(reader);
         }
         let (mut request, used) = match parse(&self.input[self.start..self.end]) {
             Parsed::Partial => return Some(Step::Read),
@@ -40,86 +42,86 @@ impl Connection {
         if let Err(refusal) = self.site.config.hosts.apply(&mut request) {
             return Some(self.refuse(refusal));
         }
-        if self.place.is_reserved() && !self.site.is_extra(&request) {
-            return Some(Step::Place);
+        if self.permit.is_reserved() && self.site.extra_response(request.path).is_none() {
+            return Some(Step::Permit);
         }
-        if request.sends == Sends::Nothing {
-            let (reply, answering) = (self.site.answer(&request), Answering::of(&request));
+        if request.body_length == BodyLength::None {
+            let (reply, context) = (route(&self.site, &request), ResponseContext::of(&request));
             self.start += used;
-            return self.reply(reply, answering);
+            return self.push_reply(reply, context);
         }
-        if !is_compat(request.path) {
+        if !is_rethink(request.path) {
             let detail =
                 "POST is answered under /.well-known/ only: publish with `levada catalogue`";
             return Some(self.refuse(Refusal { status: 405, detail }));
         }
         let head = self.start..self.start + used;
-        let waits = request.waits && head.end == self.end;
-        match Incoming::new(&self.input[head.clone()], request.sends) {
-            Ok(incoming) => self.incoming = Some(incoming),
+        let send_continue = request.expects_continue && head.end == self.end;
+        match BodyReader::new(&self.input[head.clone()], request.body_length) {
+            Ok(reader) => self.body_reader = Some(reader),
             Err(refusal) => return Some(self.refuse(refusal)),
         }
-        if waits {
-            self.outgoing.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        if send_continue {
+            self.send_buffer.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
         self.start = head.end;
         None
     }
 
-    /// Takes what has come of a body, and answers its request when that is all.
-    fn take_body(&mut self, mut incoming: Incoming) -> Option<Step> {
-        let place = || Arc::clone(&self.site.long_bodies).try_acquire_owned().ok();
-        match incoming.take(&self.input[self.start..self.end], place) {
+    /// Reads the received part of a body, and answers the request when it is complete.
+    fn read_body(&mut self, mut reader: BodyReader) -> Option<Step> {
+        let acquire = || Arc::clone(&self.site.long_bodies).try_acquire_owned().ok();
+        match reader.read(&self.input[self.start..self.end], acquire) {
             Ok(used) => self.start += used,
             Err(refusal) => return Some(self.refuse_body(refusal)),
         }
-        if !incoming.is_done() {
-            self.incoming = Some(incoming);
+        if !reader.is_done() {
+            self.body_reader = Some(reader);
             return Some(Step::Read);
         }
-        let Parsed::Request(mut request, _) = parse(&incoming.head) else { return Some(Step::End) };
+        let Parsed::Request(mut request, _) = parse(&reader.head) else { return Some(Step::End) };
         if let Err(refusal) = self.site.config.hosts.apply(&mut request) {
             return Some(self.refuse_body(refusal));
         }
-        request.body = &incoming.body;
-        let (reply, answering) = (self.site.answer(&request), Answering::of(&request));
-        self.reply(reply, answering)
+        request.body = &reader.body;
+        let (reply, context) = (route(&self.site, &request), ResponseContext::of(&request));
+        self.push_reply(reply, context)
     }
 
-    fn reply(&mut self, reply: Reply, mut answering: Answering) -> Option<Step> {
-        self.head_until = None;
-        self.place.work();
-        answering.keep_alive &= !self.place.is_reserved();
+    fn push_reply(&mut self, reply: Reply, mut context: ResponseContext) -> Option<Step> {
+        self.request_until = None;
+        self.permit.set_busy();
+        context.keep_alive &= !self.permit.is_reserved();
         match reply {
-            Reply::Now(response) => self.push(response, answering),
-            Reply::Later(job) => Some(Step::Job(job, answering)),
+            Reply::Ready(response) => self.push(response, context),
+            Reply::Job(job) => Some(Step::Job(job, context)),
         }
     }
 
-    /// Refuses what has come, which is no request that is answered.
+    /// Refuses the input, which is not a request that can be answered.
     pub(super) fn refuse(&mut self, refusal: Refusal) -> Step {
-        // Also of what is no request it can be said whether a body would be taken for the next answer, and whose words
-        // the client knows.
+        // Even malformed input shows whether it is a HEAD request, whose client would take a body for the next response,
+        // and whether the client expects plain text.
         let mut words = self.input[self.start..self.end].split(|byte| *byte == b' ');
-        let only_head = words.next() == Some(b"HEAD");
+        let is_head = words.next() == Some(b"HEAD");
         let target =
             words.next().and_then(|target| str::from_utf8(target).ok()).unwrap_or_default();
         let path = match target.split_once("://") {
             Some((_, rest)) => rest.find('/').map_or("", |start| &rest[start..]),
             None => target,
         };
-        self.refuse_as(refusal, only_head, is_compat(path))
+        self.refuse_as(refusal, is_head, is_rethink(path))
     }
 
-    /// Refuses a request because of its body: only those of the original's layer have one.
+    /// Refuses a request because of its body: only requests to the reTHINK compatibility layer have one.
     pub(super) fn refuse_body(&mut self, refusal: Refusal) -> Step {
         self.refuse_as(refusal, false, true)
     }
 
-    fn refuse_as(&mut self, refusal: Refusal, only_head: bool, compat: bool) -> Step {
+    fn refuse_as(&mut self, refusal: Refusal, is_head: bool, rethink: bool) -> Step {
         self.refused = true;
-        let answering = Answering { only_head, keep_alive: false, old: false };
-        self.push(refusal_response(refusal, compat), answering);
+        let context = ResponseContext { is_head, keep_alive: false, http_1_0: false };
+        self.push(refusal_response(refusal, rethink), context);
         Step::End
     }
 }

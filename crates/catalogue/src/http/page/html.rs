@@ -1,4 +1,4 @@
-//! HTML, in which nothing stands as it is but what is written here.
+//! Builds HTML. Only markup that is a literal in this program is inserted unescaped.
 
 use levada_core::printable::is_printable;
 
@@ -7,13 +7,13 @@ use levada_core::printable::is_printable;
 pub(super) struct Html(String);
 
 impl Html {
-    /// Adds markup.
+    /// Appends markup.
     pub fn raw(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
     }
 
-    /// Adds text; it may stand between tags and in an attribute with quotes.
+    /// Appends escaped text, for an element or a quoted attribute.
     pub fn text(&mut self, text: &str) -> &mut Self {
         for c in text.chars() {
             match c {
@@ -30,12 +30,12 @@ impl Html {
     }
 }
 
-/// No control character, and none that turns the direction of what follows: text could look like another.
+/// Excludes control characters, and those that change the text direction, with which one text can imitate another.
 fn is_shown(c: char) -> bool {
     matches!(c, '\n' | '\t') || is_printable(c)
 }
 
-/// A whole page.
+/// A complete HTML document.
 pub(super) fn document(title: &str, content: &Html) -> String {
     let mut page = Html::default();
     page.raw("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>")
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_never_markup() {
+    fn escapes_any_text() {
         bolero::check!().with_type::<String>().for_each(|text| {
             let mut html = Html::default();
             html.text(text);

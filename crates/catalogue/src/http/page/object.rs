@@ -1,4 +1,4 @@
-//! The page of an object: one of its versions, and the list of all.
+//! The page of an object: one of its versions, and the list of all versions.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -6,40 +6,41 @@ use std::time::{Duration, UNIX_EPOCH};
 use levada_core::UnixTime;
 
 use super::html::Html;
-use super::{failed, nowhere, of_store, respond};
-use crate::http::Site;
+use super::respond::{error_page, not_found, of_store, respond};
 use crate::http::query::{Query, encode};
+use crate::http::reply::{HandlerResult, Job, Reply};
 use crate::http::request::Request;
 use crate::http::response::Response;
-use crate::http::route::{Job, Reply};
-use crate::http::v1::{Answered, objects};
+use crate::http::site::Site;
+use crate::http::v1::objects;
 use crate::index::{Object, VersionEntry};
 use crate::model::{Published, digest_text};
 use crate::rethink::Host;
 
-/// How much of a descriptor is shown, in bytes; all of it is one link away.
-const SHOWN: usize = 64 * 1024;
+/// How much of a descriptor is shown, in bytes; the page has the command for the whole.
+const MAX_DESCRIPTOR: usize = 64 * 1024;
 /// How much of a description is shown, in characters.
-const DESCRIPTION: usize = 500;
-/// How many versions are shown.
-const VERSIONS: usize = 200;
+const MAX_DESCRIPTION: usize = 500;
+/// How many versions are listed.
+const MAX_VERSIONS: usize = 200;
 
-pub(super) fn answer(
+/// The page of an object with the version that `version` selects.
+pub(super) fn object(
     site: &Arc<Site>,
     request: &Request<'_>,
     kind: &str,
     name: &str,
     version: &str,
-) -> Answered {
-    Query::parse(request.query, &[]).map_err(|_| nowhere())?;
-    let object = objects::find(site, kind, name).map_err(|_| nowhere())?;
+) -> HandlerResult {
+    Query::parse(request.query, &[]).map_err(|_| not_found())?;
+    let object = objects::find(site, kind, name).map_err(|_| not_found())?;
     let chosen = objects::choose(&object, version).ok().map(|(entry, _)| entry.version.clone());
     if chosen.is_none() && version != objects::LATEST {
-        return Err(failed(404, "There is no such version"));
+        return Err(error_page(404, "There is no such version"));
     }
     let base = request.host.map(base);
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job::new(move || {
+    Ok(Reply::Job(Job::new(move || {
         let Some(version) = chosen else { return show(&object, None, base.as_deref()) };
         match site.store.get(&object.key, &version) {
             Ok(published) => show(&object, published.as_ref(), base.as_deref()),
@@ -48,8 +49,8 @@ pub(super) fn answer(
     })))
 }
 
-/// The beginning of a URL of this catalogue, for a command. A host may have characters in it that mean something to a shell,
-/// such as `$`: then the command has to be completed by whoever copies it.
+/// The base URL of this catalogue, for shell commands. A host with characters that are special in a shell, such as `$`, is
+/// replaced by the placeholder `HOST`.
 fn base(host: Host<'_>) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     let host = host.as_str();
@@ -63,7 +64,7 @@ fn show(object: &Object, published: Option<&Published>, base: Option<&str>) -> R
     match published {
         Some(published) => show_version(published, base.unwrap_or("http://HOST"), &mut content),
         None => {
-            content.raw("<p>Every version of it was yanked.</p>");
+            content.raw("<p>Every version of this object is yanked.</p>");
         }
     }
     show_versions(object, &mut content);
@@ -91,18 +92,18 @@ fn show_version(published: &Published, base: &str, content: &mut Html) {
     }
     facts(published, content);
     content.raw("<h3>Descriptor</h3><pre class=\"descriptor\">");
-    let shown = published.descriptor.split_at(published.descriptor.len().min(SHOWN)).0;
+    let shown = published.descriptor.split_at(published.descriptor.len().min(MAX_DESCRIPTOR)).0;
     content.text(&String::from_utf8_lossy(shown)).raw("</pre>");
-    if published.descriptor.len() > SHOWN {
-        content.raw("<p>This is only its beginning.</p>");
+    if published.descriptor.len() > MAX_DESCRIPTOR {
+        content.raw("<p>The rest of the descriptor is not shown.</p>");
     }
 }
 
-/// What the descriptor says of itself.
+/// The member `description` of the descriptor.
 fn description(descriptor: &[u8]) -> Option<String> {
     let value: serde_json::Value = serde_json::from_slice(descriptor).ok()?;
     let text = value.get("description")?.as_str()?;
-    Some(text.chars().take(DESCRIPTION).collect())
+    Some(text.chars().take(MAX_DESCRIPTION).collect())
 }
 
 fn command(title: &str, text: &str, content: &mut Html) {
@@ -135,12 +136,12 @@ fn fact(name: &str, value: &str, content: &mut Html) {
 
 fn show_versions(object: &Object, content: &mut Html) {
     content.raw("<h2>Versions</h2><table><thead><tr><th scope=\"col\">Version</th><th scope=\"col\">Published</th><th scope=\"col\">Digest</th><th scope=\"col\">Package</th></tr></thead><tbody>");
-    for entry in object.versions.iter().rev().take(VERSIONS) {
+    for entry in object.versions.iter().rev().take(MAX_VERSIONS) {
         show_row(object, entry, content);
     }
     content.raw("</tbody></table>");
-    if object.versions.len() > VERSIONS {
-        content.raw("<p>Older ones are in the API.</p>");
+    if object.versions.len() > MAX_VERSIONS {
+        content.raw("<p>Older versions are listed by the API.</p>");
     }
 }
 
@@ -166,10 +167,10 @@ fn show_row(object: &Object, entry: &VersionEntry, content: &mut Html) {
     content.raw("</td></tr>");
 }
 
-/// The year 9999 ends here.
-const LAST: u64 = 253_402_300_799;
+/// The last second of the year 9999, the latest that an HTTP date can express.
+const MAX_DATE: u64 = 253_402_300_799;
 
 fn date(time: UnixTime) -> String {
-    let time = UNIX_EPOCH.checked_add(Duration::from_secs(time.0.min(LAST)));
+    let time = UNIX_EPOCH.checked_add(Duration::from_secs(time.0.min(MAX_DATE)));
     time.map(httpdate::fmt_http_date).unwrap_or_default()
 }

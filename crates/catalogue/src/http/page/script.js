@@ -1,4 +1,4 @@
-// Puts a button on every command that copies it. Without this script the commands are text like any other.
+// Adds a button to every command that copies it. Without this script the commands are plain text.
 "use strict";
 for (const command of document.querySelectorAll("pre.command")) {
   const code = command.querySelector("code");
@@ -17,7 +17,7 @@ async function copy(node) {
     await navigator.clipboard.writeText(node.textContent);
     return true;
   } catch {
-    // Browsers give the clipboard only to pages that came over TLS or from this machine.
+    // Browsers allow the Clipboard API only in secure contexts: HTTPS or localhost.
     getSelection().selectAllChildren(node);
     return document.execCommand("copy");
   }

@@ -1,52 +1,44 @@
-//! Where a request ends (RFC 9112 section 6).
+//! The framing of a request: where its body ends (RFC 9112 section 6).
 
-use super::{Method, Once, Refusal, refuse};
+use super::{BodyLength, Header, Method, Refusal, refuse};
 
-/// What follows the head of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::http) enum Sends {
-    /// No body.
-    Nothing,
-    /// A body of so many bytes, at least one; not more than fit here.
-    Length(u64),
-    /// A body in chunks.
-    Chunked,
-}
-
-/// What fields say that belong to the message, not to what is asked for.
+/// The header fields that concern the message and the connection.
 #[derive(Default)]
 pub(super) struct Framing<'a> {
-    pub host: Once<'a>,
+    pub host: Header<'a>,
     pub close: bool,
-    pub keep: bool,
-    pub length: Once<'a>,
-    pub coding: Once<'a>,
-    pub waits: bool,
+    pub keep_alive: bool,
+    pub length: Header<'a>,
+    pub transfer_coding: Header<'a>,
+    pub expects_continue: bool,
 }
 
 impl Framing<'_> {
-    /// What follows the head. Where it ends must not be in doubt: a proxy in front may see it otherwise.
-    pub fn sends(&self, method: Method) -> Result<Sends, Refusal> {
+    /// How the end of the body is found. Ambiguous framing is refused: a proxy in front could interpret it differently
+    /// (request smuggling).
+    pub fn body_length(&self, method: Method) -> Result<BodyLength, Refusal> {
         let ambiguous = refuse(
             400,
-            "where the body of the request ends is in doubt: send one Content-Length, or Transfer-Encoding: chunked",
+            "the length of the request body is ambiguous: send one Content-Length, or Transfer-Encoding: chunked",
         );
-        let sends = match (self.length, self.coding) {
-            (Once::Absent, Once::Absent) => Sends::Nothing,
-            (Once::Absent, Once::Value(coding)) if coding.eq_ignore_ascii_case(b"chunked") => {
-                Sends::Chunked
+        let length = match (self.length, self.transfer_coding) {
+            (Header::Absent, Header::Absent) => BodyLength::None,
+            (Header::Absent, Header::Value(coding)) if coding.eq_ignore_ascii_case(b"chunked") => {
+                BodyLength::Chunked
             }
-            (Once::Value(length), Once::Absent) => match length_of(length).ok_or(ambiguous)? {
-                0 => Sends::Nothing,
-                length => Sends::Length(length),
-            },
+            (Header::Value(length), Header::Absent) => {
+                match parse_length(length).ok_or(ambiguous)? {
+                    0 => BodyLength::None,
+                    length => BodyLength::Bytes(length),
+                }
+            }
             _ => return Err(ambiguous),
         };
         match method {
-            _ if sends == Sends::Nothing => Ok(sends),
-            Method::Post => Ok(sends),
+            _ if length == BodyLength::None => Ok(length),
+            Method::Post => Ok(length),
             Method::Other => Err(refuse(405, "only GET, HEAD, POST and OPTIONS are answered here")),
-            _ if sends == Sends::Chunked => {
+            _ if length == BodyLength::Chunked => {
                 Err(refuse(400, "a request of this method has no body"))
             }
             _ => Err(refuse(413, "a request of this method has no body")),
@@ -54,8 +46,8 @@ impl Framing<'_> {
     }
 }
 
-/// Digits only; what is too large is the largest there is.
-fn length_of(value: &[u8]) -> Option<u64> {
+/// Accepts digits only; a value that does not fit is `u64::MAX`.
+fn parse_length(value: &[u8]) -> Option<u64> {
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     digits.then(|| str::from_utf8(value).ok()?.parse().ok().or(Some(u64::MAX)))?
 }
@@ -66,20 +58,20 @@ mod tests {
     use crate::http::request::{Parsed, parse};
 
     #[test]
-    fn a_post_says_how_its_body_ends() {
-        for (fields, sends) in [
-            ("", Sends::Nothing),
-            ("Content-Length: 0\r\n", Sends::Nothing),
-            ("Content-Length: 007\r\n", Sends::Length(7)),
-            ("Content-Length: 99999999999999999999999\r\n", Sends::Length(u64::MAX)),
-            ("Transfer-Encoding: Chunked\r\n", Sends::Chunked),
+    fn finds_the_length_of_the_body_of_a_post() {
+        for (fields, length) in [
+            ("", BodyLength::None),
+            ("Content-Length: 0\r\n", BodyLength::None),
+            ("Content-Length: 007\r\n", BodyLength::Bytes(7)),
+            ("Content-Length: 99999999999999999999999\r\n", BodyLength::Bytes(u64::MAX)),
+            ("Transfer-Encoding: Chunked\r\n", BodyLength::Chunked),
         ] {
             let text =
                 format!("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-Continue\r\n{fields}\r\n");
             let Parsed::Request(request, _) = parse(text.as_bytes()) else { panic!("{text}") };
             assert_eq!(
-                (request.sends, request.waits),
-                (sends, sends != Sends::Nothing),
+                (request.body_length, request.expects_continue),
+                (length, length != BodyLength::None),
                 "{fields}"
             );
         }

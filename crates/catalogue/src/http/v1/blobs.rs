@@ -4,39 +4,38 @@ use std::sync::Arc;
 
 use levada_core::{Digest, sha256};
 
-use super::Answered;
-use crate::http::Site;
 use crate::http::cache::{CacheKey, Cached};
 use crate::http::content::{Content, compress, read_blob};
 use crate::http::problem::{of_store, problem};
 use crate::http::query::Query;
 use crate::http::range::Range;
+use crate::http::reply::{HandlerResult, Job, Reply};
 use crate::http::request::{Method, Request};
-use crate::http::response::{Keep, Response};
-use crate::http::route::{Job, Reply};
+use crate::http::response::{CachePolicy, Response};
+use crate::http::site::Site;
 use crate::http::tag::Tag;
 use crate::http::verify::{Verdict, is_long};
 use crate::model::parse_digest;
 
-/// Packages of these lengths are compressed, in bytes: what is shorter fits into a few packets, and what is longer would
-/// keep a thread busy for too long.
-const COMPRESSED: std::ops::RangeInclusive<u64> = 4 * 1024..=16 * 1024 * 1024;
+/// Packages of these lengths are compressed; in bytes. A shorter one fits into a few packets, and a longer one would occupy a
+/// thread for too long.
+const COMPRESSIBLE: std::ops::RangeInclusive<u64> = 4 * 1024..=16 * 1024 * 1024;
 
-/// What of a request the answer depends on, apart from the digest.
+/// The variant of a package that a request selects.
 #[derive(Clone, Debug)]
-struct Wish {
+struct Variant {
     range: Option<Vec<u8>>,
-    /// The client reads compressed bodies, and this one is worth it.
+    /// The client accepts gzip, and the media type is compressible.
     compressed: bool,
-    /// The package may be worth compressing, so caches must tell clients apart.
+    /// The media type is compressible, so the response varies with `Accept-Encoding`.
     varies: bool,
     media_type: Arc<str>,
-    /// How many bytes the package has.
+    /// The length of the package, in bytes.
     length: u64,
 }
 
 /// `/v1/blobs/{digest}`.
-pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>, text: &str) -> Answered {
+pub(super) fn blob(site: &Arc<Site>, request: &Request<'_>, text: &str) -> HandlerResult {
     Query::parse(request.query, &[])?;
     let digest = parse_digest(text).map_err(|error| problem(404, error.to_string()))?;
     let package = site.index.package(&digest);
@@ -44,38 +43,38 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>, text: &str) -> Ans
     let varies = is_text(&media_type);
     for tag in [Tag::Body(digest), Tag::Compressed(digest)] {
         if tag.is_known(request) {
-            let wish = Wish { range: None, compressed: false, varies, media_type, length };
+            let variant = Variant { range: None, compressed: false, varies, media_type, length };
             let is_sound = site.verifier.known(&digest, site.store.replaced()) == Verdict::Sound;
-            return Ok(Reply::Now(wish.fields(Response::new(304), &tag, is_sound)));
+            return Ok(Reply::Ready(variant.fields(Response::new(304), &tag, is_sound)));
         }
     }
-    // Only GET has ranges (RFC 9110 section 14.2).
+    // Range applies to GET only (RFC 9110 section 14.2).
     let ranged = request.method == Method::Get && Tag::Body(digest).permits_range(request);
     let range = request.range.value().filter(|_| ranged).map(<[u8]>::to_vec);
     let compressed = varies && range.is_none() && accepts_gzip(request);
-    let wish = Wish { range, compressed, varies, media_type, length };
-    if let Some(response) = wish.find(site, &digest) {
-        return Ok(Reply::Now(response));
+    let variant = Variant { range, compressed, varies, media_type, length };
+    if let Some(response) = variant.cached(site, &digest) {
+        return Ok(Reply::Ready(response));
     }
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job::new(move || wish.read(&site, &digest))))
+    Ok(Reply::Job(Job::new(move || variant.read(&site, &digest))))
 }
 
-impl Wish {
-    /// The answer, if what it needs is kept.
-    fn find(&self, site: &Site, digest: &Digest) -> Option<Response> {
-        let stamp = site.store.replaced();
-        let kept = |key| site.cache.find(&key, stamp);
+impl Variant {
+    /// The response, if its content is in the cache.
+    fn cached(&self, site: &Site, digest: &Digest) -> Option<Response> {
+        let generation = site.store.replaced();
+        let cached = |key| site.cache.find(&key, generation);
         if self.compressed
-            && let Cached::Content(content, _) = kept(CacheKey::Compressed(*digest))?
+            && let Cached::Content(content, _) = cached(CacheKey::Compressed(*digest))?
         {
             return Some(self.respond_compressed(&content, digest));
         }
-        match kept(CacheKey::Blob(*digest))? {
+        match cached(CacheKey::Blob(*digest))? {
             Cached::Content(content, _) if content.is_whole() => {
                 let verdict = match is_long(&content) {
-                    true => site.verifier.check(digest, &content, stamp),
-                    false => site.verifier.known(digest, stamp),
+                    true => site.verifier.check(digest, &content, generation),
+                    false => site.verifier.known(digest, generation),
                 };
                 match verdict {
                     Verdict::Sound => Some(self.respond(&content, digest, true)),
@@ -89,9 +88,9 @@ impl Wish {
         }
     }
 
-    /// The answer, with what the store has. May block.
+    /// The response, read from the store. Blocks.
     fn read(&self, site: &Site, digest: &Digest) -> Response {
-        let stamp = site.store.replaced();
+        let generation = site.store.replaced();
         let content = match site.store.open_blob(digest) {
             Ok(Some(blob)) => Content::of_blob(blob),
             Ok(None) => return problem(500, "the package is not in the store"),
@@ -99,21 +98,21 @@ impl Wish {
         };
         let Ok(content) = content else { return problem(500, "the package cannot be read") };
         let verdict = match content.length() == self.length {
-            true => site.verifier.check(digest, &content, stamp),
-            false => site.verifier.note(digest, false, stamp),
+            true => site.verifier.check(digest, &content, generation),
+            false => site.verifier.record(digest, false, generation),
         };
         if verdict == Verdict::Damaged {
             return damaged();
         }
-        let kept = Cached::Content(content.clone(), [0; 16]);
-        site.cache.put(CacheKey::Blob(*digest), stamp, kept);
+        let entry = Cached::Content(content.clone(), [0; 16]);
+        site.cache.put(CacheKey::Blob(*digest), generation, entry);
         if self.compressed
             && let Some(Cached::Content(shorter, _)) = compressed(site, digest, content.length())
         {
             return self.respond_compressed(&shorter, digest);
         }
-        // To compress it was to read it.
-        match site.verifier.known(digest, stamp) {
+        // Compressing it may have verified it.
+        match site.verifier.known(digest, generation) {
             Verdict::Damaged => damaged(),
             verdict => self.respond(&content, digest, verdict == Verdict::Sound),
         }
@@ -138,41 +137,42 @@ impl Wish {
         }
     }
 
-    /// A package is code of a third party: a browser that opens one treats it as of no origin at all. What was not
-    /// verified yet is not kept by caches; its tag is for the other parts of a download that was cut off.
+    /// Adds the header fields. A package is code of a third party: the sandbox gives it an opaque origin in a browser that opens
+    /// it. A package that is not verified yet must not be cached; its tag lets a client resume an interrupted download.
     fn fields(&self, response: Response, tag: &Tag, verified: bool) -> Response {
         let response = response
             .field("Content-Type", &self.media_type)
             .field("Accept-Ranges", "bytes")
             .field("Content-Security-Policy", "default-src 'none'; sandbox")
-            .shared()
-            .keep(if verified { Keep::Forever } else { Keep::Never })
+            .any_origin()
+            .cache_policy(if verified { CachePolicy::Immutable } else { CachePolicy::NoStore })
             .tag(tag);
         if self.varies { response.field("Vary", "Accept-Encoding") } else { response }
     }
 }
 
 fn damaged() -> Response {
-    problem(500, "the package is damaged here: publish it once more to heal it")
+    problem(500, "the package is damaged: publish it again to repair it")
 }
 
-/// The package compressed, or that it does not pay. None if it cannot be tried now: then it comes as it is.
+/// The compressed package, or that compression saves too little. `None` if that cannot be decided now: then the package is
+/// sent uncompressed.
 fn compressed(site: &Site, digest: &Digest, length: u64) -> Option<Cached> {
-    let _workshop = site.workshop(digest);
-    let (key, stamp) = (CacheKey::Compressed(*digest), site.store.replaced());
-    if let Some(found) = site.cache.find(&key, stamp) {
+    let _build = site.lock_build(digest);
+    let (key, generation) = (CacheKey::Compressed(*digest), site.store.replaced());
+    if let Some(found) = site.cache.find(&key, generation) {
         return Some(found);
     }
-    let made = if COMPRESSED.contains(&length) {
+    let cached = if COMPRESSIBLE.contains(&length) {
         let blob = site.store.open_blob(digest).ok().flatten()?;
-        let bytes = read_blob(blob, *COMPRESSED.end()).ok()?;
+        let bytes = read_blob(blob, *COMPRESSIBLE.end()).ok()?;
         let is_sound = sha256(&[&bytes]) == *digest;
-        if site.verifier.note(digest, is_sound, stamp) == Verdict::Damaged {
+        if site.verifier.record(digest, is_sound, generation) == Verdict::Damaged {
             return None;
         }
         match compress(&bytes) {
             Some(shorter) => Cached::Content(
-                Content::made(shorter, &site.room, || site.store.scratch())?,
+                Content::temporary(shorter, &site.body_budget, || site.store.scratch())?,
                 [0; 16],
             ),
             None => Cached::Incompressible,
@@ -180,11 +180,11 @@ fn compressed(site: &Site, digest: &Digest, length: u64) -> Option<Cached> {
     } else {
         Cached::Incompressible
     };
-    site.cache.put(key, stamp, made.clone());
-    Some(made)
+    site.cache.put(key, generation, cached.clone());
+    Some(cached)
 }
 
-/// Whether a package of this type becomes shorter by compression: code and text do.
+/// Whether packages of this media type are compressible: code and text.
 fn is_text(media_type: &str) -> bool {
     let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence.starts_with("text/")
@@ -194,7 +194,7 @@ fn is_text(media_type: &str) -> bool {
             .contains(&essence.as_str())
 }
 
-/// RFC 9110 section 12.5.3: `gzip` is there and its weight is not 0. `*` and other encodings get the plain bytes.
+/// Whether `Accept-Encoding` lists `gzip` with a weight other than 0 (RFC 9110 section 12.5.3). `*` is not used.
 fn accepts_gzip(request: &Request<'_>) -> bool {
     let value = request.accept_encoding.value().and_then(|value| str::from_utf8(value).ok());
     value.unwrap_or_default().split(',').any(|one| {
@@ -210,7 +210,7 @@ mod tests {
     use crate::http::request::{Parsed, parse};
 
     #[test]
-    fn gzip_is_sent_to_who_asks_for_it() {
+    fn accepts_gzip_if_it_is_listed_with_a_weight() {
         for (value, accepted) in [
             ("gzip", true),
             ("br, GZIP;q=0.5", true),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn code_and_text_are_compressed() {
+    fn code_and_text_are_compressible() {
         for media_type in [
             "text/javascript",
             "Text/HTML; charset=utf-8",

@@ -1,4 +1,4 @@
-//! Cursors: opaque to whoever gets one, and checked when they come back.
+//! Cursors: opaque to the client, and validated when the client sends them.
 
 use data_encoding::BASE64URL_NOPAD;
 
@@ -7,29 +7,31 @@ use crate::http::response::Response;
 use crate::model::Key;
 use crate::store::SearchCursor;
 
-/// The longest, in characters: a key has at most 12 + 1 + 255 bytes.
-const MAX: usize = 400;
+/// The maximum length of a cursor, in characters: a key has at most 12 + 1 + 255 bytes.
+const MAX_LENGTH: usize = 400;
 
-/// Behind `key` in a list.
-pub(super) fn of_key(key: &Key) -> String {
+/// The cursor of a list to the objects behind `key`.
+pub(in crate::http) fn of_key(key: &Key) -> String {
     BASE64URL_NOPAD.encode(format!("l{key}").as_bytes())
 }
 
-/// Behind a hit of a search.
+/// The cursor of a search to the hits behind one.
 pub(super) fn of_hit(cursor: &SearchCursor) -> String {
     BASE64URL_NOPAD.encode(format!("s{cursor}").as_bytes())
 }
 
-pub(super) fn key(text: &str) -> Result<Key, Response> {
-    read(text, 'l').and_then(|key| key.parse().ok()).ok_or_else(wrong)
+/// The key that the cursor of a list points behind.
+pub(in crate::http) fn key(text: &str) -> Result<Key, Response> {
+    read(text, 'l').and_then(|key| key.parse().ok()).ok_or_else(unknown)
 }
 
-pub(super) fn hit(text: &str) -> Result<SearchCursor, Response> {
-    read(text, 's').map(SearchCursor).ok_or_else(wrong)
+/// The position that the cursor of a search points behind.
+pub(in crate::http) fn hit(text: &str) -> Result<SearchCursor, Response> {
+    read(text, 's').map(SearchCursor).ok_or_else(unknown)
 }
 
 fn read(text: &str, mark: char) -> Option<String> {
-    if text.len() > MAX {
+    if text.len() > MAX_LENGTH {
         return None;
     }
     let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
@@ -37,9 +39,9 @@ fn read(text: &str, mark: char) -> Option<String> {
     text.strip_prefix(mark).map(str::to_owned)
 }
 
-/// A page that is nowhere: the cursor belongs to something else.
-fn wrong() -> Response {
-    problem(404, "this cursor leads nowhere here: begin without one")
+/// The cursor is malformed, or belongs to another kind of request.
+fn unknown() -> Response {
+    problem(404, "the cursor is not one of this list: begin without a cursor")
 }
 
 #[cfg(test)]
@@ -47,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_comes_back_and_no_other_does() {
+    fn accepts_only_its_own_cursors() {
         let one: Key = "idp-proxy/ç d".parse().unwrap();
         assert_eq!(key(&of_key(&one)).unwrap(), one);
         let longest: Key = format!("protocolstub/{}", "x".repeat(255)).parse().unwrap();
@@ -61,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_back_is_checked() {
+    fn validates_any_cursor() {
         bolero::check!().with_type::<String>().for_each(|text| {
             if let Ok(found) = key(text) {
                 assert_eq!(of_key(&found), *text);

@@ -2,28 +2,28 @@
 
 use std::sync::Arc;
 
-use super::{Answered, cursor};
-use crate::http::Site;
+use super::cursor;
 use crate::http::json::{self, HitJson, ItemJson, Page};
 use crate::http::problem::{of_store, problem};
 use crate::http::query::Query;
+use crate::http::reply::{HandlerResult, Job, Reply};
 use crate::http::request::Request;
-use crate::http::response::{Keep, Response};
-use crate::http::route::{Job, Reply};
+use crate::http::response::{CachePolicy, Response};
+use crate::http::site::Site;
 use crate::model::{Key, Kind};
 use crate::store::{Hit, MAX_PAGE, SearchCursor, StoreError};
 
-/// The longest query, in characters.
+/// The maximum length of a query, in characters.
 pub(in crate::http) const MAX_QUERY_CHARS: usize = 255;
 
 /// `/v1/objects`.
-pub(super) fn objects(site: &Arc<Site>, request: &Request<'_>) -> Answered {
+pub(super) fn objects(site: &Arc<Site>, request: &Request<'_>) -> HandlerResult {
     let query = Query::parse(request.query, &["kind", "prefix", "cursor", "limit"])?;
     let (kind, limit) = (query.kind()?, query.limit()?);
     let prefix = query.text("prefix").unwrap_or_default().to_owned();
     let after = query.text("cursor").map(cursor::key).transpose()?;
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job::new(move || match list(&site, kind, &prefix, after.as_ref(), limit) {
+    Ok(Reply::Job(Job::new(move || match list(&site, kind, &prefix, after.as_ref(), limit) {
         Ok((keys, next)) => {
             let item = |key: &Key| ItemJson::new(key, site.index.object(key).as_deref());
             let items = keys.iter().map(item).collect();
@@ -33,7 +33,7 @@ pub(super) fn objects(site: &Arc<Site>, request: &Request<'_>) -> Answered {
     })))
 }
 
-/// A page of the objects that are shown, and where the next begins.
+/// A page of the objects that are shown, and the key behind which the next page begins.
 pub(in crate::http) fn list(
     site: &Site,
     kind: Option<Kind>,
@@ -42,14 +42,14 @@ pub(in crate::http) fn list(
     limit: u32,
 ) -> Result<(Vec<Key>, Option<Key>), StoreError> {
     let more = |behind: Option<&Key>, size| site.store.list(kind, prefix, behind.or(after), size);
-    let (keys, full) = shown(limit, more, |key| site.index.shows(key))?;
+    let (keys, full) = read_shown(limit, more, |key| site.index.shows(key))?;
     let next = keys.last().filter(|_| full).cloned();
     Ok((keys, next))
 }
 
-/// As many as are wanted of those that are shown, and whether there are so many. It reads on behind what is not shown,
-/// because a cursor, or a page that is not full, would say that there is something.
-fn shown<T: Clone>(
+/// Up to `limit` items that are shown, and whether the page is full. It continues behind hidden items, because a short page or
+/// a cursor to one of them would reveal that they exist.
+fn read_shown<T: Clone>(
     limit: u32,
     mut more: impl FnMut(Option<&T>, u32) -> Result<Vec<T>, StoreError>,
     is_shown: impl Fn(&T) -> bool,
@@ -57,12 +57,12 @@ fn shown<T: Clone>(
     let (mut shown, mut behind, mut size) = (Vec::new(), None, limit);
     loop {
         let page = more(behind.as_ref(), size)?;
-        let over = page.len() < size as usize;
+        let is_last = page.len() < size as usize;
         behind = page.last().cloned();
         shown.extend(page.into_iter().filter(&is_shown));
         shown.truncate(limit as usize);
         let full = shown.len() == limit as usize;
-        if full || over {
+        if full || is_last {
             return Ok((shown, full));
         }
         size = MAX_PAGE;
@@ -70,7 +70,7 @@ fn shown<T: Clone>(
 }
 
 /// `/v1/search`.
-pub(super) fn search(site: &Arc<Site>, request: &Request<'_>) -> Answered {
+pub(super) fn search(site: &Arc<Site>, request: &Request<'_>) -> HandlerResult {
     let query = Query::parse(request.query, &["q", "kind", "cursor", "limit"])?;
     let (kind, limit) = (query.kind()?, query.limit()?);
     let words = query.required("q")?;
@@ -80,13 +80,13 @@ pub(super) fn search(site: &Arc<Site>, request: &Request<'_>) -> Answered {
     let words = words.to_owned();
     let after = query.text("cursor").map(cursor::hit).transpose()?;
     let site = Arc::clone(site);
-    Ok(Reply::Later(Job::new(move || match find(&site, &words, kind, after.as_ref(), limit) {
+    Ok(Reply::Job(Job::new(move || match find(&site, &words, kind, after.as_ref(), limit) {
         Ok((items, next)) => page(&Page { items, next }),
         Err(error) => of_store(&error),
     })))
 }
 
-/// A page of hits, and the cursor to the next.
+/// A page of hits, and the cursor to the next page.
 pub(in crate::http) fn find(
     site: &Site,
     words: &str,
@@ -97,7 +97,7 @@ pub(in crate::http) fn find(
     let more = |behind: Option<&Hit>, size| {
         site.store.search(words, kind, behind.map(|hit| &hit.cursor).or(after), size)
     };
-    let (hits, full) = shown(limit, more, |hit| site.index.shows(&hit.key))?;
+    let (hits, full) = read_shown(limit, more, |hit| site.index.shows(&hit.key))?;
     let next = hits.last().filter(|_| full).map(|hit| cursor::of_hit(&hit.cursor));
     let items = hits.into_iter().map(|hit| HitJson {
         kind: hit.key.kind.as_str(),
@@ -107,22 +107,9 @@ pub(in crate::http) fn find(
     Ok((items.collect(), next))
 }
 
-/// What a cursor of a list or of a search means, for the page for people.
-pub(in crate::http) fn list_cursor(text: &str) -> Result<Key, Response> {
-    cursor::key(text)
-}
-
-/// As [`list_cursor`], of a search.
-pub(in crate::http) fn search_cursor(text: &str) -> Result<SearchCursor, Response> {
-    cursor::hit(text)
-}
-
-/// The cursor that leads behind `key`.
-pub(in crate::http) fn cursor_of(key: &Key) -> String {
-    cursor::of_key(key)
-}
-
-/// It may be another the next moment, so nobody keeps it.
+/// The response with a page, which caches must not store: the next publication may change it.
 fn page(value: &impl serde::Serialize) -> Response {
-    Response::text(200, "application/json", json::text(value)).shared().keep(Keep::Never)
+    Response::text(200, "application/json", json::text(value))
+        .any_origin()
+        .cache_policy(CachePolicy::NoStore)
 }

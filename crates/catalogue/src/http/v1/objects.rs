@@ -4,28 +4,33 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Answered;
-use crate::http::Site;
 use crate::http::cache::{CacheKey, Cached};
 use crate::http::content::Content;
 use crate::http::json::{self, ObjectJson};
 use crate::http::problem::{of_store, problem};
 use crate::http::query::{Query, encode};
+use crate::http::reply::{HandlerResult, Job, Reply};
 use crate::http::request::Request;
-use crate::http::response::{Keep, Response};
-use crate::http::route::{Job, Reply};
+use crate::http::response::{CachePolicy, Response};
+use crate::http::site::Site;
 use crate::http::tag::Tag;
 use crate::index::{Object, VersionEntry};
 use crate::model::{Key, Kind, Published, Version, VersionReq};
 
-/// The word for the newest version that is not yanked.
+/// Names the newest version that is not yanked.
 pub(in crate::http) const LATEST: &str = "latest";
 
 /// `/v1/objects/{kind}/{name}`.
-pub(super) fn object(site: &Arc<Site>, request: &Request<'_>, kind: &str, name: &str) -> Answered {
+pub(super) fn object(
+    site: &Arc<Site>,
+    request: &Request<'_>,
+    kind: &str,
+    name: &str,
+) -> HandlerResult {
     Query::parse(request.query, &[])?;
     let object = find(site, kind, name)?;
-    Ok(Reply::Now(json::respond(&ObjectJson::new(&object), request)))
+    let body = json::text(&ObjectJson::new(&object));
+    Ok(Reply::Ready(Response::revalidated(request, "application/json", body).any_origin()))
 }
 
 /// `/v1/objects/{kind}/{name}/{version}`: the descriptor as it was published.
@@ -33,21 +38,21 @@ pub(super) fn descriptor(
     site: &Arc<Site>,
     request: &Request<'_>,
     (kind, name, version): (&str, &str, &str),
-) -> Answered {
+) -> HandlerResult {
     Query::parse(request.query, &[])?;
     let object = find(site, kind, name)?;
     let (entry, exact) = choose(&object, version)?;
     let fields = Fields::new(&object.key, entry, exact, "");
     let tag = Tag::Body(entry.digest);
     if tag.is_known(request) {
-        return Ok(Reply::Now(fields.add(Response::new(304), &tag)));
+        return Ok(Reply::Ready(fields.add(Response::new(304), &tag)));
     }
     if let Some(descriptor) = object.descriptor(entry) {
-        return Ok(Reply::Now(fields.add(json_body(descriptor.clone()), &tag)));
+        return Ok(Reply::Ready(fields.add(json_body(descriptor.clone()), &tag)));
     }
     let key = CacheKey::Descriptor(entry.digest);
     if let Some(Cached::Content(Content::Bytes(descriptor), _)) = site.cache.find(&key, 0) {
-        return Ok(Reply::Now(fields.add(json_body(descriptor), &tag)));
+        return Ok(Reply::Ready(fields.add(json_body(descriptor), &tag)));
     }
     Ok(from_store(site, &object.key, entry, move |site, published| {
         let descriptor = Bytes::from(published.descriptor);
@@ -62,18 +67,20 @@ pub(super) fn meta(
     site: &Arc<Site>,
     request: &Request<'_>,
     (kind, name, version): (&str, &str, &str),
-) -> Answered {
+) -> HandlerResult {
     Query::parse(request.query, &[])?;
     let object = find(site, kind, name)?;
     let (entry, exact) = choose(&object, version)?;
-    // It changes when the version is yanked.
-    let fields =
-        Fields { keep: Keep::Revalidate, ..Fields::new(&object.key, entry, exact, "/meta") };
-    let known = request.if_none_match.value().map(<[u8]>::to_vec);
+    // The metadata changes when the version is yanked.
+    let fields = Fields {
+        policy: CachePolicy::Revalidate,
+        ..Fields::new(&object.key, entry, exact, "/meta")
+    };
+    let if_none_match = request.if_none_match.value().map(<[u8]>::to_vec);
     Ok(from_store(site, &object.key, entry, move |_, published| {
         let body = json::meta(&published);
         let tag = Tag::of(body.as_bytes());
-        let response = if known.is_some_and(|known| tag.is_in(&known)) {
+        let response = if if_none_match.is_some_and(|value| tag.is_in(&value)) {
             Response::new(304)
         } else {
             json_body(body)
@@ -86,7 +93,7 @@ fn json_body(body: impl Into<Bytes>) -> Response {
     Response::text(200, "application/json", body)
 }
 
-/// The object, if there is one that is shown.
+/// The object, if it exists and is shown.
 pub(in crate::http) fn find(site: &Site, kind: &str, name: &str) -> Result<Arc<Object>, Response> {
     let kind = kind.parse::<Kind>().map_err(|error| problem(404, error.to_string()))?;
     let none = || problem(404, format!("there is no {kind} of this name"));
@@ -94,7 +101,7 @@ pub(in crate::http) fn find(site: &Site, kind: &str, name: &str) -> Result<Arc<O
     site.index.object(&key).ok_or_else(none)
 }
 
-/// The version that is meant, and whether it was named exactly.
+/// The version that `text` selects, and whether it names the version exactly.
 pub(in crate::http) fn choose<'a>(
     object: &'a Object,
     text: &str,
@@ -120,24 +127,24 @@ pub(in crate::http) fn choose<'a>(
     Ok((entry, false))
 }
 
-/// The fields of an answer about a version.
+/// The header fields of a response about a version.
 struct Fields {
     location: Option<String>,
-    keep: Keep,
+    policy: CachePolicy,
 }
 
 impl Fields {
-    fn new(key: &Key, entry: &VersionEntry, exact: bool, behind: &str) -> Self {
+    fn new(key: &Key, entry: &VersionEntry, exact: bool, suffix: &str) -> Self {
         if exact {
-            return Self { location: None, keep: Keep::Forever };
+            return Self { location: None, policy: CachePolicy::Immutable };
         }
         let (name, version) = (encode(key.name.as_str()), encode(&entry.version.to_string()));
-        let location = format!("/v1/objects/{}/{name}/{version}{behind}", key.kind);
-        Self { location: Some(location), keep: Keep::Revalidate }
+        let location = format!("/v1/objects/{}/{name}/{version}{suffix}", key.kind);
+        Self { location: Some(location), policy: CachePolicy::Revalidate }
     }
 
     fn add(&self, response: Response, tag: &Tag) -> Response {
-        let response = response.shared().keep(self.keep).tag(tag);
+        let response = response.any_origin().cache_policy(self.policy).tag(tag);
         match &self.location {
             Some(location) => response.field("Content-Location", location),
             None => response,
@@ -145,7 +152,7 @@ impl Fields {
     }
 }
 
-/// Makes an answer of what the store has.
+/// Reads a version from the store and makes the response from it.
 fn from_store(
     site: &Arc<Site>,
     key: &Key,
@@ -153,7 +160,7 @@ fn from_store(
     answer: impl FnOnce(&Site, Published) -> Response + Send + 'static,
 ) -> Reply {
     let (site, key, version) = (Arc::clone(site), key.clone(), entry.version.clone());
-    Reply::Later(Job::new(move || match site.store.get(&key, &version) {
+    Reply::Job(Job::new(move || match site.store.get(&key, &version) {
         Ok(Some(published)) => answer(&site, published),
         Ok(None) => problem(404, format!("{key} has no version {version}")),
         Err(error) => of_store(&error),

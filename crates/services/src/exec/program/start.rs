@@ -170,7 +170,12 @@ fn supervisor(way: Way) -> Command {
 #[cfg(test)]
 fn supervisor(way: Way) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.args(["--exact", "exec::program::tests::as_supervisor", "--nocapture", "--test-threads=1"]);
+    command.args([
+        "--exact",
+        "exec::program::tests::as_supervisor",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
     command.env_clear().env(super::supervisor::ARGUMENT, word(way));
     command
 }
