@@ -19,6 +19,7 @@ mod config;
 mod connection;
 mod content;
 mod deadline;
+mod decimal;
 mod events;
 mod hosts;
 mod json;

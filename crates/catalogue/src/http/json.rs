@@ -9,7 +9,7 @@ use crate::index::{Object, VersionEntry};
 use crate::model::{Key, Published, digest_text};
 use crate::store::Change;
 
-/// Serializes `value`, which cannot fail: no type in this file has a map with keys other than strings.
+/// Serializes `value`. This cannot fail for the types of this API, whose map keys are all strings.
 pub(super) fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }

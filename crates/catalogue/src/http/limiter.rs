@@ -5,16 +5,20 @@
 //! evicted, the new connection gets one of a few reserved permits: it may request health and metrics, and any other request
 //! waits for a regular permit.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
+mod pool;
+
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
+
+use pool::Pool;
+
+pub(super) use pool::Activity;
 
 /// How many connections are accepted beyond the limit.
 const RESERVED: usize = 32;
@@ -46,33 +50,6 @@ struct Pools {
     evicted: u64,
 }
 
-struct Pool {
-    limit: usize,
-    per_source: usize,
-    held: HashMap<u64, Held>,
-    sources: HashMap<IpAddr, usize>,
-}
-
-struct Held {
-    source: IpAddr,
-    activity: Arc<Activity>,
-}
-
-/// The state that a connection shares with the limiter.
-pub(super) struct Activity {
-    /// Since when the connection is idle, in milliseconds since the server started, plus one; 0 while it is busy.
-    idle_since: AtomicU64,
-    /// Notified when the connection is evicted.
-    evicted: Notify,
-}
-
-impl Activity {
-    /// Returns when the connection is evicted.
-    pub async fn evicted(&self) {
-        self.evicted.notified().await;
-    }
-}
-
 /// The permit of one connection, released when it is dropped.
 pub(super) struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
@@ -93,8 +70,7 @@ impl ConnectionLimiter {
 
     /// A permit for a connection of `source`: a reserved one if no other is available.
     pub fn acquire(self: &Arc<Self>, source: IpAddr) -> ConnectionPermit {
-        let activity =
-            Arc::new(Activity { idle_since: AtomicU64::new(self.now()), evicted: Notify::new() });
+        let activity = Activity::new(self.now());
         self.try_acquire(source, &activity).unwrap_or_else(|| {
             let mut pools = self.lock();
             let id = pools.new_id();
@@ -111,8 +87,8 @@ impl ConnectionLimiter {
         loop {
             let mut freed = pin!(self.freed.notified());
             freed.as_mut().enable();
-            if let Some(place) = self.try_acquire(source, activity) {
-                return place;
+            if let Some(permit) = self.try_acquire(source, activity) {
+                return permit;
             }
             let _ = timeout(POLL_INTERVAL, freed).await;
         }
@@ -192,70 +168,6 @@ impl Drop for ConnectionPermit {
     }
 }
 
-impl Pool {
-    fn new(limit: usize, per_source: usize) -> Self {
-        Self { limit, per_source, held: HashMap::new(), sources: HashMap::new() }
-    }
-
-    fn count(&self, source: IpAddr) -> usize {
-        self.sources.get(&source).copied().unwrap_or(0)
-    }
-
-    fn has_room(&self, source: IpAddr) -> bool {
-        self.held.len() < self.limit && self.count(source) < self.per_source
-    }
-
-    fn put(&mut self, id: u64, source: IpAddr, activity: &Arc<Activity>) {
-        self.held.insert(id, Held { source, activity: Arc::clone(activity) });
-        *self.sources.entry(source).or_default() += 1;
-    }
-
-    fn remove(&mut self, id: u64) -> Option<Held> {
-        let held = self.held.remove(&id)?;
-        if let Some(count) = self.sources.get_mut(&held.source) {
-            *count -= 1;
-            if *count == 0 {
-                self.sources.remove(&held.source);
-            }
-        }
-        Some(held)
-    }
-
-    /// Evicts a connection in favour of one of `source`. True if that made room.
-    fn evict_for(&mut self, source: IpAddr) -> bool {
-        let candidate = if self.count(source) >= self.per_source {
-            self.oldest_idle(|other| other == source)
-        } else if self.held.len() >= self.limit {
-            self.eviction_candidate(source)
-        } else {
-            None
-        };
-        let Some(held) = candidate.and_then(|id| self.remove(id)) else { return false };
-        held.activity.evicted.notify_one();
-        true
-    }
-
-    /// The connection to evict when the total limit is reached: an idle one of the source with the most connections, or else of
-    /// any source. If none is idle, the oldest of a source that has more than twice as many as `newcomer` would have.
-    fn eviction_candidate(&self, newcomer: IpAddr) -> Option<u64> {
-        let (most, count) = self.sources.iter().max_by_key(|(_, count)| **count)?;
-        let idle = self.oldest_idle(|source| source == *most);
-        idle.or_else(|| self.oldest_idle(|_| true)).or_else(|| {
-            let own = self.count(newcomer) + 1;
-            let of_most = self.held.iter().filter(|(_, held)| held.source == *most);
-            of_most.map(|(id, _)| *id).min().filter(|_| *count > 2 * own)
-        })
-    }
-
-    fn oldest_idle(&self, of: impl Fn(IpAddr) -> bool) -> Option<u64> {
-        let idle = self.held.iter().filter(|(_, held)| of(held.source)).filter_map(|(id, held)| {
-            let since = held.activity.idle_since.load(Ordering::Relaxed);
-            (since > 0).then_some((Reverse(since), Reverse(*id)))
-        });
-        idle.max().map(|(_, Reverse(id))| id)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,9 +177,10 @@ mod tests {
     }
 
     /// Whether the connection was evicted.
-    fn is_evicted(place: &ConnectionPermit) -> bool {
-        let pools = place.limiter.lock();
-        !pools.regular.held.contains_key(&place.id) && !pools.reserved.held.contains_key(&place.id)
+    fn is_evicted(permit: &ConnectionPermit) -> bool {
+        let pools = permit.limiter.lock();
+        !pools.regular.held.contains_key(&permit.id)
+            && !pools.reserved.held.contains_key(&permit.id)
     }
 
     #[test]

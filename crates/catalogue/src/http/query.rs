@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::decimal;
 use super::problem::problem;
 use super::response::Response;
 use crate::model::Kind;
@@ -54,9 +55,7 @@ impl Query {
     /// A parameter that is a decimal number.
     pub fn number(&self, name: &str) -> Result<Option<u64>, Response> {
         let Some(text) = self.given(name) else { return Ok(None) };
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = digits.then(|| text.parse().ok()).flatten();
-        number
+        decimal::exact(text.as_bytes())
             .map(Some)
             .ok_or_else(|| problem(400, format!("`{name}` is not a whole number: use 0 or more")))
     }

@@ -1,5 +1,7 @@
 //! Range requests (RFC 9110 section 14).
 
+use super::decimal;
+
 /// The range of a body that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Range {
@@ -25,6 +27,7 @@ fn parse(text: &str, length: u64) -> Option<Range> {
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return None;
     }
+    let number = |text: &str| decimal::saturating(text.as_bytes());
     let (first, last) = set.trim().split_once('-')?;
     let (from, to) = match (first, last) {
         ("", suffix) => (length.saturating_sub(number(suffix)?), length),
@@ -38,12 +41,6 @@ fn parse(text: &str, length: u64) -> Option<Range> {
         }
     };
     Some(if from < to { Range::Part(from, to) } else { Range::Unsatisfiable })
-}
-
-/// Accepts digits only; a value that does not fit is `u64::MAX`.
-fn number(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

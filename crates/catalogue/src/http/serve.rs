@@ -67,7 +67,7 @@ pub async fn serve(
         }
         while connections.try_join_next().is_some() {}
         accepted_count = accepted_count.wrapping_add(1);
-        if accepted_count % ACCEPT_BUDGET == 0 {
+        if accepted_count.is_multiple_of(ACCEPT_BUDGET) {
             tokio::task::yield_now().await;
         }
     }

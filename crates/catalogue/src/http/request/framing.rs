@@ -1,6 +1,7 @@
 //! The framing of a request: where its body ends (RFC 9112 section 6).
 
 use super::{BodyLength, Header, Method, Refusal, refuse};
+use crate::http::decimal;
 
 /// The header fields that concern the message and the connection.
 #[derive(Default)]
@@ -27,7 +28,7 @@ impl Framing<'_> {
                 BodyLength::Chunked
             }
             (Header::Value(length), Header::Absent) => {
-                match parse_length(length).ok_or(ambiguous)? {
+                match decimal::saturating(length).ok_or(ambiguous)? {
                     0 => BodyLength::None,
                     length => BodyLength::Bytes(length),
                 }
@@ -44,12 +45,6 @@ impl Framing<'_> {
             _ => Err(refuse(413, "a request of this method has no body")),
         }
     }
-}
-
-/// Accepts digits only; a value that does not fit is `u64::MAX`.
-fn parse_length(value: &[u8]) -> Option<u64> {
-    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    digits.then(|| str::from_utf8(value).ok()?.parse().ok().or(Some(u64::MAX)))?
 }
 
 #[cfg(test)]

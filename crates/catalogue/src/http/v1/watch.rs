@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::http::body::Body;
+use crate::http::decimal;
 use crate::http::events::{EventStream, Filter};
 use crate::http::problem::{busy, of_store, problem};
 use crate::http::query::Query;
@@ -50,12 +51,6 @@ fn last_event_id(request: &Request<'_>) -> Result<Option<u64>, Response> {
     match request.last_event_id {
         Header::Absent | Header::Value(b"") => Ok(None),
         Header::Repeated => Err(invalid()),
-        Header::Value(value) => {
-            let text = str::from_utf8(value).map_err(|_| invalid())?;
-            if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-                return Err(invalid());
-            }
-            text.parse().map(Some).map_err(|_| invalid())
-        }
+        Header::Value(value) => decimal::exact(value).map(Some).ok_or_else(invalid),
     }
 }
