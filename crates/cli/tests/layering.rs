@@ -1,5 +1,7 @@
 //! Who may import whom, and what no crate may do: the rules of ARCHITECTURE.md, held by a test.
 
+mod imports;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -89,6 +91,9 @@ const WITH_UNSAFE: &[&str] = &["transport", "faultfs"];
 /// Crates that do no I/O, and what they must therefore not import.
 const WITHOUT_IO: &[&str] = &["core", "capability", "channel"];
 const IO: &[&str] = &["tokio", "socket2", "rusqlite", "rustix"];
+
+/// Crates whose files must not import each other in cycles, with the top-level modules that this holds for; none stands for all.
+const WITHOUT_CYCLES: &[(&str, &[&str])] = &[("catalogue", &["http", "index", "store"])];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -240,4 +245,19 @@ fn x11_is_used_by_the_room_desktop_only() {
     let users: Vec<&str> = users.map(|(member, _)| member.as_str()).collect();
     // Experiments take pictures of screens.
     assert!(users.iter().all(|member| ["services", "experiments"].contains(member)), "{users:?}");
+}
+
+#[test]
+fn files_do_not_import_each_other_in_cycles() {
+    for (member, modules) in WITHOUT_CYCLES {
+        let imports = imports::of_crate(&root().join("crates").join(member).join("src"));
+        for cycle in imports::cycles(&imports) {
+            let names: Vec<String> = cycle.iter().map(|module| module.join("/")).collect();
+            let is_checked = names.iter().any(|name| {
+                let top = name.split('/').next().unwrap_or_default();
+                modules.is_empty() || modules.contains(&top)
+            });
+            assert!(!is_checked, "{member}: these files import each other: {}", names.join(", "));
+        }
+    }
 }
