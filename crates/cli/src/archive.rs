@@ -1,14 +1,17 @@
-//! A backup as one file: an `age` file under a passphrase (age-encryption.org/v1, scrypt), which holds
+//! A backup is one file: an `age` file under a passphrase (age-encryption.org/v1, scrypt) that contains
 //! a tar archive. `age -d FILE | tar x` opens it without Levada.
 
+mod unpack;
+
+pub use unpack::unpack;
+
 use age::secrecy::SecretString;
-use age::{DecryptError, Decryptor, Encryptor, scrypt};
+use age::{Encryptor, scrypt};
 use levada_core::UnixTime;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, BufRead, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -16,29 +19,27 @@ use crate::failure::Failure;
 use levada_catalogue::store::embedded::{BLOBS, DATABASE};
 use levada_node::adopt::{CATALOGUE, CONFIG, KEY, KNOWN_DB, NODE_DB};
 
-/// The newest format that this build writes and reads. The first had no catalogue.
+/// The format that this build writes, and the newest that it reads. Format 1 had no catalogue.
 const FORMAT: u32 = 2;
 const MANIFEST: &str = "manifest.json";
-/// The files behind the manifest, and the most bytes that each may have. All but [`CONFIG`] are needed. The catalogue
-/// may follow: its database, and its packages.
+/// The files after the manifest, and the maximum length of each in bytes. All but [`CONFIG`] are required. The catalogue
+/// may follow: its database and its packages.
 const FILES: [(&str, u64); 4] =
     [(KEY, 256), (CONFIG, 1024 * 1024), (NODE_DB, u64::MAX), (KNOWN_DB, u64::MAX)];
-const MAX_MANIFEST: u64 = 64 * 1024;
-/// scrypt with N = 2^18, r = 8: what `age` itself uses. Not measured on this machine, because the file
-/// may be opened on another.
+/// scrypt with N = 2^18, r = 8, as in `age` itself. Not calibrated to this machine, because the file may be
+/// opened on another.
 const WORK: u8 = 18;
-const MAX_WORK: u8 = 22;
 
-/// What a backup says of itself.
+/// The first entry of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The version of the format.
     pub format: u32,
     /// The release that wrote it.
     pub levada: String,
-    /// When, in seconds since 1970.
+    /// When it was written, in seconds since 1970.
     pub created: u64,
-    /// Whose backup it is.
+    /// The identity that it belongs to.
     pub identity: String,
 }
 
@@ -116,14 +117,14 @@ fn append_catalogue(
     Ok(())
 }
 
-/// What is in a folder, sorted; nothing if there is no such folder.
+/// The names in a folder, sorted; empty if the folder does not exist.
 fn names(folder: &Path) -> Result<Vec<String>, Failure> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(Failure::file("read", folder))?,
     };
     let name = |entry: io::Result<fs::DirEntry>| {
-        // Digits; what is not is refused by `unpack`.
+        // Hexadecimal digits; `unpack` rejects other names.
         Ok(entry?.file_name().to_string_lossy().into_owned())
     };
     let names = entries.map(name).collect::<io::Result<Vec<String>>>();
@@ -157,134 +158,9 @@ fn append(
     tar.append_data(&mut header, name, content.take(length))
 }
 
-/// Writes the files of a backup into the empty `folder`.
-///
-/// # Errors
-/// [`Failure`] 120 if the passphrase is wrong, or it is no backup that this build can read.
-pub fn unpack(
-    input: impl BufRead,
-    passphrase: SecretString,
-    folder: &Path,
-) -> Result<Manifest, Failure> {
-    let mut identity = scrypt::Identity::new(passphrase);
-    identity.set_max_work_factor(MAX_WORK);
-    let decryptor = Decryptor::new_buffered(input).map_err(|error| refuse(&error))?;
-    if !decryptor.is_scrypt() {
-        return Err(not_a_backup("it is not encrypted under a passphrase"));
-    }
-    let identities = std::iter::once(&identity as &dyn age::Identity);
-    let mut plain = decryptor.decrypt(identities).map_err(|error| refuse(&error))?;
-    let manifest = read_tar(&mut plain, |name| {
-        let path = folder.join(name);
-        let above = path.parent().unwrap_or(folder);
-        DirBuilder::new().recursive(true).mode(0o700).create(above)?;
-        File::options().write(true).create_new(true).mode(0o600).open(path)
-    })?;
-    // The last chunk of an age file says that nothing was cut off.
-    io::copy(&mut plain, &mut io::sink()).map_err(damaged)?;
-    Ok(manifest)
-}
-
-fn refuse(error: &DecryptError) -> Failure {
-    match error {
-        DecryptError::DecryptionFailed | DecryptError::KeyDecryptionFailed => {
-            Failure::local("the passphrase is wrong, or the backup is damaged")
-        }
-        DecryptError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
-            Failure::local(format!("cannot read the backup: {error}"))
-        }
-        DecryptError::InvalidMac => damaged("its header was changed"),
-        DecryptError::UnknownFormat => not_a_backup("it is of a format that is not known"),
-        DecryptError::ExcessiveWork { .. } => not_a_backup("opening it would take too long"),
-        _ => not_a_backup("it is no age file"),
-    }
-}
-
-fn not_a_backup(reason: impl Display) -> Failure {
-    Failure::local(format!("not a backup of Levada: {reason}"))
-}
-
-fn damaged(reason: impl Display) -> Failure {
-    Failure::local(format!("the backup is damaged: {reason}"))
-}
-
-/// Reads the archive: the manifest first, then known names only, each once.
-fn read_tar<W: Write>(
-    input: impl Read,
-    create: impl Fn(&str) -> io::Result<W>,
-) -> Result<Manifest, Failure> {
-    let mut archive = tar::Archive::new(input);
-    // Raw: this archive has no long names and no extensions, and nothing shall interpret them.
-    let mut entries = archive.entries().map_err(damaged)?.raw(true);
-    let first = entries.next().ok_or_else(|| not_a_backup("it is empty"))?;
-    let manifest = read_manifest(first.map_err(damaged)?)?;
-    let mut missing: Vec<(&str, u64)> = FILES.to_vec();
-    for entry in entries {
-        let mut entry = entry.map_err(damaged)?;
-        let (name, most) = expected(&entry.path_bytes(), &mut missing)
-            .filter(|_| entry.header().entry_type().is_file())
-            .ok_or_else(|| not_a_backup("it holds something unknown"))?;
-        if entry.size() > most {
-            return Err(not_a_backup(format!("{name} in it is too long")));
-        }
-        let mut file = create(&name)
-            .map_err(|error| Failure::local(format!("cannot unpack {name}: {error}")))?;
-        io::copy(&mut entry, &mut file).map_err(damaged)?;
-        file.flush().map_err(damaged)?;
-    }
-    match missing.iter().find(|(name, _)| *name != CONFIG) {
-        Some((name, _)) => Err(not_a_backup(format!("{name} is missing in it"))),
-        None => Ok(manifest),
-    }
-}
-
-/// The name of an entry, and the most bytes that it may have.
-fn expected(path: &[u8], missing: &mut Vec<(&str, u64)>) -> Option<(String, u64)> {
-    let path = std::str::from_utf8(path).ok()?;
-    if let Some(at) = missing.iter().position(|(name, _)| *name == path) {
-        let (name, most) = missing.swap_remove(at);
-        return Some((name.to_owned(), most));
-    }
-    is_of_catalogue(path).then(|| (path.to_owned(), u64::MAX))
-}
-
-/// Its database, or a package: named by 2 digits, a `/`, and 62 more.
-fn is_of_catalogue(path: &str) -> bool {
-    let Some(inside) = below(CATALOGUE, path) else { return false };
-    let digits = |text: &str, length: usize| {
-        text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let blob = below(BLOBS, inside).and_then(|blob| blob.split_once('/'));
-    inside == DATABASE || blob.is_some_and(|(shard, name)| digits(shard, 2) && digits(name, 62))
-}
-
-fn below<'a>(folder: &str, path: &'a str) -> Option<&'a str> {
-    path.strip_prefix(folder)?.strip_prefix('/')
-}
-
-fn read_manifest(entry: tar::Entry<'_, impl Read>) -> Result<Manifest, Failure> {
-    if entry.path_bytes() != MANIFEST.as_bytes() || !entry.header().entry_type().is_file() {
-        return Err(not_a_backup("it does not begin with a manifest"));
-    }
-    let mut text = Vec::new();
-    entry.take(MAX_MANIFEST).read_to_end(&mut text).map_err(damaged)?;
-    // Newer formats may have other fields: the version is read before anything else.
-    #[derive(Deserialize)]
-    struct Version {
-        format: u32,
-    }
-    let Version { format } = serde_json::from_slice(&text).map_err(not_a_backup)?;
-    if format > FORMAT {
-        return Err(Failure::local(format!(
-            "the backup was made by a newer Levada (format {format}; this one reads up to {FORMAT}): \
-             install that release first"
-        )));
-    }
-    serde_json::from_slice(&text).map_err(not_a_backup)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::unpack::read_tar;
     use super::*;
 
     fn manifest() -> Manifest {
@@ -308,20 +184,20 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_opens_with_its_passphrase_only_and_in_full_only() {
+    fn unpacks_a_whole_backup_with_its_passphrase_only() {
         let [from, to, other] = [(); 3].map(|()| tempfile::tempdir().unwrap());
         for name in [KEY, NODE_DB, KNOWN_DB] {
             fs::write(from.path().join(name), name.repeat(9)).unwrap();
         }
-        let shelf = from.path().join("copy");
+        let copy = from.path().join("copy");
         let blob = format!("{BLOBS}/ab/{}", "c".repeat(62));
-        fs::create_dir_all(shelf.join(BLOBS).join("ab")).unwrap();
-        fs::write(shelf.join(DATABASE), "rows").unwrap();
-        fs::write(shelf.join(&blob), "code").unwrap();
+        fs::create_dir_all(copy.join(BLOBS).join("ab")).unwrap();
+        fs::write(copy.join(DATABASE), "rows").unwrap();
+        fs::write(copy.join(&blob), "code").unwrap();
         let pack = |catalogue| {
             pack(from.path(), catalogue, &manifest(), passphrase("right"), Vec::new()).unwrap()
         };
-        let file = pack(Some(&*shelf));
+        let file = pack(Some(&*copy));
         let found = unpack(&*file, passphrase("right"), to.path()).unwrap();
         assert_eq!(found, manifest());
         assert_eq!(fs::read_to_string(to.path().join(KEY)).unwrap(), KEY.repeat(9));
@@ -336,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn other_archives_are_refused() {
+    fn rejects_other_archives() {
         let text = serde_json::to_vec(&manifest()).unwrap();
         let all = [(MANIFEST, &*text), (KEY, b"k"), (NODE_DB, b"n"), (KNOWN_DB, b"p")];
         assert_eq!(read(&tar(&all)), Ok(manifest()));
@@ -344,7 +220,7 @@ mod tests {
         assert!(read(&tar(&all[..3])).unwrap_err().contains("known.db is missing"));
         assert!(read(&tar(&[&all[..], &[(KEY, b"k")]].concat())).unwrap_err().contains("unknown"));
         let strange = [&all[..], &[("../key", &b"k"[..])]].concat();
-        // The library that writes archives refuses such a name; a hostile one does not.
+        // The tar library refuses to write such a name; an attacker's would not.
         let strange = std::panic::catch_unwind(|| tar(&strange));
         assert!(strange.is_err() || read(&strange.unwrap()).is_err());
         let blob = format!("catalogue/blobs/0f/{}", "a".repeat(62));
@@ -381,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_age_file_is_refused() {
+    fn rejects_input_that_is_not_an_age_file() {
         let folder = tempfile::tempdir().unwrap();
         for bytes in [&b""[..], b"age-encryption.org/v1\n", b"PK\x03\x04 something else\n"] {
             assert!(unpack(bytes, passphrase("x"), folder.path()).is_err());

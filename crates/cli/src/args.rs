@@ -18,16 +18,16 @@ use levada_node::config::LogFormat;
     max_term_width = 100,
     after_help = "Examples:
   levada up                         run a node that offers services
-  levada invite                     let somebody in: prints what they type
-  levada ls                         see who is on this network
+  levada invite                     invite another identity: prints the command for it
+  levada ls                         list the nodes of this network
   levada run alpha/clock            use a service of the node known here as `alpha`
 
 Exit codes: 0 done, 1 the answer is no, 2 usage, 120 local error, 121 denied, 122 unreachable,
 123 the peer broke the protocol; a program that ran elsewhere passes its own code on.
-LEVADA_HOME names a folder that holds everything of one identity, in place of the XDG folders."
+LEVADA_HOME is a folder for all files of one identity, in place of the XDG folders."
 )]
 pub struct Arguments {
-    /// Log on standard error what is done; twice: more. RUST_LOG says it in detail
+    /// Log to standard error; twice for more. RUST_LOG sets the filter in detail
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
 

@@ -1,8 +1,8 @@
 //! The client's end of a session: standard input, output and error, the terminal, and signals.
 //!
-//! Input and output each have a thread of their own, because reading and writing them may block for
-//! ever: the exit waits for neither. Between them and the stream lie a few buffers of 64 KiB, so that
-//! a fast side waits for a slow one, and memory stays the same however much passes.
+//! Input and output each have a thread, because a read or write of them may block for ever; the exit
+//! waits for neither. A few buffers of 64 KiB lie between each thread and the stream: a fast side waits
+//! for a slow one, and memory stays constant.
 
 mod escape;
 mod input;
@@ -28,16 +28,16 @@ pub use output::write_all;
 pub use signals::Signals;
 pub use terminal::window;
 
-/// How long the last words to the node may take.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long the close may take to reach the node.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A shell gives this exit code for SIGHUP, which is what the escape sequence amounts to.
+/// The escape sequence ends the session as SIGHUP would: a shell gives that signal this exit code.
 const HUNG_UP: u8 = 129;
 
-/// Starts the session of `capability` and stays with it until it ends; gives the program's exit code.
+/// Starts the session of `capability` and attaches to it until it ends; returns the program's exit code.
 pub async fn start(client: &Client, capability: &Capability, escape: Escape) -> Outcome {
     let running = client.connect(capability).await?;
-    stay(client, running, has_terminal(capability), escape).await
+    attach(client, running, has_terminal(capability), escape).await
 }
 
 /// Whether the program of this session has a terminal.
@@ -45,23 +45,24 @@ pub fn has_terminal(capability: &Capability) -> bool {
     capability.params().value("pty").is_some()
 }
 
-/// Stays with a session that has been started until it ends; gives the program's exit code.
-pub async fn stay(client: &Client, running: Running, pty: bool, escape: Escape) -> Outcome {
-    let outcome = attach(running.stream, pty, escape).await;
+/// Attaches to a started session until it ends; returns the program's exit code.
+pub async fn attach(client: &Client, running: Running, pty: bool, escape: Escape) -> Outcome {
+    let outcome = transfer(running.stream, pty, escape).await;
     client.close();
     running.connection.close(0, "");
-    // A session that is given up must hear of it before this process is gone.
-    let _ = timeout(FAREWELL, running.connection.flushed()).await;
+    // The node ends an abandoned session when it receives the close, so that must leave before this process exits.
+    let _ = timeout(CLOSE_TIMEOUT, running.connection.flushed()).await;
     outcome
 }
 
-async fn attach(stream: Stream, pty: bool, escape: Escape) -> Outcome {
+/// Carries input and output until the session ends, a signal arrives or the escape sequence is typed.
+async fn transfer(stream: Stream, pty: bool, escape: Escape) -> Outcome {
     let mut signals = Signals::new()?;
-    // Restores the terminal on every way out of here, a panic included.
+    // Restores the terminal when dropped, also on a panic.
     let raw = if pty { RawMode::enter()? } else { None };
     let (send, receive) = stream.split();
     let (leave, mut left) = oneshot::channel();
-    // What is typed on no terminal has no escape sequences: it may be a file.
+    // Input that is not typed on a terminal has no escape sequences: it may be a file.
     let typed = raw.as_ref().and(Some((escape, leave)));
     let input = tokio::spawn(input::pump(send, pty, typed));
     let outcome = tokio::select! {
@@ -79,7 +80,7 @@ async fn attach(stream: Stream, pty: bool, escape: Escape) -> Outcome {
     outcome
 }
 
-/// Passes on what the service says, until it says that the program has ended.
+/// Writes the service's output until the message with the exit code.
 async fn receive_all(mut stream: ReceiveHalf) -> Outcome {
     let mut output = Output::start();
     loop {
@@ -89,7 +90,7 @@ async fn receive_all(mut stream: ReceiveHalf) -> Outcome {
         }
         match Message::decode(&message).map_err(broken)? {
             Message::Data(_) | Message::Error(_) => match output.write(message).await {
-                Written::Taken => {}
+                Written::Queued => {}
                 Written::Ended(end) => return end,
             },
             Message::Failure(text) => crate::output::note(format_args!("levada: {text}")),

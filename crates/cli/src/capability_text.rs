@@ -1,4 +1,4 @@
-//! CAPABILITY, as one types it: the text itself, `@file`, or `-` for a line of standard input.
+//! The argument CAPABILITY: the text itself, `@file`, or `-` for a line of standard input.
 
 use crate::failure::{Failure, USAGE};
 use levada_capability::Capability;
@@ -10,10 +10,10 @@ use zeroize::Zeroizing;
 /// More than the longest text of a capability.
 const MAX_TEXT: usize = 1024 * 1024;
 
-/// Reads the capability that `argument` stands for.
+/// Reads the capability that `argument` denotes.
 ///
 /// # Errors
-/// [`Failure`] 2 if it is garbled, 120 if the file cannot be read.
+/// [`Failure`] 2 if the text is no capability, 120 if the file cannot be read.
 pub fn read(argument: &str) -> Result<Capability, Failure> {
     let text = match argument.strip_prefix('@') {
         Some(file) => from_file(Path::new(file))?,
@@ -31,7 +31,7 @@ fn from_file(path: &Path) -> Result<Zeroizing<String>, Failure> {
     text(&bytes)
 }
 
-/// Reads one line and not a byte more: the rest of standard input belongs to the session.
+/// Reads exactly one line: the rest of standard input belongs to the session.
 fn from_line(input: &mut impl Read) -> Result<Zeroizing<String>, Failure> {
     let fail = |text: &str| Failure::local(format!("no capability on standard input: {text}"));
     let mut line = Zeroizing::new(Vec::with_capacity(4096));
@@ -55,11 +55,11 @@ fn from_line(input: &mut impl Read) -> Result<Zeroizing<String>, Failure> {
 
 fn text(bytes: &[u8]) -> Result<Zeroizing<String>, Failure> {
     let text = std::str::from_utf8(bytes);
-    let text = text.map_err(|_| Failure::new(USAGE, "not a capability: it is no text"))?;
+    let text = text.map_err(|_| Failure::new(USAGE, "not a capability: it is not UTF-8 text"))?;
     Ok(Zeroizing::new(text.to_owned()))
 }
 
-/// Standard input without the buffer of the standard library, which would take more than it gives.
+/// Standard input without the buffer of the standard library, which would read beyond the line.
 struct Unbuffered;
 
 impl Read for Unbuffered {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_is_read_and_the_rest_left() {
+    fn reads_one_line_and_leaves_the_rest() {
         let mut input = "\nlvcap1abc\nrest".as_bytes();
         assert_eq!(from_line(&mut input).unwrap().as_str(), "lvcap1abc");
         assert_eq!(input, b"rest");

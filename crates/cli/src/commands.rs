@@ -69,7 +69,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Carries the verb out; `verbose` is how often `--verbose` was given.
+    /// Runs the verb; `verbose` is how often `--verbose` was given.
     pub fn run(self, verbose: u8) -> Outcome {
         match self {
             Self::Id(arguments) => wait(id::run(arguments)),
@@ -104,7 +104,7 @@ impl Verb {
         }
     }
 
-    /// Whether it runs a node, whose configuration says what is logged.
+    /// Whether it runs a node, which starts the log by its configuration.
     pub fn runs_node(&self) -> bool {
         match self {
             Self::Up(_) => true,
@@ -121,8 +121,8 @@ fn wait(verb: impl Future<Output = Outcome>) -> Outcome {
         .build()
         .map_err(|error| Failure::local(format!("cannot start: {error}")))?;
     let outcome = runtime.block_on(verb);
-    // What was dropped may still be ending programs; a thread that waits for a disk or a name server
-    // must not hold up the exit for longer.
+    // Dropped tasks may still be ending programs. A thread that is blocked on a disk or a name server
+    // must not delay the exit for longer.
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
     outcome
 }

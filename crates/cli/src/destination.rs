@@ -1,4 +1,4 @@
-//! Where a session is wanted, as one types it: NODE/SERVICE, or a capability.
+//! The argument that says where to start a session: NODE/SERVICE, or a capability.
 
 use crate::capability_text;
 use crate::failure::{Failure, NO, USAGE};
@@ -16,14 +16,14 @@ use zeroize::Zeroizing;
 /// A service at which a session is requested, or a capability for one: its text, `@file`, or `-`.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Destination {
-    /// A session is requested there.
+    /// A session is requested at this service.
     Service(ServiceTarget),
-    /// A session that was requested before.
+    /// The session was requested before.
     Capability(Zeroizing<String>),
 }
 
 impl Destination {
-    /// The capability for one session with a service of type `kind`: requested now, unless it was before.
+    /// The capability for one session with a service of type `kind`; requests one unless this is a capability already.
     ///
     /// # Errors
     /// [`Failure`] with the exit code that fits; 2 if the service is of another type.
@@ -34,25 +34,25 @@ impl Destination {
         framing: Option<Framing>,
         kind: &str,
     ) -> Result<Capability, Failure> {
-        let place = match self {
-            Self::Service(place) => place,
+        let at = match self {
+            Self::Service(at) => at,
             Self::Capability(text) => {
                 let capability = capability_text::read(text)?;
                 check_capability(client, &capability, kind).await?;
                 return Ok(capability);
             }
         };
-        let target = names.resolve(client, &place.node).await?;
-        check_type(client, &target, &place.service, kind).await?;
-        let service = place.service.clone();
+        let target = names.resolve(client, &at.node).await?;
+        check_type(client, &target, &at.service, kind).await?;
+        let service = at.service.clone();
         let spec = RequestSpec { service, framing, uses: 1, ..RequestSpec::default() };
         Ok(client.request(&target, spec).await?)
     }
 }
 
 impl Destination {
-    /// The same without `@file`, `-` or a name that is new here: what was meant by them is read, and asked
-    /// about, now, while there may be a terminal to ask at. The service is of type `kind`.
+    /// Replaces `@file` and `-` by the capability's text, and pins a new name. A process without this standard input
+    /// and terminal can then use the result. Also checks that the service is of type `kind`.
     ///
     /// # Errors
     /// [`Failure`] as for [`capability_text::read`] and [`Names::resolve`]; 2 if the service is of another type.
@@ -65,19 +65,19 @@ impl Destination {
                 client.close();
                 Ok(Self::Capability(capability.to_text()))
             }
-            Self::Service(place) => {
-                let target = names.resolve(&client, &place.node).await?;
-                check_type(&client, &target, &place.service, kind).await?;
+            Self::Service(at) => {
+                let target = names.resolve(&client, &at.node).await?;
+                check_type(&client, &target, &at.service, kind).await?;
                 client.close();
-                Ok(Self::Service(place))
+                Ok(Self::Service(at))
             }
         }
     }
 
-    /// What it is called where people read it; the text of a capability is never shown.
+    /// A name for messages; never the text of a capability.
     pub fn label(&self) -> String {
         match self {
-            Self::Service(place) => place.to_string(),
+            Self::Service(at) => at.to_string(),
             Self::Capability(text) => match Capability::from_text(text) {
                 Ok(capability) => {
                     format!("{}/{}", capability.node().short(), plain(capability.service()))
@@ -88,7 +88,7 @@ impl Destination {
     }
 }
 
-/// Fails if `service` is of another type than `kind`: before anything is requested, or started here.
+/// Fails if `service` is not of type `kind`, before anything is requested or started.
 ///
 /// # Errors
 /// [`Failure`] 2; 1 if there is no such service, otherwise as for [`Client::query`].
@@ -110,8 +110,8 @@ pub async fn check_type(
     Err(Failure::new(USAGE, text))
 }
 
-/// The same for the service that `capability` names. That is a hint: a service that is not there is for the node to
-/// say.
+/// As [`check_type`] for the service that `capability` names. A service that does not exist is no error here: the
+/// node reports it when the session is started.
 ///
 /// # Errors
 /// As for [`check_type`], without 1.
@@ -134,16 +134,16 @@ impl FromStr for Destination {
         if text == "-" || text.starts_with('@') || text.starts_with("lvcap1") {
             return Ok(Self::Capability(Zeroizing::new(text.to_owned())));
         }
-        let place = text.parse().map_err(|_| "expected NODE/SERVICE, or a capability")?;
-        Ok(Self::Service(place))
+        let at = text.parse().map_err(|_| "expected NODE/SERVICE, or a capability")?;
+        Ok(Self::Service(at))
     }
 }
 
-/// A capability's text is a secret.
+/// Omits the text of a capability, which is a secret.
 impl fmt::Debug for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Service(place) => write!(f, "{place:?}"),
+            Self::Service(at) => write!(f, "{at:?}"),
             Self::Capability(_) => f.write_str("a capability"),
         }
     }
@@ -154,13 +154,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capabilities_are_told_from_services() {
+    fn distinguishes_capabilities_from_services() {
         for text in ["-", "@file", "lvcap1abc"] {
             let Ok(Destination::Capability(read)) = text.parse() else { panic!("{text}") };
             assert_eq!(read.as_str(), text);
         }
-        let place = ServiceTarget { node: "well".into(), service: "screen".into() };
-        assert_eq!("well/screen".parse(), Ok(Destination::Service(place)));
+        let at = ServiceTarget { node: "well".into(), service: "screen".into() };
+        assert_eq!("well/screen".parse(), Ok(Destination::Service(at)));
         assert!("well".parse::<Destination>().is_err());
         let secret: Destination = "lvcap1abc".parse().unwrap();
         assert!(!format!("{secret:?}").contains("abc"));

@@ -1,4 +1,4 @@
-//! Why a command did not succeed: one line for a person, and the exit code.
+//! Why a command failed: one line of text, and the exit code.
 
 use levada_capability::{CapabilityError, GrantError, InvitationError};
 use levada_core::ParamsError;
@@ -13,23 +13,23 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
-/// A command succeeded with this exit code, or did not.
+/// The exit code of a command, or why it failed.
 pub type Outcome = Result<u8, Failure>;
 
 /// The answer is no.
 pub const NO: u8 = 1;
 /// The command line is wrong.
 pub const USAGE: u8 = 2;
-/// Something on this machine.
+/// An error on this machine.
 pub const LOCAL: u8 = 120;
 /// Not permitted.
 pub const DENIED: u8 = 121;
-/// Nobody answered.
+/// The peer does not answer.
 pub const UNREACHABLE: u8 = 122;
 /// The peer broke the protocol.
 pub const PROTOCOL: u8 = 123;
 
-/// Why a command did not succeed.
+/// Why a command failed.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
@@ -47,12 +47,12 @@ impl Failure {
         self.code
     }
 
-    /// The line for a person.
+    /// The line that is printed.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Something on this machine is wrong.
+    /// An error on this machine.
     pub fn local(text: impl Display) -> Self {
         Self::new(LOCAL, text)
     }
@@ -62,13 +62,13 @@ impl Failure {
         Self::new(DENIED, text)
     }
 
-    /// What `path` has to do with an error of the operating system.
+    /// Adds `action` and `path` to an error of the operating system.
     pub fn file(action: &str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
         let what = format!("cannot {action} {}", path.display());
         move |error| Self::local(format!("{what}: {error}"))
     }
 
-    /// Writing to standard output failed. Whoever read it has gone: that is no error.
+    /// A write to standard output failed. A closed pipe is not an error: the exit code is 0.
     pub fn output(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self { code: 0, text: String::new() },
@@ -76,7 +76,7 @@ impl Failure {
         }
     }
 
-    /// Says what went wrong, and gives the exit code.
+    /// Prints what went wrong, and returns the exit code.
     pub fn report(&self) -> ExitCode {
         if !self.text.is_empty() {
             crate::output::note(format_args!("levada: {}", self.text));
@@ -111,7 +111,7 @@ from! {
 
 impl From<ForwardError> for Failure {
     fn from(error: ForwardError) -> Self {
-        // What another machine said may be a part of it.
+        // It may contain text from another machine.
         Self { code: error.code, text: crate::output::plain(&error.text) }
     }
 }

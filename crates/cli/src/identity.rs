@@ -1,4 +1,4 @@
-//! An identity as one types it: written out, or by the name that is pinned for it here.
+//! The argument IDENTITY: the identity itself, or the name that is pinned for it here.
 
 use std::str::FromStr;
 
@@ -8,12 +8,12 @@ use levada_node::known::{Known, NameError};
 
 use crate::failure::Failure;
 
-/// IdentityOrName is meant by an identity or a name; looked up when the verb runs.
+/// An identity or a pinned name; the name is looked up when the verb runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityOrName(String);
 
 impl IdentityOrName {
-    /// The key that is meant.
+    /// The identity.
     ///
     /// # Errors
     /// [`Failure`] 2 for a name that is not pinned here, 120 if the names cannot be read.
@@ -33,7 +33,7 @@ impl FromStr for IdentityOrName {
     }
 }
 
-/// The keys that are meant, in the same order.
+/// The identities of `list`, in the same order.
 ///
 /// # Errors
 /// As for [`IdentityOrName::identity`].
@@ -42,17 +42,17 @@ pub fn identities(home: &Home, list: &[IdentityOrName]) -> Result<Vec<Identity>,
         return Ok(Vec::new());
     }
     let known = Known::open(&home.known_db())?;
-    list.iter().map(|who| who.identity(&known)).collect()
+    list.iter().map(|one| one.identity(&known)).collect()
 }
 
-/// A name that can be given to an identity here.
+/// Parses a name that an identity can be pinned under.
 ///
 /// # Errors
-/// A text that says what a name is.
+/// A text that says what a name must be.
 pub fn nickname(text: &str) -> Result<String, String> {
     check_name(text)?;
     match text.parse::<Identity>() {
-        Ok(_) => Err("it is an identity, which stands for itself".into()),
+        Ok(_) => Err("it is an identity, and cannot be a name".into()),
         Err(_) => Ok(text.to_owned()),
     }
 }

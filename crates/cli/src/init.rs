@@ -1,5 +1,5 @@
-//! As the first process of a container (PID 1): the verb runs in a child, and this process does what
-//! the first process owes the others: it passes signals on and reaps whoever was orphaned.
+//! Runs as the first process of a container (PID 1): the verb runs in a child, and this process has the
+//! duties of init: it forwards signals and reaps orphaned processes.
 
 use std::io;
 use std::process::{Command, ExitCode};
@@ -12,7 +12,7 @@ pub fn is_first() -> bool {
     std::process::id() == 1
 }
 
-/// Runs this command line in a child until it ends, and ends with its exit code.
+/// Runs this command line in a child until it ends; returns its exit code.
 pub fn run() -> io::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(supervise())
@@ -27,15 +27,15 @@ async fn supervise() -> io::Result<ExitCode> {
     let verb = Command::new(std::env::current_exe()?).args(std::env::args_os().skip(1)).spawn()?;
     let verb = i32::try_from(verb.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::Other)?;
     loop {
-        let passed_on = tokio::select! {
+        let forwarded = tokio::select! {
             _ = children.recv() => None,
             _ = terminate.recv() => Some(Signal::TERM),
             _ = interrupt.recv() => Some(Signal::INT),
             _ = quit.recv() => Some(Signal::QUIT),
             _ = reload.recv() => Some(Signal::HUP),
         };
-        if let Some(signal) = passed_on {
-            // It may have ended already, which the next round sees.
+        if let Some(signal) = forwarded {
+            // The child may have ended already; the loop below finds out.
             let _ = kill_process(verb, signal);
         }
         while let Ok(Some((process, status))) = wait(WaitOptions::NOHANG) {

@@ -8,20 +8,20 @@ use tracing_subscriber::EnvFilter;
 use crate::failure::Failure;
 use crate::output::LogOutput;
 
-/// What `-v` shows, and what it shows if it is given more than once.
+/// The filter for `-v`, and for `-v` given more than once.
 const VERBOSE: [&str; 2] = [
     "info,levada=debug,levada_node=debug,levada_session=debug,levada_channel=debug,levada_discovery=debug,\
      levada_services=debug,levada_catalogue=debug",
     "trace",
 ];
 
-/// Starts the log. `RUST_LOG` says what it shows; else how often `-v` was given; else `standard`.
+/// Starts the log. The filter is `RUST_LOG`, else the one for `verbose`, else `standard`.
 ///
 /// # Errors
 /// [`Failure`] 120 for a filter that cannot be read.
 pub fn start(verbose: u8, standard: &str, format: LogFormat) -> Result<(), Failure> {
-    let asked = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
-    let filter = asked.unwrap_or_else(|| of(verbose, standard).to_owned());
+    let variable = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
+    let filter = variable.unwrap_or_else(|| filter_for(verbose, standard).to_owned());
     let filter = EnvFilter::try_new(&filter)
         .map_err(|error| Failure::local(format!("`{filter}` is no filter for the log: {error}")))?;
     let colors = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -35,7 +35,7 @@ pub fn start(verbose: u8, standard: &str, format: LogFormat) -> Result<(), Failu
     started.map_err(Failure::local)
 }
 
-fn of(verbose: u8, standard: &str) -> &str {
+fn filter_for(verbose: u8, standard: &str) -> &str {
     match usize::from(verbose).min(VERBOSE.len()).checked_sub(1) {
         Some(more) => VERBOSE[more],
         None => standard,

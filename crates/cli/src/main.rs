@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help on standard output, or wrong usage, with code 2: what is wrong may have been pasted.
+/// Prints help to standard output, or a usage error with code 2, escaped: a wrong argument may contain pasted text.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         error.exit();

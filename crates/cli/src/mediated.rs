@@ -1,4 +1,4 @@
-//! What `ask` and `approve` have in common: a session at a service of type `capability`.
+//! A session at a service of type `capability`, for `ask` and `approve`.
 
 use std::time::Duration;
 
@@ -15,57 +15,59 @@ use crate::output::plain;
 use crate::service_target::ServiceTarget;
 
 /// How long the service may take to accept one message.
-const DELIVERY: Duration = Duration::from_secs(30);
-/// How long the last words to the node may take.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the close may take to reach the node.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Starts a session at `place`, in which this side has the role `role`.
+/// Starts a session at `target` with the role `role`.
 pub async fn start(
     client: &Client,
-    place: &ServiceTarget,
+    target: &ServiceTarget,
     names: Names,
     role: &str,
 ) -> Result<Running, Failure> {
     let mut params = Params::new();
     params.add(ROLE, role.as_bytes().to_vec())?;
-    let spec = RequestSpec { service: place.service.clone(), params, ..RequestSpec::default() };
-    let target = names.resolve(client, &place.node).await?;
-    Ok(client.request_and_start(&target, spec).await?)
+    let spec = RequestSpec { service: target.service.clone(), params, ..RequestSpec::default() };
+    let node = names.resolve(client, &target.node).await?;
+    Ok(client.request_and_start(&node, spec).await?)
 }
 
-/// The next message; an error if the service ends the session.
-pub async fn next(receive: &mut ReceiveHalf) -> Result<Part, Failure> {
+/// Receives the next message; an error if the service ends the session.
+pub async fn receive(receive: &mut ReceiveHalf) -> Result<Part, Failure> {
     match mediation::receive(receive).await {
         Ok(Some(Part::Ended(ended))) => Err(failure(&ended)),
         Ok(Some(part)) => Ok(part),
-        Ok(None) => Err(Failure::new(PROTOCOL, "the service ended the session without a word")),
+        Ok(None) => {
+            Err(Failure::new(PROTOCOL, "the service ended the session without giving a reason"))
+        }
         Err(MediationError::Stream(error)) => Err(ClientError::from(error).into()),
         Err(error) => Err(Failure::new(PROTOCOL, format!("the service sent {error}"))),
     }
 }
 
 /// Sends one message.
-pub async fn say(send: &mut SendHalf, part: Part) -> Result<(), Failure> {
-    match timeout(DELIVERY, mediation::send(send, part)).await {
+pub async fn send(send: &mut SendHalf, part: Part) -> Result<(), Failure> {
+    match timeout(SEND_TIMEOUT, mediation::send(send, part)).await {
         Ok(sent) => Ok(sent.map_err(ClientError::from)?),
-        Err(_) => Err(Failure::new(UNREACHABLE, "unreachable: the service takes no message")),
+        Err(_) => Err(Failure::new(UNREACHABLE, "unreachable: the service accepts no message")),
     }
 }
 
-/// A message that does not belong here.
+/// The failure for a message of the wrong type.
 pub fn unexpected() -> Failure {
-    Failure::new(PROTOCOL, "the service sent something else than was asked")
+    Failure::new(PROTOCOL, "the service sent an unexpected message")
 }
 
-/// Closes the session's connection; the node shall hear of it before this process is gone.
-pub async fn leave(client: &Client, connection: &Connection) {
+/// Closes the session's connection, and waits until the close is sent.
+pub async fn close(client: &Client, connection: &Connection) {
     client.close();
     connection.close(0, "");
-    let _ = timeout(FAREWELL, connection.flushed()).await;
+    let _ = timeout(CLOSE_TIMEOUT, connection.flushed()).await;
 }
 
 fn failure(ended: &Ended) -> Failure {
-    // Cut to the length that an honest service keeps to.
+    // `Ended::new` truncates the text: a misbehaving service may send a longer one.
     let text = plain(&Ended::new(ended.cause(), ended.text.as_str()).text);
     match ended.cause() {
         Cause::Away | Cause::Busy | Cause::Late => {
@@ -73,7 +75,7 @@ fn failure(ended: &Ended) -> Failure {
         }
         Cause::Replaced => Failure::new(DENIED, text),
         Cause::Malformed | Cause::Unspecified => {
-            Failure::new(PROTOCOL, format!("the service does not accept this: {text}"))
+            Failure::new(PROTOCOL, format!("the service rejected the message: {text}"))
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What NODE stands for: every verb that names one takes this, and asks the person at the terminal before a
-//! name stands for a key.
+//! Resolves the argument NODE. A name that is not pinned is pinned to a key only after a confirmation at the
+//! terminal, or with `--accept-new`.
 
 use crate::failure::Failure;
 use crate::output;
@@ -7,7 +7,7 @@ use clap::Args;
 use levada_node::address::shown;
 use levada_node::client::{Client, Stranger, Target, Verdict};
 
-/// How names are treated that are used for the first time.
+/// How names that are used for the first time are treated.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Names {
     /// Accept the key of a node whose name is new here without asking
@@ -16,26 +16,27 @@ pub struct Names {
 }
 
 impl Names {
-    /// The node that was named: found, and asked about if its name is new.
+    /// The node that `node` names; asks for confirmation if the name is new.
     ///
     /// # Errors
     /// [`Failure`] 121 if its key is not accepted, 122 if it does not answer.
     pub async fn resolve(self, client: &Client, node: &str) -> Result<Target, Failure> {
-        Ok(client.resolve(node, |stranger| self.judge(stranger)).await?)
+        Ok(client.resolve(node, |stranger| self.confirm(stranger)).await?)
     }
 
-    /// As [`Self::resolve`], for a node that is only spoken of: one that is known here is not called.
+    /// As [`Self::resolve`], without a connection to a node whose name is pinned: for a node that is only named to
+    /// another one.
     ///
     /// # Errors
     /// As [`Self::resolve`].
     pub async fn identify(self, client: &Client, node: &str) -> Result<Target, Failure> {
-        Ok(client.identify(node, |stranger| self.judge(stranger)).await?)
+        Ok(client.identify(node, |stranger| self.confirm(stranger)).await?)
     }
 
-    fn judge(self, stranger: &Stranger) -> Verdict {
+    fn confirm(self, stranger: &Stranger) -> Verdict {
         let Stranger { name, identity, addresses } = stranger;
         if self.accept_new {
-            output::note(format_args!("`{name}` is new here, and is taken to be {identity}"));
+            output::note(format_args!("`{name}` is new here, and now stands for {identity}"));
             return Verdict::Accept;
         }
         if !output::is_attended() {
@@ -43,9 +44,11 @@ impl Names {
         }
         let addresses: Vec<&str> = addresses.iter().map(|one| shown(one)).collect();
         let addresses = addresses.join(", ");
-        output::note(format_args!("`{name}` is new here. A node at {addresses} says that it is"));
+        output::note(format_args!("`{name}` is new here. A node at {addresses} presents the key"));
         output::note(format_args!("  {identity}"));
-        output::note("Anybody can say so: compare this with what `levada id` prints there.");
+        output::note(
+            "Its name is not verified: compare the key with the output of `levada id` there.",
+        );
         match output::ask(&format!("Shall `{name}` stand for this key from now on?")) {
             Some(true) => Verdict::Accept,
             Some(false) => Verdict::Refuse,

@@ -1,4 +1,4 @@
-//! The parameters of a session, as one types them: PARAMS, `--pty`, `--env`.
+//! The parameters of a session on the command line: PARAMS, `--pty`, `--env`.
 
 use crate::attach::window;
 use clap::Args;
@@ -6,8 +6,8 @@ use levada_core::{Params, ParamsError, encode_list};
 use levada_service::stdio::Window;
 use levada_services::exec::{TERM, is_term};
 
-/// What a terminal has if there is none to measure.
-const COMMON_WINDOW: Window = Window { rows: 24, columns: 80 };
+/// The window size of a `--pty` session when the client has no terminal.
+const DEFAULT_WINDOW: Window = Window { rows: 24, columns: 80 };
 
 /// Parameters for the service.
 #[derive(Debug, Args)]
@@ -20,13 +20,13 @@ pub struct Parameters {
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
 
-    /// Arguments for the service, in order; from the first one on, or from -- on, all is passed as it is
+    /// Arguments for the service, in order; everything after the first one, or after --, is passed unchanged
     #[arg(trailing_var_arg = true, value_name = "PARAMS")]
     params: Vec<String>,
 }
 
 impl Parameters {
-    /// As pairs: `args`, `pty` with the size of this terminal and its TERM, and `env.NAME` each.
+    /// The pairs: `args`, `pty` with the size of this terminal and its TERM, and one `env.NAME` per variable.
     ///
     /// # Errors
     /// [`ParamsError`] if a variable is set twice.
@@ -36,7 +36,7 @@ impl Parameters {
             pairs.add(Params::ARGS, encode_list(&self.params))?;
         }
         if self.pty {
-            let size = window().unwrap_or(COMMON_WINDOW);
+            let size = window().unwrap_or(DEFAULT_WINDOW);
             pairs.add("pty", size.to_string().into_bytes())?;
         }
         if self.pty && !self.env.iter().any(|(name, _)| name == TERM) {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_has_a_name() {
+    fn rejects_a_variable_without_a_name() {
         assert_eq!(variable("A=b=c"), Ok(("A".into(), "b=c".into())));
         assert!(variable("A").is_err() && variable("=b").is_err());
     }

@@ -31,7 +31,7 @@ impl Source {
         }
     }
 
-    /// A passphrase for a new backup; asked for twice on a terminal.
+    /// A passphrase for a new backup; typed twice on a terminal.
     ///
     /// # Errors
     /// [`Failure`] 120 if there is none, or the two differ.

@@ -1,4 +1,4 @@
-//! NODE/SERVICE, as one types it.
+//! The argument NODE/SERVICE.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -58,16 +58,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_slash_divides() {
-        let place: ServiceTarget = "lvabc@[::1]:5382/exec".parse().unwrap();
-        assert_eq!((place.node.as_str(), place.service.as_str()), ("lvabc@[::1]:5382", "exec"));
+    fn splits_at_the_last_slash() {
+        let target: ServiceTarget = "lvabc@[::1]:5382/exec".parse().unwrap();
+        assert_eq!((target.node.as_str(), target.service.as_str()), ("lvabc@[::1]:5382", "exec"));
         for text in ["", "alpha", "alpha/", "/exec"] {
             assert!(text.parse::<ServiceTarget>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn a_node_alone_stands_for_all_of_its_services() {
+    fn accepts_a_node_without_a_service() {
         for text in ["alpha", "alpha/"] {
             let node: NodeOrService = text.parse().unwrap();
             assert_eq!((node.node.as_str(), node.service), ("alpha", None));

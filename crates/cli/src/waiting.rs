@@ -1,4 +1,4 @@
-//! Waiting for the node of this home to do what it was asked to.
+//! Waits for the node of this home to start, to take over a restore, or to end.
 
 use crate::failure::Failure;
 use levada_node::control::{self, Request};
@@ -9,15 +9,15 @@ use tokio::time::{Instant, sleep};
 
 const STEP: Duration = Duration::from_millis(20);
 
-/// Longer than a node takes to end and to start again, also with many packages of a catalogue to put in their places.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Longer than a node takes to restart, also when it moves many packages of a restored catalogue.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Waits until a node of `home` answers as `identity`.
 ///
 /// # Errors
 /// [`Failure`] 120 if it ended or does not come back.
 pub async fn until_ready(home: &Home, identity: &str) -> Result<(), Failure> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + RESTART_TIMEOUT;
     loop {
         let status = control::call(home, &Request::Status).await;
         if status.is_ok_and(|status| status["identity"] == identity) {
@@ -27,12 +27,12 @@ pub async fn until_ready(home: &Home, identity: &str) -> Result<(), Failure> {
     }
 }
 
-/// Waits until the node of `home` has taken the restored `folder` away to its place.
+/// Waits until the node of `home` has moved the restored `folder` into place.
 ///
 /// # Errors
-/// [`Failure`] 120 if it ended, or did nothing.
+/// [`Failure`] 120 if the node ended, or did not do so in time.
 pub async fn until_taken(home: &Home, folder: &Path) -> Result<(), Failure> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + RESTART_TIMEOUT;
     while folder.exists() {
         step(home, end).await?;
     }
@@ -40,7 +40,7 @@ pub async fn until_taken(home: &Home, folder: &Path) -> Result<(), Failure> {
 }
 
 async fn step(home: &Home, end: Instant) -> Result<(), Failure> {
-    // Whoever can take the lock is alone: the node has ended.
+    // The lock is free, so the node has ended.
     if home.lock().is_ok() {
         return Err(Failure::local("the node ended; see its log, and start it with `levada up`"));
     }
@@ -54,9 +54,9 @@ async fn step(home: &Home, end: Instant) -> Result<(), Failure> {
 /// Waits until no process holds the lock of `home`, and takes it.
 ///
 /// # Errors
-/// [`HomeError::Locked`] if a process still holds it after `patience`.
-pub async fn until_free(home: &Home, patience: Duration) -> Result<Lock, HomeError> {
-    let end = Instant::now() + patience;
+/// [`HomeError::Locked`] if a process still holds it after `limit`.
+pub async fn until_free(home: &Home, limit: Duration) -> Result<Lock, HomeError> {
+    let end = Instant::now() + limit;
     loop {
         match home.lock() {
             Err(HomeError::Locked { .. }) if Instant::now() < end => sleep(STEP).await,

@@ -104,9 +104,9 @@ fn what_the_policy_does_not_allow_is_a_no() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
     let approver = Approver::start(&homes.eve, &scene.desk, UNAME);
-    scene.ask(&[], &["uname", "-a"]).fails(1, "says no: no rule allows it");
-    scene.ask(&["--uses", "2"], &["uname", "-s"]).fails(1, "says no");
-    scene.ask(&[], &[]).fails(1, "says no");
+    scene.ask(&[], &["uname", "-a"]).fails(1, "refused: no rule allows it");
+    scene.ask(&["--uses", "2"], &["uname", "-s"]).fails(1, "refused");
+    scene.ask(&[], &[]).fails(1, "refused");
     assert_eq!(approver.log().matches("Denied by the policy").count(), 3);
     assert_eq!(homes.well.json("sessions")["sessions"].as_array().unwrap().len(), 0);
 }
@@ -127,7 +127,7 @@ fn what_was_asked_for_is_what_is_given() {
         assert_eq!(homes.alice.args(["connect", &capability]).ok(), "Linux");
     }
     homes.alice.args(["connect", &capability]).denied("used up");
-    scene.ask(&["--expires", "2h"], &["uname", "-s"]).fails(1, "says no");
+    scene.ask(&["--expires", "2h"], &["uname", "-s"]).fails(1, "refused");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_person_sees_what_is_asked_and_decides() {
     person.sees("Type `yes 1`");
     let screen = person.screen();
     let alice = homes.alice.identity();
-    let who = format!("somebody unknown here ({alice})");
+    let who = format!("an identity without a name here ({alice})");
     let node = format!("well ({})", homes.well.identity());
     let uses = format!("{:11} 2", "uses");
     for part in [who.as_str(), "exec", &node, r#"args = ["uname","-s"]"#, &uses] {
@@ -153,7 +153,7 @@ fn a_person_sees_what_is_asked_and_decides() {
         let asked = scene.asks(&[], &["uname", "-s"]);
         person.sees(&format!("Type `yes {number}`"));
         person.types(word);
-        ended(asked).fails(1, "says no");
+        ended(asked).fails(1, "refused");
     }
 }
 
@@ -172,7 +172,7 @@ fn questions_are_shown_one_at_a_time_and_the_others_wait() {
     person.types("yes 2");
     person.sees("another question");
     person.types("no");
-    ended(first).fails(1, "says no");
+    ended(first).fails(1, "refused");
     person.sees("\"date\"");
     person.sees("Type `yes 2`");
     person.types("yes 2");
@@ -261,7 +261,7 @@ fn an_entity_that_wanted_to_and_could_not_says_why() {
     let scene = homes.scene(SERVICE);
     let rules = "[[rule]]\nrequesters = ['*']\nservices = ['*/*']\nargs = ['.*', '.*']\n";
     let approver = Approver::start(&homes.eve, &scene.desk, rules);
-    scene.ask(&[], &["rm", "-rf"]).denied("wanted to, and could not");
+    scene.ask(&[], &["rm", "-rf"]).denied("allowed it, but its request failed");
     let nothing = format!("{}/nothing", scene.well.at());
     let ask = |place: &str| {
         let words = ["ask", &scene.desk, "--entity", &scene.eve, "--service", place, "--"];
@@ -285,7 +285,10 @@ fn the_node_of_the_service_need_not_be_in_reach_of_who_asks() {
     well.kill();
     let words = ["ask", &desk, "--entity", &eve, "--service", "well/exec", "--", "uname", "-s"];
     // The entity says what became of it: she has not tried by herself.
-    homes.alice.args(words).fails(122, "wanted to, and could not: that node was not reached");
+    homes
+        .alice
+        .args(words)
+        .fails(122, "allowed it, but its request failed: that node was not reached");
     drop(hub);
 }
 
@@ -314,7 +317,7 @@ fn several_entities_serve_several_requesters_at_once() {
     ];
     for (child, allowed) in asked {
         let ran = ended(child);
-        if allowed { drop(ran.ok()) } else { ran.fails(1, "says no") }
+        if allowed { drop(ran.ok()) } else { ran.fails(1, "refused") }
     }
 }
 

@@ -282,12 +282,12 @@ fn a_node_is_not_announced_against_its_will() {
     // Its keeper learns the same, and why it may be so; who wanted it so is not told.
     let deaf = diagnosis(&first);
     assert_eq!(deaf["state"], "note");
-    assert!(deaf["text"].as_str().unwrap().contains("does not hear its own announcement"));
+    assert!(deaf["text"].as_str().unwrap().contains("does not receive its own announcement"));
     let remedy = deaf["remedy"].as_str().unwrap();
     assert!(remedy.contains("--no-announce") && !remedy.contains("  "), "{remedy}");
-    assert!(!diagnosis(&second)["text"].as_str().unwrap().contains("does not hear"));
+    assert!(!diagnosis(&second)["text"].as_str().unwrap().contains("does not receive"));
     eventually("the loud one hears itself", || {
-        !diagnosis(&third)["text"].as_str().unwrap().contains("does not hear")
+        !diagnosis(&third)["text"].as_str().unwrap().contains("does not receive")
     });
 }
 

@@ -1,6 +1,7 @@
 //! Identities, keys, text and wire encodings, clock and randomness, which every other crate uses.
 //! The crate does no I/O.
 
+mod backoff;
 mod clock;
 mod digest;
 mod framing;
@@ -17,6 +18,7 @@ mod succession;
 mod text;
 pub mod wire;
 
+pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, SystemClock, UnixTime};
 pub use digest::{Digest, Hasher, hmac_sha256, sha256};
 pub use framing::{Framing, FramingError};

@@ -1,9 +1,9 @@
-//! Escape sequences, as ssh has them: typed at the beginning of a line on a terminal, they are for this end.
+//! Escape sequences as in ssh: typed at the beginning of a line on a terminal, they control the client.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The character that begins an escape sequence, if there is one.
+/// The character that begins an escape sequence; `None` disables them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Escape(Option<u8>);
 
@@ -36,37 +36,37 @@ impl fmt::Display for Escape {
     }
 }
 
-/// What an escape sequence asks for.
+/// The command of an escape sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// End the session.
     Leave,
-    /// Print which sequences there are.
+    /// Print the list of sequences.
     Help,
 }
 
-/// Takes escape sequences out of what is typed.
+/// Removes escape sequences from typed input.
 pub(super) struct Filter {
     escape: u8,
-    place: Position,
+    position: Position,
 }
 
-/// Where in a line the next byte is.
+/// Where in its line the next byte is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Position {
     Beginning,
-    /// Behind the escape character at the beginning, which is held back.
+    /// After an escape character at the beginning, which is held back.
     Escaped,
     Within,
 }
 
 impl Escape {
-    /// What takes its sequences out; `None` if there are none.
+    /// The filter for these sequences; `None` if they are disabled.
     pub(super) fn filter(self) -> Option<Filter> {
-        Some(Filter { escape: self.0?, place: Position::Beginning })
+        Some(Filter { escape: self.0?, position: Position::Beginning })
     }
 
-    /// The lines that explain its sequences, for a terminal in raw mode.
+    /// Help on the sequences, with line ends for a terminal in raw mode.
     pub(super) fn help(self) -> String {
         format!(
             "\r\nAt the beginning of a line:\r\n \
@@ -78,7 +78,7 @@ impl Escape {
 }
 
 impl Filter {
-    /// What of `typed` is for the other end, and what is asked for here, in order. Nothing follows [`Action::Leave`].
+    /// The bytes of `typed` for the service, and the actions in order. Nothing follows [`Action::Leave`].
     pub(super) fn take(&mut self, typed: &[u8]) -> (Vec<u8>, Vec<Action>) {
         let (mut bytes, mut actions) = (Vec::with_capacity(typed.len() + 1), Vec::new());
         for byte in typed {
@@ -86,11 +86,11 @@ impl Filter {
                 b'\r' | b'\n' => Position::Beginning,
                 _ => Position::Within,
             };
-            self.place = match (self.place, *byte) {
+            self.position = match (self.position, *byte) {
                 (Position::Beginning, byte) if byte == self.escape => Position::Escaped,
                 (Position::Escaped, b'.') => {
                     actions.push(Action::Leave);
-                    self.place = Position::Beginning;
+                    self.position = Position::Beginning;
                     return (bytes, actions);
                 }
                 (Position::Escaped, b'?') => {
@@ -113,9 +113,9 @@ impl Filter {
         (bytes, actions)
     }
 
-    /// What is still held back at the end of the input.
+    /// The byte that is held back at the end of the input, if any.
     pub(super) fn rest(&self) -> Option<u8> {
-        (self.place == Position::Escaped).then_some(self.escape)
+        (self.position == Position::Escaped).then_some(self.escape)
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_counts_at_the_beginning_of_a_line_only() {
+    fn recognizes_sequences_only_at_the_beginning_of_a_line() {
         let leave = vec![Action::Leave];
         for parts in [&["~."][..], &["~", "."], &["ls\r~."], &["ls\r", "~", ".more"]] {
             let (text, actions) = typed(parts);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_or_invented() {
+    fn passes_every_other_byte_unchanged() {
         bolero::check!().with_type::<Vec<Vec<u8>>>().for_each(|parts| {
             let mut filter = Escape(Some(b'~')).filter().unwrap();
             let whole: usize = parts.iter().map(Vec::len).sum();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn another_character_or_none_can_be_chosen() {
+    fn parses_another_escape_character_and_none() {
         for (text, escape) in [("none", None), ("%", Some(b'%')), ("~", Some(b'~'))] {
             let read: Escape = text.parse().unwrap();
             assert_eq!((read, read.to_string().as_str()), (Escape(escape), text));

@@ -1,4 +1,4 @@
-//! Standard input and the size of the terminal, towards the service.
+//! Sends standard input and the size of the terminal to the service.
 
 use std::io;
 
@@ -11,18 +11,17 @@ use tokio::sync::oneshot;
 use super::escape::{Action, Escape, Filter};
 use super::terminal::window;
 
-/// Chunks on their way: one is being read to while another is sent.
+/// Chunks in circulation: one is filled while another is sent.
 const CHUNKS: usize = 3;
 
-/// Parts of what is typed that wait to be sent, and the size of one in bytes: 4 MiB together.
+/// Parts of typed input that wait to be sent, and the bytes of each: 4 MiB together.
 const KEYS: usize = 1024;
 const PART: usize = 4096;
 
-/// Sends standard input, then that it ended, and every new size of the terminal. Never ends by itself:
-/// a sending half that is dropped ends the session, and what ended it before is for the receiving half
-/// to say.
+/// Sends standard input, then its end, and every new size of the terminal. Never returns: dropping the
+/// sending half ends the session, and only the receiving half learns why the session ended.
 ///
-/// What a person types comes with escape sequences, and `typed` says what to do when one ends the session.
+/// For typed input, `typed` has the escape character and the channel that reports the sequence for leaving.
 pub async fn pump(mut stream: SendHalf, pty: bool, typed: Option<(Escape, oneshot::Sender<()>)>) {
     let _ = send_all(&mut stream, pty, typed).await;
     std::future::pending::<()>().await;
@@ -78,8 +77,8 @@ async fn send_chunks(
     }
 }
 
-/// Starts a thread that reads what is typed, and takes the escape sequences out before anything waits for the
-/// network: a session that hangs can be left.
+/// Starts a thread that reads typed input and removes the escape sequences before anything waits for the
+/// network, so that a session can be left while the network is stalled.
 fn keys(escape: Escape, filter: Filter, leave: oneshot::Sender<()>) -> Receiver<Vec<u8>> {
     let (sender, keys) = channel(KEYS);
     std::thread::spawn(move || read_keys(escape, filter, leave, &sender));
@@ -116,7 +115,7 @@ fn read_keys(
     }
 }
 
-/// Waits for the next change of the size; for ever if there is no terminal.
+/// Waits for the next change of the terminal's size; for ever without a terminal.
 async fn next(resized: &mut Option<tokio::signal::unix::Signal>) {
     match resized {
         Some(signal) => drop(signal.recv().await),
@@ -131,7 +130,7 @@ async fn send_window(stream: &mut SendHalf) -> Result<(), StreamError> {
     }
 }
 
-/// A thread that reads standard input. It may be waiting for input when the process exits.
+/// A thread that reads standard input. It may still be blocked in a read when the process exits.
 struct Input {
     full: Receiver<(Chunk, usize)>,
     empty: Sender<Chunk>,
@@ -142,7 +141,7 @@ impl Input {
         let (full_sender, full) = channel(CHUNKS);
         let (empty, empty_receiver) = channel(CHUNKS);
         for _ in 0..CHUNKS {
-            // There is room for all of them.
+            // The channel has room for all of them.
             let _ = empty.try_send(Chunk::new(Tag::Data));
         }
         std::thread::spawn(move || read_all(empty_receiver, &full_sender));
@@ -160,7 +159,7 @@ impl Input {
 
 fn read_all(mut empty: Receiver<Chunk>, full: &Sender<(Chunk, usize)>) {
     while let Some(mut chunk) = empty.blocking_recv() {
-        // An input that cannot be read is an input that has ended.
+        // A read error counts as the end of the input.
         let Ok(length @ 1..) = read(chunk.space()) else { return };
         if full.blocking_send((chunk, length)).is_err() {
             return;
@@ -168,12 +167,12 @@ fn read_all(mut empty: Receiver<Chunk>, full: &Sender<(Chunk, usize)>) {
     }
 }
 
-/// One read, past the buffer of the standard library: `-` took a line off the same input.
+/// One read without the buffer of the standard library: for `-`, a line was already read from the same descriptor.
 fn read(space: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::io::read(io::stdin(), &mut *space) {
             Err(rustix::io::Errno::INTR) => {}
-            // Somebody made it non-blocking for a process that shares it.
+            // A process that shares the descriptor made it non-blocking.
             Err(rustix::io::Errno::AGAIN) => std::thread::sleep(super::output::AGAIN),
             other => return Ok(other?),
         }

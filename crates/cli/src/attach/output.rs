@@ -1,4 +1,4 @@
-//! Standard output and error, from the service.
+//! Writes the service's output to standard output and standard error.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,23 +11,23 @@ use tokio::sync::oneshot;
 
 use crate::failure::{Failure, Outcome};
 
-/// How long to wait for a descriptor that somebody made non-blocking.
+/// Pause before an I/O call is repeated on a descriptor that another process made non-blocking.
 pub(super) const AGAIN: Duration = Duration::from_millis(1);
 /// Messages that wait to be written.
 const WAITING: usize = 2;
 
-/// A thread that writes what it is given, in order.
+/// A thread that writes messages in order.
 pub(super) struct Output {
     full: Sender<Vec<u8>>,
     empty: UnboundedReceiver<Vec<u8>>,
     result: oneshot::Receiver<io::Result<()>>,
 }
 
-/// Whether output goes on.
+/// The result of handing a message to the thread.
 pub(super) enum Written {
-    /// It was taken.
-    Taken,
-    /// Nothing can be written any more.
+    /// It was queued.
+    Queued,
+    /// The thread has ended, with this outcome.
     Ended(Outcome),
 }
 
@@ -40,17 +40,17 @@ impl Output {
         Self { full, empty, result }
     }
 
-    /// An empty buffer, used before if there is one.
+    /// An empty buffer, recycled if possible.
     pub(super) fn buffer(&mut self) -> Vec<u8> {
         let mut buffer = self.empty.try_recv().unwrap_or_default();
         buffer.clear();
         buffer
     }
 
-    /// Gives `message` to the thread; waits while it has enough to do.
+    /// Queues `message`; waits while the queue is full.
     pub(super) async fn write(&mut self, message: Vec<u8>) -> Written {
         match self.full.send(message).await {
-            Ok(()) => Written::Taken,
+            Ok(()) => Written::Queued,
             Err(_) => Written::Ended(end(&mut self.result).await),
         }
     }
@@ -76,17 +76,17 @@ fn write_messages(
     while let Some(message) = messages.blocking_recv() {
         match Message::decode(&message) {
             Ok(Message::Data(bytes)) => write_all(io::stdout(), bytes)?,
-            // If nobody reads the errors, the output still counts.
+            // A closed standard error does not stop standard output.
             Ok(Message::Error(bytes)) => drop(write_all(io::stderr(), bytes)),
             _ => {}
         }
-        // Dropped if nobody wants it any more.
+        // Fails once the session has ended; the buffer is dropped then.
         let _ = used.send(message);
     }
     Ok(())
 }
 
-/// Past the buffer of the standard library, which would split every write at its last line.
+/// Writes all `bytes` without the buffer of the standard library, which would split each write at its last line end.
 pub fn write_all(to: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(&to, bytes) {

@@ -1,13 +1,13 @@
-//! The signals that end a session from this side.
+//! The signals that end a session from the client's side.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// A shell gives this exit code and the signal's number.
+/// A shell adds the signal's number to this exit code.
 const SIGNALLED: u8 = 128;
 
-/// Waits for a signal that ends the command. In a raw terminal Ctrl-C is none: it is input.
+/// Waits for a signal that ends the command. In raw mode Ctrl-C is input and raises no signal.
 pub struct Signals {
     hangup: Signal,
     interrupt: Signal,
@@ -26,7 +26,7 @@ impl Signals {
         })
     }
 
-    /// The exit code of the signal that came.
+    /// Waits for a signal; returns its exit code.
     pub async fn end(&mut self) -> u8 {
         tokio::select! {
             _ = self.hangup.recv() => SIGNALLED + 1,

@@ -1,4 +1,4 @@
-//! The terminal of this end: its size, and its raw mode.
+//! The client's terminal: its size and its raw mode.
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub fn window() -> Option<Window> {
     known.then_some(Window { rows: size.ws_row, columns: size.ws_col })
 }
 
-/// Every key goes to the other end as it is, Ctrl-C included. The terminal is as before when dropped.
+/// Raw mode: every key is input for the service, also Ctrl-C. Dropping it restores the previous mode.
 pub(super) struct RawMode(Termios);
 
 impl RawMode {
@@ -35,7 +35,7 @@ impl RawMode {
 
 impl Drop for RawMode {
     fn drop(&mut self) {
-        // Now: a terminal that is held (Ctrl-S) must not hold us.
+        // `Now`, not `Drain`: output that is stopped (Ctrl-S) must not block the exit.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
     }
 }

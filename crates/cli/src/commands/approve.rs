@@ -1,4 +1,4 @@
-//! `levada approve`: register as an entity, and decide what others ask for.
+//! `levada approve`: registers as an entity, and decides questions of requesters.
 
 mod decide;
 mod policy;
@@ -32,18 +32,18 @@ use decide::Decider;
 use policy::Policy;
 use terminal::Terminal;
 
-/// Questions that are being decided at once; what comes beyond them is told so.
+/// Questions that are decided at once; further ones are answered with [`Reason::Busy`].
 const MAX_OPEN: usize = 256;
-/// Questions under one challenge that do not hold. An honest service passes on none, but for those of the challenge
-/// before, and those that a requester repeats.
-const MAX_UNHEARD: usize = 100;
-/// How long the service may take to register us.
-const ANSWER: Duration = Duration::from_secs(30);
+/// Invalid questions under one challenge, after which the registration ends. A service of ours forwards none but those
+/// of the previous challenge, and those that a requester repeats.
+const MAX_INVALID: usize = 100;
+/// How long the service may take to answer the registration.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Decide what others ask you for, through a service of type `capability`
+/// Decide the questions that others ask you through a service of type `capability`
 ///
-/// Registers there, and stays until it is ended. Without a policy every question is shown on the
-/// terminal, one at a time. What you allow, you ask the other node for yourself, in your own name.
+/// Registers there, and runs until it is ended. Without a policy every question is shown on the
+/// terminal, one at a time. For each allowed question a session is requested from the other node under your identity.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada approve --at hub/capability
@@ -53,7 +53,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NODE/CAPABILITY")]
     at: ServiceTarget,
 
-    /// Decide by the rules of this file (TOML); it says whether to ask where no rule matches
+    /// Decide by the rules of this file (TOML); it also says whether to ask on the terminal if no rule matches
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
 
@@ -71,36 +71,36 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let running = mediated::start(&client, &arguments.at, arguments.names, ENTITY).await?;
     let Running { stream, connection, .. } = running;
     let (send, receive) = stream.split();
-    let hearing = Registration::new(client.identity(), connection.peer(), &SystemRandom);
-    let hearing = hearing.map_err(Failure::local)?;
+    let registration = Registration::new(client.identity(), connection.peer(), &SystemRandom);
+    let registration = registration.map_err(Failure::local)?;
     let decider = Arc::new(Decider { client: client.clone(), policy, terminal });
     let (open, decisions) = (HashMap::new(), JoinSet::new());
-    let entity = Entity { decider, hearing, send, open, decisions, unheard: 0 };
+    let entity = Entity { decider, registration, send, open, decisions, invalid: 0 };
     let failure = entity.serve(receive, &arguments.at).await;
-    mediated::leave(&client, &connection).await;
+    mediated::close(&client, &connection).await;
     failure.map(|()| 0)
 }
 
 /// A registration, and the questions that are being decided.
 struct Entity {
     decider: Arc<Decider>,
-    hearing: Registration,
+    registration: Registration,
     send: SendHalf,
     open: HashMap<u64, AbortHandle>,
     decisions: JoinSet<(u64, Option<SealedReply>)>,
-    unheard: usize,
+    invalid: usize,
 }
 
 impl Entity {
-    /// Serves until the registration ends, and says why it did. Ctrl-C ends the process, which the
-    /// service learns at once.
+    /// Serves until the registration ends, and returns why. Ctrl-C ends the process; the closed
+    /// connection ends the registration.
     async fn serve(
         mut self,
         mut receive: ReceiveHalf,
-        place: &ServiceTarget,
+        target: &ServiceTarget,
     ) -> Result<(), Failure> {
         self.register().await?;
-        match timeout(ANSWER, mediated::next(&mut receive)).await {
+        match timeout(REGISTER_TIMEOUT, mediated::receive(&mut receive)).await {
             Ok(Ok(Part::Registered(_))) => {}
             Ok(Ok(_)) => return Err(mediated::unexpected()),
             Ok(Err(failure)) => return Err(failure),
@@ -108,13 +108,12 @@ impl Entity {
                 return Err(Failure::new(UNREACHABLE, "unreachable: the service does not answer"));
             }
         }
-        let ServiceTarget { node, service } = place;
-        output::note(format_args!("Registered at {node}/{service}. Ctrl-C ends it."));
+        output::note(format_args!("Registered at {target}. Ctrl-C ends it."));
         loop {
             select! {
-                part = mediated::next(&mut receive) => self.take(part?).await?,
+                part = mediated::receive(&mut receive) => self.handle(part?).await?,
                 Some(decided) = self.decisions.join_next() => {
-                    // What was withdrawn is an error, and of no interest.
+                    // The task of a withdrawn question was aborted, which is an error here.
                     if let Ok((number, reply)) = decided {
                         self.answer(number, reply).await?;
                     }
@@ -124,14 +123,14 @@ impl Entity {
     }
 
     async fn register(&mut self) -> Result<(), Failure> {
-        let challenge = self.hearing.challenge().to_vec();
-        mediated::say(&mut self.send, Part::Register(Register { challenge })).await
+        let challenge = self.registration.challenge().to_vec();
+        mediated::send(&mut self.send, Part::Register(Register { challenge })).await
     }
 
-    async fn take(&mut self, part: Part) -> Result<(), Failure> {
+    async fn handle(&mut self, part: Part) -> Result<(), Failure> {
         match part {
             Part::Asked(Asked { number, question: Some(signed) }) => {
-                self.hear(number, &signed).await
+                self.begin(number, &signed).await
             }
             Part::Withdrawn(Withdrawn { number }) => {
                 if let Some(deciding) = self.open.remove(&number) {
@@ -143,17 +142,17 @@ impl Entity {
         }
     }
 
-    /// Begins to decide a question. One that does not hold gets no reply at all: whoever asked in
-    /// earnest did not ask that.
-    async fn hear(&mut self, number: u64, signed: &SignedQuestion) -> Result<(), Failure> {
-        let question = match self.hearing.accept(signed) {
+    /// Verifies a question, and starts to decide it. An invalid one gets no reply: the requester
+    /// did not ask it.
+    async fn begin(&mut self, number: u64, signed: &SignedQuestion) -> Result<(), Failure> {
+        let question = match self.registration.accept(signed) {
             Ok(question) => question,
             Err(error) => {
-                output::note(format_args!("Not heard: {error}."));
-                // Else a requester could end the registration.
-                self.unheard += usize::from(error != QuestionError::Repeated);
-                let enough = self.unheard >= MAX_UNHEARD;
-                return if enough { Err(mediated::unexpected()) } else { Ok(()) };
+                output::note(format_args!("Question rejected: {error}."));
+                // Repeated questions do not count: a requester could end the registration with them.
+                self.invalid += usize::from(error != QuestionError::Repeated);
+                let too_many = self.invalid >= MAX_INVALID;
+                return if too_many { Err(mediated::unexpected()) } else { Ok(()) };
             }
         };
         if self.decisions.len() >= MAX_OPEN {
@@ -168,9 +167,9 @@ impl Entity {
             });
             self.open.insert(number, deciding);
         }
-        if self.hearing.is_full() {
-            self.hearing.renew(&SystemRandom).map_err(Failure::local)?;
-            self.unheard = 0;
+        if self.registration.is_full() {
+            self.registration.renew(&SystemRandom).map_err(Failure::local)?;
+            self.invalid = 0;
             self.register().await?;
         }
         Ok(())
@@ -181,7 +180,7 @@ impl Entity {
         match reply {
             Some(reply) => {
                 let answered = Answered { number, reply: Some(reply) };
-                mediated::say(&mut self.send, Part::Answered(answered)).await
+                mediated::send(&mut self.send, Part::Answered(answered)).await
             }
             None => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! `levada ask`: ask an entity for a capability, through a service that neither has to trust.
+//! `levada ask`: asks an entity for a capability, through a service that neither side has to trust.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ use crate::output::{self, plain};
 use crate::parameters::Parameters;
 use crate::service_target::ServiceTarget;
 
-/// The longest wait: longer no service keeps a question.
+/// The longest wait: a service keeps a question no longer.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Ask somebody for a capability, through a service of type `capability`; prints it
+/// Ask an entity for a capability, through a service of type `capability`; prints it
 ///
-/// The service in the middle can hold back the question or the reply, and nothing else. Exit codes:
-/// 1 if the answer is no, 122 if there is none.
+/// The service can withhold the question or the reply, but neither read the reply nor change anything. Exit codes:
+/// 1 if the entity refuses, 122 if there is no reply.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada ask hub/capability --entity alice --service well/exec -- uname -a
@@ -35,13 +35,13 @@ const LONGEST: Duration = Duration::from_secs(3600);
 pub struct Arguments {
     /// The service that carries the question; NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
     #[arg(value_name = "NODE/CAPABILITY")]
-    place: ServiceTarget,
+    at: ServiceTarget,
 
-    /// Who is asked: an identity, or a nickname
+    /// The entity to ask: an identity, or a nickname
     #[arg(long, value_name = "ENTITY")]
     entity: String,
 
-    /// What the capability shall be for
+    /// The service that the capability is for
     #[arg(long, value_name = "NODE/SERVICE")]
     service: ServiceTarget,
 
@@ -67,9 +67,9 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments) -> Outcome {
     let client = Client::new(&Home::open()?)?;
     let entity = client.identity_of(&arguments.entity)?;
-    // Only the entity needs to reach it.
+    // Not resolved: only the entity has to reach this node.
     let wanted = arguments.names.identify(&client, &arguments.service.node).await?;
-    let wish = SessionRequest {
+    let request = SessionRequest {
         node: wanted.identity,
         addresses: wanted.addresses,
         service: arguments.service.service.clone(),
@@ -77,14 +77,14 @@ pub async fn run(arguments: Arguments) -> Outcome {
         expires: arguments.expires.map(|duration| SystemClock.now().after(duration)),
         uses: arguments.uses,
     };
-    let running = mediated::start(&client, &arguments.place, arguments.names, REQUESTER).await?;
+    let running = mediated::start(&client, &arguments.at, arguments.names, REQUESTER).await?;
     let Running { stream, connection, .. } = running;
     let (mut send, mut receive) = stream.split();
     let wait = arguments.wait;
-    let question = Conversation { client: &client, via: connection.peer(), entity, wait };
-    let replied = timeout(wait, question.hold(wish, &mut send, &mut receive)).await;
+    let exchange = Exchange { client: &client, via: connection.peer(), entity, wait };
+    let replied = timeout(wait, exchange.run(request, &mut send, &mut receive)).await;
     let _ = send.finish().await;
-    mediated::leave(&client, &connection).await;
+    mediated::close(&client, &connection).await;
     match replied {
         Ok(reply) => finish(&client, entity, reply?),
         Err(_) => Err(Failure::new(
@@ -94,42 +94,43 @@ pub async fn run(arguments: Arguments) -> Outcome {
     }
 }
 
-/// Who asks whom, through whom.
-struct Conversation<'a> {
+/// The parties of a question: this client, the service's node, and the entity.
+struct Exchange<'a> {
     client: &'a Client,
     via: Identity,
     entity: Identity,
     wait: Duration,
 }
 
-impl Conversation<'_> {
-    /// One question and its reply.
-    async fn hold(
+impl Exchange<'_> {
+    /// Sends the question and receives the reply.
+    async fn run(
         &self,
-        wish: SessionRequest,
+        request: SessionRequest,
         send: &mut SendHalf,
         receive: &mut ReceiveHalf,
     ) -> Result<Reply, Failure> {
         let entity = self.entity.as_bytes().to_vec();
-        mediated::say(send, Part::Seek(Seek { entity })).await?;
-        let Part::Found(found) = mediated::next(receive).await? else {
+        mediated::send(send, Part::Seek(Seek { entity })).await?;
+        let Part::Found(found) = mediated::receive(receive).await? else {
             return Err(mediated::unexpected());
         };
         let challenge = found.challenge.try_into().map_err(|_| mediated::unexpected())?;
         let until = SystemClock.now().after(self.wait);
         let route = Route { via: self.via, entity: self.entity, challenge, until };
-        let (asking, question) =
-            PendingQuestion::new(self.client.key(), &route, wish, &SystemRandom)
-                .map_err(|error| Failure::new(USAGE, format!("this cannot be asked: {error}")))?;
+        let (pending, question) =
+            PendingQuestion::new(self.client.key(), &route, request, &SystemRandom)
+                .map_err(|error| Failure::new(USAGE, format!("invalid question: {error}")))?;
         let question = Some(question);
-        mediated::say(send, Part::Asked(Asked { number: 0, question })).await?;
-        let Part::Answered(Answered { reply: Some(reply), .. }) = mediated::next(receive).await?
+        mediated::send(send, Part::Asked(Asked { number: 0, question })).await?;
+        let Part::Answered(Answered { reply: Some(reply), .. }) =
+            mediated::receive(receive).await?
         else {
             return Err(mediated::unexpected());
         };
-        asking.read(&reply).map_err(|error| {
+        pending.read(&reply).map_err(|error| {
             Failure::denied(format!(
-                "what the service brought is not the reply of {} to this question, and is thrown away: {error}",
+                "the service returned something that is not the reply of {} to this question: {error}",
                 self.entity
             ))
         })
@@ -139,9 +140,9 @@ impl Conversation<'_> {
 fn finish(client: &Client, entity: Identity, reply: Reply) -> Outcome {
     match reply {
         Reply::Granted(capability) => print(client, &capability),
-        Reply::No(refusal) => Err(Failure::new(NO, words(entity, "says no", &refusal))),
+        Reply::No(refusal) => Err(Failure::new(NO, describe(entity, "refused", &refusal))),
         Reply::Failed(mut refusal) => {
-            refusal.text = words(entity, "wanted to, and could not", &refusal);
+            refusal.text = describe(entity, "allowed it, but its request failed", &refusal);
             Err(ClientError::from(refusal).into())
         }
     }
@@ -153,8 +154,8 @@ fn print(client: &Client, capability: &Capability) -> Outcome {
     Ok(0)
 }
 
-fn words(entity: Identity, what: &str, refusal: &Refusal) -> String {
-    // Cut to the length that an honest entity keeps to.
+fn describe(entity: Identity, what: &str, refusal: &Refusal) -> String {
+    // `Refusal::new` truncates the text: a misbehaving entity may send a longer one.
     match plain(&Refusal::new(refusal.reason(), refusal.text.as_str()).text) {
         text if text.is_empty() => format!("{entity} {what}"),
         text => format!("{entity} {what}: {text}"),
@@ -163,7 +164,7 @@ fn words(entity: Identity, what: &str, refusal: &Refusal) -> String {
 
 fn wait(text: &str) -> Result<Duration, String> {
     match parse_duration(text) {
-        Ok(wait) if wait > LONGEST => Err("no service keeps a question for more than 1h".into()),
+        Ok(wait) if wait > LONGEST => Err("a service keeps a question for at most 1h".into()),
         other => other.map_err(|error| error.to_string()),
     }
 }

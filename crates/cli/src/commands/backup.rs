@@ -1,4 +1,4 @@
-//! `levada backup`: the whole home as one encrypted file, while the node runs or not.
+//! `levada backup`: writes the whole home to one encrypted file; the node may be running.
 
 use crate::archive::{self, Manifest, working_folder};
 use crate::failure::{Failure, Outcome};
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::{NamedTempFile, TempDir};
 
-/// What the names of its folders begin with.
+/// The prefix of temporary folders.
 const PREFIX: &str = ".backup-";
 
 /// Write key, configuration, pins, sessions, log and catalogue to one file, encrypted under a passphrase
@@ -51,7 +51,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let home = Home::open()?;
     refuse_existing(&file, force)?;
     let key = home.existing_key()?.ok_or_else(|| {
-        Failure::local("this home has no identity yet, and so nothing to back up")
+        Failure::local("this home has no identity yet, so there is nothing to back up")
     })?;
     let passphrase = passphrase.choose()?;
     let folder = working_folder(home.state_folder(), PREFIX)?;
@@ -60,15 +60,15 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let manifest = Manifest::new(&key.identity(), SystemClock.now());
     let written = new_file_beside(&file)?;
     let buffered = BufWriter::with_capacity(256 * 1024, written);
-    let shelf = catalogue.as_ref().map(TempDir::path);
-    let buffered = archive::pack(folder.path(), shelf, &manifest, passphrase, buffered)?;
+    let copy = catalogue.as_ref().map(TempDir::path);
+    let buffered = archive::pack(folder.path(), copy, &manifest, passphrase, buffered)?;
     let written = buffered.into_inner().map_err(|error| Failure::local(error.error()))?;
-    place(written, &file, force)?;
+    persist(written, &file, force)?;
     output::note(format_args!("backup of {} written to {}", key.identity(), file.display()));
     Ok(0)
 }
 
-/// Puts a consistent copy of everything into `folder`.
+/// Copies everything but the catalogue consistently into `folder`.
 async fn collect(home: &Home, folder: &Path) -> Result<(), Failure> {
     snapshot(home, &folder.join(NODE_DB)).await?;
     Known::open(&home.known_db())?.snapshot(&folder.join(KNOWN_DB))?;
@@ -94,10 +94,11 @@ async fn snapshot(home: &Home, to: &Path) -> Result<(), Failure> {
     node_or(home, &request, alone).await.map(drop)
 }
 
-/// A copy of the catalogue, if there is one. It lies beside it: there its packages are second names, and take no room.
+/// A copy of the catalogue, if there is one. The copy lies in the catalogue's folder, where packages can be hard links,
+/// which take no space.
 async fn copy_catalogue(home: &Home) -> Result<Option<TempDir>, Failure> {
     let config = Config::load(&home.config_file()).unwrap_or_else(|error| {
-        output::note(format_args!("note: the catalogue is taken from its usual folder: {error}"));
+        output::note(format_args!("note: the catalogue is read from its default folder: {error}"));
         Config::default()
     });
     let folder = catalogue::folder(home, &config);
@@ -113,7 +114,7 @@ async fn copy_catalogue(home: &Home) -> Result<Option<TempDir>, Failure> {
     let request = Request::BackUpCatalogue { to: copy.path().to_owned() };
     let mut answer = node_or(home, &request, alone).await?;
     if answer["kept"] == false {
-        // A node that keeps no catalogue leaves the one that is there to others.
+        // The node runs without a catalogue, so no process has this one open.
         answer = alone()?;
     }
     for digest in answer["missing"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -122,7 +123,7 @@ async fn copy_catalogue(home: &Home) -> Result<Option<TempDir>, Failure> {
     Ok(Some(copy))
 }
 
-/// The running node copies what it has open itself; without one we take its lock.
+/// Sends `request` to the running node, which has the databases open; without a node, takes its lock and calls `alone`.
 async fn node_or(
     home: &Home,
     request: &Request,
@@ -134,7 +135,7 @@ async fn node_or(
     }
     match waiting::until_free(home, Duration::from_secs(2)).await {
         Ok(_lock) => alone(),
-        // It was starting just now.
+        // A node was starting at this moment.
         Err(HomeError::Locked { .. }) => Ok(control::call(home, request).await?),
         Err(error) => Err(error.into()),
     }
@@ -153,12 +154,12 @@ fn folder_of(file: &Path) -> &Path {
 }
 
 fn new_file_beside(file: &Path) -> Result<NamedTempFile, Failure> {
-    // Its mode is 0600 from the start.
+    // `NamedTempFile` creates it with mode 0600.
     NamedTempFile::new_in(folder_of(file)).map_err(Failure::file("write", file))
 }
 
-/// Gives the finished file its name: whole and on disk, or not at all.
-fn place(written: NamedTempFile, file: &Path, force: bool) -> Result<(), Failure> {
+/// Syncs the finished file and renames it to `file`, so that `file` is never incomplete.
+fn persist(written: NamedTempFile, file: &Path, force: bool) -> Result<(), Failure> {
     let fail = |error: io::Error| Failure::file("write", file)(error);
     written.as_file().sync_all().map_err(fail)?;
     if force {

@@ -1,23 +1,25 @@
-//! `levada catalogue`: what exists, and the code behind it.
+//! `levada catalogue`: publishes and reads descriptors and packages.
 
 mod connection;
 mod export;
 mod exported;
 mod get;
 mod import;
+mod list;
+mod log;
 mod maintenance;
 mod object;
 mod progress;
 mod publish;
-mod show;
+mod watch;
 mod web;
 
 use crate::failure::Outcome;
 use clap::{Args, Subcommand};
 
-/// Say what exists, and hand out the code behind it
+/// Publish and read descriptors, and the packages of code behind them
 ///
-/// A catalogue keeps descriptors, in versions that never change, and their packages. Without --at it is the one of
+/// A catalogue stores descriptors in immutable versions, and their packages. Without --at it is the catalogue of
 /// this home: through its running node if there is one, directly otherwise.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -36,10 +38,10 @@ enum Action {
     Publish(publish::Publish),
     Yank(publish::Yank),
     Get(get::Get),
-    Ls(show::Ls),
-    Search(show::Search),
-    Watch(show::Watch),
-    Log(show::Log),
+    Ls(list::Ls),
+    Search(list::Search),
+    Watch(watch::Watch),
+    Log(log::Log),
     Import(import::Import),
     Export(export::Export),
     Verify(maintenance::Verify),
@@ -59,10 +61,10 @@ pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
         Action::Publish(arguments) => publish::publish(arguments).await,
         Action::Yank(arguments) => publish::yank(arguments).await,
         Action::Get(arguments) => get::get(arguments).await,
-        Action::Ls(arguments) => show::ls(arguments).await,
-        Action::Search(arguments) => show::search(arguments).await,
-        Action::Watch(arguments) => show::watch(arguments).await,
-        Action::Log(arguments) => show::log(arguments).await,
+        Action::Ls(arguments) => list::ls(arguments).await,
+        Action::Search(arguments) => list::search(arguments).await,
+        Action::Watch(arguments) => watch::watch(arguments).await,
+        Action::Log(arguments) => log::log(arguments).await,
         Action::Import(arguments) => import::import(arguments).await,
         Action::Export(arguments) => export::export(arguments).await,
         Action::Verify(arguments) => maintenance::verify(arguments).await,

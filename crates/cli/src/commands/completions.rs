@@ -1,4 +1,4 @@
-//! `levada completions`: what a shell needs to complete the command line.
+//! `levada completions`: prints the completion script of a shell.
 
 use crate::args;
 use crate::failure::Outcome;
@@ -6,12 +6,12 @@ use crate::output;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-/// Print the completions for a shell
+/// Print the completion script for a shell
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   levada completions bash > ~/.local/share/bash-completion/completions/levada")]
 pub struct Arguments {
-    /// Which shell
+    /// The shell
     shell: Shell,
 }
 

@@ -1,4 +1,4 @@
-//! `levada connect`: start the session of a capability and attach to it.
+//! `levada connect`: starts the session of a capability and attaches to it.
 
 use crate::attach::Escape;
 use crate::failure::Outcome;

@@ -1,4 +1,4 @@
-//! `levada doctor`: what is wrong with this machine, and the remedy.
+//! `levada doctor`: checks this machine and the home, and prints remedies.
 
 mod checks;
 mod report;
@@ -15,9 +15,9 @@ use serde_json::Value;
 
 use report::{Check, Report};
 
-/// Say what is wrong with this machine, and the remedy
+/// Check this machine and this home, and print a remedy for each problem
 ///
-/// Ends with 1 if something is wrong.
+/// The exit code is 1 if something is wrong.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada doctor
@@ -27,16 +27,16 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Take the clock's time as right although it jumped
+    /// Accept the clock's time although it jumped
     #[arg(long)]
     accept_clock: bool,
 }
 
-/// The node of this home, as the doctor finds it.
+/// The state of this home's node.
 enum Node {
     /// It answers, with its status.
     Runs(Value),
-    /// None runs, and none can start while the lock is held.
+    /// No node runs; none can start while the lock is held.
     Absent { _lock: Lock },
     /// A process holds the lock and does not answer, or the lock cannot be taken.
     Broken,
@@ -51,7 +51,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     if arguments.accept_clock {
         accept_clock(&home, &node).await?;
         if matches!(node, Node::Runs(_)) {
-            // What it said of its clock was before.
+            // The status from before has the old state of the clock.
             node = find_node(&home).await.0;
         }
     }
@@ -90,7 +90,7 @@ async fn find_node(home: &Home) -> (Node, Check) {
         }
         Err(ControlError::NotRunning) => without_socket(home),
         Err(error) => {
-            let remedy = "look at its log, and start it again";
+            let remedy = "see its log, and start it again";
             (Node::Broken, Check::wrong("node", error, remedy))
         }
     }
@@ -99,13 +99,13 @@ async fn find_node(home: &Home) -> (Node, Check) {
 fn without_socket(home: &Home) -> (Node, Check) {
     match home.lock() {
         Ok(lock) if home.control_socket().exists() => {
-            let text = "none runs; one was killed, and left its socket behind";
+            let text = "not running; it was killed, and its socket still exists";
             (
                 Node::Absent { _lock: lock },
                 Check::note("node", text, "the next `levada up` replaces it"),
             )
         }
-        Ok(lock) => (Node::Absent { _lock: lock }, Check::fine("node", "none runs")),
+        Ok(lock) => (Node::Absent { _lock: lock }, Check::fine("node", "not running")),
         Err(HomeError::Locked { process: Some(process), .. }) => {
             let text = format!("process {process} holds the lock and does not answer");
             let remedy = format!("wait a moment if it is starting; else `kill {process}`");

@@ -1,4 +1,4 @@
-//! `levada forward`: carry connections to an address that a node reaches, or from one where it listens.
+//! `levada forward`: forwards connections to an address that a node connects to, or from one where it listens.
 
 mod stdio;
 
@@ -22,14 +22,14 @@ use crate::names::Names;
 use crate::output::{data, note, plain};
 use crate::service_target::ServiceTarget;
 
-/// The type of the services that carry connections.
+/// The type of the services that forward connections.
 const FORWARD: &str = "forward";
 
-/// Carry connections to an address that a node reaches
+/// Forward connections to an address that a node can reach
 ///
-/// Listens here, prints where, and carries each connection to HOST:PORT, which the node connects to. With --reverse the
-/// node listens, and this side connects. Goes on until it is interrupted; when the connection to the node is lost, it is
-/// made again.
+/// Listens here, prints the address, and forwards each connection to HOST:PORT, which the node connects to. With --reverse
+/// the node listens, and this side connects. Runs until it is interrupted; a lost connection to the node is
+/// re-established.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada forward alpha/forward --listen 5432 -- db.example:5432
@@ -43,13 +43,13 @@ const FORWARD: &str = "forward";
 pub struct Arguments {
     /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port; a capability is its text, @file, or -
     #[arg(value_name = "NODE/SERVICE|CAPABILITY")]
-    by: By,
+    via: Via,
 
     /// Where to listen: [ADDRESS:]PORT or unix:/PATH; a free port of 127.0.0.1 if not given
     #[arg(long, value_name = "A:P", value_parser = listen_address)]
     listen: Vec<Address>,
 
-    /// Carry datagrams (UDP), not connections
+    /// Forward datagrams (UDP), not connections
     #[arg(long, conflicts_with_all = ["reverse", "socks"])]
     udp: bool,
 
@@ -57,38 +57,38 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "socks")]
     reverse: bool,
 
-    /// Let each program say by SOCKS 5 where its connection goes
+    /// Serve SOCKS 5: each program names the target of its connection
     #[arg(long)]
     socks: bool,
 
-    /// Carry one connection between standard input and output and HOST:PORT; ends with it
+    /// Forward one connection between standard input and output and HOST:PORT; ends with it
     #[arg(long, conflicts_with_all = ["listen", "udp", "reverse", "socks"])]
     stdio: bool,
 
     #[command(flatten)]
     names: Names,
 
-    /// HOST:PORT, or unix:/PATH; with --socks, patterns of what may be reached
+    /// HOST:PORT, or unix:/PATH; with --socks, patterns of the permitted targets
     #[arg(last = true, value_name = "TARGET")]
     target: Vec<String>,
 }
 
-/// By which right connections are carried.
+/// The right by which connections are forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum By {
-    /// A session is requested of this service.
-    ServiceTarget(ServiceTarget),
-    /// A session is started by this capability.
+enum Via {
+    /// A session is requested at this service.
+    Service(ServiceTarget),
+    /// A session is started with this capability.
     Capability(String),
 }
 
-impl FromStr for By {
+impl FromStr for Via {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        // No name begins with an @, and no capability has a slash in it.
-        let place = if text.starts_with('@') { None } else { text.parse().ok() };
-        Ok(place.map_or_else(|| Self::Capability(text.to_owned()), Self::ServiceTarget))
+        // No name begins with an @, and no capability contains a slash.
+        let service = if text.starts_with('@') { None } else { text.parse().ok() };
+        Ok(service.map_or_else(|| Self::Capability(text.to_owned()), Self::Service))
     }
 }
 
@@ -101,15 +101,15 @@ pub async fn run(arguments: Arguments) -> Outcome {
         target: arguments.target,
     };
     let stdio = arguments.stdio;
-    let (client, right, plan) = match arguments.by {
-        By::ServiceTarget(place) => {
+    let (client, right, plan) = match arguments.via {
+        Via::Service(at) => {
             let plan = Plan::new(words)?;
             let client = Client::new(&Home::open()?)?;
-            let target = arguments.names.resolve(&client, &place.node).await?;
-            check_type(&client, &target, &place.service, FORWARD).await?;
-            (client, Right::Request { target, service: place.service }, plan)
+            let target = arguments.names.resolve(&client, &at.node).await?;
+            check_type(&client, &target, &at.service, FORWARD).await?;
+            (client, Right::Request { target, service: at.service }, plan)
         }
-        By::Capability(text) => {
+        Via::Capability(text) => {
             if !text.starts_with("lvcap") && !text.starts_with('@') && text != "-" {
                 let text = "expected NODE/SERVICE, such as alpha/forward, or a capability";
                 return Err(Failure::new(USAGE, text));
@@ -135,7 +135,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     Ok(keeper.run().await?)
 }
 
-/// Where connections come in is data, everything else is for people.
+/// Prints the listening addresses to standard output, and everything else to standard error.
 struct Terminal;
 
 impl Report for Terminal {
@@ -153,9 +153,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_told_from_a_capability() {
-        let place = |text: &str| matches!(text.parse::<By>(), Ok(By::ServiceTarget(_)));
-        assert!(place("alpha/forward") && place("lvabc@[::1]:5382/forward"));
-        assert!(!place("@folder/db.cap") && !place("-") && !place("lvcap1abc") && !place("alpha"));
+    fn distinguishes_a_service_from_a_capability() {
+        let is_service = |text: &str| matches!(text.parse::<Via>(), Ok(Via::Service(_)));
+        assert!(is_service("alpha/forward") && is_service("lvabc@[::1]:5382/forward"));
+        for text in ["@folder/db.cap", "-", "lvcap1abc", "alpha"] {
+            assert!(!is_service(text), "{text}");
+        }
     }
 }

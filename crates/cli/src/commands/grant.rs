@@ -1,4 +1,4 @@
-//! `levada grant`: pass a capability on, narrowed. Offline.
+//! `levada grant`: narrows a capability and passes it on, offline.
 
 use crate::failure::{Failure, Outcome};
 use crate::identity::IdentityOrName;
@@ -22,24 +22,24 @@ pub struct Arguments {
     #[arg(value_name = "CAPABILITY")]
     capability: String,
 
-    /// Who may use it: an identity, or a name that is known here
+    /// The identity that may use it, or its name here
     #[arg(long, value_name = "IDENTITY")]
     to: IdentityOrName,
 
-    /// What it permits: x execute, t terminate, d distribute
+    /// The rights that it carries: x execute, t terminate, d distribute
     #[arg(long)]
     rights: Rights,
 
-    /// For how long the session may be started, such as 90s, 10m, 1h or 7d; as before if not given. What runs then
-    /// goes on: --max-run limits that
+    /// For how long the session may be started, such as 90s, 10m, 1h or 7d; unchanged if not given. A running session
+    /// continues: --max-run limits that
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires: Option<Duration>,
 
-    /// For how long one start may run, such as 90s, 10m, 1h or 7d: as before if not given
+    /// For how long one start may run, such as 90s, 10m, 1h or 7d; unchanged if not given
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     max_run: Option<Duration>,
 
-    /// How often it can start the session; as before if not given
+    /// How often it can start the session; unchanged if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     uses: Option<u32>,
 

@@ -1,4 +1,4 @@
-//! `levada id`: who this is, and a new key for it.
+//! `levada id`: prints this identity, or rotates its key.
 
 mod requested;
 mod rotate;
@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use levada_node::home::Home;
 use serde_json::json;
 
-/// Print this identity; it is made on first use
+/// Print this identity; it is generated on first use
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -28,11 +28,11 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Replace the key by a new one, which the old one signs; the old key is dead then
+    /// Replace the key by a new one, which the old one signs; the old key becomes invalid
     ///
-    /// Nodes that know this identity follow the signature, once. Capabilities that name the old key, as node or as
-    /// holder, end. So do the sessions that the old key requested for others: a thief with a copy of the key may have
-    /// requested them. They are listed first.
+    /// Nodes that know this identity accept the signature, once. Capabilities that name the old key, as node or as
+    /// holder, become invalid. So do the sessions that the old key requested for others: an attacker with a copy of the
+    /// key may have requested them. They are listed first.
     #[command(after_help = "Examples:
   levada id rotate
   levada id rotate --yes --keep 0123456789abcdef0123456789abcdef")]

@@ -1,4 +1,4 @@
-//! `levada input`: use this keyboard and pointer on another node's screen.
+//! `levada input`: uses this keyboard and pointer on another node's screen.
 
 mod connection;
 mod source;
@@ -9,7 +9,7 @@ use crate::failure::{Failure, Outcome, PROTOCOL, UNREACHABLE, USAGE};
 use crate::names::Names;
 use crate::output::{note, plain};
 use clap::Args;
-use levada_core::Framing;
+use levada_core::{Backoff, Framing};
 use levada_node::client::{Client, Running};
 use levada_node::home::Home;
 use levada_services::desktop::input::Combination;
@@ -19,17 +19,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long the last words to the node may take.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// The pause before a node that was lost is called again, which doubles each time…
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-/// …up to this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long the close may take to reach the node.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Use this keyboard and pointer on another node's screen
 ///
-/// Everything typed and pointed here goes there until the keys that let go are pressed. Nothing stays
-/// down there, however it ends. When the connection is lost, it is made again; keyboard and pointer are used here meanwhile.
+/// All input goes to that screen until the release keys are pressed. No key or button stays pressed there,
+/// however it ends. A lost connection is re-established; meanwhile keyboard and pointer work here.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada input hall/input
@@ -42,9 +38,9 @@ wheel up|down|left|right, move DX DY, goto X Y, wait 50ms, # remark")]
 pub struct Arguments {
     /// NODE/SERVICE, or a capability: its text, @file, or - for a line of standard input
     #[arg(value_name = "NODE/SERVICE")]
-    place: Destination,
+    at: Destination,
 
-    /// The keys that let go
+    /// The keys that release keyboard and pointer
     #[arg(long, value_name = "KEYS", default_value_t = Combination::default())]
     release: Combination,
 
@@ -52,7 +48,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "release")]
     events: Option<PathBuf>,
 
-    /// The screen here whose keyboard and pointer are used, such as :0; DISPLAY if not given
+    /// The local screen whose keyboard and pointer are used, such as :0; DISPLAY if not given
     #[arg(long, value_name = "DISPLAY", conflicts_with = "events")]
     display: Option<String>,
 
@@ -65,39 +61,35 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let both = matches!(&arguments.place, Destination::Capability(text) if text.as_str() == "-");
-    if both && arguments.events.as_deref().is_some_and(|file| file.as_os_str() == "-") {
+    let reads_capability =
+        matches!(&arguments.at, Destination::Capability(text) if text.as_str() == "-");
+    if reads_capability && arguments.events.as_deref().is_some_and(|file| file.as_os_str() == "-") {
         return Err(Failure::new(USAGE, "standard input cannot be the capability and the events"));
     }
     let client = Client::new(&Home::open()?)?;
     let mut signals = Signals::new()?;
     let mut events = Events::default();
-    let mut outcome = attach(&client, &arguments, &mut events, &mut signals).await;
-    let mut pause = SHORTEST_PAUSE;
-    let mut since = Instant::now();
-    while let Err(failure) = &outcome {
+    let mut backoff = Backoff::default();
+    loop {
+        let start = Instant::now();
+        let outcome = attach(&client, &arguments, &mut events, &mut signals).await;
+        let Err(failure) = &outcome else { return outcome };
         if !events.are_open || ![UNREACHABLE, PROTOCOL].contains(&failure.code()) {
-            break;
+            return outcome;
         }
-        // Keyboard and pointer are used here while the node is away; lines of --events wait.
+        // Keyboard and pointer work here while the node is unreachable; lines of --events wait.
         events.source.take_if(|source| matches!(source, Source::Screen(_)));
-        if since.elapsed() > LONGEST_PAUSE {
-            pause = SHORTEST_PAUSE;
-        }
+        let pause = backoff.pause_after(start.elapsed());
         let (text, seconds) = (plain(failure.text()), pause.as_secs());
         note(format_args!("levada: {text}; trying again in {seconds} s"));
         tokio::select! {
             () = sleep(pause) => {}
             code = signals.end() => return Ok(code),
         }
-        pause = LONGEST_PAUSE.min(pause * 2);
-        since = Instant::now();
-        outcome = attach(&client, &arguments, &mut events, &mut signals).await;
     }
-    outcome
 }
 
-/// One connection to the node, to its end.
+/// Runs one connection to the node until it ends.
 async fn attach(
     client: &Client,
     arguments: &Arguments,
@@ -105,8 +97,8 @@ async fn attach(
     signals: &mut Signals,
 ) -> Outcome {
     let capability =
-        arguments.place.capability(client, arguments.names, arguments.framing, "input").await?;
-    // Connected before anything is taken: a client that is refused keeps its keyboard.
+        arguments.at.capability(client, arguments.names, arguments.framing, "input").await?;
+    // Connected before the keyboard is grabbed: a client that is refused never loses it.
     let running = client.connect_as(&capability, Class::Interactive).await?;
     let Running { stream, connection, .. } = running;
     if events.source.is_none() {
@@ -119,6 +111,6 @@ async fn attach(
     let outcome = connection::run(stream, events, signals).await;
     client.close();
     connection.close(0, "");
-    let _ = timeout(FAREWELL, connection.flushed()).await;
+    let _ = timeout(CLOSE_TIMEOUT, connection.flushed()).await;
     outcome
 }

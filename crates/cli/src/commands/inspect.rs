@@ -1,4 +1,4 @@
-//! `levada inspect`: what a capability permits. Its secret is never shown.
+//! `levada inspect`: shows what a capability permits, without its secret.
 
 use crate::capability_text;
 use crate::failure::{Failure, Outcome};
@@ -11,7 +11,7 @@ use levada_node::config::format_duration;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Show what a capability permits, and through whose hands it came; never its secret
+/// Show what a capability permits, and the chain of its holders; never its secret
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada inspect @cat.cap
@@ -72,7 +72,7 @@ fn pairs(params: &Params) -> Value {
     params.iter().map(|(key, value)| (key.to_owned(), shown(key, value))).collect()
 }
 
-/// A list for `args`, a text where the value is one, else its bytes as numbers.
+/// The JSON of a parameter: a list for `args`, a string if the value is UTF-8, else its bytes as numbers.
 pub fn shown(key: &str, value: &[u8]) -> Value {
     if key == Params::ARGS
         && let Ok(list) = decode_list(value)
@@ -99,8 +99,8 @@ fn print(capability: &Capability) -> Result<(), Failure> {
     rows.extend(parameter_rows(capability.params()));
     let links: Vec<&LinkBody> = capability.links().collect();
     if links.len() > 1 {
-        let hands = links.iter().map(|link| format!("{} {}", link.identity, link.rights));
-        rows.extend(hands.map(|hand| ("passed to", hand)));
+        let holders = links.iter().map(|link| format!("{} {}", link.identity, link.rights));
+        rows.extend(holders.map(|holder| ("passed to", holder)));
     }
     rows.retain(|(_, value)| !value.is_empty());
     output::table(&rows)
@@ -112,7 +112,7 @@ fn running_time(seconds: u64) -> String {
 
 fn parameter_rows(params: &Params) -> impl Iterator<Item = (&'static str, String)> {
     params.iter().map(|(key, value)| {
-        // JSON quotes the control characters of the C0 set only.
+        // JSON escapes only the control characters of the C0 set; `plain` escapes the others.
         ("parameter", format!("{} = {}", plain(key), plain(&shown(key, value).to_string())))
     })
 }

@@ -1,4 +1,4 @@
-//! `levada invite`: let somebody become known to the node of this home.
+//! `levada invite`: creates an invitation to the node of this home.
 
 use crate::failure::{Failure, Outcome};
 use crate::identity::nickname;
@@ -10,9 +10,9 @@ use levada_node::control::{self, Request};
 use levada_node::home::Home;
 use std::time::Duration;
 
-/// Let somebody in: prints the whole command that the invited side types
+/// Invite another identity: prints the whole command that the invited side types
 ///
-/// It is good for one use. It holds the node's address, its identity and a one-time secret.
+/// An invitation is valid for one use. It contains the node's address, its identity and a one-time secret.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada invite
@@ -24,11 +24,11 @@ pub struct Arguments {
     #[arg(long, value_name = "S")]
     service: Option<String>,
 
-    /// The name under which the guest is to be known here, once it has joined
+    /// The name that the guest gets here once it has joined
     #[arg(long, value_name = "NAME", value_parser = nickname)]
     name: Option<String>,
 
-    /// For how long it is good, such as 90s, 10m, 1h or 7d
+    /// For how long it is valid, such as 90s, 10m, 1h or 7d
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     expires: Duration,
 
@@ -42,9 +42,11 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let request =
         Request::Invite { service, name, expires_secs: expires.as_secs(), addresses: address };
     let answer = control::call(&Home::open()?, &request).await?;
-    let code = answer["code"].as_str().ok_or_else(|| Failure::local("the node gave no code"))?;
+    let code = answer["code"]
+        .as_str()
+        .ok_or_else(|| Failure::local("the node answered without a code"))?;
     let time = format_duration(expires);
-    output::note(format_args!("Good for one use within {time}. The invited side types:"));
+    output::note(format_args!("Valid for one use within {time}. The invited side types:"));
     output::data(format_args!("levada join {code}"))?;
     Ok(0)
 }

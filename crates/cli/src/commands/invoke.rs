@@ -1,4 +1,4 @@
-//! `levada invoke`: have another node start a session, and watch it.
+//! `levada invoke`: lets another node start a session, and attaches to it.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::{attach, capability_text, output};
 /// For how long the other node may start the session.
 const EXPIRES: Duration = Duration::from_secs(300);
 
-/// Have another node start the session of a capability, and watch it
+/// Let another node start the session of a capability, and attach to it
 ///
-/// That node gets a capability to start the session once, within five minutes, and nothing more. What
-/// it starts ends when this command ends. The exit code is that of the program.
+/// That node gets a capability that only permits one start of the session, within five minutes. The
+/// session ends when this command ends. The exit code is that of the program.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada invoke @backup.cap --on hub/invoke
@@ -57,14 +57,14 @@ pub async fn run(arguments: Arguments) -> Outcome {
     };
     let session = client.request(&target, spec).await?;
     let mut running = client.connect(&session).await?;
-    // The capability goes over the stream and not into the parameters, which the other node keeps.
+    // The capability is sent over the stream, not in the parameters, which the other node stores.
     let sent = running.stream.send(narrowed.to_text().as_bytes()).await;
     sent.map_err(ClientError::from)?;
-    attach::stay(&client, running, attach::has_terminal(&capability), attach::Escape::default())
+    attach::attach(&client, running, attach::has_terminal(&capability), attach::Escape::default())
         .await
 }
 
-/// The right to start the session once, soon, bound to the node that shall do it.
+/// Narrows `capability` to one start within [`EXPIRES`], bound to the invoking node `to`.
 fn narrow(
     key: &SecretKey,
     capability: &Capability,
@@ -75,7 +75,7 @@ fn narrow(
         let end = output::time(capability.expires());
         return Err(Failure::denied(format!("the capability has expired ({end})")));
     }
-    // Two invocations within one second would otherwise be one link, with one use.
+    // Without a nonce, two invocations within one second would have the same link, with one use.
     let mut nonce = vec![0; 16];
     SystemRandom.fill(&mut nonce).map_err(Failure::local)?;
     let mut params = Params::new();
@@ -111,13 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn the_invoker_may_start_it_once_within_five_minutes_and_nothing_else() {
+    fn narrows_to_one_start_within_five_minutes() {
         let key = SecretKey::generate(&SystemRandom).unwrap();
         let own = capability(&key, UnixTime::NEVER);
         let narrowed = narrow(&key, &own, INVOKER, NOW).unwrap();
         assert_eq!((narrowed.holder(), narrowed.rights()), (INVOKER, Rights::EXECUTE));
         assert_eq!((narrowed.uses(), narrowed.expires()), (1, UnixTime(1300)));
-        // Another invocation in the same second has a use of its own.
+        // Another invocation in the same second has another link, with its own use.
         let again = narrow(&key, &own, INVOKER, NOW).unwrap();
         assert_ne!(again.ids().last(), narrowed.ids().last());
         let soon = narrow(&key, &capability(&key, UnixTime(1100)), INVOKER, NOW).unwrap();

@@ -1,4 +1,4 @@
-//! `levada join`: become known to a node, and pin it.
+//! `levada join`: redeems an invitation, and pins the node.
 
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::identity::nickname;
@@ -12,30 +12,30 @@ use levada_node::home::Home;
 
 const PREFIX: &str = "lvinv1";
 
-/// Become known to the node that made an invitation, and know it by a nickname
+/// Join the node of an invitation, and pin it under a nickname
 ///
 /// Prints the nickname.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   levada join lvinv1… --as alpha")]
 pub struct Arguments {
-    /// The invitation; the whole pasted line will do
+    /// The invitation; the whole pasted line is accepted too
     #[arg(value_name = "CODE", required = true)]
     code: Vec<String>,
 
-    /// The nickname; what the node calls itself if not given
+    /// The nickname; the node's own name if not given
     #[arg(long = "as", value_name = "NAME", value_parser = nickname)]
     name: Option<String>,
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let code = find(&arguments.code).ok_or_else(|| {
-        Failure::new(USAGE, format!("not an invitation: nothing here begins with `{PREFIX}`"))
+        Failure::new(USAGE, format!("not an invitation: no word begins with `{PREFIX}`"))
     })?;
     let invitation = Invitation::from_text(code)?;
     let client = Client::new(&Home::open()?)?;
     let joined = client.join(&invitation, arguments.name.as_deref()).await?;
-    // What the services are, for a hint. Without it the guest has joined all the same.
+    // The services are only for the hint: without them, the join has succeeded all the same.
     let target = Target { identity: joined.identity, addresses: invitation.addresses().to_vec() };
     let offered = client.query(&target, None).await.unwrap_or_default();
     client.close();
@@ -52,20 +52,20 @@ pub async fn run(arguments: Arguments) -> Outcome {
     Ok(0)
 }
 
-/// A command that works as it is with one of the services; else the one that says what they take.
+/// A command that works without arguments with one of the services; else the query that shows their parameters.
 fn hint(node: &str, services: &[&Service]) -> String {
-    let place = |one: &Service| shell_word(&format!("{node}/{}", one.name)).into_owned();
-    let of_type = |kind: &str| services.iter().find(|one| one.r#type == kind).map(|one| place(one));
+    let label = |one: &Service| shell_word(&format!("{node}/{}", one.name)).into_owned();
+    let of_type = |kind: &str| services.iter().find(|one| one.r#type == kind).map(|one| label(one));
     let hint = of_type("clock")
-        .map(|place| format!("levada run {place}"))
+        .map(|service| format!("levada run {service}"))
         .or_else(|| Some(format!("echo hello | levada run {}", of_type("echo")?)))
         .or_else(|| Some(format!("levada catalogue ls --at {}", of_type("catalogue")?)))
-        .or_else(|| Some(format!("levada query {}", place(services.first()?))));
-    // A name of another machine that is none could steer the terminal.
+        .or_else(|| Some(format!("levada query {}", label(services.first()?))));
+    // A service's name comes from another machine, and may contain control characters.
     plain(&hint.unwrap_or_else(|| format!("levada query {}", shell_word(node))))
 }
 
-/// The code in what was typed, be it the whole `levada join …` line, quoted or not.
+/// The code in the arguments, which may be the whole `levada join …` line, quoted or not.
 fn find(typed: &[String]) -> Option<&str> {
     typed.iter().flat_map(|text| text.split_whitespace()).find(|word| word.starts_with(PREFIX))
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_names_a_verb_that_works_with_the_service() {
+    fn the_hint_works_with_the_type_of_the_service() {
         let service = |name: &str, kind: &str| Service {
             name: name.into(),
             r#type: kind.into(),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_code_is_found_in_the_pasted_line() {
+    fn finds_the_code_in_a_pasted_line() {
         let typed = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         assert_eq!(find(&typed(&["lvinv1abc"])), Some("lvinv1abc"));
         assert_eq!(find(&typed(&["levada", "join", "lvinv1abc"])), Some("lvinv1abc"));

@@ -1,4 +1,4 @@
-//! `levada ls`: who is on this network, and who is in the configured catalogues.
+//! `levada ls`: lists the nodes of this network, and those in the configured catalogues.
 
 mod catalogues;
 
@@ -14,19 +14,19 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// See the nodes of this network, and those that are pinned here, wherever they are
+/// List the nodes of this network, and those that are pinned here, wherever they are
 ///
-/// Takes two seconds at most. A node is *pinned* if its name stands for its key here, *new* if it does not
-/// yet, and *conflicting* if more than one key claims the name. Pinned nodes are asked what they offer;
-/// one that is *away* neither answers nor announces itself. To all others nothing is sent. Beside them stand the
-/// services that are *published* in the catalogues of the configuration (`catalogues`), and in which.
+/// Takes at most two seconds. A node is *pinned* if its name stands for its key here, *new* if it does not
+/// yet, and *conflicting* if more than one key claims the name. Pinned nodes are queried for their services;
+/// one that is *away* neither answers nor announces itself. Nothing is sent to other nodes. The list also has the
+/// services that are *published* in the catalogues of the configuration (`catalogues`).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada ls
   levada ls --type exec
   levada ls --json")]
 pub struct Arguments {
-    /// Only nodes that are known to offer a service of this type, and only such services
+    /// Show only services of this type, and only nodes that are known to offer one
     #[arg(long = "type", value_name = "T")]
     kind: Option<String>,
 
@@ -36,16 +36,16 @@ pub struct Arguments {
 }
 
 const HEADING: &[&str] = &["name", "state", "identity", "address", "services"];
-/// Where the other rows are from, if there are rows of catalogues.
+/// The column `from` of nodes of the network; shown only if there are nodes of catalogues.
 const NETWORK: &str = "network";
-/// Names in conflict that are explained.
-const MOST_EXPLAINED: usize = 8;
-/// Keys that are named for each.
-const MOST_KEYS: usize = 4;
+/// Maximum number of conflicting names that are explained.
+const MAX_EXPLAINED: usize = 8;
+/// Maximum number of keys that are listed for each.
+const MAX_KEYS: usize = 4;
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let home = Home::open()?;
-    // What a node could not be started with is no reason not to look around.
+    // An invalid configuration prevents a node from starting, but not this query.
     let config = Config::load(&home.config_file()).unwrap_or_else(|error| {
         output::note(format_args!("note: no catalogues are read: {error}"));
         Config::default()
@@ -76,9 +76,9 @@ pub async fn run(arguments: Arguments) -> Outcome {
         print(&listing, &found)?;
     }
     explain(&listing, unasked);
-    for (catalogue, trouble) in &found.trouble {
-        let trouble = plain(trouble);
-        output::note(format_args!("note: the catalogue `{catalogue}`: {trouble}"));
+    for (catalogue, problem) in &found.problems {
+        let problem = plain(problem);
+        output::note(format_args!("note: the catalogue `{catalogue}`: {problem}"));
     }
     Ok(0)
 }
@@ -93,7 +93,7 @@ fn print(listing: &Listing, found: &Found) -> Result<(), Failure> {
     output::columns(&[HEADING, &["from"]].concat(), &rows)
 }
 
-/// Leaves services of this type.
+/// Keeps services of this type.
 fn keep_published(found: &mut Found, kind: &str) {
     for node in &mut found.nodes {
         node.services.retain(|service| service.r#type == kind);
@@ -101,7 +101,7 @@ fn keep_published(found: &mut Found, kind: &str) {
     found.nodes.retain(|node| !node.services.is_empty());
 }
 
-/// Leaves what is known to have such a service; returns how many nodes are not known to lack one.
+/// Keeps nodes that are known to have such a service; returns the number of nodes whose services are unknown.
 fn keep_type(listing: &mut Listing, kind: &str) -> usize {
     let is_unasked = |node: &&Listed| node.services.is_none() && !node.away;
     let unasked = listing.nodes.iter().filter(is_unasked).count();
@@ -145,11 +145,11 @@ fn row(node: &Listed) -> Vec<String> {
     };
     let address = node.addresses.first().map_or_else(|| "-".into(), |address| plain(address));
     let state = if node.away { "away" } else { state(node.standing) };
-    // Enough to tell identities apart; `--json` has all of it.
+    // The short form suffices to distinguish identities; `--json` has the full one.
     vec![plain(&node.name), state.into(), node.identity.short(), address, services]
 }
 
-/// Says what the table does not.
+/// Prints notes on limitations, errors and conflicts.
 fn explain(listing: &Listing, unasked: usize) {
     if let Some(reason) = &listing.blind {
         output::note(format_args!("note: only pinned nodes are shown: {reason}"));
@@ -157,28 +157,30 @@ fn explain(listing: &Listing, unasked: usize) {
         output::note("note: no node announces itself here, and none is pinned");
     }
     if unasked > 0 {
-        output::note(format_args!("note: nodes that were not asked or gave no answer: {unasked}"));
+        output::note(format_args!(
+            "note: nodes that were not queried or did not answer: {unasked}"
+        ));
     }
     if listing.more {
-        output::note("note: more nodes announce themselves than are shown");
+        output::note("note: there are more nodes than are shown");
     }
     for node in listing.nodes.iter().filter(|node| !node.away) {
         if let Some(trouble) = &node.trouble {
             let (name, trouble) = (plain(&node.name), plain(trouble));
-            output::note(format_args!("note: `{name}` gave no answer: {trouble}"));
+            output::note(format_args!("note: `{name}` did not answer: {trouble}"));
         }
     }
     let conflicts = conflicts(&listing.nodes);
-    for line in conflicts.iter().take(MOST_EXPLAINED) {
+    for line in conflicts.iter().take(MAX_EXPLAINED) {
         output::note(line);
     }
-    if conflicts.len() > MOST_EXPLAINED {
-        let more = conflicts.len() - MOST_EXPLAINED;
+    if conflicts.len() > MAX_EXPLAINED {
+        let more = conflicts.len() - MAX_EXPLAINED;
         output::note(format_args!("conflict: {more} more names are claimed by several keys"));
     }
 }
 
-/// A line for each name that keys claim which it does not stand for.
+/// A line for each name that is announced under keys that it does not stand for.
 fn conflicts(nodes: &[Listed]) -> Vec<String> {
     let mut claims: BTreeMap<&str, Vec<&Listed>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.standing == Standing::Conflicting) {
@@ -188,14 +190,14 @@ fn conflicts(nodes: &[Listed]) -> Vec<String> {
         nodes.iter().find(|node| node.name == name && node.standing == Standing::Pinned)
     };
     let line = |(name, claims): (&str, Vec<&Listed>)| {
-        let mut keys: Vec<String> = claims.iter().take(MOST_KEYS).map(|node| claim(node)).collect();
-        if claims.len() > MOST_KEYS {
-            keys.push(format!("{} more", claims.len() - MOST_KEYS));
+        let mut keys: Vec<String> = claims.iter().take(MAX_KEYS).map(|node| claim(node)).collect();
+        if claims.len() > MAX_KEYS {
+            keys.push(format!("{} more", claims.len() - MAX_KEYS));
         }
         let (name, keys) = (plain(name), keys.join(", "));
         match pin(&name) {
             Some(pin) => format!(
-                "conflict: `{name}` stands for {} here; nothing was sent to {keys}, which announce it, too",
+                "conflict: `{name}` stands for {} here; nothing was sent to {keys}, which also announce it",
                 pin.identity
             ),
             None if claims.len() > 1 => format!(
@@ -205,7 +207,7 @@ fn conflicts(nodes: &[Listed]) -> Vec<String> {
             ),
             None => format!(
                 "conflict: nothing was sent to {keys}, which announces `{name}`: a node with another key \
-                 has that name, too, or its own key was rotated away"
+                 also has that name, or its own key was rotated away"
             ),
         }
     };
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_what_one_looks_for() {
+    fn a_row_has_name_state_key_address_and_services() {
         let mut node = listed("well", 1, Standing::Pinned);
         node.services = Some(vec![service("a\u{1b}b", "echo"), service("clock", "clock")]);
         let short = node.identity.short();
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_leaves_those_who_are_known_to_have_it() {
+    fn a_type_keeps_nodes_that_are_known_to_offer_it() {
         let mut both = listed("both", 1, Standing::Pinned);
         both.services = Some(vec![service("echo", "echo"), service("run", "exec")]);
         let mut other = listed("other", 2, Standing::Pinned);

@@ -1,4 +1,4 @@
-//! `levada man`: the manual pages.
+//! `levada man`: prints the manual pages, or writes them to a folder.
 
 use crate::args;
 use crate::failure::{Failure, NO, Outcome};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
   levada man run | man -l -
   levada man --dir /usr/local/share/man/man1")]
 pub struct Arguments {
-    /// The verb, and its sub-verb if it has some; `levada` itself if not given
+    /// The verb, and its sub-verb if there is one; `levada` itself if not given
     verb: Vec<String>,
 
     /// Write the pages of all verbs and sub-verbs to this folder
@@ -41,7 +41,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     output::bytes(&page(found)?)
 }
 
-/// Writes the page of `command` and of all below it.
+/// Writes the pages of `command` and of its subcommands.
 fn write_all(command: &Command, folder: &Path) -> Result<(), Failure> {
     let file = folder.join(format!("{}.1", page_name(command)));
     fs::write(&file, page(command)?).map_err(Failure::file("write", &file))?;
@@ -51,14 +51,14 @@ fn write_all(command: &Command, folder: &Path) -> Result<(), Failure> {
 fn page(command: &Command) -> Result<Vec<u8>, Failure> {
     let examples = command.get_after_help().map(ToString::to_string);
     let mut page = Vec::new();
-    // The renderer would fill the lines of examples as if they were prose.
+    // Rendered separately: the renderer would join the lines of the examples.
     let rest = command.clone().after_help(Resettable::Reset);
     Man::new(rest).render(&mut page).map_err(Failure::output)?;
     page.extend(examples.map(|text| verbatim(&text)).unwrap_or_default().into_bytes());
     Ok(page)
 }
 
-/// A section in which each line stays a line (groff_man(7), `.EX`).
+/// A section that preserves line ends (groff_man(7), `.EX`).
 fn verbatim(text: &str) -> String {
     let mut section = String::from(".SH EXAMPLES\n.EX\n");
     let lines = text.lines().filter(|line| !matches!(*line, "Example:" | "Examples:"));
@@ -71,7 +71,7 @@ fn verbatim(text: &str) -> String {
     section
 }
 
-/// `levada-run`, as git names its pages.
+/// The name of a page, such as `levada-run`, as git names its pages.
 fn page_name(command: &Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }

@@ -1,4 +1,4 @@
-//! `levada peers`: who is known here, by which name and key.
+//! `levada peers`: shows and edits the pinned names.
 
 use crate::failure::{Failure, NO, Outcome};
 use crate::identity::nickname;
@@ -11,7 +11,7 @@ use levada_node::home::Home;
 use levada_node::known::{Known, PinError, RenameError};
 use serde_json::{Value, json};
 
-/// Show who is known here by which name and key, or change that
+/// Show which name stands for which key here, or change that
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada peers ls
@@ -33,7 +33,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Let a name stand for an identity here; you have compared the key already
+    /// Let a name stand for an identity here; compare the key yourself before
     #[command(after_help = "Examples:
   levada peers add bob lv…
   levada peers add alpha lv…@192.0.2.1:5382")]
@@ -42,23 +42,23 @@ enum Action {
         #[arg(value_name = "NAME", value_parser = nickname)]
         name: String,
 
-        /// The identity, as `levada id` prints it there; behind an @ the address of its node, if it has one
+        /// The identity, as `levada id` prints it there; after an @ the address of its node, if it has one
         #[arg(value_name = "IDENTITY[@HOST:PORT]")]
         target: Target,
     },
-    /// Give a known node another name here
+    /// Rename a pinned node
     #[command(after_help = "Example:
   levada peers rename alpha cellar")]
     Rename {
-        /// The name that it has here
+        /// The current name
         #[arg(value_name = "OLD")]
         old: String,
 
-        /// The name that it is to have
+        /// The new name
         #[arg(value_name = "NEW", value_parser = nickname)]
         new: String,
     },
-    /// Let a name stand for nothing any more; the next use of it asks again
+    /// Remove a name; its next use asks for confirmation again
     #[command(after_help = "Example:
   levada peers forget alpha")]
     Forget {
@@ -96,7 +96,7 @@ fn list(known: &Known, json: bool) -> Outcome {
         return Ok(0);
     }
     if pins.is_empty() {
-        output::note("nobody is known here yet: `levada ls` shows who is on this network");
+        output::note("no name is pinned here yet: `levada ls` shows the nodes of this network");
         return Ok(0);
     }
     let row = |pin: &levada_node::known::Pin| {
@@ -151,7 +151,7 @@ fn forget(known: &Known, name: &str) -> Outcome {
         return Err(unknown(name));
     }
     let (name, identity) = (plain(name), pin.identity);
-    output::note(format_args!("`{name}` does not stand for {identity} any more."));
+    output::note(format_args!("`{name}` no longer stands for {identity}."));
     Ok(0)
 }
 

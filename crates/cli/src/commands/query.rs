@@ -1,4 +1,4 @@
-//! `levada query`: what a node offers.
+//! `levada query`: shows the services of a node.
 
 use crate::failure::{Failure, Outcome};
 use crate::names::Names;
@@ -19,7 +19,7 @@ pub struct Arguments {
     /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port; without /SERVICE,
     /// all of its services
     #[arg(value_name = "NODE/SERVICE")]
-    place: NodeOrService,
+    target: NodeOrService,
 
     #[command(flatten)]
     names: Names,
@@ -31,8 +31,9 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let client = Client::new(&Home::open()?)?;
-    let target = arguments.names.resolve(&client, &arguments.place.node).await?;
-    let services = client.query(&target, arguments.place.service.as_deref()).await?;
+    let NodeOrService { node, service } = &arguments.target;
+    let target = arguments.names.resolve(&client, node).await?;
+    let services = client.query(&target, service.as_deref()).await?;
     client.close();
     if arguments.json {
         let list: Vec<Value> = services.iter().map(describe).collect();
@@ -48,7 +49,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     Ok(0)
 }
 
-/// A service as `--json` shows it.
+/// The JSON of a service for `--json`.
 pub fn describe(service: &Service) -> Value {
     let parameters = service.parameters.iter();
     let parameters = parameters.map(|one| json!({ "key": one.key, "meaning": one.meaning }));

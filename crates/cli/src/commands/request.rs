@@ -1,4 +1,4 @@
-//! `levada request`: ask for a session, and get a capability for it.
+//! `levada request`: requests a session, and prints a capability for it.
 
 use crate::failure::Outcome;
 use crate::identity::IdentityOrName;
@@ -13,7 +13,7 @@ use levada_node::config::parse_duration;
 use levada_node::home::Home;
 use std::time::Duration;
 
-/// Ask for a session with fixed parameters; prints a capability
+/// Request a session with fixed parameters; prints a capability
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada request alpha/exec -- uname -a
@@ -22,13 +22,13 @@ use std::time::Duration;
 pub struct Arguments {
     /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
     #[arg(value_name = "NODE/SERVICE")]
-    place: ServiceTarget,
+    at: ServiceTarget,
 
-    /// Bind the capability to this identity, or name that is known here; to this home's own identity if not given
+    /// The identity that may use the capability, or its name here; this home's own identity if not given
     #[arg(long = "for", value_name = "IDENTITY")]
     holder: Option<IdentityOrName>,
 
-    /// For how long the session may be started, such as 90s, 10m, 1h or 7d. What runs then goes on: --max-run
+    /// For how long the session may be started, such as 90s, 10m, 1h or 7d. A running session continues: --max-run
     /// limits that
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires: Option<Duration>,
@@ -54,9 +54,9 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let client = Client::new(&Home::open()?)?;
-    let holder = arguments.holder.map(|who| who.identity(client.known())).transpose()?;
+    let holder = arguments.holder.map(|holder| holder.identity(client.known())).transpose()?;
     let spec = RequestSpec {
-        service: arguments.place.service,
+        service: arguments.at.service,
         holder,
         expires: arguments.expires.map(|duration| SystemClock.now().after(duration)),
         uses: arguments.uses,
@@ -64,7 +64,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
         params: arguments.parameters.pairs()?,
         framing: arguments.framing,
     };
-    let target = arguments.names.resolve(&client, &arguments.place.node).await?;
+    let target = arguments.names.resolve(&client, &arguments.at.node).await?;
     let capability = client.request(&target, spec).await?;
     client.close();
     output::data(capability.to_text().as_str())?;

@@ -1,4 +1,4 @@
-//! `levada restore`: a home from its backup, while the node runs or not.
+//! `levada restore`: restores a home from a backup; the node may be running.
 
 use crate::archive::{self, working_folder};
 use crate::failure::{Failure, NO, Outcome};
@@ -18,10 +18,10 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Bring back identity, configuration, pins, log and catalogue from a backup
+/// Restore identity, configuration, pins, log and catalogue from a backup
 ///
-/// Works while the node runs, which then starts again. The sessions of the backup come back
-/// terminated, because what was used or revoked since is unknown.
+/// Works while the node runs, which then restarts. Sessions are restored as terminated, because
+/// uses and revocations since the backup are unknown.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada restore home.age
@@ -50,12 +50,12 @@ pub async fn run(arguments: Arguments) -> Outcome {
         return Ok(NO);
     }
     take_over(&home, folder.path(), &identity).await?;
-    let made = output::time(UnixTime(manifest.created));
-    output::note(format_args!("{identity} is restored from the backup of {made}"));
+    let created = output::time(UnixTime(manifest.created));
+    output::note(format_args!("{identity} is restored from the backup of {created}"));
     Ok(0)
 }
 
-/// Everything in it must be of use before anything of the home changes.
+/// Checks the whole backup before the home is changed.
 fn check(folder: &Path, manifest: &archive::Manifest) -> Result<Identity, Failure> {
     let refuse = |reason| Failure::local(format!("not a backup of Levada: {reason}"));
     let key = read_key_file(&folder.join(KEY))?.ok_or_else(|| refuse("it has no key"))?;
@@ -71,18 +71,19 @@ fn check(folder: &Path, manifest: &archive::Manifest) -> Result<Identity, Failur
     Ok(key.identity())
 }
 
-/// That its database holds together. A package that is missing or damaged was so before, and can be uploaded again.
+/// Fails if the database is damaged. Packages that are missing or damaged only cause a note: they were so when the
+/// backup was made, and can be uploaded again.
 fn check_catalogue(folder: &Path) -> Result<(), Failure> {
     let store = EmbeddedStore::open(folder).map_err(Failure::local)?;
     let mut damage = None;
-    let mut each = |finding: Finding| {
+    let mut report = |finding: Finding| {
         let text = output::plain(&finding.to_string());
         match finding {
             Finding::Database(_) => damage = Some(text),
             _ => output::note(format_args!("note: in its catalogue, {text}")),
         }
     };
-    store.verify(&mut each).map_err(Failure::local)?;
+    store.verify(&mut report).map_err(Failure::local)?;
     match damage {
         Some(text) => Err(Failure::local(format!("the backup is damaged: its catalogue: {text}"))),
         None => Ok(()),
@@ -90,11 +91,11 @@ fn check_catalogue(folder: &Path) -> Result<(), Failure> {
 }
 
 fn may_replace(home: &Home, new: &Identity, force: bool) -> Result<bool, Failure> {
-    // With --force a key that cannot be used may be replaced, too.
+    // With --force an unreadable key may be replaced, too.
     let old = if force { None } else { home.existing_key()?.map(|key| key.identity()) };
     let Some(old) = old.filter(|old| old != new) else { return Ok(true) };
     output::note(format_args!("This home is {old}; the backup is of {new}."));
-    output::ask("Replace the identity of this home? Its key is lost then.").ok_or_else(|| {
+    output::ask("Replace the identity of this home? Its key will be lost.").ok_or_else(|| {
         Failure::local("this home has another identity; --force replaces it (back it up first)")
     })
 }

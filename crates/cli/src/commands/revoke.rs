@@ -1,5 +1,5 @@
-//! `levada revoke`: a capability, or a session of this home's node, and all derived from it; or what
-//! an invitation gave an identity.
+//! `levada revoke`: revokes a capability, or a session of this home's node, with all derived capabilities; or the
+//! permission that an invitation gave an identity.
 
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::{capability_text, output};
@@ -10,12 +10,12 @@ use levada_node::control::{self, Request};
 use levada_node::home::Home;
 use levada_node::known::Known;
 
-/// Revoke a capability and all that was derived from it; its running sessions end within a second
+/// Revoke a capability and all capabilities derived from it; running sessions end within a second
 ///
 /// A holder may revoke its own capability, from any machine. The node of this home revokes the sessions and
-/// capabilities that `levada sessions` and its log show, and takes back what an invitation gave an identity, which
-/// then may request nothing more (what it holds stays valid: revoke those sessions too, or block it in
-/// config.toml). Ids and identities may be shortened as these tables shorten them, if only one begins so.
+/// capabilities that `levada sessions` and its log show. For an identity, it withdraws the permission of an
+/// invitation: the identity can request no further sessions. Capabilities that it holds stay valid: revoke those
+/// sessions too, or block it in config.toml. Ids and identities may be shortened as in these tables, if unambiguous.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada revoke @cat.cap
@@ -23,12 +23,12 @@ use levada_node::known::Known;
   levada revoke bob")]
 pub struct Arguments {
     /// The capability (its text, @file, or - for a line of standard input), the id of a session or of a
-    /// capability, an identity, or a name that is known here
+    /// capability, an identity, or its name here
     #[arg(value_name = "CAPABILITY|ID|IDENTITY")]
     what: String,
 }
 
-/// What is to be revoked, by the form in which it was typed.
+/// The kind of the argument, by its form.
 enum Target {
     Capability,
     Id,
@@ -44,7 +44,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     }
 }
 
-/// A name goes before what only looks like the beginning of something.
+/// The kind of `text`. A pinned name takes precedence over a shortened id or identity.
 fn target(home: &Home, text: &str) -> Result<Target, Failure> {
     let is_hex = text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
     if text == "-" || text.starts_with('@') || text.starts_with("lvcap1") {
@@ -59,7 +59,7 @@ fn target(home: &Home, text: &str) -> Result<Target, Failure> {
         _ => Err(Failure::new(
             USAGE,
             format!(
-                "{text:?} is no capability, no identity and no id of `levada sessions`, and no name of `levada peers ls`"
+                "{text:?} is neither a capability, an identity, an id of `levada sessions`, nor a name of `levada peers ls`"
             ),
         )),
     }
@@ -70,7 +70,7 @@ async fn revoke(home: &Home, text: &str) -> Outcome {
     let client = Client::new(home)?;
     client.revoke(&capability).await?;
     client.close();
-    output::note("the capability is revoked, and all that was derived from it");
+    output::note("the capability and all capabilities derived from it are revoked");
     Ok(0)
 }
 
@@ -80,10 +80,10 @@ async fn revoke_id(home: &Home, id: String) -> Outcome {
         (Some(session), _) => output::note(format_args!("session {session} is revoked")),
         (_, Some(link)) => {
             output::note(format_args!(
-                "capability {link} is revoked, and all that was derived from it"
+                "capability {link} and all capabilities derived from it are revoked"
             ));
         }
-        _ => return Err(Failure::local("the node gave no answer that is known here")),
+        _ => return Err(Failure::local("the node sent an unknown answer")),
     }
     Ok(0)
 }
@@ -91,10 +91,12 @@ async fn revoke_id(home: &Home, id: String) -> Outcome {
 async fn disallow(home: &Home, identity: String) -> Outcome {
     let answer = control::call(home, &Request::Disallow { identity }).await?;
     if answer["was_allowed"] == false {
-        output::note("no invitation had let this identity in; see `allow` in config.toml");
+        output::note(
+            "this identity was not permitted by an invitation; see `allow` in config.toml",
+        );
         return Ok(NO);
     }
     let identity = answer["identity"].as_str().unwrap_or_default();
-    output::note(format_args!("{identity} may request nothing here any more"));
+    output::note(format_args!("{identity} can request no further sessions here"));
     Ok(0)
 }

@@ -1,4 +1,4 @@
-//! `levada run`: request a session and connect to it, in one.
+//! `levada run`: requests a session and attaches to it.
 
 use crate::attach::{self, Escape};
 use crate::failure::Outcome;
@@ -22,7 +22,7 @@ use levada_node::home::Home;
 pub struct Arguments {
     /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
     #[arg(value_name = "NODE/SERVICE")]
-    place: ServiceTarget,
+    at: ServiceTarget,
 
     /// How messages become records: auto, or block:N with N from 64 to 4096
     #[arg(long)]
@@ -41,15 +41,15 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let spec = RequestSpec {
-        service: arguments.place.service,
+        service: arguments.at.service,
         params: arguments.parameters.pairs()?,
         framing: arguments.framing,
         uses: 1,
         ..RequestSpec::default()
     };
     let client = Client::new(&Home::open()?)?;
-    let target = arguments.names.resolve(&client, &arguments.place.node).await?;
+    let target = arguments.names.resolve(&client, &arguments.at.node).await?;
     let pty = spec.params.value("pty").is_some();
     let running = client.request_and_start(&target, spec).await?;
-    attach::stay(&client, running, pty, arguments.escape).await
+    attach::attach(&client, running, pty, arguments.escape).await
 }

@@ -1,4 +1,4 @@
-//! `levada sessions`: the sessions of this home's node, and who used what.
+//! `levada sessions`: shows the sessions of this home's node, or its audit log.
 
 use crate::failure::Outcome;
 use crate::output::{self, plain};
@@ -14,11 +14,11 @@ use serde_json::Value;
   levada sessions
   levada sessions --log --limit 20")]
 pub struct Arguments {
-    /// Show the audit log instead: who did what, when, by which capability
+    /// Show the audit log instead: time, identity, operation and capability
     #[arg(long)]
     log: bool,
 
-    /// At most so many
+    /// The maximum number of entries
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 
@@ -53,7 +53,7 @@ fn cell(key: &str, row: &Value) -> String {
         ("time" | "created", Value::Number(time)) => {
             output::time(UnixTime(time.as_u64().unwrap_or(0)))
         }
-        // Enough to tell them apart; `--json` has all of it.
+        // Ten characters suffice to distinguish identities; `--json` has all.
         ("identity" | "holder", Value::String(text)) => {
             let short: String = text.chars().take(10).collect();
             match row[format!("{key}_name")].as_str() {

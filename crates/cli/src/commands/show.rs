@@ -1,12 +1,12 @@
-//! `levada show`: a program that runs here, its windows on another node's screen.
+//! `levada show`: runs a program here, with its windows on another node's screen.
 //!
-//! A background process keeps the program, its virtual screen and the connection (`keeper.rs`), so that
-//! the program outlives whoever started it. What is run on the command line only speaks to it.
+//! A background process (`supervisor.rs`) owns the program, its virtual screen and the connection, so that
+//! the program outlives the command that started it. The command line only communicates with that process.
 
 mod follow;
+mod protocol;
 mod registry;
 mod screen;
-mod session;
 mod supervisor;
 mod tunnel;
 
@@ -18,52 +18,52 @@ use clap::Args;
 use follow::{Follow, Mode};
 use levada_node::config::check_name;
 use levada_node::home::Home;
+use protocol::{ProgramSpec, Request, State};
 use registry::{Entry, Registry};
 use serde_json::{Value, json};
-use session::{Order, Request, State};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// The type of the services at which programs are shown.
+/// The type of the services that show programs.
 const DISPLAY: &str = "display";
-/// How long a program may take to end before `--stop` says that it does not.
-const STOPPING: Duration = Duration::from_secs(20);
+/// How long a program may take to end before `--stop` fails.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 const STEP: Duration = Duration::from_millis(20);
 
 /// Show the windows of a program on another node's screen
 ///
-/// The program runs here, in your name. It survives a connection that is cut, and is shown again. Ctrl-C
+/// The program runs here, as your user. It survives a lost connection, and is then shown again. Ctrl-C
 /// ends it; with --attach, Ctrl-C leaves it running.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada show hall/display -- xterm
   levada show hall/display --detach --name notes -- xterm -e vi notes
   levada show --list
-  levada show attic/display --attach notes      on another screen from now on
-  levada show --hide notes                      on no screen, still running
+  levada show attic/display --attach notes      move it to another screen
+  levada show --hide notes                      remove it from the screen; it keeps running
   levada show --stop notes")]
 pub struct Arguments {
     /// NODE/SERVICE, or a capability: its text, @file, or - for a line of standard input
     #[arg(value_name = "NODE/SERVICE")]
-    place: Option<Destination>,
+    at: Option<Destination>,
 
-    /// Let the program run in the background, shown; prints its name
+    /// Run the program in the background, and print its name once it is shown
     #[arg(long, short)]
     detach: bool,
 
-    /// What to call it, for --attach, --hide and --stop; the program's name if not given
+    /// The name for --attach, --hide and --stop; made from the program's name if not given
     #[arg(long, value_name = "NAME", value_parser = name)]
     name: Option<String>,
 
-    /// Let the clipboard pass, if the other side allows it too
+    /// Share the clipboard, if the other side allows it too
     #[arg(long)]
     clipboard: bool,
 
-    /// Come back to a program; with NODE/SERVICE, show it there from now on
+    /// Attach to a program; with NODE/SERVICE, show it there
     #[arg(long, value_name = "NAME")]
     attach: Option<String>,
 
-    /// Take a program off the screen, and leave it running
+    /// Remove a program from the screen, and leave it running
     #[arg(long, value_name = "NAME")]
     hide: Option<String>,
 
@@ -71,7 +71,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME")]
     stop: Option<String>,
 
-    /// List the programs that are kept here
+    /// List the programs that run here
     #[arg(long)]
     list: bool,
 
@@ -111,10 +111,10 @@ pub async fn run(arguments: Arguments) -> Outcome {
         Arguments { list: true, json, .. } => list(&registry, json).await,
         Arguments { hide: Some(name), .. } => hide(&registry, &name).await,
         Arguments { stop: Some(name), .. } => stop(&registry, &name).await,
-        Arguments { attach: Some(name), place, detach, names, .. } => {
+        Arguments { attach: Some(name), at, detach, names, .. } => {
             let entry = alive(&registry, &name).await?;
-            let at = match place {
-                Some(place) => Some(place.resolved(names, DISPLAY).await?),
+            let at = match at {
+                Some(at) => Some(at.resolved(names, DISPLAY).await?),
                 None => None,
             };
             attach(entry, at, detach).await
@@ -124,48 +124,51 @@ pub async fn run(arguments: Arguments) -> Outcome {
 }
 
 async fn start(arguments: Arguments) -> Outcome {
-    let place = arguments.place.ok_or_else(|| {
-        Failure::new(USAGE, "say where to show it: `levada show NODE/SERVICE -- PROGRAM`")
+    let at = arguments.at.ok_or_else(|| {
+        Failure::new(USAGE, "NODE/SERVICE is missing: `levada show NODE/SERVICE -- PROGRAM`")
     })?;
-    let order = Order {
+    let spec = ProgramSpec {
         name: arguments.name,
         program: arguments.program,
-        at: place.resolved(arguments.names, DISPLAY).await?,
+        at: at.resolved(arguments.names, DISPLAY).await?,
         clipboard: arguments.clipboard,
         detach: arguments.detach,
     };
-    let keeper = supervisor::spawn(&order).await?;
+    let connection = supervisor::spawn(&spec).await?;
     let mode = if arguments.detach { Mode::Detach } else { Mode::Own };
-    Follow::new(keeper, mode)?.run().await
+    Follow::new(connection, mode)?.run().await
 }
 
 async fn attach(entry: Entry, at: Option<Destination>, detach: bool) -> Outcome {
     let status = entry.status().await?;
     let hidden = matches!(status.state, State::Hidden { .. });
     if at.is_some() || hidden {
-        entry.ask(&Request::Show { at }).await?;
+        entry.call(&Request::Show { at }).await?;
     }
-    let mode = if detach { Mode::Detach } else { Mode::Visitor };
+    let mode = if detach { Mode::Detach } else { Mode::Attached };
     Follow::new(entry.watch().await?, mode)?.run().await
 }
 
 async fn hide(registry: &Registry, name: &str) -> Outcome {
-    alive(registry, name).await?.ask(&Request::Hide).await?;
+    alive(registry, name).await?.call(&Request::Hide).await?;
     Ok(0)
 }
 
 async fn stop(registry: &Registry, name: &str) -> Outcome {
     let entry = registry.find(name)?;
     if !entry.is_alive().await {
-        // Its keeper was killed, and what that had started has ended with it: see `levada_services::exec::program`.
+        // Its supervisor was killed, and the program with it: see `levada_services::exec::program`.
         registry.remove(&entry);
         return Ok(0);
     }
-    entry.ask(&Request::Stop).await?;
-    let end = Instant::now() + STOPPING;
-    while registry.is_there(&entry) {
+    entry.call(&Request::Stop).await?;
+    let end = Instant::now() + STOP_TIMEOUT;
+    while registry.contains(&entry) {
         if Instant::now() > end {
-            return Err(Failure::local(format_args!("`{name}` does not end")));
+            return Err(Failure::local(format_args!(
+                "`{name}` did not end within {} s",
+                STOP_TIMEOUT.as_secs()
+            )));
         }
         sleep(STEP).await;
     }
@@ -177,7 +180,7 @@ async fn list(registry: &Registry, json: bool) -> Outcome {
     for entry in registry.all()? {
         let state = match entry.status().await {
             Ok(status) => status.state,
-            Err(_) => State::Failed { why: "its keeper is gone".into(), code: 120 },
+            Err(_) => State::Failed { why: "its background process has ended".into(), code: 120 },
         };
         rows.push((entry, state));
     }
@@ -187,7 +190,7 @@ async fn list(registry: &Registry, json: bool) -> Outcome {
         return Ok(0);
     }
     if rows.is_empty() {
-        note("no programs are kept here");
+        note("no program runs here");
         return Ok(0);
     }
     let cells = |(entry, state): &(Entry, State)| {
@@ -209,7 +212,7 @@ fn describe(entry: &Entry, state: &State) -> Value {
     })
 }
 
-/// The entry of a program that is kept.
+/// The entry of a program whose background process answers.
 async fn alive(registry: &Registry, name: &str) -> Result<Entry, Failure> {
     let entry = registry.find(name)?;
     if entry.is_alive().await {

@@ -1,4 +1,4 @@
-//! `levada status`: the running node of this home.
+//! `levada status`: shows the running node of this home.
 
 use crate::failure::Outcome;
 use crate::output::{self, plain};
@@ -49,7 +49,7 @@ fn shown(key: &str, value: &Value) -> String {
         Value::Null => "none".into(),
         Value::String(text) => plain(text),
         Value::Array(items) => {
-            // Of forwards, each has keys of its own.
+            // Forwards are objects; items of other lists are plain values.
             let key = if key == "forwards" { key } else { "" };
             items.iter().map(|item| shown(key, item)).collect::<Vec<_>>().join(", ")
         }

@@ -1,4 +1,4 @@
-//! `levada stop`: end the node of this home.
+//! `levada stop`: ends the node of this home.
 
 use crate::failure::Outcome;
 use crate::{output, waiting};
@@ -8,7 +8,7 @@ use levada_node::home::Home;
 use std::time::Duration;
 
 /// Longer than a node takes to end its sessions.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// End the node of this home, and wait until it has ended
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ pub struct Arguments {}
 pub async fn run(_: Arguments) -> Outcome {
     let home = Home::open()?;
     control::call(&home, &Request::Stop).await?;
-    waiting::until_free(&home, PATIENCE).await?;
+    waiting::until_free(&home, STOP_TIMEOUT).await?;
     output::note("the node has ended");
     Ok(0)
 }

@@ -1,4 +1,4 @@
-//! `levada terminate`: end a session for good.
+//! `levada terminate`: ends a session permanently.
 
 use crate::failure::Outcome;
 use crate::{capability_text, output};
@@ -6,7 +6,7 @@ use clap::Args;
 use levada_node::client::Client;
 use levada_node::home::Home;
 
-/// End the session of a capability for good, whether it was started or not
+/// End the session of a capability permanently, whether it was started or not
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   levada terminate @cat.cap")]

@@ -1,4 +1,4 @@
-//! `levada up`: run a node.
+//! `levada up`: runs a node.
 
 use crate::failure::{Failure, Outcome};
 use crate::identity::{IdentityOrName, identities};
@@ -15,8 +15,8 @@ use std::path::PathBuf;
 
 /// Run a node that offers services
 ///
-/// Without configuration it offers `echo` and `clock` to its own identity. What is given here holds
-/// over the configuration (config.toml in the home's folder).
+/// Without configuration it offers `echo` and `clock` to its own identity. Options override the
+/// configuration (config.toml in the home's folder).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada up
@@ -32,7 +32,7 @@ pub struct Arguments {
     #[arg(long, value_name = "A:P")]
     listen: Vec<SocketAddr>,
 
-    /// Where others reach this node, before its own addresses, such as behind a port mapping; in invitations and catalogues
+    /// An address at which others reach this node, listed before its own in invitations and catalogues; for example behind NAT
     #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
     advertise: Vec<String>,
 
@@ -40,7 +40,7 @@ pub struct Arguments {
     #[arg(long, value_name = "A:P")]
     http: Option<SocketAddr>,
 
-    /// Serve the HTTP port with TLS, with this certificate and those behind it (PEM)
+    /// Serve the HTTP port with TLS, with this certificate and its chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -60,7 +60,7 @@ pub struct Arguments {
     #[arg(long)]
     demo: bool,
 
-    /// Do not tell neighbours of this node: they need IDENTITY@host:port then
+    /// Do not announce this node on the network: clients then need IDENTITY@host:port
     #[arg(long)]
     no_announce: bool,
 }
@@ -82,7 +82,7 @@ pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
     serve(overrides, verbose).await
 }
 
-/// Runs a node of this home until it is stopped; its log is `verbose` over what the configuration says.
+/// Runs the node of this home until it is stopped. `verbose`, if not 0, overrides the configured log level.
 pub async fn serve(overrides: Overrides, verbose: u8) -> Outcome {
     let home = Home::open()?;
     let config = Config::load(&home.config_file())?;
@@ -91,7 +91,7 @@ pub async fn serve(overrides: Overrides, verbose: u8) -> Outcome {
     Ok(0)
 }
 
-/// The certificate of the HTTP port. It is read again on SIGHUP, wherever the node is then.
+/// The certificate of the HTTP port, with absolute paths: it is read again on SIGHUP.
 pub fn tls_files(
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -101,7 +101,7 @@ pub fn tls_files(
     Ok(Some(TlsFiles { certificate: absolute(certificate)?, key: absolute(key)? }))
 }
 
-/// They are read again when the node starts again, wherever it is then.
+/// Makes the paths absolute: the files are read again when the node restarts.
 fn absolute(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     files
         .into_iter()
@@ -109,7 +109,7 @@ fn absolute(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
         .collect()
 }
 
-/// What the node says once it is ready. That nobody reads it does not end the node.
+/// Prints the announcement of a node that is ready. A closed standard output is not an error.
 fn announce(announcement: &Announcement) {
     let _ = write_announcement(&mut io::stdout().lock(), announcement);
     for note in &announcement.notes {
@@ -130,18 +130,18 @@ fn write_announcement(output: &mut impl Write, node: &Announcement) -> io::Resul
     writeln!(output, "services  {}", node.services.join(", "))?;
     writeln!(output)?;
     let levada = command_to_type();
-    writeln!(output, "Let somebody in, from another terminal:")?;
+    writeln!(output, "Invite another identity, from another terminal:")?;
     writeln!(output, "  {levada} invite")?;
     if let Some(service) = &node.clock {
         writeln!(output, "Try it yourself:")?;
-        let place = format!("{}/{service}", node.name);
-        writeln!(output, "  {levada} run {}", shell_word(&place))?;
+        let service = format!("{}/{service}", node.name);
+        writeln!(output, "  {levada} run {}", shell_word(&service))?;
     }
     output.flush()
 }
 
-/// How this very program is called from another terminal in the same folder: a newcomer who built it
-/// a moment ago has it on no path yet.
+/// The command line that calls this program from another terminal in the same folder. After a build from
+/// source, the program is not on PATH yet.
 fn command_to_type() -> String {
     let home = std::env::var("LEVADA_HOME");
     let home = home.map(|home| format!("LEVADA_HOME={} ", shell_word(&home)));

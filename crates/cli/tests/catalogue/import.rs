@@ -73,7 +73,7 @@ fn an_export_has_every_version_and_comes_back_as_it_was() {
     let third = Home::new();
     fs::write(export.join("hyperty/One/1.1.0/descriptor.json"), "{}").unwrap();
     let ran = third.args(["catalogue", "import", &folder]);
-    ran.fails(1, "published 3, there already 0, skipped 1");
+    ran.fails(1, "published 3, unchanged 0, skipped 1");
     // Its versions never change, and its signatures name them.
     other.args(["catalogue", "import", &folder, "--replace"]).fails(2, "exported");
 }
@@ -88,7 +88,7 @@ fn a_running_node_imports_and_exports_for_its_owner() {
     home.args(["catalogue".as_ref(), "export".as_ref(), before.as_os_str()]).ok();
     let node = serve(&other, "");
     let ran = other.args(["catalogue".as_ref(), "import".as_ref(), before.as_os_str()]);
-    assert!(ran.stderr.contains("published 2, there already 0, skipped 0"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("published 2, unchanged 0, skipped 0"), "{}", ran.stderr);
     ran.ok();
     let latest = || node.http("/v1/objects/hyperty/One/latest").1;
     eventually("the index has it", || latest().contains("about One"));
@@ -113,7 +113,7 @@ fn more_than_one_call_takes_comes_back_as_it_was() {
         fs::write(folder.join("sourcePackage.json"), package(number)).unwrap();
     }
     let ran = home.args(["catalogue".as_ref(), "import".as_ref(), original.as_os_str()]);
-    assert!(ran.stderr.contains("published 70, there already 0, skipped 0"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("published 70, unchanged 0, skipped 0"), "{}", ran.stderr);
     // Too long for the company of others, in the middle of them.
     let (descriptor, package) = files(&home, "Long", &vec![b'x'; 1_200_000]);
     let words = ["catalogue", "publish", "hyperty/Long@1.0.0", &descriptor, "--package", &package];
@@ -132,11 +132,11 @@ fn more_than_one_call_takes_comes_back_as_it_was() {
     fs::write(before.join("packages").join(digest), [b'y'; 6]).unwrap();
     let third = Home::new();
     let ran = third.args(["catalogue".as_ref(), "import".as_ref(), before.as_os_str()]);
-    ran.fails(1, "published 72, there already 0, skipped 1");
+    ran.fails(1, "published 72, unchanged 0, skipped 1");
     // One that is gone, too.
     fs::remove_file(before.join("packages").join(digest)).unwrap();
     let ran = third.args(["catalogue".as_ref(), "import".as_ref(), before.as_os_str()]);
-    ran.fails(1, "missing or cut");
+    ran.fails(1, "missing or truncated");
 }
 
 /// An object of the original's folder, in a folder of its number; its text is `about`.

@@ -156,7 +156,7 @@ fn a_server_may_send_chunks_and_point_elsewhere_within_bounds() {
             out.write_all(b"\r\n")?;
         }
     });
-    get(&home, &endless, &[]).fails(123, "none of a catalogue");
+    get(&home, &endless, &[]).fails(123, "not that of a catalogue");
     let slow = start(|_, out| {
         out.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")?;
         loop {

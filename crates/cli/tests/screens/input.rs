@@ -33,7 +33,7 @@ fn taken(home: &Home, hands: &XServer, words: &[&str]) -> (Ends, BufReader<Child
     let mut said = BufReader::new(child.0.stderr.take().unwrap());
     let mut line = String::new();
     said.read_line(&mut line).unwrap();
-    assert!(line.contains("lets go"), "{line}");
+    assert!(line.contains("releases them"), "{line}");
     (child, said)
 }
 
@@ -157,7 +157,7 @@ fn it_goes_on_when_the_connection_was_lost() {
     proxy.cut();
     let mut said = said.lines().map(Result::unwrap);
     assert!(said.next().unwrap().contains("trying again"));
-    assert!(said.any(|line| line.contains("lets go")));
+    assert!(said.any(|line| line.contains("releases them")));
     hands.types("two");
     hands.hands("key Return");
     content(&file, |typed| typed == "one\ntwo\n");

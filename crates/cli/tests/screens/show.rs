@@ -189,7 +189,7 @@ fn a_link_that_stalls_is_given_up_and_made_anew() {
     signal(program.0.id(), "INT");
     assert_eq!(code(&mut program.0), 130);
     let said = stderr(&mut program.0);
-    assert!(said.contains("fell silent") && said.contains("shown again"), "{said}");
+    assert!(said.contains("stopped responding") && said.contains("shown again"), "{said}");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_program_goes_on_without_its_command_and_moves_between_screens() {
     guest.run("show --stop notes").ok();
     other.no_window("notes");
     assert_eq!(state(&guest, "notes"), "");
-    guest.run("show --stop notes").fails(1, "no program is kept");
+    guest.run("show --stop notes").fails(1, "no program `notes` runs here");
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_right_that_ends_takes_the_window_and_leaves_the_program() {
     screen.no_window("goes");
     assert_eq!(code(&mut program.0), 121);
     let said = stderr(&mut program.0);
-    assert!(said.contains("goes on unseen") && said.contains("kept"), "{said}");
+    assert!(said.contains("keeps running, hidden") && said.contains("kept"), "{said}");
     assert!(runs(process.trim()));
     assert_eq!(state(&guest, "kept"), "hidden");
 }

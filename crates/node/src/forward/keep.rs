@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_capability::Capability;
-use levada_core::{Params, encode_list};
+use levada_core::{Backoff, Params, encode_list};
 use levada_services::forward::{Address, Cause, Cut, LISTEN, Socket};
 use tokio::time::{sleep, timeout};
 
@@ -14,10 +14,6 @@ use super::session::{Ended, Session};
 use super::{DENIED, ForwardError, Mode, Plan, Reporter, Stop, UNREACHABLE, carry};
 use crate::client::{Client, ClientError, RequestSpec, Target, Verdict};
 
-/// The pause before a session is started anew, which doubles each time that it fails…
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-/// …up to this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long the node may take to say where it listens.
 const LISTEN_WITHIN: Duration = Duration::from_secs(10);
 
@@ -72,7 +68,7 @@ impl Keeper {
 
     /// Carries connections until it is stopped, or the right has ended: gives the exit code.
     pub async fn run(mut self) -> Result<u8, ForwardError> {
-        let mut pause = SHORTEST_PAUSE;
+        let mut backoff = Backoff::default();
         loop {
             let start =
                 start(&self.client, &self.right, &self.plan, self.told.as_deref(), &self.report);
@@ -82,7 +78,7 @@ impl Keeper {
                 Some(Ok((session, place))) => {
                     self.tell(place)?;
                     self.report.carries(None);
-                    pause = SHORTEST_PAUSE;
+                    backoff.reset();
                     match self.serve(session).await {
                         Ended::Interrupted => break,
                         Ended::Refused(code) => return Ok(code),
@@ -92,6 +88,7 @@ impl Keeper {
                 }
                 Some(Err(failed)) => failed,
             };
+            let pause = backoff.pause();
             match failed {
                 Failed::For(failure) => return Err(failure),
                 Failed::Now(text) => {
@@ -102,7 +99,6 @@ impl Keeper {
             if meanwhile(&mut self.doors, &mut self.stop, sleep(pause)).await.is_none() {
                 break;
             }
-            pause = LONGEST_PAUSE.min(pause * 2);
         }
         self.client.close();
         Ok(0)

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use levada_core::Backoff;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -12,9 +13,6 @@ use super::{ForwardError, Keeper, Report, Right, Stop};
 use crate::client::{Client, ClientError, Verdict};
 use crate::config::ForwardSource;
 
-/// The pause before a forward that could not begin is tried again, which doubles up to the second.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The pause after a refusal: the right may be given later.
 const REFUSED_PAUSE: Duration = Duration::from_secs(300);
 /// How long the sessions may take to end in good order.
@@ -115,7 +113,7 @@ impl Kept {
 
 /// Starts a forward, and anew whenever it has ended, until it is stopped.
 async fn keep(client: Arc<Client>, source: ForwardSource, told: Arc<Told>, mut stop: Stop) {
-    let mut pause = SHORTEST_PAUSE;
+    let mut backoff = Backoff::default();
     loop {
         told.set(CONNECTING, None);
         let beginning = begin(&client, &source, &told, stop.clone());
@@ -134,18 +132,16 @@ async fn keep(client: Arc<Client>, source: ForwardSource, told: Arc<Told>, mut s
             Err(error) if error.is_refusal() => (REFUSED, error.to_string()),
             Err(error) => (WAITING, error.to_string()),
         };
-        pause = match (state, was_open) {
-            (REFUSED, _) => REFUSED_PAUSE,
-            (_, true) => SHORTEST_PAUSE,
-            _ => pause,
-        };
+        if was_open {
+            backoff.reset();
+        }
+        let pause = if state == REFUSED { REFUSED_PAUSE } else { backoff.pause() };
         told.set(state, Some(&why));
         tracing::warn!(forward = %told.at, %why, "a forward is tried again in {} s", pause.as_secs());
         tokio::select! {
             () = stop.stopped() => return,
             () = sleep(pause) => {}
         }
-        pause = LONGEST_PAUSE.min(pause * 2);
     }
 }
 

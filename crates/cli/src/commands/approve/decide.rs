@@ -1,4 +1,4 @@
-//! What becomes of a question: judged by the policy, shown to a person, and asked of the other node.
+//! Decides a question by the policy or on the terminal, and requests the session from the other node.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use super::terminal::Terminal;
 use crate::commands::inspect;
 use crate::output::{self, plain};
 
-/// A question that takes more to be shown cannot be judged at a glance, in characters.
+/// Characters of the longest question that is shown; longer ones are denied, because they do not fit on a screen.
 const MAX_SHOWN: usize = 4096;
-/// So much of what others wrote stands in one row, in columns.
+/// Columns of a row that hold the requester's text.
 const ROW: usize = 60;
-/// How long a person has at least and at most, whatever the clock of the requester says.
+/// Seconds that a question is shown for at least and at most, whatever time limit the requester set.
 const SHORTEST: u64 = 30;
 const LONGEST: u64 = 3600;
 
-/// Decides questions. Several at once, but a person sees one at a time.
+/// Decides questions: several at once, but the terminal shows one at a time.
 pub struct Decider {
     pub client: Arc<Client>,
     pub policy: Policy,
@@ -30,112 +30,118 @@ pub struct Decider {
 }
 
 impl Decider {
-    /// The reply to a question that was heard.
+    /// The reply to a valid question.
     pub async fn decide(&self, question: &Question) -> Reply {
         let now = SystemClock.now();
-        let whose =
-            || format!("{} for {}", self.what(&question.request), self.who(&question.requester));
+        let summary = || {
+            format!("{} for {}", self.session(&question.request), self.label(&question.requester))
+        };
         if question.is_expired(now) {
-            output::note(format_args!("Too late: {}.", whose()));
-            let text = "the question came too late, or our clocks differ by more than five minutes";
+            output::note(format_args!("Expired: {}.", summary()));
+            let text = "the question has expired, or the clocks differ by more than five minutes";
             return Reply::Failed(Refusal::new(Reason::Expired, text));
         }
-        let expires = match self.policy.judge(&question.requester, &question.request, now) {
+        let expires = match self.policy.evaluate(&question.requester, &question.request, now) {
             Verdict::Allow { expires } => expires,
             Verdict::Deny => {
-                output::note(format_args!("Denied by the policy: {}.", whose()));
+                output::note(format_args!("Denied by the policy: {}.", summary()));
                 return Reply::No(Refusal::new(Reason::Denied, "no rule allows it"));
             }
             Verdict::Ask => match self.ask(question, now).await {
                 Ok(()) => question.request.expires,
                 Err(text) => {
-                    output::note(format_args!("Denied: {}.", whose()));
+                    output::note(format_args!("Denied: {}.", summary()));
                     return Reply::No(Refusal::new(Reason::Denied, text));
                 }
             },
         };
         match self.request(question, expires).await {
             Ok(reply) => {
-                output::note(format_args!("Allowed: {}.", whose()));
+                output::note(format_args!("Allowed: {}.", summary()));
                 reply
             }
             Err(error) => {
-                output::note(format_args!("Allowed, but it failed: {}: {error}", whose()));
+                output::note(format_args!(
+                    "Allowed, but the request failed: {}: {error}",
+                    summary()
+                ));
                 Reply::Failed(refusal(&error))
             }
         }
     }
 
-    /// Seals a reply for the requester; `None` if the question's key is none.
+    /// Seals a reply for the requester; `None` if the question's public key is invalid.
     pub fn seal(&self, question: &Question, reply: &Reply) -> Option<SealedReply> {
         let sealed = question.reply(self.client.key(), reply);
         sealed.inspect_err(|error| output::note(format_args!("Not answered: {error}."))).ok()
     }
 
-    /// Shows the question and waits for a yes; the error is what the requester is told.
+    /// Shows the question and waits for a yes; the error is the text for the requester.
     async fn ask(&self, question: &Question, now: UnixTime) -> Result<(), &'static str> {
-        let Some(terminal) = &self.terminal else { return Err("nobody is there to be asked") };
-        let shown = self.shown(question);
+        let Some(terminal) = &self.terminal else {
+            return Err("the entity has no terminal to ask on");
+        };
+        let shown = self.render(question);
         if shown.chars().count() > MAX_SHOWN {
-            return Err("it is too long for a person to judge");
+            return Err("the question is too long to be shown");
         }
         let left = question.route.until.0.saturating_sub(now.0).clamp(SHORTEST, LONGEST);
         if terminal.ask(shown, Duration::from_secs(left)).await { Ok(()) } else { Err("") }
     }
 
-    /// Asks the other node for the session, in our own name, bound to the requester.
+    /// Requests the session from the other node under our identity, bound to the requester.
     async fn request(
         &self,
         question: &Question,
         expires: Option<UnixTime>,
     ) -> Result<Reply, ClientError> {
-        let wish = &question.request;
+        let request = &question.request;
         let spec = RequestSpec {
             max_run: None,
-            service: wish.service.clone(),
+            service: request.service.clone(),
             holder: Some(question.requester),
             expires,
-            uses: wish.uses,
-            params: wish.params.clone(),
+            uses: request.uses,
+            params: request.params.clone(),
             framing: None,
         };
-        // Apart: requesters name the node, and must not make connections that stay.
-        let target = self.client.pinned_or(wish.node, &wish.addresses)?;
+        // On a dedicated connection: requesters name the node, and must not cause connections that stay open.
+        let target = self.client.pinned_or(request.node, &request.addresses)?;
         let capability = self.client.request_apart(&target, spec).await?;
         Ok(Reply::Granted(Box::new(capability)))
     }
 
-    /// The question as a person sees it. All of it is there, and nothing in it steers the terminal.
-    fn shown(&self, question: &Question) -> String {
-        let wish = &question.request;
+    /// The whole question as it is shown, with control characters escaped.
+    fn render(&self, question: &Question) -> String {
+        let request = &question.request;
         let mut text = String::new();
-        row(&mut text, "from", &self.who(&question.requester));
-        rows(&mut text, "service", &plain(&wish.service));
-        row(&mut text, "of", &self.who(&wish.node));
-        for (key, value) in wish.params.iter() {
+        row(&mut text, "from", &self.label(&question.requester));
+        rows(&mut text, "service", &plain(&request.service));
+        row(&mut text, "of", &self.label(&request.node));
+        for (key, value) in request.params.iter() {
             let value = plain(&inspect::shown(key, value).to_string());
             rows(&mut text, "parameter", &format!("{} = {value}", plain(key)));
         }
-        if wish.params.is_empty() {
+        if request.params.is_empty() {
             row(&mut text, "parameters", "none are fixed");
         }
-        match wish.expires {
+        match request.expires {
             Some(time) => row(&mut text, "expires", &output::time(time)),
-            None => row(&mut text, "expires", "as that node says"),
+            None => row(&mut text, "expires", "as that node decides"),
         }
-        row(&mut text, "uses", &wish.uses.to_string());
+        row(&mut text, "uses", &request.uses.to_string());
         text
     }
 
-    fn what(&self, wish: &SessionRequest) -> String {
-        format!("{} at {}", plain(&wish.service), self.who(&wish.node))
+    fn session(&self, request: &SessionRequest) -> String {
+        format!("{} at {}", plain(&request.service), self.label(&request.node))
     }
 
-    /// By our own name for that key, if we have one, and always with the key.
-    fn who(&self, identity: &Identity) -> String {
+    /// The name that is pinned here for `identity`, if any, and the identity.
+    fn label(&self, identity: &Identity) -> String {
         match self.client.name_of(identity) {
             Some(name) => format!("{} ({identity})", plain(&name)),
-            None => format!("somebody unknown here ({identity})"),
+            None => format!("an identity without a name here ({identity})"),
         }
     }
 }
@@ -145,8 +151,8 @@ fn row(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "  {name:11} {value}");
 }
 
-/// What others wrote, in as many rows as it takes: where the terminal broke a line, blanks in a value could make its
-/// rest look like another row.
+/// Text of the requester, wrapped into several rows: if the terminal wrapped it, blanks in a value could make its rest
+/// look like another row.
 fn rows(text: &mut String, name: &str, value: &str) {
     for (at, part) in parts(value).iter().enumerate() {
         row(text, if at == 0 { name } else { "" }, part);
@@ -156,7 +162,7 @@ fn rows(text: &mut String, name: &str, value: &str) {
 fn parts(value: &str) -> Vec<String> {
     let (mut parts, mut width) = (vec![String::new()], 0);
     for c in value.chars() {
-        // Others may be twice as wide.
+        // A character outside of ASCII may be two columns wide.
         let columns = if c.is_ascii() { 1 } else { 2 };
         if width + columns > ROW {
             parts.push(String::new());
@@ -170,7 +176,7 @@ fn parts(value: &str) -> Vec<String> {
     parts
 }
 
-/// What the requester is told when we could not.
+/// The refusal for the requester after a failed request.
 fn refusal(error: &ClientError) -> Refusal {
     match error {
         ClientError::No(text) => Refusal::new(Reason::Unknown, text),
@@ -187,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_wrote_makes_no_row_of_its_own() {
+    fn wraps_a_value_so_that_no_part_looks_like_another_row() {
         let mut text = String::new();
         let value = format!("a = \"{}  uses        1\"", " ".repeat(100));
         rows(&mut text, "parameter", &value);

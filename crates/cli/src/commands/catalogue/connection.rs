@@ -1,5 +1,5 @@
-//! Which catalogue is meant, and a conversation with it: at another node, through the running node of this home, or
-//! within this process, which then holds the home's lock.
+//! A connection to a catalogue: at another node, through the running node of this home, or within this process, which
+//! then holds the home's lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,15 +26,15 @@ use crate::mediated;
 use crate::names::Names;
 use crate::output::plain;
 
-/// How much is under way between the two ends within this process, in bytes.
-const ROOM: usize = 256 * 1024;
-/// How long another command of this home may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The buffer between the two ends within this process, in bytes.
+const BUFFER: usize = 256 * 1024;
+/// How long to wait for another command that holds the home's lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(20);
-/// How long the store of this process may take to be closed.
-const CLOSING: Duration = Duration::from_secs(10);
+/// How long the store of this process may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which catalogue.
+/// The option `--at`.
 #[derive(Debug, Args)]
 pub struct At {
     /// The catalogue of another node, or a capability for it (text, @file or -); this home's own if not given
@@ -45,42 +45,42 @@ pub struct At {
     names: Names,
 }
 
-/// A conversation with a catalogue.
+/// A connection to a catalogue.
 pub struct CatalogueConnection {
-    /// This end of it.
+    /// The client of the protocol.
     pub caller: Caller,
-    other: Other,
+    server: Server,
 }
 
-/// Who is at the other end.
-enum Other {
-    /// A node, over the network.
-    Node(Box<Client>, Connection),
-    /// The running node of this home.
-    Own,
+/// What serves the catalogue.
+enum Server {
+    /// Another node, over the network.
+    Remote(Box<Client>, Connection),
+    /// The running node of this home, over its control socket.
+    OwnNode,
     /// A task of this process.
-    Here(JoinHandle<Result<(), ServeError>>, Lock),
+    InProcess(JoinHandle<Result<(), ServeError>>, Lock),
 }
 
 impl At {
-    /// Whether it is reached through another node, or through this one as by others.
-    pub fn is_elsewhere(&self) -> bool {
+    /// Whether it is reached over the network, also if it is at this home's node.
+    pub fn is_remote(&self) -> bool {
         self.at.is_some()
     }
 
-    /// Begins a conversation.
+    /// Connects.
     ///
     /// # Errors
     /// [`Failure`] with the exit code that fits.
     pub async fn open(&self) -> Result<CatalogueConnection, Failure> {
         let home = Home::open()?;
         match &self.at {
-            Some(destination) => self.call(&home, destination).await,
-            None => own(&home).await,
+            Some(destination) => self.connect(&home, destination).await,
+            None => open_own(&home).await,
         }
     }
 
-    async fn call(
+    async fn connect(
         &self,
         home: &Home,
         destination: &Destination,
@@ -89,60 +89,60 @@ impl At {
         let capability = destination.capability(&client, self.names, None, "catalogue").await?;
         let Running { stream, connection, .. } = client.connect(&capability).await?;
         let caller = Caller::new(of_stream(stream));
-        Ok(CatalogueConnection { caller, other: Other::Node(Box::new(client), connection) })
+        Ok(CatalogueConnection { caller, server: Server::Remote(Box::new(client), connection) })
     }
 }
 
-/// The catalogue of this home. Another command, or a node that is starting, may have it at this moment.
-async fn own(home: &Home) -> Result<CatalogueConnection, Failure> {
-    let end = Instant::now() + PATIENCE;
+/// Opens the catalogue of this home. Waits while another command, or a node that is starting, holds the lock.
+async fn open_own(home: &Home) -> Result<CatalogueConnection, Failure> {
+    let end = Instant::now() + LOCK_TIMEOUT;
     loop {
         match control::converse(home).await {
             Ok((read, write)) => {
                 return Ok(CatalogueConnection {
                     caller: Caller::new(of_bytes(read, write)),
-                    other: Other::Own,
+                    server: Server::OwnNode,
                 });
             }
             Err(ControlError::NotRunning) => {}
             Err(error) => return Err(error.into()),
         }
         match home.lock() {
-            Ok(lock) => return within(home, lock),
+            Ok(lock) => return serve_in_process(home, lock),
             Err(HomeError::Locked { .. }) if Instant::now() < end => sleep(STEP).await,
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// No node runs: this process is the only one that has the store open.
-fn within(home: &Home, lock: Lock) -> Result<CatalogueConnection, Failure> {
+/// Without a running node, a task of this process opens and serves the store.
+fn serve_in_process(home: &Home, lock: Lock) -> Result<CatalogueConnection, Failure> {
     finish_interrupted(home).map_err(Failure::local)?;
     let config = Config::load(&home.config_file())?;
     let keeper = keep(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?;
-    let (near, far) = tokio::io::duplex(ROOM);
+    let (near, far) = tokio::io::duplex(BUFFER);
     let (read, write) = tokio::io::split(far);
     let served =
         tokio::spawn(async move { serve(&keeper, &Visitor::owner(), of_bytes(read, write)).await });
     let (read, write) = tokio::io::split(near);
     Ok(CatalogueConnection {
         caller: Caller::new(of_bytes(read, write)),
-        other: Other::Here(served, lock),
+        server: Server::InProcess(served, lock),
     })
 }
 
 impl CatalogueConnection {
-    /// Ends the conversation in good order.
+    /// Closes the connection in order.
     pub async fn close(self) {
-        let Self { mut caller, other } = self;
+        let Self { mut caller, server } = self;
         caller.finish().await;
         drop(caller);
-        match other {
-            Other::Node(client, connection) => mediated::leave(&client, &connection).await,
-            Other::Own => {}
-            Other::Here(served, lock) => {
-                // What was answered is on disk; this lets the database be closed before the lock is free.
-                let _ = timeout(CLOSING, served).await;
+        match server {
+            Server::Remote(client, connection) => mediated::close(&client, &connection).await,
+            Server::OwnNode => {}
+            Server::InProcess(served, lock) => {
+                // Acknowledged changes are on disk. The database must be closed before the lock is released.
+                let _ = timeout(CLOSE_TIMEOUT, served).await;
                 drop(lock);
             }
         }
@@ -152,31 +152,31 @@ impl CatalogueConnection {
 impl From<CallerError> for Failure {
     fn from(error: CallerError) -> Self {
         match error {
-            CallerError::Failed { cause, text } => said(cause, &plain(&text)),
+            CallerError::Failed { cause, text } => failure(cause, &plain(&text)),
             CallerError::Pipe(PipeError::Stream(error)) => ClientError::from(error).into(),
             CallerError::Pipe(PipeError::Stalled) => {
                 Self::new(UNREACHABLE, "unreachable: the catalogue does not answer")
             }
             CallerError::Gone => Self::new(UNREACHABLE, format!("unreachable: {error}")),
             CallerError::Pipe(PipeError::Socket(error)) => {
-                Self::local(format!("the node of this home went away: {error}"))
+                Self::local(format!("the connection to the node of this home is lost: {error}"))
             }
             CallerError::Pipe(PipeError::Malformed) | CallerError::Unexpected => {
-                Self::new(PROTOCOL, "protocol: the catalogue sent something else than was asked")
+                Self::new(PROTOCOL, "protocol: the catalogue sent an unexpected message")
             }
             CallerError::Package(error) => Self::local(format!("the package: {error}")),
         }
     }
 }
 
-fn said(cause: Cause, text: &str) -> Failure {
+fn failure(cause: Cause, text: &str) -> Failure {
     match cause {
         Cause::Unknown | Cause::Conflict | Cause::Compacted => Failure::new(NO, text),
         Cause::Denied => Failure::denied(format!("denied: {text}")),
         Cause::Invalid => Failure::new(USAGE, text),
         Cause::Busy => Failure::new(UNREACHABLE, format!("unreachable: {text}")),
         Cause::Full | Cause::Broken | Cause::Unspecified => {
-            Failure::local(format!("the catalogue could not: {text}"))
+            Failure::local(format!("the catalogue failed: {text}"))
         }
     }
 }

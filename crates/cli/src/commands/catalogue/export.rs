@@ -1,4 +1,4 @@
-//! `levada catalogue export`.
+//! `levada catalogue export`: writes a catalogue to a folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,15 +12,15 @@ use serde_json::json;
 
 use super::connection::At;
 use super::exported;
-use super::get::{Shelf, fetch};
+use super::get::{Origin, fetch};
 use super::progress::Progress;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 
 /// Write every version, with its package and signatures, to a folder that `import` reads
 ///
-/// Versions that were taken back are in it, and stay so when they are imported. Who published them is told, and is
-/// whoever imports them then; signatures are kept.
+/// Yanked versions are included, and stay yanked when they are imported. The export names the publisher of each
+/// version; after an import the publisher is the importing identity. Signatures are kept.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   levada catalogue export /srv/export")]
@@ -40,9 +40,9 @@ pub struct Export {
 pub async fn export(arguments: Export) -> Outcome {
     let folder = &arguments.folder;
     make_empty(folder)?;
-    let mut link = arguments.at.open().await?;
-    let written = export_all(&mut link.caller, folder).await;
-    link.close().await;
+    let mut connection = arguments.at.open().await?;
+    let written = export_all(&mut connection.caller, folder).await;
+    connection.close().await;
     let Written { objects, versions, packages } = written?;
     exported::finish(folder)?;
     output::note(format_args!("versions written: {versions}"));
@@ -52,7 +52,7 @@ pub async fn export(arguments: Export) -> Outcome {
     Ok(0)
 }
 
-/// How much was written.
+/// The number of items that were written.
 struct Written {
     objects: u64,
     versions: u64,
@@ -79,7 +79,7 @@ async fn export_all(caller: &mut Caller, folder: &Path) -> Result<Written, Failu
         Ok::<_, Failure>(())
     };
     caller.list(None, "", 0, Detail::Keys, each).await?;
-    let bar = Progress::of_things("export", keys.len() as u64);
+    let bar = Progress::of_items("export", keys.len() as u64);
     let (mut written, mut packages) = (0, BTreeSet::new());
     for (done, key) in (1..).zip(&keys) {
         for version in versions(caller, key).await? {
@@ -88,7 +88,7 @@ async fn export_all(caller: &mut Caller, folder: &Path) -> Result<Written, Failu
                 && packages.insert(package.digest)
             {
                 let path = exported::package_path(folder, &package.digest);
-                fetch(&mut Shelf::Caller(&mut *caller), &found, &path).await?;
+                fetch(&mut Origin::Caller(&mut *caller), &found, &path).await?;
             }
             exported::write(folder, &found)?;
             written += 1;

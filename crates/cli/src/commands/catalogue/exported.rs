@@ -1,7 +1,7 @@
-//! The folder that `export` writes and `import` reads: every version, with all that its catalogue says of it.
+//! The folder that `export` writes and `import` reads: every version, with its record in the catalogue.
 //!
-//! TYPE/NAME/VERSION has `descriptor.json`, `version.json` and, with a package, `about.json`, which is what is said of
-//! it. The packages are in `packages`, each once, named by their digests. `catalogue.json` is written last.
+//! TYPE/NAME/VERSION has `descriptor.json`, `version.json` and, with a package, its description `about.json`. The
+//! packages are in `packages`, each once, named by their digests. `catalogue.json` is written last.
 
 use std::fs;
 use std::io;
@@ -56,50 +56,50 @@ struct PackageRecord {
     media_type: String,
 }
 
-/// A version that was read.
+/// A version that was read and checked.
 pub struct Ready {
-    /// What is to be published.
+    /// The version to publish.
     pub draft: Draft,
-    /// Whether it was taken back.
+    /// Whether it was yanked.
     pub yanked: bool,
     /// The file with its package, which has the right length.
     pub package: Option<PathBuf>,
 }
 
-/// What is in a folder.
+/// The contents of an exported folder.
 pub struct Contents {
     folder: PathBuf,
-    /// In the order in which they were published.
+    /// Time, revision and folder of each version, in the order of publication.
     versions: Vec<(u64, u64, PathBuf)>,
-    /// What cannot be taken, and why.
+    /// Versions that cannot be read, and why.
     pub skipped: Vec<String>,
 }
 
-/// Where a package lies.
+/// The path of a package.
 pub fn package_path(folder: &Path, digest: &Digest) -> PathBuf {
     folder.join(PACKAGES).join(HEXLOWER.encode(digest))
 }
 
-/// Makes the folder for packages.
+/// Creates the folder for packages.
 pub fn begin(folder: &Path) -> Result<(), Failure> {
     let packages = folder.join(PACKAGES);
     fs::create_dir(&packages).map_err(Failure::file("make", &packages))
 }
 
-/// Writes a version; its package is there.
+/// Writes a version; its package has been written.
 pub fn write(folder: &Path, found: &Published) -> Result<(), Failure> {
-    let place = folder.join(found.key.kind.as_str()).join(found.key.name.as_str());
-    // Neither has a `/`, and none is `.` or `..`.
-    let place = place.join(found.version.to_string());
-    fs::create_dir_all(&place).map_err(Failure::file("make", &place))?;
-    write_file(&place.join(DESCRIPTOR), &found.descriptor)?;
+    let path = folder.join(found.key.kind.as_str()).join(found.key.name.as_str());
+    // No type, name or version contains a `/`, and none is `.` or `..`.
+    let path = path.join(found.version.to_string());
+    fs::create_dir_all(&path).map_err(Failure::file("make", &path))?;
+    write_file(&path.join(DESCRIPTOR), &found.descriptor)?;
     if let Some(package) = &found.package {
-        write_file(&place.join(ABOUT), &package.description)?;
+        write_file(&path.join(ABOUT), &package.description)?;
     }
-    write_json(&place.join(VERSION), &Record::new(found))
+    write_json(&path.join(VERSION), &Record::new(found))
 }
 
-/// Marks the folder as whole.
+/// Marks the folder as complete.
 pub fn finish(folder: &Path) -> Result<(), Failure> {
     let mark = Mark { format: FORMAT, levada: env!("CARGO_PKG_VERSION").to_owned() };
     write_json(&folder.join(MARK), &mark)
@@ -116,10 +116,10 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 impl Contents {
-    /// Looks through what `export` wrote; `None` if it did not write this folder.
+    /// Lists the versions in an exported folder; `None` if `export` did not write this folder completely.
     ///
     /// # Errors
-    /// [`Failure`] if the folder cannot be read, or is of a newer format.
+    /// [`Failure`] if the folder cannot be read, or has a newer format.
     pub fn open(folder: &Path) -> Result<Option<Self>, Failure> {
         let mark = folder.join(MARK);
         if !mark.is_file() {
@@ -127,7 +127,7 @@ impl Contents {
         }
         let wrong = |text: &str| Failure::local(format!("{}: {text}", mark.display()));
         let found: Mark = serde_json::from_slice(&read(&mark, MAX_RECORD)?)
-            .map_err(|_| wrong("it is not what `levada catalogue export` writes"))?;
+            .map_err(|_| wrong("it was not written by `levada catalogue export`"))?;
         if found.format > FORMAT {
             return Err(wrong("it was written by a newer Levada: install that release first"));
         }
@@ -142,32 +142,32 @@ impl Contents {
 
     fn list(&mut self, kind: &Path) -> Result<(), Failure> {
         for object in folders(kind)? {
-            for place in folders(&object)? {
-                match Record::read(&place) {
-                    Ok(record) => self.versions.push((record.published, record.revision, place)),
-                    Err(text) => self.skipped.push(format!("{}: {text}", place.display())),
+            for path in folders(&object)? {
+                match Record::read(&path) {
+                    Ok(record) => self.versions.push((record.published, record.revision, path)),
+                    Err(text) => self.skipped.push(format!("{}: {text}", path.display())),
                 }
             }
         }
         Ok(())
     }
 
-    /// How many versions there are.
+    /// The number of versions.
     pub fn count(&self) -> usize {
         self.versions.len()
     }
 
-    /// Each version, or where it is and why it cannot be taken.
+    /// Reads each version; an error names its folder and the reason.
     pub fn read(&self) -> impl Iterator<Item = Result<Ready, String>> {
-        self.versions.iter().map(|(_, _, place)| {
-            let ready = Record::read(place).and_then(|record| self.ready(place, record));
-            ready.map_err(|text| format!("{}: {text}", place.display()))
+        self.versions.iter().map(|(_, _, path)| {
+            let ready = Record::read(path).and_then(|record| self.ready(path, record));
+            ready.map_err(|text| format!("{}: {text}", path.display()))
         })
     }
 
-    fn ready(&self, place: &Path, record: Record) -> Result<Ready, String> {
+    fn ready(&self, folder: &Path, record: Record) -> Result<Ready, String> {
         let bounded = |name: &str, max: usize| {
-            read(&place.join(name), max).map_err(|failure| failure.text().to_owned())
+            read(&folder.join(name), max).map_err(|failure| failure.text().to_owned())
         };
         let (package, path) = match record.package {
             None => (None, None),
@@ -175,7 +175,7 @@ impl Contents {
                 let digest = parse_digest(&found.digest).map_err(text)?;
                 let path = package_path(&self.folder, &digest);
                 if !fs::metadata(&path).is_ok_and(|it| it.is_file() && it.len() == found.length) {
-                    return Err(format!("its package {} is missing or cut", found.digest));
+                    return Err(format!("its package {} is missing or truncated", found.digest));
                 }
                 let description = bounded(ABOUT, MAX_PACKAGE_DESCRIPTION)?;
                 let PackageRecord { length, media_type, .. } = found;
@@ -219,8 +219,8 @@ impl Record {
         }
     }
 
-    fn read(place: &Path) -> Result<Self, String> {
-        let bytes = read(&place.join(VERSION), MAX_RECORD);
+    fn read(folder: &Path) -> Result<Self, String> {
+        let bytes = read(&folder.join(VERSION), MAX_RECORD);
         let bytes = bytes.map_err(|failure| failure.text().to_owned())?;
         serde_json::from_slice(&bytes).map_err(|error| format!("{VERSION}: {error}"))
     }
@@ -230,7 +230,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The folders in a folder; none if there is no such folder.
+/// The folders in a folder; none if it does not exist.
 fn folders(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let entries = match fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again_in_order() {
+    fn reads_what_was_written_in_the_order_of_publication() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         assert!(Contents::open(folder).unwrap().is_none());
@@ -285,7 +285,7 @@ mod tests {
         for one in [&second, &first] {
             write(folder, one).unwrap();
         }
-        assert!(Contents::open(folder).unwrap().is_none(), "it is not whole yet");
+        assert!(Contents::open(folder).unwrap().is_none(), "it is not complete yet");
         finish(folder).unwrap();
         let contents = Contents::open(folder).unwrap().unwrap();
         let read: Vec<Ready> = contents.read().map(Result::unwrap).collect();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_is_skipped_and_says_why() {
+    fn reports_damaged_versions_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         begin(folder).unwrap();
@@ -304,16 +304,17 @@ mod tests {
         for name in ["descriptor", "name", "record"] {
             write(folder, &published(&format!("hyperty/{name}"), None, 1)).unwrap();
         }
-        let place = |name: &str| folder.join("hyperty").join(name).join("1.0.0-x+y");
-        fs::write(place("descriptor").join(DESCRIPTOR), "{}").unwrap();
-        fs::write(place("record").join(VERSION), "{").unwrap();
-        let other = fs::read_to_string(place("name").join(VERSION)).unwrap();
+        let path = |name: &str| folder.join("hyperty").join(name).join("1.0.0-x+y");
+        fs::write(path("descriptor").join(DESCRIPTOR), "{}").unwrap();
+        fs::write(path("record").join(VERSION), "{").unwrap();
+        let other = fs::read_to_string(path("name").join(VERSION)).unwrap();
         let other = other.replace("hyperty/name", "hyperty/../other");
-        fs::write(place("name").join(VERSION), other).unwrap();
+        fs::write(path("name").join(VERSION), other).unwrap();
         let contents = Contents::open(folder).unwrap().unwrap();
         assert!(contents.skipped.len() == 1 && contents.skipped[0].contains("record"));
         let reasons: Vec<String> = contents.read().map(|one| one.err().unwrap()).collect();
-        for reason in ["missing or cut", "not the one that was exported", "an object's name"] {
+        for reason in ["missing or truncated", "not the one that was exported", "an object's name"]
+        {
             assert!(reasons.iter().any(|one| one.contains(reason)), "{reason}: {reasons:?}");
         }
         fs::write(folder.join(MARK), "{\"format\":2,\"levada\":\"9\"}").unwrap();

@@ -1,4 +1,4 @@
-//! `levada catalogue get`: the descriptor first, and the package only if it is another than the one that is here.
+//! `levada catalogue get`: fetches the descriptor, and the package unless the local file has its digest.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -21,13 +21,13 @@ use crate::failure::{Failure, NO, Outcome, PROTOCOL};
 use crate::identity::{IdentityOrName, identities};
 use crate::output::{self, plain};
 
-/// How many digits of a digest tell apart the beginnings of packages.
+/// Digits of the digest in the name of an incomplete download.
 const DIGITS: usize = 16;
 
 /// Print an object's descriptor, and fetch its package if it has changed
 ///
-/// Every signature on it is checked. A download that was cut off goes on where it stopped. Exit codes: 1 if there is
-/// no such version, 121 if a signature is missing or wrong.
+/// Every signature on it is verified. An interrupted download is resumed. Exit codes: 1 if there is no such version,
+/// 121 if a signature is missing or invalid.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue get hyperty/Connector
@@ -36,19 +36,19 @@ const DIGITS: usize = 16;
   levada catalogue get runtime/Browser --from http://192.0.2.7:5383
   levada catalogue get runtime/Browser --signed-by lv… --json")]
 pub struct Get {
-    /// Which object; behind an @ a version, or a range such as ^1.2; the newest if there is none
+    /// The object, optionally with a version or a range such as ^1.2; the newest version if not given
     #[arg(value_name = "TYPE/NAME[@VERSION]")]
     object: Wanted,
 
-    /// Where the package goes; a file that has it already is left as it is
+    /// The file for the package; left unchanged if it already has this content
     #[arg(long, value_name = "FILE")]
     package: Option<PathBuf>,
 
-    /// Who must have signed it: an identity, or a name that is known here
+    /// An identity that must have signed it, or its name here
     #[arg(long, value_name = "IDENTITY")]
     signed_by: Vec<IdentityOrName>,
 
-    /// Print one JSON object with the descriptor and what the catalogue says of it
+    /// Print one JSON object with the descriptor and its record in the catalogue
     #[arg(long)]
     json: bool,
 
@@ -59,9 +59,9 @@ pub struct Get {
     at: At,
 }
 
-/// Where versions and packages come from.
-pub enum Shelf<'a> {
-    /// A conversation.
+/// The catalogue that versions and packages are fetched from.
+pub enum Origin<'a> {
+    /// A connection of the catalogue's protocol.
     Caller(&'a mut Caller),
     /// HTTP.
     Web(&'a WebCatalogue),
@@ -69,28 +69,28 @@ pub enum Shelf<'a> {
 
 pub async fn get(arguments: Get) -> Outcome {
     let found = match arguments.web.open()? {
-        Some(web) => find(&arguments, &mut Shelf::Web(&web)).await?,
+        Some(web) => find(&arguments, &mut Origin::Web(&web)).await?,
         None => {
-            let mut link = arguments.at.open().await?;
-            let found = find(&arguments, &mut Shelf::Caller(&mut link.caller)).await;
-            link.close().await;
+            let mut connection = arguments.at.open().await?;
+            let found = find(&arguments, &mut Origin::Caller(&mut connection.caller)).await;
+            connection.close().await;
             found?
         }
     };
     if found.yanked {
-        output::note("note: this version was taken back");
+        output::note("note: this version is yanked");
     }
     if !arguments.json {
         return output::document(&found.descriptor);
     }
     let mut shown = describe(&found);
-    // It is a JSON object: what came was held against the model.
+    // It is a JSON object: the descriptor was checked against the model.
     shown["descriptor"] = serde_json::from_slice(&found.descriptor).unwrap_or(Value::Null);
     output::json(shown)?;
     Ok(0)
 }
 
-impl Shelf<'_> {
+impl Origin<'_> {
     async fn get(&mut self, wanted: &Wanted) -> Result<Published, Failure> {
         match self {
             Self::Caller(caller) => Ok(caller.get(&wanted.key, &wanted.version).await?),
@@ -113,66 +113,71 @@ impl Shelf<'_> {
     }
 }
 
-async fn find(arguments: &Get, shelf: &mut Shelf<'_>) -> Result<Published, Failure> {
+async fn find(arguments: &Get, origin: &mut Origin<'_>) -> Result<Published, Failure> {
     let signers = identities(&Home::open()?, &arguments.signed_by)?;
-    let found = shelf.get(&arguments.object).await?;
+    let found = origin.get(&arguments.object).await?;
     if !arguments.object.allows(&found.version) {
         let text = format!("protocol: the catalogue answered with version {}", found.version);
         return Err(Failure::new(PROTOCOL, text));
     }
     check_signatures(&found, &signers)?;
     if let Some(path) = &arguments.package
-        && !fetch(shelf, &found, path).await?
+        && !fetch(origin, &found, path).await?
     {
         output::note(format_args!("{} has not changed", path.display()));
     }
     Ok(found)
 }
 
-/// Every signature holds, and nobody's is missing.
+/// Verifies every signature, and that each of `signers` has signed.
 pub fn check_signatures(found: &Published, signers: &[Identity]) -> Result<(), Failure> {
     let digest = found.signed_digest();
     for one in &found.signatures {
         if one.verify(&digest).is_err() {
-            let text = format!("denied: the signature of {} does not hold", one.identity);
+            let text = format!("denied: the signature of {} is invalid", one.identity);
             return Err(Failure::denied(text));
         }
     }
     let missing =
-        signers.iter().find(|who| !found.signatures.iter().any(|one| one.identity == **who));
+        signers.iter().find(|signer| !found.signatures.iter().any(|one| one.identity == **signer));
     match missing {
-        Some(who) => Err(Failure::denied(format!("denied: {who} has not signed it"))),
+        Some(signer) => Err(Failure::denied(format!("denied: {signer} has not signed it"))),
         None => Ok(()),
     }
 }
 
-/// Puts the package of `found` to `path`; false if it is there already.
-pub async fn fetch(shelf: &mut Shelf<'_>, found: &Published, path: &Path) -> Result<bool, Failure> {
+/// Writes the package of `found` to `path`; false if the file already has this content.
+pub async fn fetch(
+    origin: &mut Origin<'_>,
+    found: &Published,
+    path: &Path,
+) -> Result<bool, Failure> {
     let Some(package) = &found.package else {
         let (object, version) = (plain(&found.key.to_string()), &found.version);
         return Err(Failure::new(NO, format!("{object} {version} has no package")));
     };
-    if is_there(path, package)? {
+    if has_content(path, package)? {
         return Ok(false);
     }
-    let part = beginning(path, package);
+    let part = partial_path(path, package);
     let mut target = Target::open(&part, package.length).map_err(Failure::file("write", &part))?;
     {
         let bar = Progress::of_bytes(found.key.name.as_str(), package.length);
-        shelf.fetch(found, package, &mut target, |at| bar.set(at)).await?;
+        origin.fetch(found, package, &mut target, |at| bar.set(at)).await?;
     }
     let digest = target.finish().map_err(Failure::file("write", &part))?;
     if digest != package.digest {
-        // The next one begins anew.
+        // The next download must not resume this one.
         let _ = fs::remove_file(&part);
-        let text = format!("protocol: what came has the digest {}", digest_text(&digest));
+        let text =
+            format!("protocol: the received package has the digest {}", digest_text(&digest));
         return Err(Failure::new(PROTOCOL, text));
     }
     fs::rename(&part, path).map_err(Failure::file("write", path))?;
     Ok(true)
 }
 
-fn is_there(path: &Path, package: &Package) -> Result<bool, Failure> {
+fn has_content(path: &Path, package: &Package) -> Result<bool, Failure> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -185,8 +190,8 @@ fn is_there(path: &Path, package: &Package) -> Result<bool, Failure> {
     Ok(digest(&mut file).map_err(Failure::file("read", path))?.0 == package.digest)
 }
 
-/// Where a download goes before it is whole. Its name says of which package it is, so that no other goes on there.
-fn beginning(path: &Path, package: &Package) -> PathBuf {
+/// The file of an incomplete download. Its name contains the package's digest, so that only this package is resumed.
+fn partial_path(path: &Path, package: &Package) -> PathBuf {
     let text = digest_text(&package.digest);
     let digits = text.rsplit(':').next().and_then(|text| text.get(..DIGITS)).unwrap_or_default();
     let mut name = OsString::from(path);
@@ -194,7 +199,7 @@ fn beginning(path: &Path, package: &Package) -> PathBuf {
     name.into()
 }
 
-/// A file that is being written, with the digest of what is in it.
+/// A file that is being written, and the digest of its content.
 struct Target {
     file: File,
     hasher: Hasher,
@@ -202,7 +207,7 @@ struct Target {
 }
 
 impl Target {
-    /// Goes on behind what is there already, if that is no more than `max` bytes.
+    /// Opens `path` to append to its content; starts again if that is longer than `max` bytes.
     fn open(path: &Path, max: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;

@@ -1,4 +1,4 @@
-//! `levada catalogue import`: folders as the original's catalogue had them, and those that `export` wrote.
+//! `levada catalogue import`: publishes folders of the reTHINK catalogue, and those that `export` wrote.
 
 mod batch;
 mod replace;
@@ -19,14 +19,14 @@ use super::exported::{Contents, Ready};
 use super::progress::Progress;
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output;
-use batch::{Batch, Item, Then, is_long, named, settle, then};
+use batch::{Batch, Item, Then, is_long, label, settle, then};
 use report::Report;
 
-/// Publish the objects of a folder: one that `export` wrote, or one as the original catalogue had it
+/// Publish the objects of a folder: one that `export` wrote, or one of the reTHINK catalogue
 ///
-/// In the latter, TYPE/ANY/{description.json, sourcePackage.json, sourceCode…} is one object; what the original left out
-/// is left out, and reported on standard error. What is published already is no change. Exit code 1 if something that
-/// was to be published is not: its version is published with other content, or its package is missing.
+/// In the latter, TYPE/ANY/{description.json, sourcePackage.json, sourceCode…} is one object; objects that the reTHINK
+/// catalogue ignored are skipped, and reported on standard error. Versions that are already published stay unchanged.
+/// Exit code 1 if a version was not published: it exists with other content, or its package is missing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue import /srv/rethink/catalogue_objects
@@ -36,12 +36,12 @@ pub struct Import {
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 
-    /// Make the catalogue show what the folder has and nothing else: publish what has changed as VERSION+N, and take
-    /// back newer versions, and objects (but services) that the folder does not have
+    /// Make the catalogue match the folder: publish changed content as VERSION+N, and yank newer versions, and all
+    /// objects (except services) that the folder does not have
     #[arg(long)]
     replace: bool,
 
-    /// Change nothing; say what would be
+    /// Change nothing, and print what would change
     #[arg(long)]
     dry_run: bool,
 
@@ -53,7 +53,7 @@ pub struct Import {
     at: At,
 }
 
-/// What is read.
+/// The kind of folder.
 enum Input {
     Exported(Contents),
     Rethink(Folder),
@@ -62,91 +62,80 @@ enum Input {
 pub async fn import(arguments: Import) -> Outcome {
     let input = match Contents::open(&arguments.folder)? {
         Some(_) if arguments.replace => {
-            let text = "--replace is for a folder as the original had it: this one was exported, and \
-                        its signatures are over the versions that it names";
+            let text = "--replace is for a folder of the reTHINK catalogue: this one was exported, and \
+                        its signatures are bound to its versions";
             return Err(Failure::new(USAGE, text));
         }
         Some(contents) => Input::Exported(contents),
         None => Input::Rethink(Folder::open(&arguments.folder).map_err(Failure::local)?),
     };
-    let mut link = arguments.at.open().await?;
+    let mut connection = arguments.at.open().await?;
     let mut report = Report::new(arguments.dry_run);
-    let caller = &mut link.caller;
+    let caller = &mut connection.caller;
     let imported = match input {
         Input::Exported(contents) => import_exported(caller, &contents, &mut report).await,
-        Input::Rethink(folder) if arguments.replace => {
-            import_replacing(caller, folder, &mut report).await
+        Input::Rethink(folder) => {
+            import_rethink(caller, folder, arguments.replace, &mut report).await
         }
-        Input::Rethink(folder) => import_rethink(caller, folder, &mut report).await,
     };
-    link.close().await;
+    connection.close().await;
     imported?;
     report.end(arguments.json)
 }
 
+/// Imports a folder of the reTHINK catalogue. With `replacing`, the catalogue afterwards shows the folder's objects only.
 async fn import_rethink(
     caller: &mut Caller,
     mut folder: Folder,
+    replacing: bool,
     report: &mut Report,
 ) -> Result<(), Failure> {
     let all = folder.remaining() as u64;
-    let bar = Progress::of_things("import", all);
+    let bar = Progress::of_items("import", all);
     let mut batch = Batch::default();
+    let mut newer: Vec<(Key, Vec<Version>)> = Vec::new();
     while let Some(found) = folder.next() {
         match found {
+            Ok(found) if replacing => {
+                let key = found.draft.key.clone();
+                newer.push((key, replace_one(caller, found, &mut batch, report).await?));
+            }
             Ok(found) if report.dry_run => {
                 compare(caller, &found.folder, &found.draft, report).await?;
             }
             Ok(Found { folder, draft, code }) => {
-                let item = Item { place: folder, draft, code, then: Then::Shown };
+                let item = Item { source: folder, draft, code, then: Then::Shown };
                 batch.add(item, caller, report).await?;
             }
             Err(skipped) => skip(&skipped, report),
         }
         bar.set(all.saturating_sub(folder.remaining() as u64));
     }
-    batch.publish(caller, report).await
+    batch.publish(caller, report).await?;
+    if replacing { yank_others(caller, newer, report).await } else { Ok(()) }
 }
 
-/// As [`import_rethink`], and what is shown afterwards is what the folder has.
-async fn import_replacing(
+/// Yanks the `newer` versions of each object of the folder, and all objects that the folder does not have.
+async fn yank_others(
     caller: &mut Caller,
-    mut folder: Folder,
+    newer: Vec<(Key, Vec<Version>)>,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let all = folder.remaining() as u64;
-    let bar = Progress::of_things("import", all);
-    let (mut batch, mut kept) = (Batch::default(), BTreeSet::new());
-    let mut newer: Vec<(Key, Vec<Version>)> = Vec::new();
-    while let Some(found) = folder.next() {
-        match found {
-            Ok(found) => {
-                let key = found.draft.key.clone();
-                let yank = replace_one(caller, found, &mut batch, report).await?;
-                kept.insert(key.clone());
-                newer.push((key, yank));
-            }
-            Err(skipped) => skip(&skipped, report),
-        }
-        bar.set(all.saturating_sub(folder.remaining() as u64));
-    }
-    batch.publish(caller, report).await?;
-    if kept.is_empty() {
-        return Err(Failure::new(NO, "there is no object in the folder: nothing is taken back"));
+    if newer.is_empty() {
+        return Err(Failure::new(NO, "there is no object in the folder: nothing is yanked"));
     }
     if report.is_unsure() {
-        output::note(
-            "note: nothing is taken back, because something could not be read or published",
-        );
+        output::note("note: nothing is yanked, because something could not be read or published");
         return Ok(());
     }
+    let kept: BTreeSet<Key> = newer.iter().map(|(key, _)| key.clone()).collect();
     for (key, versions) in newer {
         replace::yank(caller, &key, &versions, report).await?;
     }
     replace::yank_gone(caller, &kept, report).await
 }
 
-/// Publishes what the folder has, or gives it back; returns the versions that are newer.
+/// Publishes the folder's version of an object, or reverts its yank; returns the versions that are newer.
 async fn replace_one(
     caller: &mut Caller,
     Found { folder, mut draft, code }: Found,
@@ -161,7 +150,7 @@ async fn replace_one(
             return Ok(Vec::new());
         }
     };
-    match (plan.publish, plan.give_back) {
+    match (plan.publish, plan.restore) {
         (Some(version), _) => {
             let then = if version == draft.version { Then::Shown } else { Then::Replaces };
             draft.version = version;
@@ -171,7 +160,7 @@ async fn replace_one(
                     report.replace(format!("{}@{}", draft.key, draft.version));
                 }
             } else {
-                batch.add(Item { place: folder, draft, code, then }, caller, report).await?;
+                batch.add(Item { source: folder, draft, code, then }, caller, report).await?;
             }
         }
         (None, Some(version)) => {
@@ -180,7 +169,7 @@ async fn replace_one(
             }
             report.replace(format!("{}@{version}", draft.key));
         }
-        (None, None) => report.there(),
+        (None, None) => report.unchanged(),
     }
     Ok(plan.yank)
 }
@@ -190,50 +179,50 @@ async fn import_exported(
     contents: &Contents,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let bar = Progress::of_things("import", contents.count() as u64);
+    let bar = Progress::of_items("import", contents.count() as u64);
     let mut batch = Batch::default();
-    // `export` wrote all of it: what cannot be read is damaged.
-    contents.skipped.iter().for_each(|text| report.lack(text));
+    // `export` wrote every version, so an unreadable one is damaged.
+    contents.skipped.iter().for_each(|text| report.missing(text));
     for (done, read) in (1..).zip(contents.read()) {
         match read {
             Ok(ready) if report.dry_run => {
-                compare(caller, &named(&ready.draft), &ready.draft, report).await?;
+                compare(caller, &label(&ready.draft), &ready.draft, report).await?;
             }
             Ok(Ready { draft, yanked, package: Some(path) }) if is_long(&draft) => {
                 batch.publish(caller, report).await?;
                 let mut file = File::open(&path).map_err(Failure::file("open", &path))?;
                 let outcome = caller.publish(&draft, &mut file, |_| {}).await;
-                settle(caller, report, &named(&draft), (&draft, then(yanked)), outcome).await?;
+                settle(caller, report, &label(&draft), (&draft, then(yanked)), outcome).await?;
             }
             Ok(ready) => batch.add(Item::read(ready)?, caller, report).await?,
-            Err(text) => report.lack(&text),
+            Err(text) => report.missing(&text),
         }
         bar.set(done);
     }
     batch.publish(caller, report).await
 }
 
-/// Says what publishing `draft` would do.
+/// Reports what publishing `draft` would do.
 async fn compare(
     caller: &mut Caller,
-    place: &std::path::Path,
+    source: &std::path::Path,
     draft: &Draft,
     report: &mut Report,
 ) -> Result<(), Failure> {
     match is_published(caller, draft).await? {
         None => report.would_publish(),
-        Some(true) => report.there(),
+        Some(true) => report.unchanged(),
         Some(false) => {
-            report.conflict(place, draft, "that version is published with other content")
+            report.conflict(source, draft, "that version is published with other content")
         }
     }
     Ok(())
 }
 
-/// Whether the version of `draft` is published, and as what `draft` is; `None` if there is none.
+/// Whether the published version equals `draft`; `None` if the version does not exist.
 ///
 /// # Errors
-/// [`Failure`] if the catalogue does not say.
+/// [`Failure`] if the catalogue cannot be read.
 pub async fn is_published(caller: &mut Caller, draft: &Draft) -> Result<Option<bool>, Failure> {
     let found = match caller.get(&draft.key, &draft.version.to_string()).await {
         Err(CallerError::Failed { cause: Cause::Unknown, .. }) => return Ok(None),
@@ -246,12 +235,12 @@ pub async fn is_published(caller: &mut Caller, draft: &Draft) -> Result<Option<b
     ))
 }
 
-/// The original left it out, too. But a package that is missing is a fault of the folder, and a file that cannot be read
-/// says nothing of what the original had.
+/// Reports an object that cannot be imported. The reTHINK catalogue ignored most of these too; but a missing package is an
+/// error in the folder, and an unreadable file leaves its object unknown.
 fn skip(skipped: &Skipped, report: &mut Report) {
     let text = skipped.to_string();
     match &skipped.reason {
-        Reason::Unfit(Unfit::NoPackage | Unfit::NoCode) => report.lack(&text),
+        Reason::Unfit(Unfit::NoPackage | Unfit::NoCode) => report.missing(&text),
         Reason::Io { .. } | Reason::TooLong(_) => report.fail(&text),
         _ => report.skip(&text),
     }

@@ -18,8 +18,8 @@ use crate::output::{self, plain};
 
 /// Run a node that offers its catalogue and nothing else
 ///
-/// Everybody who reaches the HTTP port may read; whoever may request the service `catalogue` may do there what the
-/// configuration says. It holds the same lock and socket as `levada up`.
+/// The HTTP port permits reading without authentication; identities that may request the service `catalogue` have the
+/// rights that the configuration gives them. It uses the same lock and socket as `levada up`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue serve
@@ -34,7 +34,7 @@ pub struct Serve {
     #[arg(long, value_name = "A:P")]
     http: Option<SocketAddr>,
 
-    /// Serve the HTTP port with TLS, with this certificate and those behind it (PEM)
+    /// Serve the HTTP port with TLS, with this certificate and its chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -50,7 +50,7 @@ pub struct Serve {
     #[arg(long, value_name = "IDENTITY")]
     allow: Vec<IdentityOrName>,
 
-    /// Do not tell neighbours of this node: they need IDENTITY@host:port then
+    /// Do not announce this node on the network: clients then need IDENTITY@host:port
     #[arg(long)]
     no_announce: bool,
 }
@@ -73,10 +73,10 @@ pub async fn serve(arguments: Serve, verbose: u8) -> Outcome {
     up::serve(overrides, verbose).await
 }
 
-/// Read everything and compare every digest and every reference
+/// Read everything, and verify every digest and every reference
 ///
-/// Prints a line for each thing that is wrong. Others may use the catalogue meanwhile, and
-/// wait while its database checks itself. Exit code 1 if something is.
+/// Prints a line for each problem. The catalogue can be used meanwhile, except during the integrity check of its
+/// database. The exit code is 1 if there is a problem.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   levada catalogue verify")]
@@ -90,14 +90,14 @@ pub struct Verify {
 }
 
 pub async fn verify(arguments: Verify) -> Outcome {
-    let mut link = arguments.at.open().await?;
+    let mut connection = arguments.at.open().await?;
     let mut findings = Vec::new();
     let each = |text: String| {
         findings.push(text);
         Ok::<_, Failure>(())
     };
-    let verified = link.caller.verify(each).await;
-    link.close().await;
+    let verified = connection.caller.verify(each).await;
+    connection.close().await;
     let verified = verified?;
     let (versions, packages, bytes) = (verified.versions, verified.packages, verified.bytes);
     if arguments.json {
@@ -119,8 +119,8 @@ pub async fn verify(arguments: Verify) -> Outcome {
 
 /// Delete packages that no version refers to
 ///
-/// Others may use the catalogue meanwhile: what was uploaded within --grace is kept, because its version may be
-/// published yet.
+/// The catalogue can be used meanwhile: packages that were uploaded within --grace are kept, because their versions may
+/// not be published yet.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue gc
@@ -139,9 +139,9 @@ pub struct Gc {
 }
 
 pub async fn gc(arguments: Gc) -> Outcome {
-    let mut link = arguments.at.open().await?;
-    let collected = link.caller.collect(arguments.grace).await;
-    link.close().await;
+    let mut connection = arguments.at.open().await?;
+    let collected = connection.caller.collect(arguments.grace).await;
+    connection.close().await;
     let collected = collected?;
     let (packages, bytes) = (collected.packages, collected.bytes);
     match arguments.json {

@@ -1,4 +1,4 @@
-//! Objects and versions, as one types them and as they are shown.
+//! Objects and versions: how they are parsed and printed.
 
 use std::str::FromStr;
 
@@ -14,9 +14,9 @@ use crate::output;
 /// `TYPE/NAME@VERSION`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exact {
-    /// Which object.
+    /// The object.
     pub key: Key,
-    /// Which version of it.
+    /// Its version.
     pub version: Version,
 }
 
@@ -28,7 +28,7 @@ impl FromStr for Exact {
         Ok(Self {
             key: key.parse::<Key>().map_err(|error| error.to_string())?,
             version: Version::parse(version)
-                .map_err(|error| format!("{version:?} is no version: {error}"))?,
+                .map_err(|error| format!("{version:?} is not a version: {error}"))?,
         })
     }
 }
@@ -36,7 +36,7 @@ impl FromStr for Exact {
 /// `TYPE/NAME`, `TYPE/NAME@VERSION` or `TYPE/NAME@RANGE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Which object.
+    /// The object.
     pub key: Key,
     /// A version, a range, or empty for the newest.
     pub version: String,
@@ -60,20 +60,20 @@ impl FromStr for Wanted {
 }
 
 impl Wanted {
-    /// Whether `version` is one that was asked for: a catalogue may say what it likes.
+    /// Whether `version` matches the request: the answer of a catalogue is not trusted.
     pub fn allows(&self, version: &Version) -> bool {
         if let Ok(exact) = Version::parse(&self.version) {
             return exact == *version;
         }
         match VersionReq::parse(&self.version) {
             Ok(range) => range.matches(version),
-            // The newest.
+            // Empty or `latest`.
             Err(_) => true,
         }
     }
 }
 
-/// A signature as it stands in JSON.
+/// A signature in JSON.
 #[derive(Serialize, Deserialize)]
 pub struct SignatureText {
     identity: String,
@@ -85,14 +85,14 @@ impl SignatureText {
         Self { identity: one.identity.to_string(), signature: BASE64.encode(&one.signature) }
     }
 
-    /// `None` if it is none.
+    /// Decodes it; `None` if it is malformed.
     pub fn read(&self) -> Option<DescriptorSignature> {
         let signature = BASE64.decode(self.signature.as_bytes()).ok()?.try_into().ok()?;
         Some(DescriptorSignature { identity: self.identity.parse().ok()?, signature })
     }
 }
 
-/// A version as `--json` shows it, without its descriptor.
+/// The JSON of a version for `--json`, without its descriptor.
 pub fn describe(one: &Published) -> Value {
     let signers = one.signatures.iter().map(|one| one.identity.to_string());
     json!({
@@ -108,7 +108,7 @@ pub fn describe(one: &Published) -> Value {
     })
 }
 
-/// A package as `--json` shows it.
+/// The JSON of a package for `--json`.
 pub fn describe_package(package: &Package) -> Value {
     json!({
         "digest": digest_text(&package.digest),
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_may_be_followed_by_a_version_or_a_range() {
+    fn parses_an_object_with_a_version_or_a_range() {
         for (text, key, version) in [
             ("hyperty/a", "hyperty/a", ""),
             ("hyperty/a@1.2.3", "hyperty/a", "1.2.3"),

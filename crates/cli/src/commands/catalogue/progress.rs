@@ -1,4 +1,4 @@
-//! Progress bars: on a terminal only, and gone when they are full.
+//! Progress bars, on a terminal only. They are removed when they are dropped.
 
 use std::io::{self, IsTerminal};
 
@@ -6,23 +6,23 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output::plain;
 
-/// What is shown of a package.
+/// The template for a package.
 const BYTES: &str = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}";
-/// What is shown of many things.
-const THINGS: &str = "{msg} [{bar:30}] {pos}/{len}";
+/// The template for a number of items.
+const ITEMS: &str = "{msg} [{bar:30}] {pos}/{len}";
 
-/// A bar that goes away when it is dropped.
+/// A bar that is removed when it is dropped.
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// For `length` bytes of a package.
+    /// A bar for `length` bytes of a package.
     pub fn of_bytes(what: &str, length: u64) -> Self {
         Self::new(what, length, BYTES)
     }
 
-    /// For `length` things.
-    pub fn of_things(what: &str, length: u64) -> Self {
-        Self::new(what, length, THINGS)
+    /// A bar for `length` items.
+    pub fn of_items(what: &str, length: u64) -> Self {
+        Self::new(what, length, ITEMS)
     }
 
     fn new(what: &str, length: u64, template: &str) -> Self {
@@ -38,7 +38,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// So many are done.
+    /// Sets the number of bytes or items that are done.
     pub fn set(&self, done: u64) {
         self.0.set_position(done);
     }

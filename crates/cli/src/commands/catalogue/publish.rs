@@ -21,20 +21,20 @@ use super::progress::Progress;
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output::{self, plain};
 
-/// How much of a file is read at a time, in bytes.
+/// Bytes of one read of a file.
 const PART: usize = 64 * 1024;
 
 /// Publish a version of an object, signed with the key of this home
 ///
-/// A version never changes: publishing the same again is no error, and another under its number is refused. An upload
-/// to a running node that was cut off goes on where it stopped, if it is tried again within ten minutes. What will not be
-/// shown under /.well-known/, to clients of the original catalogue, is published all the same; a warning says why.
+/// Versions are immutable: publishing identical content again succeeds, and other content under the same version is
+/// refused. An interrupted upload to a running node is resumed if it is repeated within ten minutes. A version that
+/// cannot be shown to reTHINK clients under /.well-known/ is published with a warning.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue publish hyperty/Connector@1.2.0 connector.json --package connector.js
   levada catalogue publish dataschema/Chat@1.0.0 chat.json --at hub/catalogue --dry-run")]
 pub struct Publish {
-    /// Which object, and which version of it (Semantic Versioning)
+    /// The object, and its version (Semantic Versioning)
     #[arg(value_name = "TYPE/NAME@VERSION")]
     object: Exact,
 
@@ -46,11 +46,11 @@ pub struct Publish {
     #[arg(long, value_name = "FILE")]
     package: Option<PathBuf>,
 
-    /// What the package is; guessed by the end of its name if not given
+    /// The media type of the package; guessed from the file's extension if not given
     #[arg(long, value_name = "TYPE/SUBTYPE", requires = "package")]
     media_type: Option<String>,
 
-    /// A file with what is said of the package, a JSON object; if not given, its class name is the object's name
+    /// A file with the description of the package, a JSON object; if not given, only the object's name as its class name
     #[arg(long, value_name = "FILE", requires = "package")]
     about: Option<PathBuf>,
 
@@ -58,7 +58,7 @@ pub struct Publish {
     #[arg(long)]
     unsigned: bool,
 
-    /// Change nothing; say what would be. Exit code 1 if the version is published with other content
+    /// Change nothing, and print what would change. Exit code 1 if the version is published with other content
     #[arg(long)]
     dry_run: bool,
 
@@ -72,18 +72,18 @@ pub struct Publish {
 
 pub async fn publish(arguments: Publish) -> Outcome {
     let (draft, mut file) = draft(&arguments)?;
-    let warning = unseen(&draft);
+    let warning = rethink_problem(&draft);
     if let Some(warning) = &warning {
         output::note(format_args!(
             "warning: it will not be shown under /.well-known/: {}",
             plain(warning)
         ));
     }
-    let mut link = arguments.at.open().await?;
+    let mut connection = arguments.at.open().await?;
     if arguments.dry_run {
-        let found = is_published(&mut link.caller, &draft).await;
-        link.close().await;
-        return say_what_would_be(&draft, found?, warning, arguments.json);
+        let found = is_published(&mut connection.caller, &draft).await;
+        connection.close().await;
+        return print_dry_run(&draft, found?, warning, arguments.json);
     }
     let length = draft.package.as_ref().map_or(0, |package| package.length);
     let changed = {
@@ -94,16 +94,16 @@ pub async fn publish(arguments: Publish) -> Outcome {
             Some(file) => file,
             None => &mut nothing,
         };
-        link.caller.publish(&draft, source, progress).await
+        connection.caller.publish(&draft, source, progress).await
     };
-    link.close().await;
+    connection.close().await;
     let Changed { is_new, revision } = changed?;
     let (object, version) = (plain(&draft.key.to_string()), &draft.version);
     match is_new {
         true => output::note(format_args!("published {object}@{version}, revision {revision}")),
-        false => {
-            output::note(format_args!("{object}@{version} is published already, the very same"))
-        }
+        false => output::note(format_args!(
+            "{object}@{version} is already published, with identical content"
+        )),
     }
     if arguments.json {
         let mut shown = describe_draft(&draft, warning);
@@ -114,8 +114,8 @@ pub async fn publish(arguments: Publish) -> Outcome {
     Ok(0)
 }
 
-/// Why no client of the original catalogue will see it; `None` for a service, which is not meant for them.
-fn unseen(draft: &Draft) -> Option<String> {
+/// Why the version cannot be shown to reTHINK clients; `None` if it can, or for a service, which they do not use.
+fn rethink_problem(draft: &Draft) -> Option<String> {
     if draft.key.kind == Kind::Service {
         return None;
     }
@@ -138,8 +138,8 @@ fn unseen(draft: &Draft) -> Option<String> {
     Prepared::new(entry).err().map(|unfit| unfit.to_string())
 }
 
-/// `found`: whether the version is there, and the same.
-fn say_what_would_be(
+/// Prints what would change. `found` says whether the version exists, and whether its content is identical.
+fn print_dry_run(
     draft: &Draft,
     found: Option<bool>,
     warning: Option<String>,
@@ -148,8 +148,8 @@ fn say_what_would_be(
     let (object, version) = (plain(&draft.key.to_string()), &draft.version);
     output::note(match found {
         None => format!("would publish {object}@{version}"),
-        Some(true) => format!("{object}@{version} is published already, the very same"),
-        Some(false) => format!("{object}@{version} is published already, with other content"),
+        Some(true) => format!("{object}@{version} is already published, with identical content"),
+        Some(false) => format!("{object}@{version} is already published, with other content"),
     });
     if is_json {
         let mut shown = describe_draft(draft, warning);
@@ -186,7 +186,7 @@ fn draft(arguments: &Publish) -> Result<(Draft, Option<File>), Failure> {
         None => (None, None),
     };
     let mut draft = Draft { key, version, descriptor, package, signatures: Vec::new() };
-    draft.check().map_err(|error| wrong(&arguments.descriptor, &error))?;
+    draft.check().map_err(|error| invalid(&arguments.descriptor, &error))?;
     if !arguments.unsigned {
         draft.sign(&Home::open()?.key()?);
     }
@@ -205,7 +205,7 @@ fn package(arguments: &Publish, key: &Key, path: &Path) -> Result<(Package, File
     Ok((Package { digest, length, media_type, description }, file))
 }
 
-/// What the compatibility layer needs of a package.
+/// The default description of a package, with the class name that reTHINK clients need.
 fn about(key: &Key) -> Vec<u8> {
     match key.kind {
         Kind::Service => b"{}".to_vec(),
@@ -213,14 +213,14 @@ fn about(key: &Key) -> Vec<u8> {
     }
 }
 
-fn wrong(path: &Path, error: &ModelError) -> Failure {
+fn invalid(path: &Path, error: &ModelError) -> Failure {
     Failure::new(USAGE, format!("{}: {error}", path.display()))
 }
 
-/// The whole of a file that has at most `max` bytes.
+/// Reads a whole file of at most `max` bytes; `-` is standard input.
 pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    // One byte more than allowed shows that there is more.
+    // One byte more than allowed, to detect a file that is too long.
     let bound = max as u64 + 1;
     let read = match path.as_os_str() == "-" {
         true => io::stdin().lock().take(bound).read_to_end(&mut bytes),
@@ -234,7 +234,7 @@ pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// SHA-256 and length of all that can be read.
+/// SHA-256 and length of everything up to the end of `from`.
 pub fn digest(from: &mut impl Read) -> io::Result<(Digest, u64)> {
     let (mut hasher, mut length, mut part) = (Hasher::default(), 0, vec![0; PART]);
     loop {
@@ -266,18 +266,18 @@ fn media_type_of(path: &Path) -> &'static str {
     }
 }
 
-/// Take a published version back, so that nobody is pointed to it any more
+/// Yank a version: it is no longer found as the newest, or by a range
 ///
-/// It can still be fetched by its number, and given back by --undo.
+/// It can still be fetched by its exact version. --undo reverts it.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   levada catalogue yank hyperty/Connector@1.2.0")]
 pub struct Yank {
-    /// Which version of which object
+    /// The object and its version
     #[arg(value_name = "TYPE/NAME@VERSION")]
     object: Exact,
 
-    /// Give it back
+    /// Revert an earlier yank
     #[arg(long)]
     undo: bool,
 
@@ -291,15 +291,16 @@ pub struct Yank {
 
 pub async fn yank(arguments: Yank) -> Outcome {
     let Exact { key, version } = &arguments.object;
-    let mut link = arguments.at.open().await?;
-    let changed = link.caller.yank(key, version, !arguments.undo).await;
-    link.close().await;
+    let mut connection = arguments.at.open().await?;
+    let changed = connection.caller.yank(key, version, !arguments.undo).await;
+    connection.close().await;
     let Changed { is_new, revision } = changed?;
     let object = plain(&key.to_string());
     match (is_new, arguments.undo) {
-        (true, false) => output::note(format_args!("took {object}@{version} back")),
-        (true, true) => output::note(format_args!("gave {object}@{version} back")),
-        (false, _) => output::note(format_args!("{object}@{version} was so already")),
+        (true, false) => output::note(format_args!("yanked {object}@{version}")),
+        (true, true) => output::note(format_args!("restored {object}@{version}")),
+        (false, false) => output::note(format_args!("{object}@{version} is already yanked")),
+        (false, true) => output::note(format_args!("{object}@{version} is not yanked")),
     }
     if arguments.json {
         output::json(json!({

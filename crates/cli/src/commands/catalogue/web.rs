@@ -1,128 +1,68 @@
-//! A catalogue that is read by HTTP: for who has no right to request anything there. What comes is believed for its digest and
-//! its signatures only; https keeps what is read from those on the way.
+//! A catalogue that is read by HTTP, for clients that may not request sessions there. Answers are trusted only by digest and
+//! signatures; https adds confidentiality.
 
 mod client;
+mod meta;
+mod url;
 
-use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use levada_catalogue::model::{Key, MAX_DESCRIPTOR, Package, Published, digest_text, parse_digest};
-use levada_core::{UnixTime, sha256};
+use levada_catalogue::model::{MAX_DESCRIPTOR, Package, Published, digest_text};
+use levada_core::sha256;
 use levada_node::config::parse_duration;
-use serde::Deserialize;
 use serde_json::Value;
 use ureq::Body;
 use ureq::http::{Response, StatusCode};
 
-use super::object::{SignatureText, Wanted};
+use super::object::Wanted;
 use crate::failure::{Failure, NO, PROTOCOL, UNREACHABLE};
 use crate::output::plain;
 use client::{HttpClient, is_resumed};
+use meta::Meta;
+use url::WebUrl;
 
-/// How long an answer that is not a package may take.
-const ANSWER: Duration = Duration::from_secs(60);
-/// The longest answer with what is said of a version, or with what went wrong, in bytes.
+/// How long an answer other than a package may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest answer with the metadata of a version, or with an error, in bytes.
 const MAX_META: usize = 256 * 1024;
-/// How much of a package is read at a time, in bytes.
+/// Bytes of one read of a package.
 const PART: usize = 64 * 1024;
-/// Bytes of `--max-package`'s unit.
+/// The unit of `--max-package`, in bytes.
 const MIB: u64 = 1024 * 1024;
 
-/// Which catalogue is read by HTTP, and within which bounds.
+/// The options for reading a catalogue by HTTP.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Read it by HTTP, from a catalogue that is open to everybody
+    /// Read it by HTTP, from a catalogue with public read access
     #[arg(long, value_name = "http[s]://HOST[:PORT]", conflicts_with = "at")]
-    from: Option<Web>,
+    from: Option<WebUrl>,
 
-    /// The certificates (PEM) that the server's must come from; those of the system, or of SSL_CERT_FILE, if not given
+    /// The certificates (PEM) of trusted authorities; those of the system, or of SSL_CERT_FILE, if not given
     #[arg(long, value_name = "FILE", requires = "from")]
     ca: Option<PathBuf>,
 
-    /// How long reading by HTTP may take in all
+    /// The time limit of all HTTP requests together
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse_duration)]
     timeout: Duration,
 
-    /// The longest package that is read by HTTP, in MiB
+    /// The maximum length of a package that is read by HTTP, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     max_package: u64,
 }
 
 impl Options {
-    /// The catalogue that was named, if one was.
+    /// The catalogue of `--from`, if given.
     ///
     /// # Errors
-    /// [`Failure`] if there are no certificates to check its own with.
+    /// [`Failure`] if there are no certificates of trusted authorities.
     pub fn open(&self) -> Result<Option<WebCatalogue>, Failure> {
         let Some(web) = &self.from else { return Ok(None) };
         let client = HttpClient::new(self, web)?;
         Ok(Some(WebCatalogue { client, max_package: self.max_package * MIB }))
     }
-}
-
-/// `http://HOST[:PORT]`, or with https.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Web {
-    is_https: bool,
-    /// As it stands in `Host`.
-    authority: String,
-}
-
-impl Web {
-    fn is_https(&self) -> bool {
-        self.is_https
-    }
-}
-
-impl fmt::Display for Web {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.is_https { "https" } else { "http" };
-        write!(f, "{scheme}://{}", self.authority)
-    }
-}
-
-impl FromStr for Web {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const FORM: &str = "expected http://HOST, https://HOST, or one of them with :PORT";
-        let (is_https, authority) = match text.strip_prefix("https://") {
-            Some(authority) => (true, authority),
-            None => (false, text.strip_prefix("http://").ok_or(FORM)?),
-        };
-        let authority = authority.trim_end_matches('/');
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
-        if authority.is_empty() || authority.len() > 255 || !authority.chars().all(plain) {
-            return Err(FORM);
-        }
-        Ok(Self { is_https, authority: authority.to_owned() })
-    }
-}
-
-/// What `/v1/objects/…/meta` says.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Meta {
-    version: String,
-    digest: String,
-    package: Option<MetaPackage>,
-    signatures: Vec<SignatureText>,
-    publisher: Option<String>,
-    published: u64,
-    yanked: bool,
-    revision: u64,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct MetaPackage {
-    digest: String,
-    length: u64,
-    media_type: String,
 }
 
 /// A catalogue that is read by HTTP.
@@ -133,17 +73,17 @@ pub struct WebCatalogue {
 }
 
 impl WebCatalogue {
-    /// One version, with its descriptor; both are what the model accepts.
+    /// One version, with its descriptor; both are checked against the model.
     ///
     /// # Errors
-    /// [`Failure`] 1 if there is none, 122 if there is no answer, 121 if the server's certificate is not trusted, 123 if what
-    /// comes is not what was asked for.
+    /// [`Failure`] 1 if there is none, 122 if there is no answer, 121 if the server's certificate is not trusted, 123 for an
+    /// unexpected answer.
     pub fn get(&self, wanted: &Wanted) -> Result<Published, Failure> {
         let Wanted { key, version } = wanted;
         let version = if version.is_empty() { "latest" } else { version.as_str() };
-        let path = |version: &str, behind: &str| {
+        let path = |version: &str, suffix: &str| {
             let (name, version) = (encode(key.name.as_str()), encode(version));
-            format!("/v1/objects/{}/{name}/{version}{behind}", key.kind)
+            format!("/v1/objects/{}/{name}/{version}{suffix}", key.kind)
         };
         let meta = self.read(&path(version, "/meta"), MAX_META)?;
         let meta: Option<Meta> = serde_json::from_slice(&meta).ok();
@@ -158,10 +98,10 @@ impl WebCatalogue {
         Ok(found)
     }
 
-    /// Writes a package to `target`, from `offset` on. `progress` hears how many bytes of it are there.
+    /// Writes a package to `target`, from `offset` on. `progress` is called with the number of bytes that are complete.
     ///
     /// # Errors
-    /// As for [`Self::get`]; what came is written.
+    /// As for [`Self::get`]; the bytes received before an error are written.
     pub fn fetch(
         &self,
         package: &Package,
@@ -187,7 +127,7 @@ impl WebCatalogue {
             return Err(self.client.broken("the package has another length"));
         }
         let mut body = answer.into_body().into_reader();
-        // What is here already, of a server that does not send a part.
+        // A server that ignores the range sends the whole package: skip what is already here.
         self.copy(&mut body, offset - from, &mut io::sink(), &mut |_| {})?;
         progress(offset);
         let mut each = |at| progress(offset + at);
@@ -221,23 +161,23 @@ impl WebCatalogue {
         Ok(())
     }
 
-    /// A whole body of at most `max` bytes.
+    /// Requests `path`, and reads a body of at most `max` bytes.
     fn read(&self, path: &str, max: usize) -> Result<Vec<u8>, Failure> {
-        let answer = self.client.get(path, 0, ANSWER)?;
+        let answer = self.client.get(path, 0, ANSWER_TIMEOUT)?;
         if answer.status() != StatusCode::OK {
             return Err(self.refusal(answer));
         }
         let mut bytes = Vec::new();
-        // One byte more than allowed shows that there is more.
+        // One byte more than allowed, to detect a body that is too long.
         let mut body = answer.into_body().into_reader().take(max as u64 + 1);
         body.read_to_end(&mut bytes).map_err(|error| self.client.lost(error))?;
         if bytes.len() > max { Err(self.malformed()) } else { Ok(bytes) }
     }
 
-    /// What an answer means that is not the one that was hoped for.
+    /// The failure for an answer with an unexpected status.
     fn refusal(&self, answer: Response<Body>) -> Failure {
         let (status, mut body) = (answer.status().as_u16(), Vec::new());
-        // The status says enough if the words do not come.
+        // Without a readable body, the status suffices.
         let _ = answer.into_body().into_reader().take(MAX_META as u64).read_to_end(&mut body);
         let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
         let text: String =
@@ -251,13 +191,14 @@ impl WebCatalogue {
     }
 
     fn check(&self, found: &Published) -> Result<(), Failure> {
-        let broken =
-            |error| self.client.broken(format_args!("the answer is none of a catalogue: {error}"));
+        let broken = |error| {
+            self.client.broken(format_args!("the answer is not that of a catalogue: {error}"))
+        };
         found.check().map_err(broken)
     }
 
     fn malformed(&self) -> Failure {
-        self.client.broken("the answer is none of a catalogue")
+        self.client.broken("the answer is not that of a catalogue")
     }
 
     fn too_long(&self, package: &Package) -> String {
@@ -269,37 +210,7 @@ impl WebCatalogue {
     }
 }
 
-impl Meta {
-    fn read(self, key: &Key) -> Option<Published> {
-        let package = match self.package {
-            None => None,
-            Some(package) => Some(Package {
-                digest: parse_digest(&package.digest).ok()?,
-                length: package.length,
-                media_type: package.media_type,
-                description: b"{}".to_vec(),
-            }),
-        };
-        let publisher = match self.publisher {
-            None => None,
-            Some(publisher) => Some(publisher.parse().ok()?),
-        };
-        Some(Published {
-            key: key.clone(),
-            version: self.version.parse().ok()?,
-            descriptor: Vec::new(),
-            digest: parse_digest(&self.digest).ok()?,
-            package,
-            signatures: self.signatures.iter().map(SignatureText::read).collect::<Option<_>>()?,
-            publisher,
-            published: UnixTime(self.published),
-            yanked: self.yanked,
-            revision: self.revision,
-        })
-    }
-}
-
-/// Percent-encoded (RFC 3986 section 2.1), but for what is unreserved.
+/// Percent-encodes all but unreserved characters (RFC 3986 sections 2.1 and 2.3).
 fn encode(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         match byte {
@@ -327,7 +238,7 @@ mod tests {
         options.open().unwrap().unwrap()
     }
 
-    /// A server that answers one request so, and then ends the connection.
+    /// A server that answers one request with `answer`, and then closes the connection.
     fn server(answer: &'static [u8]) -> (WebCatalogue, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let catalogue = catalogue(&format!("http://{}", listener.local_addr().unwrap()));
@@ -341,19 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_a_scheme_a_host_and_perhaps_a_port() {
-        for text in ["http://catalogue.example", "https://[::1]:5383/", "http://192.0.2.1:80"] {
-            let web: Web = text.parse().unwrap();
-            assert_eq!(web.to_string(), text.trim_end_matches('/'));
-        }
-        for text in ["", "http://", "ftp://a", "http://a/b", "https://a b", "http://u@a", "a"] {
-            assert!(text.parse::<Web>().is_err(), "{text}");
-        }
+    fn percent_encodes_reserved_characters() {
         assert_eq!(encode("a b/ü^1"), "a%20b%2F%C3%BC%5E1");
     }
 
     #[test]
-    fn what_is_no_answer_of_a_catalogue_is_refused() {
+    fn rejects_answers_that_are_not_those_of_a_catalogue() {
         let wanted = Wanted { key: "hyperty/a".parse().unwrap(), version: String::new() };
         for (answer, code) in [
             (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".as_slice(), NO),
@@ -375,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn a_package_that_is_too_long_is_not_asked_for() {
+    fn does_not_request_a_package_that_is_too_long() {
         let package = Package {
             digest: [1; 32],
             length: MIB + 1,
             media_type: "text/plain".into(),
             description: b"{}".to_vec(),
         };
-        // No server is there.
+        // No server listens there.
         let failure = catalogue("http://127.0.0.1:1")
             .fetch(&package, 0, &mut io::sink(), &mut |_| {})
             .unwrap_err();

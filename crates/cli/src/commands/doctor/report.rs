@@ -1,11 +1,11 @@
-//! What the doctor found.
+//! The result of the checks.
 
 use crate::failure::Failure;
 use crate::output;
 use serde_json::json;
 use std::fmt::Display;
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug)]
 pub struct Check {
     name: &'static str,
@@ -16,11 +16,11 @@ pub struct Check {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// As it should be.
+    /// No problem.
     Fine,
-    /// Not as it should be, but it works.
+    /// A limitation that does not prevent operation.
     Note,
-    /// It does not work, or is not safe.
+    /// Broken, or insecure.
     Wrong,
 }
 
@@ -35,23 +35,23 @@ impl State {
 }
 
 impl Check {
-    /// As it should be.
+    /// No problem.
     pub fn fine(name: &'static str, text: impl Display) -> Self {
         Self { name, state: State::Fine, text: text.to_string(), remedy: String::new() }
     }
 
-    /// Worth knowing.
+    /// A limitation that does not prevent operation.
     pub fn note(name: &'static str, text: impl Display, remedy: impl Display) -> Self {
         Self { name, state: State::Note, text: text.to_string(), remedy: remedy.to_string() }
     }
 
-    /// Wrong; `remedy` is empty where the text says it already.
+    /// A problem; `remedy` is empty if the text already contains it.
     pub fn wrong(name: &'static str, text: impl Display, remedy: impl Display) -> Self {
         Self { name, state: State::Wrong, text: text.to_string(), remedy: remedy.to_string() }
     }
 }
 
-/// All that was looked at.
+/// The results of all checks.
 #[derive(Debug)]
 pub struct Report(pub Vec<Check>);
 

@@ -1,4 +1,5 @@
-//! `levada forward --stdio`: one connection, between standard input and output here and an address that the node reaches.
+//! `levada forward --stdio`: forwards one connection between standard input and output and an address that the node
+//! connects to.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -15,12 +16,12 @@ use tokio::time::timeout;
 use crate::attach::Signals;
 use crate::failure::{Failure, Outcome};
 
-/// Bytes that are moved at a time.
+/// Bytes of one read or write.
 const PIECE: usize = 64 * 1024;
-/// How long the end of the connection may take once the other side has said all.
-const ENDING: Duration = Duration::from_secs(5);
+/// How long the connection may take to end after the other side has sent everything.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Carries one connection until the other side has said all, or it is cut.
+/// Forwards one connection until the other side has sent everything, or the connection is lost.
 pub async fn run(client: Client, right: Right, plan: Plan, report: Reporter) -> Outcome {
     let mut signals = Signals::new()?;
     let (near, far) = StdStream::pair().map_err(Failure::local)?;
@@ -28,25 +29,25 @@ pub async fn run(client: Client, right: Right, plan: Plan, report: Reporter) -> 
     let far = Socket::unix(UnixStream::from_std(far).map_err(Failure::local)?);
     let clone = || near.try_clone().map_err(Failure::local);
     let (input, output) = (clone()?, clone()?);
-    let (said_all, mut output_ended) = oneshot::channel();
-    // They may be waiting for a program when this process exits.
+    let (end, mut output_ended) = oneshot::channel();
+    // The threads may be blocked in standard input or output when this process exits.
     std::thread::spawn(move || read_all(input));
-    std::thread::spawn(move || said_all.send(write_all(output)));
+    std::thread::spawn(move || end.send(write_all(output)));
     let carried = async {
         let carried = carry_one(&client, &right, &plan, far, &report);
         tokio::pin!(carried);
         let written = tokio::select! {
             carried = &mut carried => {
-                // The rest of what came is still being written.
+                // The rest of the received data is still being written.
                 let code = carried?;
                 written(output_ended.await)?;
                 return Ok(code);
             }
             ended = &mut output_ended => written(ended),
         };
-        // The other side has said all, or it was cut: which of them, the connection's end says.
+        // The other side has sent everything, or the connection is lost; the result of `carried` says which.
         let _ = near.shutdown(Shutdown::Both);
-        let code = match timeout(ENDING, carried).await {
+        let code = match timeout(END_TIMEOUT, carried).await {
             Ok(carried) => carried?,
             Err(_) => 0,
         };
@@ -64,14 +65,14 @@ fn written(ended: Result<io::Result<()>, oneshot::error::RecvError>) -> Result<(
     ended.map_or(Ok(()), |written| written.map_err(Failure::output))
 }
 
-/// Standard input, until its end.
+/// Copies standard input until its end.
 fn read_all(mut to: StdStream) {
     let mut piece = vec![0; PIECE];
     loop {
         let length = match rustix::io::read(io::stdin(), &mut piece) {
             Ok(length) => length,
             Err(rustix::io::Errno::INTR) => continue,
-            // A program that shares it made it non-blocking.
+            // A process that shares the descriptor made it non-blocking.
             Err(rustix::io::Errno::AGAIN) => {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
@@ -85,7 +86,7 @@ fn read_all(mut to: StdStream) {
     }
 }
 
-/// Standard output, until nothing more comes.
+/// Copies to standard output until the end of `from`.
 fn write_all(mut from: StdStream) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
     loop {

@@ -1,4 +1,4 @@
-//! The sessions that this identity has requested for others, at all pinned nodes: what a rotation of its key ends.
+//! The sessions that this identity has requested for others at pinned nodes. A rotation of the key ends them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use levada_node::known::Pin;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long one node may take.
-const ANSWER: Duration = Duration::from_secs(10);
-/// Nodes that are asked at a time.
+/// How long one node may take to answer.
+const NODE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Nodes that are queried at the same time.
 const AT_ONCE: usize = 16;
 
-/// What the pinned nodes have said.
+/// The answers of the pinned nodes.
 #[derive(Default)]
 pub struct Requested {
-    /// Each with the name of its node.
+    /// Each session with the name of its node.
     sessions: Vec<(String, RequestedSession)>,
     /// Nodes with more sessions than they list.
     more: Vec<String>,
@@ -29,16 +29,23 @@ pub struct Requested {
     silent: Vec<(String, ClientError)>,
 }
 
-/// Asks every pinned node but this home's own.
+/// Every pinned node but this home's own.
 ///
 /// # Errors
 /// [`Failure`] if the pins cannot be read.
-pub async fn ask_everywhere(client: &Arc<Client>) -> Result<Requested, Failure> {
+pub fn pinned_nodes(client: &Client) -> Result<Vec<Pin>, Failure> {
+    let mut pins = client.known().names()?;
+    pins.retain(|pin| pin.identity != client.identity());
+    Ok(pins)
+}
+
+/// Queries all nodes of `pins`.
+pub async fn query_all(client: &Arc<Client>, pins: &[Pin]) -> Requested {
     let mut requested = Requested::default();
     let ask = |client: Arc<Client>, target: Target| async move {
         client.requested_for_others(&target).await
     };
-    for (name, answer) in at_each(client, ask).await? {
+    for (name, answer) in at_each(client, pins, ask).await {
         match answer {
             Ok((sessions, more)) => {
                 requested.sessions.extend(sessions.into_iter().map(|one| (name.clone(), one)));
@@ -49,54 +56,51 @@ pub async fn ask_everywhere(client: &Arc<Client>) -> Result<Requested, Failure> 
             Err(error) => requested.silent.push((name, error)),
         }
     }
-    Ok(requested)
+    requested
 }
 
-/// Tells every pinned node of the new key now, so that what the old one requested ends at once; names those that will
-/// hear of it with the next connection.
-///
-/// # Errors
-/// [`Failure`] if the pins cannot be read.
-pub async fn tell_everywhere(client: &Arc<Client>) -> Result<(), Failure> {
-    let tell =
+/// Sends the succession to all nodes of `pins` now, so that sessions requested by the old key end at once. Prints a note
+/// for each node that could not be reached: it receives the succession with the next connection.
+pub async fn announce_succession(client: &Arc<Client>, pins: &[Pin]) {
+    let send =
         |client: Arc<Client>, target: Target| async move { client.tell_successions(&target).await };
-    for (name, told) in at_each(client, tell).await? {
-        match told {
+    for (name, sent) in at_each(client, pins, send).await {
+        match sent {
             Ok(refused) => {
                 for text in refused {
                     let text = plain(&text);
-                    output::note(format_args!("{name} has not taken over the new key: {text}"));
+                    output::note(format_args!("{name} did not accept the new key: {text}"));
                 }
             }
             Err(error) => {
                 let error = plain(&error.to_string());
-                output::note(format_args!("{name} is told with the next connection: {error}"));
+                output::note(format_args!(
+                    "{name} receives the new key with the next connection: {error}"
+                ));
             }
         }
     }
-    Ok(())
 }
 
-/// Calls `act` with each pinned node but this home's own; the results by name.
+/// Calls `act` for each node of `pins`; returns the results by name.
 async fn at_each<T, F>(
     client: &Arc<Client>,
+    pins: &[Pin],
     act: impl Fn(Arc<Client>, Target) -> F,
-) -> Result<Vec<(String, Result<T, ClientError>)>, Failure>
+) -> Vec<(String, Result<T, ClientError>)>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, ClientError>> + Send + 'static,
 {
-    let mut pins = client.known().names()?;
-    pins.retain(|pin| pin.identity != client.identity());
     let (mut results, mut running) = (Vec::new(), JoinSet::new());
-    for Pin { name, identity, addresses, .. } in pins {
+    for Pin { name, identity, addresses, .. } in pins.iter().cloned() {
         if running.len() >= AT_ONCE {
             results.extend(running.join_next().await.and_then(Result::ok));
         }
         let acting = act(client.clone(), Target { identity, addresses });
         running.spawn(async move {
             let late = || ClientError::Unreachable("the node did not answer".into());
-            let result = timeout(ANSWER, acting).await.unwrap_or_else(|_| Err(late()));
+            let result = timeout(NODE_TIMEOUT, acting).await.unwrap_or_else(|_| Err(late()));
             (name, result)
         });
     }
@@ -104,7 +108,7 @@ where
         results.extend(joined.ok());
     }
     results.sort_by(|(one, _), (other, _)| one.cmp(other));
-    Ok(results)
+    results
 }
 
 impl Requested {
@@ -118,7 +122,7 @@ impl Requested {
         self.more.is_empty() && self.silent.is_empty()
     }
 
-    /// Says what will end and what goes on, and which nodes could not be asked.
+    /// Prints the sessions that will end, those that are kept, and the nodes that could not be queried.
     pub fn show(&self, keep: &[SessionId]) {
         if !self.sessions.is_empty() {
             output::note(
@@ -135,7 +139,7 @@ impl Requested {
         }
         for (name, error) in &self.silent {
             let error = plain(&error.to_string());
-            output::note(format_args!("{name} could not be asked for such sessions: {error}"));
+            output::note(format_args!("{name} could not be queried for such sessions: {error}"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `levada id rotate`: a new key, signed by the old one.
+//! `levada id rotate`: replaces the key by a new one, signed by the old one.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use super::requested::{self, Requested};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Do not ask; without a terminal to ask at, nothing is rotated otherwise
+    /// Do not ask for confirmation; required without a terminal
     #[arg(long)]
     yes: bool,
 
-    /// A session that goes on, though the old key requested it for another identity; may be repeated
+    /// Keep this session, which the old key requested for another identity; may be repeated
     #[arg(long, value_name = "SESSION")]
     keep: Vec<SessionId>,
 }
@@ -35,25 +35,29 @@ pub async fn run(home: &Home, arguments: Arguments) -> Outcome {
     }
     let old = home.key()?.identity();
     warn(home, &old).await?;
-    let requested = requested::ask_everywhere(&Arc::new(Client::new(home)?)).await?;
+    let client = Arc::new(Client::new(home)?);
+    let pins = requested::pinned_nodes(&client)?;
+    let requested = requested::query_all(&client, &pins).await;
     requested.show(&keep);
     check_kept(&requested, &keep)?;
     if !yes && !output::is_attended() {
-        let text =
-            "standard input is no terminal at which to ask: `levada id rotate --yes` does not ask";
+        let text = "standard input is not a terminal, so confirmation is impossible: use `levada id rotate --yes`";
         return Err(Failure::new(USAGE, text));
     }
     if !yes && output::ask("Rotate the key?") != Some(true) {
         return Ok(NO);
     }
     let new = replace(home, &keep).await?;
-    output::note(format_args!("{old} is dead; peers follow its signature to the new key:"));
+    output::note(format_args!(
+        "{old} is no longer valid; peers follow its signature to the new key:"
+    ));
     output::data(&new)?;
-    requested::tell_everywhere(&Arc::new(Client::new(home)?)).await?;
+    // A new client, which has the new key.
+    requested::announce_succession(&Arc::new(Client::new(home)?), &pins).await;
     Ok(0)
 }
 
-/// Replaces the key, by the node of this home if it runs.
+/// Replaces the key; through the node of this home if it runs.
 async fn replace(home: &Home, keep: &[SessionId]) -> Result<String, Failure> {
     let request = Request::Rotate { keep: keep.iter().map(ToString::to_string).collect() };
     match control::call(home, &request).await {
@@ -71,8 +75,8 @@ async fn replace(home: &Home, keep: &[SessionId]) -> Result<String, Failure> {
     }
 }
 
-/// A slip in an id must not end the session that was meant: it must be one that was listed, unless a node could not
-/// be asked.
+/// Each id in `keep` must be one of the listed sessions, unless a node could not be queried: a mistyped id would end
+/// the session that was to be kept.
 fn check_kept(requested: &Requested, keep: &[SessionId]) -> Result<(), Failure> {
     match keep.iter().find(|session| !requested.has(session)) {
         Some(session) if requested.is_complete() => {
@@ -85,7 +89,7 @@ fn check_kept(requested: &Requested, keep: &[SessionId]) -> Result<(), Failure> 
     }
 }
 
-/// Says what will end.
+/// Prints how many capabilities will end.
 async fn warn(home: &Home, old: &Identity) -> Result<(), Failure> {
     let known = Known::open(&home.known_db())?;
     let granted = granted_here(home).await?;

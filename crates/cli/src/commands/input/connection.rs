@@ -1,4 +1,4 @@
-//! Sends events at once, as long as the node keeps up; takes back how far it is.
+//! Sends events as soon as the node has acknowledged enough of the earlier ones.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -18,34 +18,34 @@ use crate::attach::Signals;
 use crate::failure::{Failure, Outcome, PROTOCOL, UNREACHABLE};
 use crate::output::{note, plain};
 
-/// How often the node hears of what is held: it lets go after two seconds of silence.
-const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
-/// How long the node may take for what is on its way when the end has come.
-const LAST_EVENTS: Duration = Duration::from_secs(5);
+/// How often a keepalive is sent while something is pressed: the node releases everything after two seconds of silence.
+const KEEPALIVE: Duration = Duration::from_millis(500);
+/// How long the node may take to process the last events.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the three directions share.
+/// State that the event source, the sender and the receiver share.
 #[derive(Default)]
 struct Shared {
     outbox: RefCell<Outbox>,
-    /// There is something to send, more room for it, or no more to come.
+    /// Notified when there is an event to send, room to send one, or no further event.
     changed: Notify,
     finished: Cell<bool>,
 }
 
-/// Sends what `events` gives until it ends, a signal comes, or the session ends.
-/// What `events` has not given when the session is lost stays there.
+/// Sends the events of `events` until they end, a signal arrives, or the session ends.
+/// Events that were not read when the session is lost remain in `events`.
 pub(super) async fn run(stream: Stream, events: &mut Events, signals: &mut Signals) -> Outcome {
     let (mut send, receive) = stream.split();
     let (shared, ended) = (Shared::default(), Cell::new(0));
-    let here = async {
+    let local = async {
         if let Some(source) = &mut events.source {
             ended.set(shared.feed(source, signals).await?);
         }
-        // Dropped when it ends: keyboard and pointer are back at once, whatever the connection does.
+        // Dropping the source releases keyboard and pointer at once, whatever the connection does.
         *events = Events::default();
         shared.finish()?;
-        sleep(LAST_EVENTS).await;
-        Err(Failure::new(UNREACHABLE, "the node did not take the last events"))
+        sleep(DRAIN_TIMEOUT).await;
+        Err(Failure::new(UNREACHABLE, "the node did not process the last events"))
     };
     tokio::select! {
         biased;
@@ -57,7 +57,7 @@ pub(super) async fn run(stream: Stream, events: &mut Events, signals: &mut Signa
             Ok(never) => match never {},
             Err(error) => Err(ClientError::from(error).into()),
         },
-        outcome = here => outcome,
+        outcome = local => outcome,
     }
 }
 
@@ -73,17 +73,17 @@ impl Shared {
         self.push(Event::ReleaseAll)
     }
 
-    /// Takes what comes from the hands: gives the exit code once they have let go.
+    /// Queues the events of `source`; returns the exit code at its end, or at a signal.
     async fn feed(&self, source: &mut Source, signals: &mut Signals) -> Outcome {
-        let mut pulse = interval(SIGN_OF_LIFE);
-        pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut keepalive = interval(KEEPALIVE);
+        keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 event = source.next() => match event? {
                     Some(event) => self.push(event)?,
                     None => return Ok(0),
                 },
-                _ = pulse.tick() => {
+                _ = keepalive.tick() => {
                     if self.outbox.borrow().is_held() {
                         self.push(Event::StillHeld)?;
                     }
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// Sends what waits; ends by itself only if the stream does.
+    /// Sends queued events; returns only if the stream fails.
     async fn write(&self, stream: &mut SendHalf) -> Result<Infallible, StreamError> {
         loop {
             let events = self.outbox.borrow_mut().take();
@@ -106,11 +106,11 @@ impl Shared {
             }
         }
         stream.send(&Message::End.to_bytes()).await?;
-        // A sending half that is dropped would end the session before it says how it ended.
+        // Dropping the sending half would end the session before its exit code arrives.
         pending().await
     }
 
-    /// Takes what the node says, until it says that the session has ended.
+    /// Handles the node's messages until the exit code.
     async fn receive(&self, mut stream: ReceiveHalf) -> Outcome {
         let mut inbox = Inbox::new();
         loop {

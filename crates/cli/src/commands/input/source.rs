@@ -1,4 +1,4 @@
-//! Where events come from: a screen of this machine, or lines of text.
+//! The source of events: a local screen, or lines of text.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,12 +15,12 @@ use crate::output::note;
 
 /// Steps that are read ahead.
 const AHEAD: usize = 64;
-/// More than the longest line of a script: what is longer is refused by its length.
+/// More than the longest valid line of a script: a longer line is cut here, and then rejected for its length.
 const MAX_LINE: u64 = 8192;
 
-/// Gives one event after the other.
+/// A source of events.
 pub(super) enum Source {
-    /// Keyboard and pointer of a screen; dropping it gives them back.
+    /// Keyboard and pointer of a screen; dropping it releases them.
     Screen(Capture),
     /// A file of lines.
     Lines(Lines),
@@ -29,21 +29,21 @@ pub(super) enum Source {
 /// Events of one run, across connections to the node.
 #[derive(Default)]
 pub(super) struct Events {
-    /// None while keyboard and pointer are used here.
+    /// `None` while keyboard and pointer work here.
     pub(super) source: Option<Source>,
-    /// They have begun, and not ended.
+    /// The source has been opened, and has not ended.
     pub(super) are_open: bool,
 }
 
-/// Lines that a thread reads: it may be waiting for one when the process exits.
+/// Lines that a thread reads. It may be blocked in a read when the process exits.
 pub(super) struct Lines {
     steps: mpsc::Receiver<Result<Step, Failure>>,
-    /// A pause that is not over.
+    /// The end of the current pause.
     until: Option<Instant>,
 }
 
 impl Source {
-    /// Opens what the command line names, and says how to let go.
+    /// Opens the source that the command line names; for a screen, prints the release keys.
     ///
     /// # Errors
     /// [`Failure`] 120 if it cannot be used.
@@ -54,21 +54,23 @@ impl Source {
         let named = arguments.display.clone().map(|display| Screen::new(display, None));
         let screen = named.or_else(Screen::from_environment).ok_or_else(|| {
             Failure::local(
-                "there is no screen here: set DISPLAY, name one with --display, or feed --events",
+                "there is no screen here: set DISPLAY, name one with --display, or use --events",
             )
         })?;
         let combination = arguments.release.clone();
         let started = tokio::task::spawn_blocking(move || Capture::start(&screen, combination));
         let capture = started.await.map_err(Failure::local)?.map_err(Failure::local)?;
         let keys = &arguments.release;
-        note(format_args!("keyboard and pointer are there now; {keys} lets go"));
+        note(format_args!(
+            "keyboard and pointer now control the other screen; {keys} releases them"
+        ));
         Ok(Self::Screen(capture))
     }
 
-    /// What comes next; `None` at the end. If the future is dropped, nothing is lost.
+    /// The next event; `None` at the end. Cancel-safe: dropping the future loses no event.
     ///
     /// # Errors
-    /// [`Failure`] 120 if the screen is gone, or a line has no meaning.
+    /// [`Failure`] 120 if the screen is gone, or a line is invalid.
     pub(super) async fn next(&mut self) -> Result<Option<Event>, Failure> {
         match self {
             Self::Screen(capture) => match capture.next().await.map_err(Failure::local)? {
@@ -108,7 +110,7 @@ impl Lines {
     }
 }
 
-/// Until the lines end, one of them is wrong, or nobody wants them any more.
+/// Reads lines until their end, an invalid line, or the end of the receiver.
 fn read(mut input: impl BufRead, name: &str, steps: &mpsc::Sender<Result<Step, Failure>>) {
     let mut script = Script::default();
     for number in 1_u64.. {
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wrong_line_is_named() {
+    async fn an_error_names_the_line() {
         let (events, failure) = all("move 1 2\n\njump\nmove 3 4\n").await;
         assert_eq!(events.len(), 1);
         let failure = failure.unwrap();

@@ -1,4 +1,4 @@
-//! What the configured catalogues know of services, and of the nodes that have them.
+//! The services in the configured catalogues, and their nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,38 +19,38 @@ use crate::failure::Failure;
 use crate::output::plain;
 use crate::service_target::ServiceTarget;
 
-/// As long as the look at the network takes.
+/// The duration of the query of the network, which runs at the same time.
 const LIMIT: Duration = Duration::from_millis(1850);
-/// Catalogues that are read.
-const MOST: usize = 16;
-/// Services that are taken from one.
-const MOST_SERVICES: u64 = 1000;
+/// Maximum number of catalogues that are read.
+const MAX_CATALOGUES: usize = 16;
+/// Maximum number of services that are read of one catalogue.
+const MAX_SERVICES: u64 = 1000;
 
-/// A node as a catalogue has it: each service was signed with the node's key when it was published.
+/// A node in a catalogue. Each service was signed with the node's key when it was published.
 pub struct Catalogued {
     /// The catalogue, as it is configured.
     pub catalogue: String,
     /// The node's key.
     pub node: Identity,
-    /// What it calls itself.
+    /// The node's own name.
     pub name: String,
-    /// Where it said that it can be reached.
+    /// The addresses that the node published.
     pub addresses: Vec<String>,
     /// Its services.
     pub services: Vec<Service>,
 }
 
-/// What all catalogues said.
+/// The answers of all catalogues.
 #[derive(Default)]
 pub struct Found {
     /// In the order of the configuration, then by key.
     pub nodes: Vec<Catalogued>,
-    /// Catalogues that were not read, or not to their end, and why.
-    pub trouble: Vec<(String, String)>,
+    /// Catalogues that were not read completely, and why.
+    pub problems: Vec<(String, String)>,
 }
 
 impl Catalogued {
-    /// As `--json` shows it.
+    /// The JSON for `--json`.
     pub fn describe(&self) -> Value {
         json!({
             "catalogue": self.catalogue,
@@ -76,58 +76,57 @@ impl Catalogued {
     }
 }
 
-/// Reads all catalogues at once. None of them is asked about at the terminal: a node that is not pinned is not called.
-pub async fn read(client: &Arc<Client>, places: &[String]) -> Found {
+/// Reads all catalogues concurrently. A node that is not pinned is neither contacted nor asked about at the terminal.
+pub async fn read(client: &Arc<Client>, catalogues: &[String]) -> Found {
     let end = Instant::now() + LIMIT;
     let mut tasks = JoinSet::new();
-    for (number, place) in places.iter().take(MOST).cloned().enumerate() {
+    for (number, catalogue) in catalogues.iter().take(MAX_CATALOGUES).cloned().enumerate() {
         let client = client.clone();
         tasks.spawn(async move {
-            let answer = match timeout_at(end, ask(&client, &place)).await {
+            let answer = match timeout_at(end, read_one(&client, &catalogue)).await {
                 Ok(answer) => answer.map_err(|error| error.text().to_owned()),
                 Err(_) => Err("it does not answer".to_owned()),
             };
-            (number, place, answer)
+            (number, catalogue, answer)
         });
     }
     let mut answers = BTreeMap::new();
     while let Some(done) = tasks.join_next().await {
-        // Every question ends in time.
-        if let Ok((number, place, answer)) = done {
-            answers.insert(number, (place, answer));
+        if let Ok((number, catalogue, answer)) = done {
+            answers.insert(number, (catalogue, answer));
         }
     }
     let mut found = Found::default();
-    for (place, answer) in answers.into_values() {
+    for (catalogue, answer) in answers.into_values() {
         match answer {
             Ok((nodes, more)) => {
                 found.nodes.extend(nodes);
                 if more {
-                    let text = format!("only its first {MOST_SERVICES} services were read");
-                    found.trouble.push((place, text));
+                    let text = format!("only its first {MAX_SERVICES} services were read");
+                    found.problems.push((catalogue, text));
                 }
             }
-            Err(text) => found.trouble.push((place, format!("it was not read: {text}"))),
+            Err(text) => found.problems.push((catalogue, format!("it was not read: {text}"))),
         }
     }
-    for place in places.iter().skip(MOST) {
-        let text = format!("it was not read: no more than {MOST} are");
-        found.trouble.push((place.clone(), text));
+    for catalogue in catalogues.iter().skip(MAX_CATALOGUES) {
+        let text = format!("it was not read: only the first {MAX_CATALOGUES} catalogues are");
+        found.problems.push((catalogue.clone(), text));
     }
     found
 }
 
-/// The nodes that it knows, and whether it has more services than are read.
-async fn ask(client: &Client, text: &str) -> Result<(Vec<Catalogued>, bool), Failure> {
-    let place: ServiceTarget = text.parse().map_err(Failure::local)?;
-    let target = client.resolve(&place.node, |_| Verdict::Unasked).await?;
-    let spec = RequestSpec { service: place.service, uses: 1, ..RequestSpec::default() };
+/// The nodes in one catalogue, and whether it has more services than are read.
+async fn read_one(client: &Client, text: &str) -> Result<(Vec<Catalogued>, bool), Failure> {
+    let catalogue: ServiceTarget = text.parse().map_err(Failure::local)?;
+    let target = client.resolve(&catalogue.node, |_| Verdict::Unasked).await?;
+    let spec = RequestSpec { service: catalogue.service, uses: 1, ..RequestSpec::default() };
     let Running { stream, connection, .. } = client.request_and_start(&target, spec).await?;
     let mut caller = Caller::new(of_stream(stream));
     let (mut nodes, mut count) = (BTreeMap::new(), 0);
     let each = |item: Item| {
         count += 1;
-        if count > MOST_SERVICES {
+        if count > MAX_SERVICES {
             return Ok::<_, Failure>(());
         }
         if let Some((node, about)) = item.newest.as_ref().and_then(service_of) {
@@ -142,8 +141,8 @@ async fn ask(client: &Client, text: &str) -> Result<(Vec<Catalogued>, bool), Fai
         }
         Ok(())
     };
-    caller.list(Some(Kind::Service), "", MOST_SERVICES + 1, Detail::Full, each).await?;
+    caller.list(Some(Kind::Service), "", MAX_SERVICES + 1, Detail::Full, each).await?;
     caller.finish().await;
     drop(connection);
-    Ok((nodes.into_values().collect(), count > MOST_SERVICES))
+    Ok((nodes.into_values().collect(), count > MAX_SERVICES))
 }

@@ -1,83 +1,84 @@
-//! What is seen of a program at the command line: how it is, and its end.
+//! Follows a program at the command line: prints its state, and waits for its end.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use super::protocol::{ControlConnection, Request, State, Status};
 use super::registry::Registry;
-use super::session::{Line, Request, State, Status};
 use crate::attach::Signals;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, note, plain};
 
 /// How long a program may take to end after Ctrl-C.
-const ENDING: Duration = Duration::from_secs(15);
-/// A shell's exit code for SIGHUP: the terminal is gone.
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+/// A shell's exit code for SIGHUP, which a closed terminal sends.
 const HUNG_UP: u8 = 129;
 
-/// How the command was meant.
+/// The relation of the command to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The program is the command's own: Ctrl-C ends it.
+    /// The command started the program: Ctrl-C ends it.
     Own,
-    /// The command came later: Ctrl-C leaves the program alone.
-    Visitor,
-    /// The command ends when the program is seen.
+    /// The command has attached to the program: Ctrl-C leaves it running.
+    Attached,
+    /// The command ends when the program is shown.
     Detach,
 }
 
 /// Follows one program.
 pub struct Follow {
-    keeper: Line,
+    supervisor: ControlConnection,
     mode: Mode,
     signals: Signals,
-    /// The connection was lost since it was shown last.
+    /// Whether the connection was lost since the program was last shown.
     lost: bool,
 }
 
 impl Follow {
-    /// `keeper` is asked for nothing yet but to be watched.
+    /// `supervisor` is a connection on which the states are sent: of [`super::supervisor::spawn`] or
+    /// [`super::registry::Entry::watch`].
     ///
     /// # Errors
     /// [`Failure`] 120 if signals cannot be received.
-    pub fn new(keeper: Line, mode: Mode) -> Result<Self, Failure> {
-        Ok(Self { keeper, mode, signals: Signals::new()?, lost: false })
+    pub fn new(supervisor: ControlConnection, mode: Mode) -> Result<Self, Failure> {
+        Ok(Self { supervisor, mode, signals: Signals::new()?, lost: false })
     }
 
-    /// Until the program has ended, or this command need not wait for it: gives the exit code.
+    /// Runs until the program has ended, or this command need not wait for it; returns the exit code.
     pub async fn run(mut self) -> Outcome {
-        let Status { name, state } = self.keeper.expect().await.map_err(broken)?;
+        let Status { name, state } = self.supervisor.expect().await.map_err(broken)?;
         let mut next = Some(state);
         let mut stopped: Option<(u8, Instant)> = None;
         loop {
             if let Some(state) = next.take()
-                && let Some(outcome) = self.news(&name, state)
+                && let Some(outcome) = self.report(&name, state)
             {
-                // The signal is the reason, whatever the program made of it.
+                // After a signal the exit code is that of the signal, not the program's.
                 return stopped.map_or(outcome, |(code, _)| Ok(code));
             }
-            let late = stopped.map(|(_, end)| end);
+            let deadline = stopped.map(|(_, end)| end);
             tokio::select! {
-                state = self.keeper.hear::<State>() => {
+                state = self.supervisor.receive::<State>() => {
                     next = Some(state.map_err(broken)?.ok_or_else(gone)?);
                 }
                 code = self.signals.end() => match self.mode {
                     Mode::Own if code != HUNG_UP => {
                         stop(&name).await?;
-                        stopped = stopped.or(Some((code, Instant::now() + ENDING)));
+                        stopped = stopped.or(Some((code, Instant::now() + STOP_TIMEOUT)));
                     }
                     _ => return Ok(code),
                 },
-                () = until(late) => {
-                    let text = format!("`{name}` does not end; `levada show --stop {name}`");
+                () = until(deadline) => {
+                    let text = format!("`{name}` did not end; try `levada show --stop {name}`");
                     return Err(Failure::local(text));
                 }
             }
         }
     }
 
-    /// Tells what is new; gives the outcome if there is nothing more to wait for.
-    fn news(&mut self, name: &str, state: State) -> Option<Outcome> {
+    /// Prints a new state; returns the outcome if the command is done.
+    fn report(&mut self, name: &str, state: State) -> Option<Outcome> {
         match state {
             State::Starting => {}
             State::Shown { .. } if self.mode == Mode::Detach => {
@@ -91,23 +92,27 @@ impl Follow {
             State::Waiting { at, why } => {
                 if !std::mem::replace(&mut self.lost, true) {
                     let (at, why) = (plain(&at), plain(&why));
-                    note(format_args!("{at} is lost ({why}); `{name}` goes on, trying again"));
+                    note(format_args!(
+                        "the connection to {at} is lost ({why}); `{name}` keeps running, trying again"
+                    ));
                 }
             }
             State::Hidden { why: None, .. } => {
-                note(format_args!("`{name}` goes on unseen; `levada show --attach {name}`"));
+                note(format_args!(
+                    "`{name}` keeps running, hidden; `levada show --attach {name}` shows it"
+                ));
                 return Some(Ok(0));
             }
             State::Hidden { why: Some(why), code } => {
                 let text = format!(
-                    "{why}; `{name}` goes on unseen: `levada show NODE/SERVICE --attach {name}`"
+                    "{why}; `{name}` keeps running, hidden: `levada show NODE/SERVICE --attach {name}` shows it"
                 );
                 return Some(Err(Failure::new(code, text)));
             }
-            State::Ended { code, said } => {
-                // Otherwise it was printed here already.
-                if self.mode == Mode::Detach && code != 0 && !said.is_empty() {
-                    note(format_args!("{name}: {}", plain(&said)));
+            State::Ended { code, last_line } => {
+                // In the other modes the output was already printed here.
+                if self.mode == Mode::Detach && code != 0 && !last_line.is_empty() {
+                    note(format_args!("{name}: {}", plain(&last_line)));
                 }
                 return Some(Ok(code));
             }
@@ -117,12 +122,12 @@ impl Follow {
     }
 }
 
-/// Asks the keeper to end its program: over another line, this one only tells.
+/// Asks the supervisor to end its program, on a new connection: the current one only carries states.
 async fn stop(name: &str) -> Result<(), Failure> {
     let home = levada_node::home::Home::open()?;
-    // If it cannot be found it is ending already.
+    // Without an entry the program is ending already.
     if let Ok(entry) = Registry::open(&home)?.find(name) {
-        let _ = entry.ask(&Request::Stop).await;
+        let _ = entry.call(&Request::Stop).await;
     }
     Ok(())
 }
@@ -135,9 +140,9 @@ async fn until(end: Option<Instant>) {
 }
 
 fn gone() -> Failure {
-    Failure::local("the process that keeps the program has ended without a word")
+    Failure::local("the background process of the program ended unexpectedly")
 }
 
 fn broken(error: std::io::Error) -> Failure {
-    Failure::local(format_args!("the process that keeps the program: {error}"))
+    Failure::local(format_args!("cannot reach the background process of the program: {error}"))
 }

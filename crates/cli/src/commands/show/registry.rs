@@ -1,4 +1,4 @@
-//! Which programs are kept here: a file for each, by its name.
+//! The registry of programs that run here: one file per program, by its name.
 
 use std::fs;
 use std::io::{self, Read};
@@ -10,37 +10,37 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::session::{Line, PROMPT, Request, Status};
+use super::protocol::{ControlConnection, Request, Status, TIMEOUT};
 use crate::failure::{Failure, NO};
 
-/// The folder of the files, below that of the home's runtime files.
+/// The folder of the files, in the home's runtime folder.
 const FOLDER: &str = "shows";
 const EXTENSION: &str = "json";
-/// No file is longer, in bytes.
+/// The longest file, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;
-/// Names made from one program's that are tried.
+/// Maximum number of names that are tried for one program.
 const MAX_TRIES: u32 = 1000;
-/// The longest part of a program's name that goes into a name.
+/// Maximum number of characters of the program's name in a generated name.
 const MAX_STEM: usize = 32;
 
-/// The files.
+/// The folder of the entries.
 #[derive(Clone, Debug)]
 pub struct Registry(PathBuf);
 
-/// A program that is kept, or was when its keeper was killed.
+/// A program that runs, or whose supervisor was killed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// What it is called.
+    /// Its name here.
     pub name: String,
     /// The program and its arguments.
     pub program: Vec<String>,
-    /// The keeper's process number.
+    /// The supervisor's process id.
     pub process: u32,
-    /// Where the keeper listens.
+    /// The supervisor's socket.
     pub socket: PathBuf,
 }
 
-/// A name that is ours. The file goes when it is dropped.
+/// A name that this process owns. Dropping it removes the file.
 #[derive(Debug)]
 pub struct Claim {
     registry: Registry,
@@ -48,10 +48,10 @@ pub struct Claim {
 }
 
 impl Registry {
-    /// The files of `home`.
+    /// The registry of `home`.
     ///
     /// # Errors
-    /// [`Failure`] 120 if their folder cannot be made.
+    /// [`Failure`] 120 if its folder cannot be created.
     pub fn open(home: &Home) -> Result<Self, Failure> {
         let folder = home.runtime_folder().join(FOLDER);
         match fs::create_dir(&folder) {
@@ -62,8 +62,7 @@ impl Registry {
         }
     }
 
-    /// Takes a name: the one that `entry` has, or if it is empty the first free one made from the
-    /// program's.
+    /// Claims the name of `entry`; if it is empty, the first free name made from the program's.
     ///
     /// # Errors
     /// [`Failure`] 120 if the name is taken.
@@ -72,7 +71,7 @@ impl Registry {
             return self.try_claim(&entry)?.ok_or_else(|| {
                 let name = &entry.name;
                 Failure::local(format_args!(
-                    "a program is already called `{name}`: choose another --name, or end it with \
+                    "a program is already called `{name}`: choose another --name, or end that program with \
                      `levada show --stop {name}`"
                 ))
             });
@@ -84,7 +83,7 @@ impl Registry {
                 return Ok(claim);
             }
         }
-        Err(Failure::local("no name is free; give one with --name"))
+        Err(Failure::local("all names made from the program's are in use; choose one with --name"))
     }
 
     fn try_claim(&self, entry: &Entry) -> Result<Option<Claim>, Failure> {
@@ -99,7 +98,7 @@ impl Registry {
     /// [`Failure`] 1 if there is none.
     pub fn find(&self, name: &str) -> Result<Entry, Failure> {
         let none = || {
-            let text = format!("no program is kept here as `{name}`; see `levada show --list`");
+            let text = format!("no program `{name}` runs here; see `levada show --list`");
             Failure::new(NO, text)
         };
         check_name(name).map_err(|_| none())?;
@@ -119,8 +118,8 @@ impl Registry {
         Ok(entries)
     }
 
-    /// Whether that very entry is still there.
-    pub fn is_there(&self, entry: &Entry) -> bool {
+    /// Whether this entry still exists: with the same name and process.
+    pub fn contains(&self, entry: &Entry) -> bool {
         read(&self.file(&entry.name)).is_some_and(|found| found.process == entry.process)
     }
 
@@ -135,7 +134,7 @@ impl Registry {
 }
 
 impl Claim {
-    /// What it is called.
+    /// The claimed name.
     pub fn name(&self) -> &str {
         &self.entry.name
     }
@@ -148,47 +147,48 @@ impl Drop for Claim {
 }
 
 impl Entry {
-    /// Whether its keeper answers.
+    /// Whether its supervisor answers.
     pub async fn is_alive(&self) -> bool {
         self.status().await.is_ok()
     }
 
-    /// Asks how it is.
+    /// Requests the status.
     ///
     /// # Errors
-    /// [`Failure`] 120 if its keeper does not answer.
+    /// [`Failure`] 120 if its supervisor does not answer.
     pub async fn status(&self) -> Result<Status, Failure> {
-        let mut line = self.say(&Request::Status).await?;
-        line.expect().await.map_err(|error| self.silent(&error))
+        self.call(&Request::Status).await
     }
 
-    /// Asks for something to be done, and waits until it was heard.
+    /// Sends a request, and waits for the answer.
     ///
     /// # Errors
-    /// [`Failure`] 120 if its keeper does not answer.
-    pub async fn ask(&self, request: &Request) -> Result<Status, Failure> {
-        let mut line = self.say(request).await?;
-        line.expect().await.map_err(|error| self.silent(&error))
+    /// [`Failure`] 120 if its supervisor does not answer.
+    pub async fn call(&self, request: &Request) -> Result<Status, Failure> {
+        let mut connection = self.send(request).await?;
+        connection.expect().await.map_err(|error| self.no_answer(&error))
     }
 
-    /// Asks to be told of every new state.
+    /// A connection on which the supervisor sends every new state.
     ///
     /// # Errors
-    /// [`Failure`] 120 if its keeper does not answer.
-    pub async fn watch(&self) -> Result<Line, Failure> {
-        self.say(&Request::Watch).await
+    /// [`Failure`] 120 if its supervisor does not answer.
+    pub async fn watch(&self) -> Result<ControlConnection, Failure> {
+        self.send(&Request::Watch).await
     }
 
-    async fn say(&self, request: &Request) -> Result<Line, Failure> {
-        let connected = timeout(PROMPT, UnixStream::connect(&self.socket)).await;
-        let stream = connected.map_err(|error| self.silent(&error))?;
-        let mut line = Line::new(stream.map_err(|error| self.silent(&error))?);
-        line.say(request).await.map_err(|error| self.silent(&error))?;
-        Ok(line)
+    async fn send(&self, request: &Request) -> Result<ControlConnection, Failure> {
+        let connected = timeout(TIMEOUT, UnixStream::connect(&self.socket)).await;
+        let stream = connected.map_err(|error| self.no_answer(&error))?;
+        let mut connection =
+            ControlConnection::new(stream.map_err(|error| self.no_answer(&error))?);
+        connection.send(request).await.map_err(|error| self.no_answer(&error))?;
+        Ok(connection)
     }
 
-    fn silent(&self, error: &dyn std::fmt::Display) -> Failure {
-        Failure::local(format_args!("the keeper of `{}` does not answer: {error}", self.name))
+    fn no_answer(&self, error: &dyn std::fmt::Display) -> Failure {
+        let name = &self.name;
+        Failure::local(format_args!("the background process of `{name}` does not answer: {error}"))
     }
 }
 
@@ -220,12 +220,12 @@ mod tests {
             name: name.into(),
             program: vec![program.into()],
             process: std::process::id(),
-            socket: "/nowhere/keeper".into(),
+            socket: "/nowhere/supervisor".into(),
         }
     }
 
     #[test]
-    fn each_program_has_a_name_of_its_own() {
+    fn claims_a_unique_name_for_each_program() {
         let folder = tempfile::tempdir().unwrap();
         let registry = Registry::open(&Home::at(folder.path()).unwrap()).unwrap();
         let first = registry.claim(entry("", "/usr/bin/xterm")).unwrap();
@@ -238,14 +238,14 @@ mod tests {
         assert_eq!(names, ["notes", "xterm", "xterm-2"]);
         drop(named);
         assert!(registry.find("notes").is_err());
-        assert!(registry.is_there(&registry.find("xterm").unwrap()));
+        assert!(registry.contains(&registry.find("xterm").unwrap()));
         for wrong in ["../xterm", "", "xterm/", "-x"] {
             assert!(registry.find(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn any_program_makes_a_name() {
+    fn makes_a_valid_name_of_any_program() {
         for (program, name) in [
             ("/usr/bin/xterm", "xterm"),
             ("./my prog.sh", "myprog.sh"),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_keeper_that_is_gone_does_not_answer() {
+    async fn an_entry_without_a_supervisor_is_not_alive() {
         assert!(!entry("a", "b").is_alive().await);
     }
 }

@@ -1,5 +1,5 @@
-//! A virtual screen for one program: an X server without a picture, and the xpra that brings its windows
-//! to where they are seen.
+//! A virtual screen for one program: an X server without a display (Xvfb), and an xpra server that forwards
+//! its windows.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
@@ -21,18 +21,18 @@ use zeroize::Zeroizing;
 use crate::failure::Failure;
 
 /// How long the X server, and then xpra, may take to be ready.
-const XVFB: Duration = Duration::from_secs(15);
-const XPRA: Duration = Duration::from_secs(60);
+const XVFB_TIMEOUT: Duration = Duration::from_secs(15);
+const XPRA_TIMEOUT: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(50);
-/// How long xpra may take to say goodbye.
-const FAREWELL: Duration = Duration::from_secs(5);
-/// More than the number of a display.
+/// How long xpra may take to disconnect its client and end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// More bytes than the line with a display number has.
 const MAX_NUMBER: u64 = 16;
-/// Windows cannot be larger than this, in pixels and bits.
+/// The maximum size of windows, in pixels and bits.
 const SIZE: &str = "3840x2160x24+32";
-/// Variables of the screen that this command was started on: a program that followed them would open its
-/// windows there.
-const ELSEWHERE: [&str; 5] = [
+/// Variables of the screen that this command was started on. They are removed, because a program that uses
+/// them would open its windows there.
+const REMOVED_VARIABLES: [&str; 5] = [
     "WAYLAND_DISPLAY",
     "DBUS_SESSION_BUS_ADDRESS",
     "SESSION_MANAGER",
@@ -40,9 +40,9 @@ const ELSEWHERE: [&str; 5] = [
     "WINDOWID",
 ];
 
-/// The two programs. Dropping it ends them.
+/// Xvfb and xpra. Dropping it ends them.
 pub struct VirtualScreen {
-    /// First, so that it ends before its screen does.
+    /// First, so that it is dropped before the X server.
     xpra: Group,
     xvfb: Group,
     screen: Screen,
@@ -54,19 +54,19 @@ impl VirtualScreen {
     /// Starts both, with their files in `folder`.
     ///
     /// # Errors
-    /// [`Failure`] 120 names Debian's packages if something is not installed.
+    /// [`Failure`] 120; if something is not installed, it names Debian's packages.
     pub async fn start(folder: TempDir, clipboard: bool) -> Result<Self, Failure> {
         let xpra = Xpra::find(Side::Program).map_err(Failure::local)?;
         xpra.check_modules().await.map_err(Failure::local)?;
-        let place = folder.path().to_owned();
-        let authority = place.join("Xauthority");
+        let path = folder.path().to_owned();
+        let authority = path.join("Xauthority");
         write_authority(&authority).map_err(Failure::file("write", &authority))?;
         let tail = Tail::default();
         let (mut xvfb, number) = start_xvfb(&authority, &tail).await?;
         xvfb.keep(folder);
         let screen = Screen::new(format!(":{number}"), Some(authority));
-        let socket = place.join("xpra");
-        let launch = xpra.serve(&screen, &socket, &place, clipboard);
+        let socket = path.join("xpra");
+        let launch = xpra.serve(&screen, &socket, &path, clipboard);
         let mut xpra = Group::start(&launch).await.map_err(Failure::local)?;
         follow(&mut xpra, &tail);
         let mut ready = Self { xpra, xvfb, screen, socket, tail };
@@ -74,16 +74,16 @@ impl VirtualScreen {
         Ok(ready)
     }
 
-    /// Where xpra listens.
+    /// The socket on which xpra listens.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// A program that opens its windows here.
+    /// The launch of a program that opens its windows on this screen.
     pub fn launch(&self, program: &OsStr) -> Launch {
         let mut launch = Launch::new(program);
         launch.inherit_environment();
-        ELSEWHERE.iter().for_each(|name| {
+        REMOVED_VARIABLES.iter().for_each(|name| {
             launch.env_remove(name);
         });
         launch.envs(self.screen.environment());
@@ -91,7 +91,7 @@ impl VirtualScreen {
         launch
     }
 
-    /// Waits until one of the two has ended, which they do not do by themselves: what was said last.
+    /// Waits until one of the two ends, which is an error; returns its last line of output.
     pub async fn failed(&mut self) -> String {
         let which = tokio::select! {
             _ = self.xpra.code() => "xpra",
@@ -100,10 +100,10 @@ impl VirtualScreen {
         format!("{which} has ended: {}", self.tail.last_line())
     }
 
-    /// Lets xpra say goodbye to whoever is connected.
+    /// Ends xpra, which disconnects its client.
     pub async fn stop(&mut self) {
         self.xpra.terminate();
-        let _ = timeout(FAREWELL, self.xpra.code()).await;
+        let _ = timeout(STOP_TIMEOUT, self.xpra.code()).await;
     }
 
     async fn wait(&mut self) -> Result<(), Failure> {
@@ -114,7 +114,7 @@ impl VirtualScreen {
             }
         };
         let why = tokio::select! {
-            answered = timeout(XPRA, answers) => match answered {
+            answered = timeout(XPRA_TIMEOUT, answers) => match answered {
                 Ok(()) => return Ok(()),
                 Err(_) => format!("xpra is not ready: {}", self.tail.last_line()),
             },
@@ -124,7 +124,7 @@ impl VirtualScreen {
     }
 }
 
-/// The X server's secret is new, and in no other file.
+/// Writes a new secret for the X server to `path`.
 fn write_authority(path: &Path) -> io::Result<()> {
     let mut secret = Zeroizing::new([0; 16]);
     SystemRandom.fill(secret.as_mut()).map_err(io::Error::other)?;
@@ -132,7 +132,7 @@ fn write_authority(path: &Path) -> io::Result<()> {
     file.write_all(&for_every_display(&secret))
 }
 
-/// Starts an X server on a display that is free: which, it says itself.
+/// Starts an X server on a free display; the server chooses and prints its number.
 async fn start_xvfb(authority: &Path, tail: &Tail) -> Result<(Group, u32), Failure> {
     let mut launch = Launch::new("Xvfb");
     launch.inherit_environment();
@@ -142,10 +142,10 @@ async fn start_xvfb(authority: &Path, tail: &Tail) -> Result<(Group, u32), Failu
     let output = xvfb.take_output();
     follow(&mut xvfb, tail);
     let number = match output {
-        Some(output) => timeout(XVFB, number(output)).await.ok().flatten(),
+        Some(output) => timeout(XVFB_TIMEOUT, number(output)).await.ok().flatten(),
         None => None,
     };
-    let failed = || Failure::local(format_args!("Xvfb does not start: {}", tail.last_line()));
+    let failed = || Failure::local(format_args!("cannot start Xvfb: {}", tail.last_line()));
     Ok((xvfb, number.ok_or_else(failed)?))
 }
 
@@ -169,15 +169,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_display_is_a_number_on_a_line() {
-        for (said, expected) in [
+    async fn reads_the_display_number_from_a_line() {
+        for (printed, expected) in [
             (&b"12\n"[..], Some(12)),
             (b"0\nmore", Some(0)),
             (b"", None),
             (b"x\n", None),
             (b"11111111111111111111111\n", None),
         ] {
-            assert_eq!(number(said).await, expected);
+            assert_eq!(number(printed).await, expected);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The background process of one program: it has the virtual screen, the program, and the connection to
-//! where it is seen, and does what those ask who know its socket.
+//! The background process of one program. It owns the virtual screen, the program, and the connection to
+//! the node that shows it, and serves requests on a Unix socket.
 
-mod printed;
+mod output;
 mod serve;
 
 use std::cell::{Cell, RefCell};
@@ -24,69 +24,70 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::DISPLAY;
+use super::protocol::{ControlConnection, ProgramSpec, Request, State};
 use super::registry::{Claim, Entry, Registry};
 use super::screen::VirtualScreen;
-use super::session::{Line, Order, Request, State};
 use super::tunnel::{Ending, Tunnel, start};
 use crate::attach::Signals;
 use crate::destination::Destination;
 use crate::failure::{Failure, Outcome};
 use crate::names::Names;
-use printed::Printed;
-use serve::Asked;
+use output::ProgramOutput;
+use serve::PendingRequest;
 
-/// How long a program may take to clean up when it is asked to end.
-const ENDING: Duration = Duration::from_secs(5);
-/// How long the end of the windows may take on the other side.
-const FAREWELL: Duration = Duration::from_secs(3);
-/// How long those who watch may take to hear of the end.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Questions that wait for an answer.
-const WAITING: usize = 8;
-/// What a shell says of a program that was ended by SIGTERM, and by SIGKILL.
+/// How long a program may take to end after SIGTERM.
+const TERMINATE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the session may take to end after the program.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the last state may take to reach the watching clients.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of requests that wait to be handled.
+const MAX_PENDING: usize = 8;
+/// The exit codes of a shell for SIGTERM and SIGKILL.
 const TERMINATED: u8 = 143;
 const KILLED: u8 = 137;
-/// The name of the keeper's socket in its folder.
-const SOCKET: &str = "keeper";
+/// The name of the socket in its folder.
+const SOCKET: &str = "supervisor";
 
-/// Starts a keeper, gives it `order`, and watches it.
+/// Starts a supervisor for `spec`; returns the connection on which it sends the states.
 ///
 /// # Errors
 /// [`Failure`] 120 if it cannot be started.
-pub async fn spawn(order: &Order) -> Result<Line, Failure> {
-    let fail = |error: io::Error| Failure::local(format_args!("cannot go on by itself: {error}"));
+pub async fn spawn(spec: &ProgramSpec) -> Result<ControlConnection, Failure> {
+    let fail = |error: io::Error| {
+        Failure::local(format_args!("cannot start a background process: {error}"))
+    };
     let (near, far) = std::os::unix::net::UnixStream::pair().map_err(fail)?;
     let mut command = Command::new(std::env::current_exe().map_err(fail)?);
     command.args(["show", "--keep"]).stdin(OwnedFd::from(far));
-    if order.detach {
-        // Whoever reads what this command prints would otherwise wait for the program's end.
+    if spec.detach {
+        // A reader of this command's output would otherwise wait for the end of the program.
         command.stdout(Stdio::null()).stderr(Stdio::null());
     }
-    // Whoever started it is gone before it is.
+    // Not waited for: this command ends before the supervisor.
     drop(command.spawn().map_err(fail)?);
     drop(command);
     near.set_nonblocking(true).map_err(fail)?;
-    let mut line = Line::new(UnixStream::from_std(near).map_err(fail)?);
-    line.say(order).await.map_err(fail)?;
-    Ok(line)
+    let mut connection = ControlConnection::new(UnixStream::from_std(near).map_err(fail)?);
+    connection.send(spec).await.map_err(fail)?;
+    Ok(connection)
 }
 
-/// The background process: takes its order from standard input, which is a socket.
+/// Runs the supervisor. Standard input is a socket, on which the [`ProgramSpec`] arrives.
 pub async fn run() -> Outcome {
-    // Ctrl-C and the end of the terminal are for the command that started it.
+    // A session of its own: Ctrl-C and SIGHUP are for the command that started it.
     let _ = rustix::process::setsid();
-    let (order, line) = take_order().await?;
+    let (spec, connection) = receive_spec().await?;
     let (states, watching) = watch::channel(State::Starting);
-    // Nobody need know it by its socket before it has a name.
-    let opened = open(&order);
-    let (asked, questions) = mpsc::channel(WAITING);
-    let name = opened.as_ref().map_or("", |place| place.claim.name()).to_owned();
-    tokio::spawn(serve::watched(line, name.clone(), watching.clone()));
+    let opened = open(&spec);
+    let (sender, requests) = mpsc::channel(MAX_PENDING);
+    let name = opened.as_ref().map_or("", |endpoint| endpoint.claim.name()).to_owned();
+    tokio::spawn(serve::starter(connection, name.clone(), watching.clone()));
     let last = match opened {
-        Ok(mut place) => {
-            let listener = place.listener.take();
-            let serving = tokio::spawn(serve::listen(listener, name, watching, asked));
-            let last = live(&order, &states, questions).await;
+        Ok(mut endpoint) => {
+            let listener = endpoint.listener.take();
+            let serving = tokio::spawn(serve::listen(listener, name, watching, sender));
+            let last = supervise(&spec, &states, requests).await;
             serving.abort();
             last
         }
@@ -100,33 +101,35 @@ pub async fn run() -> Outcome {
         code: failure.code(),
     });
     states.send_replace(last);
-    let _ = timeout(LAST_WORDS, states.closed()).await;
+    let _ = timeout(FLUSH_TIMEOUT, states.closed()).await;
     Ok(0)
 }
 
-async fn take_order() -> Result<(Order, Line), Failure> {
-    let fail = |error: io::Error| Failure::local(format_args!("there is no order: {error}"));
+async fn receive_spec() -> Result<(ProgramSpec, ControlConnection), Failure> {
+    let fail = |error: io::Error| {
+        Failure::local(format_args!("cannot read the program from standard input: {error}"))
+    };
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(fail)?;
     let stream = std::os::unix::net::UnixStream::from(input);
     stream.set_nonblocking(true).map_err(fail)?;
-    let mut line = Line::new(UnixStream::from_std(stream).map_err(fail)?);
-    Ok((line.expect().await.map_err(fail)?, line))
+    let mut connection = ControlConnection::new(UnixStream::from_std(stream).map_err(fail)?);
+    Ok((connection.expect().await.map_err(fail)?, connection))
 }
 
-/// A name, and where the keeper listens.
+/// The claimed name, and the socket on which the supervisor listens.
 struct ControlEndpoint {
     claim: Claim,
     listener: Option<UnixListener>,
     _folder: tempfile::TempDir,
 }
 
-fn open(order: &Order) -> Result<ControlEndpoint, Failure> {
+fn open(spec: &ProgramSpec) -> Result<ControlEndpoint, Failure> {
     let folder = private_folder().map_err(Failure::local)?;
     let socket = folder.path().join(SOCKET);
     let listener = UnixListener::bind(&socket).map_err(Failure::file("listen at", &socket))?;
     let entry = Entry {
-        name: order.name.clone().unwrap_or_default(),
-        program: order.program.clone(),
+        name: spec.name.clone().unwrap_or_default(),
+        program: spec.program.clone(),
         process: std::process::id(),
         socket,
     };
@@ -134,97 +137,97 @@ fn open(order: &Order) -> Result<ControlEndpoint, Failure> {
     Ok(ControlEndpoint { claim, listener: Some(listener), _folder: folder })
 }
 
-/// From the first request to the end of the program: the last state.
-async fn live(
-    order: &Order,
+/// Starts the program and supervises it until it ends; returns the last state.
+async fn supervise(
+    spec: &ProgramSpec,
     states: &watch::Sender<State>,
-    mut questions: mpsc::Receiver<Asked>,
+    mut requests: mpsc::Receiver<PendingRequest>,
 ) -> Result<State, Failure> {
     let mut signals = Signals::new()?;
     let client = Client::new(&Home::open()?)?;
     let prepared = {
-        let mut preparing = pin!(prepare(order, &client));
+        let mut preparing = pin!(prepare(spec, &client));
         loop {
             tokio::select! {
                 prepared = &mut preparing => break prepared?,
-                code = signals.end() => return Ok(State::Ended { code, said: String::new() }),
-                Some(Asked { request, done }) = questions.recv() => {
+                code = signals.end() => return Ok(State::Ended { code, last_line: String::new() }),
+                Some(PendingRequest { request, done }) = requests.recv() => {
                     let _ = done.send(());
                     if matches!(request, Request::Stop) {
-                        return Ok(State::Ended { code: TERMINATED, said: String::new() });
+                        return Ok(State::Ended { code: TERMINATED, last_line: String::new() });
                     }
                 }
             }
         }
     };
     let socket = prepared.screen.socket().to_owned();
-    let keeper = Supervisor {
+    let supervisor = Supervisor {
         client: &client,
         socket: &socket,
         states,
-        seen: Cell::new(false),
-        over: Cell::new(false),
-        at: RefCell::new(order.at.clone()),
+        was_shown: Cell::new(false),
+        has_ended: Cell::new(false),
+        at: RefCell::new(spec.at.clone()),
     };
-    keeper.run(prepared, questions, signals).await
+    supervisor.run(prepared, requests, signals).await
 }
 
 /// A program that has just been started, its screen, and the session that will show it.
 struct Prepared {
-    /// First, so that it ends before its screen does.
+    /// First, so that it is dropped before its screen.
     program: Group,
     screen: VirtualScreen,
     running: Running,
 }
 
-async fn prepare(order: &Order, client: &Client) -> Result<Prepared, Failure> {
-    let program = order.program.first().ok_or_else(|| Failure::local("no program is named"))?;
-    let by_path = program.contains('/');
-    let there = if by_path { Path::new(program).is_file() } else { find(program).is_some() };
-    if !there {
+async fn prepare(spec: &ProgramSpec, client: &Client) -> Result<Prepared, Failure> {
+    let program = spec.program.first().ok_or_else(|| Failure::local("no program is named"))?;
+    let is_path = program.contains('/');
+    let exists = if is_path { Path::new(program).is_file() } else { find(program).is_some() };
+    if !exists {
         return Err(Failure::local(format_args!("there is no program `{program}` here")));
     }
-    // Whoever may not is told so before anything is started.
-    let capability = order.at.capability(client, Names::default(), None, DISPLAY).await?;
+    // Requested first: a refusal must come before anything is started.
+    let capability = spec.at.capability(client, Names::default(), None, DISPLAY).await?;
     let folder = private_folder().map_err(Failure::local)?;
-    let screen = VirtualScreen::start(folder, order.clipboard).await?;
+    let screen = VirtualScreen::start(folder, spec.clipboard).await?;
     let running = start(client, &capability).await?;
-    let program = start_program(order, &screen).await?;
+    let program = start_program(spec, &screen).await?;
     Ok(Prepared { program, screen, running })
 }
 
-async fn start_program(order: &Order, screen: &VirtualScreen) -> Result<Group, Failure> {
+async fn start_program(spec: &ProgramSpec, screen: &VirtualScreen) -> Result<Group, Failure> {
     let (program, arguments) =
-        order.program.split_first().ok_or_else(|| Failure::local("no program is named"))?;
+        spec.program.split_first().ok_or_else(|| Failure::local("no program is named"))?;
     let mut launch = screen.launch(OsStr::new(program));
     Group::start(launch.args(arguments))
         .await
         .map_err(|error| Failure::local(format_args!("cannot start `{program}`: {error}")))
 }
 
-/// A program that runs.
+/// Supervises a running program.
 struct Supervisor<'a> {
     client: &'a Client,
     socket: &'a Path,
     states: &'a watch::Sender<State>,
-    seen: Cell<bool>,
-    over: Cell<bool>,
-    /// Where it is shown, or was last.
+    was_shown: Cell<bool>,
+    has_ended: Cell<bool>,
+    /// The service that shows it, or did last.
     at: RefCell<Destination>,
 }
 
-/// The program is being shown somewhere.
+/// The tunnel, if there is one, until it ends.
 type Showing<'a> = Option<Pin<Box<dyn Future<Output = Ending> + 'a>>>;
 
 impl Supervisor<'_> {
     async fn run(
         &self,
         prepared: Prepared,
-        mut questions: mpsc::Receiver<Asked>,
+        mut requests: mpsc::Receiver<PendingRequest>,
         mut signals: Signals,
     ) -> Result<State, Failure> {
         let Prepared { mut program, mut screen, running } = prepared;
-        let printed = Printed::of(&mut program);
+        let output = ProgramOutput::of(&mut program);
         let mut showing = self.show(None, Some(running));
         let code = loop {
             tokio::select! {
@@ -232,12 +235,12 @@ impl Supervisor<'_> {
                 why = screen.failed() => return Err(Failure::local(why)),
                 ending = shown(&mut showing) => {
                     showing = None;
-                    self.not_shown(ending)?;
+                    self.handle_ending(ending)?;
                 }
-                Some(Asked { request, done }) = questions.recv() => {
+                Some(PendingRequest { request, done }) = requests.recv() => {
                     match request {
                         Request::Show { at } => {
-                            // What was before is not what whoever asks waits for.
+                            // The client must not take an earlier state for the result of this request.
                             self.states.send_replace(State::Starting);
                             showing = self.show(at, None);
                         }
@@ -257,18 +260,18 @@ impl Supervisor<'_> {
                 _ = signals.end() => break end(&mut program).await,
             }
         };
-        self.over.set(true);
-        // Its windows go in good order: xpra says goodbye, and the other side ends by itself.
+        self.has_ended.set(true);
+        // xpra disconnects, and the session then ends on the other side.
         let shown = async {
             if showing.is_some() {
-                let _ = timeout(FAREWELL, shown(&mut showing)).await;
+                let _ = timeout(CLOSE_TIMEOUT, shown(&mut showing)).await;
             }
         };
         tokio::join!(screen.stop(), shown);
-        Ok(State::Ended { code, said: printed.rest().await })
+        Ok(State::Ended { code, last_line: output.finish().await })
     }
 
-    /// Shows the program `at` this place, or where it was last.
+    /// Shows the program at `at`, or where it was last shown.
     fn show(&self, at: Option<Destination>, running: Option<Running>) -> Showing<'_> {
         if let Some(at) = at {
             self.at.replace(at);
@@ -278,25 +281,25 @@ impl Supervisor<'_> {
             at: self.at.borrow().clone(),
             socket: self.socket,
             states: self.states,
-            seen: &self.seen,
-            over: &self.over,
+            was_shown: &self.was_shown,
+            has_ended: &self.has_ended,
         };
-        Some(Box::pin(async move { tunnel.keep(running).await }))
+        Some(Box::pin(async move { tunnel.run(running).await }))
     }
 
-    /// It is shown no more. Somebody who waits to see it for the first time would wait in vain.
-    fn not_shown(&self, ending: Ending) -> Result<(), Failure> {
+    /// Hides the program. A refusal before it was first shown is an error, because the command waits for it.
+    fn handle_ending(&self, ending: Ending) -> Result<(), Failure> {
         let (why, code) = match ending {
-            Ending::Refused(failure) if !self.seen.get() => return Err(failure),
+            Ending::Refused(failure) if !self.was_shown.get() => return Err(failure),
             Ending::Refused(failure) => (failure.text().to_owned(), failure.code()),
-            Ending::LetGo => ("somebody there let go of it".to_owned(), 0),
+            Ending::Closed => ("the other side closed it".to_owned(), 0),
         };
         self.states.send_replace(State::Hidden { why: Some(why), code });
         Ok(())
     }
 }
 
-/// Waits until it is shown no more; for ever if it is not.
+/// Waits until the tunnel ends; for ever without one.
 async fn shown(showing: &mut Showing<'_>) -> Ending {
     match showing {
         Some(future) => future.await,
@@ -304,10 +307,10 @@ async fn shown(showing: &mut Showing<'_>) -> Ending {
     }
 }
 
-/// Asks the program to end; one that does not is killed when its group is dropped.
+/// Terminates the program. If it does not end in time, dropping its group kills it.
 async fn end(program: &mut Group) -> u8 {
     program.terminate();
-    match timeout(ENDING, program.code()).await {
+    match timeout(TERMINATE_TIMEOUT, program.code()).await {
         Ok(Ok(code)) => code,
         Ok(Err(_)) | Err(_) => KILLED,
     }

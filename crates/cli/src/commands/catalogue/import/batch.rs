@@ -1,4 +1,4 @@
-//! Versions that are published together: the disk takes as long for all of them as for one.
+//! Publishes versions in batches: one batch costs one sync of the disk.
 
 use std::fs;
 use std::io::Cursor;
@@ -11,8 +11,8 @@ use super::report::Report;
 use crate::commands::catalogue::exported::Ready;
 use crate::failure::Failure;
 
-/// What a version is called where something is said of it.
-pub fn named(draft: &Draft) -> PathBuf {
+/// The name of a version in messages.
+pub fn label(draft: &Draft) -> PathBuf {
     PathBuf::from(format!("{}@{}", draft.key, draft.version))
 }
 
@@ -21,26 +21,26 @@ pub fn is_long(draft: &Draft) -> bool {
     draft.package.as_ref().is_some_and(|package| package.length > MAX_BATCH_BYTES as u64)
 }
 
-/// A version that was read whole.
+/// A version with its package in memory.
 pub struct Item {
-    /// Where it is from.
-    pub place: PathBuf,
-    /// What is published.
+    /// Its source in messages.
+    pub source: PathBuf,
+    /// The version to publish.
     pub draft: Draft,
     /// Its package.
     pub code: Vec<u8>,
-    /// What becomes of it.
+    /// What follows its publication.
     pub then: Then,
 }
 
-/// What becomes of a version when it is published.
+/// What follows the publication of a version.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// It is shown.
+    /// Nothing.
     Shown,
-    /// It was taken back when it was exported, and is again.
+    /// It is yanked, as it was when it was exported.
     Yanked,
-    /// It stands in the place of another, whose version it had.
+    /// It is reported as a replacement of the version with its original number.
     Replaces,
 }
 
@@ -54,37 +54,37 @@ impl Item {
             Some(path) => fs::read(&path).map_err(Failure::file("read", &path))?,
             None => Vec::new(),
         };
-        Ok(Self { place: named(&draft), draft, code, then: then(yanked) })
+        Ok(Self { source: label(&draft), draft, code, then: then(yanked) })
     }
 
-    /// How many bytes of a call and of packages it takes.
+    /// The bytes that it adds to a batch.
     fn bytes(&self) -> usize {
         let about = self.draft.package.as_ref().map_or(0, |package| package.description.len());
         self.draft.descriptor.len() + about + self.code.len()
     }
 }
 
-/// What becomes of a version that was exported.
+/// What follows the publication of an exported version.
 pub fn then(yanked: bool) -> Then {
     if yanked { Then::Yanked } else { Then::Shown }
 }
 
-/// What is published in one go.
+/// Versions that are published together.
 #[derive(Default)]
 pub struct Batch {
-    /// Where they are from, and what becomes of them.
-    places: Vec<(PathBuf, Then)>,
-    /// With their packages.
+    /// The source of each version, and what follows its publication.
+    sources: Vec<(PathBuf, Then)>,
+    /// The versions, with their packages.
     drafts: Vec<(Draft, Vec<u8>)>,
     bytes: usize,
 }
 
 impl Batch {
-    /// Adds one, and publishes what was there if there is no room. One that is taken back is the last of its batch: it is
-    /// shown for a moment only, and nothing is published between the two that was not when it was exported.
+    /// Adds a version, and publishes the earlier ones first if the batch is full. A yanked version ends its batch, so that
+    /// it is shown only briefly, and no later version is published before it is yanked.
     ///
     /// # Errors
-    /// [`Failure`] if publishing failed for a reason that is not one of the versions.
+    /// [`Failure`] if publishing failed for a reason other than one of the versions.
     pub async fn add(
         &mut self,
         item: Item,
@@ -97,12 +97,12 @@ impl Batch {
         }
         self.bytes += bytes;
         let is_last = item.then == Then::Yanked;
-        self.places.push((item.place, item.then));
+        self.sources.push((item.source, item.then));
         self.drafts.push((item.draft, item.code));
         if is_last { self.publish(caller, report).await } else { Ok(()) }
     }
 
-    /// Publishes all that is in it, and empties it.
+    /// Publishes all versions, and empties the batch.
     ///
     /// # Errors
     /// As for [`Self::add`].
@@ -111,40 +111,40 @@ impl Batch {
         caller: &mut Caller,
         report: &mut Report,
     ) -> Result<(), Failure> {
-        let Self { places, drafts, bytes } = std::mem::take(self);
+        let Self { sources, drafts, bytes } = std::mem::take(self);
         let outcomes = match &drafts[..] {
             [] => return Ok(()),
-            // Too long for the company of others.
+            // Too long for a batch.
             [(draft, code)] if bytes > MAX_BATCH_BYTES => {
                 vec![caller.publish(draft, &mut Cursor::new(code), |_| {}).await]
             }
             drafts => caller.publish_all(drafts).await?,
         };
-        // All of them were tried: what went wrong with one is said when the others are done with.
+        // All outcomes are reported before the first error is returned.
         let mut all = Ok(());
-        for (((place, then), (draft, _)), outcome) in places.iter().zip(&drafts).zip(outcomes) {
-            let settled = settle(caller, report, place, (draft, *then), outcome).await;
+        for (((source, then), (draft, _)), outcome) in sources.iter().zip(&drafts).zip(outcomes) {
+            let settled = settle(caller, report, source, (draft, *then), outcome).await;
             all = all.and(settled);
         }
         all
     }
 }
 
-/// Counts a version, and takes it back if it was.
+/// Reports the outcome of a version, and yanks it if it was yanked when it was exported.
 ///
 /// # Errors
-/// [`Failure`] if publishing failed for a reason that is not this version, or it could not be taken back.
+/// [`Failure`] if publishing failed for a reason other than this version, or it could not be yanked.
 pub async fn settle(
     caller: &mut Caller,
     report: &mut Report,
-    place: &std::path::Path,
+    source: &std::path::Path,
     (draft, then): (&Draft, Then),
     outcome: Result<Changed, CallerError>,
 ) -> Result<(), Failure> {
-    let (is_there, is_new) = (outcome.is_ok(), outcome.as_ref().is_ok_and(|it| it.is_new));
-    report.settle(place, draft, outcome)?;
+    let (exists, is_new) = (outcome.is_ok(), outcome.as_ref().is_ok_and(|it| it.is_new));
+    report.settle(source, draft, outcome)?;
     match then {
-        Then::Yanked if is_there => {
+        Then::Yanked if exists => {
             caller.yank(&draft.key, &draft.version, true).await?;
         }
         Then::Replaces if is_new => report.replace(format!("{}@{}", draft.key, draft.version)),

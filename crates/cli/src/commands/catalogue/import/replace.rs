@@ -1,5 +1,5 @@
-//! `import --replace`: a folder as the only source of a catalogue. What has changed under its version is published as
-//! VERSION+N, and what is gone is taken back.
+//! `import --replace`: makes a catalogue match a folder. Changed content of an existing version is published as VERSION+N,
+//! and objects that the folder does not have are yanked.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -12,55 +12,55 @@ use levada_services::catalogue::{Caller, CallerError, Item};
 use super::report::Report;
 use crate::failure::Failure;
 
-/// What makes an object of the folder the latest of the catalogue.
+/// The changes that make an object of the folder the latest version in the catalogue.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Publish it as this.
+    /// The version to publish it as.
     pub publish: Option<Version>,
-    /// It is there, and was taken back: give it back.
-    pub give_back: Option<Version>,
-    /// Versions that would be newer.
+    /// The existing version whose yank is reverted.
+    pub restore: Option<Version>,
+    /// The versions that would be newer.
     pub yank: Vec<Version>,
 }
 
-/// What has to be done so that `draft` is what its object shows. `versions` are all that there are, ascending.
+/// The changes after which the object shows `draft`. `versions` are all of its versions, ascending.
 ///
 /// # Errors
-/// [`ModelError::Version`] if its version leaves no room for a number behind it.
+/// [`ModelError::Version`] if its version is too long for a number after it.
 pub fn plan(draft: &Draft, versions: &[Published]) -> Result<Plan, ModelError> {
     let is_taken = |version: &Version| versions.iter().any(|one| one.version == *version);
-    // One of these is free: there are as many as versions, and one more.
+    // Ends with a free number: there is one more candidate than versions.
     let mut numbers = Vec::from([draft.version.clone()]);
     while numbers.last().is_some_and(is_taken) {
         numbers.push(numbered(&draft.version, numbers.len() as u64)?);
     }
     let digest = draft.digest();
-    let there = versions.iter().rposition(|one| {
+    let existing = versions.iter().rposition(|one| {
         numbers.contains(&one.version) && one.digest == digest && one.package == draft.package
     });
-    let Some(at) = there else {
+    let Some(at) = existing else {
         let version = numbers.pop().unwrap_or_else(|| draft.version.clone());
         let yank = newer(versions, &version, versions.len());
-        return Ok(Plan { publish: Some(version), give_back: None, yank });
+        return Ok(Plan { publish: Some(version), restore: None, yank });
     };
     let found = &versions[at];
-    let give_back = found.yanked.then(|| found.version.clone());
-    Ok(Plan { publish: None, give_back, yank: newer(versions, &found.version, at) })
+    let restore = found.yanked.then(|| found.version.clone());
+    Ok(Plan { publish: None, restore, yank: newer(versions, &found.version, at) })
 }
 
-/// Those that would be shown in the place of `version`, which is at the place `at` in the order of publication.
+/// The versions that would be shown instead of `version`, whose index in the order of publication is `at`.
 fn newer(versions: &[Published], version: &Version, at: usize) -> Vec<Version> {
-    let is_newer = |place: usize, one: &Published| match latest_order(&one.version, version) {
+    let is_newer = |index: usize, one: &Published| match latest_order(&one.version, version) {
         Ordering::Greater => true,
-        Ordering::Equal => place > at,
+        Ordering::Equal => index > at,
         Ordering::Less => false,
     };
     let newer = versions.iter().enumerate();
-    let newer = newer.filter(|(place, one)| !one.yanked && is_newer(*place, one));
+    let newer = newer.filter(|(index, one)| !one.yanked && is_newer(*index, one));
     newer.map(|(_, one)| one.version.clone()).collect()
 }
 
-/// All versions of an object, ascending; none if there is no such object.
+/// All versions of an object, ascending; none if the object does not exist.
 pub async fn versions(caller: &mut Caller, key: &Key) -> Result<Vec<Published>, Failure> {
     let mut found = Vec::new();
     let each = |one: Published| {
@@ -73,7 +73,7 @@ pub async fn versions(caller: &mut Caller, key: &Key) -> Result<Vec<Published>, 
     }
 }
 
-/// Takes back every object of the original's types that is not `kept`.
+/// Yanks every object of reTHINK's types that is not in `kept`.
 pub async fn yank_gone(
     caller: &mut Caller,
     kept: &BTreeSet<Key>,
@@ -100,7 +100,7 @@ pub async fn yank_gone(
     Ok(())
 }
 
-/// Takes versions back, or says that it would.
+/// Yanks versions; in a dry run only reports them.
 pub async fn yank(
     caller: &mut Caller,
     key: &Key,
@@ -143,31 +143,31 @@ mod tests {
     fn check(
         (version, content): (&str, &str),
         versions: &[(&str, &str, bool)],
-        (publish, give_back, yank): (&str, &str, &[&str]),
+        (publish, restore, yank): (&str, &str, &[&str]),
     ) {
         let read = |text: &str| (!text.is_empty()).then(|| Version::parse(text).unwrap());
         let yank = yank.iter().map(|text| Version::parse(text).unwrap()).collect();
-        let expected = Plan { publish: read(publish), give_back: read(give_back), yank };
+        let expected = Plan { publish: read(publish), restore: read(restore), yank };
         let found = plan(&draft(version, content), &catalogue(versions)).unwrap();
         assert_eq!(found, expected, "{version} {content} in {versions:?}");
     }
 
     #[test]
-    fn what_the_folder_has_becomes_the_latest() {
+    fn the_folders_version_becomes_the_latest() {
         let one = ("1.0.0", "{}");
         check(one, &[], ("1.0.0", "", &[]));
         check(one, &[("1.0.0", "{}", false)], ("", "", &[]));
         check(one, &[("1.0.0", "{ }", false)], ("1.0.0+1", "", &[]));
         let changed = [("1.0.0", "{ }", false), ("1.0.0+1", "{  }", false)];
         check(one, &changed, ("1.0.0+2", "", &[]));
-        // As it was before: the one in between is taken back, or given back.
+        // Back to earlier content: the version in between is yanked, or its yank is reverted.
         check(("1.0.0", "{ }"), &changed, ("", "", &["1.0.0+1"]));
         check(
             ("1.0.0", "{  }"),
             &[("1.0.0", "{ }", false), ("1.0.0+1", "{  }", true)],
             ("", "1.0.0+1", &[]),
         );
-        // The folder went back to a lower version, or to a pre-release.
+        // The folder has a lower version than before, or a pre-release.
         check(one, &[("0.9.0", "{}", false), ("2.0.0", "{}", false)], ("1.0.0", "", &["2.0.0"]));
         check(("2.0.0-rc.1", "{}"), &[("1.0.0", "{}", false)], ("2.0.0-rc.1", "", &["1.0.0"]));
         check(one, &[("1.0.0-rc.1", "{}", false)], ("1.0.0", "", &[]));

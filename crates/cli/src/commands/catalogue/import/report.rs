@@ -1,4 +1,4 @@
-//! How an import went: what is printed meanwhile, and at the end.
+//! The report of an import: the lines printed meanwhile, and the summary.
 
 use std::path::Path;
 
@@ -10,137 +10,139 @@ use serde_json::json;
 use crate::failure::{Failure, NO};
 use crate::output::{self, plain};
 
-/// Counts what was done, and names what was not.
+/// Counts of successes, and a line for each other outcome.
 #[derive(Default)]
 pub struct Report {
-    /// Nothing is changed: it is said what would be.
+    /// Whether nothing is changed, and only printed what would change.
     pub dry_run: bool,
     published: u64,
-    there: u64,
-    /// What cannot be published, and why.
+    unchanged: u64,
+    /// Objects that cannot be published, and why.
     skipped: Vec<String>,
-    /// Published already, with other content.
+    /// Versions that exist with other content.
     changed: Vec<String>,
-    /// Published under a version of its own, or given back.
+    /// Versions published as VERSION+N, or whose yank was reverted.
     replaced: Vec<String>,
     yanked: Vec<String>,
-    /// Something that was to be published is not.
+    /// Whether a version that should be published is not.
     is_incomplete: bool,
-    /// What the folder has is not known in full, or not published.
+    /// Whether an object of the folder is unknown, or could not be published.
     is_unsure: bool,
 }
 
 impl Report {
-    /// Of an import that has not begun.
+    /// An empty report.
     pub fn new(dry_run: bool) -> Self {
         Self { dry_run, ..Self::default() }
     }
 
-    /// Counts one that was to be published: it is, or it alone is to blame.
+    /// Counts the outcome of publishing a version.
+    ///
+    /// # Errors
+    /// [`Failure`] if the reason is not this version.
     pub fn settle(
         &mut self,
-        place: &Path,
+        source: &Path,
         draft: &Draft,
         outcome: Result<Changed, CallerError>,
     ) -> Result<(), Failure> {
         match outcome {
             Ok(Changed { is_new: true, .. }) => self.published += 1,
-            Ok(Changed { is_new: false, .. }) => self.there(),
+            Ok(Changed { is_new: false, .. }) => self.unchanged(),
             Err(CallerError::Failed { cause: Cause::Conflict, text }) => {
-                self.conflict(place, draft, &text);
+                self.conflict(source, draft, &text);
             }
             Err(CallerError::Failed { cause: Cause::Invalid, text }) => {
-                self.fail(&format!("{}: {text}", place.display()));
+                self.fail(&format!("{}: {text}", source.display()));
             }
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// One that is to be published, in a dry run.
+    /// Counts a version that would be published, in a dry run.
     pub fn would_publish(&mut self) {
         self.published += 1;
     }
 
-    /// One that is published already.
-    pub fn there(&mut self) {
-        self.there += 1;
+    /// Counts a version that is already published.
+    pub fn unchanged(&mut self) {
+        self.unchanged += 1;
     }
 
-    /// One whose number stands for other content.
-    pub fn conflict(&mut self, place: &Path, draft: &Draft, text: &str) {
+    /// Reports a version that is published with other content.
+    pub fn conflict(&mut self, source: &Path, draft: &Draft, text: &str) {
         (self.is_incomplete, self.is_unsure) = (true, true);
-        let text = format!("{}@{} ({}): {text}", draft.key, draft.version, place.display());
+        let text = format!("{}@{} ({}): {text}", draft.key, draft.version, source.display());
         output::note(format_args!("changed {}", plain(&text)));
         self.changed.push(text);
     }
 
-    /// What the original left out, too.
+    /// Reports an object that the reTHINK catalogue ignored too.
     pub fn skip(&mut self, text: &str) {
         output::note(format_args!("skipped {}", plain(text)));
         self.skipped.push(text.to_owned());
     }
 
-    /// What should have been published, and cannot be.
-    pub fn lack(&mut self, text: &str) {
+    /// Reports a version that should have been published, and cannot be.
+    pub fn missing(&mut self, text: &str) {
         self.is_incomplete = true;
         self.skip(text);
     }
 
-    /// As [`Self::lack`], and it is not known what it was, or that it is published.
+    /// As [`Self::missing`], for an object that is unknown, or may be published.
     pub fn fail(&mut self, text: &str) {
         self.is_unsure = true;
-        self.lack(text);
+        self.missing(text);
     }
 
-    /// Whether what the folder has is not known in full, or not published.
+    /// Whether an object of the folder is unknown, or could not be published. Then nothing must be yanked.
     pub fn is_unsure(&self) -> bool {
         self.is_unsure
     }
 
-    /// A version that stands in the place of another.
+    /// Reports a version that replaces another.
     pub fn replace(&mut self, object: String) {
-        self.say("replaced by", "would be replaced by", &object);
+        self.print("replaced by", "would be replaced by", &object);
         self.replaced.push(object);
     }
 
-    /// A version that is taken back.
+    /// Reports a version that is yanked.
     pub fn yank(&mut self, object: String) {
-        self.say("took back", "would take back", &object);
+        self.print("yanked", "would yank", &object);
         self.yanked.push(object);
     }
 
-    fn say(&self, done: &str, would: &str, object: &str) {
+    fn print(&self, done: &str, would: &str, object: &str) {
         let what = if self.dry_run { would } else { done };
         output::note(format_args!("{what} {}", plain(object)));
     }
 
-    /// Prints the whole, and gives the exit code.
+    /// Prints the summary, and returns the exit code.
     pub fn end(&self, is_json: bool) -> Result<u8, Failure> {
         if is_json {
             output::json(json!({
                 "dry_run": self.dry_run,
                 "published": self.published,
-                "there": self.there,
+                "there": self.unchanged,
                 "skipped": self.skipped,
                 "changed": self.changed,
                 "replaced": self.replaced,
                 "yanked": self.yanked,
             }))?;
         }
-        let Self { published, there, .. } = self;
+        let Self { published, unchanged, .. } = self;
         let counts = [&self.skipped, &self.changed, &self.replaced, &self.yanked].map(Vec::len);
         let [skipped, changed, replaced, yanked] = counts;
-        let mut line = format!("published {published}, there already {there}, skipped {skipped}");
-        for (count, what) in [(changed, "changed"), (replaced, "replaced"), (yanked, "taken back")]
-        {
+        let mut line = format!("published {published}, unchanged {unchanged}, skipped {skipped}");
+        for (count, what) in [(changed, "changed"), (replaced, "replaced"), (yanked, "yanked")] {
             if count > 0 {
                 line.push_str(&format!(", {what} {count}"));
             }
         }
         output::note(if self.dry_run { format!("would be: {line}") } else { line });
         if changed > 0 {
-            output::note("note: --replace publishes what has changed under a version of its own");
+            output::note("note: --replace publishes changed content as VERSION+N");
         }
         Ok(if self.is_incomplete { NO } else { 0 })
     }

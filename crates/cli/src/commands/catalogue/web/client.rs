@@ -1,4 +1,4 @@
-//! The HTTP client (ureq, rustls with aws-lc-rs), with a bound for everything that a server decides.
+//! The HTTP client (ureq, rustls with aws-lc-rs), with a limit on everything that a server controls.
 
 use std::io;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use ureq::http::{Response, StatusCode, Uri, header};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, Error, ResponseExt};
 
-use super::{Options, Web};
+use super::{Options, url::WebUrl};
 use crate::commands::catalogue::publish;
 use crate::failure::{DENIED, Failure, PROTOCOL, UNREACHABLE};
 
-/// How long finding an address, and then a connection with its handshake, may take.
-const CONNECT: Duration = Duration::from_secs(10);
-/// How long no byte may come.
-const SILENCE: Duration = Duration::from_secs(30);
-/// By how much a socket's timeout may come before the deadline that it was reckoned from.
-const GRAIN: Duration = Duration::from_millis(50);
-/// The longest head of an answer, in bytes.
+/// How long name resolution, and then the connection with its handshake, may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one read or write may take.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// By how much a socket's timeout may fire before the deadline that it was computed from.
+const TIMER_SLACK: Duration = Duration::from_millis(50);
+/// The maximum length of an answer's head, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
-/// How many redirects are followed for one request.
+/// Maximum number of redirects of one request.
 const MAX_REDIRECTS: u32 = 4;
-/// The longest file of certificates, in bytes.
+/// The maximum length of a file of certificates, in bytes.
 const MAX_CERTIFICATES: usize = 4 * 1024 * 1024;
 
-/// Requests to one server, all of them before one deadline.
+/// A client of one server, with one deadline for all requests.
 pub struct HttpClient {
-    web: Web,
+    web: WebUrl,
     agent: Agent,
     timeout: Duration,
     start: Instant,
@@ -37,24 +37,24 @@ pub struct HttpClient {
 
 impl HttpClient {
     /// # Errors
-    /// [`Failure`] if there are no certificates to check the server's with.
-    pub fn new(options: &Options, web: &Web) -> Result<Self, Failure> {
+    /// [`Failure`] if there are no certificates of trusted authorities.
+    pub fn new(options: &Options, web: &WebUrl) -> Result<Self, Failure> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            // Holds for every redirect as well.
+            // Applies to redirects too.
             .https_only(web.is_https())
             .max_redirects(MAX_REDIRECTS)
             .save_redirect_history(true)
-            // A proxy of the environment would see requests for addresses of this machine.
+            // A proxy from the environment would receive requests for addresses of this machine.
             .proxy(None)
             .accept_encoding("identity")
             .user_agent(concat!("levada/", env!("CARGO_PKG_VERSION")))
             .max_response_header_size(MAX_HEAD)
             .max_idle_connections(0)
-            .timeout_resolve(Some(CONNECT))
-            .timeout_connect(Some(CONNECT))
-            .timeout_per_read(Some(SILENCE))
-            .timeout_per_write(Some(SILENCE));
+            .timeout_resolve(Some(CONNECT_TIMEOUT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_per_read(Some(IDLE_TIMEOUT))
+            .timeout_per_write(Some(IDLE_TIMEOUT));
         let config = match web.is_https() || options.ca.is_some() {
             true => config.tls_config(tls(options)?),
             // For a redirect from http to https.
@@ -64,8 +64,8 @@ impl HttpClient {
         Ok(Self { web, agent: config.build().new_agent(), timeout, start: Instant::now() })
     }
 
-    /// The answer to a GET of `path`, from byte `offset` on if that is not 0. It may take `limit` to its last byte, and no
-    /// longer than the deadline of all.
+    /// The answer to a GET of `path`, from byte `offset` on. Its last byte must arrive within `limit`, and before the
+    /// deadline of all requests.
     ///
     /// # Errors
     /// [`Failure`] 122 if there is no answer, 121 if the server's certificate is not trusted, 123 if it breaks the protocol.
@@ -75,7 +75,7 @@ impl HttpClient {
             return Err(self.late());
         }
         let request = self.agent.get(format!("{}{path}", self.web));
-        // A handful of requests: none of them is to fail because a server has closed what it kept open.
+        // No keep-alive: a reused connection may have been closed by the server, and there are only a few requests.
         let request = request.header(header::CONNECTION, "close");
         let request = match offset {
             0 => request,
@@ -89,12 +89,12 @@ impl HttpClient {
         Ok(answer)
     }
 
-    /// What an error while a body is read means.
+    /// The failure for an error while a body is read.
     pub fn lost(&self, error: io::Error) -> Failure {
         self.failure(Error::from(error))
     }
 
-    /// An answer that no catalogue gives.
+    /// The failure for an invalid answer.
     pub fn broken(&self, why: impl std::fmt::Display) -> Failure {
         Failure::new(PROTOCOL, format!("protocol: {}: {why}", self.web))
     }
@@ -113,15 +113,15 @@ impl HttpClient {
             Failure::new(UNREACHABLE, format!("unreachable: {}: {why}", self.web))
         };
         match error {
-            Error::Timeout(_) if self.start.elapsed() + GRAIN >= self.timeout => self.late(),
+            Error::Timeout(_) if self.start.elapsed() + TIMER_SLACK >= self.timeout => self.late(),
             Error::Timeout(what) => unreachable(&format_args!("no answer in time ({what})")),
             Error::Io(error) => match tls_error(&error) {
                 Some(error) => self.distrusted(error),
                 None => unreachable(&error),
             },
             Error::Rustls(error) => self.distrusted(&error),
-            Error::HostNotFound => unreachable(&"there is no such host"),
-            Error::ConnectionFailed => unreachable(&"no connection"),
+            Error::HostNotFound => unreachable(&"the host name is unknown"),
+            Error::ConnectionFailed => unreachable(&"cannot connect"),
             Error::TooManyRedirects => {
                 self.broken(format_args!("more than {MAX_REDIRECTS} redirects"))
             }
@@ -134,7 +134,7 @@ impl HttpClient {
         match error {
             rustls::Error::InvalidCertificate(_) => {
                 let text = format!(
-                    "denied: {}: its certificate is not trusted ({error}); --ca FILE names who issued it",
+                    "denied: {}: its certificate is not trusted ({error}); --ca FILE adds a trusted authority",
                     self.web
                 );
                 Failure::new(DENIED, text)
@@ -144,7 +144,7 @@ impl HttpClient {
     }
 }
 
-/// Whether the answer goes on where it was asked to; false if the server sends all of it.
+/// Whether the answer starts at `offset`; false if the server sends the whole content.
 pub fn is_resumed(answer: &Response<Body>, offset: u64) -> bool {
     let range = answer.headers().get(header::CONTENT_RANGE).and_then(|text| text.to_str().ok());
     answer.status() == StatusCode::PARTIAL_CONTENT
@@ -163,9 +163,9 @@ fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
 fn tls(options: &Options) -> Result<TlsConfig, Failure> {
     let certificates = match &options.ca {
         Some(path) => from_pem(&publish::read(path, MAX_CERTIFICATES)?).ok_or_else(|| {
-            Failure::local(format!("{}: no certificate (PEM) is in it", path.display()))
+            Failure::local(format!("{}: it contains no certificate (PEM)", path.display()))
         })?,
-        None => of_this_machine()?,
+        None => system_certificates()?,
     };
     Ok(trusting(certificates))
 }
@@ -181,7 +181,7 @@ fn trusting(certificates: Vec<Certificate<'static>>) -> TlsConfig {
         .build()
 }
 
-/// The certificates of a file; `None` if there is none, or it cannot be read.
+/// The certificates in `pem`; `None` if there is none, or one is malformed.
 fn from_pem(pem: &[u8]) -> Option<Vec<Certificate<'static>>> {
     let mut found = Vec::new();
     for item in parse_pem(pem) {
@@ -192,13 +192,13 @@ fn from_pem(pem: &[u8]) -> Option<Vec<Certificate<'static>>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// Those of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
-fn of_this_machine() -> Result<Vec<Certificate<'static>>, Failure> {
+/// The certificates of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+fn system_certificates() -> Result<Vec<Certificate<'static>>, Failure> {
     let found = rustls_native_certs::load_native_certs();
     if found.certs.is_empty() {
         let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
         return Err(Failure::local(format!(
-            "no certificates to check a server's with{why}: install ca-certificates, or give --ca FILE"
+            "no certificates of trusted authorities{why}: install ca-certificates, or give --ca FILE"
         )));
     }
     Ok(found.certs.iter().map(|one| Certificate::from_der(one).to_owned()).collect())
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redirect_may_only_make_it_safer() {
+    fn detects_a_redirect_from_https_to_http() {
         let uris = |texts: &[&str]| -> Vec<Uri> {
             texts.iter().map(|text| text.parse().unwrap()).collect()
         };

@@ -1,4 +1,4 @@
-//! Those who ask a keeper: over its socket, or as whoever started it.
+//! Serves the clients of a supervisor: on its socket, and the command that started it.
 
 use std::time::Duration;
 
@@ -7,46 +7,51 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::printed::silence;
-use crate::commands::show::session::{Line, Request, State, Status};
+use super::output::discard;
+use crate::commands::show::protocol::{ControlConnection, Request, State, Status};
 
-/// How many may ask at once.
-const MAX_GUESTS: usize = 32;
-/// After a failure to accept: no descriptors are left, for example.
+/// Maximum number of connections at the same time.
+const MAX_CONNECTIONS: usize = 32;
+/// The pause after a failed accept, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Something to do, and whom to tell when it is done.
-pub(super) struct Asked {
+/// A request, and the channel that reports its completion.
+pub(super) struct PendingRequest {
     pub(super) request: Request,
     pub(super) done: oneshot::Sender<()>,
 }
 
-/// Tells whoever started the keeper how it is, until he goes.
-pub(super) async fn watched(mut line: Line, name: String, states: watch::Receiver<State>) {
-    tell_all(&mut line, name, states).await;
-    silence();
+/// Sends the states to the command that started the supervisor, until it disconnects.
+pub(super) async fn starter(
+    mut connection: ControlConnection,
+    name: String,
+    states: watch::Receiver<State>,
+) {
+    send_states(&mut connection, name, states).await;
+    discard();
 }
 
-/// Takes everybody who comes, until it is dropped.
+/// Accepts connections until it is dropped.
 pub(super) async fn listen(
     listener: Option<UnixListener>,
     name: String,
     states: watch::Receiver<State>,
-    asked: mpsc::Sender<Asked>,
+    requests: mpsc::Sender<PendingRequest>,
 ) {
     let Some(listener) = listener else { return };
-    let mut guests = JoinSet::new();
+    let mut connections = JoinSet::new();
     loop {
-        while guests.try_join_next().is_some() {}
-        if guests.len() >= MAX_GUESTS {
-            guests.join_next().await;
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= MAX_CONNECTIONS {
+            connections.join_next().await;
         }
         match listener.accept().await {
             Ok((stream, _)) => {
-                let guest = guest(stream, name.clone(), states.clone(), asked.clone());
-                // Not in the set's care: whoever watches hears the end after the listening is over.
-                guests.spawn(async move {
-                    let _ = tokio::spawn(guest).await;
+                let served = serve(stream, name.clone(), states.clone(), requests.clone());
+                // A separate task, which survives this set: watching clients get the last state after the
+                // listener is dropped.
+                connections.spawn(async move {
+                    let _ = tokio::spawn(served).await;
                 });
             }
             Err(_) => sleep(PAUSE).await,
@@ -54,44 +59,49 @@ pub(super) async fn listen(
     }
 }
 
-async fn guest(
+async fn serve(
     stream: UnixStream,
     name: String,
     mut states: watch::Receiver<State>,
-    asked: mpsc::Sender<Asked>,
+    requests: mpsc::Sender<PendingRequest>,
 ) {
-    let mut line = Line::new(stream);
-    let Ok(request) = line.expect::<Request>().await else { return };
+    let mut connection = ControlConnection::new(stream);
+    let Ok(request) = connection.expect::<Request>().await else { return };
     match request {
-        Request::Watch => return tell_all(&mut line, name, states).await,
+        Request::Watch => return send_states(&mut connection, name, states).await,
         Request::Status => {}
         request => {
-            let (done, heard) = oneshot::channel();
-            if asked.send(Asked { request, done }).await.is_err() || heard.await.is_err() {
+            let (done, completed) = oneshot::channel();
+            let pending = PendingRequest { request, done };
+            if requests.send(pending).await.is_err() || completed.await.is_err() {
                 return;
             }
         }
     }
     let state = states.borrow_and_update().clone();
-    let _ = line.say(&Status { name, state }).await;
+    let _ = connection.send(&Status { name, state }).await;
 }
 
-/// First who it is and how, then every new state, until the last.
-async fn tell_all(line: &mut Line, name: String, mut states: watch::Receiver<State>) {
+/// Sends the status, and then every new state until the last.
+async fn send_states(
+    connection: &mut ControlConnection,
+    name: String,
+    mut states: watch::Receiver<State>,
+) {
     let mut state = states.borrow_and_update().clone();
     let mut last = state.is_last();
-    if line.say(&Status { name, state }).await.is_err() {
+    if connection.send(&Status { name, state }).await.is_err() {
         return;
     }
     while !last {
         tokio::select! {
             changed = states.changed() => if changed.is_err() { return },
-            // Whoever watches says nothing more, but that he goes.
-            _ = line.hear::<Request>() => return,
+            // A watching client sends nothing more, so this is the end of the connection.
+            _ = connection.receive::<Request>() => return,
         }
         state = states.borrow_and_update().clone();
         last = state.is_last();
-        if line.say(&state).await.is_err() {
+        if connection.send(&state).await.is_err() {
             return;
         }
     }

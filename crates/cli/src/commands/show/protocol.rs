@@ -1,5 +1,5 @@
-//! What is said between a keeper and those who ask it: JSON objects, one a line, over a socket that
-//! only this user can reach.
+//! The protocol between a supervisor and its clients: JSON objects, one per line, over a Unix socket that
+//! only this user can access.
 
 use std::fmt;
 use std::io;
@@ -14,55 +14,55 @@ use zeroize::Zeroizing;
 
 use crate::destination::Destination;
 
-/// The longest line, in bytes: a capability's text is a part of it.
+/// The longest line, in bytes; it may contain a capability's text.
 const MAX_LINE: u64 = 2 * 1024 * 1024;
-/// How long the other side may take for a line that is due.
-pub const PROMPT: Duration = Duration::from_secs(10);
+/// How long the other side may take to send or accept a line.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a keeper is to do from its start.
+/// The program that a supervisor starts, and where it is shown.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Order {
-    /// What it is called; a free name made from the program's if `None`.
+pub struct ProgramSpec {
+    /// Its name here; if `None`, a free name made from the program's.
     pub name: Option<String>,
     /// The program and its arguments.
     pub program: Vec<String>,
-    /// Where it is shown.
+    /// The service that shows it.
     pub at: Destination,
-    /// Whether the clipboard may pass.
+    /// Whether the clipboard is shared.
     pub clipboard: bool,
-    /// Whoever gives it goes away as soon as the program is seen.
+    /// Whether the command ends as soon as the program is shown.
     pub detach: bool,
 }
 
-/// What one can ask a keeper.
+/// A request to a supervisor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum Request {
-    /// Its [`Status`].
+    /// Return the [`Status`].
     Status,
-    /// Its [`Status`], and then every new [`State`] until the last.
+    /// Return the [`Status`], and then every new [`State`] until the last.
     Watch,
-    /// Show it: there, or where it was shown last.
+    /// Show the program at `at`, or where it was last shown.
     Show {
-        /// Where.
+        /// The service that shows it.
         at: Option<Destination>,
     },
-    /// Take it off the screen.
+    /// Remove the program from the screen.
     Hide,
-    /// End it.
+    /// End the program.
     Stop,
 }
 
-/// A keeper's answer, and its first words to those who watch.
+/// The answer of a supervisor, and its first message after [`Request::Watch`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// What it is called.
+    /// The program's name here.
     pub name: String,
-    /// How it is.
+    /// Its state.
     pub state: State,
 }
 
-/// How a program that is kept is at one time.
+/// The state of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum State {
@@ -70,21 +70,21 @@ pub enum State {
     Starting,
     /// On a screen.
     Shown {
-        /// Where.
+        /// The service that shows it.
         at: String,
     },
-    /// The connection is gone; it is tried again.
+    /// The connection is lost, and will be retried.
     Waiting {
-        /// Where.
+        /// The service that shows it.
         at: String,
-        /// What happened.
+        /// The error.
         why: String,
     },
-    /// On no screen, until somebody asks for it.
+    /// On no screen until [`Request::Show`].
     Hidden {
-        /// Why, if nobody here asked for it.
+        /// The reason, unless it was [`Request::Hide`].
         why: Option<String>,
-        /// The exit code that says so.
+        /// The exit code for a command that follows the program.
         code: u8,
     },
     /// The program has ended.
@@ -92,19 +92,19 @@ pub enum State {
         /// Its exit code.
         code: u8,
         /// The last line that it printed.
-        said: String,
+        last_line: String,
     },
-    /// It could not be started, or its screen has failed.
+    /// The program could not be started, or its screen has failed.
     Failed {
-        /// Why.
+        /// The error.
         why: String,
-        /// The exit code that says so.
+        /// The exit code for a command that follows the program.
         code: u8,
     },
 }
 
 impl State {
-    /// One word for it.
+    /// The word for the list of programs.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -116,7 +116,7 @@ impl State {
         }
     }
 
-    /// Where it is shown, or will be again.
+    /// The service that shows it, or will again.
     pub fn at(&self) -> Option<&str> {
         match self {
             Self::Shown { at } | Self::Waiting { at, .. } => Some(at),
@@ -124,7 +124,7 @@ impl State {
         }
     }
 
-    /// Nothing comes after it.
+    /// Whether no state follows.
     pub fn is_last(&self) -> bool {
         matches!(self, Self::Ended { .. } | Self::Failed { .. })
     }
@@ -133,7 +133,7 @@ impl State {
 impl Serialize for Destination {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Service(place) => serializer.collect_str(place),
+            Self::Service(service) => serializer.collect_str(service),
             Self::Capability(text) => serializer.serialize_str(text),
         }
     }
@@ -146,35 +146,35 @@ impl<'de> Deserialize<'de> for Destination {
     }
 }
 
-/// One end of such a socket.
-pub struct Line {
+/// A connection of the protocol.
+pub struct ControlConnection {
     stream: BufReader<UnixStream>,
-    /// A line of which only a part has come.
+    /// A line that was received partially.
     partial: Zeroizing<Vec<u8>>,
 }
 
-impl Line {
-    /// Speaks over `stream`.
+impl ControlConnection {
+    /// A connection over `stream`.
     pub fn new(stream: UnixStream) -> Self {
         Self { stream: BufReader::new(stream), partial: Zeroizing::new(Vec::new()) }
     }
 
-    /// Says one thing; the other side has [`PROMPT`] to take it.
+    /// Sends one message within [`TIMEOUT`].
     ///
     /// # Errors
-    /// What the system says.
-    pub async fn say(&mut self, what: &impl Serialize) -> io::Result<()> {
-        let mut line = Zeroizing::new(serde_json::to_vec(what)?);
+    /// An error of the socket, or [`io::ErrorKind::TimedOut`].
+    pub async fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+        let mut line = Zeroizing::new(serde_json::to_vec(message)?);
         line.push(b'\n');
-        timeout(PROMPT, self.stream.get_mut().write_all(&line)).await?
+        timeout(TIMEOUT, self.stream.get_mut().write_all(&line)).await?
     }
 
-    /// What the other side says next; `None` once it has gone. If the future is dropped, the part that
-    /// came is kept.
+    /// Receives the next message; `None` once the other side has closed. Cancel-safe: a line that was
+    /// received partially is kept.
     ///
     /// # Errors
-    /// What the system says; an error of its own kind for what is no such object.
-    pub async fn hear<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+    /// An error of the socket, or [`io::ErrorKind::InvalidData`] for an invalid message.
+    pub async fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let room = MAX_LINE.saturating_sub(self.partial.len() as u64);
         (&mut self.stream).take(room).read_until(b'\n', &mut self.partial).await?;
         if self.partial.is_empty() {
@@ -184,16 +184,16 @@ impl Line {
         Ok(Some(serde_json::from_slice(&line)?))
     }
 
-    /// As [`Self::hear`], of somebody who is due to say something.
+    /// As [`Self::receive`], within [`TIMEOUT`].
     ///
     /// # Errors
-    /// As [`Self::hear`]; the other side's end is one, too.
+    /// As [`Self::receive`]; also [`io::ErrorKind::UnexpectedEof`] and [`io::ErrorKind::TimedOut`].
     pub async fn expect<T: DeserializeOwned>(&mut self) -> io::Result<T> {
-        timeout(PROMPT, self.hear()).await??.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        timeout(TIMEOUT, self.receive()).await??.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for ControlConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a socket")
     }
@@ -204,16 +204,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_understood() {
-        let order = Order {
+    fn messages_survive_encoding_and_decoding() {
+        let spec = ProgramSpec {
             name: None,
             program: vec!["xterm".into(), "-e".into(), "a b".into()],
             at: "well/screen".parse().unwrap(),
             clipboard: false,
             detach: true,
         };
-        let read: Order = serde_json::from_str(&serde_json::to_string(&order).unwrap()).unwrap();
-        assert_eq!((read.program, read.at), (order.program, order.at));
+        let read: ProgramSpec =
+            serde_json::from_str(&serde_json::to_string(&spec).unwrap()).unwrap();
+        assert_eq!((read.program, read.at), (spec.program, spec.at));
         let show = Request::Show { at: Some("lvcap1abc".parse().unwrap()) };
         let text = serde_json::to_string(&show).unwrap();
         assert_eq!(text, r#"{"do":"show","at":"lvcap1abc"}"#);
@@ -221,7 +222,7 @@ mod tests {
             State::Starting,
             State::Waiting { at: "a/b".into(), why: "cut".into() },
             State::Hidden { why: None, code: 0 },
-            State::Ended { code: 3, said: String::new() },
+            State::Ended { code: 3, last_line: String::new() },
         ] {
             let text = serde_json::to_string(&state).unwrap();
             assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state, "{text}");
@@ -231,23 +232,23 @@ mod tests {
     #[test]
     fn arbitrary_lines_never_panic() {
         bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
-            let _ = serde_json::from_slice::<Order>(bytes);
+            let _ = serde_json::from_slice::<ProgramSpec>(bytes);
             let _ = serde_json::from_slice::<Request>(bytes);
             let _ = serde_json::from_slice::<State>(bytes);
         });
     }
 
     #[tokio::test]
-    async fn a_line_goes_on_where_it_was_interrupted() {
+    async fn keeps_a_partial_line_after_cancellation() {
         let (near, mut far) = UnixStream::pair().unwrap();
-        let mut line = Line::new(near);
+        let mut connection = ControlConnection::new(near);
         far.write_all(br#"{"is":"#).await.unwrap();
         let short = Duration::from_millis(20);
-        assert!(timeout(short, line.hear::<State>()).await.is_err());
+        assert!(timeout(short, connection.receive::<State>()).await.is_err());
         far.write_all(b"\"starting\"}\nnonsense\n").await.unwrap();
-        assert_eq!(line.hear().await.unwrap(), Some(State::Starting));
-        assert!(line.hear::<State>().await.is_err());
+        assert_eq!(connection.receive().await.unwrap(), Some(State::Starting));
+        assert!(connection.receive::<State>().await.is_err());
         drop(far);
-        assert_eq!(line.hear::<State>().await.unwrap(), None);
+        assert_eq!(connection.receive::<State>().await.unwrap(), None);
     }
 }
