@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use levada_client::{Client, RequestSpec, Target as Node};
 use levada_core::Params;
-use levada_node::client::{Client, RequestSpec, Target as Node};
 use tokio::time::sleep;
 
 use super::victim::Target;

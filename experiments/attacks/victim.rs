@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use levada_client::home::Home;
 use levada_core::Identity;
 use levada_harness::Measured;
-use levada_node::home::Home;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use levada_catalogue::model::{Draft, Version};
+use levada_client::home::Home;
 use levada_harness::pin;
 use levada_node::control::converse;
-use levada_node::home::Home;
 use levada_services::catalogue::{Caller, of_bytes};
 use tokio::time::{sleep, timeout};
 

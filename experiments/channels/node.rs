@@ -5,9 +5,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context;
+use levada_client::home::Home;
+use levada_client::{Client, RequestSpec, Target};
 use levada_core::Params;
-use levada_node::client::{Client, RequestSpec, Target};
-use levada_node::home::Home;
 use levada_node::running::{self, Announcement, Overrides};
 use levada_service::stdio::Tag;
 use levada_session::{ReceiveHalf, SendHalf};

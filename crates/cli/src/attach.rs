@@ -13,7 +13,7 @@ mod terminal;
 use std::time::Duration;
 
 use levada_capability::Capability;
-use levada_node::client::{Client, ClientError, Running};
+use levada_client::{Client, ClientError, Running};
 use levada_service::stdio::{MAX_MESSAGE, Message, StdioError};
 use levada_session::{ReceiveHalf, Stream, StreamError};
 use tokio::sync::oneshot;

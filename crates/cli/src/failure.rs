@@ -1,12 +1,12 @@
 //! Why a command failed: one line of text, and the exit code.
 
 use levada_capability::{CapabilityError, GrantError, InvitationError};
+use levada_client::ClientError;
+use levada_client::home::HomeError;
 use levada_core::ParamsError;
-use levada_node::client::ClientError;
 use levada_node::config::ConfigError;
 use levada_node::control::ControlError;
 use levada_node::forward::ForwardError;
-use levada_node::home::HomeError;
 use levada_node::running::UpError;
 use levada_node::store::StoreError;
 use std::fmt::Display;

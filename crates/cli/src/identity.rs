@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
+use levada_client::home::Home;
+use levada_client::known::{Known, NameError};
 use levada_core::{Identity, check_name};
-use levada_node::home::Home;
-use levada_node::known::{Known, NameError};
 
 use crate::failure::Failure;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use levada_client::{Client, ClientError, RequestSpec, Running};
 use levada_core::Params;
 use levada_core::wire::{Cause, Ended, mediation::Part};
-use levada_node::client::{Client, ClientError, RequestSpec, Running};
 use levada_services::brokering::mediation::{self, MediationError, ROLE};
 use levada_session::{Connection, ReceiveHalf, SendHalf};
 use tokio::time::timeout;

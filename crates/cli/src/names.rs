@@ -4,8 +4,8 @@
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
-use levada_node::address::shown;
-use levada_node::client::{Client, Stranger, Target, Verdict};
+use levada_client::address::shown;
+use levada_client::{Client, Stranger, Target, Verdict};
 
 /// How names that are used for the first time are treated.
 #[derive(Clone, Copy, Debug, Default, Args)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::support::{Home, PATIENCE, in_full, own_loopback};
 use levada_capability::Capability;
-use levada_node::client::{Client, ClientError, RequestSpec, Target};
-use levada_node::home::Home as ClientHome;
+use levada_client::home::Home as ClientHome;
+use levada_client::{Client, ClientError, RequestSpec, Target};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;

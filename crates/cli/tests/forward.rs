@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::support::forward::*;
 use crate::support::{self, Home, Ran, eventually, own_loopback};
+use levada_client::{Client, RequestSpec, Verdict};
 use levada_core::wire::Reason;
-use levada_node::client::{Client, RequestSpec, Verdict};
 use levada_service::Streams;
 use levada_services::forward::{Cause, answer};
 use levada_session::{Class, StreamError};
@@ -308,7 +308,7 @@ async fn the_node_holds_every_connection_to_what_the_capability_names() {
     let (_listener, target) = listener();
     let (_other, elsewhere) = support::forward::listener();
     let _node = home.up_forwarding(&[&target, &elsewhere]);
-    let client = Client::new(&levada_node::home::Home::at(home.path()).unwrap()).unwrap();
+    let client = Client::new(&levada_client::home::Home::at(home.path()).unwrap()).unwrap();
     let node = client.resolve("well", |_| Verdict::Unasked).await.unwrap();
     let mut params = levada_core::Params::new();
     let args = levada_core::encode_list(&[&target]);

@@ -19,6 +19,19 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("service", &["core", "capability", "session"]),
     ("services", &["core", "capability", "catalogue", "session", "service"]),
     (
+        "client",
+        &[
+            "core",
+            "capability",
+            "channel",
+            "transport",
+            "session",
+            "discovery",
+            "database",
+            "service",
+        ],
+    ),
+    (
         "node",
         &[
             "core",
@@ -31,6 +44,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "catalogue",
             "service",
             "services",
+            "client",
         ],
     ),
     (
@@ -46,6 +60,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "catalogue",
             "service",
             "services",
+            "client",
             "node",
         ],
     ),
@@ -64,6 +79,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "session",
             "service",
             "services",
+            "client",
             "node",
             "lab",
             "harness",

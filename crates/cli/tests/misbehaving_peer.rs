@@ -275,7 +275,7 @@ fn thousands_of_operations_are_served() {
 
 /// The key of a home: the owner's, as long as its node runs.
 fn own_key(home: &Home) -> SecretKey {
-    levada_node::home::Home::at(home.path()).unwrap().key().unwrap()
+    levada_client::home::Home::at(home.path()).unwrap().key().unwrap()
 }
 
 /// A peer without a right asks for more than its source may have: it is made to wait, the log stays short, and a user

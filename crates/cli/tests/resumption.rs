@@ -1,8 +1,8 @@
 //! Policy on resumed connections: a ticket from better days gives no more than a full handshake.
 
 use crate::support::{Home, Node, eventually};
-use levada_node::client::{Client, ClientError, RequestSpec, Target};
-use levada_node::home::Home as Folder;
+use levada_client::home::Home as Folder;
+use levada_client::{Client, ClientError, RequestSpec, Target};
 
 /// One that the node's configuration lets in, with and without tickets.
 struct Guest<'a> {

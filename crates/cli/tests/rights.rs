@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use crate::support::{self, Home, eventually};
 use levada_capability::{Capability, Invitation};
+use levada_client::known::Known;
+use levada_client::{Client, ClientError, Running, Target};
 use levada_core::UnixTime;
-use levada_node::client::{Client, ClientError, Running, Target};
-use levada_node::known::Known;
 
 /// A node that offers everything for trying, one who is let in, and a third.
 struct Scene {
@@ -378,7 +378,7 @@ fn no_start_slips_through_a_block() {
 }
 
 fn client_of(home: &Home) -> Client {
-    Client::new(&levada_node::home::Home::at(home.path()).unwrap()).unwrap()
+    Client::new(&levada_client::home::Home::at(home.path()).unwrap()).unwrap()
 }
 
 /// Starts the session until the node says no; all that it has started.

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::support::{self, Home, eventually};
+use levada_client::{Client, RequestSpec, Target};
 use levada_core::Framing;
-use levada_node::client::{Client, RequestSpec, Target};
 use levada_service::stdio::Message;
 
 /// tshark at work on one port of loopback.
@@ -168,7 +168,7 @@ async fn key_updates_and_resumption_are_readable() {
     let keys = home.path().join("node.keys");
     let (_node, address) = Logging::up(&home, &keys);
     let capture = Capture::start(home.path(), &address);
-    let client = Client::new(&levada_node::home::Home::at(home.path()).unwrap()).unwrap();
+    let client = Client::new(&levada_client::home::Home::at(home.path()).unwrap()).unwrap();
     let target = Target::typed(client.identity(), &address);
 
     for (n, words) in

@@ -12,9 +12,9 @@ use thiserror::Error;
 
 use crate::catalogue;
 use crate::config::{Config, ConfigError};
-use crate::home::Home;
-use crate::known::Known;
 use crate::store::{Store, StoreError};
+use levada_client::home::Home;
+use levada_client::known::Known;
 
 /// The files of an unpacked backup.
 pub const KEY: &str = "identity.key";

@@ -11,9 +11,9 @@ use levada_core::Clock;
 use levada_services::catalogue::CatalogueHandle;
 
 use crate::config::{Config, ServiceSource};
-use crate::home::Home;
 use crate::offer;
 use crate::running::{Overrides, UpError};
+use levada_client::home::Home;
 
 pub use services::{Catalogued, service_of};
 pub(crate) use services::{publish_elsewhere, publish_here};

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
-use crate::address;
+use levada_client::address;
 use reader::{Section, Value};
 
 pub use catalogue::Catalogue;

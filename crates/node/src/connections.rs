@@ -6,9 +6,10 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use levada_client::close_code;
 use levada_core::Identity;
 use levada_core::wire::Reason;
-use levada_session::{Close, Connection};
+use levada_session::Connection;
 use tokio::sync::Semaphore;
 
 use crate::runs::Runs;
@@ -19,11 +20,6 @@ const UNDECIDED: usize = 8;
 /// Streams of a connection that are served at a time until its peer has proved a right: each may hold a whole message and
 /// an answer.
 const UNPROVED_STREAMS: usize = 8;
-
-/// The code of a close for this reason: below [`Close::APPLICATION`] are the channel's own.
-pub(crate) fn close_code(reason: Reason) -> u64 {
-    Close::APPLICATION + reason as u64
-}
 
 /// The open connections.
 #[derive(Default)]

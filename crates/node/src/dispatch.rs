@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use levada_capability::SessionId;
+use levada_client::operation_name;
 use levada_core::wire::{self, Answer, Reason, Refusal, operation::Operation};
 use levada_core::{Identity, UnixTime};
 use levada_session::{Connection, Stream};
@@ -64,7 +65,7 @@ pub(crate) async fn serve_stream(
         return answer(&mut stream, refusal.into()).await;
     }
     let Some(operation) = asker.receive(&mut stream).await else { return };
-    let name = operation.as_ref().map_or("unknown", name_of);
+    let name = operation.as_ref().map_or("unknown", operation_name);
     drop(pending);
     if !connection.is_open() {
         return;
@@ -181,22 +182,6 @@ impl Asker<'_> {
     fn concerned(&self) -> (Option<&str>, Option<DisplayValue<&SessionId>>) {
         let Concerned { service, session } = &self.concerned;
         (service.get().map(String::as_str), session.get().map(display))
-    }
-}
-
-pub(crate) fn name_of(operation: &Operation) -> &'static str {
-    match operation {
-        Operation::Query(_) => "query",
-        Operation::Request(_) => "request",
-        Operation::Connect(_) => "connect",
-        Operation::Terminate(_) => "terminate",
-        Operation::Revoke(_) => "revoke",
-        Operation::Join(_) => "join",
-        Operation::Succession(_) => "succession",
-        Operation::Successor(_) => "successor",
-        Operation::Attach(_) => "attach",
-        Operation::Start(_) => "start",
-        Operation::Requested(_) => "requested",
     }
 }
 

@@ -16,7 +16,7 @@ use levada_core::ParamsError;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::client::ClientError;
+use levada_client::ClientError;
 
 pub use keep::{Keeper, Right, carry_one};
 pub(crate) use keeping::Forwards;

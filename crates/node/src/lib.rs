@@ -1,19 +1,16 @@
-//! A running node: listens, checks rights, dispatches; and its client.
+//! A running node: listens, checks rights, dispatches.
 
-pub mod address;
 pub mod adopt;
 mod attempts;
+mod calls;
 pub mod catalogue;
-pub mod client;
 pub mod config;
 mod connections;
 pub mod control;
 mod dispatch;
 pub mod forward;
 mod half_open;
-pub mod home;
 mod http;
-pub mod known;
 mod limiter;
 mod live;
 mod metrics;

@@ -9,8 +9,8 @@ use levada_services::registry;
 use serde::Deserialize;
 
 use crate::config::{Config, ConfigError, ServiceSource};
-use crate::known::{Known, NameError};
 use crate::running::{Offered, Overrides};
+use levada_client::known::{Known, NameError};
 
 /// The type, and the name where nobody has given one, of the service that offers the catalogue.
 const CATALOGUE: &str = "catalogue";

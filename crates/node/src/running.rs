@@ -26,12 +26,12 @@ use crate::config::{Config, Limits, TlsFiles};
 use crate::connections::Connections;
 use crate::forward::Forwards;
 use crate::half_open::HalfOpen;
-use crate::home::Home;
-use crate::known::Known;
 use crate::limiter::Limiter;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::notices::Notices;
+use levada_client::home::Home;
+use levada_client::known::Known;
 
 use crate::store::Store;
 

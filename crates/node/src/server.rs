@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use crate::connections::close_code;
 use crate::dispatch;
 use crate::running::Node;
+use levada_client::close_code;
 
 /// How often it is looked whether free memory should go back to the system.
 const LOOK: Duration = Duration::from_secs(5);

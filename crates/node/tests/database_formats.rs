@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use levada_capability::{LinkId, SessionId};
+use levada_client::known::Known;
 use levada_core::{Framing, Identity, SecretKey, Succession, UnixTime};
-use levada_node::known::Known;
 use levada_node::store::{
     NewStart, RedeemError, SessionFilter, SessionState, StartError, Store, StoreError,
 };
@@ -189,4 +189,13 @@ fn schema(path: &Path) -> Vec<String> {
         .unwrap();
     all.extend(rows.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap));
     all
+}
+
+#[test]
+fn the_databases_are_not_taken_for_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("known.db");
+    drop(Known::open(&path).unwrap());
+    let error = Store::open(&path).err().unwrap();
+    assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
 }

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_capability::exchange::{QuestionError, Registration, Reply};
+use levada_client::home::Home;
+use levada_client::{Client, Running};
 use levada_core::SystemRandom;
 use levada_core::wire::{
     Answered, Asked, Reason, Refusal, Register, SealedReply, SignedQuestion, Withdrawn,
     mediation::Part,
 };
-use levada_node::client::{Client, Running};
-use levada_node::home::Home;
 use levada_services::brokering::mediation::ENTITY;
 use levada_session::{ReceiveHalf, SendHalf};
 use tokio::select;

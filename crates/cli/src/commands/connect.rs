@@ -4,8 +4,8 @@ use crate::attach::Escape;
 use crate::failure::Outcome;
 use crate::{attach, capability_text};
 use clap::Args;
-use levada_node::client::Client;
-use levada_node::home::Home;
+use levada_client::Client;
+use levada_client::home::Home;
 
 /// Start the session of a capability and attach to it
 ///

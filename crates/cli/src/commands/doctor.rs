@@ -6,10 +6,10 @@ mod report;
 use crate::failure::{Failure, NO, Outcome};
 use crate::output;
 use clap::Args;
+use levada_client::home::{Home, HomeError, Lock};
 use levada_core::{Clock, SystemClock};
 use levada_node::config::Config;
 use levada_node::control::{self, ControlError, Request};
-use levada_node::home::{Home, HomeError, Lock};
 use levada_node::store::Store;
 use serde_json::Value;
 

@@ -7,11 +7,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
-use levada_node::client::Client;
+use levada_client::Client;
+use levada_client::home::Home;
 use levada_node::forward::{
     ForwardError, Keeper, Plan, Report, Reporter, Right, Stop, Words, listen_address,
 };
-use levada_node::home::Home;
 use levada_services::forward::Address;
 
 use crate::attach::Signals;

@@ -6,10 +6,10 @@ use crate::parameters::Parameters;
 use crate::{capability_text, output};
 use clap::Args;
 use levada_capability::{Narrowing, Rights};
+use levada_client::Client;
+use levada_client::home::Home;
 use levada_core::{Clock, SystemClock};
-use levada_node::client::Client;
 use levada_node::config::parse_duration;
-use levada_node::home::Home;
 use std::time::Duration;
 
 /// Pass a capability on to another identity, with the same rights or fewer; works offline

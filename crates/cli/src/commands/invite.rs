@@ -4,10 +4,10 @@ use crate::failure::{Failure, Outcome};
 use crate::identity::nickname;
 use crate::output;
 use clap::Args;
-use levada_node::address::advertised;
+use levada_client::address::advertised;
+use levada_client::home::Home;
 use levada_node::config::{format_duration, parse_duration};
 use levada_node::control::{self, Request};
-use levada_node::home::Home;
 use std::time::Duration;
 
 /// Invite another identity: prints the whole command that the invited side types

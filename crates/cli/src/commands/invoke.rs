@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_capability::{Capability, Narrowing, Rights};
+use levada_client::home::Home;
+use levada_client::{Client, ClientError, RequestSpec};
 use levada_core::{
     Clock, Framing, Identity, Params, Random, SecretKey, SystemClock, SystemRandom, UnixTime,
 };
-use levada_node::client::{Client, ClientError, RequestSpec};
-use levada_node::home::Home;
 use levada_services::brokering::invoke;
 
 use crate::failure::{Failure, Outcome};

@@ -5,10 +5,10 @@ use crate::identity::nickname;
 use crate::output::{self, plain};
 use clap::Args;
 use levada_capability::Invitation;
+use levada_client::home::Home;
+use levada_client::{Client, Target};
 use levada_core::shell_word;
 use levada_core::wire::Service;
-use levada_node::client::{Client, Target};
-use levada_node::home::Home;
 
 const PREFIX: &str = "lvinv1";
 

@@ -4,11 +4,11 @@ use crate::failure::{Failure, NO, Outcome};
 use crate::identity::nickname;
 use crate::output::{self, plain};
 use clap::{Args, Subcommand};
+use levada_client::Target;
+use levada_client::address::shown;
+use levada_client::home::Home;
+use levada_client::known::{Known, PinError, RenameError};
 use levada_core::{Clock, Identity, SystemClock};
-use levada_node::address::shown;
-use levada_node::client::Target;
-use levada_node::home::Home;
-use levada_node::known::{Known, PinError, RenameError};
 use serde_json::{Value, json};
 
 /// Show which name stands for which key here, or change that
@@ -99,7 +99,7 @@ fn list(known: &Known, json: bool) -> Outcome {
         output::note("no name is pinned here yet: `levada ls` shows the nodes of this network");
         return Ok(0);
     }
-    let row = |pin: &levada_node::known::Pin| {
+    let row = |pin: &levada_client::known::Pin| {
         let addresses: Vec<String> = pin.addresses.iter().map(|one| plain(shown(one))).collect();
         let time = output::time(pin.added);
         vec![plain(&pin.name), pin.identity.to_string(), time, addresses.join(", ")]

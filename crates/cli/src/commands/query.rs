@@ -5,9 +5,9 @@ use crate::names::Names;
 use crate::output::{self, plain};
 use crate::service_target::NodeOrService;
 use clap::Args;
+use levada_client::Client;
+use levada_client::home::Home;
 use levada_core::wire::Service;
-use levada_node::client::Client;
-use levada_node::home::Home;
 use serde_json::{Value, json};
 
 /// Show type, version, location and parameters of a service, or of all services of a node

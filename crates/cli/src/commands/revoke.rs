@@ -4,11 +4,11 @@
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::{capability_text, output};
 use clap::Args;
+use levada_client::Client;
+use levada_client::home::Home;
+use levada_client::known::Known;
 use levada_core::{Identity, check_name};
-use levada_node::client::Client;
 use levada_node::control::{self, Request};
-use levada_node::home::Home;
-use levada_node::known::Known;
 
 /// Revoke a capability and all capabilities derived from it; running sessions end within a second
 ///

@@ -6,9 +6,9 @@ use crate::names::Names;
 use crate::parameters::Parameters;
 use crate::service_target::ServiceTarget;
 use clap::Args;
+use levada_client::home::Home;
+use levada_client::{Client, RequestSpec};
 use levada_core::Framing;
-use levada_node::client::{Client, RequestSpec};
-use levada_node::home::Home;
 
 /// Use a service: request a session and connect to it
 ///

@@ -3,8 +3,8 @@
 use crate::failure::Outcome;
 use crate::{capability_text, output};
 use clap::Args;
-use levada_node::client::Client;
-use levada_node::home::Home;
+use levada_client::Client;
+use levada_client::home::Home;
 
 /// End the session of a capability permanently, whether it was started or not
 #[derive(Debug, Args)]

@@ -13,8 +13,8 @@ use levada_services::catalogue::{
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
-use crate::client::{Client, ClientError, RequestSpec, Running, Verdict};
 use crate::running::Node;
+use levada_client::{Client, ClientError, RequestSpec, Running, Verdict};
 
 /// How much is under way within this process, in bytes.
 const ROOM: usize = 64 * 1024;

@@ -1,7 +1,7 @@
 use levada_core::{Identity, UnixTime};
 
 use super::*;
-use crate::known::Known;
+use levada_client::known::Known;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(Path::new("config.toml"), text)

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::Reply;
 use super::serve::{on_store, refused};
-use crate::known::NameError;
 use crate::running::Node;
 use crate::store::{EndError, Revocable};
+use levada_client::known::NameError;
 
 /// The beginning of an identity has so many characters at least: as many as the tables print.
 const SHORTEST_IDENTITY: usize = 10;

@@ -18,10 +18,10 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use crate::address::advertised;
-use crate::home::Home;
 use crate::running::{Ending, Node, UpError, reachable_addresses, rotate};
 use crate::store::{AuditEntry, DiskState, Now, SessionFilter, SessionSummary, StoreError};
+use levada_client::address::advertised;
+use levada_client::home::Home;
 
 use super::{Reply, Request, revoke};
 

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::doors::Doors;
 use super::session::{Ended, Session};
 use super::{DENIED, ForwardError, Mode, Plan, Reporter, Stop, UNREACHABLE, carry};
-use crate::client::{Client, ClientError, RequestSpec, Target, Verdict};
+use levada_client::{Client, ClientError, RequestSpec, Target, Verdict};
 
 /// How long the node may take to say where it listens.
 const LISTEN_WITHIN: Duration = Duration::from_secs(10);

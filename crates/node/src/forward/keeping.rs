@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::{ForwardError, Keeper, Report, Right, Stop};
-use crate::client::{Client, ClientError, Verdict};
 use crate::config::ForwardSource;
+use levada_client::{Client, ClientError, Verdict};
 
 /// The pause after a refusal: the right may be given later.
 const REFUSED_PAUSE: Duration = Duration::from_secs(300);

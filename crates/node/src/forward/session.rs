@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::carry::{by_socks, from_node, to};
 use super::doors::Doors;
 use super::{ForwardError, Mode, PROTOCOL, Reporter, Stop, udp};
-use crate::client::{ClientError, Running};
+use levada_client::{ClientError, Running};
 
 /// How long the last words between this side and the node may take.
 const FAREWELL: Duration = Duration::from_secs(1);

@@ -14,19 +14,20 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::attempts::Attempts;
+use crate::calls::Calls;
 use crate::catalogue;
-use crate::client::{Calls, Client};
 use crate::config::{self, Config, ForwardSource};
-use crate::connections::close_code;
 use crate::dispatch::OPERATION;
 use crate::forward::Forwards;
-use crate::home::Home;
 use crate::http;
-use crate::known::Known;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::offer;
 use crate::store::Store;
+use levada_client::Client;
+use levada_client::close_code;
+use levada_client::home::Home;
+use levada_client::known::Known;
 
 use super::{Announcement, Node, Overrides, Policy, UpError, listen, reachable_addresses};
 

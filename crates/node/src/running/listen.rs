@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-use crate::address;
-use crate::client::DEFAULT_PORT;
 use crate::config::{Config, Http};
-use crate::known::MOST_ADDRESSES;
+use levada_client::DEFAULT_PORT;
+use levada_client::address;
+use levada_client::known::MOST_ADDRESSES;
 
 use super::{Overrides, UpError};
 
@@ -116,7 +116,7 @@ pub fn reachable_addresses(listening: &[SocketAddr]) -> Vec<String> {
 }
 
 /// What others are told: `advertised` first, then the machine's own addresses, those of loopback with the tag of this
-/// machine ([`crate::address`]).
+/// machine ([`levada_client::address`]).
 pub(crate) fn handed_out(listening: &[SocketAddr], advertised: &[String]) -> Vec<String> {
     let mut all: Vec<(String, bool)> = Vec::new();
     let own = own_addresses(listening);

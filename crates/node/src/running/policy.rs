@@ -7,9 +7,9 @@ use levada_core::wire::Reason;
 use levada_core::{Identity, Succession, UnixTime};
 
 use crate::config::{Config, ConfigError};
-use crate::known::Known;
 use crate::offer::SHELL;
 use crate::store::{Barred, Store};
+use levada_client::known::Known;
 
 use super::{Node, Overrides};
 

@@ -4,9 +4,9 @@
 use levada_capability::SessionId;
 use levada_core::{Clock, Identity, SecretKey, Succession, SystemClock, SystemRandom};
 
-use crate::home::Home;
-use crate::known::Known;
 use crate::store::Store;
+use levada_client::home::Home;
+use levada_client::known::Known;
 
 use super::UpError;
 

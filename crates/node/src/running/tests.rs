@@ -4,7 +4,7 @@
 use levada_core::SystemClock;
 
 use super::*;
-use crate::client::{Client, ClientError, RequestSpec, Target};
+use levada_client::{Client, ClientError, RequestSpec, Target};
 
 struct Scene {
     _folder: tempfile::TempDir,

@@ -3,32 +3,13 @@
 use std::str::FromStr;
 
 use levada_capability::{LinkId, SessionId};
+pub(crate) use levada_client::known::row::{from_time, identity, time, to_time};
 use levada_core::{Identity, UnixTime};
 use rusqlite::Row;
 use rusqlite::types::Type;
 
-/// SQLite has no unsigned numbers: all times beyond its largest number are "never".
-pub(crate) fn from_time(time: UnixTime) -> i64 {
-    i64::try_from(time.0).unwrap_or(i64::MAX)
-}
-
-pub(crate) fn to_time(seconds: i64) -> UnixTime {
-    if seconds == i64::MAX {
-        return UnixTime::NEVER;
-    }
-    UnixTime(u64::try_from(seconds).unwrap_or(0))
-}
-
-pub(crate) fn time(row: &Row, column: &str) -> rusqlite::Result<UnixTime> {
-    row.get(column).map(to_time)
-}
-
 pub(crate) fn optional_time(row: &Row, column: &str) -> rusqlite::Result<Option<UnixTime>> {
     Ok(row.get::<_, Option<i64>>(column)?.map(to_time))
-}
-
-pub(crate) fn identity(row: &Row, column: &str) -> rusqlite::Result<Identity> {
-    row.get(column).map(Identity::from_bytes)
 }
 
 pub(crate) fn optional_identity(row: &Row, column: &str) -> rusqlite::Result<Option<Identity>> {

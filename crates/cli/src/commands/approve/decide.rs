@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_capability::exchange::{Question, Reply, SessionRequest};
+use levada_client::{Client, ClientError, RequestSpec};
 use levada_core::wire::{Reason, Refusal, SealedReply};
 use levada_core::{Clock, Identity, SystemClock, UnixTime};
-use levada_node::client::{Client, ClientError, RequestSpec};
 
 use super::policy::{Policy, Verdict};
 use super::terminal::Terminal;

@@ -7,8 +7,8 @@ use std::io::Read;
 use std::path::Path;
 
 use levada_capability::exchange::SessionRequest;
+use levada_client::Client;
 use levada_core::{Identity, UnixTime};
-use levada_node::client::Client;
 use serde::Deserialize;
 
 use crate::failure::Failure;

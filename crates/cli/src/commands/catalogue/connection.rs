@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use levada_client::home::{Home, HomeError, Lock};
+use levada_client::{Client, ClientError, Running};
 use levada_core::SystemClock;
 use levada_core::wire::catalogue::Cause;
 use levada_node::adopt::finish_interrupted;
 use levada_node::catalogue::keep;
-use levada_node::client::{Client, ClientError, Running};
 use levada_node::config::Config;
 use levada_node::control::{self, ControlError};
-use levada_node::home::{Home, HomeError, Lock};
 use levada_services::catalogue::{
     Caller, CallerError, PipeError, ServeError, Visitor, of_bytes, of_stream, serve,
 };

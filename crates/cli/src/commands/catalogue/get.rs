@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use levada_catalogue::model::{Package, Published, digest_text};
+use levada_client::home::Home;
 use levada_core::{Hasher, Identity};
-use levada_node::home::Home;
 use levada_services::catalogue::Caller;
 use serde_json::Value;
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use levada_client::home::Home;
 use levada_node::config::{check_name, parse_duration};
-use levada_node::home::Home;
 use levada_node::running::Overrides;
 use serde_json::json;
 

@@ -9,8 +9,8 @@ use levada_catalogue::model::{
     Draft, Key, Kind, MAX_DESCRIPTOR, MAX_PACKAGE_DESCRIPTION, ModelError, Package, digest_text,
 };
 use levada_catalogue::rethink::{Entry, MAX_CODE, PackageEntry, Prepared};
+use levada_client::home::Home;
 use levada_core::{Digest, Hasher};
-use levada_node::home::Home;
 use levada_services::catalogue::{Changed, Source};
 use serde_json::{Value, json};
 

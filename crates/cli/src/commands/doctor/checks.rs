@@ -12,8 +12,6 @@ use crate::output;
 use levada_core::{Clock, SystemClock, UnixTime};
 use levada_node::config::{Config, ConfigError};
 use levada_node::control::{self, Request};
-use levada_node::home::Home;
-use levada_node::known::Known;
 use levada_node::offer;
 use levada_node::store::{Store, StoreError};
 use rustix::process::{Resource, getrlimit};

@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream as StdStream;
 use std::time::Duration;
 
-use levada_node::client::Client;
+use levada_client::Client;
 use levada_node::forward::{Plan, Reporter, Right, carry_one};
 use levada_services::forward::Socket;
 use tokio::net::UnixStream;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::output::{self, plain};
 use levada_capability::SessionId;
+use levada_client::known::Pin;
+use levada_client::{Client, ClientError, Target};
 use levada_core::wire::RequestedSession;
 use levada_core::{Identity, UnixTime};
-use levada_node::client::{Client, ClientError, Target};
-use levada_node::known::Pin;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

@@ -6,11 +6,11 @@ use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::{output, waiting};
 use clap::Args;
 use levada_capability::SessionId;
+use levada_client::Client;
+use levada_client::home::Home;
+use levada_client::known::Known;
 use levada_core::{Clock, Identity, Succession, SystemClock};
-use levada_node::client::Client;
 use levada_node::control::{self, ControlError, Request};
-use levada_node::home::Home;
-use levada_node::known::Known;
 use levada_node::running;
 use levada_node::store::Store;
 

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
 
-use levada_node::client::ClientError;
+use levada_client::ClientError;
 use levada_service::stdio::{Inbox, Message, ReceiveError, StdioError};
 use levada_services::desktop::input::event::{decode_count, encode};
 use levada_services::desktop::input::{Event, Outbox};

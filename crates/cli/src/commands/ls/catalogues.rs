@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_catalogue::model::Kind;
+use levada_client::{Client, RequestSpec, Running, Verdict};
 use levada_core::Identity;
 use levada_core::wire::{Service, catalogue::Detail};
 use levada_node::catalogue::service_of;
-use levada_node::client::{Client, RequestSpec, Running, Verdict};
 use levada_services::catalogue::{Caller, Item, of_stream};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

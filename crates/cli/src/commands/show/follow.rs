@@ -124,7 +124,7 @@ impl Follow {
 
 /// Asks the supervisor to end its program, on a new connection: the current one only carries states.
 async fn stop(name: &str) -> Result<(), Failure> {
-    let home = levada_node::home::Home::open()?;
+    let home = levada_client::home::Home::open()?;
     // Without an entry the program is ending already.
     if let Ok(entry) = Registry::open(&home)?.find(name) {
         let _ = entry.call(&Request::Stop).await;

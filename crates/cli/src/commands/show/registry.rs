@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use levada_client::home::{Home, write_private};
 use levada_node::config::check_name;
-use levada_node::home::{Home, write_private};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::time::timeout;

@@ -14,8 +14,8 @@ use std::pin::{Pin, pin};
 use std::process::Stdio;
 use std::time::Duration;
 
-use levada_node::client::{Client, Running};
-use levada_node::home::Home;
+use levada_client::home::Home;
+use levada_client::{Client, Running};
 use levada_services::desktop::xpra::private_folder;
 use levada_services::exec::program::{Group, find};
 use tokio::net::{UnixListener, UnixStream};

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use levada_capability::Capability;
+use levada_client::{Client, ClientError, Running};
 use levada_core::Backoff;
-use levada_node::client::{Client, ClientError, Running};
 use levada_service::stdio::{Chunk, Inbox, Message, ReceiveError, StdioError, Tag};
 use levada_session::{Class, ReceiveHalf, SendHalf, Stream, StreamError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

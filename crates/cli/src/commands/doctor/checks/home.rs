@@ -3,8 +3,8 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use levada_client::home::Home;
 use levada_core::shell_word;
-use levada_node::home::Home;
 use levada_node::store::DiskState;
 
 use crate::commands::doctor::report::Check;

@@ -4,19 +4,19 @@
 use std::time::Duration;
 
 use levada_core::{Identity, UnixTime};
+use levada_database::DatabaseError as StoreError;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::Known;
 use super::pin::{self, Pin};
+use super::{Known, row};
 use crate::address::is_usable;
-use crate::store::{StoreError, row};
 
 /// An address that has not led to its key for so long, though another has, is dropped.
 const DEAD: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A success is written down again after so long: not each connection is worth a write.
 const FRESH: Duration = Duration::from_secs(3600);
 /// Addresses that are kept of a node; as many as a capability can name.
-pub(crate) const MOST_ADDRESSES: usize = 8;
+pub const MOST_ADDRESSES: usize = 8;
 
 impl Known {
     /// Notes that the key was proven at `address`: it comes first in every pin of the key from now on. Nothing happens if

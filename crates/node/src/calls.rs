@@ -1,10 +1,9 @@
 //! What services of a running node do at other nodes: the node's side of [`levada_service::Client`].
 
 use levada_capability::Capability;
+use levada_client::{Client, ClientError};
 use levada_service::{CallError, Calling, Client as ServiceClient};
 use levada_session::Stream;
-
-use super::{Client, ClientError};
 
 /// Calls other nodes with the identity of this one.
 pub(crate) struct Calls(Client);
@@ -19,15 +18,13 @@ impl ServiceClient for Calls {
     fn start<'a>(&'a self, capability: &'a Capability, service: &'a str) -> Calling<'a, Stream> {
         Box::pin(async move {
             // Apart: whoever may name nodes here must not make connections that stay.
-            let running = self.0.connect_apart(capability, service).await?;
+            let running = self.0.connect_apart(capability, service).await.map_err(call_error)?;
             // The stream keeps its connection.
             Ok(running.stream)
         })
     }
 }
 
-impl From<ClientError> for CallError {
-    fn from(error: ClientError) -> Self {
-        Self { code: error.exit_code(), text: error.to_string() }
-    }
+fn call_error(error: ClientError) -> CallError {
+    CallError { code: error.exit_code(), text: error.to_string() }
 }

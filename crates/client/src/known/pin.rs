@@ -1,12 +1,12 @@
 //! Pins: the key that stands behind a nickname, once and for all.
 
 use levada_core::{Identity, UnixTime};
+use levada_database::{DatabaseError as StoreError, Fault};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row};
 use thiserror::Error;
 
-use super::{Known, rotation};
-use crate::store::{Fault, StoreError, row};
+use super::{Known, rotation, row};
 
 /// A nickname and the key behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]

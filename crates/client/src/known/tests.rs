@@ -199,14 +199,6 @@ fn a_row_that_somebody_changed_is_no_statement() {
 }
 
 #[test]
-fn the_databases_are_not_taken_for_each_other() {
-    let (_folder, path) = home();
-    drop(Known::open(&path).unwrap());
-    let error = crate::store::Store::open(&path).err().unwrap();
-    assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
-}
-
-#[test]
 fn a_new_database_may_be_opened_by_many_at_once() {
     for _ in 0..40 {
         let (_folder, path) = home();

@@ -4,10 +4,13 @@ use std::fmt::Display;
 
 use levada_capability::{CapabilityError, GrantError};
 use levada_core::wire::{Reason, Refusal};
-use levada_session::{ChannelError, SessionError, StreamError};
+use levada_session::{ChannelError, Close, SessionError, StreamError};
 use thiserror::Error;
 
-use crate::connections::close_code;
+/// The code of a close for this reason: below [`Close::APPLICATION`] are the channel's own.
+pub fn close_code(reason: Reason) -> u64 {
+    Close::APPLICATION + reason as u64
+}
 
 /// Why an operation at another node did not succeed.
 #[derive(Debug, Error)]

@@ -1,12 +1,12 @@
 //! Successions: those of others that were followed here, and those of this home.
 
 use levada_core::{Identity, Succession, SuccessionError, UnixTime, wire};
+use levada_database::{DatabaseError as StoreError, Fault};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row};
 use thiserror::Error;
 
-use super::Known;
-use crate::store::{Fault, StoreError, row};
+use super::{Known, row};
 
 /// Why a succession was not followed or added.
 #[derive(Debug, Error)]

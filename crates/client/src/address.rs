@@ -87,7 +87,7 @@ pub(crate) fn of_socket(address: &SocketAddr) -> String {
 }
 
 /// As [`of_socket`], for a list that is handed out; `None` if another process could not use it.
-pub(crate) fn handed_out(address: &SocketAddr) -> Option<String> {
+pub fn handed_out(address: &SocketAddr) -> Option<String> {
     let ip = address.ip();
     let is_usable = !is_local(ip) || (ip.to_canonical().is_loopback() && machine::is_known());
     is_usable.then(|| of_socket(address))

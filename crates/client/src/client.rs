@@ -1,7 +1,6 @@
 //! What a program does at other nodes, with the identity of this home: query, request, connect,
 //! terminate, revoke, join. Works with no node running here.
 
-mod calls;
 mod dial;
 mod error;
 mod list;
@@ -23,9 +22,9 @@ use crate::home::Home;
 use crate::known::Known;
 use levada_capability::SessionId;
 
-pub(crate) use calls::Calls;
-pub use error::ClientError;
+pub use error::{ClientError, close_code};
 pub use list::{Listed, Listing, Standing};
+pub use operations::operation_name;
 pub use resolve::{DEFAULT_PORT, Stranger, Target, Verdict};
 
 /// The client side of this home: its key, its pins, and one shared connection to each node.

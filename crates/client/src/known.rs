@@ -8,19 +8,17 @@ mod address;
 mod name;
 mod pin;
 mod rotation;
+pub mod row;
 
 use std::path::Path;
 use std::time::Duration;
 
 use levada_capability::LinkId;
 use levada_core::{Identity, UnixTime};
-use levada_database::{Database, Kind};
+use levada_database::{Database, DatabaseError as StoreError, Kind};
 use rusqlite::OptionalExtension;
 
-use crate::store::StoreError;
-use crate::store::row;
-
-pub(crate) use address::MOST_ADDRESSES;
+pub use address::MOST_ADDRESSES;
 pub use name::NameError;
 pub use pin::{Pin, PinError, RenameError};
 pub use rotation::FollowError;
@@ -33,8 +31,8 @@ pub struct Known {
 const KNOWN: Kind = Kind {
     application_id: 0x4c76_6b6e, // "Lvkn"
     migrations: &[
-        include_str!("store/schema/known-1.sql"),
-        include_str!("store/schema/known-2.sql"),
+        include_str!("known/schema/known-1.sql"),
+        include_str!("known/schema/known-2.sql"),
     ],
     exclusive: false,
     busy_timeout: Duration::from_secs(5),

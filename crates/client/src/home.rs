@@ -245,7 +245,8 @@ impl Home {
         lock::acquire(&self.lock_file(), &self.control_socket())
     }
 
-    pub(crate) fn staged_key_file(&self) -> PathBuf {
+    /// The key of an unfinished rotation.
+    pub fn staged_key_file(&self) -> PathBuf {
         self.state.join("identity.key.next")
     }
 

@@ -1,10 +1,10 @@
 //! What is written where an identity is expected: the identity itself, or a name that is pinned here.
 
 use levada_core::{Identity, IdentityError, check_name};
+use levada_database::DatabaseError as StoreError;
 use thiserror::Error;
 
 use super::Known;
-use crate::store::StoreError;
 
 /// Why a text stands for no identity here.
 #[derive(Debug, Error)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use levada_capability::{Capability, Invitation, Operation as Right, SessionId};
 use levada_core::wire::{self, answer::Answer, operation::Operation};
-use levada_core::{Framing, Identity, Params, label};
+use levada_core::{Framing, Identity, Params, check_name, label};
 use levada_service::Streams;
 use levada_service::streams::DEFAULT_STREAMS;
 use levada_session::{Class, Connection, Stream};
@@ -12,10 +12,7 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use crate::address;
-use crate::config::check_name;
 use crate::known::SeenCapability;
-
-use crate::dispatch::name_of;
 
 use super::resolve::merged;
 use super::{Client, ClientError, Joined, RequestSpec, Running, Target};
@@ -150,7 +147,7 @@ impl Client {
     ///
     /// # Errors
     /// As for [`Self::connect`].
-    pub(super) async fn connect_apart(
+    pub async fn connect_apart(
         &self,
         capability: &Capability,
         service: &str,
@@ -356,6 +353,23 @@ pub(super) fn wire_request(spec: &RequestSpec) -> wire::Request {
     }
 }
 
+/// The name of an operation in logs and metrics.
+pub fn operation_name(operation: &Operation) -> &'static str {
+    match operation {
+        Operation::Query(_) => "query",
+        Operation::Request(_) => "request",
+        Operation::Connect(_) => "connect",
+        Operation::Terminate(_) => "terminate",
+        Operation::Revoke(_) => "revoke",
+        Operation::Join(_) => "join",
+        Operation::Succession(_) => "succession",
+        Operation::Successor(_) => "successor",
+        Operation::Attach(_) => "attach",
+        Operation::Start(_) => "start",
+        Operation::Requested(_) => "requested",
+    }
+}
+
 /// A terminal has somebody in front of it; pipes carry files.
 pub(super) fn class_of(params: &Params) -> Class {
     if params.value("pty").is_some() { Class::Interactive } else { Class::Bulk }
@@ -407,7 +421,7 @@ pub(super) async fn answer_to(
     stream: &mut Stream,
     operation: Operation,
 ) -> Result<Answer, ClientError> {
-    tracing::debug!(operation = name_of(&operation), "asked");
+    tracing::debug!(operation = operation_name(&operation), "asked");
     let message = wire::Operation::from(operation);
     stream.send(&Zeroizing::new(wire::encode(&message))).await?;
     let received = timeout(ANSWER, stream.receive(wire::MAX_MESSAGE))
