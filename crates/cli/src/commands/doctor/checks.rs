@@ -9,6 +9,8 @@ pub use network::{multicast, ports};
 use super::Node;
 use super::report::Check;
 use crate::output;
+use levada_client::home::Home;
+use levada_client::known::Known;
 use levada_core::{Clock, SystemClock, UnixTime};
 use levada_node::config::{Config, ConfigError};
 use levada_node::control::{self, Request};
