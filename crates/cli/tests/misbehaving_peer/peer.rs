@@ -236,7 +236,8 @@ fn config(key: &SecretKey) -> ClientConfig {
     config
 }
 
-/// Takes any node's raw public key.
+/// Accepts any node's raw public key. It is not the verifier of `levada_channel::testing`: Cargo would enable that feature in
+/// the binary under test too.
 #[derive(Debug)]
 struct AnyNode;
 
