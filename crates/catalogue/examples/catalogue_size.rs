@@ -1,8 +1,8 @@
-//! Fills a store with so many descriptors, all of them with a package, and measures what a catalogue of that size
-//! costs: start-up with its index, search, memory. One JSON object per line on standard output.
+//! Fills a store with COUNT descriptors, all with a package, and measures start-up including the index, search and memory.
+//! Prints one JSON object per line.
 //!
-//! `cargo run --release -p levada-catalogue --example catalogue_size -- [COUNT [FOLDER]]`; COUNT is 100000 unless given, and a
-//! FOLDER that has a store of that size is not filled again.
+//! `cargo run --release -p levada-catalogue --example catalogue_size -- [COUNT [FOLDER]]`; COUNT is 100000 by default, and a
+//! FOLDER with a store of that size is not filled again.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use levada_catalogue::store::embedded::EmbeddedStore;
 use levada_core::{UnixTime, sha256};
 use serde_json::json;
 
-/// Words that descriptors are made of, and how many there are of each kind of word.
+/// The words of which descriptors consist, apart from rare and unique ones.
 const COMMON: [&str; 12] = [
     "audio",
     "video",
@@ -31,9 +31,11 @@ const COMMON: [&str; 12] = [
     "sensor",
     "group",
 ];
+/// The number of distinct rare words.
 const RARE: u64 = 5000;
-/// The package of every one of them.
+/// The package of every descriptor.
 const CODE: &[u8] = b"export default {};";
+/// The number of measured searches.
 const SEARCHES: u64 = 20_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -85,7 +87,7 @@ fn fill(folder: &std::path::Path, count: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// About as long as those that the original served.
+/// A descriptor about as long as those of reTHINK's catalogue.
 fn draft(n: u64) -> Result<Draft, Box<dyn Error>> {
     let kind = Kind::ALL[usize::try_from(n % 6)?];
     let word = |at: u64| COMMON[usize::try_from(mix(n * 8 + at) % 12).unwrap_or(0)];
@@ -119,11 +121,11 @@ fn draft(n: u64) -> Result<Draft, Box<dyn Error>> {
     })
 }
 
-/// Each sort of query by itself, and all of them together.
+/// Measures each kind of query, and all of them together.
 fn search(store: &EmbeddedStore, count: u64) -> Result<(), Box<dyn Error>> {
     let mut all = Histogram::<u64>::new(3)?;
-    type Make = fn(u64, u64) -> (String, Option<Kind>);
-    let sorts: [(&str, Make); 10] = [
+    type MakeQuery = fn(u64, u64) -> (String, Option<Kind>);
+    let queries: [(&str, MakeQuery); 10] = [
         ("one common word", |n, _| (COMMON[(n % 12) as usize].to_owned(), None)),
         ("two common words", |n, _| {
             (format!("{} {}", COMMON[(n % 12) as usize], COMMON[(n / 12 % 12) as usize]), None)
@@ -143,15 +145,16 @@ fn search(store: &EmbeddedStore, count: u64) -> Result<(), Box<dyn Error>> {
         }),
         ("no hit", |n, _| (format!("nothing{n}"), None)),
     ];
-    for (sort, make) in sorts {
+    let count_each = SEARCHES / queries.len() as u64;
+    for (name, make) in queries {
         let mut times = Histogram::<u64>::new(3)?;
-        for n in 0..SEARCHES / sorts.len() as u64 {
+        for n in 0..count_each {
             let (query, kind) = make(mix(n), count);
             let since = Instant::now();
             store.search(&query, kind, None, 50)?;
             times.record(u64::try_from(since.elapsed().as_nanos())?)?;
         }
-        quantiles(&format!("search, {sort}"), &times, count);
+        quantiles(&format!("search, {name}"), &times, count);
         all.add(&times)?;
     }
     quantiles("search", &all, count);
@@ -178,7 +181,7 @@ fn capital(word: &str) -> String {
     first.to_uppercase() + rest
 }
 
-/// Bytes of memory that this process has.
+/// The resident memory of this process, in bytes.
 fn resident() -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -186,7 +189,7 @@ fn resident() -> Result<u64, Box<dyn Error>> {
     Ok(kib.trim().parse::<u64>()? * 1024)
 }
 
-/// SplitMix64's finalizer: numbers that look random and are the same in every run.
+/// SplitMix64's finalizer: pseudo-random numbers that are the same in every run.
 fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,9 +1,8 @@
-//! Descriptors of what exists, and the packages behind them: what they are, where they are kept, and how they are
-//! served.
+//! A catalogue of descriptors and packages: data model, storage and HTTP server.
 //!
-//! [`model`] says what an object, a version and a package are, with every bound. [`rethink`] holds the rules of the
-//! catalogue that this one is compatible with. [`store`] keeps versions and packages on disk. [`index`] has what is
-//! asked for most in memory, and [`http`] serves it.
+//! [`model`] defines objects, versions and packages, with every limit. [`rethink`] implements compatibility with
+//! reTHINK's catalogue. [`store`] keeps versions and packages on disk. [`index`] holds the frequently requested answers in
+//! memory, and [`http`] serves them.
 
 #![forbid(unsafe_code)]
 

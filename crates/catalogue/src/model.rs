@@ -1,4 +1,4 @@
-//! What the catalogue holds: objects, their versions, their packages, and every bound on them. No I/O.
+//! The data model: objects, their versions, their packages, and every limit on them. No I/O.
 
 mod digest;
 mod error;
@@ -22,30 +22,30 @@ pub use name::{MAX_NAME, Name};
 pub use signature::{DescriptorSignature, signed_digest};
 pub use version::{Version, VersionReq};
 
-/// The longest descriptor, in bytes.
+/// The maximum length of a descriptor, in bytes.
 pub const MAX_DESCRIPTOR: usize = 1024 * 1024;
-/// The longest description of a package, in bytes.
+/// The maximum length of the description of a package, in bytes.
 pub const MAX_PACKAGE_DESCRIPTION: usize = 64 * 1024;
-/// How many levels of objects and arrays a descriptor, or the description of a package, may have; the outermost is
-/// the first.
+/// The maximum nesting depth of objects and arrays in a descriptor or the description of a package, with the outermost
+/// object counted.
 pub const MAX_LEVELS: usize = 64;
-/// The most signatures of one version.
+/// The maximum number of signatures of one version.
 pub const MAX_SIGNATURES: usize = 8;
-/// The longest media type, in bytes.
+/// The maximum length of a media type, in bytes.
 pub const MAX_MEDIA_TYPE: usize = 255;
 
-/// What an object is.
+/// The type of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A schema of data that programs exchange.
+    /// A schema of the data that programs exchange.
     DataSchema,
     /// A program that a runtime loads.
     Hyperty,
-    /// A stub that speaks to an identity provider.
+    /// A stub that communicates with an identity provider.
     IdpProxy,
-    /// A stub that speaks the protocol of a domain.
+    /// A stub that implements the protocol of a domain.
     ProtocolStub,
-    /// What runs the others.
+    /// A runtime that loads hyperties and stubs.
     Runtime,
     /// A service of a node.
     Service,
@@ -62,7 +62,7 @@ impl Kind {
         Self::Service,
     ];
 
-    /// How it is written in paths and keys.
+    /// Its form in paths and keys.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::DataSchema => "dataschema",
@@ -90,12 +90,12 @@ impl FromStr for Kind {
     }
 }
 
-/// Which object: written `KIND/NAME`.
+/// The identifier of an object, written `KIND/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// What it is.
+    /// The type of the object.
     pub kind: Kind,
-    /// What it is called among its kind.
+    /// The name, unique within the kind.
     pub name: Name,
 }
 
@@ -114,17 +114,17 @@ impl FromStr for Key {
     }
 }
 
-/// The code behind a descriptor: which bytes, and what they are.
+/// The code that belongs to a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
     /// SHA-256 of the bytes.
     pub digest: Digest,
-    /// How many bytes.
+    /// The length in bytes.
     pub length: u64,
-    /// What they are (RFC 9110 section 8.3), at most [`MAX_MEDIA_TYPE`] bytes.
+    /// The media type (RFC 9110 section 8.3), at most [`MAX_MEDIA_TYPE`] bytes.
     pub media_type: String,
-    /// The original's `sourcePackage.json` without `sourceCode`: a JSON object of at most [`MAX_PACKAGE_DESCRIPTION`]
-    /// bytes; `{}` if there is nothing to say.
+    /// reTHINK's `sourcePackage.json` without `sourceCode`: a JSON object of at most [`MAX_PACKAGE_DESCRIPTION`] bytes;
+    /// `{}` if the package has no attributes.
     pub description: Vec<u8>,
 }
 
@@ -140,34 +140,34 @@ impl Package {
     }
 }
 
-/// One published version; nothing of it changes but `yanked`.
+/// A published version. Only `yanked` and `revision` change after the publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Which object.
+    /// The object.
     pub key: Key,
-    /// Which version of it.
+    /// Its version.
     pub version: Version,
-    /// A JSON object, its bytes as published; empty in a list of versions.
+    /// A JSON object, byte for byte as published; empty in a list of versions.
     pub descriptor: Vec<u8>,
     /// SHA-256 of the descriptor as published.
     pub digest: Digest,
-    /// The code behind it.
+    /// The code that belongs to it.
     pub package: Option<Package>,
-    /// Who vouches for it.
+    /// Signatures over [`Self::signed_digest`].
     pub signatures: Vec<DescriptorSignature>,
-    /// The identity of the channel that it came by; `None` is the store's owner, by an import or on its command line.
+    /// The identity of the publishing peer; `None` for the store's owner, by an import or on the command line.
     pub publisher: Option<Identity>,
-    /// When it was published.
+    /// The time of the publication.
     pub published: UnixTime,
-    /// Whether it is not to be chosen any more; it can still be fetched by its version.
+    /// Whether version ranges and `latest` ignore it; it can still be fetched by its exact version.
     pub yanked: bool,
-    /// The change that made or last yanked this version: a number of the store, which grows with every change and is
-    /// never used twice.
+    /// The store's revision of the publication or of the last change of `yanked`. Revisions increase with every change
+    /// and are never reused.
     pub revision: u64,
 }
 
 impl Published {
-    /// What `draft` becomes when it is published.
+    /// The published form of `draft`.
     pub fn new(
         draft: &Draft,
         publisher: Option<Identity>,
@@ -188,47 +188,46 @@ impl Published {
         }
     }
 
-    /// Holds what another machine says of a version against every bound of [`Draft::check`]. A descriptor that is not there
-    /// is not missed.
+    /// Checks a version that another machine sent against every limit of [`Draft::check`]. The descriptor may be absent.
     ///
     /// # Errors
-    /// [`ModelError`] says which bound it breaks.
+    /// [`ModelError`] names the limit that is exceeded or the part that is malformed.
     pub fn check(&self) -> Result<(), ModelError> {
         if !self.descriptor.is_empty() {
             check_descriptor(&self.descriptor)?;
         }
-        check_about(&self.version, &self.signatures, self.package.as_ref())
+        check_metadata(&self.version, &self.signatures, self.package.as_ref())
     }
 
-    /// What its signatures are over.
+    /// The digest that its signatures cover.
     pub fn signed_digest(&self) -> Digest {
         signed_digest(&self.key, &self.version, &self.digest, self.package.as_ref())
     }
 }
 
-/// What is to be published.
+/// A version that is to be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
-    /// Which object.
+    /// The object.
     pub key: Key,
-    /// Which version of it.
+    /// Its version.
     pub version: Version,
     /// A JSON object of at most [`MAX_DESCRIPTOR`] bytes and [`MAX_LEVELS`] levels.
     pub descriptor: Vec<u8>,
-    /// The code behind it.
+    /// The code that belongs to it.
     pub package: Option<Package>,
-    /// Who vouches for it: at most [`MAX_SIGNATURES`].
+    /// Signatures over [`Self::signed_digest`], at most [`MAX_SIGNATURES`].
     pub signatures: Vec<DescriptorSignature>,
 }
 
 impl Draft {
-    /// Holds it against every bound. Signatures are counted here, and checked by [`Self::check_signatures`].
+    /// Checks every limit. Of the signatures only the number is checked; [`Self::check_signatures`] verifies them.
     ///
     /// # Errors
-    /// [`ModelError`] says which bound it breaks.
+    /// [`ModelError`] names the limit that is exceeded or the part that is malformed.
     pub fn check(&self) -> Result<(), ModelError> {
         check_descriptor(&self.descriptor)?;
-        check_about(&self.version, &self.signatures, self.package.as_ref())
+        check_metadata(&self.version, &self.signatures, self.package.as_ref())
     }
 
     /// SHA-256 of the descriptor.
@@ -236,7 +235,7 @@ impl Draft {
         sha256(&[&self.descriptor])
     }
 
-    /// What its signatures are over.
+    /// The digest that its signatures cover.
     pub fn signed_digest(&self) -> Digest {
         signed_digest(&self.key, &self.version, &self.digest(), self.package.as_ref())
     }
@@ -249,7 +248,7 @@ fn check_descriptor(descriptor: &[u8]) -> Result<(), ModelError> {
     check_object(descriptor, MAX_LEVELS).map_err(ModelError::Descriptor)
 }
 
-fn check_about(
+fn check_metadata(
     version: &Version,
     signatures: &[DescriptorSignature],
     package: Option<&Package>,

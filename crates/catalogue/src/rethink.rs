@@ -1,9 +1,8 @@
-//! The rules of the catalogue that this one is compatible with: what it made of a folder of objects, and what it
-//! answered under `/.well-known/`. Bodies are those of the original, byte for byte; `docs/catalogue-rethink.md` has
-//! the rules in prose, and where this one differs.
+//! Compatibility with reTHINK's catalogue: the import of its folders, and its answers under `/.well-known/`. Bodies are
+//! byte for byte those of reTHINK's catalogue. `docs/catalogue-rethink.md` specifies the rules and the differences.
 //!
-//! A [`Catalogue`] is filled with [`Entry`]s, which are what the store holds, and gives an [`Answer`] for a path.
-//! [`Folder`] reads the original's folder, object by object. No I/O but that.
+//! A [`Catalogue`] is built from [`Entry`] values, which come from the store, and returns an [`Answer`] for a path.
+//! [`Folder`] reads a folder object by object; nothing else here does I/O.
 
 mod answer;
 mod attributes;
@@ -11,28 +10,28 @@ mod catalogue;
 mod conditions;
 mod folder;
 mod host;
+mod incompatible;
 mod names;
 mod object;
 mod package;
 mod parse;
-mod unfit;
 mod utf8;
 mod value;
 mod write;
 
 pub use answer::{Answer, Template};
 pub use catalogue::{Candidate, Catalogue, Entry, PackageEntry, PathType, Prepared, UnknownType};
-pub use conditions::{Conditions, MAX_CONDITIONS, NoConditions};
+pub use conditions::{Conditions, InvalidConditions, MAX_CONDITIONS};
 pub use folder::{Folder, FolderError, Found, MAX_FILE, Reason, Skipped};
 pub use host::{Host, HostError};
-pub use names::name_of;
-pub use package::{MAX_CODE, PackageIf, PackageRequest, Wanted};
+pub use incompatible::Incompatible;
+pub use names::published_name;
+pub use package::{ConditionalPackage, MAX_CODE, PackagePart, PackageRequest};
 pub use parse::{MAX_DEPTH, MAX_VALUES, Malformed, parse};
-pub use unfit::Unfit;
 pub use value::{Members, Value};
 pub use write::{compact, pretty};
 
-/// Where every path begins.
+/// The prefix of every path.
 pub const PREFIX: &str = "/.well-known/";
-/// The media type of every body that is not the text of an error.
+/// The media type of every body except the texts of errors.
 pub const MEDIA_TYPE: &str = "application/json";

@@ -19,8 +19,8 @@ use super::tag::Tag;
 use super::verify::Verdict;
 use crate::model::Kind;
 use crate::rethink::{
-    Answer, Conditions, Host, MAX_CODE, MEDIA_TYPE, PackageIf, PackageRequest, PathType, Template,
-    Value, Wanted, pretty,
+    Answer, ConditionalPackage, Conditions, Host, MAX_CODE, MEDIA_TYPE, PackagePart,
+    PackageRequest, PathType, Template, Value, pretty,
 };
 
 /// How many objects are read under one lock of the index for a list with conditions.
@@ -37,7 +37,7 @@ struct Context {
 
 pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Reply {
     let conditions = match request.method {
-        Method::Post => match Conditions::read(request.body) {
+        Method::Post => match Conditions::parse(request.body) {
             Ok(conditions) => conditions,
             Err(error) => return Reply::Ready(text(400, error.to_string())),
         },
@@ -53,11 +53,11 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Reply {
             Some(response) => Reply::Ready(response),
             None => context.job(site, move |context, site| context.build(site, &package)),
         },
-        (Answer::PackageIf(which), _) => {
+        (Answer::ConditionalPackage(which), _) => {
             let host = request.host.map(|host| host.to_string());
             context.job(site, move |context, site| context.decide(site, *which, host.as_deref()))
         }
-        (Answer::ListIf(kind), conditions) => {
+        (Answer::FilteredList(kind), conditions) => {
             let conditions = conditions.unwrap_or_default();
             context.job(site, move |context, site| context.list(site, kind, &conditions))
         }
@@ -116,9 +116,9 @@ impl Context {
     fn content(&self, content: &Content, half: [u8; 16], package: &PackageRequest) -> Response {
         let tag = Tag::Template(half);
         // Pages load code with `<script src>`, although its media type is JSON, as in the reTHINK catalogue.
-        let new = match package.wanted {
-            Wanted::Code => Response::for_scripts,
-            Wanted::Whole | Wanted::Md5 => Response::new,
+        let new = match package.part {
+            PackagePart::Code => Response::for_scripts,
+            PackagePart::Whole | PackagePart::Md5 => Response::new,
         };
         if self.is_known(&tag) {
             return self.fields(new(304), &tag);
@@ -154,12 +154,12 @@ impl Context {
     }
 
     /// Answers a request whose conditions depend on the code of a package.
-    fn decide(&self, site: &Site, which: PackageIf, host: Option<&str>) -> Response {
+    fn decide(&self, site: &Site, which: ConditionalPackage, host: Option<&str>) -> Response {
         let decided = {
             // Bounds the memory for code, as in `build`.
             let _build = site.lock_build(which.digest());
             match read_code(site, which.digest()) {
-                Ok(code) => which.decide(&code),
+                Ok(code) => which.evaluate(&code),
                 Err(response) => return response,
             }
         };
@@ -171,7 +171,9 @@ impl Context {
                 self.template(&template, host.and_then(|host| Host::new(host.as_bytes()).ok()))
             }
             Answer::Missing(detail) => text(404, detail),
-            Answer::PackageIf(_) | Answer::ListIf(_) => text(500, "the package cannot be answered"),
+            Answer::ConditionalPackage(_) | Answer::FilteredList(_) => {
+                text(500, "the package cannot be answered")
+            }
         }
     }
 
@@ -188,11 +190,11 @@ impl Context {
             if Instant::now() > until {
                 return busy(true);
             }
-            let found = batch.iter().filter(|candidate| candidate.meets(conditions));
-            met.extend(found.map(|candidate| Value::Text(candidate.listed())));
+            let found = batch.iter().filter(|candidate| candidate.matches(conditions));
+            met.extend(found.map(|candidate| Value::Text(candidate.list_name())));
         }
         if met.is_empty() {
-            return text(404, conditions.unmet_by_all(PathType::Objects(kind)));
+            return text(404, conditions.no_list_match(PathType::Objects(kind)));
         }
         let list = pretty(&Value::List(met), usize::MAX).unwrap_or_default();
         let tag = Tag::of(list.as_bytes());
@@ -221,7 +223,7 @@ fn read_code(site: &Site, digest: &Digest) -> Result<Bytes, Response> {
 }
 
 fn format_host(template: &Template, host: Host<'_>) -> Bytes {
-    match template.spelled(host) {
+    match template.escaped_host(host) {
         Some(spelled) => spelled.into(),
         None => Bytes::copy_from_slice(host.as_str().as_bytes()),
     }

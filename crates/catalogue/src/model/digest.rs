@@ -12,10 +12,10 @@ pub fn digest_text(digest: &Digest) -> String {
     format!("{PREFIX}{}", HEXLOWER.encode(digest))
 }
 
-/// What [`digest_text`] wrote.
+/// Parses the output of [`digest_text`].
 ///
 /// # Errors
-/// [`ModelError::Digest`] if it is anything else.
+/// [`ModelError::Digest`] if `text` has any other form.
 pub fn parse_digest(text: &str) -> Result<Digest, ModelError> {
     let digits = text.strip_prefix(PREFIX).ok_or(ModelError::Digest)?;
     if digits.len() != 64 {

@@ -1,4 +1,4 @@
-//! What can be wrong with what is to be published.
+//! Errors of objects, versions, packages and JSON texts.
 
 use levada_core::Identity;
 use thiserror::Error;
@@ -8,15 +8,15 @@ use super::{
     version,
 };
 
-/// Why something is no part of a catalogue.
+/// Why a value cannot be part of a catalogue.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum ModelError {
-    /// No kind of object.
+    /// Not the text of a [`super::Kind`].
     #[error(
-        "there is no type {0:?}: use dataschema, hyperty, idp-proxy, protocolstub, runtime or service"
+        "unknown type {0:?}: use dataschema, hyperty, idp-proxy, protocolstub, runtime or service"
     )]
     Kind(String),
-    /// No name of an object.
+    /// Not a valid [`super::Name`].
     #[error(
         "an object's name has 1 to {MAX_NAME} bytes, no control character and no `/`, and is neither `.` nor `..`"
     )]
@@ -24,7 +24,7 @@ pub enum ModelError {
     /// Not `KIND/NAME`.
     #[error("an object is written TYPE/NAME, such as `hyperty/Connector`")]
     Key,
-    /// A version that is too long.
+    /// A version longer than [`version::MAX_LEN`] bytes.
     #[error("the version has {0} bytes: at most {max} are allowed", max = version::MAX_LEN)]
     Version(usize),
     /// Not the text of a digest.
@@ -33,7 +33,7 @@ pub enum ModelError {
     /// More bytes than [`MAX_DESCRIPTOR`].
     #[error("the descriptor has {0} bytes: at most {MAX_DESCRIPTOR} are allowed")]
     DescriptorLength(usize),
-    /// The descriptor is no JSON object.
+    /// The descriptor is not a valid JSON object.
     #[error("the descriptor is not a JSON object that can be published: {0}")]
     Descriptor(JsonError),
     /// More bytes than [`MAX_PACKAGE_DESCRIPTION`].
@@ -41,7 +41,7 @@ pub enum ModelError {
         "the description of the package has {0} bytes: at most {MAX_PACKAGE_DESCRIPTION} are allowed"
     )]
     PackageDescriptionLength(usize),
-    /// The description of the package is no JSON object.
+    /// The description of the package is not a valid JSON object.
     #[error("the description of the package is not a JSON object that can be published: {0}")]
     PackageDescription(JsonError),
     /// Not a media type of RFC 9110 section 8.3.1, or longer than [`MAX_MEDIA_TYPE`].
@@ -52,50 +52,50 @@ pub enum ModelError {
     /// More signatures than [`MAX_SIGNATURES`].
     #[error("there are {0} signatures: at most {MAX_SIGNATURES} are allowed")]
     Signatures(usize),
-    /// A signature that is not by the identity that it names, or is over something else.
+    /// A signature that is not by its identity, or covers another digest.
     #[error(
         "the signature of {0} does not verify: it is over another descriptor, version or package, or forged"
     )]
     Signature(Identity),
 }
 
-/// Where a text stops being a JSON object that everybody reads alike.
+/// Where a text violates [`super::check_object`].
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error("{fault}, at byte {at}")]
 pub struct JsonError {
     /// The offset in bytes, from 0.
     pub at: usize,
-    /// What is wrong there.
+    /// The violation.
     pub fault: JsonFault,
 }
 
-/// What is wrong with a text that should be a JSON object.
+/// How a text violates [`super::check_object`].
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum JsonFault {
     /// RFC 8259 section 8.1.
     #[error("it is not UTF-8")]
     Utf8,
-    /// Anything else than the grammar of RFC 8259 has there.
+    /// A violation of the grammar of RFC 8259.
     #[error("it is not well-formed")]
     Syntax,
-    /// A list, a number, … where an object must be.
+    /// The outermost value is not an object.
     #[error("it is not an object")]
-    NoObject,
-    /// Something stands behind the object.
-    #[error("something follows the object")]
+    NotAnObject,
+    /// Text after the object.
+    #[error("text follows the object")]
     Trailing,
     /// More than [`MAX_LEVELS`] levels.
     #[error("it has more than {MAX_LEVELS} levels")]
-    Levels,
-    /// RFC 7493 section 2.3: what an object means that has a name twice depends on who reads it.
-    #[error("an object has a name twice")]
-    Twice,
-    /// RFC 7493 section 2.1: half of a surrogate pair is no character.
-    #[error("an escape is half of a surrogate pair")]
+    TooDeep,
+    /// RFC 7493 section 2.3: parsers differ in the value that they choose for a duplicate name.
+    #[error("an object has the same name twice")]
+    DuplicateName,
+    /// RFC 7493 section 2.1: an unpaired surrogate is not a character.
+    #[error("an escape is an unpaired surrogate")]
     Surrogate,
 }
 
-/// What of a text is shown in an error.
+/// The start of a text, for an error.
 pub(super) fn excerpt(text: &str) -> String {
     text.chars().take(64).collect()
 }

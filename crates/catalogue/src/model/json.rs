@@ -1,23 +1,23 @@
-//! Whether bytes are a JSON object that everybody reads alike (RFC 8259, and of RFC 7493 what concerns names and
-//! surrogates).
+//! Checks that bytes are a JSON object that all parsers read alike: RFC 8259, with the rules of RFC 7493 on duplicate names
+//! and surrogates.
 //!
-//! Descriptors are kept, hashed and signed as the bytes that they were published as, so nothing is built here.
+//! Descriptors are stored, hashed and signed byte for byte, so this module validates without building a value.
 
 use std::collections::HashSet;
 
 use super::{JsonError, JsonFault};
 
-/// Holds `bytes` against RFC 8259, and that names do not repeat, escapes are characters, and there are at most
-/// `levels` levels of objects and arrays.
+/// Checks that `bytes` are an object by RFC 8259 without duplicate names or unpaired surrogates, nested at most `levels`
+/// deep.
 ///
 /// # Errors
-/// [`JsonError`] says what is wrong, and where.
+/// [`JsonError`] has the first violation and its offset.
 pub fn check_object(bytes: &[u8], levels: usize) -> Result<(), JsonError> {
     let text = str::from_utf8(bytes)
         .map_err(|error| JsonError { at: error.valid_up_to(), fault: JsonFault::Utf8 })?;
     let mut checker = Checker { text, at: 0, levels };
     if checker.next_byte() != Some(b'{') {
-        return Err(checker.error(JsonFault::NoObject));
+        return Err(checker.error(JsonFault::NotAnObject));
     }
     checker.value(1)?;
     if checker.next_byte().is_some() {
@@ -45,7 +45,7 @@ impl<'a> Checker<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// The next byte that is no whitespace. It is not consumed.
+    /// Skips whitespace and returns the next byte without consuming it.
     fn next_byte(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
             self.at += 1;
@@ -53,7 +53,7 @@ impl<'a> Checker<'a> {
         self.peek()
     }
 
-    /// Consumes `byte`, or is an error.
+    /// Consumes `byte`; any other byte is an error.
     fn expect(&mut self, byte: u8) -> Result<(), JsonError> {
         if self.next_byte() != Some(byte) {
             return Err(self.syntax());
@@ -62,7 +62,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// A value; `level` is the one that an object or array would be on.
+    /// Consumes a value. `level` is its nesting depth if it is an object or array.
     fn value(&mut self, level: usize) -> Result<(), JsonError> {
         match self.next_byte() {
             Some(b'{') => self.object(level),
@@ -75,7 +75,7 @@ impl<'a> Checker<'a> {
 
     fn enter(&mut self, level: usize) -> Result<(), JsonError> {
         if level > self.levels {
-            return Err(self.error(JsonFault::Levels));
+            return Err(self.error(JsonFault::TooDeep));
         }
         self.at += 1;
         Ok(())
@@ -96,7 +96,7 @@ impl<'a> Checker<'a> {
             let mut name = String::new();
             self.string(&mut |piece| name.push_str(piece))?;
             if !names.insert(name) {
-                return Err(JsonError { at: start, fault: JsonFault::Twice });
+                return Err(JsonError { at: start, fault: JsonFault::DuplicateName });
             }
             self.expect(b':')?;
             self.value(level + 1)?;
@@ -120,7 +120,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Consumes a comma, or `end`: then it is true.
+    /// Consumes a comma or `end`. Returns whether it was `end`.
     fn ends(&mut self, end: u8) -> Result<bool, JsonError> {
         let byte = self.next_byte();
         if byte != Some(end) && byte != Some(b',') {
@@ -130,7 +130,7 @@ impl<'a> Checker<'a> {
         Ok(byte == Some(end))
     }
 
-    /// A string. What it says is given to `piece`, part by part.
+    /// Consumes a string and passes its decoded text to `piece`, part by part.
     fn string(&mut self, piece: &mut dyn FnMut(&str)) -> Result<(), JsonError> {
         self.at += 1;
         loop {
@@ -157,7 +157,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What is not read yet. `at` only ever passes whole characters.
+    /// The unread text. `at` is always on a character boundary.
     fn rest(&self) -> &'a str {
         self.text.split_at(self.at).1
     }
@@ -182,24 +182,25 @@ impl<'a> Checker<'a> {
         Ok(c)
     }
 
-    /// What follows `\u`, and with a high surrogate also the low one behind it.
+    /// Consumes the digits after `\u` and, after a high surrogate, the escape of the low one.
     fn unicode(&mut self, start: usize) -> Result<char, JsonError> {
-        let half = JsonError { at: start, fault: JsonFault::Surrogate };
+        let unpaired = JsonError { at: start, fault: JsonFault::Surrogate };
         let high = self.unit()?;
         if !(0xd800..0xdc00).contains(&high) {
-            return char::from_u32(high).ok_or(half);
+            return char::from_u32(high).ok_or(unpaired);
         }
         if !self.rest().starts_with("\\u") {
-            return Err(half);
+            return Err(unpaired);
         }
         self.at += 2;
         let low = self.unit()?;
         if !(0xdc00..0xe000).contains(&low) {
-            return Err(half);
+            return Err(unpaired);
         }
-        char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00)).ok_or(half)
+        char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00)).ok_or(unpaired)
     }
 
+    /// Consumes the four digits of a UTF-16 code unit.
     fn unit(&mut self) -> Result<u32, JsonError> {
         let mut unit = 0;
         for _ in 0..4 {
@@ -233,7 +234,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// One digit or more.
+    /// Consumes at least one digit.
     fn digits(&mut self) -> Result<(), JsonError> {
         let start = self.at;
         while let Some(b'0'..=b'9') = self.peek() {

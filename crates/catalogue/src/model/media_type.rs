@@ -1,9 +1,9 @@
-//! Media types, as RFC 9110 section 8.3.1 writes them.
+//! Validation of media types (RFC 9110 section 8.3.1).
 
 use super::MAX_MEDIA_TYPE;
 
-/// Whether `text` is `type/subtype` with or without parameters, of at most [`MAX_MEDIA_TYPE`] bytes. It goes into a
-/// header as it stands, so nothing else may be in it.
+/// Whether `text` is `type/subtype` with or without parameters, of at most [`MAX_MEDIA_TYPE`] bytes. It is copied into a
+/// header unchanged, so it must not contain anything else.
 pub(super) fn is_valid(text: &str) -> bool {
     if text.len() > MAX_MEDIA_TYPE {
         return false;
@@ -13,7 +13,7 @@ pub(super) fn is_valid(text: &str) -> bool {
     is_token(main) && is_token(sub) && parameters.is_none_or(are_parameters)
 }
 
-/// What stands before the first `;` without trailing blanks, and what stands behind it.
+/// The text before the first `;` without trailing blanks, and the text after it.
 fn split_essence(text: &str) -> (&str, Option<&str>) {
     match text.split_once(';') {
         Some((essence, parameters)) => (trim_end(essence), Some(parameters)),
@@ -25,7 +25,7 @@ fn trim_end(text: &str) -> &str {
     text.trim_end_matches([' ', '\t'])
 }
 
-/// RFC 9110 section 5.6.6, from behind the first `;`.
+/// Whether `text`, which follows the first `;`, is a list of parameters (RFC 9110 section 5.6.6).
 fn are_parameters(text: &str) -> bool {
     let mut rest = text;
     loop {
@@ -34,17 +34,17 @@ fn are_parameters(text: &str) -> bool {
         if !is_token(name) {
             return false;
         }
-        let Some(behind) = skip_value(value) else { return false };
-        if behind.is_empty() {
+        let Some(after) = skip_value(value) else { return false };
+        if after.is_empty() {
             return true;
         }
-        let behind = behind.trim_start_matches([' ', '\t']);
-        let Some(next) = behind.strip_prefix(';') else { return false };
+        let after = after.trim_start_matches([' ', '\t']);
+        let Some(next) = after.strip_prefix(';') else { return false };
         rest = next;
     }
 }
 
-/// What follows a token or a quoted string.
+/// The text after the token or quoted string at the start of `text`.
 fn skip_value(text: &str) -> Option<&str> {
     if let Some(quoted) = text.strip_prefix('"') {
         return skip_quoted(quoted);
@@ -53,7 +53,7 @@ fn skip_value(text: &str) -> Option<&str> {
     (end > 0).then(|| text.split_at(end).1)
 }
 
-/// RFC 9110 section 5.6.4, from behind the opening quote; of visible ASCII and blanks only.
+/// The text after a quoted string (RFC 9110 section 5.6.4) of visible ASCII and blanks. `text` follows the opening quote.
 fn skip_quoted(text: &str) -> Option<&str> {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -81,7 +81,7 @@ mod tests {
     use super::is_valid;
 
     #[test]
-    fn media_types_of_rfc_9110_pass_and_nothing_else_does() {
+    fn accepts_media_types_of_rfc_9110_only() {
         for text in [
             "text/javascript",
             "text/html;charset=utf-8",
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_can_stand_in_a_header() {
+    fn valid_media_types_are_printable_ascii() {
         bolero::check!().with_type::<String>().for_each(|text| {
             if is_valid(text) {
                 assert!(text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)));

@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use super::ModelError;
 
-/// The longest name, in bytes.
+/// The maximum length of a name, in bytes.
 pub const MAX_NAME: usize = 255;
 
 /// An object's name: 1 to [`MAX_NAME`] bytes of UTF-8, no control characters, no `/`, and neither `.` nor `..`, so
-/// that it can be a segment of a path. Case counts. Clones share the text.
+/// that it can be a segment of a path. Names are case-sensitive. Clones share the text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
 impl Name {
-    /// The name itself.
+    /// The text of the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name itself, for others who keep it.
+    /// The shared text of the name.
     pub(crate) fn shared(&self) -> Arc<str> {
         Arc::clone(&self.0)
     }
@@ -38,11 +38,11 @@ impl FromStr for Name {
     type Err = ModelError;
 
     fn from_str(text: &str) -> Result<Self, ModelError> {
-        // The length comes first: nothing long is looked through or copied.
-        let plain = (1..=MAX_NAME).contains(&text.len())
+        // The length is checked first, so that a long text is neither scanned nor copied.
+        let valid = (1..=MAX_NAME).contains(&text.len())
             && !text.chars().any(|c| c.is_control() || c == '/')
             && !matches!(text, "." | "..");
-        if plain { Ok(Self(text.into())) } else { Err(ModelError::Name) }
+        if valid { Ok(Self(text.into())) } else { Err(ModelError::Name) }
     }
 }
 

@@ -1,25 +1,25 @@
-//! Who vouches for a version.
+//! Signatures of versions.
 
 use levada_core::{BadSignature, Digest, Identity, SecretKey, Signature, label, sha256};
 
 use super::{Draft, Key, ModelError, Package, Version};
 
-/// Somebody's signature over a version: its object, version, descriptor and package.
+/// A signature over a version: its key, version number, descriptor and package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorSignature {
-    /// Who signed.
+    /// The signer.
     pub identity: Identity,
     /// Ed25519 with the label `descriptor` over [`signed_digest`].
     pub signature: Signature,
 }
 
 impl DescriptorSignature {
-    /// Signs what [`signed_digest`] gave.
+    /// Signs the result of [`signed_digest`].
     pub fn new(key: &SecretKey, digest: &Digest) -> Self {
         Self { identity: key.identity(), signature: key.sign(label::DESCRIPTOR, digest) }
     }
 
-    /// Whether it is its identity's signature over what [`signed_digest`] gave.
+    /// Verifies that it is its identity's signature over `digest`, the result of [`signed_digest`].
     ///
     /// # Errors
     /// [`BadSignature`] if it is not.
@@ -28,9 +28,9 @@ impl DescriptorSignature {
     }
 }
 
-/// SHA-256 over `KIND/NAME` ‖ 0 ‖ version ‖ 0 ‖ the descriptor's digest ‖ the package's, or 32 zero bytes. Names and
-/// versions have no zero byte, so two versions never share it; and it names the object, so that no signature serves
-/// for another.
+/// SHA-256 over `KIND/NAME` ‖ 0 ‖ version ‖ 0 ‖ the descriptor's digest ‖ the package's digest, or 32 zero bytes without
+/// a package. Names and versions contain no zero byte, so the input is unambiguous; it contains the key, so that a
+/// signature is not valid for another object.
 pub fn signed_digest(
     key: &Key,
     version: &Version,
@@ -43,15 +43,15 @@ pub fn signed_digest(
 }
 
 impl Draft {
-    /// Adds a signature. It holds for the draft as it is now.
+    /// Adds a signature, which later changes of the draft invalidate.
     pub fn sign(&mut self, key: &SecretKey) {
         self.signatures.push(DescriptorSignature::new(key, &self.signed_digest()));
     }
 
-    /// Whether every signature is over this draft.
+    /// Verifies that every signature covers this draft.
     ///
     /// # Errors
-    /// [`ModelError::Signature`] names the first that is not.
+    /// [`ModelError::Signature`] names the signer of the first one that does not.
     pub fn check_signatures(&self) -> Result<(), ModelError> {
         let digest = self.signed_digest();
         for signature in &self.signatures {

@@ -1,4 +1,4 @@
-//! Every bound of the model, from both sides.
+//! Tests of every limit of the model: the largest accepted value and the smallest refused one.
 
 use levada_core::{SecretKey, SystemRandom, sha256};
 
@@ -28,7 +28,7 @@ fn fault(text: &str) -> Option<JsonFault> {
 }
 
 #[test]
-fn kinds_read_back_and_are_sorted_by_their_text() {
+fn kinds_parse_and_are_sorted_by_their_text() {
     for kind in Kind::ALL {
         assert_eq!(kind.as_str().parse(), Ok(kind));
     }
@@ -41,7 +41,7 @@ fn kinds_read_back_and_are_sorted_by_their_text() {
 }
 
 #[test]
-fn a_name_can_be_a_segment_of_a_path() {
+fn names_are_valid_path_segments() {
     let longest = "é".repeat(127) + "e";
     for text in ["a", "...", "Inner Name", "ç😀", "a%2fb", "-", &longest] {
         assert_eq!(text.parse::<Name>().unwrap().as_str(), text);
@@ -54,7 +54,7 @@ fn a_name_can_be_a_segment_of_a_path() {
 }
 
 #[test]
-fn a_key_reads_back() {
+fn keys_parse() {
     let key: Key = "idp-proxy/google.com".parse().unwrap();
     assert_eq!((key.kind, key.name.as_str()), (Kind::IdpProxy, "google.com"));
     assert_eq!(key.to_string().parse(), Ok(key));
@@ -64,7 +64,7 @@ fn a_key_reads_back() {
 }
 
 #[test]
-fn a_digest_reads_back_in_its_one_form() {
+fn digests_parse_in_canonical_form_only() {
     let digest = sha256(&[b""]);
     let text = digest_text(&digest);
     assert_eq!(text, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
@@ -77,7 +77,7 @@ fn a_digest_reads_back_in_its_one_form() {
 }
 
 #[test]
-fn a_descriptor_is_one_well_formed_object() {
+fn a_descriptor_is_a_single_well_formed_object() {
     for text in [
         "{}",
         " {\n} ",
@@ -116,10 +116,10 @@ fn a_descriptor_is_one_well_formed_object() {
         assert_eq!(fault(text), Some(JsonFault::Syntax), "{text}");
     }
     for text in ["", " ", "[]", "1", "\u{feff}{}", "null"] {
-        assert_eq!(fault(text), Some(JsonFault::NoObject), "{text}");
+        assert_eq!(fault(text), Some(JsonFault::NotAnObject), "{text}");
     }
     assert_eq!(fault("{} {}"), Some(JsonFault::Trailing));
-    assert_eq!(fault("{\"a\":1,\"b\":2,\"\\u0061\":3}"), Some(JsonFault::Twice));
+    assert_eq!(fault("{\"a\":1,\"b\":2,\"\\u0061\":3}"), Some(JsonFault::DuplicateName));
     assert_eq!(fault("{\"a\":{\"a\":1},\"b\":{\"a\":1}}"), None);
     for text in
         [r#"{"a":"\ud800"}"#, r#"{"a":"\udc00"}"#, r#"{"a":"\ud800\u0041"}"#, r#"{"\ud800x":1}"#]
@@ -138,13 +138,13 @@ fn a_descriptor_has_at_most_64_levels() {
         format!("{{\"a\":{open}{close}}}")
     };
     assert_eq!(draft(&nested(MAX_LEVELS)).check(), Ok(()));
-    assert_eq!(fault(&nested(MAX_LEVELS + 1)), Some(JsonFault::Levels));
-    assert_eq!(fault(&nested(100_000)), Some(JsonFault::Levels));
-    assert_eq!(fault(&"{\"a\":".repeat(100_000)), Some(JsonFault::Levels));
+    assert_eq!(fault(&nested(MAX_LEVELS + 1)), Some(JsonFault::TooDeep));
+    assert_eq!(fault(&nested(100_000)), Some(JsonFault::TooDeep));
+    assert_eq!(fault(&"{\"a\":".repeat(100_000)), Some(JsonFault::TooDeep));
 }
 
 #[test]
-fn what_passes_is_an_object_to_others_too() {
+fn accepted_descriptors_are_valid_for_serde_json() {
     bolero::check!().with_type::<(Vec<u8>, bool)>().for_each(|(bytes, wrapped)| {
         let bytes = if *wrapped { [&b"{\"a\":"[..], bytes, b"}"].concat() } else { bytes.clone() };
         if check_object(&bytes, MAX_LEVELS).is_ok() {
@@ -155,7 +155,7 @@ fn what_passes_is_an_object_to_others_too() {
 }
 
 #[test]
-fn a_draft_is_held_against_every_bound() {
+fn a_draft_is_checked_against_every_limit() {
     let fits = |length: usize| format!("{{\"a\":\"{}\"}}", "x".repeat(length - 8));
     assert_eq!(draft(&fits(MAX_DESCRIPTOR)).check(), Ok(()));
     let error = draft(&fits(MAX_DESCRIPTOR + 1)).check();
@@ -181,7 +181,7 @@ fn a_draft_is_held_against_every_bound() {
 }
 
 #[test]
-fn a_signature_holds_for_its_object_version_descriptor_and_package_only() {
+fn a_signature_covers_key_version_descriptor_and_package() {
     let key = SecretKey::generate(&SystemRandom).unwrap();
     let mut signed = Draft { package: Some(package()), ..draft("{}") };
     signed.sign(&key);
@@ -212,7 +212,7 @@ fn a_signature_holds_for_its_object_version_descriptor_and_package_only() {
 }
 
 #[test]
-fn any_text_is_a_key_or_digest_or_none() {
+fn keys_and_digests_of_any_text_round_trip() {
     bolero::check!().with_type::<String>().for_each(|text| {
         if let Ok(key) = text.parse::<Key>() {
             assert_eq!(&key.to_string(), text);

@@ -1,4 +1,4 @@
-//! Versions: Semantic Versioning 2.0.0, and what becomes of the original's.
+//! Versions: Semantic Versioning 2.0.0, and the conversion of reTHINK's versions.
 
 use std::cmp::Ordering;
 
@@ -10,10 +10,10 @@ pub use semver::{Version, VersionReq};
 
 use super::ModelError;
 
-/// The longest text of a version, in bytes.
+/// The maximum length of a version's text, in bytes.
 pub const MAX_LEN: usize = 255;
 
-/// Whether `version` is short enough to be published.
+/// Checks that `version` is short enough to be published.
 ///
 /// # Errors
 /// [`ModelError::Version`] if its text has more than [`MAX_LEN`] bytes.
@@ -22,21 +22,21 @@ pub fn check(version: &Version) -> Result<(), ModelError> {
     if length > MAX_LEN { Err(ModelError::Version(length)) } else { Ok(()) }
 }
 
-/// Which of two versions of an object is newer (Semantic Versioning 2.0.0, section 11). Equal are those that differ in
-/// build metadata only, and those of the original's that have no order: of them the one that was published later is
-/// the newer.
+/// The order of two versions of an object by age (Semantic Versioning 2.0.0, section 11). Versions that differ only in
+/// build metadata are equal, and so are hashed versions of [`from_rethink`], which have no order: of equal ones, the one
+/// that was published later is newer.
 pub fn precedence(a: &Version, b: &Version) -> Ordering {
     if is_unordered(a) && is_unordered(b) { Ordering::Equal } else { a.cmp_precedence(b) }
 }
 
-/// Which of two versions of an object is `latest`: a release before every pre-release, then [`precedence`]. Of equal ones,
-/// again, it is the one that was published later.
+/// The order of two versions of an object by which is `latest`: releases are greater than all pre-releases, then
+/// [`precedence`] decides. Of equal ones, again, it is the one that was published later.
 pub fn latest_order(a: &Version, b: &Version) -> Ordering {
     a.pre.is_empty().cmp(&b.pre.is_empty()).then_with(|| precedence(a, b))
 }
 
-/// `version` with `number` behind its build metadata: `1.2.0` becomes `1.2.0+1`, and `1.2.0+b` `1.2.0+b.1`. Published
-/// later than `version`, it is the newer one.
+/// `version` with `number` appended to its build metadata: `1.2.0` becomes `1.2.0+1`, and `1.2.0+b` becomes `1.2.0+b.1`.
+/// It has the precedence of `version`, so it is newer if it is published later.
 ///
 /// # Errors
 /// [`ModelError::Version`] if its text would have more than [`MAX_LEN`] bytes.
@@ -45,7 +45,7 @@ pub fn numbered(version: &Version, number: u64) -> Result<Version, ModelError> {
         "" => number.to_string(),
         build => format!("{build}.{number}"),
     };
-    // Digits behind a point: always valid.
+    // Valid metadata with a dot and digits appended is valid.
     let build = BuildMetadata::new(&build).unwrap_or(BuildMetadata::EMPTY);
     let numbered = Version { build, ..version.clone() };
     check(&numbered).map(|()| numbered)
@@ -56,9 +56,9 @@ fn is_unordered(version: &Version) -> bool {
         && version.pre.starts_with("original.")
 }
 
-/// The version that the original's `version` becomes: `1` is 1.0.0, `1.10` is 1.10.0, `1.2.3` itself. Anything else
-/// is 0.0.0-original.HASH, where HASH is the first 16 hexadecimal digits of its SHA-256, so that it is older than all
-/// others and yet one of its own. An `x` stands before a HASH without letters, which would be a number otherwise.
+/// Converts a version of reTHINK's catalogue: `1` becomes 1.0.0, `1.10` becomes 1.10.0, and a semantic version stays
+/// itself. Any other text becomes 0.0.0-original.HASH, which is older than all others and unique to the text. HASH is the
+/// first 16 hexadecimal digits of its SHA-256, after an `x` if it has no letters, because it would be a number.
 pub fn from_rethink(lexeme: &str) -> Version {
     if lexeme.len() > MAX_LEN {
         return hashed(lexeme);
@@ -66,13 +66,13 @@ pub fn from_rethink(lexeme: &str) -> Version {
     Version::parse(lexeme).ok().or_else(|| short(lexeme)).unwrap_or_else(|| hashed(lexeme))
 }
 
-/// `MAJOR` or `MAJOR.MINOR`.
+/// Parses `MAJOR` or `MAJOR.MINOR`.
 fn short(lexeme: &str) -> Option<Version> {
     let (major, minor) = lexeme.split_once('.').unwrap_or((lexeme, "0"));
     Some(Version::new(number(major)?, number(minor)?, 0))
 }
 
-/// A number as Semantic Versioning writes it: digits, with no zero in front.
+/// Parses a number of Semantic Versioning: digits without a leading zero.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let padded = text.len() > 1 && text.starts_with('0');
@@ -85,7 +85,7 @@ fn hashed(lexeme: &str) -> Version {
     if number_like(&hash) {
         hash.insert(0, 'x');
     }
-    // Letters, digits and one point: always valid.
+    // Letters, digits and one dot are always valid.
     let pre = Prerelease::new(&format!("original.{hash}")).unwrap_or(Prerelease::EMPTY);
     Version { major: 0, minor: 0, patch: 0, pre, build: BuildMetadata::EMPTY }
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_originals_versions_become_semantic_ones() {
+    fn converts_numeric_and_semantic_versions() {
         for (lexeme, version) in [
             ("1", "1.0.0"),
             ("0", "0.0.0"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_becomes_its_hash_and_is_older_than_all() {
+    fn converts_other_texts_to_hashes_older_than_all_versions() {
         let mut seen = std::collections::BTreeSet::new();
         let long = "1".repeat(300);
         for lexeme in [
@@ -135,14 +135,14 @@ mod tests {
             assert!(version.pre.starts_with("original."), "{lexeme}: {version}");
             assert!(version < Version::new(0, 0, 0));
             assert_eq!(Version::parse(&version.to_string()).unwrap(), version);
-            assert!(seen.insert(version), "{lexeme} shares its version");
+            assert!(seen.insert(version), "{lexeme} has the version of another text");
         }
         assert_eq!(from_rethink("v1").to_string(), "0.0.0-original.3bfc269594ef6492");
     }
 
     #[test]
-    fn a_hash_without_letters_is_no_number() {
-        // SHA-256 of this text begins with 16 decimal digits.
+    fn a_hash_without_letters_gets_a_letter() {
+        // A text whose SHA-256 begins with 16 decimal digits.
         let lexeme = (0_u32..1_000_000)
             .map(|number| format!("v{number}"))
             .find(|text| number_like(&HEXLOWER.encode(&sha256(&[text.as_bytes()])[..8])))
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pre_release_is_the_latest_only_among_its_like() {
+    fn a_pre_release_is_latest_only_without_a_release() {
         let order = |a: &str, b: &str| {
             latest_order(&Version::parse(a).unwrap(), &Version::parse(b).unwrap())
         };
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_numbered_behind_its_build() {
+    fn a_number_is_appended_to_the_build_metadata() {
         for (text, expected) in
             [("1.2.0", "1.2.0+3"), ("1.2.0-rc.1", "1.2.0-rc.1+3"), ("1.2.0+b", "1.2.0+b.3")]
         {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_becomes_a_version_that_reads_back() {
+    fn every_text_converts_to_a_version_that_parses() {
         bolero::check!().with_type::<String>().for_each(|text| {
             let version = from_rethink(text);
             assert_eq!(Version::parse(&version.to_string()).unwrap(), version);

@@ -1,103 +1,103 @@
-//! Which attributes the original knew of each type, and in what order it answered them.
+//! The attributes of each type in reTHINK's catalogue, and their order in its answers.
 
 use crate::model::Kind;
 
 /// An attribute of a type of object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Attribute {
-    /// Its number in the original's model, which decides its place.
+    /// Its number in reTHINK's data model, which determines its position.
     number: usize,
     pub(super) name: &'static str,
-    /// Whether an object without it was left out.
+    /// Whether objects without it are not shown.
     pub(super) mandatory: bool,
 }
 
-const fn must(number: usize, name: &'static str) -> Attribute {
+const fn mandatory(number: usize, name: &'static str) -> Attribute {
     Attribute { number, name, mandatory: true }
 }
 
-const fn may(number: usize, name: &'static str) -> Attribute {
+const fn optional(number: usize, name: &'static str) -> Attribute {
     Attribute { number, name, mandatory: false }
 }
 
 const HYPERTY: &[Attribute] = &[
-    must(0, "cguid"),
-    must(1, "hypertyType"),
-    must(2, "version"),
-    must(3, "objectName"),
-    must(4, "description"),
-    must(5, "sourcePackageURL"),
-    may(6, "sourcePackage"),
-    must(7, "language"),
-    may(8, "signature"),
-    may(9, "messageSchema"),
-    may(10, "configuration"),
-    may(11, "constraints"),
-    must(12, "dataObjects"),
-    may(13, "policies"),
+    mandatory(0, "cguid"),
+    mandatory(1, "hypertyType"),
+    mandatory(2, "version"),
+    mandatory(3, "objectName"),
+    mandatory(4, "description"),
+    mandatory(5, "sourcePackageURL"),
+    optional(6, "sourcePackage"),
+    mandatory(7, "language"),
+    optional(8, "signature"),
+    optional(9, "messageSchema"),
+    optional(10, "configuration"),
+    optional(11, "constraints"),
+    mandatory(12, "dataObjects"),
+    optional(13, "policies"),
 ];
 
-/// Of protocol stubs and of proxies of identity providers.
+/// For protocol stubs and identity provider proxies.
 const STUB: &[Attribute] = &[
-    must(0, "cguid"),
-    must(2, "version"),
-    must(3, "objectName"),
-    must(4, "description"),
-    may(5, "sourcePackageURL"),
-    may(6, "sourcePackage"),
-    must(7, "language"),
-    may(8, "signature"),
-    may(9, "messageSchemas"),
-    may(10, "configuration"),
-    may(11, "constraints"),
-    may(12, "hypertyType"),
-    may(13, "dataObjects"),
-    may(14, "interworking"),
-    may(15, "idpProxy"),
-    may(16, "mutualAuthentication"),
+    mandatory(0, "cguid"),
+    mandatory(2, "version"),
+    mandatory(3, "objectName"),
+    mandatory(4, "description"),
+    optional(5, "sourcePackageURL"),
+    optional(6, "sourcePackage"),
+    mandatory(7, "language"),
+    optional(8, "signature"),
+    optional(9, "messageSchemas"),
+    optional(10, "configuration"),
+    optional(11, "constraints"),
+    optional(12, "hypertyType"),
+    optional(13, "dataObjects"),
+    optional(14, "interworking"),
+    optional(15, "idpProxy"),
+    optional(16, "mutualAuthentication"),
 ];
 
 const RUNTIME: &[Attribute] = &[
-    must(0, "cguid"),
-    must(1, "runtimeType"),
-    must(2, "version"),
-    must(3, "objectName"),
-    must(4, "description"),
-    may(5, "sourcePackageURL"),
-    may(6, "sourcePackage"),
-    must(7, "language"),
-    may(8, "signature"),
-    must(9, "hypertyCapabilities"),
-    must(10, "protocolCapabilities"),
-    may(11, "p2pHandlerStub"),
-    may(12, "p2pRequesterStub"),
+    mandatory(0, "cguid"),
+    mandatory(1, "runtimeType"),
+    mandatory(2, "version"),
+    mandatory(3, "objectName"),
+    mandatory(4, "description"),
+    optional(5, "sourcePackageURL"),
+    optional(6, "sourcePackage"),
+    mandatory(7, "language"),
+    optional(8, "signature"),
+    mandatory(9, "hypertyCapabilities"),
+    mandatory(10, "protocolCapabilities"),
+    optional(11, "p2pHandlerStub"),
+    optional(12, "p2pRequesterStub"),
 ];
 
 const DATA_SCHEMA: &[Attribute] = &[
-    must(0, "cguid"),
-    must(1, "type"),
-    must(2, "version"),
-    must(3, "objectName"),
-    must(4, "description"),
-    may(5, "sourcePackageURL"),
-    may(6, "sourcePackage"),
-    must(7, "language"),
-    may(8, "signature"),
-    may(9, "accessControlPolicy"),
-    may(10, "scheme"),
+    mandatory(0, "cguid"),
+    mandatory(1, "type"),
+    mandatory(2, "version"),
+    mandatory(3, "objectName"),
+    mandatory(4, "description"),
+    optional(5, "sourcePackageURL"),
+    optional(6, "sourcePackage"),
+    mandatory(7, "language"),
+    optional(8, "signature"),
+    optional(9, "accessControlPolicy"),
+    optional(10, "scheme"),
 ];
 
 /// The attributes of a package.
 pub(super) const PACKAGE: &[Attribute] = &[
-    may(0, "encoding"),
-    must(1, "sourceCodeClassname"),
-    must(2, "sourceCode"),
-    may(3, "signature"),
-    may(4, "md5"),
+    optional(0, "encoding"),
+    mandatory(1, "sourceCodeClassname"),
+    mandatory(2, "sourceCode"),
+    optional(3, "signature"),
+    optional(4, "md5"),
 ];
 
-/// The attributes of objects of `kind`, by number; `None` if the original had no such type.
-pub(super) const fn of(kind: Kind) -> Option<&'static [Attribute]> {
+/// The attributes of objects of `kind`, by number; `None` if reTHINK's catalogue does not have the type.
+pub(super) const fn attributes_of(kind: Kind) -> Option<&'static [Attribute]> {
     match kind {
         Kind::Hyperty => Some(HYPERTY),
         Kind::ProtocolStub | Kind::IdpProxy => Some(STUB),
@@ -107,12 +107,12 @@ pub(super) const fn of(kind: Kind) -> Option<&'static [Attribute]> {
     }
 }
 
-/// Those of `attributes` that are `present`, in the order in which they are answered.
+/// The `present` ones of `attributes` in the order of the answer.
 ///
-/// The original gathered them in a hash table. Its size is the least power of two of which they fill at most three
-/// quarters, and an attribute's place is its number modulo the size. So they stand in the order of their numbers,
-/// with two exceptions: `md5` comes first in a package with neither `encoding` nor `signature`, and
-/// `mutualAuthentication` second, behind `cguid`, unless there are 13 or more.
+/// reTHINK's catalogue collected them in a hash table. Its size is the smallest power of two of which they fill at most
+/// three quarters, and the position of an attribute is its number modulo the size. The result is the order of the
+/// numbers, with two exceptions: `md5` comes first in a package with neither `encoding` nor `signature`, and
+/// `mutualAuthentication` comes second, after `cguid`, unless there are 13 attributes or more.
 pub(super) fn in_order(
     attributes: &'static [Attribute],
     present: impl Fn(&str) -> bool,
@@ -138,16 +138,16 @@ mod tests {
     }
 
     #[test]
-    fn numbers_ascend_in_every_table() {
+    fn numbers_are_strictly_ascending() {
         for kind in Kind::ALL {
-            let attributes = of(kind).unwrap_or_default();
+            let attributes = attributes_of(kind).unwrap_or_default();
             assert!(attributes.is_sorted_by(|one, next| one.number < next.number), "{kind}");
             assert_eq!(attributes.is_empty(), kind == Kind::Service);
         }
     }
 
     #[test]
-    fn attributes_are_answered_in_the_order_of_a_small_hash_table() {
+    fn attributes_are_in_the_order_of_a_hash_table() {
         let package = ["encoding", "sourceCodeClassname", "sourceCode", "signature", "md5"];
         assert_eq!(order(PACKAGE, &package), package);
         assert_eq!(order(PACKAGE, &package[1..]), &package[1..]);
@@ -172,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_present_stands_by_its_number() {
-        // All that a valid object has, with every choice of the rest but the one attribute that moves.
+    fn all_other_combinations_are_ordered_by_number() {
+        // The mandatory attributes with every combination of the optional ones, except the one that changes position.
         for kind in Kind::ALL {
-            let attributes = of(kind).unwrap_or_default();
+            let attributes = attributes_of(kind).unwrap_or_default();
             let optional: Vec<_> = attributes
                 .iter()
                 .filter(|attribute| !attribute.mandatory && attribute.number < 16)
@@ -183,8 +183,8 @@ mod tests {
                 .collect();
             for choice in 0..1_u32 << optional.len() {
                 let chosen = |name: &str| {
-                    let place = optional.iter().position(|attribute| attribute.name == name);
-                    place.is_none_or(|place| (choice >> place) & 1 == 1)
+                    let position = optional.iter().position(|attribute| attribute.name == name);
+                    position.is_none_or(|position| (choice >> position) & 1 == 1)
                         && name != "mutualAuthentication"
                 };
                 let found = in_order(attributes, chosen);

@@ -1,4 +1,4 @@
-//! All objects as the original showed them, and the answer to each path.
+//! All objects in the form of reTHINK's catalogue, and the answer to each path.
 
 mod path;
 mod table;
@@ -11,45 +11,45 @@ use std::sync::Arc;
 use bytes::Bytes;
 use levada_core::Digest;
 
-use super::answer::{Answer, Template, attribute_body};
+use super::answer::{Answer, Template, attribute_template};
 use super::object::Object;
-use super::package::{EMPTY, Head, PackageIf};
-use super::{Conditions, MAX_CODE, PackageRequest, Unfit, Wanted, name_of};
+use super::package::{ConditionalPackage, Description, EMPTY};
+use super::{Conditions, Incompatible, MAX_CODE, PackagePart, PackageRequest, published_name};
 use crate::model::{Key, Kind};
 use path::Path;
 use table::{Packages, Table};
 
 pub use path::{PathType, UnknownType};
 
-/// The answer to the bare prefix. The original listed two more than types; they are not served here.
+/// The answer to the prefix alone. `database` and `restart` are listed as in reTHINK's catalogue, but not served.
 const TYPES: &str = "[\n  \"database\",\n  \"dataschema\",\n  \"hyperty\",\n  \"idp-proxy\",\n  \"protocolstub\",\n  \"restart\",\n  \"runtime\",\n  \"sourcepackage\"\n]";
 
-/// What is shown of one object: the newest of its versions that is not yanked.
+/// The version of an object that is shown: the newest one that is not yanked.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Which object.
+    /// The object.
     pub key: Key,
-    /// When its first version was published, as a number that only grows and that no other object has: of two packages
-    /// with one class name, that of the object which was there first is shown.
+    /// The rank of the object by the publication of its first version, unique to the object: of two packages with one
+    /// class name, that of the object with the lower rank is shown.
     pub order: u64,
     /// Its descriptor.
     pub descriptor: Bytes,
-    /// The code behind it.
+    /// Its package.
     pub package: Option<PackageEntry>,
 }
 
-/// What is shown of a package. Its code is fetched when it is asked for.
+/// A package without its code, which is fetched for each request.
 #[derive(Clone, Debug)]
 pub struct PackageEntry {
     /// [`crate::model::Package::description`].
     pub description: Bytes,
     /// SHA-256 of the code.
     pub digest: Digest,
-    /// How many bytes the code has.
+    /// The length of the code in bytes.
     pub length: u64,
 }
 
-/// An [`Entry`] whose body is built: putting it into the [`Catalogue`] is quick.
+/// An [`Entry`] whose body has been built, so that inserting it into the [`Catalogue`] is fast.
 #[derive(Debug)]
 pub struct Prepared {
     key: Key,
@@ -64,27 +64,28 @@ impl Prepared {
     /// Builds the body.
     ///
     /// # Errors
-    /// [`Unfit`] if the original would have left the object out, or it names another object than its key.
-    pub fn new(entry: Entry) -> Result<Self, Unfit> {
-        let package = entry.package.ok_or(Unfit::NoPackage)?;
-        let head = Head::read(&package.description)?;
-        let object = Object::read(entry.key.kind, &entry.descriptor, &head.class)?;
-        if name_of(&object.name).map_err(Unfit::Unpublishable)? != entry.key.name {
+    /// [`Incompatible`] if reTHINK's catalogue would not show the object, or `objectName` differs from its key.
+    pub fn new(entry: Entry) -> Result<Self, Incompatible> {
+        let package = entry.package.ok_or(Incompatible::NoPackage)?;
+        let description = Description::parse(&package.description)?;
+        let object = Object::parse(entry.key.kind, &entry.descriptor, &description.class)?;
+        if published_name(&object.name).map_err(Incompatible::Unpublishable)? != entry.key.name {
             let (found, key) = (object.name, entry.key.to_string());
-            return Err(Unfit::OtherName { found, key });
+            return Err(Incompatible::OtherName { found, key });
         }
         let body = object.body()?;
-        // Names are short, but many: those that are alike are kept once.
+        // A catalogue has many names; equal ones share an allocation to save memory.
         let own = entry.key.name.shared();
         let share = |text: String| if text == *own { Arc::clone(&own) } else { Arc::from(text) };
-        let (name, class) = (share(object.name), share(head.class));
-        let package_name = if head.name == *class { Arc::clone(&class) } else { share(head.name) };
+        let (name, class) = (share(object.name), share(description.class));
+        let package_name =
+            if description.name == *class { Arc::clone(&class) } else { share(description.name) };
         let shown = Shown { body, descriptor: entry.descriptor, class };
         Ok(Self { key: entry.key, order: entry.order, name, shown, package_name, package })
     }
 }
 
-/// An object in the catalogue. Its attributes are read from the descriptor when they are asked for.
+/// An object in the catalogue. Its attributes are parsed from the descriptor for each request.
 #[derive(Debug)]
 struct Shown {
     body: Template,
@@ -92,20 +93,21 @@ struct Shown {
     class: Arc<str>,
 }
 
-/// All objects of the original's types.
+/// All objects of reTHINK's types.
 #[derive(Debug, Default)]
 pub struct Catalogue {
     objects: BTreeMap<Kind, Table<Shown>>,
     packages: Table<Packages>,
-    /// Under which names an object is shown.
-    places: HashMap<Key, Place>,
+    /// The names under which each object and its package are listed.
+    listings: HashMap<Key, Listing>,
+    /// For each type, the names that `default` stands for, in order of preference.
     defaults: BTreeMap<PathType, Vec<String>>,
 }
 
-/// An object that a list may have: conditions are compared with its descriptor.
+/// An object to be compared with the conditions of a filtered list.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// The name under which it is listed.
+    /// Its `objectName`.
     pub name: Arc<str>,
     kind: Kind,
     descriptor: Bytes,
@@ -113,31 +115,32 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Whether it meets `conditions`.
-    pub fn meets(&self, conditions: &Conditions) -> bool {
+    /// Whether it matches `conditions`.
+    pub fn matches(&self, conditions: &Conditions) -> bool {
         conditions.is_empty()
-            || Object::read(self.kind, &self.descriptor, &self.class)
-                .is_ok_and(|object| conditions.are_met(|name| object.carried(name)))
+            || Object::parse(self.kind, &self.descriptor, &self.class)
+                .is_ok_and(|object| conditions.match_object(|name| object.serialized(name)))
     }
 
-    /// Its name as the list has it: read anew, like every text.
-    pub fn listed(&self) -> String {
-        let text = attribute_body(&self.name).map(|body| body.parts().0);
+    /// Its name in the list: parsed the second time, like every value.
+    pub fn list_name(&self) -> String {
+        let text = attribute_template(&self.name).map(|body| body.parts().0);
         text.map_or_else(String::new, |text| String::from_utf8_lossy(&text).into_owned())
     }
 }
 
 #[derive(Debug)]
-struct Place {
+struct Listing {
     order: u64,
-    /// Its name and that of its package; none if both are that of its key, as they mostly are.
+    /// Its name and that of its package. `None` if both equal the name of its key, which is the usual case and saves
+    /// memory.
     names: Option<Box<[Arc<str>; 2]>>,
 }
 
-impl Place {
+impl Listing {
     fn new(key: &Key, order: u64, names: [Arc<str>; 2]) -> Self {
-        let own = names.iter().all(|name| **name == *key.name.as_str());
-        Self { order, names: (!own).then(|| Box::new(names)) }
+        let equal = names.iter().all(|name| **name == *key.name.as_str());
+        Self { order, names: (!equal).then(|| Box::new(names)) }
     }
 
     fn names(&self, key: &Key) -> [Arc<str>; 2] {
@@ -149,99 +152,101 @@ impl Place {
 }
 
 impl Catalogue {
-    /// An empty one.
+    /// An empty catalogue.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Chooses what the name `default` stands for: the first of `names` that is there.
+    /// Sets the object or package that the name `default` stands for: the first of `names` that exists.
     pub fn set_default(&mut self, of: PathType, names: Vec<String>) {
         self.defaults.insert(of, names);
     }
 
-    /// Shows an object, in the place of what was shown of it.
+    /// Inserts an object, or replaces the one with the same key.
     pub fn put(&mut self, prepared: Prepared) {
         let Prepared { key, order, name, shown, package_name, package } = prepared;
-        if self.places.get(&key).is_some_and(|place| place.names(&key)[0] != name) {
+        if self.listings.get(&key).is_some_and(|listing| listing.names(&key)[0] != name) {
             self.remove(&key);
         }
         self.remove_package(&key);
         self.objects.entry(key.kind).or_default().put(&name, shown);
         self.put_package(&package_name, order, package);
-        let place = Place::new(&key, order, [name, package_name]);
-        self.places.insert(key, place);
+        let listing = Listing::new(&key, order, [name, package_name]);
+        self.listings.insert(key, listing);
     }
 
-    /// Shows an object no more.
+    /// Removes an object and its package.
     pub fn remove(&mut self, key: &Key) {
         self.remove_package(key);
-        if let Some(place) = self.places.remove(key)
+        if let Some(listing) = self.listings.remove(key)
             && let Some(table) = self.objects.get_mut(&key.kind)
         {
-            let [name, _] = place.names(key);
+            let [name, _] = listing.names(key);
             table.remove(&name);
         }
     }
 
-    /// How many objects are shown.
+    /// The number of objects.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.listings.len()
     }
 
-    /// Whether none is.
+    /// Whether there are no objects.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.listings.is_empty()
     }
 
     fn put_package(&mut self, name: &Arc<str>, order: u64, package: PackageEntry) {
-        if !self.packages.things.contains_key(name) {
+        if !self.packages.entries.contains_key(name) {
             self.packages.put(name, Packages::default());
         }
-        if let Some(packages) = self.packages.things.get_mut(name) {
+        if let Some(packages) = self.packages.entries.get_mut(name) {
             packages.put(order, package);
         }
     }
 
     fn remove_package(&mut self, key: &Key) {
-        let Some(place) = self.places.get(key) else { return };
-        let [_, name] = place.names(key);
-        let Some(packages) = self.packages.things.get_mut(&name) else { return };
-        packages.remove(place.order);
+        let Some(listing) = self.listings.get(key) else { return };
+        let [_, name] = listing.names(key);
+        let Some(packages) = self.packages.entries.get_mut(&name) else { return };
+        packages.remove(listing.order);
         if packages.is_empty() {
             self.packages.remove(&name);
         }
     }
 
-    /// The answer to `path`, which is the path of the request as it stands: nothing is decoded. A query is ignored, and
-    /// so are empty segments. `conditions` are those of a POST; a GET has none.
+    /// The answer to `path`, the undecoded path of the request. A query and empty segments are ignored. `conditions` are
+    /// those of a POST; a GET has none.
     pub fn answer(&self, path: &[u8], conditions: Option<&Conditions>) -> Answer {
         self.find(path, conditions).unwrap_or_else(Answer::Missing)
     }
 
-    /// Up to `limit` objects of a kind in the order of their list, from the one behind `after`: a list with conditions
-    /// takes long, and is made without holding up others.
+    /// Up to `limit` objects of a kind in the order of their list, starting after `after`. A filtered list takes long
+    /// to build, so it is built from such pages without holding a lock on the catalogue.
     pub fn candidates(&self, kind: Kind, after: Option<&str>, limit: usize) -> Vec<Candidate> {
         let Some(table) = self.objects.get(&kind) else { return Vec::new() };
         let candidate = |name: &Arc<str>| {
-            let Shown { descriptor, class, .. } = table.things.get(name)?;
+            let Shown { descriptor, class, .. } = table.entries.get(name)?;
             let (name, descriptor, class) = (name.clone(), descriptor.clone(), class.clone());
             Some(Candidate { name, kind, descriptor, class })
         };
-        table.names_behind(after).take(limit).filter_map(candidate).collect()
+        table.names_after(after).take(limit).filter_map(candidate).collect()
     }
 
     fn find(&self, path: &[u8], conditions: Option<&Conditions>) -> Result<Answer, String> {
-        let path = Path::read(path)?;
-        let Some(of) = path.of else { return Ok(Answer::Body(Template::whole(TYPES))) };
-        let Some(name) = path.name else { return self.list(of, conditions) };
-        match of {
+        let path = Path::parse(path)?;
+        let Some(path_type) = path.path_type else {
+            return Ok(Answer::Body(Template::constant(TYPES)));
+        };
+        let Some(name) = path.name else { return self.list(path_type, conditions) };
+        match path_type {
             PathType::Packages => self.find_package(name, path.attribute, conditions),
             PathType::Objects(kind) => {
                 let shown = self.named(kind, name, conditions)?;
                 Ok(match path.attribute {
                     None => Answer::Body(shown.body.clone()),
                     Some(attribute) => {
-                        let body = shown.attribute(kind, attribute, path.spliced);
+                        let body = shown.attribute(kind, attribute, path.with_host);
                         Answer::Body(body.ok_or(EMPTY)?)
                     }
                 })
@@ -249,44 +254,44 @@ impl Catalogue {
         }
     }
 
-    fn list(&self, of: PathType, conditions: Option<&Conditions>) -> Result<Answer, String> {
-        match (of, conditions) {
+    fn list(&self, path_type: PathType, conditions: Option<&Conditions>) -> Result<Answer, String> {
+        match (path_type, conditions) {
             (PathType::Packages, None) => Ok(Answer::Body(self.packages.list())),
-            // Lists were filtered by the name of objects, which packages do not have.
-            (PathType::Packages, Some(conditions)) => Err(conditions.unmet_by_all(of)),
+            // reTHINK's catalogue filtered lists by the names of objects, which packages do not have.
+            (PathType::Packages, Some(conditions)) => Err(conditions.no_list_match(path_type)),
             (PathType::Objects(kind), None) => {
                 let empty = Table::default();
                 Ok(Answer::Body(self.objects.get(&kind).unwrap_or(&empty).list()))
             }
-            (PathType::Objects(kind), Some(_)) => Ok(Answer::ListIf(kind)),
+            (PathType::Objects(kind), Some(_)) => Ok(Answer::FilteredList(kind)),
         }
     }
 
-    /// The object that `name` stands for; of several that may be the default the first that meets the conditions.
+    /// The object that `name` stands for; of several defaults, the first that matches the conditions.
     fn named(
         &self,
         kind: Kind,
         name: &str,
         conditions: Option<&Conditions>,
     ) -> Result<&Shown, String> {
-        let of = PathType::Objects(kind);
+        let path_type = PathType::Objects(kind);
         let table = self.objects.get(&kind);
         let mut found = self
-            .meant(of, name)
-            .filter_map(|name| table.and_then(|table| table.things.get(name)))
+            .resolve(path_type, name)
+            .filter_map(|name| table.and_then(|table| table.entries.get(name)))
             .peekable();
-        found.peek().ok_or_else(|| path::no_instance(of, name))?;
+        found.peek().ok_or_else(|| path::no_instance(path_type, name))?;
         match conditions {
-            None => found.next().ok_or_else(|| path::no_instance(of, name)),
+            None => found.next().ok_or_else(|| path::no_instance(path_type, name)),
             Some(conditions) => found
-                .find(|shown| shown.meets(kind, conditions))
-                .ok_or_else(|| conditions.unmet_by(name)),
+                .find(|shown| shown.matches(kind, conditions))
+                .ok_or_else(|| conditions.no_match(name)),
         }
     }
 
-    /// The names that a name in a path stands for.
-    fn meant<'a>(&'a self, of: PathType, name: &'a str) -> impl Iterator<Item = &'a str> {
-        let chosen = self.defaults.get(&of).filter(|_| name == path::DEFAULT);
+    /// The names that a name in a path stands for: several for `default`.
+    fn resolve<'a>(&'a self, path_type: PathType, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let chosen = self.defaults.get(&path_type).filter(|_| name == path::DEFAULT);
         let own = chosen.is_none().then_some(name);
         own.into_iter().chain(chosen.into_iter().flatten().map(String::as_str))
     }
@@ -297,54 +302,59 @@ impl Catalogue {
         attribute: Option<&str>,
         conditions: Option<&Conditions>,
     ) -> Result<Answer, String> {
-        let of = PathType::Packages;
-        let mut found = self.meant(of, name).filter_map(|name| self.packages.things.get(name));
-        let package = found.find_map(Packages::first).ok_or_else(|| path::no_instance(of, name))?;
+        let path_type = PathType::Packages;
+        let mut found =
+            self.resolve(path_type, name).filter_map(|name| self.packages.entries.get(name));
+        let package =
+            found.find_map(Packages::first).ok_or_else(|| path::no_instance(path_type, name))?;
         let answer = package.answer(attribute);
         let Some(conditions) = conditions.filter(|conditions| !conditions.is_empty()) else {
             return answer;
         };
-        let needed = package.request(Wanted::Whole)?;
-        let met = answer.unwrap_or_else(Answer::Missing);
-        let unmet = conditions.unmet_by(name);
-        Ok(Answer::PackageIf(Box::new(PackageIf::new(needed, conditions, met, unmet))))
+        let package = package.request(PackagePart::Whole)?;
+        let answer = answer.unwrap_or_else(Answer::Missing);
+        let no_match = conditions.no_match(name);
+        let conditional = ConditionalPackage::new(package, conditions, answer, no_match);
+        Ok(Answer::ConditionalPackage(Box::new(conditional)))
     }
 }
 
 impl Shown {
-    fn read(&self, kind: Kind) -> Option<Object> {
-        Object::read(kind, &self.descriptor, &self.class).ok()
+    fn parse(&self, kind: Kind) -> Option<Object> {
+        Object::parse(kind, &self.descriptor, &self.class).ok()
     }
 
-    fn meets(&self, kind: Kind, conditions: &Conditions) -> bool {
+    fn matches(&self, kind: Kind, conditions: &Conditions) -> bool {
         conditions.is_empty()
-            || self.read(kind).is_some_and(|object| conditions.are_met(|name| object.carried(name)))
+            || self
+                .parse(kind)
+                .is_some_and(|object| conditions.match_object(|name| object.serialized(name)))
     }
 
-    fn attribute(&self, kind: Kind, attribute: &str, spliced: bool) -> Option<Template> {
-        self.read(kind)?.attribute(attribute, spliced)
+    fn attribute(&self, kind: Kind, attribute: &str, with_host: bool) -> Option<Template> {
+        self.parse(kind)?.attribute(attribute, with_host)
     }
 }
 
 impl PackageEntry {
     fn answer(&self, attribute: Option<&str>) -> Result<Answer, String> {
         let Some(attribute) = attribute else {
-            return self.request(Wanted::Whole).map(Answer::Package);
+            return self.request(PackagePart::Whole).map(Answer::Package);
         };
-        let head = Head::read(&self.description).map_err(|_| EMPTY)?;
-        if head.needs_code(attribute) {
-            return self.request(Wanted::attribute(attribute)).map(Answer::Package);
+        let description = Description::parse(&self.description).map_err(|_| EMPTY)?;
+        if description.needs_code(attribute) {
+            return self.request(PackagePart::attribute(attribute)).map(Answer::Package);
         }
-        Ok(Answer::Body(head.attribute(attribute).ok_or(EMPTY)?))
+        Ok(Answer::Body(description.attribute(attribute).ok_or(EMPTY)?))
     }
 
-    fn request(&self, wanted: Wanted) -> Result<PackageRequest, String> {
+    fn request(&self, part: PackagePart) -> Result<PackageRequest, String> {
         if self.length > MAX_CODE {
             return Err(format!(
-                "a package of more than {MAX_CODE} bytes is not answered here: use /v1"
+                "packages of more than {MAX_CODE} bytes are not served here: use /v1"
             ));
         }
         let Self { description, digest, length } = self.clone();
-        Ok(PackageRequest { description, digest, length, wanted })
+        Ok(PackageRequest { description, digest, length, part })
     }
 }

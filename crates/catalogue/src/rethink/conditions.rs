@@ -1,112 +1,121 @@
-//! Conditions of a POST: a JSON object, attribute by attribute what a client offers. An object is answered only if the
-//! client's offer covers each attribute that is named.
+//! Conditions of a POST: a JSON object whose members give, for each attribute, the value that the client offers. An object
+//! matches only if every offer covers the value of its attribute.
 //!
-//! The value of the object is what is asked for, that of the client what is offered: a stub with
-//! `"constraints": {"browser": true}` is answered to a client that sends `{"constraints": {"browser": true, "x": 1}}`.
+//! The object's value is the requirement: a stub with `"constraints": {"browser": true}` matches the conditions
+//! `{"constraints": {"browser": true, "x": 1}}`.
 
 use std::borrow::Cow;
 
 use thiserror::Error;
 
-use super::answer::reread;
+use super::answer::reparse;
 use super::utf8::decode;
 use super::write::compact_members;
 use super::{Members, Value, parse};
 
-/// How many values conditions may have: each is compared with values of every object of a type.
+/// The maximum number of values in conditions. Each is compared with the values of every object of a type.
 pub const MAX_CONDITIONS: usize = 1024;
 
-/// The body of a POST is no JSON object, or has more than [`MAX_CONDITIONS`] values.
+/// The body of a POST is not a JSON object, or has more than [`MAX_CONDITIONS`] values.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error("Unable to handle request")]
-pub struct NoConditions;
+pub struct InvalidConditions;
 
-/// What a client offers, by attribute.
+/// The values that a client offers, by attribute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions(Members);
 
 impl Conditions {
-    /// Reads the body of a POST, as leniently as every other JSON of the original. `None` if there is nothing in it:
-    /// such a POST is answered like GET.
+    /// Parses the body of a POST, as leniently as descriptors. `None` if it has only blanks and comments: such a POST is
+    /// answered like GET.
     ///
     /// # Errors
-    /// [`NoConditions`] if it is no object or has too many values.
-    pub fn read(body: &[u8]) -> Result<Option<Self>, NoConditions> {
+    /// [`InvalidConditions`] if it is not an object or has more than [`MAX_CONDITIONS`] values.
+    pub fn parse(body: &[u8]) -> Result<Option<Self>, InvalidConditions> {
         match parse(&decode(body)) {
             Ok(None) => Ok(None),
             Ok(Some(Value::Object(members))) => {
-                let count = members.values().map(count).sum::<usize>();
-                if count > MAX_CONDITIONS { Err(NoConditions) } else { Ok(Some(Self(members))) }
+                let count = members.values().map(count_values).sum::<usize>();
+                if count > MAX_CONDITIONS {
+                    Err(InvalidConditions)
+                } else {
+                    Ok(Some(Self(members)))
+                }
             }
-            _ => Err(NoConditions),
+            _ => Err(InvalidConditions),
         }
     }
 
-    /// As compact JSON, for the text that says that they are not met.
+    /// Compact JSON, for the text of an answer without a match.
     pub fn text(&self) -> String {
         compact_members(&self.0)
     }
 
-    /// Whether there are none: everything meets them.
+    /// Whether there are none, so that every object matches.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether all are met by an object; `carried` gives the carried text of its attributes.
-    pub(super) fn are_met<'a>(&self, carried: impl Fn(&str) -> Option<Cow<'a, str>>) -> bool {
+    /// Whether an object matches. `serialized` returns the serialized values of its attributes.
+    pub(super) fn match_object<'a>(
+        &self,
+        serialized: impl Fn(&str) -> Option<Cow<'a, str>>,
+    ) -> bool {
         self.0.iter().all(|(name, offered)| {
-            let asked = carried(name).and_then(|carried| reread(&carried));
-            asked.is_some_and(|asked| covers(Some(offered), &asked))
+            let required = serialized(name).and_then(|serialized| reparse(&serialized));
+            required.is_some_and(|required| covers(Some(offered), &required))
         })
     }
 }
 
-fn count(value: &Value) -> usize {
+fn count_values(value: &Value) -> usize {
     match value {
-        Value::List(values) => 1 + values.iter().map(count).sum::<usize>(),
-        Value::Object(members) => 1 + members.values().map(count).sum::<usize>(),
+        Value::List(values) => 1 + values.iter().map(count_values).sum::<usize>(),
+        Value::Object(members) => 1 + members.values().map(count_values).sum::<usize>(),
         _ => 1,
     }
 }
 
-/// Whether an offer has everything that is asked for. What asks for nothing is covered by anything, null by nothing.
-fn covers(offered: Option<&Value>, asked: &Value) -> bool {
-    match asked {
+/// Whether an offer covers a required value. An empty list or object is covered by anything, null by nothing.
+fn covers(offered: Option<&Value>, required: &Value) -> bool {
+    match required {
         Value::Null => false,
-        Value::List(asked) => match offered {
+        Value::List(required) => match offered {
             Some(Value::List(offered)) => {
-                asked.iter().all(|one| offered.iter().any(|other| is_same(one, other)))
+                required.iter().all(|one| offered.iter().any(|other| is_equal(one, other)))
             }
-            _ => asked.is_empty(),
+            _ => required.is_empty(),
         },
-        Value::Object(asked) => match offered {
+        Value::Object(required) => match offered {
             Some(Value::Object(offered)) => {
-                asked.iter().all(|(name, asked)| covers(offered.get(name), asked))
+                required.iter().all(|(name, required)| covers(offered.get(name), required))
             }
-            _ => asked.is_empty(),
+            _ => required.is_empty(),
         },
-        single => match (offered.and_then(Value::single), single.single()) {
-            (Some(offered), Some(asked)) => offered == asked || is_same_float(&offered, &asked),
+        required => match (offered.and_then(Value::scalar), required.scalar()) {
+            (Some(offered), Some(required)) => {
+                offered == required || is_equal_float(&offered, &required)
+            }
             _ => false,
         },
     }
 }
 
-/// Whether two values are the same, numbers by their value.
-fn is_same(one: &Value, other: &Value) -> bool {
+/// Whether two values are equal, with numbers compared by their numeric value.
+fn is_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
             one == other || number(one).is_some_and(|one| Some(one) == number(other))
         }
         (Value::List(one), Value::List(other)) => {
             one.len() == other.len()
-                && one.iter().zip(other).all(|(one, other)| is_same(one, other))
+                && one.iter().zip(other).all(|(one, other)| is_equal(one, other))
         }
         (Value::Object(one), Value::Object(other)) => {
-            let same = |(name, one): (&String, &Value)| {
-                other.get(name).is_some_and(|other| is_same(one, other))
+            let equal = |(name, one): (&String, &Value)| {
+                other.get(name).is_some_and(|other| is_equal(one, other))
             };
-            one.len() == other.len() && one.iter().all(same)
+            one.len() == other.len() && one.iter().all(equal)
         }
         _ => one == other,
     }
@@ -116,14 +125,14 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok()
 }
 
-/// Whether both are numbers of 32 bits, and equal: also texts, and as exact as that.
-#[allow(clippy::float_cmp)] // The rule itself.
-fn is_same_float(one: &str, other: &str) -> bool {
+/// Whether both texts parse as numbers that are equal in 32 bits.
+#[allow(clippy::float_cmp)] // reTHINK's catalogue compares exactly.
+fn is_equal_float(one: &str, other: &str) -> bool {
     float(one).is_some_and(|one| float(other) == Some(one))
 }
 
-/// A number as Java's `Float.parseFloat` reads one, but for hexadecimal ones. Blanks around it and a letter for its
-/// type are allowed.
+/// Parses a number as Java's `Float.parseFloat` does, except hexadecimal ones. Blanks around it and a type suffix are
+/// allowed.
 fn float(text: &str) -> Option<f32> {
     let text = text.trim_matches(|c| c <= ' ');
     let plain = text.strip_suffix(['f', 'F', 'd', 'D']).unwrap_or(text);
@@ -138,14 +147,15 @@ fn float(text: &str) -> Option<f32> {
 mod tests {
     use super::*;
 
-    fn is_met(offered: &str, asked: &str) -> bool {
-        let conditions = Conditions::read(format!("{{a: {offered}}}").as_bytes()).unwrap().unwrap();
-        conditions.are_met(|name| (name == "a").then(|| asked.to_owned().into()))
+    fn is_match(offered: &str, required: &str) -> bool {
+        let conditions =
+            Conditions::parse(format!("{{a: {offered}}}").as_bytes()).unwrap().unwrap();
+        conditions.match_object(|name| (name == "a").then(|| required.to_owned().into()))
     }
 
     #[test]
-    fn an_offer_covers_what_is_asked_for() {
-        for (offered, asked) in [
+    fn an_offer_covers_the_required_value() {
+        for (offered, required) in [
             ("1", "1.0"),
             ("'1.0'", "1"),
             ("[1]", "1"),
@@ -162,9 +172,9 @@ mod tests {
             ("0.1", "0.10000000149"),
             ("Infinity", "'+Infinity'"),
         ] {
-            assert!(is_met(offered, asked), "{offered} {asked}");
+            assert!(is_match(offered, required), "{offered} {required}");
         }
-        for (offered, asked) in [
+        for (offered, required) in [
             ("1", "2"),
             ("'a'", "A"),
             ("{browser: false}", "{browser:true}"),
@@ -179,32 +189,35 @@ mod tests {
             ("['1']", "[1]"),
             ("true", "1"),
         ] {
-            assert!(!is_met(offered, asked), "{offered} {asked}");
+            assert!(!is_match(offered, required), "{offered} {required}");
         }
-        assert!(!Conditions::read(b"{b:1}").unwrap().unwrap().are_met(|_| None));
-        assert!(Conditions::read(b"{}").unwrap().unwrap().are_met(|_| None));
+        assert!(!Conditions::parse(b"{b:1}").unwrap().unwrap().match_object(|_| None));
+        assert!(Conditions::parse(b"{}").unwrap().unwrap().match_object(|_| None));
     }
 
     #[test]
-    fn a_body_is_an_object_or_nothing() {
-        for nothing in ["", "  ", "# comment"] {
-            assert_eq!(Conditions::read(nothing.as_bytes()), Ok(None));
+    fn a_body_is_an_object_or_empty() {
+        for empty in ["", "  ", "# comment"] {
+            assert_eq!(Conditions::parse(empty.as_bytes()), Ok(None));
         }
         for other in ["null", "[1]", "{x", "1", "{} x", "{a:1} # comment"] {
-            assert_eq!(Conditions::read(other.as_bytes()), Err(NoConditions), "{other}");
+            assert_eq!(Conditions::parse(other.as_bytes()), Err(InvalidConditions), "{other}");
         }
-        let read = Conditions::read(b"{'version':1.0,x:[null,'<']}").unwrap().unwrap();
+        let read = Conditions::parse(b"{'version':1.0,x:[null,'<']}").unwrap().unwrap();
         assert_eq!(read.text(), r#"{"version":1.0,"x":[null,"<"]}"#);
         let many = format!("{{a:[{}]}}", "1,".repeat(MAX_CONDITIONS));
-        assert_eq!(Conditions::read(many.as_bytes()), Err(NoConditions));
+        assert_eq!(Conditions::parse(many.as_bytes()), Err(InvalidConditions));
     }
 
     #[test]
-    fn any_body_is_read_or_refused() {
-        bolero::check!().with_type::<(Vec<u8>, String)>().for_each(|(body, asked)| {
-            if let Ok(Some(conditions)) = Conditions::read(body) {
-                let _ = conditions.are_met(|_| Some(asked.clone().into()));
-                assert!(parse(&conditions.text()).is_ok());
+    fn accepted_bodies_round_trip() {
+        bolero::check!().with_type::<(Vec<u8>, String)>().for_each(|(body, value)| {
+            if let Ok(Some(conditions)) = Conditions::parse(body) {
+                let matched = conditions.match_object(|_| Some(value.clone().into()));
+                assert!(matched || !conditions.is_empty());
+                assert_eq!(conditions.match_object(|_| None), conditions.is_empty());
+                let again = Conditions::parse(conditions.text().as_bytes());
+                assert_eq!(again, Ok(Some(conditions)));
             }
         });
     }

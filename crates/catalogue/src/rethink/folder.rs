@@ -1,4 +1,4 @@
-//! The original's folder: `TYPE/ANY/{description.json, sourcePackage.json, sourceCode…}`, one object each.
+//! Folders of reTHINK's catalogue: `TYPE/ANY/{description.json, sourcePackage.json, sourceCode…}`, each with one object.
 
 mod files;
 mod instance;
@@ -11,91 +11,91 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::Unfit;
+use super::Incompatible;
 use crate::model::{Draft, Key, Kind, ModelError};
 
 pub use files::MAX_FILE;
 
-/// The folder itself cannot be read.
+/// The folder to import cannot be read.
 #[derive(Debug, Error)]
 #[error("the folder {} cannot be read: {source}", path.display())]
 pub struct FolderError {
-    /// Which folder.
+    /// The folder.
     path: PathBuf,
-    /// Why not.
+    /// The cause.
     source: io::Error,
 }
 
-/// An object that was found, ready to be published.
+/// An object that can be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where.
+    /// The folder of the object.
     pub folder: PathBuf,
-    /// What is to be published; it passes [`Draft::check`].
+    /// The draft to publish; it passes [`Draft::check`].
     pub draft: Draft,
-    /// The bytes of its package, at most [`MAX_FILE`].
+    /// The content of its package, at most [`MAX_FILE`] bytes.
     pub code: Vec<u8>,
 }
 
-/// What was left out.
+/// A file or folder that is not imported.
 #[derive(Debug, Error)]
 #[error("{}: {reason}", path.display())]
 pub struct Skipped {
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
-    /// Why.
+    /// Why it is skipped.
     pub reason: Reason,
 }
 
-/// Why something was left out.
+/// Why a file or folder is not imported.
 #[derive(Debug, Error)]
 pub enum Reason {
-    /// No folder of one of the original's types.
+    /// The name of the folder is not a type of reTHINK's catalogue.
     #[error(
-        "its name is no type of object: use dataschema, hyperty, idp-proxy, protocolstub or runtime"
+        "its name is not a type of object: use dataschema, hyperty, idp-proxy, protocolstub or runtime"
     )]
     UnknownType,
-    /// Packages come with their objects.
+    /// A folder of packages, which are imported with their objects.
     #[error(
         "packages are taken from the objects that they belong to, not from a folder of their own"
     )]
     PackageFolder,
-    /// A folder named `default`, which the original skipped too.
+    /// A folder named `default`, which reTHINK's catalogue skipped too.
     #[error("folders named `default` are skipped: choose a default in the configuration instead")]
     DefaultFolder,
-    /// There is no description.json that is a file.
+    /// There is no file description.json.
     #[error("there is no description.json")]
     NoDescription,
     /// A file that cannot be read.
     #[error("{file} cannot be read: {source}")]
     Io {
-        /// Its name.
+        /// The name of the file.
         file: String,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// A file that is longer than [`MAX_FILE`].
+    /// A file of more than [`MAX_FILE`] bytes.
     #[error("{0} has more than {MAX_FILE} bytes")]
     TooLong(String),
-    /// The original would have left it out, or ended.
+    /// reTHINK's catalogue would not show the object, or did not start with it.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
-    /// It is more than can be published.
+    Incompatible(#[from] Incompatible),
+    /// The object exceeds a limit of this catalogue.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// Another object before it has its type and name; only the first was ever shown.
-    #[error("{} has the same type and name already", .0.display())]
-    Twice(PathBuf),
+    /// An earlier object has its type and name; reTHINK's catalogue showed only the first.
+    #[error("{} has the same type and name", .0.display())]
+    Duplicate(PathBuf),
 }
 
-/// The objects of a folder, in the order in which the original read them: by type, then by folder. What cannot be
-/// taken is reported and left out.
+/// Iterates over the objects of a folder in the order of reTHINK's catalogue: by type, then by folder. An object that
+/// cannot be imported is an `Err`.
 #[derive(Debug)]
 pub struct Folder {
-    /// What was found in the outer folders.
+    /// The folders of objects that are not read yet, and the skipped folders of types.
     pending: VecDeque<Pending>,
-    /// Whose names are taken, and where.
-    taken: BTreeMap<Key, PathBuf>,
+    /// The objects read so far, and their folders.
+    seen: BTreeMap<Key, PathBuf>,
 }
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ enum Pending {
 }
 
 impl Folder {
-    /// Lists the folder's types and objects. Nothing else is read yet.
+    /// Lists the folders of types and objects. The objects are read by the iteration.
     ///
     /// # Errors
     /// [`FolderError`] if it cannot be read.
@@ -116,10 +116,10 @@ impl Folder {
         for folder in types {
             list_type(&folder, &mut pending);
         }
-        Ok(Self { pending, taken: BTreeMap::new() })
+        Ok(Self { pending, seen: BTreeMap::new() })
     }
 
-    /// How many objects, found or skipped, are still to come; for a progress bar.
+    /// The number of remaining items, for a progress bar.
     pub fn remaining(&self) -> usize {
         self.pending.len()
     }
@@ -130,15 +130,15 @@ impl Folder {
             Err(reason) => return Err(Skipped { path: folder, reason }),
         };
         let key = &found.draft.key;
-        if let Some(first) = self.taken.get(key) {
-            return Err(Skipped { path: folder, reason: Reason::Twice(first.clone()) });
+        if let Some(first) = self.seen.get(key) {
+            return Err(Skipped { path: folder, reason: Reason::Duplicate(first.clone()) });
         }
-        self.taken.insert(key.clone(), folder);
+        self.seen.insert(key.clone(), folder);
         Ok(found)
     }
 }
 
-/// Adds the objects of a type.
+/// Appends the objects of a type.
 fn list_type(folder: &Path, pending: &mut VecDeque<Pending>) {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let skipped = |reason| Pending::Skipped(Skipped { path: folder.to_owned(), reason });

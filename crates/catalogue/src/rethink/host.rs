@@ -1,29 +1,28 @@
-//! The `Host` of a request, which stands in the bodies of the original.
+//! The `Host` of a request, which the bodies of objects contain.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 
 use thiserror::Error;
 
-/// The longest `Host`, in bytes.
+/// The maximum length of `Host`, in bytes.
 const MAX_LEN: usize = 255;
 
-/// What is not a host with or without a port.
+/// The value is not a host with or without a port.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error("the header Host is not HOST or HOST:PORT of at most {MAX_LEN} bytes")]
 pub struct HostError;
 
-/// `HOST` or `HOST:PORT` (RFC 9110 section 7.2), as the request has it. It can stand in a URL; in JSON it may have to
-/// be escaped.
+/// `HOST` or `HOST:PORT` (RFC 9110 section 7.2), as in the request. It is valid in a URL; in JSON it may need escapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host<'a>(&'a str);
 
 impl<'a> Host<'a> {
-    /// Takes the value of the header.
+    /// Validates the value of the header.
     ///
     /// # Errors
-    /// [`HostError`] if it is longer than 255 bytes, has no host, or has anything in it that a host or port has not
-    /// (RFC 3986 sections 3.2.2 and 3.2.3).
+    /// [`HostError`] if it has more than 255 bytes, has no host, or violates the grammar of hosts and ports (RFC 3986
+    /// sections 3.2.2 and 3.2.3).
     pub fn new(header: &'a [u8]) -> Result<Self, HostError> {
         if header.len() > MAX_LEN {
             return Err(HostError);
@@ -33,7 +32,7 @@ impl<'a> Host<'a> {
         if is_host(host) && port.is_none_or(is_port) { Ok(Self(text)) } else { Err(HostError) }
     }
 
-    /// The text itself.
+    /// The text of the host and port.
     pub const fn as_str(self) -> &'a str {
         self.0
     }
@@ -45,7 +44,7 @@ impl fmt::Display for Host<'_> {
     }
 }
 
-/// Host and port. The colons of an IPv6 address are within brackets.
+/// Splits host and port. The colons of an IPv6 address are within brackets.
 fn split_port(text: &str) -> (&str, Option<&str>) {
     match text.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
@@ -64,15 +63,16 @@ fn is_host(text: &str) -> bool {
     }
 }
 
-/// RFC 3986 section 3.2.2: unreserved, percent-encoded or one of the sub-delimiters. IPv4 addresses are among them.
+/// Whether `text` is a `reg-name` (RFC 3986 section 3.2.2): unreserved characters, percent-encoded bytes and
+/// sub-delimiters. IPv4 addresses match too.
 fn is_registered_name(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
-        let fits = match byte {
+        let valid = match byte {
             b'%' => (0..2).all(|_| bytes.next().is_some_and(|digit| digit.is_ascii_hexdigit())),
             byte => byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte),
         };
-        if !fits {
+        if !valid {
             return false;
         }
     }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_has_a_name_or_address_and_perhaps_a_port() {
+    fn a_host_is_a_name_or_address_with_an_optional_port() {
         for text in [
             "127.0.0.1:28080",
             "localhost",
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_host_ends_a_string_of_json_or_a_header() {
+    fn a_host_cannot_end_a_json_string_or_a_header() {
         bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
             if let Ok(host) = Host::new(bytes) {
                 let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\<>/@".contains(&byte);

@@ -1,4 +1,4 @@
-//! One object as the original showed it.
+//! An object in the form of reTHINK's catalogue.
 
 #[cfg(test)]
 mod tests;
@@ -8,44 +8,45 @@ use std::borrow::Cow;
 use data_encoding::HEXLOWER;
 use md5::{Digest as _, Md5};
 
-use super::answer::{Template, attribute_body, reread};
+use super::answer::{Template, attribute_template, reparse};
 use super::attributes::{self, Attribute, in_order};
 use super::utf8::decode;
-use super::write::{Pretty, TooLong, compact_members, write_escaped};
-use super::{Members, Unfit, Value, parse};
+use super::write::{PrettyWriter, TooLong, compact_members, write_escaped};
+use super::{Incompatible, Members, Value, parse};
 use crate::model::Kind;
 
-/// The longest body of an object, in bytes. Brackets nested deep make more text than they are.
+/// The maximum length of the body of an object, in bytes. Deeply nested brackets are much longer with indentation.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 
 const URL: &str = "sourcePackageURL";
 const CGUID: &str = "cguid";
-/// What stands in front of the host, and what behind it, in an answered [`URL`].
+/// The text before and after the host in the answer for [`URL`].
 const URL_BEFORE: &str = "hyperty-catalogue://";
 const URL_AFTER: &str = "/.well-known";
 
-/// A descriptor with what the original's loader put into it.
+/// A descriptor with the attributes that reTHINK's loader adds.
 #[derive(Debug)]
 pub(super) struct Object {
-    /// The text under which it is listed and asked for.
+    /// The name in lists and paths.
     pub(super) name: String,
     attributes: &'static [Attribute],
     members: Members,
 }
 
 impl Object {
-    /// Reads a descriptor whose package has this class name.
-    pub(super) fn read(kind: Kind, descriptor: &[u8], class: &str) -> Result<Self, Unfit> {
+    /// Parses a descriptor whose package has the class name `class`.
+    pub(super) fn parse(kind: Kind, descriptor: &[u8], class: &str) -> Result<Self, Incompatible> {
         let text = decode(descriptor);
-        match parse(&text).map_err(Unfit::Descriptor)? {
+        match parse(&text).map_err(Incompatible::Descriptor)? {
             Some(Value::Object(members)) => Self::new(kind, members, class),
-            _ => Err(Unfit::DescriptorForm),
+            _ => Err(Incompatible::DescriptorForm),
         }
     }
 
-    /// The loader: the package goes, its URL and a hash of the rest are put in, and what is mandatory must be there.
-    pub(super) fn new(kind: Kind, mut members: Members, class: &str) -> Result<Self, Unfit> {
-        let attributes = attributes::of(kind).ok_or(Unfit::Kind(kind))?;
+    /// Applies the rules of reTHINK's loader: removes the package, adds its URL and a hash of the rest, and checks the
+    /// mandatory attributes.
+    pub(super) fn new(kind: Kind, mut members: Members, class: &str) -> Result<Self, Incompatible> {
+        let attributes = attributes::attributes_of(kind).ok_or(Incompatible::Kind(kind))?;
         members.shift_remove("sourcePackage");
         members.insert(URL.to_owned(), Value::Text(format!("/sourcepackage/{class}")));
         members.shift_remove(CGUID);
@@ -56,90 +57,92 @@ impl Object {
             .iter()
             .find(|attribute| attribute.mandatory && !members.contains_key(attribute.name));
         if let Some(attribute) = missing {
-            return Err(Unfit::Missing(attribute.name));
+            return Err(Incompatible::Missing(attribute.name));
         }
-        let name = members.get("objectName").ok_or(Unfit::Missing("objectName"))?;
-        if name.single().ok_or(Unfit::Name)? == "default" {
-            return Err(Unfit::Default);
+        let name = members.get("objectName").ok_or(Incompatible::Missing("objectName"))?;
+        if name.scalar().ok_or(Incompatible::Name)? == "default" {
+            return Err(Incompatible::Default);
         }
-        Ok(Self { name: name.carried().into_owned(), attributes, members })
+        Ok(Self { name: name.serialized().into_owned(), attributes, members })
     }
 
-    /// The text of `version`, from which a semantic one is made.
+    /// The serialized `version`.
     pub(super) fn version(&self) -> String {
-        self.members.get("version").map_or_else(String::new, |value| value.carried().into_owned())
+        self.members
+            .get("version")
+            .map_or_else(String::new, |value| value.serialized().into_owned())
     }
 
     /// The body of the object.
-    pub(super) fn body(&self) -> Result<Template, Unfit> {
-        self.write_body().map_err(|TooLong| Unfit::TooLong(MAX_BODY))
+    pub(super) fn body(&self) -> Result<Template, Incompatible> {
+        self.write_body().map_err(|TooLong| Incompatible::TooLong(MAX_BODY))
     }
 
     fn write_body(&self) -> Result<Template, TooLong> {
-        let mut out = Body::new(MAX_BODY)?;
-        let mut hole = None;
+        let mut out = BodyWriter::new(MAX_BODY)?;
+        let mut host_at = None;
         for attribute in in_order(self.attributes, |name| self.members.contains_key(name)) {
             let Some(value) = self.members.get(attribute.name) else { continue };
-            let carried = value.carried();
-            if attribute.name == URL && carried.starts_with('/') {
-                hole = Some(out.url(&carried)?);
+            let serialized = value.serialized();
+            if attribute.name == URL && serialized.starts_with('/') {
+                host_at = Some(out.url(&serialized)?);
             } else {
-                out.attribute(attribute.name, &carried)?;
+                out.attribute(attribute.name, &serialized)?;
             }
         }
-        Ok(Template::json(out.end()?, hole))
+        Ok(Template::json(out.end()?, host_at))
     }
 
-    /// The carried text of an attribute; `None` if it has none.
-    pub(super) fn carried(&self, name: &str) -> Option<Cow<'_, str>> {
+    /// The serialized value of an attribute; `None` if the object or its type does not have it.
+    pub(super) fn serialized(&self, name: &str) -> Option<Cow<'_, str>> {
         self.attributes.iter().find(|attribute| attribute.name == name)?;
-        self.members.get(name).map(Value::carried)
+        self.members.get(name).map(Value::serialized)
     }
 
-    /// The body of one attribute; `None` if it has none or an empty one. `spliced` is whether a path to the package
-    /// gets its host.
-    pub(super) fn attribute(&self, name: &str, spliced: bool) -> Option<Template> {
-        let carried = self.carried(name)?;
-        if name == URL && spliced && carried.starts_with('/') {
-            let text = format!("{URL_BEFORE}{URL_AFTER}{carried}");
-            return Some(Template::bare(text, URL_BEFORE.len()));
+    /// The body of an attribute; `None` if the object does not have it or it is empty. With `with_host` the host is inserted
+    /// into the URL of the package.
+    pub(super) fn attribute(&self, name: &str, with_host: bool) -> Option<Template> {
+        let serialized = self.serialized(name)?;
+        if name == URL && with_host && serialized.starts_with('/') {
+            let text = format!("{URL_BEFORE}{URL_AFTER}{serialized}");
+            return Some(Template::plain(text, URL_BEFORE.len()));
         }
-        attribute_body(&carried)
+        attribute_template(&serialized)
     }
 }
 
-/// A body in the making: an object with an attribute a line.
-pub(super) struct Body {
-    out: Pretty,
+/// Writes a body: an object with one attribute per line.
+pub(super) struct BodyWriter {
+    out: PrettyWriter,
     empty: bool,
 }
 
-impl Body {
-    pub(super) fn new(room: usize) -> Result<Self, TooLong> {
-        let mut out = Pretty::new(room);
+impl BodyWriter {
+    pub(super) fn new(max_len: usize) -> Result<Self, TooLong> {
+        let mut out = PrettyWriter::new(max_len);
         out.raw("{")?;
         Ok(Self { out, empty: true })
     }
 
-    /// An attribute whose value was sent as `carried`. What is empty or null is left out.
-    pub(super) fn attribute(&mut self, name: &str, carried: &str) -> Result<(), TooLong> {
-        let Some(value) = reread(carried).filter(|value| *value != Value::Null) else {
+    /// Writes an attribute with this serialized value, unless it is empty or null.
+    pub(super) fn attribute(&mut self, name: &str, serialized: &str) -> Result<(), TooLong> {
+        let Some(value) = reparse(serialized).filter(|value| *value != Value::Null) else {
             return Ok(());
         };
         self.name(name)?;
         self.out.value(&value, 1)
     }
 
-    /// The URL of the package, without a host: gives the offset where it belongs.
+    /// Writes the URL of the package without its host. Returns the offset at which the host is inserted.
     fn url(&mut self, path: &str) -> Result<usize, TooLong> {
         self.name(URL)?;
         self.out.raw("\"")?;
         self.out.raw(URL_BEFORE)?;
-        let hole = self.out.text.len();
+        let host_at = self.out.text.len();
         self.out.raw(URL_AFTER)?;
         write_escaped(path, true, &mut self.out.text);
         self.out.raw("\"")?;
-        Ok(hole)
+        Ok(host_at)
     }
 
     fn name(&mut self, name: &str) -> Result<(), TooLong> {
@@ -154,8 +157,8 @@ impl Body {
     }
 }
 
-/// MD5 (RFC 1321) as 32 lower-case hexadecimal digits. It is what the original's clients compare; nothing here relies
-/// on it.
+/// MD5 (RFC 1321) as 32 lower-case hexadecimal digits. reTHINK's clients compare it; nothing here relies on it for
+/// security.
 pub(super) fn md5_text(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Md5::digest(bytes))
 }

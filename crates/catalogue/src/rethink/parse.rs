@@ -1,10 +1,11 @@
-//! How the original read JSON: leniently, as the library Gson 2.6 does. It read files so, and then each value of an
-//! object once more, because values travelled as strings: so `"1.10"` became a number and `"{a:b}"` an object.
+//! The lenient JSON parser of reTHINK's catalogue, which used the library Gson 2.6. It parsed files, and then each value
+//! of an object a second time, because its components exchanged values as strings: so `"1.10"` became a number and
+//! `"{a:b}"` an object.
 //!
-//! Beyond JSON it takes: strings in `'…'` and without quotes; names without quotes; `=` and `=>` for `:`, and `;` for
-//! `,`; nothing between commas of a list, for null; `/* */`, `//` and `#` comments; any case of `true`, `false` and
-//! `null`; a byte order mark, and then `)]}'` with a line feed, in front; any character behind a backslash. Only
-//! blanks may follow the value: lenience ends with it.
+//! Beyond JSON it accepts: strings in `'…'` and without quotes; names without quotes; `=` and `=>` for `:`, and `;` for
+//! `,`; an empty element of a list, as null; `/* */`, `//` and `#` comments; any case of `true`, `false` and `null`; a byte
+//! order mark, and then `)]}'` with a line feed, at the start; any character after a backslash. After the value only
+//! blanks are accepted.
 
 mod number;
 #[cfg(test)]
@@ -14,35 +15,35 @@ use thiserror::Error;
 
 use super::{Members, Value};
 
-/// How deep lists and objects may be nested. The original stopped at the end of its stack, at some thousands.
+/// The maximum nesting depth of lists and objects. reTHINK's catalogue was limited by its stack, to a few thousand.
 pub const MAX_DEPTH: usize = 256;
-/// How many values may be in one text, so that a small text does not become a large tree.
+/// The maximum number of values in a text, so that a small text cannot use much memory.
 pub const MAX_VALUES: usize = 100_000;
 
-/// What servers put before JSON so that it cannot be run as a script.
+/// The prefix that some servers send before JSON so that it cannot be executed as a script.
 const GUARD: &str = ")]}'\n";
 
-/// Why a text has no value.
+/// Why a text cannot be parsed.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error("{what}, at byte {at}")]
 pub struct Malformed {
     /// The offset in bytes, from 0.
     pub at: usize,
-    /// What is wrong there.
+    /// The error at this offset.
     pub what: &'static str,
 }
 
-/// The value of `text`; `None` if there is nothing in it but blanks and comments.
+/// Parses `text`. `None` if it has only blanks and comments.
 ///
 /// # Errors
-/// [`Malformed`] if it is no single value, or is over [`MAX_DEPTH`] or [`MAX_VALUES`].
+/// [`Malformed`] if it is not a single value, or exceeds [`MAX_DEPTH`] or [`MAX_VALUES`].
 pub fn parse(text: &str) -> Result<Option<Value>, Malformed> {
     let mut parser = Parser { text, at: 0, values: 0 };
-    parser.eat("\u{feff}");
-    if parser.significant()?.is_none() {
+    parser.consume("\u{feff}");
+    if parser.peek_token()?.is_none() {
         return Ok(None);
     }
-    if parser.eat(GUARD) && parser.significant()?.is_none() {
+    if parser.consume(GUARD) && parser.peek_token()?.is_none() {
         return Ok(None);
     }
     let value = parser.value(1, false)?;
@@ -65,22 +66,22 @@ impl<'a> Parser<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// What is not read yet. `at` only ever passes whole characters.
+    /// The unread text. `at` is always on a character boundary.
     fn rest(&self) -> &'a str {
         self.text.split_at(self.at).1
     }
 
-    /// Consumes `text` if it comes next.
-    fn eat(&mut self, text: &str) -> bool {
-        let comes = self.rest().starts_with(text);
-        if comes {
+    /// Consumes `text` if it is next. Returns whether it was.
+    fn consume(&mut self, text: &str) -> bool {
+        let is_next = self.rest().starts_with(text);
+        if is_next {
             self.at += text.len();
         }
-        comes
+        is_next
     }
 
-    /// The next byte that is neither blank nor comment. It is not consumed.
-    fn significant(&mut self) -> Result<Option<u8>, Malformed> {
+    /// Skips blanks and comments and returns the next byte without consuming it.
+    fn peek_token(&mut self) -> Result<Option<u8>, Malformed> {
         while let Some(byte) = self.peek() {
             match byte {
                 b' ' | b'\t' | b'\r' | b'\n' => self.at += 1,
@@ -101,24 +102,24 @@ impl<'a> Parser<'a> {
     fn skip_comment(&mut self) -> Result<(), Malformed> {
         self.at += 2;
         let Some(end) = self.rest().find("*/") else {
-            return self.error("a comment does not end");
+            return self.error("a comment is not closed");
         };
         self.at += end + 2;
         Ok(())
     }
 
-    /// As [`Self::significant`], where something must come.
-    fn required(&mut self) -> Result<u8, Malformed> {
-        match self.significant()? {
+    /// As [`Self::peek_token`]; the end of the text is an error.
+    fn expect_token(&mut self) -> Result<u8, Malformed> {
+        match self.peek_token()? {
             Some(byte) => Ok(byte),
-            None => self.error("it ends too early"),
+            None => self.error("the text is incomplete"),
         }
     }
 
-    /// After the value: here a comment is no blank.
+    /// Checks that only blanks follow the value. A comment is an error here.
     fn end(&mut self) -> Result<(), Malformed> {
         let blank = self.rest().trim_start_matches([' ', '\t', '\r', '\n']);
-        if blank.is_empty() { Ok(()) } else { self.error("something follows the value") }
+        if blank.is_empty() { Ok(()) } else { self.error("text follows the value") }
     }
 
     fn value(&mut self, depth: usize, in_list: bool) -> Result<Value, Malformed> {
@@ -126,18 +127,18 @@ impl<'a> Parser<'a> {
         if self.values > MAX_VALUES {
             return self.error("there are too many values");
         }
-        match self.required()? {
+        match self.expect_token()? {
             b']' | b',' | b';' if in_list => Ok(Value::Null),
             b'[' => self.list(depth),
             b'{' => self.object(depth),
             quote @ (b'"' | b'\'') => self.quoted(quote).map(Value::Text),
-            _ => self.bare().map(number::word_value),
+            _ => self.unquoted().map(number::word_value),
         }
     }
 
     fn enter(&mut self, depth: usize) -> Result<(), Malformed> {
         if depth > MAX_DEPTH {
-            return self.error("it is nested too deep");
+            return self.error("it is nested too deeply");
         }
         self.at += 1;
         Ok(())
@@ -146,7 +147,7 @@ impl<'a> Parser<'a> {
     fn list(&mut self, depth: usize) -> Result<Value, Malformed> {
         self.enter(depth)?;
         let mut values = Vec::new();
-        if self.required()? == b']' {
+        if self.expect_token()? == b']' {
             self.at += 1;
             return Ok(Value::List(values));
         }
@@ -161,14 +162,14 @@ impl<'a> Parser<'a> {
     fn object(&mut self, depth: usize) -> Result<Value, Malformed> {
         self.enter(depth)?;
         let mut members = Members::new();
-        if self.required()? == b'}' {
+        if self.expect_token()? == b'}' {
             self.at += 1;
             return Ok(Value::Object(members));
         }
         loop {
-            let name = match self.required()? {
+            let name = match self.expect_token()? {
                 quote @ (b'"' | b'\'') => self.quoted(quote)?,
-                _ => self.bare()?.to_owned(),
+                _ => self.unquoted()?.to_owned(),
             };
             self.separator()?;
             members.insert(name, self.value(depth + 1, false)?);
@@ -178,31 +179,31 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Consumes what stands between a name and its value.
+    /// Consumes the separator of a name and its value.
     fn separator(&mut self) -> Result<(), Malformed> {
-        match self.required()? {
+        match self.expect_token()? {
             b':' => self.at += 1,
             b'=' => {
                 self.at += 1;
-                self.eat(">");
+                self.consume(">");
             }
             _ => return self.error("a name has no value"),
         }
         Ok(())
     }
 
-    /// Consumes a comma or semicolon, or `end`: then it is true.
+    /// Consumes a comma, a semicolon or `end`. Returns whether it was `end`.
     fn ends(&mut self, end: u8) -> Result<bool, Malformed> {
-        let byte = self.required()?;
+        let byte = self.expect_token()?;
         if byte != end && byte != b',' && byte != b';' {
-            return self.error("a list or object does not end");
+            return self.error("a list or object is not closed");
         }
         self.at += 1;
         Ok(byte == end)
     }
 
-    /// A word without quotes; not an empty one.
-    fn bare(&mut self) -> Result<&'a str, Malformed> {
+    /// Consumes a word without quotes, which must not be empty.
+    fn unquoted(&mut self) -> Result<&'a str, Malformed> {
         let rest = self.rest();
         let (word, _) = rest.split_at(rest.find(ends_word).unwrap_or(rest.len()));
         if word.is_empty() {
@@ -212,14 +213,14 @@ impl<'a> Parser<'a> {
         Ok(word)
     }
 
-    /// A string up to `quote`, which is next.
+    /// Consumes a string in quotes, whose opening quote is next.
     fn quoted(&mut self, quote: u8) -> Result<String, Malformed> {
         self.at += 1;
         let mut text = String::new();
         loop {
             let rest = self.rest();
             let Some(stop) = rest.find([char::from(quote), '\\']) else {
-                return self.error("a string does not end");
+                return self.error("a string is not closed");
             };
             let (plain, _) = rest.split_at(stop);
             text.push_str(plain);
@@ -231,10 +232,10 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What stands behind a backslash.
+    /// Consumes the text of an escape after its backslash.
     fn escape(&mut self) -> Result<char, Malformed> {
         let Some(c) = self.rest().chars().next() else {
-            return self.error("a string does not end");
+            return self.error("a string is not closed");
         };
         self.at += c.len_utf8();
         Ok(match c {
@@ -248,15 +249,15 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A character by its number, with the second half of a pair. Half a pair alone is `?`, as the original's encoder
-    /// wrote it.
+    /// Consumes the digits after `\u` and, after a high surrogate, the escape of the low one. An unpaired surrogate becomes
+    /// `?`, as reTHINK's encoder wrote it.
     fn unicode(&mut self) -> Result<char, Malformed> {
         let unit = self.unit()?;
         if !(0xd800..0xdc00).contains(&unit) {
             return Ok(char::from_u32(unit).unwrap_or('?'));
         }
         let before = self.at;
-        if self.eat("\\u") {
+        if self.consume("\\u") {
             let low = self.unit()?;
             if (0xdc00..0xe000).contains(&low) {
                 let number = 0x1_0000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
@@ -267,6 +268,7 @@ impl<'a> Parser<'a> {
         Ok('?')
     }
 
+    /// Consumes the four digits of a UTF-16 code unit.
     fn unit(&mut self) -> Result<u32, Malformed> {
         let mut unit = 0;
         for _ in 0..4 {

@@ -1,15 +1,15 @@
-//! UTF-8 as Java reads it.
+//! Decoding of UTF-8 by the rules of Java.
 
 use std::borrow::Cow;
 
-/// The text of `bytes`, with U+FFFD for what is no UTF-8: one for each longest beginning of a character, as everywhere,
-/// and one also for half of a surrogate pair (`ED A0 80`), which is three to others.
+/// Decodes `bytes`, with U+FFFD for invalid sequences: one for each maximal prefix of a character, as in Rust, but a single
+/// one for an unpaired surrogate (`ED A0 80`), which is three in Rust.
 pub(super) fn decode(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = str::from_utf8(bytes) {
         return Cow::Borrowed(text);
     }
     let mut text = String::with_capacity(bytes.len());
-    // How many bytes of a surrogate are behind.
+    // The number of bytes of a surrogate that were just decoded.
     let mut surrogate = 0;
     for chunk in bytes.utf8_chunks() {
         if !chunk.valid().is_empty() {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_a_surrogate_pair_is_one_character() {
+    fn an_unpaired_surrogate_is_one_replacement_character() {
         for (bytes, text) in [
             (&b"a\xed\xa0\x80b"[..], "a\u{fffd}b"),
             (b"\xed\xa0\x80\xed\xb0\x80", "\u{fffd}\u{fffd}"),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_as_everywhere() {
+    fn other_bytes_decode_as_in_rust() {
         bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
             if !bytes.contains(&0xed) {
                 assert_eq!(decode(bytes), String::from_utf8_lossy(bytes));

@@ -1,4 +1,4 @@
-//! A value of the original: JSON, with numbers as they were written.
+//! JSON values with numbers in their original form.
 
 use std::borrow::Cow;
 
@@ -6,18 +6,18 @@ use indexmap::IndexMap;
 
 use super::compact;
 
-/// The members of an object, in the order of their first appearance. A name that comes again replaces the value and
-/// keeps the place.
+/// The members of an object, in the order of their first occurrence. A repeated name replaces the value and keeps the
+/// position.
 pub type Members = IndexMap<String, Value>;
 
-/// A value, as the original's parser makes it.
+/// A value as parsed by reTHINK's catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// `null`, or nothing between two commas.
+    /// `null`, or an empty element of a list.
     Null,
     /// `true` or `false`.
-    Flag(bool),
-    /// A number as it is written out again: `1.10` stays `1.10`.
+    Bool(bool),
+    /// The text of a number: `1.10` stays `1.10`.
     Number(String),
     /// A string.
     Text(String),
@@ -28,22 +28,22 @@ pub enum Value {
 }
 
 impl Value {
-    /// The string that stands for it between the two halves of the original: a text as it is, everything else as
-    /// JSON. What is answered is this string, read anew.
-    pub fn carried(&self) -> Cow<'_, str> {
+    /// The string by which the components of reTHINK's catalogue exchanged the value: a text unchanged, any other value as
+    /// JSON. Answers contain the value that this string parses to.
+    pub fn serialized(&self) -> Cow<'_, str> {
         match self {
             Self::Text(text) | Self::Number(text) => Cow::Borrowed(text),
-            Self::Flag(flag) => Cow::Borrowed(if *flag { "true" } else { "false" }),
+            Self::Bool(value) => Cow::Borrowed(if *value { "true" } else { "false" }),
             Self::Null | Self::List(_) | Self::Object(_) => Cow::Owned(compact(self)),
         }
     }
 
-    /// The text of what is neither null, object nor list; a list of one such value counts as the value.
-    pub fn single(&self) -> Option<Cow<'_, str>> {
+    /// The text of a string, number or boolean, or of a list with one of them as its only element.
+    pub fn scalar(&self) -> Option<Cow<'_, str>> {
         match self {
-            Self::Text(_) | Self::Number(_) | Self::Flag(_) => Some(self.carried()),
+            Self::Text(_) | Self::Number(_) | Self::Bool(_) => Some(self.serialized()),
             Self::List(values) => match values.as_slice() {
-                [value] => value.single(),
+                [value] => value.scalar(),
                 _ => None,
             },
             Self::Null | Self::Object(_) => None,

@@ -1,20 +1,20 @@
-//! How the original wrote JSON: with two blanks a level and everything escaped that could mean something in HTML,
-//! where it answered; compact where it hashed and carried values.
+//! Writers for the two forms of JSON of reTHINK's catalogue: answers are indented by two blanks per level with the special
+//! characters of HTML escaped; hashed and serialized values are compact.
 
 use super::{Members, Value};
 
-/// The text has more bytes than it may.
+/// The text exceeds its maximum length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// JSON without blanks. Null members are written, HTML is not escaped.
+/// JSON without blanks, with null members, without HTML escapes.
 pub fn compact(value: &Value) -> String {
     let mut out = String::new();
     write_compact(value, &mut out);
     out
 }
 
-/// As [`compact`], of an object that is not a [`Value`] of its own.
+/// As [`compact`], for the members of an object.
 pub(super) fn compact_members(members: &Members) -> String {
     let mut out = String::new();
     write_compact_members(members, &mut out);
@@ -24,13 +24,13 @@ pub(super) fn compact_members(members: &Members) -> String {
 fn write_compact(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
-        Value::Flag(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
         Value::Number(number) => out.push_str(number),
         Value::Text(text) => write_string(text, false, out),
         Value::List(values) => {
             out.push('[');
-            for (place, value) in values.iter().enumerate() {
-                if place > 0 {
+            for (position, value) in values.iter().enumerate() {
+                if position > 0 {
                     out.push(',');
                 }
                 write_compact(value, out);
@@ -43,8 +43,8 @@ fn write_compact(value: &Value, out: &mut String) {
 
 fn write_compact_members(members: &Members, out: &mut String) {
     out.push('{');
-    for (place, (name, value)) in members.iter().enumerate() {
-        if place > 0 {
+    for (position, (name, value)) in members.iter().enumerate() {
+        if position > 0 {
             out.push(',');
         }
         write_string(name, false, out);
@@ -54,30 +54,30 @@ fn write_compact_members(members: &Members, out: &mut String) {
     out.push('}');
 }
 
-/// JSON as it is answered: a value a line, members that are null left out. `None` if it would have more than `room`
-/// bytes, which a few nested brackets can bring about.
-pub fn pretty(value: &Value, room: usize) -> Option<String> {
-    let mut out = Pretty::new(room);
+/// JSON with one value per line, without null members. `None` if it would have more than `max_len` bytes, which a few
+/// nested brackets can reach.
+pub fn pretty(value: &Value, max_len: usize) -> Option<String> {
+    let mut out = PrettyWriter::new(max_len);
     out.value(value, 0).ok()?;
     Some(out.text)
 }
 
-/// A text in the making that has room for so many bytes.
-pub(super) struct Pretty {
+/// Writes indented JSON of at most `max_len` bytes.
+pub(super) struct PrettyWriter {
     pub(super) text: String,
-    room: usize,
+    max_len: usize,
 }
 
-impl Pretty {
-    pub(super) fn new(room: usize) -> Self {
-        Self { text: String::new(), room }
+impl PrettyWriter {
+    pub(super) fn new(max_len: usize) -> Self {
+        Self { text: String::new(), max_len }
     }
 
-    /// `value`, which stands on `level`: so many levels are around it.
+    /// Writes `value`, which is nested in `level` lists and objects.
     pub(super) fn value(&mut self, value: &Value, level: usize) -> Result<(), TooLong> {
         match value {
             Value::Null => self.raw("null"),
-            Value::Flag(flag) => self.raw(if *flag { "true" } else { "false" }),
+            Value::Bool(value) => self.raw(if *value { "true" } else { "false" }),
             Value::Number(number) => self.raw(number),
             Value::Text(text) => self.string(text),
             Value::List(values) => self.list(values, level),
@@ -87,8 +87,8 @@ impl Pretty {
 
     fn list(&mut self, values: &[Value], level: usize) -> Result<(), TooLong> {
         self.raw("[")?;
-        for (place, value) in values.iter().enumerate() {
-            self.line(place > 0, level + 1)?;
+        for (position, value) in values.iter().enumerate() {
+            self.line(position > 0, level + 1)?;
             self.value(value, level + 1)?;
         }
         self.close("]", values.is_empty(), level)
@@ -105,14 +105,14 @@ impl Pretty {
         self.close("}", empty, level)
     }
 
-    /// A member's name on a line of its own, after a comma if it is `another`.
-    pub(super) fn name(&mut self, name: &str, another: bool, level: usize) -> Result<(), TooLong> {
-        self.line(another, level)?;
+    /// Writes a member's name on a new line, after a comma if `comma`.
+    pub(super) fn name(&mut self, name: &str, comma: bool, level: usize) -> Result<(), TooLong> {
+        self.line(comma, level)?;
         self.string(name)?;
         self.raw(": ")
     }
 
-    /// The bracket that ends a list or object.
+    /// Writes the bracket that ends a list or object.
     pub(super) fn close(&mut self, end: &str, empty: bool, level: usize) -> Result<(), TooLong> {
         if !empty {
             self.line(false, level)?;
@@ -125,44 +125,45 @@ impl Pretty {
         for _ in 0..level {
             self.text.push_str("  ");
         }
-        self.fits()
+        self.check_len()
     }
 
     pub(super) fn string(&mut self, text: &str) -> Result<(), TooLong> {
         write_string(text, true, &mut self.text);
-        self.fits()
+        self.check_len()
     }
 
     pub(super) fn raw(&mut self, text: &str) -> Result<(), TooLong> {
         self.text.push_str(text);
-        self.fits()
+        self.check_len()
     }
 
-    fn fits(&self) -> Result<(), TooLong> {
-        if self.text.len() > self.room { Err(TooLong) } else { Ok(()) }
+    fn check_len(&self) -> Result<(), TooLong> {
+        if self.text.len() > self.max_len { Err(TooLong) } else { Ok(()) }
     }
 }
 
-/// A string in quotes. Line and paragraph separators are escaped because JavaScript once took them for line ends.
+/// Writes a string in quotes. Line and paragraph separators are escaped because JavaScript before ECMAScript 2019 took
+/// them for line ends.
 fn write_string(text: &str, html: bool, out: &mut String) {
     out.push('"');
     write_escaped(text, html, out);
     out.push('"');
 }
 
-/// What stands between the quotes.
+/// Writes the content of a string.
 pub(super) fn write_escaped(text: &str, html: bool, out: &mut String) {
-    let mut plain = 0;
+    let mut written = 0;
     for (at, c) in text.char_indices() {
         let Some(escape) = escape(c, html) else { continue };
-        out.push_str(&text[plain..at]);
+        out.push_str(&text[written..at]);
         match escape {
             Escape::Short(letter) => out.extend(['\\', letter]),
             Escape::Number => push_number(c, out),
         }
-        plain = at + c.len_utf8();
+        written = at + c.len_utf8();
     }
-    out.push_str(&text[plain..]);
+    out.push_str(&text[written..]);
 }
 
 enum Escape {
@@ -184,7 +185,7 @@ fn escape(c: char, html: bool) -> Option<Escape> {
     }
 }
 
-/// `\u` and four lower-case digits. Only characters of 16 bits are written so.
+/// Writes `\u` and four lower-case digits. All characters that are escaped this way have 16 bits.
 fn push_number(c: char, out: &mut String) {
     out.push_str("\\u");
     for shift in [12, 8, 4, 0] {
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn pretty_puts_a_value_on_a_line_and_leaves_null_members_out() {
+    fn pretty_writes_one_value_per_line_without_null_members() {
         let text = pretty(&value("{a:[],b:{},c:[1,{d:null}],e:null,f:[null]}"), 1000).unwrap();
         let expected = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {}\n  ],\n  \"f\": [\n    null\n  ]\n}";
         assert_eq!(text, expected);
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_end_a_script_is_escaped_in_names_and_texts() {
+    fn html_is_escaped_in_names_and_texts() {
         let value = value(
             "{'</a>': \"=&'\\u0001\\u001f\\u007f\\u2028\\u2029\\\"\\\\/\\t\\b\\n\\r\\f ç😀\"}",
         );
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_has_no_more_than_its_room() {
+    fn pretty_fails_over_the_maximum_length() {
         let nested = value(&format!("{}1{}", "[".repeat(200), "]".repeat(200)));
         let length = pretty(&nested, usize::MAX).unwrap().len();
         assert!(pretty(&nested, length).is_some());
@@ -242,12 +243,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_json_to_others_and_means_the_same() {
+    fn pretty_output_is_valid_for_serde_json_and_round_trips() {
         bolero::check!().with_type::<String>().for_each(|text| {
             if let Ok(Some(value)) = parse(text) {
                 let pretty = pretty(&value, usize::MAX).unwrap();
                 if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&pretty) {
-                    // It reads 127 levels.
+                    // serde_json is limited to 127 levels.
                     assert!(error.to_string().starts_with("recursion limit"), "{error}: {pretty}");
                 }
                 let again = parse(&pretty).unwrap().unwrap();

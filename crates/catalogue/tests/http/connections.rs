@@ -184,10 +184,12 @@ fn the_longest_idle_connection_is_evicted_for_a_new_one() {
     idle.iter_mut().for_each(ask);
     // This source may have two connections: the one that has been idle longer is closed.
     assert_eq!(server.get("/v1/objects").status, 200);
-    let [mut first, second] = <[TcpStream; 2]>::try_from(idle).unwrap();
+    let [mut first, mut second] = <[TcpStream; 2]>::try_from(idle).unwrap();
     read_all(&mut first);
     assert_eq!(server.site.evicted(), 1);
-    drop(second);
+    second.write_all(LAST.as_bytes()).unwrap();
+    let rest = read_all(&mut second);
+    assert!(rest.windows(12).any(|bytes| bytes == b"HTTP/1.1 404"), "the second is served");
 }
 
 #[test]

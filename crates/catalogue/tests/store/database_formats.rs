@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 const CATALOGUE_1: &str = include_str!("../fixtures/catalogue-v1.db.sql");
-/// The time of the first publication in the fixture.
+/// The time at which the fixture was made.
 const THEN: UnixTime = UnixTime(1_700_000_000);
 
 /// A folder with the database of a fixture and its one blob.
@@ -74,7 +74,7 @@ fn searches_follows_and_writes_schema_1() {
         let hits = store.search(query, None, None, 5).unwrap();
         hits.iter().map(|hit| format!("{} {}", hit.key, hit.version)).collect::<Vec<_>>()
     };
-    // The release that wrote the fixture indexed the pre-release as the newest version.
+    // The build that wrote the fixture indexed the pre-release as the newest version.
     assert_eq!(found("chat old"), ["hyperty/AliceChat 1.0.0"]);
     assert_eq!(found("alice"), ["hyperty/AliceChat 1.0.0"]);
     assert!(found("gone").is_empty() && found("new").is_empty());

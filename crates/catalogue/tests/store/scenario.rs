@@ -51,7 +51,7 @@ pub const STEPS: &[Step] = &[
     Yank { object: 1, version: 2, yanked: false },
     Yank { object: 2, version: 1, yanked: true },
     Batch { object: 5, blobs: &[6, 1] },
-    // Enough blobs for the store to sync the whole folder once instead of each file.
+    // Enough blobs for the store to sync them together instead of one by one.
     Batch { object: 7, blobs: &[8, 9, 2, 10, 11, 12, 8] },
     Upload(1),
     Publish { object: 2, version: 2, blob: Some(1) },

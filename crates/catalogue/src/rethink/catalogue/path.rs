@@ -1,4 +1,4 @@
-//! Paths of the original, and its words for those that lead nowhere.
+//! Paths under `/.well-known/`, and the texts of reTHINK's catalogue for those that do not exist.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,19 +8,19 @@ use thiserror::Error;
 use crate::model::Kind;
 use crate::rethink::{Conditions, PREFIX, attributes};
 
-/// The type under which packages are asked for.
+/// The type of packages in paths.
 const PACKAGES: &str = "sourcepackage";
-/// Stands for an object or package that the operator chose.
+/// The name of the object or package that the operator chose.
 pub(super) const DEFAULT: &str = "default";
-/// The types in the order of the original's texts.
+/// The types in the order of reTHINK's texts.
 const TYPES: &str = "[protocolstub, sourcepackage, runtime, idp-proxy, hyperty, dataschema]";
 
-/// No type of the original.
+/// The text is not a type of reTHINK's catalogue.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error("use dataschema, hyperty, idp-proxy, protocolstub, runtime or sourcepackage")]
 pub struct UnknownType;
 
-/// What a path names first.
+/// The first segment of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathType {
     /// Objects of a kind.
@@ -30,7 +30,7 @@ pub enum PathType {
 }
 
 impl PathType {
-    /// Its name in paths.
+    /// Its form in paths.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Objects(kind) => kind.as_str(),
@@ -40,7 +40,7 @@ impl PathType {
 
     fn attributes(self) -> &'static [attributes::Attribute] {
         match self {
-            Self::Objects(kind) => attributes::of(kind).unwrap_or_default(),
+            Self::Objects(kind) => attributes::attributes_of(kind).unwrap_or_default(),
             Self::Packages => attributes::PACKAGE,
         }
     }
@@ -64,41 +64,41 @@ impl FromStr for PathType {
     }
 }
 
-/// A path that may lead somewhere.
+/// A parsed path.
 pub(super) struct Path<'a> {
-    /// None for the list of types; then there is no name either.
-    pub of: Option<PathType>,
+    /// `None` for the list of types; then there is no name either.
+    pub path_type: Option<PathType>,
     pub name: Option<&'a str>,
-    /// One that the type has.
+    /// An attribute of the type.
     pub attribute: Option<&'a str>,
-    /// Whether the URL of a package gets its host: the original looked at the end of the path, so that a slash behind
-    /// it leaves the value as it is.
-    pub spliced: bool,
+    /// Whether the host is inserted into the URL of a package: reTHINK's catalogue compares the end of the path, so a
+    /// trailing slash leaves the value unchanged.
+    pub with_host: bool,
 }
 
 impl<'a> Path<'a> {
-    /// Takes a path apart, which is not decoded.
+    /// Splits an undecoded path.
     ///
     /// # Errors
-    /// The text that says what is wrong.
-    pub fn read(path: &'a [u8]) -> Result<Self, String> {
+    /// The text of the answer.
+    pub fn parse(path: &'a [u8]) -> Result<Self, String> {
         let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
         let rest = path.strip_prefix(PREFIX.as_bytes());
         let rest = rest.and_then(|rest| str::from_utf8(rest).ok());
         let rest = rest.ok_or("there is no such path")?;
         let mut segments = rest.split('/').filter(|segment| !segment.is_empty());
-        let (of, name, attribute) = (segments.next(), segments.next(), segments.next());
+        let (path_type, name, attribute) = (segments.next(), segments.next(), segments.next());
         if segments.next().is_some() {
-            return Err("a path is TYPE/NAME/ATTRIBUTE and no longer".to_owned());
+            return Err("the path has more segments than TYPE/NAME/ATTRIBUTE".to_owned());
         }
-        let of = match of {
+        let path_type = match path_type {
             Some(text) => Some(text.parse().map_err(|_| unknown_type(text, name))?),
             None => None,
         };
-        if let (Some(of), Some(attribute)) = (of, attribute) {
-            check_attribute(of, attribute)?;
+        if let (Some(path_type), Some(attribute)) = (path_type, attribute) {
+            check_attribute(path_type, attribute)?;
         }
-        Ok(Self { of, name, attribute, spliced: !path.ends_with(b"/") })
+        Ok(Self { path_type, name, attribute, with_host: !path.ends_with(b"/") })
     }
 }
 
@@ -111,8 +111,8 @@ fn unknown_type(text: &str, name: Option<&str>) -> String {
     }
 }
 
-fn check_attribute(of: PathType, name: &str) -> Result<(), String> {
-    let attributes = of.attributes();
+fn check_attribute(path_type: PathType, name: &str) -> Result<(), String> {
+    let attributes = path_type.attributes();
     if attributes.iter().any(|attribute| attribute.name == name) {
         return Ok(());
     }
@@ -121,20 +121,20 @@ fn check_attribute(of: PathType, name: &str) -> Result<(), String> {
     Err(format!("invalid resource name '{name}'. Please use one of the following: [{names}]"))
 }
 
-pub(super) fn no_instance(of: PathType, name: &str) -> String {
+pub(super) fn no_instance(path_type: PathType, name: &str) -> String {
     match name {
-        DEFAULT => format!("No instance defined as default for type '{of}'"),
+        DEFAULT => format!("No instance defined as default for type '{path_type}'"),
         name => format!("Could not find instance: {name}"),
     }
 }
 
 impl Conditions {
-    pub(super) fn unmet_by(&self, name: &str) -> String {
+    pub(super) fn no_match(&self, name: &str) -> String {
         format!("Unable to find instance named {name} that matches constraints {}", self.text())
     }
 
-    /// The text of a list in which nothing is left.
-    pub fn unmet_by_all(&self, of: PathType) -> String {
-        format!("No {of} instance found that meets the constraints {}", self.text())
+    /// The text for a list without a match.
+    pub fn no_list_match(&self, path_type: PathType) -> String {
+        format!("No {path_type} instance found that meets the constraints {}", self.text())
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::model::ModelError;
 use crate::rethink::{Host, parse};
 
-/// A hyperty of this name, version and class, first published at `order`.
+/// A hyperty with this name, version, class name and rank.
 fn entry(name: &str, version: &str, class: &str, order: u64) -> Entry {
     let json = |text: &str| serde_json::to_string(text).unwrap();
     let descriptor = format!(
@@ -11,7 +11,7 @@ fn entry(name: &str, version: &str, class: &str, order: u64) -> Entry {
     );
     let description = format!(r#"{{"sourceCodeClassname":{},"encoding":"UTF-8"}}"#, json(class));
     Entry {
-        key: Key { kind: Kind::Hyperty, name: name_of(name).unwrap() },
+        key: Key { kind: Kind::Hyperty, name: published_name(name).unwrap() },
         order,
         descriptor: descriptor.into(),
         package: Some(PackageEntry {
@@ -38,12 +38,17 @@ fn body(catalogue: &Catalogue, path: &str) -> Option<String> {
     }
 }
 
+/// Asserts that the answer needs no code any more.
+fn assert_complete(answer: &Answer) {
+    assert!(matches!(answer, Answer::Body(_) | Answer::Missing(_)), "{answer:?}");
+}
+
 fn digest(entry: &Entry) -> Option<String> {
     entry.package.as_ref().map(|package| data_encoding::HEXLOWER.encode(&package.digest))
 }
 
 #[test]
-fn types_names_objects_and_attributes_are_found() {
+fn answers_types_names_objects_and_attributes() {
     let mut catalogue = Catalogue::new();
     for (order, name) in ["b", "a", "\u{e000}", "😀"].into_iter().enumerate() {
         put(&mut catalogue, &entry(name, "1.10", name, order as u64));
@@ -70,7 +75,7 @@ fn types_names_objects_and_attributes_are_found() {
 }
 
 #[test]
-fn what_is_not_there_is_missing() {
+fn other_paths_are_missing() {
     let mut catalogue = Catalogue::new();
     put(&mut catalogue, &entry("a", "1", "a", 0));
     for path in [
@@ -103,7 +108,7 @@ fn what_is_not_there_is_missing() {
 }
 
 #[test]
-fn a_new_version_takes_the_place_of_the_old_one_with_its_package() {
+fn a_new_version_replaces_the_old_one_and_its_package() {
     let mut catalogue = Catalogue::new();
     let (old, new) = (entry("a", "1", "Old", 0), entry("a", "2", "New", 0));
     put(&mut catalogue, &old);
@@ -126,7 +131,7 @@ fn a_new_version_takes_the_place_of_the_old_one_with_its_package() {
 }
 
 #[test]
-fn of_packages_with_one_class_name_that_of_the_first_object_is_shown() {
+fn the_package_of_the_first_object_with_a_class_name_is_shown() {
     let mut catalogue = Catalogue::new();
     let (first, second) = (entry("b", "1", "Shared", 1), entry("a", "1", "Shared", 2));
     put(&mut catalogue, &second);
@@ -142,7 +147,7 @@ fn of_packages_with_one_class_name_that_of_the_first_object_is_shown() {
 }
 
 #[test]
-fn default_is_what_was_chosen() {
+fn default_is_the_first_configured_name_that_exists() {
     let mut catalogue = Catalogue::new();
     put(&mut catalogue, &entry("a", "1", "a", 0));
     catalogue
@@ -159,14 +164,14 @@ fn default_is_what_was_chosen() {
 }
 
 #[test]
-fn a_descriptor_is_shown_under_its_own_name_only() {
+fn an_object_is_shown_only_if_its_name_equals_its_key() {
     let mut other = entry("a", "1", "a", 0);
     other.key.name = "b".parse().unwrap();
     let error = Prepared::new(other).err();
-    let expected = Unfit::OtherName { found: "a".to_owned(), key: "hyperty/b".to_owned() };
+    let expected = Incompatible::OtherName { found: "a".to_owned(), key: "hyperty/b".to_owned() };
     assert_eq!(error, Some(expected));
 
-    // A name that cannot be a segment is listed as it is, and published under another.
+    // A name that is not a valid path segment is listed unchanged and published encoded.
     let mut catalogue = Catalogue::new();
     let odd = entry("Inner Name/x", "1", "Inner", 0);
     assert_eq!(odd.key.name.as_str(), "Inner Name%2Fx");
@@ -180,14 +185,14 @@ fn a_descriptor_is_shown_under_its_own_name_only() {
             .unwrap()
             .replace("\"objectName\":\"a\"", "\"objectName\":\"\""),
     );
-    assert_eq!(Prepared::new(empty).err(), Some(Unfit::Unpublishable(ModelError::Name)));
+    assert_eq!(Prepared::new(empty).err(), Some(Incompatible::Unpublishable(ModelError::Name)));
     let mut bare = entry("a", "1", "a", 0);
     bare.package = None;
-    assert_eq!(Prepared::new(bare).err(), Some(Unfit::NoPackage));
+    assert_eq!(Prepared::new(bare).err(), Some(Incompatible::NoPackage));
 }
 
 #[test]
-fn a_package_that_is_too_large_is_not_answered_but_described() {
+fn a_package_over_the_limit_has_only_its_description() {
     let mut catalogue = Catalogue::new();
     let mut large = entry("a", "1", "a", 0);
     large.package.as_mut().unwrap().length = MAX_CODE + 1;
@@ -198,7 +203,7 @@ fn a_package_that_is_too_large_is_not_answered_but_described() {
 }
 
 #[test]
-fn any_path_is_answered() {
+fn any_path_gets_an_answer() {
     let mut catalogue = Catalogue::new();
     put(&mut catalogue, &entry("a", "1", "a", 0));
     bolero::check!().with_type::<(u8, Vec<u8>)>().for_each(|(start, bytes)| {
@@ -210,13 +215,15 @@ fn any_path_is_answered() {
             "/.well-known/sourcepackage/a/",
         ];
         let path = [starts[usize::from(start % 5)].as_bytes(), bytes].concat();
-        let conditions = Conditions::read(bytes).ok().flatten();
+        let conditions = Conditions::parse(bytes).ok().flatten();
         for conditions in [None, conditions.as_ref()] {
             match catalogue.answer(&path, conditions) {
                 Answer::Body(body) => assert!(!body.fill(Host::new(b"h").unwrap()).is_empty()),
-                Answer::Package(request) => drop(request.complete(bytes)),
-                Answer::PackageIf(which) => drop(which.decide(bytes)),
-                Answer::ListIf(kind) => assert!(catalogue.candidates(kind, None, 9).len() < 2),
+                Answer::Package(request) => assert_complete(&request.complete(bytes)),
+                Answer::ConditionalPackage(package) => assert_complete(&package.evaluate(bytes)),
+                Answer::FilteredList(kind) => {
+                    assert!(catalogue.candidates(kind, None, 9).len() < 2)
+                }
                 Answer::Missing(text) => assert!(parse(&text).is_err(), "{text}"),
             }
         }
@@ -224,10 +231,10 @@ fn any_path_is_answered() {
 }
 
 #[test]
-fn any_descriptor_and_package_are_taken_or_refused() {
+fn any_descriptor_and_package_are_shown_or_refused() {
     bolero::check!().with_type::<(Vec<u8>, Vec<u8>, String)>().for_each(|(rest, about, code)| {
         let mut entry = entry("a", "1", "a", 0);
-        // What follows may change every attribute but the name.
+        // Later members may override every attribute; another name is refused.
         let mut descriptor = entry.descriptor.strip_suffix(b"}").unwrap().to_vec();
         descriptor.push(b',');
         descriptor.extend_from_slice(rest);
@@ -238,8 +245,10 @@ fn any_descriptor_and_package_are_taken_or_refused() {
         let Ok(prepared) = Prepared::new(entry) else { return };
         let mut catalogue = Catalogue::new();
         catalogue.put(prepared);
-        for path in ["hyperty/a", "hyperty/a/cguid", "hyperty/a/description", "hyperty/a/signature"]
-        {
+        for path in ["hyperty/a", "hyperty/a/cguid", "hyperty/a/objectName"] {
+            assert!(body(&catalogue, path).is_some_and(|body| !body.is_empty()), "{path}");
+        }
+        for path in ["hyperty/a/description", "hyperty/a/signature"] {
             body(&catalogue, path);
         }
         let Answer::Package(request) = catalogue.answer(b"/.well-known/sourcepackage/a", None)
@@ -255,14 +264,14 @@ fn any_descriptor_and_package_are_taken_or_refused() {
 }
 
 #[test]
-fn of_several_defaults_the_first_that_meets_the_conditions_is_answered() {
+fn the_first_default_that_matches_the_conditions_is_answered() {
     let mut catalogue = Catalogue::new();
     for (order, (name, version)) in [("a", "1"), ("b", "2")].into_iter().enumerate() {
         put(&mut catalogue, &entry(name, version, name, order as u64));
     }
     catalogue.set_default(PathType::Objects(Kind::Hyperty), vec!["a".to_owned(), "b".to_owned()]);
     let ask = |body: &str| {
-        let conditions = Conditions::read(body.as_bytes()).unwrap();
+        let conditions = Conditions::parse(body.as_bytes()).unwrap();
         match catalogue.answer(b"/.well-known/hyperty/default/objectName", conditions.as_ref()) {
             Answer::Body(body) => String::from_utf8(body.parts().0.to_vec()).unwrap(),
             Answer::Missing(text) => text,
@@ -271,8 +280,8 @@ fn of_several_defaults_the_first_that_meets_the_conditions_is_answered() {
     };
     assert_eq!((ask("").as_str(), ask("{}").as_str()), ("a", "a"));
     assert_eq!(ask("{version: 2.0}"), "b");
-    let unmet = "Unable to find instance named default that matches constraints {\"version\":3}";
-    assert_eq!(ask("{version: 3}"), unmet);
-    let behind = catalogue.candidates(Kind::Hyperty, Some("a"), 9);
-    assert_eq!(behind.iter().map(Candidate::listed).collect::<Vec<_>>(), ["b"]);
+    let no_match = "Unable to find instance named default that matches constraints {\"version\":3}";
+    assert_eq!(ask("{version: 3}"), no_match);
+    let after = catalogue.candidates(Kind::Hyperty, Some("a"), 9);
+    assert_eq!(after.iter().map(Candidate::list_name).collect::<Vec<_>>(), ["b"]);
 }

@@ -1,4 +1,4 @@
-//! Reading folders and files, with bounds.
+//! Reading of folders and files with limits.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,28 +7,28 @@ use std::path::{Path, PathBuf};
 use super::Reason;
 use crate::rethink::names::compare;
 
-/// The longest file that is read, in bytes.
+/// The maximum length of a file, in bytes.
 pub const MAX_FILE: u64 = 64 * 1024 * 1024;
 
-/// The folders in a folder, sorted as the original sorted them.
+/// The folders in a folder, in the order of reTHINK's catalogue.
 pub(super) fn folders(path: &Path) -> io::Result<Vec<PathBuf>> {
     sorted(path, Path::is_dir)
 }
 
-/// The first file in a folder whose name begins with `start`. The original took any of several.
+/// The first file in a folder whose name begins with `start`. With several, reTHINK's catalogue chose any of them.
 pub(super) fn first_file(folder: &Path, start: &str) -> io::Result<Option<PathBuf>> {
-    let fits = |path: &Path| {
+    let matches = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with(start) && path.is_file()
     };
-    Ok(sorted(folder, fits)?.into_iter().next())
+    Ok(sorted(folder, matches)?.into_iter().next())
 }
 
-fn sorted(path: &Path, fits: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBuf>> {
+fn sorted(path: &Path, matches: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(path)? {
         let path = entry?.path();
-        if fits(&path) {
+        if matches(&path) {
             found.push(path);
         }
     }
@@ -36,8 +36,8 @@ fn sorted(path: &Path, fits: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBuf>>
     Ok(found)
 }
 
-/// The bytes of a file; `None` if there is none. What is there and no file, such as a pipe, is not opened: it might
-/// never end.
+/// The content of a file, or `None` if it does not exist. Anything but a regular file, such as a pipe, is not opened,
+/// because reading it may not end.
 pub(super) fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Reason> {
     let path = folder.join(name);
     if !path.is_file() {
@@ -50,7 +50,7 @@ pub(super) fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Reason>
     }
 }
 
-/// At most one byte more than [`MAX_FILE`].
+/// Reads at most [`MAX_FILE`] + 1 bytes.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;

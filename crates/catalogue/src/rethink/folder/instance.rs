@@ -1,4 +1,4 @@
-//! One object of the original's folder.
+//! A single object of a folder of reTHINK's catalogue.
 
 use std::path::Path;
 
@@ -7,41 +7,41 @@ use levada_core::sha256;
 use super::{Found, Reason, files};
 use crate::model::{Draft, Key, Kind, MAX_LEVELS, Package, check_object, version};
 use crate::rethink::object::{Object, md5_text};
-use crate::rethink::package::Head;
+use crate::rethink::package::Description;
 use crate::rethink::utf8::decode;
 use crate::rethink::write::compact_members;
-use crate::rethink::{Members, Unfit, Value, name_of, parse};
+use crate::rethink::{Incompatible, Members, Value, parse, published_name};
 
 const DESCRIPTION: &str = "description.json";
 const PACKAGE: &str = "sourcePackage.json";
-/// What the name of the file with the code begins with, and the attribute that may have the code instead.
+/// The prefix of the name of the file with the code, and the attribute that may have the code instead.
 const CODE: &str = "sourceCode";
 const MD5: &str = "md5";
 
-/// Reads the object in `folder` as the original's loader did.
+/// Reads the object in `folder` by the rules of reTHINK's loader.
 pub(super) fn read(kind: Kind, folder: &Path) -> Result<Found, Reason> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     if name.to_lowercase() == "default" {
         return Err(Reason::DefaultFolder);
     }
     let text = files::read(folder, DESCRIPTION)?.ok_or(Reason::NoDescription)?;
-    let mut members = members(&text, Unfit::Descriptor, Unfit::DescriptorForm)?;
+    let mut members = members(&text, Incompatible::Descriptor, Incompatible::DescriptorForm)?;
     let embedded = members.shift_remove("sourcePackage");
-    // Kept as it is if everybody reads it alike; otherwise what the original read is written anew.
+    // A strictly valid descriptor is kept byte for byte; a lenient one is written as the JSON that reTHINK's parser read.
     let kept = embedded.is_none() && check_object(&text, MAX_LEVELS).is_ok();
     let descriptor = if kept { text } else { compact_members(&members).into_bytes() };
 
     let about = match (files::read(folder, PACKAGE)?, embedded) {
-        (Some(text), _) => self::members(&text, Unfit::Package, Unfit::PackageForm)?,
+        (Some(text), _) => self::members(&text, Incompatible::Package, Incompatible::PackageForm)?,
         (None, Some(Value::Object(members))) => members,
-        (None, Some(_)) => return Err(Unfit::PackageForm.into()),
-        (None, None) => return Err(Unfit::NoPackage.into()),
+        (None, Some(_)) => return Err(Incompatible::PackageForm.into()),
+        (None, None) => return Err(Incompatible::NoPackage.into()),
     };
     let Code { bytes, media_type, about } = Code::read(folder, about)?;
     let description = compact_members(&about).into_bytes();
-    let head = Head::new(about)?;
-    let object = Object::new(kind, members, &head.class)?;
-    // Its body is built to see that it can be.
+    let attributes = Description::new(about)?;
+    let object = Object::new(kind, members, &attributes.class)?;
+    // Fails if the body would be too long.
     object.body()?;
 
     let package = Package {
@@ -51,7 +51,7 @@ pub(super) fn read(kind: Kind, folder: &Path) -> Result<Found, Reason> {
         description,
     };
     let draft = Draft {
-        key: Key { kind, name: name_of(&object.name).map_err(Unfit::Unpublishable)? },
+        key: Key { kind, name: published_name(&object.name).map_err(Incompatible::Unpublishable)? },
         version: version::from_rethink(&object.version()),
         descriptor,
         package: Some(package),
@@ -61,12 +61,12 @@ pub(super) fn read(kind: Kind, folder: &Path) -> Result<Found, Reason> {
     Ok(Found { folder: folder.to_owned(), draft, code: bytes })
 }
 
-/// The members of a file. The original read files as UTF-8, with a mark for what is not.
+/// The members of the object in a file. Bytes that are not UTF-8 are replaced as by reTHINK's catalogue.
 fn members(
     bytes: &[u8],
-    malformed: fn(crate::rethink::Malformed) -> Unfit,
-    other: Unfit,
-) -> Result<Members, Unfit> {
+    malformed: fn(crate::rethink::Malformed) -> Incompatible,
+    other: Incompatible,
+) -> Result<Members, Incompatible> {
     match parse(&decode(bytes)).map_err(malformed)? {
         Some(Value::Object(members)) => Ok(members),
         _ => Err(other),
@@ -81,8 +81,8 @@ struct Code {
 }
 
 impl Code {
-    /// The code is what the attribute says, and otherwise what is in the file. Its MD5 is that of the file if there
-    /// is one: where that is not the code, the description has to say it.
+    /// The code is the attribute or, without one, the file. Its MD5 is that of the file if there is one; if the file is not
+    /// the code, the MD5 is added to the description.
     fn read(folder: &Path, mut about: Members) -> Result<Self, Reason> {
         let inline = about.shift_remove(CODE);
         about.shift_remove(MD5);
@@ -97,11 +97,11 @@ impl Code {
                 let media_type = media_type(&name);
                 return Ok(Self { bytes: file, media_type, about });
             }
-            (None, None) => return Err(Unfit::NoCode.into()),
-            (Some(value), Some(file)) => (carried(&value), file, "text/plain;charset=utf-8"),
+            (None, None) => return Err(Incompatible::NoCode.into()),
+            (Some(value), Some(file)) => (serialized(&value), file, "text/plain;charset=utf-8"),
             (Some(value), None) => {
-                let text = value.single().ok_or(Unfit::NoCode)?;
-                (carried(&value), text.as_bytes().to_vec(), "text/plain;charset=utf-8")
+                let text = value.scalar().ok_or(Incompatible::NoCode)?;
+                (serialized(&value), text.as_bytes().to_vec(), "text/plain;charset=utf-8")
             }
         };
         if bytes != hashed {
@@ -111,13 +111,13 @@ impl Code {
     }
 }
 
-fn carried(value: &Value) -> Vec<u8> {
-    value.carried().into_owned().into_bytes()
+fn serialized(value: &Value) -> Vec<u8> {
+    value.serialized().into_owned().into_bytes()
 }
 
-/// What a file is, by the end of its name.
+/// The media type for the extension of a file name.
 fn media_type(name: &str) -> &'static str {
-    match name.rsplit_once('.').map(|(_, end)| end) {
+    match name.rsplit_once('.').map(|(_, extension)| extension) {
         Some("js" | "mjs") => "text/javascript",
         Some("json") => "application/json",
         _ => "application/octet-stream",

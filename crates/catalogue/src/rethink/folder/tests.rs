@@ -8,7 +8,7 @@ use crate::model::{MAX_DESCRIPTOR, Version};
 const DESCRIPTION: &str = r#"{"cguid": "", "hypertyType": "a", "version": "1.10", "objectName": "A", "description": "d", "language": "js", "dataObjects": []}"#;
 const PACKAGE: &str = r#"{"sourceCodeClassname": "A", "sourceCode": "code", "encoding": "UTF-8"}"#;
 
-/// A folder with these files, each with its path.
+/// A folder with these files: path and content of each.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = TempDir::new().unwrap();
     for (path, text) in files {
@@ -38,7 +38,7 @@ fn about(found: &Found) -> String {
 }
 
 #[test]
-fn an_object_becomes_a_draft_with_its_code() {
+fn reads_an_object_as_a_draft_with_its_code() {
     let found = one(&[("description.json", DESCRIPTION), ("sourcePackage.json", PACKAGE)]).unwrap();
     assert_eq!(found.draft.key.to_string(), "hyperty/A");
     assert_eq!(found.draft.version, Version::new(1, 10, 0));
@@ -51,7 +51,7 @@ fn an_object_becomes_a_draft_with_its_code() {
 }
 
 #[test]
-fn a_description_that_is_no_strict_json_is_written_anew() {
+fn a_lenient_description_is_rewritten_as_strict_json() {
     let lenient = DESCRIPTION.replace("\"js\"", "js /* c */").replace("\"1.10\"", "1.10");
     let found = one(&[("description.json", &lenient), ("sourcePackage.json", PACKAGE)]).unwrap();
     let expected = r#"{"cguid":"","hypertyType":"a","version":1.10,"objectName":"A","description":"d","language":"js","dataObjects":[]}"#;
@@ -61,7 +61,7 @@ fn a_description_that_is_no_strict_json_is_written_anew() {
 }
 
 #[test]
-fn an_embedded_package_is_taken_out_unless_there_is_a_file() {
+fn an_embedded_package_is_removed_and_used_unless_there_is_a_file() {
     let embedded = DESCRIPTION
         .replace("[]}", "[], \"sourcePackage\": {sourceCodeClassname: E, sourceCode: emb}}");
     let found = one(&[("description.json", &embedded)]).unwrap();
@@ -71,11 +71,11 @@ fn an_embedded_package_is_taken_out_unless_there_is_a_file() {
     assert_eq!(found.code, b"code");
     let other = DESCRIPTION.replace("[]}", "[], \"sourcePackage\": 1}");
     let reason = one(&[("description.json", &other)]).unwrap_err();
-    assert!(matches!(reason, Reason::Unfit(Unfit::PackageForm)));
+    assert!(matches!(reason, Reason::Incompatible(Incompatible::PackageForm)));
 }
 
 #[test]
-fn the_code_is_the_attribute_and_otherwise_the_first_file() {
+fn the_code_is_the_attribute_or_else_the_first_file() {
     let without = PACKAGE.replace("\"sourceCode\": \"code\", ", "\"md5\": \"stated\", ");
     let files = [
         ("description.json", DESCRIPTION),
@@ -88,7 +88,7 @@ fn the_code_is_the_attribute_and_otherwise_the_first_file() {
     assert_eq!(found.draft.package.as_ref().unwrap().media_type, "text/javascript");
     assert_eq!(about(&found), r#"{"sourceCodeClassname":"A","encoding":"UTF-8"}"#);
 
-    // The original hashed the file and answered the attribute.
+    // reTHINK's catalogue hashed the file and answered the attribute.
     let mut both = files;
     both[1].1 = PACKAGE;
     let found = one(&both).unwrap();
@@ -100,7 +100,7 @@ fn the_code_is_the_attribute_and_otherwise_the_first_file() {
 }
 
 #[test]
-fn code_that_is_a_value_is_carried_as_text() {
+fn code_that_is_not_a_string_is_serialized() {
     let with = |code: &str| {
         let package = PACKAGE.replace("\"code\"", code);
         one(&[("description.json", DESCRIPTION), ("sourcePackage.json", &package)])
@@ -110,12 +110,12 @@ fn code_that_is_a_value_is_carried_as_text() {
     assert_eq!(listed.code, b"[\"x\"]");
     assert!(about(&listed).contains("\"md5\":\"9dd4e461268c8034f5c8564e155c67a6\""));
     for code in ["null", "{}", "[]", "[1,2]"] {
-        assert!(matches!(with(code), Err(Reason::Unfit(Unfit::NoCode))), "{code}");
+        assert!(matches!(with(code), Err(Reason::Incompatible(Incompatible::NoCode))), "{code}");
     }
 }
 
 #[test]
-fn what_cannot_be_taken_is_reported_with_its_reason() {
+fn skipped_objects_have_a_reason() {
     let reason = |files: &[(&str, &str)]| one(files).unwrap_err().to_string();
     assert_eq!(reason(&[("x", "")]), "there is no description.json");
     assert!(reason(&[("description.json", "{bad")]).starts_with("the descriptor is not JSON:"));
@@ -133,9 +133,9 @@ fn what_cannot_be_taken_is_reported_with_its_reason() {
 }
 
 #[test]
-fn objects_come_sorted_and_a_name_comes_once() {
+fn objects_are_sorted_and_unique() {
     let other = DESCRIPTION.replace("\"A\"", "\"B\"");
-    let loaded = load(&[
+    let folder = folder(&[
         ("weird/x/description.json", DESCRIPTION),
         ("service/x/description.json", DESCRIPTION),
         ("sourcepackage/x/description.json", DESCRIPTION),
@@ -149,33 +149,35 @@ fn objects_come_sorted_and_a_name_comes_once() {
         ("hyperty/c/description.json", DESCRIPTION),
         ("hyperty/c/sourcePackage.json", PACKAGE),
     ]);
-    let told: Vec<_> = loaded
-        .into_iter()
+    let root = folder.path();
+    let summaries: Vec<_> = Folder::open(root)
+        .unwrap()
         .map(|one| match one {
             Ok(found) => found.draft.key.to_string(),
             Err(skipped) => {
                 let path = skipped.path.file_name().unwrap().to_string_lossy().into_owned();
-                format!("{path}: {}", skipped.reason).chars().take(30).collect()
+                let reason = skipped.reason.to_string();
+                format!("{path}: {}", reason.replace(root.to_str().unwrap(), "FOLDER"))
             }
         })
         .collect();
-    assert_eq!(
-        told[..4],
-        ["Default: folders named `defaul", "hyperty/B", "hyperty/A", told[3].as_str()]
-    );
-    assert!(told[3].starts_with("c: "));
-    assert_eq!(
-        told[4..],
-        [
-            "service: its name is no type o",
-            "sourcepackage: packages are ta",
-            "weird: its name is no type of "
-        ]
-    );
+    let expected = [
+        "Default: folders named `default` are skipped",
+        "hyperty/B",
+        "hyperty/A",
+        "c: FOLDER/hyperty/b has the same type and name",
+        "service: its name is not a type of object",
+        "sourcepackage: packages are taken from the objects",
+        "weird: its name is not a type of object",
+    ];
+    assert_eq!(summaries.len(), expected.len(), "{summaries:?}");
+    for (summary, expected) in summaries.iter().zip(expected) {
+        assert!(summary.starts_with(expected), "{summary}, expected {expected}");
+    }
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_an_error() {
+fn a_missing_folder_is_an_error() {
     let folder = folder(&[]);
     let error = Folder::open(&folder.path().join("none")).unwrap_err().to_string();
     assert!(error.contains("none cannot be read"), "{error}");

@@ -3,18 +3,18 @@ use crate::rethink::Host;
 
 const DESCRIPTOR: &str = r#"{"cguid": "", "hypertyType": "a", "version": "1", "objectName": "DupClassA", "description": "d", "language": "js", "dataObjects": []}"#;
 
-fn object(descriptor: &str) -> Result<Object, Unfit> {
-    Object::read(Kind::Hyperty, descriptor.as_bytes(), "Shared")
+fn object(descriptor: &str) -> Result<Object, Incompatible> {
+    Object::parse(Kind::Hyperty, descriptor.as_bytes(), "Shared")
 }
 
-fn attribute(object: &Object, name: &str, spliced: bool) -> Option<String> {
-    let body = object.attribute(name, spliced)?.fill(Host::new(b"h:1").unwrap());
+fn attribute(object: &Object, name: &str, with_host: bool) -> Option<String> {
+    let body = object.attribute(name, with_host)?.fill(Host::new(b"h:1").unwrap());
     Some(String::from_utf8(body.to_vec()).unwrap())
 }
 
 #[test]
-fn the_hash_is_over_everything_but_hash_and_package_in_the_order_written() {
-    // As recorded of the original.
+fn the_hash_covers_all_members_in_order_except_hash_and_package() {
+    // Recorded from reTHINK's catalogue.
     let cguid = "691d51ead634cb126cff35241df05315";
     let plain = object(DESCRIPTOR).unwrap();
     assert_eq!(attribute(&plain, "cguid", true).as_deref(), Some(cguid));
@@ -24,13 +24,13 @@ fn the_hash_is_over_everything_but_hash_and_package_in_the_order_written() {
         let changed = object(&DESCRIPTOR.replacen('{', change, 1)).unwrap();
         assert_ne!(attribute(&changed, "cguid", true).as_deref(), Some(cguid), "{change}");
     }
-    // A member that stands where the loader would have put it changes nothing, whatever it says.
+    // The loader overwrites the value, and at the end the position is the same, so the hash does not change.
     let stated = DESCRIPTOR.replace("[]}", "[], \"sourcePackageURL\": \"elsewhere\"}");
     assert_eq!(attribute(&object(&stated).unwrap(), "cguid", true).as_deref(), Some(cguid));
 }
 
 #[test]
-fn the_url_gets_its_host_unless_the_path_ends_otherwise() {
+fn the_host_is_inserted_into_the_url_unless_the_path_has_a_trailing_slash() {
     let object = object(DESCRIPTOR).unwrap();
     assert_eq!(
         attribute(&object, "sourcePackageURL", true).as_deref(),
@@ -50,7 +50,7 @@ fn the_url_gets_its_host_unless_the_path_ends_otherwise() {
 
 #[test]
 fn a_class_name_is_escaped_in_the_url() {
-    let object = Object::read(Kind::Hyperty, DESCRIPTOR.as_bytes(), "<a>\"\n").unwrap();
+    let object = Object::parse(Kind::Hyperty, DESCRIPTOR.as_bytes(), "<a>\"\n").unwrap();
     let body = object.body().unwrap().fill(Host::new(b"h").unwrap());
     let text = str::from_utf8(&body).unwrap();
     assert!(
@@ -59,7 +59,7 @@ fn a_class_name_is_escaped_in_the_url() {
 }
 
 #[test]
-fn only_known_attributes_that_have_a_value_are_answered() {
+fn only_known_attributes_with_a_value_are_answered() {
     let descriptor = DESCRIPTOR.replace("[]}", "[], extra: 1, signature: '', policies: null}");
     let object = object(&descriptor).unwrap();
     for name in ["extra", "signature", "messageSchema", "sourcePackage", "", "Version"] {
@@ -73,28 +73,28 @@ fn only_known_attributes_that_have_a_value_are_answered() {
 }
 
 #[test]
-fn what_the_loader_left_out_does_not_fit() {
+fn objects_that_the_loader_rejects_are_incompatible() {
     let missing = DESCRIPTOR.replace("\"version\": \"1\", ", "");
-    assert_eq!(object(&missing).err(), Some(Unfit::Missing("version")));
-    for (name, unfit) in [
-        ("\"default\"", Unfit::Default),
-        ("['default']", Unfit::Default),
-        ("null", Unfit::Name),
-        ("{}", Unfit::Name),
-        ("[a, b]", Unfit::Name),
+    assert_eq!(object(&missing).err(), Some(Incompatible::Missing("version")));
+    for (name, reason) in [
+        ("\"default\"", Incompatible::Default),
+        ("['default']", Incompatible::Default),
+        ("null", Incompatible::Name),
+        ("{}", Incompatible::Name),
+        ("[a, b]", Incompatible::Name),
     ] {
         let other = DESCRIPTOR.replace("\"DupClassA\"", name);
-        assert_eq!(object(&other).err(), Some(unfit), "{name}");
+        assert_eq!(object(&other).err(), Some(reason), "{name}");
     }
-    assert_eq!(object("[]").err(), Some(Unfit::DescriptorForm));
-    assert_eq!(object("").err(), Some(Unfit::DescriptorForm));
-    assert!(matches!(object("{bad"), Err(Unfit::Descriptor(_))));
-    let service = Object::read(Kind::Service, DESCRIPTOR.as_bytes(), "A");
-    assert_eq!(service.err(), Some(Unfit::Kind(Kind::Service)));
+    assert_eq!(object("[]").err(), Some(Incompatible::DescriptorForm));
+    assert_eq!(object("").err(), Some(Incompatible::DescriptorForm));
+    assert!(matches!(object("{bad"), Err(Incompatible::Descriptor(_))));
+    let service = Object::parse(Kind::Service, DESCRIPTOR.as_bytes(), "A");
+    assert_eq!(service.err(), Some(Incompatible::Kind(Kind::Service)));
 }
 
 #[test]
-fn a_name_is_any_single_value() {
+fn a_name_is_any_scalar() {
     for (name, text) in [("7", "7"), ("TRUE", "true"), ("[x]", "[\"x\"]"), ("1.10", "1.10")] {
         let other = DESCRIPTOR.replace("\"DupClassA\"", name);
         assert_eq!(object(&other).unwrap().name, text);
@@ -102,9 +102,9 @@ fn a_name_is_any_single_value() {
 }
 
 #[test]
-fn a_body_that_would_be_huge_does_not_fit() {
-    // 200 levels, and within them a number a line: 400 blanks for each.
+fn a_body_over_the_limit_is_incompatible() {
+    // 200 levels, with one number per line inside: each is indented by 400 blanks.
     let bomb = format!("{}{}{}", "[".repeat(200), "1,".repeat(30_000), "]".repeat(200));
     let descriptor = DESCRIPTOR.replace("\"d\"", &bomb);
-    assert_eq!(object(&descriptor).unwrap().body().err(), Some(Unfit::TooLong(MAX_BODY)));
+    assert_eq!(object(&descriptor).unwrap().body().err(), Some(Incompatible::TooLong(MAX_BODY)));
 }

@@ -1,17 +1,17 @@
-//! What words without quotes are: above all, which of them are numbers.
+//! The values of words without quotes: keywords, numbers and texts.
 
 use super::Value;
 
-/// From this many characters on a number is a text: the original's reader looked no further.
+/// Numbers of this many characters or more are texts, because of the buffer size of reTHINK's parser.
 pub(super) const TOO_LONG_FOR_A_NUMBER: usize = 1024;
 
-/// What a word without quotes is.
+/// The value of a word without quotes.
 pub(super) fn word_value(word: &str) -> Value {
     if word.eq_ignore_ascii_case("true") {
-        return Value::Flag(true);
+        return Value::Bool(true);
     }
     if word.eq_ignore_ascii_case("false") {
-        return Value::Flag(false);
+        return Value::Bool(false);
     }
     if word.eq_ignore_ascii_case("null") {
         return Value::Null;
@@ -19,8 +19,8 @@ pub(super) fn word_value(word: &str) -> Value {
     number(word).map_or_else(|| Value::Text(word.to_owned()), Value::Number)
 }
 
-/// The number that `word` is by RFC 8259, as it is written out again: what fits into 64 bits by its value, so that
-/// `-0` is `0`, and everything else as it stands.
+/// The text of `word` if it is a number by RFC 8259. Integers that fit into 64 bits are normalised, so that `-0` is `0`;
+/// other numbers keep their form.
 fn number(word: &str) -> Option<String> {
     if word.len() >= TOO_LONG_FOR_A_NUMBER {
         return None;
@@ -32,20 +32,21 @@ fn number(word: &str) -> Option<String> {
         return Some(integer.map_or_else(|| word.to_owned(), |value| value.to_string()));
     }
     let rest = match rest.strip_prefix('.') {
-        Some(fraction) => split_some_digits(fraction)?,
+        Some(fraction) => skip_digits(fraction)?,
         None => rest,
     };
     let rest = match rest.strip_prefix(['e', 'E']) {
-        Some(exponent) => split_some_digits(exponent.strip_prefix(['+', '-']).unwrap_or(exponent))?,
+        Some(exponent) => skip_digits(exponent.strip_prefix(['+', '-']).unwrap_or(exponent))?,
         None => rest,
     };
     rest.is_empty().then(|| word.to_owned())
 }
 
-/// The value of `digits` if it fits into 64 bits. `None` if they begin no number: there are none, or too many zeros
-/// in front.
+/// `Some(Some(value))` if `digits` fit into 64 bits, and `Some(None)` if not. `None` if they are not the integer part of a
+/// number: they are empty or have a leading zero.
 ///
-/// The original counted in 64 bits and wrapped around; where it came to 0 in between, it saw a zero in front.
+/// reTHINK's parser accumulated the value in 64 bits with wrapping. If an intermediate value is 0, the next digit follows
+/// what it takes for a leading zero.
 fn integer(digits: &str, negative: bool) -> Option<Option<i64>> {
     let mut bytes = digits.bytes().map(|byte| i64::from(byte - b'0'));
     let mut value = -bytes.next()?;
@@ -69,8 +70,8 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// What follows the digits that `text` begins with; `None` if it begins with none.
-fn split_some_digits(text: &str) -> Option<&str> {
+/// The text after the digits at the start of `text`; `None` if there are no digits.
+fn skip_digits(text: &str) -> Option<&str> {
     let (digits, rest) = split_digits(text);
     (!digits.is_empty()).then_some(rest)
 }

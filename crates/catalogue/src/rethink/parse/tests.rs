@@ -1,11 +1,11 @@
-//! The rules of the reader, one by one. What they become is written as JSON.
+//! Tests of the parser's rules. The parsed values are written as JSON.
 
 use super::number::TOO_LONG_FOR_A_NUMBER;
 use super::*;
 use crate::rethink::compact;
 
-/// What `text` becomes: JSON, `nothing`, or `malformed`.
-fn read(text: &str) -> String {
+/// The result of parsing `text`: JSON, `nothing`, or `malformed`.
+fn result(text: &str) -> String {
     match parse(text) {
         Ok(Some(value)) => compact(&value),
         Ok(None) => "nothing".to_owned(),
@@ -16,7 +16,7 @@ fn read(text: &str) -> String {
 #[track_caller]
 fn check(cases: &[(&str, &str)]) {
     for (text, expected) in cases {
-        assert_eq!(read(text), *expected, "{text:?}");
+        assert_eq!(result(text), *expected, "{text:?}");
     }
 }
 
@@ -42,7 +42,7 @@ fn words_are_keywords_numbers_or_texts() {
 }
 
 #[test]
-fn numbers_are_those_of_json_and_keep_their_form() {
+fn numbers_follow_json_and_keep_their_form() {
     check(&[
         ("0", "0"),
         ("-0", "0"),
@@ -74,12 +74,12 @@ fn numbers_are_those_of_json_and_keep_their_form() {
 }
 
 #[test]
-fn numbers_have_the_limits_of_the_original() {
+fn numbers_have_the_limits_of_rethinks_parser() {
     let longest = "1".repeat(TOO_LONG_FOR_A_NUMBER - 1);
     assert_eq!(parse(&longest), Ok(Some(Value::Number(longest.clone()))));
     let longer = longest + "1";
     assert_eq!(parse(&longer), Ok(Some(Value::Text(longer.clone()))));
-    // 2^64 is 0 in 64 bits, and what follows a 0 is no number.
+    // 2^64 wraps to 0, and a digit after a leading 0 makes the word a text.
     check(&[
         ("18446744073709551616", "18446744073709551616"),
         ("184467440737095516160", "\"184467440737095516160\""),
@@ -111,7 +111,7 @@ fn only_blanks_may_follow_the_value() {
 }
 
 #[test]
-fn what_is_only_blank_or_comment_is_nothing() {
+fn blanks_and_comments_alone_are_nothing() {
     check(&[
         ("", "nothing"),
         (" \t\r\n", "nothing"),
@@ -127,7 +127,7 @@ fn what_is_only_blank_or_comment_is_nothing() {
 }
 
 #[test]
-fn comments_and_guards_are_skipped_in_front() {
+fn comments_and_guards_are_skipped_at_the_start() {
     check(&[
         ("/*c*/x", "\"x\""),
         ("/***/x", "\"x\""),
@@ -147,7 +147,7 @@ fn comments_and_guards_are_skipped_in_front() {
 }
 
 #[test]
-fn strings_have_either_quote_and_any_escape() {
+fn strings_accept_both_quotes_and_any_escape() {
     check(&[
         ("'x y'", "\"x y\""),
         ("\"q\"", "\"q\""),
@@ -174,7 +174,7 @@ fn strings_have_either_quote_and_any_escape() {
 }
 
 #[test]
-fn lists_take_semicolons_and_gaps() {
+fn lists_accept_semicolons_and_empty_elements() {
     check(&[
         ("[]", "[]"),
         ("[ /*c*/ ]", "[]"),
@@ -197,7 +197,7 @@ fn lists_take_semicolons_and_gaps() {
 }
 
 #[test]
-fn objects_take_bare_names_and_other_separators() {
+fn objects_accept_unquoted_names_and_other_separators() {
     check(&[
         ("{}", "{}"),
         ("{a:b}", "{\"a\":\"b\"}"),
@@ -223,10 +223,10 @@ fn objects_take_bare_names_and_other_separators() {
 }
 
 #[test]
-fn depth_and_number_of_values_are_bounded() {
+fn depth_and_number_of_values_are_limited() {
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     assert!(parse(&nested(MAX_DEPTH)).is_ok());
-    assert_eq!(parse(&nested(MAX_DEPTH + 1)).unwrap_err().what, "it is nested too deep");
+    assert_eq!(parse(&nested(MAX_DEPTH + 1)).unwrap_err().what, "it is nested too deeply");
     assert!(parse(&"{a:".repeat(1_000_000)).is_err());
     let many = |values: usize| format!("[{}]", ",".repeat(values - 2));
     assert!(parse(&many(MAX_VALUES)).is_ok());
@@ -234,7 +234,7 @@ fn depth_and_number_of_values_are_bounded() {
 }
 
 #[test]
-fn any_text_reads_and_what_is_written_reads_back() {
+fn any_text_parses_or_fails_and_values_round_trip() {
     bolero::check!().with_type::<String>().for_each(|text| match parse(text) {
         Ok(Some(value)) => assert_eq!(parse(&compact(&value)), Ok(Some(value))),
         Ok(None) => (),
@@ -242,9 +242,9 @@ fn any_text_reads_and_what_is_written_reads_back() {
     });
 }
 
-/// Random text seldom has structure: this one is made of what has a meaning.
+/// Random text rarely has structure, so this test combines tokens.
 #[test]
-fn any_sequence_of_tokens_reads_and_what_is_written_reads_back() {
+fn any_sequence_of_tokens_parses_or_fails_and_values_round_trip() {
     const TOKENS: [&str; 32] = [
         "{", "}", "[", "]", ":", ",", ";", "=", "=>", "\"", "'", "\\", "\\u", "d83d", "de00", "/",
         "/*", "*/", "#", "\n", " ", "a", "null", "TRUE", "-", "0", "17", ".5", "e+1", ")]}'\n",

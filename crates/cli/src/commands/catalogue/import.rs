@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use levada_catalogue::model::{Draft, Key, Version};
-use levada_catalogue::rethink::{Folder, Found, Reason, Skipped, Unfit};
+use levada_catalogue::rethink::{Folder, Found, Incompatible, Reason, Skipped};
 use levada_core::wire::catalogue::Cause;
 use levada_services::catalogue::{Caller, CallerError};
 
@@ -240,7 +240,7 @@ pub async fn is_published(caller: &mut Caller, draft: &Draft) -> Result<Option<b
 fn skip(skipped: &Skipped, report: &mut Report) {
     let text = skipped.to_string();
     match &skipped.reason {
-        Reason::Unfit(Unfit::NoPackage | Unfit::NoCode) => report.missing(&text),
+        Reason::Incompatible(Incompatible::NoPackage | Incompatible::NoCode) => report.missing(&text),
         Reason::Io { .. } | Reason::TooLong(_) => report.fail(&text),
         _ => report.skip(&text),
     }

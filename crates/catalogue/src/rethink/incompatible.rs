@@ -1,37 +1,37 @@
-//! Why something is no object that the original would have shown.
+//! Why an object is not shown under `/.well-known/`.
 
 use thiserror::Error;
 
 use super::Malformed;
 use crate::model::{Kind, ModelError};
 
-/// Why a descriptor with its package is not shown under `/.well-known/`.
+/// Why a descriptor with its package is not compatible with reTHINK's catalogue, and not shown under `/.well-known/`.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
-pub enum Unfit {
-    /// The original had no such type.
+pub enum Incompatible {
+    /// reTHINK's catalogue does not have the type.
     #[error("objects of type `{0}` are not shown under /.well-known/")]
     Kind(Kind),
-    /// No value in it, or none at all.
+    /// The descriptor cannot be parsed.
     #[error("the descriptor is not JSON: {0}")]
     Descriptor(Malformed),
-    /// The descriptor is a list, a text, …
+    /// The descriptor is not an object.
     #[error("the descriptor is not an object")]
     DescriptorForm,
-    /// There is no code behind it.
+    /// The descriptor has no package.
     #[error(
         "there is no package: neither a sourcePackage.json nor `sourcePackage` in the description"
     )]
     NoPackage,
-    /// As [`Self::Descriptor`], of the package.
+    /// The description of the package cannot be parsed.
     #[error("the description of the package is not JSON: {0}")]
     Package(Malformed),
-    /// The package's description is a list, a text, …
+    /// The description of the package is not an object.
     #[error("the description of the package is not an object")]
     PackageForm,
-    /// The package has no class name, or one that is no text.
+    /// The package has no class name, or it is not a scalar.
     #[error("the package has no `sourceCodeClassname` that is a text")]
     ClassName,
-    /// There is neither a text `sourceCode` nor a file of it.
+    /// There is neither a scalar `sourceCode` nor a file with the code.
     #[error(
         "the package has no code: neither a `sourceCode` that is a text nor a file named sourceCode…"
     )]
@@ -42,21 +42,21 @@ pub enum Unfit {
     /// `objectName` is null, a list or an object.
     #[error("`objectName` is not a text")]
     Name,
-    /// The name stands for what an operator chose.
+    /// The name is reserved for the object that the operator chose.
     #[error("`default` is not allowed as a name")]
     Default,
     /// The descriptor names another object than its key.
     #[error("`objectName` is {found:?}, but it is published as {key:?}")]
     OtherName {
-        /// What the descriptor says.
+        /// The name in the descriptor.
         found: String,
-        /// What it was published as.
+        /// The key of the object.
         key: String,
     },
-    /// No name that can be published.
+    /// The name is not valid for this catalogue.
     #[error("`objectName` cannot be published: {0}")]
     Unpublishable(ModelError),
-    /// The answer would be too long.
+    /// The body would exceed this number of bytes.
     #[error("its body would have more than {0} bytes")]
     TooLong(usize),
 }
