@@ -19,13 +19,14 @@ mod utf8;
 mod value;
 mod write;
 
+use names::published_name;
+
 pub use answer::{Answer, Template};
 pub use catalogue::{Candidate, Catalogue, Entry, PackageEntry, PathType, Prepared, UnknownType};
 pub use conditions::{Conditions, InvalidConditions, MAX_CONDITIONS};
 pub use folder::{Folder, FolderError, Found, MAX_FILE, Reason, Skipped};
 pub use host::{Host, HostError};
 pub use incompatible::Incompatible;
-pub use names::published_name;
 pub use package::{ConditionalPackage, MAX_CODE, PackagePart, PackageRequest};
 pub use parse::{MAX_DEPTH, MAX_VALUES, Malformed, parse};
 pub use value::{Members, Value};

@@ -191,7 +191,7 @@ fn objects_that_rethink_skipped_are_reported() {
         "`default` is not allowed",
         "there is no package",
         "folders named `default`",
-        "no type of object",
+        "not a type of object",
     ]) {
         assert!(reason.contains(part), "{name}: {reason}");
     }
