@@ -1,4 +1,4 @@
-//! The client's end of a session: exit codes, separate outputs, signals, readers that leave, terminals.
+//! The client's side of a session: exit codes, separate outputs, signals, closed outputs, terminals.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -26,12 +26,12 @@ fn start(home: &Home, text: &str) -> Child {
     command.spawn().unwrap()
 }
 
-fn nothing_runs(home: &Home) {
+fn wait_until_no_session_runs(home: &Home) {
     eventually("no session runs", || home.json("status")["running_sessions"] == 0);
 }
 
 #[test]
-fn outputs_are_apart_and_the_exit_code_is_the_programs() {
+fn stdout_stderr_and_the_exit_code_are_those_of_the_program() {
     let home = Home::new();
     let _node = shell_node(&home);
     let ran = home.args(script("echo out; echo err >&2; exit 7"));
@@ -42,7 +42,7 @@ fn outputs_are_apart_and_the_exit_code_is_the_programs() {
 }
 
 #[test]
-fn the_rest_of_standard_input_belongs_to_the_session() {
+fn connect_passes_the_rest_of_standard_input_to_the_session() {
     let home = Home::new();
     let _node = shell_node(&home);
     let capability = home.run("request well/sh -- sh -c cat").ok();
@@ -51,7 +51,7 @@ fn the_rest_of_standard_input_belongs_to_the_session() {
 }
 
 #[test]
-fn a_signal_ends_the_session_even_while_the_output_is_held() {
+fn a_signal_ends_the_session_while_its_output_is_not_read() {
     let home = Home::new();
     let _node = shell_node(&home);
     for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
@@ -62,12 +62,12 @@ fn a_signal_ends_the_session_even_while_the_output_is_held() {
         output.read_line(&mut line).unwrap();
         signal(child.id(), name);
         assert_eq!(child.wait().unwrap().code(), Some(code), "{name}");
-        nothing_runs(&home);
+        wait_until_no_session_runs(&home);
     }
 }
 
 #[test]
-fn a_reader_that_leaves_ends_the_session_and_is_no_error() {
+fn a_closed_output_ends_the_session_without_an_error() {
     let home = Home::new();
     let _node = shell_node(&home);
     let mut child = start(&home, "exec yes");
@@ -76,7 +76,7 @@ fn a_reader_that_leaves_ends_the_session_and_is_no_error() {
     drop(output);
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-    nothing_runs(&home);
+    wait_until_no_session_runs(&home);
 }
 
 const IN_TERMINAL: &str = "trap 'stty size' WINCH; trap 'echo inter''rupted' INT; \
@@ -149,7 +149,7 @@ fn the_program_learns_the_kind_of_terminal_and_an_escape_sequence_ends_the_sessi
     client.shows("ended by ~.");
     eventually("the terminal is as before", || client.is_canonical());
     assert_eq!(client.wait().0, 129);
-    nothing_runs(&home);
+    wait_until_no_session_runs(&home);
     let words = [&["run", "--escape", "none"], &words[1..]].concat();
     let mut client = OnTerminal::start(&home, &words);
     client.shows("kind");
@@ -195,5 +195,5 @@ fn a_terminal_is_passed_through_and_restored() {
     assert_eq!(code, 143);
     let modes = tcgetattr(&terminal).unwrap().local_modes;
     assert!(modes.contains(LocalModes::ICANON), "the terminal is as before");
-    nothing_runs(&home);
+    wait_until_no_session_runs(&home);
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const CONFIG: &str = "name = \"well\"\nsession_expires = \"2h\"\n";
 
-/// A node with something of everything that a backup holds, and a guest.
+/// A home with each kind of data that a backup holds, and a guest.
 struct Scene {
     home: Home,
     alice: Home,
@@ -39,7 +39,7 @@ impl Scene {
         self.home.with_passphrase(passphrase, &format!("restore {}", self.file()))
     }
 
-    /// Fills the home, and gives what the backup must not revive: a capability and an invitation.
+    /// Fills the home; returns a capability and an invitation, which a restore must not revive.
     fn fill(&self, node: &Node<'_>, other: &Node<'_>) -> (String, String) {
         node.welcome(&self.alice, "well");
         other.welcome(&self.home, "other");
@@ -48,8 +48,8 @@ impl Scene {
         (capability, node.invite(""))
     }
 
-    /// Everything is back, and nothing that could be used twice is.
-    fn is_restored(&self, log: &[Value], capability: &str, invitation: &str) {
+    /// Asserts that everything is restored, and that nothing can be used a second time.
+    fn assert_restored(&self, log: &[Value], capability: &str, invitation: &str) {
         let text = std::fs::read_to_string(self.home.path().join("config.toml")).unwrap();
         assert_eq!(text, CONFIG);
         assert_eq!(self.home.run("run other/clock").code, 0, "the pin is back");
@@ -58,7 +58,7 @@ impl Scene {
         assert!(now.len() > log.len(), "the restore is in it: {now:?}");
         self.alice.args(["connect", capability]).denied("terminated");
         Home::new().args(["join", invitation]).denied("used");
-        // Who was let in still is.
+        // The guest keeps the right to request.
         self.alice.run("run well/clock").ok();
         let states = self.home.json("sessions")["sessions"].clone();
         let held = self.alice.args(["inspect", "--json", capability]).ok();
@@ -76,7 +76,7 @@ fn log_of(home: &Home) -> Vec<Value> {
     home.json("sessions --log --limit 10000")["log"].as_array().unwrap().clone()
 }
 
-/// The content of every file of a home that a restore replaces.
+/// The content of each file that a restore replaces.
 fn content(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let read = |name: &str| (name.to_owned(), std::fs::read(folder.join(name)).unwrap());
     ["identity.key", "config.toml", "node.db", "known.db"].map(read).into()
@@ -89,7 +89,7 @@ fn left_behind(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn offline_everything_comes_back_and_nothing_is_revived() {
+fn an_offline_restore_brings_back_everything_and_revives_no_right() {
     let scene = Scene::new();
     let other = scene.other.up("--name other");
     let up = format!("up --http 127.0.0.1:0 --listen {}:0", own_loopback());
@@ -100,7 +100,7 @@ fn offline_everything_comes_back_and_nothing_is_revived() {
     scene.home.run("stop").ok();
     scene.backup().ok();
 
-    // What happens after the backup is unknown to it.
+    // These changes are not in the backup.
     let node = scene.home.up_with(&up);
     Home::new().args(["join", &invitation]).ok();
     scene.alice.args(["revoke", &capability]).ok();
@@ -116,11 +116,11 @@ fn offline_everything_comes_back_and_nothing_is_revived() {
     assert!(left_behind(scene.home.path()).is_empty());
 
     let _node = scene.home.up_with(&up);
-    scene.is_restored(&log, &capability, &invitation);
+    scene.assert_restored(&log, &capability, &invitation);
 }
 
 #[test]
-fn online_the_node_goes_on_serving_and_starts_again_restored() {
+fn an_online_restore_restarts_the_running_node() {
     let scene = Scene::new();
     let other = scene.other.up("--name other");
     let node = scene.home.up("");
@@ -137,7 +137,7 @@ fn online_the_node_goes_on_serving_and_starts_again_restored() {
     // Waiting for a child closes its input, which would end the session.
     let _input = running.stdin.take();
     eventually("the session runs", || scene.home.json("status")["running_sessions"] == 1);
-    // What has happened is written down a moment later.
+    // The audit log is written after the end of a session.
     eventually("two sessions have ended, and the third has started", || {
         let log = log_of(&scene.home);
         let times = |outcome| log.iter().filter(|entry| entry["outcome"] == outcome).count();
@@ -157,12 +157,12 @@ fn online_the_node_goes_on_serving_and_starts_again_restored() {
     assert_eq!(status["identity"], identity);
     assert_eq!(status["process"], node.process());
     assert_eq!(status["name"], "well");
-    scene.is_restored(&log, &capability, &invitation);
+    scene.assert_restored(&log, &capability, &invitation);
     assert!(left_behind(scene.home.path()).is_empty());
 }
 
 #[test]
-fn a_running_node_becomes_another_identity_only_by_force() {
+fn restoring_another_identity_into_a_running_node_needs_force() {
     let scene = Scene::new();
     let identity = scene.home.identity();
     scene.backup().ok();
@@ -178,7 +178,7 @@ fn a_running_node_becomes_another_identity_only_by_force() {
 }
 
 fn publish(home: &Home, object: &str) -> Ran {
-    // A file for each, because some are published at the same time.
+    // Each object has its own files, because some are published at the same time.
     let name = object.replace(['/', '@'], "-");
     let path = |end: &str| home.path().join(format!("{name}.{end}"));
     std::fs::write(path("json"), "{}").unwrap();
@@ -187,8 +187,8 @@ fn publish(home: &Home, object: &str) -> Ran {
     home.args(["catalogue", "publish", object, &descriptor, "--package", &package])
 }
 
-/// The catalogue is sound and has what was published before the backup, and `later` is not in it.
-fn has_catalogue(home: &Home, later: &str) {
+/// Asserts that the catalogue verifies, has the objects from before the backup, and does not have `later`.
+fn assert_catalogue(home: &Home, later: &str) {
     assert_eq!(home.json("catalogue verify")["findings"].as_array().unwrap().len(), 0);
     let versions = home.json("catalogue ls hyperty/One")["objects"].take();
     let yanked: Vec<_> = versions.as_array().unwrap().iter().map(|one| &one["yanked"]).collect();
@@ -201,7 +201,7 @@ fn has_catalogue(home: &Home, later: &str) {
 }
 
 #[test]
-fn the_catalogue_is_in_the_backup_while_others_publish() {
+fn a_backup_holds_the_catalogue_while_objects_are_published() {
     let scene = Scene::new();
     publish(&scene.home, "hyperty/One@1.0.0").ok();
     publish(&scene.home, "hyperty/One@1.1.0").ok();
@@ -224,15 +224,15 @@ fn the_catalogue_is_in_the_backup_while_others_publish() {
 
     scene.restore("open sesame").ok();
     assert_eq!(scene.home.json("status")["process"], node.process());
-    has_catalogue(&scene.home, "hyperty/Later");
-    // Who followed would miss something, and is told so.
+    assert_catalogue(&scene.home, "hyperty/Later");
+    // A client that follows the changes would miss some: its request is refused.
     scene.home.run(&watch).fails(1, "anew");
     publish(&scene.home, "hyperty/Later@1.0.0").ok();
     let catalogue = scene.home.path().join("catalogue");
     assert!([scene.home.path(), &catalogue].iter().all(|folder| left_behind(folder).is_empty()));
     drop(node);
 
-    // Without nodes, into a home that has another; the configuration may say where it lies.
+    // Without a node, into a home with another catalogue, to the folder that the configuration names.
     let config = "[catalogue]\nfolder = '/CATALOGUE'\n";
     let place = scene.folder.path().join("elsewhere");
     let config = config.replace("/CATALOGUE", &place.display().to_string());
@@ -245,12 +245,12 @@ fn the_catalogue_is_in_the_backup_while_others_publish() {
     publish(&other, "hyperty/Other@1.0.0").ok();
     let line = format!("restore {again} --force");
     other.with_passphrase("open sesame", &line).ok();
-    has_catalogue(&other, "hyperty/Other");
+    assert_catalogue(&other, "hyperty/Other");
     assert!(place.join("catalogue.db").is_file());
 }
 
 #[test]
-fn a_backup_without_a_catalogue_leaves_the_one_that_is_there() {
+fn restoring_a_backup_without_a_catalogue_keeps_the_existing_one() {
     let scene = Scene::new();
     scene.home.identity();
     scene.backup().ok();
@@ -261,7 +261,7 @@ fn a_backup_without_a_catalogue_leaves_the_one_that_is_there() {
     assert_eq!(other.json("catalogue get hyperty/One")["version"], "1.0.0");
 }
 
-/// Decrypts with the standard tool, which wants its passphrase typed.
+/// Decrypts with age, which reads the passphrase from its terminal.
 fn age(file: &str, to: &Path) {
     let (mut terminal, inside) = pty_process::blocking::open().unwrap();
     let mut child = pty_process::blocking::Command::new("age")
@@ -279,7 +279,7 @@ fn age(file: &str, to: &Path) {
 }
 
 #[test]
-fn the_standard_tools_open_a_backup() {
+fn age_and_tar_open_a_backup() {
     let scene = Scene::new();
     scene.home.identity();
     let node = scene.home.up("");

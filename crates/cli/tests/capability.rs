@@ -1,11 +1,11 @@
-//! Asking an entity for a capability through a service in the middle: four identities, real processes.
+//! Requests to an entity for a capability, through the service `capability`: four identities, real processes.
 
 use std::process::{Child, Stdio};
 
 use crate::support::entity::{Approver, Person};
 use crate::support::{Home, Node, Ran, eventually};
 
-/// Four homes: the service in the middle, the node with the program, who decides, and who asks.
+/// Four homes: the hub with the service, the well with the program, the entity Eve, and the requester Alice.
 struct Homes {
     hub: Home,
     well: Home,
@@ -13,20 +13,20 @@ struct Homes {
     alice: Home,
 }
 
-/// Both nodes, with places as one types them.
+/// Both nodes, and their services as NODE/SERVICE.
 struct Scene<'a> {
     homes: &'a Homes,
     hub: Node<'a>,
     well: Node<'a>,
-    /// The service that carries questions.
-    desk: String,
-    /// The service that is asked for.
+    /// The service that relays questions.
+    mediator: String,
+    /// The requested service.
     exec: String,
     eve: String,
 }
 
 const SERVICE: &str = "name = 'capability'\ntype = 'capability'\n";
-/// Everybody may have `uname -s`, once.
+/// Any requester may run `uname -s`, once.
 const UNAME: &str =
     "[[rule]]\nrequesters = ['*']\nservices = ['well/exec']\nargs = ['uname', '-s']\n";
 
@@ -35,7 +35,7 @@ impl Homes {
         Self { hub: Home::new(), well: Home::new(), eve: Home::new(), alice: Home::new() }
     }
 
-    /// Eve may request at the well, and knows it; Alice may not.
+    /// Eve has pinned the well and may request there; Alice may not.
     fn scene(&self, service: &str) -> Scene<'_> {
         let well = self.well.up("--demo --name well");
         well.welcome(&self.eve, "well");
@@ -44,23 +44,23 @@ impl Homes {
         let (eve, alice) = (self.eve.identity(), self.alice.identity());
         let allow = format!("--allow {eve} --allow {alice}");
         let hub = self.hub.up(&format!("--name hub --service {} {allow}", file.display()));
-        let (desk, exec) = (format!("{}/capability", hub.at()), format!("{}/exec", well.at()));
-        Scene { homes: self, hub, well, desk, exec, eve }
+        let (mediator, exec) = (format!("{}/capability", hub.at()), format!("{}/exec", well.at()));
+        Scene { homes: self, hub, well, mediator, exec, eve }
     }
 }
 
 impl Scene<'_> {
     fn words<'b>(&'b self, options: &[&'b str], params: &[&'b str]) -> Vec<&'b str> {
-        let words = ["ask", &self.desk, "--entity", &self.eve, "--service", &self.exec];
+        let words = ["ask", &self.mediator, "--entity", &self.eve, "--service", &self.exec];
         [&words[..], options, &["--"], params].concat()
     }
 
-    /// Alice asks, and waits.
+    /// Runs `levada ask` as Alice.
     fn ask(&self, options: &[&str], params: &[&str]) -> Ran {
         self.homes.alice.args(self.words(options, params))
     }
 
-    /// Alice asks, and goes on.
+    /// Starts `levada ask` as Alice.
     fn asks(&self, options: &[&str], params: &[&str]) -> Child {
         let mut command = self.homes.alice.command(self.words(options, params));
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -72,27 +72,27 @@ fn ended(child: Child) -> Ran {
 }
 
 #[test]
-fn what_the_policy_allows_is_asked_for_and_used_by_who_asked_alone() {
+fn a_capability_that_the_policy_allows_is_usable_by_its_requester_only() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
-    let approver = Approver::start(&homes.eve, &scene.desk, UNAME);
+    let approver = Approver::start(&homes.eve, &scene.mediator, UNAME);
     let run = ["run", &scene.exec, "--", "uname", "-s"];
     homes.alice.args(run).denied("may not request");
     let capability = scene.ask(&[], &["uname", "-s"]).ok();
     assert!(capability.starts_with("lvcap1") && !capability.contains(['\n', ' ']), "{capability}");
     assert!(approver.log().contains("Allowed"), "{}", approver.log());
-    // The service in the middle, the entity itself, and a stranger cannot use it.
+    // The mediator, the entity and an uninvolved identity cannot use it.
     for other in [&homes.hub, &homes.eve, &Home::new()] {
         other.args(["connect", &capability]).denied("bound to another identity");
         other.args(["terminate", &capability]).denied("bound to another identity");
     }
     assert_eq!(homes.alice.args(["connect", &capability]).ok(), "Linux");
     homes.alice.args(["connect", &capability]).denied("used up");
-    // Who asked for it may end it.
+    // The requester may terminate it.
     let another = scene.ask(&[], &["uname", "-s"]).ok();
     homes.alice.args(["terminate", &another]).ok();
     homes.alice.args(["connect", &another]).denied("terminated");
-    // The well knows who asked it, and for whom.
+    // The well records the requester and the holder.
     let sessions = homes.well.json("sessions");
     let session = &sessions["sessions"][0];
     assert_eq!(session["requester"], scene.eve);
@@ -100,10 +100,10 @@ fn what_the_policy_allows_is_asked_for_and_used_by_who_asked_alone() {
 }
 
 #[test]
-fn what_the_policy_does_not_allow_is_a_no() {
+fn a_request_outside_the_policy_is_denied() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
-    let approver = Approver::start(&homes.eve, &scene.desk, UNAME);
+    let approver = Approver::start(&homes.eve, &scene.mediator, UNAME);
     scene.ask(&[], &["uname", "-a"]).fails(1, "refused: no rule allows it");
     scene.ask(&["--uses", "2"], &["uname", "-s"]).fails(1, "refused");
     scene.ask(&[], &[]).fails(1, "refused");
@@ -112,11 +112,11 @@ fn what_the_policy_does_not_allow_is_a_no() {
 }
 
 #[test]
-fn what_was_asked_for_is_what_is_given() {
+fn the_capability_has_the_requested_limits() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
     let rules = UNAME.replace("args", "expires = '1h'\nuses = 5\nargs");
-    let _approver = Approver::start(&homes.eve, &scene.desk, &rules);
+    let _approver = Approver::start(&homes.eve, &scene.mediator, &rules);
     let capability = scene.ask(&["--uses", "3", "--expires", "10m"], &["uname", "-s"]).ok();
     let inspected = homes.alice.json(&format!("inspect {capability}"));
     assert_eq!(inspected["uses"], 3);
@@ -131,10 +131,10 @@ fn what_was_asked_for_is_what_is_given() {
 }
 
 #[test]
-fn a_person_sees_what_is_asked_and_decides() {
+fn a_person_sees_the_question_and_decides() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
-    let person = Person::start(&homes.eve, &scene.desk, &[]);
+    let person = Person::start(&homes.eve, &scene.mediator, &[]);
     let asked = scene.asks(&["--uses", "2"], &["uname", "-s"]);
     person.sees("Type `yes 1`");
     let screen = person.screen();
@@ -148,7 +148,7 @@ fn a_person_sees_what_is_asked_and_decides() {
     person.types("yes 1");
     let capability = ended(asked).ok();
     assert_eq!(homes.alice.args(["connect", &capability]).ok(), "Linux");
-    // Anything else is a no.
+    // Any other answer denies.
     for (number, word) in [(2, ""), (3, "y"), (4, "no")] {
         let asked = scene.asks(&[], &["uname", "-s"]);
         person.sees(&format!("Type `yes {number}`"));
@@ -158,17 +158,17 @@ fn a_person_sees_what_is_asked_and_decides() {
 }
 
 #[test]
-fn questions_are_shown_one_at_a_time_and_the_others_wait() {
+fn questions_are_shown_one_at_a_time() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
-    let person = Person::start(&homes.eve, &scene.desk, &[]);
+    let person = Person::start(&homes.eve, &scene.mediator, &[]);
     let first = scene.asks(&[], &["uname", "-s"]);
     person.sees("Type `yes 1`");
     let second = scene.asks(&[], &["date", "-u"]);
-    // The service has passed the second one on when it holds two sessions of Alice's.
+    // The service has relayed the second question when it runs two sessions of Alice's.
     eventually("both have asked", || homes.hub.json("status")["running_sessions"] == 3);
     assert!(!person.screen().contains("\"date\""));
-    // Not an answer to the one that is shown.
+    // This answers a question that is not shown.
     person.types("yes 2");
     person.sees("another question");
     person.types("no");
@@ -180,12 +180,12 @@ fn questions_are_shown_one_at_a_time_and_the_others_wait() {
 }
 
 #[test]
-fn a_policy_may_leave_the_rest_to_a_person() {
+fn a_policy_may_leave_other_requests_to_a_person() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
     let rules = homes.eve.path().join("rules.toml");
     std::fs::write(&rules, format!("ask = true\n{UNAME}")).unwrap();
-    let person = Person::start(&homes.eve, &scene.desk, &["--policy", rules.to_str().unwrap()]);
+    let person = Person::start(&homes.eve, &scene.mediator, &["--policy", rules.to_str().unwrap()]);
     scene.ask(&[], &["uname", "-s"]).ok();
     assert!(!person.screen().contains("Question"));
     let asked = scene.asks(&[], &["date", "-u"]);
@@ -195,29 +195,29 @@ fn a_policy_may_leave_the_rest_to_a_person() {
 }
 
 #[test]
-fn an_entity_that_is_not_there_is_unreachable() {
+fn an_unregistered_entity_is_unreachable() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
     scene.ask(&[], &["uname", "-s"]).fails(122, "the entity is not registered here");
-    let approver = Approver::start(&homes.eve, &scene.desk, UNAME);
+    let approver = Approver::start(&homes.eve, &scene.mediator, UNAME);
     scene.ask(&[], &["uname", "-s"]).ok();
     drop(approver);
-    eventually("it is registered no more", || homes.hub.json("status")["running_sessions"] == 0);
+    eventually("the registration has ended", || homes.hub.json("status")["running_sessions"] == 0);
     scene.ask(&[], &["uname", "-s"]).fails(122, "the entity is not registered here");
-    // Somebody whom Alice does not know, and a service that is none.
-    let words = ["ask", &scene.desk, "--entity", "nobody", "--service", &scene.exec];
-    homes.alice.args(words).fails(2, "no identity is known here as `nobody`");
+    // A name that Alice has not pinned, and a service of another type.
+    let words = ["ask", &scene.mediator, "--entity", "carol", "--service", &scene.exec];
+    homes.alice.args(words).fails(2, "no identity is known here as `carol`");
     let echo = format!("{}/echo", scene.hub.at());
     let words = ["ask", &echo, "--entity", &scene.eve, "--service", &scene.exec];
     homes.alice.args(words).denied("there is no parameter \"role\"");
 }
 
 #[test]
-fn an_entity_that_is_killed_in_mid_request_leaves_nobody_waiting() {
+fn a_request_fails_when_the_entity_is_killed() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
-    let person = Person::start(&homes.eve, &scene.desk, &[]);
-    // It would wait an hour.
+    let person = Person::start(&homes.eve, &scene.mediator, &[]);
+    // Without the kill it would wait an hour.
     let asked = scene.asks(&["--wait", "1h"], &["uname", "-s"]);
     person.sees("Type `yes 1`");
     person.kill();
@@ -225,10 +225,10 @@ fn an_entity_that_is_killed_in_mid_request_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_service_that_is_killed_in_mid_request_leaves_nobody_waiting() {
+fn a_request_fails_when_the_service_is_killed() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
-    let person = Person::start(&homes.eve, &scene.desk, &[]);
+    let person = Person::start(&homes.eve, &scene.mediator, &[]);
     let asked = scene.asks(&["--wait", "1h"], &["uname", "-s"]);
     person.sees("Type `yes 1`");
     let Scene { hub, well, .. } = scene;
@@ -240,51 +240,51 @@ fn a_service_that_is_killed_in_mid_request_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_slow_entity_is_not_waited_for_longer_than_said() {
+fn a_request_waits_no_longer_than_its_limit() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
-    let person = Person::start(&homes.eve, &scene.desk, &[]);
-    // Who gives up is not waited for either.
+    let person = Person::start(&homes.eve, &scene.mediator, &[]);
+    // The entity drops the question of a requester that has gone.
     let mut asked = scene.asks(&[], &["uname", "-s"]);
     person.sees("Type `yes 1`");
     asked.kill().unwrap();
     asked.wait().unwrap();
     person.sees("Question 1 was withdrawn");
-    // Whether this one is shown before it is withdrawn, is a matter of time.
+    // This question may or may not be shown before it is withdrawn.
     scene.ask(&["--wait", "2s"], &["uname", "-s"]).fails(122, "did not reply within 2s");
     scene.ask(&["--wait", "2h"], &["uname", "-s"]).fails(2, "1h");
 }
 
 #[test]
-fn an_entity_that_wanted_to_and_could_not_says_why() {
+fn an_entity_reports_why_an_allowed_request_failed() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
     let rules = "[[rule]]\nrequesters = ['*']\nservices = ['*/*']\nargs = ['.*', '.*']\n";
-    let approver = Approver::start(&homes.eve, &scene.desk, rules);
+    let approver = Approver::start(&homes.eve, &scene.mediator, rules);
     scene.ask(&[], &["rm", "-rf"]).denied("allowed it, but its request failed");
     let nothing = format!("{}/nothing", scene.well.at());
     let ask = |place: &str| {
-        let words = ["ask", &scene.desk, "--entity", &scene.eve, "--service", place, "--"];
+        let words = ["ask", &scene.mediator, "--entity", &scene.eve, "--service", place, "--"];
         homes.alice.args([&words[..], &["a", "b"]].concat())
     };
     ask(&nothing).fails(1, "offers no service");
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     ask(&format!("{}@{free}/exec", Home::new().identity())).fails(122, "was not reached");
-    // The key that is asked for counts, and not where it is said to be.
+    // The requested key decides, not the address: another node answers there.
     ask(&format!("{}@{}/exec", Home::new().identity(), scene.well.address())).denied("could not");
     assert_eq!(approver.log().matches("it failed").count(), 4);
 }
 
 #[test]
-fn the_node_of_the_service_need_not_be_in_reach_of_who_asks() {
+fn the_requester_need_not_reach_the_node_of_the_service() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
     scene.well.welcome(&homes.alice, "well");
-    let _approver = Approver::start(&homes.eve, &scene.desk, UNAME);
-    let Scene { hub, well, desk, eve, .. } = scene;
+    let _approver = Approver::start(&homes.eve, &scene.mediator, UNAME);
+    let Scene { hub, well, mediator, eve, .. } = scene;
     well.kill();
-    let words = ["ask", &desk, "--entity", &eve, "--service", "well/exec", "--", "uname", "-s"];
-    // The entity says what became of it: she has not tried by herself.
+    let words = ["ask", &mediator, "--entity", &eve, "--service", "well/exec", "--", "uname", "-s"];
+    // The entity reports the failure; the requester does not try the node itself.
     homes
         .alice
         .args(words)
@@ -299,12 +299,12 @@ fn several_entities_serve_several_requesters_at_once() {
     let other = Home::new();
     scene.well.welcome(&other, "well");
     scene.hub.welcome(&other, "hub");
-    let _eve = Approver::start(&homes.eve, &scene.desk, UNAME);
+    let _eve = Approver::start(&homes.eve, &scene.mediator, UNAME);
     let date = UNAME.replace("'uname', '-s'", "'date', '-u'");
     let _other = Approver::start(&other, "hub/capability", &date);
     let entity = other.identity();
     let asks = |entity: &str, params: &[&str]| {
-        let words = ["ask", &scene.desk, "--entity", entity, "--service", &scene.exec, "--"];
+        let words = ["ask", &scene.mediator, "--entity", entity, "--service", &scene.exec, "--"];
         let mut command = homes.alice.command([&words[..], params].concat());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
@@ -322,32 +322,32 @@ fn several_entities_serve_several_requesters_at_once() {
 }
 
 #[test]
-fn an_entity_that_registers_again_takes_the_place_of_its_older_self() {
+fn a_second_registration_of_an_entity_replaces_the_first() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
-    let older = Approver::start(&homes.eve, &scene.desk, "");
+    let older = Approver::start(&homes.eve, &scene.mediator, "");
     let same = homes.eve.copy();
-    let _newer = Approver::start(&same, &scene.desk, UNAME);
+    let _newer = Approver::start(&same, &scene.mediator, UNAME);
     scene.ask(&[], &["uname", "-s"]).ok();
     assert!(older.log().contains("Registered"));
     assert_eq!(older.wait(), 121);
 }
 
 #[test]
-fn limits_are_those_of_the_configuration() {
+fn configured_limits_apply() {
     let homes = Homes::new();
     let scene = homes.scene(&format!("{SERVICE}questions_per_requester = 1\nentities = 1\n"));
-    let person = Person::start(&homes.eve, &scene.desk, &[]);
+    let person = Person::start(&homes.eve, &scene.mediator, &[]);
     let _asked = Killed(scene.asks(&[], &["uname", "-s"]));
     person.sees("Type `yes 1`");
     scene.ask(&[], &["uname", "-s"]).fails(122, "as many questions of yours");
     let rules = homes.alice.path().join("rules.toml");
     std::fs::write(&rules, "").unwrap();
-    let words = ["approve", "--at", &scene.desk, "--policy", rules.to_str().unwrap()];
+    let words = ["approve", "--at", &scene.mediator, "--policy", rules.to_str().unwrap()];
     homes.alice.args(words).fails(122, "as many entities");
 }
 
-/// A process that ends with its test.
+/// A process that is killed when dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -358,27 +358,27 @@ impl Drop for Killed {
 }
 
 #[test]
-fn who_may_not_use_the_service_can_neither_register_nor_ask() {
+fn an_identity_without_the_right_can_neither_register_nor_ask() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
-    let stranger = Home::new();
-    let words = ["ask", &scene.desk, "--entity", &scene.eve, "--service", &scene.exec];
-    stranger.args(words).denied("may not request");
-    let rules = stranger.path().join("rules.toml");
+    let outsider = Home::new();
+    let words = ["ask", &scene.mediator, "--entity", &scene.eve, "--service", &scene.exec];
+    outsider.args(words).denied("may not request");
+    let rules = outsider.path().join("rules.toml");
     std::fs::write(&rules, "").unwrap();
-    let words = ["approve", "--at", &scene.desk, "--policy", rules.to_str().unwrap()];
-    stranger.args(words).denied("may not request");
+    let words = ["approve", "--at", &scene.mediator, "--policy", rules.to_str().unwrap()];
+    outsider.args(words).denied("may not request");
 }
 
 #[test]
-fn without_a_terminal_or_with_wrong_rules_nobody_is_registered() {
+fn approve_does_not_register_without_a_terminal_or_with_wrong_rules() {
     let homes = Homes::new();
     let scene = homes.scene(SERVICE);
-    homes.eve.args(["approve", "--at", &scene.desk]).fails(2, "no terminal");
+    homes.eve.args(["approve", "--at", &scene.mediator]).fails(2, "no terminal");
     let rules = homes.eve.path().join("rules.toml");
     let approve = |text: &str| {
         std::fs::write(&rules, text).unwrap();
-        homes.eve.args(["approve", "--at", &scene.desk, "--policy", rules.to_str().unwrap()])
+        homes.eve.args(["approve", "--at", &scene.mediator, "--policy", rules.to_str().unwrap()])
     };
     approve("ask = true").fails(2, "no terminal");
     approve("\n[[rule]]\nallow = 3").fails(120, "rules.toml: line 3");

@@ -1,4 +1,4 @@
-//! The catalogue between real processes: of a home without a node, of a running node, and of another's.
+//! The catalogue: of a home without a node, of a running node, and of a remote node.
 
 mod http_flood;
 mod import;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use crate::support::{self, Home, Node, eventually};
 use serde_json::Value;
 
-/// An original's folder.
+/// A folder of objects as reTHINK's catalogue reads it.
 const RETHINK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../catalogue/tests/rethink/objects");
 
-/// An object's files in the folder of a home.
+/// Writes descriptor and package of an object to the home's folder: their paths.
 fn files(home: &Home, name: &str, code: &[u8]) -> (String, String) {
     let path = |end: &str| home.path().join(format!("{name}.{end}"));
     let (descriptor, package) = (path("json"), path("js"));
@@ -33,18 +33,18 @@ fn publish(home: &Home, object: &str, more: &[&str]) -> support::Ran {
     home.args([&words[..], more].concat())
 }
 
-/// A catalogue on free ports of loopback, alone.
+/// Starts `levada catalogue serve` on free ports of loopback.
 fn serve<'a>(home: &'a Home, options: &str) -> Node<'a> {
     home.up_with(&format!("catalogue serve --listen 127.0.0.1:0 --http 127.0.0.1:0 {options}"))
 }
 
-/// As [`serve`], or a node, that may have so many files open.
+/// As [`serve`], for the command `line` and a process that may open at most `files` files.
 fn serve_with_files<'a>(home: &'a Home, files: u32, line: &str) -> Node<'a> {
     home.up_with_files(files, &format!("{line} --listen 127.0.0.1:0 --http 127.0.0.1:0"))
 }
 
-/// Everything that one may do with a catalogue of one's own.
-fn use_it(home: &Home) {
+/// Uses every verb of the catalogue as its owner.
+fn use_every_verb(home: &Home) {
     let ran = publish(home, "hyperty/Connector@1.0.0", &[]);
     assert!(ran.stderr.contains("published hyperty/Connector@1.0.0"), "{}", ran.stderr);
     ran.ok();
@@ -75,7 +75,7 @@ fn use_it(home: &Home) {
     let me = home.identity();
     home.run(&format!("catalogue get hyperty/Connector --signed-by {me}")).ok();
     home.run(&format!("catalogue get runtime/Browser --signed-by {me}")).denied("not signed");
-    home.run("catalogue get hyperty/Nobody").fails(1, "there is no hyperty/Nobody");
+    home.run("catalogue get hyperty/Missing").fails(1, "there is no hyperty/Missing");
     home.run("catalogue get hyperty/Connector@>=9").fails(1, "has no version");
 
     home.run("catalogue yank hyperty/Connector@1.1.0").ok();
@@ -114,15 +114,15 @@ fn use_it(home: &Home) {
 }
 
 #[test]
-fn a_home_without_a_node_has_its_catalogue_to_itself() {
+fn a_catalogue_is_usable_without_a_node() {
     let home = Home::new();
-    use_it(&home);
-    // The node that is started later keeps it.
+    use_every_verb(&home);
+    // A node that is started later serves the same catalogue.
     let node = home.up("");
     let listed = home.json("catalogue ls hyperty");
     assert_eq!(listed["objects"][0]["version"], "1.1.0");
     drop(node);
-    // Damage is found, and told of by the exit code.
+    // `verify` reports a damaged package by its exit code.
     let blobs = home.path().join("catalogue/blobs");
     let blob = first_file(&blobs);
     fs::write(&blob, "something else").unwrap();
@@ -131,7 +131,7 @@ fn a_home_without_a_node_has_its_catalogue_to_itself() {
     assert!(verified.stdout.contains("is damaged"), "{}", verified.stdout);
 }
 
-/// A blob: a file two folders down.
+/// The first file in the folders below `folder`.
 fn first_file(folder: &Path) -> PathBuf {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
@@ -141,34 +141,34 @@ fn first_file(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_running_node_does_the_same_for_its_owner_and_serves_it_by_http() {
+fn a_running_node_serves_its_catalogue_to_its_owner_and_by_http() {
     let home = Home::new();
     let node = serve(&home, "--name shelf");
     assert_eq!(home.json("status")["services"], serde_json::json!(["catalogue"]));
     home.run("up").fails(120, "uses this home");
-    use_it(&home);
+    use_every_verb(&home);
     let newest = || node.http("/v1/objects/hyperty/Connector/latest/meta").1;
     eventually("the index has it", || newest().contains("\"1.1.0\""));
     let (status, body) = node.http("/v1/objects/hyperty/Connector/latest");
     assert_eq!((status, body.contains("about Connector")), (200, true));
-    assert_eq!(node.http("/v1/objects/hyperty/Nobody").0, 404);
-    // A stranger reads by HTTP what is open, and checks it as well.
-    let stranger = Home::new();
+    assert_eq!(node.http("/v1/objects/hyperty/Missing").0, 404);
+    // An unauthorised client reads by HTTP, and checks the signatures.
+    let outsider = Home::new();
     let place = format!("http://{}", node.http_address());
-    let target = stranger.path().join("got.js").display().to_string();
+    let target = outsider.path().join("got.js").display().to_string();
     let words =
         ["catalogue", "get", "hyperty/Connector@^1", "--from", &place, "--package", &target];
     let owner = home.identity();
     let signed = [&words[..], &["--signed-by", &owner]].concat();
-    assert!(stranger.args(&signed).ok().contains("about Connector"));
+    assert!(outsider.args(&signed).ok().contains("about Connector"));
     assert_eq!(fs::read(&target).unwrap(), b"code of hyperty/Connector@1.1.0");
-    let again = stranger.args(&signed);
+    let again = outsider.args(&signed);
     assert!(again.stderr.contains("has not changed"), "{}", again.stderr);
-    let me = stranger.identity();
-    stranger.args([&words[..], &["--signed-by", &me]].concat()).denied("not signed");
-    let words = ["catalogue", "get", "hyperty/Nobody", "--from", &place];
-    stranger.args(words).fails(1, "no hyperty");
-    stranger
+    let me = outsider.identity();
+    outsider.args([&words[..], &["--signed-by", &me]].concat()).denied("not signed");
+    let words = ["catalogue", "get", "hyperty/Missing", "--from", &place];
+    outsider.args(words).fails(1, "no hyperty");
+    outsider
         .args(["catalogue", "get", "hyperty/a", "--from", "http://127.0.0.1:1"])
         .fails(122, "unreachable");
     assert_eq!(node.http("/healthz"), (200, "ok\n".into()));
@@ -176,7 +176,7 @@ fn a_running_node_does_the_same_for_its_owner_and_serves_it_by_http() {
     let (_, metrics) = node.http("/metrics");
     assert!(metrics.contains("levada_catalogue_objects{kind=\"hyperty\"} 1"), "{metrics}");
     assert!(metrics.contains("levada_connections 0") && metrics.ends_with("# EOF\n"), "{metrics}");
-    // Its own service is in it, signed with its own key.
+    // The node has published its own service, signed with its own key.
     let name = format!("service/{}.catalogue", home.identity());
     let own = home.json(&format!("catalogue get {name} --signed-by {}", home.identity()));
     assert_eq!(own["descriptor"]["nodeName"], "shelf");
@@ -184,7 +184,7 @@ fn a_running_node_does_the_same_for_its_owner_and_serves_it_by_http() {
 }
 
 #[test]
-fn what_was_published_survives_a_node_that_is_killed() {
+fn published_objects_survive_a_killed_node() {
     let home = Home::new();
     let node = serve(&home, "");
     publish(&home, "hyperty/One@1.0.0", &[]).ok();
@@ -203,7 +203,7 @@ fn a_node_without_a_catalogue_says_how_to_get_one() {
 }
 
 #[test]
-fn commands_of_one_home_wait_for_each_other() {
+fn simultaneous_commands_of_one_home_wait_for_each_other() {
     let home = Home::new();
     let objects = ["hyperty/one@1.0.0", "hyperty/two@1.0.0", "hyperty/three@1.0.0"];
     std::thread::scope(|scope| {
@@ -216,7 +216,7 @@ fn commands_of_one_home_wait_for_each_other() {
 }
 
 #[test]
-fn what_clients_of_the_original_will_not_see_is_said_when_it_is_published() {
+fn publish_warns_of_objects_that_rethink_clients_cannot_read() {
     let home = Home::new();
     let file = home.path().join("descriptor.json");
     let descriptor = file.display().to_string();
@@ -237,22 +237,22 @@ fn what_clients_of_the_original_will_not_see_is_said_when_it_is_published() {
         let ran = home.args([&words[..], options].concat());
         assert_eq!(ran.stderr.contains("warning"), !warning.is_empty(), "{ran:?}");
         assert!(ran.stderr.contains(warning) && ran.stderr.contains("would publish"), "{ran:?}");
-        let said: Value = serde_json::from_str(&ran.ok()).unwrap();
-        assert_eq!(said["warnings"].as_array().unwrap().len(), usize::from(!warning.is_empty()));
-        assert_eq!((&said["dry_run"], &said["changed"]), (&true.into(), &true.into()));
-        assert_eq!(said["signed_by"][0], home.identity());
+        let printed: Value = serde_json::from_str(&ran.ok()).unwrap();
+        assert_eq!(printed["warnings"].as_array().unwrap().len(), usize::from(!warning.is_empty()));
+        assert_eq!((&printed["dry_run"], &printed["changed"]), (&true.into(), &true.into()));
+        assert_eq!(printed["signed_by"][0], home.identity());
     }
     assert_eq!(home.run("catalogue ls").ok(), "");
-    // A service is not meant for them.
+    // reTHINK clients do not read services: no warning.
     let quiet = home.args(["catalogue", "publish", "service/A@1.0.0", &descriptor]);
     assert!(!quiet.stderr.contains("warning"), "{quiet:?}");
     quiet.ok();
     let words = ["catalogue", "publish", "dataschema/A@1.0.0", &descriptor, "--json"];
     let publish = |more: &[&str]| home.args([&words[..], &package, more].concat());
-    let said: Value = serde_json::from_str(&publish(&[]).ok()).unwrap();
-    assert_eq!((&said["changed"], &said["object"]), (&true.into(), &"dataschema/A".into()));
+    let printed: Value = serde_json::from_str(&publish(&[]).ok()).unwrap();
+    assert_eq!((&printed["changed"], &printed["object"]), (&true.into(), &"dataschema/A".into()));
     let again: Value = serde_json::from_str(&publish(&[]).ok()).unwrap();
-    assert_eq!((&again["changed"], &again["revision"]), (&false.into(), &said["revision"]));
+    assert_eq!((&again["changed"], &again["revision"]), (&false.into(), &printed["revision"]));
     publish(&["--unsigned", "--dry-run"]).fails(1, "other content");
     let yanked = home.json("catalogue yank dataschema/A@1.0.0");
     assert_eq!((&yanked["yanked"], &yanked["changed"]), (&true.into(), &true.into()));
@@ -264,7 +264,7 @@ fn what_clients_of_the_original_will_not_see_is_said_when_it_is_published() {
 }
 
 #[test]
-fn what_cannot_be_published_is_refused_in_words() {
+fn an_invalid_object_is_refused_with_a_reason() {
     let home = Home::new();
     let bad = home.path().join("bad.json");
     let path = bad.display().to_string();

@@ -1,5 +1,5 @@
-//! As the first process of a container, as a user without privileges, and in a network of its own behind a name. The first and
-//! the last need root.
+//! A node as process 1 of a container, as an unprivileged user, and behind an advertised name in a network namespace. The
+//! first and the last test need root.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -12,7 +12,7 @@ use levada_client::known::Known;
 use levada_core::UnixTime;
 
 const UP: [&str; 7] = ["up", "--name", "well", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-/// `nobody`.
+/// An unprivileged user, which every Linux has.
 const USER: u32 = 65_534;
 
 fn is_root() -> bool {
@@ -35,9 +35,9 @@ fn children(parent: u32) -> Vec<(u32, String, char)> {
 }
 
 #[test]
-fn as_the_first_process_it_reaps_orphans_and_ends_on_sigterm() {
+fn as_process_1_it_reaps_orphans_and_ends_on_sigterm() {
     if !is_root() {
-        eprintln!("left out: it needs root");
+        eprintln!("skipped: needs root");
         return;
     }
     let home = Home::new();
@@ -52,20 +52,20 @@ fn as_the_first_process_it_reaps_orphans_and_ends_on_sigterm() {
     assert_eq!(children(first).len(), 1, "one node below the first process");
     home.run("run well/clock").ok();
 
-    // A process whose parent ends at once becomes a child of the first one.
+    // A process whose parent ends becomes a child of process 1.
     let inside = ["--pid", "--mount", "sh", "-c", "sleep 1000 & exit 0"];
     let target = first.to_string();
     let status = Command::new("nsenter").args(["--target", &target]).args(inside).status();
     assert!(status.unwrap().success());
     let orphan = || children(first).into_iter().find(|(_, name, _)| name == "sleep");
-    eventually("the orphan was taken in", || orphan().is_some());
+    eventually("the orphan is adopted", || orphan().is_some());
     let (orphan, ..) = orphan().unwrap();
     signal(orphan, "KILL");
-    eventually("the orphan was reaped", || !Path::new(&format!("/proc/{orphan}")).exists());
+    eventually("the orphan is reaped", || !Path::new(&format!("/proc/{orphan}")).exists());
 
     home.run("run well/clock").ok();
     signal(first, "HUP");
-    eventually("the signal was passed on", || {
+    eventually("the signal is passed on", || {
         fs::read_to_string(home.path().join("up.log")).unwrap().contains("policy read again")
     });
     signal(first, "TERM");
@@ -73,7 +73,7 @@ fn as_the_first_process_it_reaps_orphans_and_ends_on_sigterm() {
     home.run("status").fails(120, "levada up");
 }
 
-/// A home of `nobody`, with the program in it: the folder of the build may be closed to others.
+/// A home of [`USER`], with a copy of the program: the folder of the build may be unreadable to that user.
 struct Unprivileged {
     folder: tempfile::TempDir,
     program: PathBuf,
@@ -108,9 +108,9 @@ impl Unprivileged {
 }
 
 #[test]
-fn it_runs_without_any_privilege() {
+fn a_node_runs_without_privileges() {
     if !is_root() {
-        eprintln!("left out: everything else has just shown it");
+        eprintln!("skipped: all other tests run without privileges already");
         return;
     }
     let user = Unprivileged::new();
@@ -125,18 +125,18 @@ fn it_runs_without_any_privilege() {
 }
 
 #[test]
-fn a_node_is_reached_where_it_is_advertised() {
+fn a_node_is_reached_at_its_advertised_address() {
     let home = Home::new();
     let wrong = |words: &[&str]| home.args(words);
     wrong(&["up", "--advertise", "127.0.0.1:1"]).fails(2, "other machines cannot use it");
     wrong(&["invite", "--address", "localhost:1"]).fails(2, "other machines cannot use it");
     wrong(&["invite", "--address", "box.example"]).fails(2, "HOST:PORT");
     if !is_root() {
-        eprintln!("the rest is left out: it needs root");
+        eprintln!("the rest is skipped: needs root");
         return;
     }
     let guest = Home::new();
-    // A name of four addresses, of which one leads to the node: the others are of no host, of no network, and loopback.
+    // The name has four addresses, of which one leads to the node. The others are loopback, unroutable, and unused.
     let hosts = home.path().join("hosts");
     let addresses = ["127.0.0.1", "2001:db8::1", "192.0.2.9", "192.0.2.1"];
     fs::write(&hosts, addresses.map(|one| format!("{one} box.example\n")).concat()).unwrap();

@@ -1,5 +1,5 @@
-//! `kill -9` at any moment: no acknowledged grant is lost, and nothing that was revoked or used up
-//! comes back. A proxy between client and node tells exactly when a request's first byte has passed.
+//! A node that is killed at any time loses no acknowledged grant, and nothing that was revoked or used up becomes valid
+//! again. A proxy between client and node reports when the first bytes of an operation have passed.
 
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
@@ -16,21 +16,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-/// What the client knows of one capability.
+/// The expected state of one capability.
 struct Entry {
     capability: Capability,
     uses: usize,
-    /// Starts that were acknowledged.
+    /// Acknowledged starts.
     started: usize,
-    /// Starts that were sent and not answered: they may or may not count.
+    /// Starts without an answer: each may or may not have been counted.
     unanswered: usize,
     revoked: bool,
     /// A revocation was sent and not answered.
     revoking: bool,
 }
 
-/// Forwards to the node and says when the next byte towards it has passed. While it holds, what the
-/// node answers does not reach the client, and never will.
+/// Forwards to the node, and signals when the next bytes towards it have passed. While `hold` is set, answers of the node
+/// are dropped.
 struct Proxy {
     address: SocketAddr,
     armed: Arc<AtomicBool>,
@@ -97,7 +97,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A cheap pseudo-random number below `bound`, the same in every run.
+    /// A pseudo-random number below `bound`: the same sequence in each run.
     fn below(&mut self, bound: u64) -> u64 {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.random >> 33) % bound
@@ -184,12 +184,12 @@ impl Scene {
         outcome.is_ok()
     }
 
-    /// Everything acknowledged must still hold.
+    /// Asserts that the node kept everything that it acknowledged about this capability.
     async fn check(&mut self, at: usize) {
         let used_up = self.entries[at].started >= self.entries[at].uses;
         let revoked = self.entries[at].revoked;
         if !revoked && !used_up {
-            // `start` asserts that this works, or that an unanswered start explains why not.
+            // `start` asserts that this succeeds, unless an unanswered start explains the denial.
             self.start(at).await;
             return;
         }
@@ -207,7 +207,7 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_any_moment_the_node_forgets_nothing() {
+async fn a_killed_node_keeps_all_acknowledged_changes() {
     let (kills, in_flight_wanted) = if in_full() { (200, 100) } else { (12, 6) };
     // No other test takes this port while the node is down.
     let address = std::net::TcpListener::bind((own_loopback(), 0)).unwrap().local_addr().unwrap();
@@ -231,8 +231,8 @@ async fn killed_at_any_moment_the_node_forgets_nothing() {
         for _ in 0..scene.below(4) {
             assert!(scene.act().await, "an operation failed while the node was up");
         }
-        // Anywhere around the commit. Mostly the answer is held back, so that the kill comes before
-        // it whatever the node had done by then; else it may have been given.
+        // The kill comes at any time around the commit. In three of four rounds the answer is dropped, so that the
+        // operation is unacknowledged whenever the kill comes.
         let delay = Duration::from_micros(scene.below(3000));
         let held = scene.below(4) > 0;
         let (armed, passed) = (scene.proxy.armed.clone(), scene.proxy.passed.clone());
@@ -240,7 +240,7 @@ async fn killed_at_any_moment_the_node_forgets_nothing() {
         hold.store(held, Ordering::SeqCst);
         armed.store(true, Ordering::SeqCst);
         let killer = tokio::spawn(async move {
-            // Without a byte on its way there would be nothing to interrupt.
+            // The kill must interrupt an operation, so it waits for its first bytes.
             timeout(PATIENCE, passed.notified()).await.unwrap();
             sleep(delay).await;
             node.kill().unwrap();
@@ -248,11 +248,11 @@ async fn killed_at_any_moment_the_node_forgets_nothing() {
             hold.store(false, Ordering::SeqCst);
         });
         let acknowledged = timeout(2 * PATIENCE, scene.act()).await.unwrap();
-        // A request that went unanswered was in flight: its first byte had passed before the kill.
+        // An unanswered operation was in flight: its first bytes had passed before the kill.
         in_flight += usize::from(!acknowledged);
         killer.await.unwrap();
         if round % 20 == 19 {
-            eprintln!("{} kills, {in_flight} of them within a request", round + 1);
+            eprintln!("{} kills, {in_flight} of them during an operation", round + 1);
         }
     }
     let mut node = scene.start_node();
@@ -262,6 +262,9 @@ async fn killed_at_any_moment_the_node_forgets_nothing() {
     }
     node.kill().unwrap();
     node.wait().unwrap();
-    eprintln!("{kills} kills, {in_flight} within a request, {} grants", scene.entries.len());
-    assert!(in_flight >= in_flight_wanted, "only {in_flight} of {kills} kills within a request");
+    eprintln!("{kills} kills, {in_flight} during an operation, {} grants", scene.entries.len());
+    assert!(
+        in_flight >= in_flight_wanted,
+        "only {in_flight} of {kills} kills came during an operation"
+    );
 }

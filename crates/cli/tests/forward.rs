@@ -17,7 +17,7 @@ use levada_session::{Class, StreamError};
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 
 #[test]
-fn bytes_go_both_ways_and_each_direction_ends_by_itself() {
+fn bytes_pass_both_ways_and_each_direction_closes_by_itself() {
     let home = Home::new();
     let (listener, target) = listener();
     let _node = home.up_forwarding(&[&target]);
@@ -38,7 +38,7 @@ fn bytes_go_both_ways_and_each_direction_ends_by_itself() {
         assert_eq!(read_all(&mut one), b"");
     }
     let (mut program, mut served) = (forward.connect(), accept(&listener));
-    // A small message goes at once, in either direction.
+    // A small message is sent at once, in either direction.
     for n in 0..200_u8 {
         program.write_all(&[n]).unwrap();
         assert_eq!(read_exactly(&mut served, 1), [n]);
@@ -54,12 +54,12 @@ fn read_exactly(stream: &mut TcpStream, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_target_that_refuses_resets_or_hangs_is_seen_to_do_so() {
+fn refusals_resets_and_timeouts_of_the_target_reach_the_client() {
     let home = Home::new();
     let (listener, resets) = listener();
     let (gone, refuses) = support::forward::listener();
     drop(gone);
-    // A queue of one, which is full: whoever comes next gets no answer at all.
+    // A listener whose queue is full: further connections get no answer.
     let full = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&full, &"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap()).unwrap();
     listen(&full, 0).unwrap();
@@ -70,7 +70,7 @@ fn a_target_that_refuses_resets_or_hangs_is_seen_to_do_so() {
         TcpStream::connect_timeout(&full.local_addr().unwrap(), Duration::from_millis(300))
     {
         queue.push(one);
-        assert!(queue.len() < 100, "the queue takes everybody");
+        assert!(queue.len() < 100, "the queue does not fill");
     }
     let _node = home.up_forwarding(&[&resets, &refuses, &hangs]);
 
@@ -87,15 +87,15 @@ fn a_target_that_refuses_resets_or_hangs_is_seen_to_do_so() {
 
     let forward = home.forward(&["well/forward", "--", &refuses]);
     assert_eq!(read_until_reset(&mut forward.connect()), b"");
-    eventually("it says so", || forward.errors().contains("Connection refused"));
+    eventually("the refusal is reported", || forward.errors().contains("Connection refused"));
 
     let forward = home.forward(&["well/forward", "--", &hangs]);
     assert_eq!(read_until_reset(&mut forward.connect()), b"");
-    eventually("it says so", || forward.errors().contains("no answer in time"));
+    eventually("the timeout is reported", || forward.errors().contains("no answer in time"));
 }
 
 #[test]
-fn datagrams_are_carried_for_many_senders_at_a_time() {
+fn datagrams_of_many_senders_are_forwarded() {
     let home = Home::new();
     let target = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = target.local_addr().unwrap().to_string();
@@ -107,7 +107,7 @@ fn datagrams_are_carried_for_many_senders_at_a_time() {
             target.send_to(&buffer[..length], from).unwrap();
         }
     });
-    // More senders than a session has streams: the oldest make room.
+    // More senders than a session has streams: the oldest flows are closed.
     for sender in 0..150_u64 {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(&forward.addresses[0]).unwrap();
@@ -115,7 +115,7 @@ fn datagrams_are_carried_for_many_senders_at_a_time() {
         let length = [0, 1, 1472, 60_000][sender as usize % 4];
         let (sent, mut back) = (noise(sender, length), vec![0; 65_535]);
         let mut came = None;
-        // Datagrams may be lost.
+        // Datagrams may be lost: they are repeated.
         eventually("an answer", || {
             socket.send(&sent).unwrap();
             came = socket.recv(&mut back).ok();
@@ -126,7 +126,7 @@ fn datagrams_are_carried_for_many_senders_at_a_time() {
 }
 
 #[test]
-fn unix_sockets_stand_at_either_end() {
+fn unix_sockets_are_forwarded() {
     let home = Home::new();
     let folder = tempfile::tempdir().unwrap();
     let (path, door) = (folder.path().join("target"), folder.path().join("door"));
@@ -148,7 +148,7 @@ fn unix_sockets_stand_at_either_end() {
     drop(served);
     program.read_to_string(&mut read).unwrap();
     assert_eq!(read, "question and answer");
-    // By the other door.
+    // Through the other listener.
     let mut program = patient(TcpStream::connect(&forward.addresses[1]).unwrap());
     let (mut served, _) = listener.accept().unwrap();
     served.write_all(b"here too").unwrap();
@@ -160,7 +160,7 @@ fn unix_sockets_stand_at_either_end() {
 }
 
 #[test]
-fn the_node_listens_and_this_side_connects() {
+fn a_reverse_forward_listens_at_the_node() {
     let home = Home::new();
     let (listener, target) = listener();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -175,10 +175,10 @@ fn the_node_listens_and_this_side_connects() {
     served.write_all(b"answer").unwrap();
     drop(served);
     assert_eq!(read_all(&mut visitor), b"answer");
-    // Nobody there: the visitor sees it.
+    // Nothing listens at the target: the visitor sees a reset.
     drop(listener);
     read_until_reset(&mut forward.connect());
-    eventually("it says so", || forward.errors().contains("Connection refused"));
+    eventually("the refusal is reported", || forward.errors().contains("Connection refused"));
     forward.signal("TERM");
     let address = forward.addresses[0].clone();
     assert_eq!(forward.wait().0, 0);
@@ -213,7 +213,7 @@ fn web() -> String {
 }
 
 #[test]
-fn programs_say_by_socks_where_to_within_what_is_allowed() {
+fn socks_reaches_allowed_addresses_only() {
     let home = Home::new();
     let (a, b) = (web(), web());
     let port = a.rsplit(':').next().unwrap().to_owned();
@@ -231,27 +231,28 @@ fn programs_say_by_socks_where_to_within_what_is_allowed() {
     let refused = curl(&forward, "127.0.0.1:1");
     assert_eq!((refused.code, refused.stdout.as_str()), (97, ""), "{}", refused.stderr);
     assert!(forward.errors().contains("127.0.0.1:1 is not allowed"), "{}", forward.errors());
-    // Narrowed by what the session is for.
+    // The parameters of the session narrow the allowed addresses.
     let forward = home.forward(&["well/forward", "--socks", "--", "localhost:*"]);
     assert_eq!(curl(&forward, &name).ok(), "water");
     assert_eq!(curl(&forward, &a).code, 97);
     home.args(["forward", "well/forward", "--socks", "--", "192.0.2.0/24:1"]).denied("not allowed");
-    // Whoever speaks something else is told, or cut off.
-    let mut rude = forward.connect();
-    rude.write_all(&[5, 1, 2]).unwrap();
-    assert_eq!(read_all(&mut rude), [5, 0xff]);
-    // Whoever goes on before he was answered still reads that he is refused.
+    // A client without a supported method gets 0xff (RFC 1928 section 3).
+    let mut unsupported = forward.connect();
+    unsupported.write_all(&[5, 1, 2]).unwrap();
+    assert_eq!(read_all(&mut unsupported), [5, 0xff]);
+    // A client that sends its request early still reads the refusal.
     let mut eager = forward.connect();
     eager.write_all(b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x01and more").unwrap();
     assert_eq!(read_all(&mut eager), [5, 0, 5, 2, 0, 1, 0, 0, 0, 0, 0, 0]);
-    let mut rude = forward.connect();
-    rude.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-    let _ = rude.read_to_end(&mut Vec::new());
+    // A client that does not speak SOCKS is disconnected.
+    let mut other = forward.connect();
+    other.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    let _ = other.read_to_end(&mut Vec::new());
     assert_eq!(curl(&forward, &name).ok(), "water");
 }
 
 #[test]
-fn what_the_configuration_or_the_capability_does_not_name_is_denied() {
+fn addresses_outside_the_configuration_or_capability_are_denied() {
     let home = Home::new();
     let guest = Home::new();
     let (listener, target) = listener();
@@ -265,7 +266,7 @@ fn what_the_configuration_or_the_capability_does_not_name_is_denied() {
     guest.args(["forward", "well/forward"]).fails(2, "HOST:PORT");
     guest.args(["forward", "well/forward", "--", "nowhere"]).fails(2, "no address");
 
-    // A capability for one address is for no other, and whoever gets it cannot set another.
+    // A capability for one address is valid for no other, and its holder cannot set another.
     let capability = guest.args(["request", "well/forward", "--uses", "9", "--", &target]).ok();
     guest.args(["forward", &capability, "--", &elsewhere]).denied("the capability is for");
     guest
@@ -280,7 +281,7 @@ fn what_the_configuration_or_the_capability_does_not_name_is_denied() {
     accept(&listener).write_all(b"here").unwrap();
     assert_eq!(read_exactly(&mut program, 4), b"here");
 
-    // One that leaves the address to be named later is good for nothing before.
+    // A capability without an address is unusable until a link sets one.
     let open = guest.args(["request", "well/forward", "--uses", "9"]).ok();
     guest.args(["forward", &open]).denied("names no address");
     guest.args(["connect", &open]).denied("no address is named");
@@ -293,17 +294,17 @@ fn what_the_configuration_or_the_capability_does_not_name_is_denied() {
     guest.args(["forward", &wrong]).denied("not allowed");
 }
 
-/// What becomes of a stream on which a connection to `address` is asked for.
+/// Requests a connection to `address` on a new stream: the answer.
 async fn ask(streams: &Streams, address: &str) -> Result<Result<(), Cause>, StreamError> {
     let mut stream = streams.opener().open(Class::Bulk).await.unwrap();
-    // It may have been refused already.
+    // The node may have reset the stream already.
     let _ = stream.send(address.as_bytes()).await;
     answer(&mut stream).await.map(|answered| answered.map_err(|failure| failure.cause))
 }
 
-/// A client that asks on its streams for what it has no right to.
+/// A client whose streams request addresses that its capability does not name.
 #[tokio::test]
-async fn the_node_holds_every_connection_to_what_the_capability_names() {
+async fn the_node_checks_every_connection_against_the_capability() {
     let home = Home::new();
     let (_listener, target) = listener();
     let (_other, elsewhere) = support::forward::listener();
@@ -318,17 +319,17 @@ async fn the_node_holds_every_connection_to_what_the_capability_names() {
     let (running, streams) = client.connect_with_streams(&capability).await.unwrap();
     assert_eq!(ask(&streams, &elsewhere).await, Ok(Err(Cause::NotAllowed)));
     assert_eq!(ask(&streams, &target).await, Ok(Ok(())));
-    // Nor does it give streams to a start that is none, to one on another connection, or of a service that takes none.
+    // The node accepts no streams for an unknown start, for a start on another connection, or for a service without streams.
     let unknown = Err(StreamError::Reset(Reason::Unknown as u64));
     let (none, _) = Streams::new(running.connection.clone(), u64::MAX, 1);
     assert_eq!(ask(&none, &target).await, unknown);
     let other = client.connection_of_its_own(&node, levada_core::Framing::Auto).await.unwrap();
     while other.version() < 2 {
-        // The node's first word is on its way.
+        // The node's HELLO has not arrived yet.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let (foreign, _) = Streams::new(other, 1, 1);
-    // However often it is tried.
+    // Also if it is tried more often than a session has streams.
     for _ in 0..300 {
         assert_eq!(ask(&foreign, &target).await, unknown);
     }
@@ -336,13 +337,13 @@ async fn the_node_holds_every_connection_to_what_the_capability_names() {
     let echo = client.request(&node, spec).await.unwrap();
     let (echoing, streamless) = client.connect_with_streams(&echo).await.unwrap();
     assert_eq!(ask(&streamless, &target).await, unknown);
-    // Nobody is the worse for it.
+    // The first session still works.
     assert_eq!(ask(&streams, &target).await, Ok(Ok(())));
     drop((running, echoing));
 }
 
 #[test]
-fn it_ends_by_who_may_and_goes_on_for_who_may_not() {
+fn only_authorised_identities_can_end_a_forward() {
     let (node_home, alice, bob) = (Home::new(), Home::new(), Home::new());
     let (listener, target) = listener();
     let node = node_home.up_forwarding(&[&target]);
@@ -352,7 +353,7 @@ fn it_ends_by_who_may_and_goes_on_for_who_may_not() {
         let bobs = alice.args(["grant", &root, "--to", &bob.identity(), "--rights", "x"]).ok();
         let forward = bob.forward(&[&bobs]);
         let (mut program, mut served) = (forward.connect(), accept(&listener));
-        // Neither the one who may only start it, nor one who has nothing to do with it.
+        // Neither the holder of the right to execute, nor the holder of a later link for the first link.
         bob.args(["terminate", &bobs]).denied("lacks the right");
         bob.args([verb, &root]).denied("");
         served.write_all(b"on").unwrap();
@@ -368,7 +369,7 @@ fn it_ends_by_who_may_and_goes_on_for_who_may_not() {
 }
 
 #[test]
-fn a_signal_ends_it_and_the_node_hears_of_it() {
+fn a_signal_ends_the_forward_and_its_session() {
     let home = Home::new();
     let (listener, target) = listener();
     let _node = home.up_forwarding(&[&target]);
@@ -381,57 +382,57 @@ fn a_signal_ends_it_and_the_node_hears_of_it() {
         read_until_reset(&mut program);
         eventually("no session runs", || home.json("status")["running_sessions"] == 0);
     }
-    // It is written down once it has.
-    eventually("the end is in the log", || {
+    // The audit log is written after the end.
+    eventually("the end is in the audit log", || {
         home.run("sessions --log --limit 1").ok().contains("ended")
     });
 }
 
 #[test]
-fn a_node_that_comes_back_is_found_again() {
+fn a_forward_reconnects_to_a_restarted_node() {
     let home = Home::new();
     let (listener, target) = listener();
-    // A port that stays free while the node is away.
+    // A port that stays free while the node is down.
     let service = home.forward_service(&[&target]);
     let up_at =
         |host: &str| format!("up --name well --http 127.0.0.1:0 --listen {host}:5382 {service}");
     let (up, up_elsewhere) = (up_at(&own_loopback()), up_at(&own_loopback()));
     let node = home.up_with(&up);
-    // Once by a request for each start, once by a capability with a single use.
+    // One forward requests a session for each start; the other has a capability with a single use.
     let capability = home.args(["request", "well/forward", "--", &target]).ok();
     let requested = home.forward(&["well/forward", "--", &target]);
     let granted = home.forward(&[&capability]);
     let mut program = requested.connect();
     let _served = accept(&listener);
     node.kill();
-    // What was carried is lost, and so is who comes now.
+    // Open connections are reset, and so are new ones.
     read_until_reset(&mut program);
-    eventually("it says so", || requested.errors().contains("trying again in"));
+    eventually("the retry is reported", || requested.errors().contains("trying again in"));
     read_until_reset(&mut requested.connect());
-    // Another node has its address for a while: that is no refusal.
+    // Another node at this address is not a refusal: the forward retries.
     let other = Home::new();
     let intruder = other.up_with(&up.replace(&service, ""));
-    eventually("it goes on", || requested.errors().contains("no address leads to"));
+    eventually("the other key is reported", || requested.errors().contains("no address leads to"));
     intruder.kill();
     let node = home.up_with(&up);
-    eventually("it is back", || requested.errors().contains("connected again"));
+    eventually("it has reconnected", || requested.errors().contains("connected again"));
     let mut program = requested.connect();
     accept(&listener).write_all(b"back").unwrap();
     assert_eq!(read_exactly(&mut program, 4), b"back");
     let (code, errors) = granted.wait();
     assert_eq!(code, 121, "{errors}");
     assert!(errors.contains("used up"), "{errors}");
-    // Somewhere else: the key is what counts.
+    // At another address, the node is found by its key.
     node.kill();
     let _node = home.up_with(&up_elsewhere);
-    eventually("it is back", || requested.errors().matches("connected again").count() == 2);
+    eventually("it has reconnected", || requested.errors().matches("connected again").count() == 2);
     let mut program = requested.connect();
     accept(&listener).write_all(b"back").unwrap();
     assert_eq!(read_exactly(&mut program, 4), b"back");
 }
 
 #[test]
-fn what_cannot_be_listened_at_is_said_before_anything_is_asked_for() {
+fn an_address_in_use_is_reported_before_the_node_is_asked() {
     let home = Home::new();
     let (taken, address) = listener();
     let _node = home.up_forwarding(&[&address]);
@@ -439,7 +440,7 @@ fn what_cannot_be_listened_at_is_said_before_anything_is_asked_for() {
     let ran = home.args(["forward", "well/forward", "--listen", &at, "--", &address]);
     assert_eq!(ran.stdout, "");
     ran.fails(120, &format!("cannot listen at {at}"));
-    home.args(["forward", "nobody/forward", "--", &address]).fails(2, "no node is known");
+    home.args(["forward", "unknown/forward", "--", &address]).fails(2, "no node is known");
     home.args(["forward", "well/none", "--", &address]).fails(1, "no service");
     let nowhere = format!("{}@{}:1/forward", home.identity(), own_loopback());
     home.args(["forward", &nowhere, "--", &address]).fails(122, "unreachable");

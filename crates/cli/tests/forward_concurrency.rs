@@ -1,4 +1,4 @@
-//! Many connections over one session of `levada forward`: each whole, and none at the cost of the others.
+//! Many connections over one session of `levada forward`: all bytes arrive, and no connection blocks another.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,10 +13,10 @@ use levada_core::sha256;
 const CONNECTIONS: u64 = 100;
 const LENGTH: usize = 1 << 20;
 
-/// What the target has seen of one connection: its number, the digest of its bytes, and whether they ended in good order.
+/// What the target received on one connection: its number, the digest of its bytes, and whether it ended without a reset.
 type Seen = (u64, [u8; 32], bool);
 
-/// Takes a number and a mebibyte, and sends a mebibyte of its own.
+/// Receives a number and 1 MiB, and sends another 1 MiB.
 fn exchange(mut stream: TcpStream, seen: &mpsc::Sender<Seen>) {
     let mut number = [0; 8];
     stream.read_exact(&mut number).unwrap();
@@ -34,7 +34,7 @@ fn exchange(mut stream: TcpStream, seen: &mpsc::Sender<Seen>) {
 }
 
 #[test]
-fn a_hundred_at_a_time_and_one_that_is_cut_harms_no_other() {
+fn a_reset_connection_harms_none_of_ninety_nine_others() {
     let _alone = exclusive();
     let home = Home::new();
     let (listener, target) = listener();
@@ -48,15 +48,15 @@ fn a_hundred_at_a_time_and_one_that_is_cut_harms_no_other() {
     let programs: Vec<_> = (0..CONNECTIONS)
         .map(|number| {
             let (mut stream, there) = (forward.connect(), there.clone());
-            let (go, told_to_go) = mpsc::channel::<()>();
-            waiting.push(go);
+            let (start, started) = mpsc::channel::<()>();
+            waiting.push(start);
             std::thread::spawn(move || {
                 stream.write_all(&number.to_be_bytes()).unwrap();
                 stream.read_exact(&mut [0; 8]).unwrap();
                 there.send(number).unwrap();
-                // It goes on when every one of them is carried: nobody is left to send anything.
-                let gone = told_to_go.recv_timeout(2 * PATIENCE);
-                assert_eq!(gone, Err(mpsc::RecvTimeoutError::Disconnected));
+                // All connections are open when the sender is dropped.
+                let all_open = started.recv_timeout(2 * PATIENCE);
+                assert_eq!(all_open, Err(mpsc::RecvTimeoutError::Disconnected));
                 let bytes = noise(number, LENGTH);
                 if number == CUT {
                     stream.write_all(&bytes[..LENGTH / 2]).unwrap();
@@ -80,7 +80,7 @@ fn a_hundred_at_a_time_and_one_that_is_cut_harms_no_other() {
     drop(waiting);
     for (number, program) in (0..CONNECTIONS).zip(programs) {
         let expected = (number != CUT).then(|| sha256(&[&noise(!number, LENGTH)]));
-        assert!(program.join().unwrap() == expected, "what came back of {number} has changed");
+        assert!(program.join().unwrap() == expected, "the answer of {number} has changed");
     }
     let mut whole = 0;
     for _ in 0..CONNECTIONS {
@@ -97,11 +97,11 @@ fn a_hundred_at_a_time_and_one_that_is_cut_harms_no_other() {
 }
 
 #[test]
-fn those_that_nobody_reads_hold_up_nobody_and_take_bounded_memory() {
+fn unread_connections_block_no_others_and_use_bounded_memory() {
     let _alone = exclusive();
     let home = Home::new();
     let (listener, target) = listener();
-    // One byte says whether to echo or to send without end.
+    // The first byte selects: `e` echoes, any other sends without end.
     serve(listener, |mut stream| {
         let mut first = [0];
         stream.read_exact(&mut first).unwrap();
@@ -138,9 +138,9 @@ fn those_that_nobody_reads_hold_up_nobody_and_take_bounded_memory() {
     drop(stalled);
 }
 
-/// 150 at a time, through a session of at most `streams` connections and a service of `connections`.
+/// Up to 150 connections at a time, through a session of at most `streams` and a service of at most `connections`.
 #[test]
-fn more_at_a_time_than_may_be_carried_wait_and_all_are_served() {
+fn connections_beyond_the_limit_wait_and_are_served() {
     let _alone = exclusive();
     for (streams, connections, all, together) in
         [(128, 256, 300, 150), (3, 256, 60, 60), (128, 2, 40, 40)]
@@ -179,7 +179,7 @@ fn more_at_a_time_than_may_be_carried_wait_and_all_are_served() {
     }
 }
 
-/// A web server of its own process.
+/// A web server in a process of its own; killed when dropped.
 struct Server {
     child: Child,
     address: String,
@@ -212,7 +212,7 @@ server.serve_forever()
 }
 
 #[test]
-fn one_too_many_waits_for_a_place_and_the_others_go_on() {
+fn a_connection_beyond_the_limit_waits_for_another_to_close() {
     let home = Home::new();
     let (listener, target) = listener();
     serve(listener, echo);
@@ -228,7 +228,7 @@ fn one_too_many_waits_for_a_place_and_the_others_go_on() {
     let mut waiting = forward.connect();
     waiting.write_all(b"x").unwrap();
     carried.iter_mut().for_each(&mut speaks);
-    // The end of one makes room.
+    // The waiting connection is served when another one closes.
     let mut ended = carried.pop().unwrap();
     ended.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut ended), b"");

@@ -1,4 +1,4 @@
-//! One connection over standard input and output, and forwards that a node keeps up by its configuration.
+//! `forward --stdio`, and the forwards that a node maintains by its configuration.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,19 +10,19 @@ use crate::support::forward::*;
 use crate::support::{self, Home, Ran, eventually, in_full, own_loopback};
 use serde_json::Value;
 
-/// What a program gets over `levada forward --stdio`.
-fn through(home: &Home, target: &str, input: &[u8]) -> Ran {
+/// Runs `levada forward --stdio` with this input.
+fn stdio(home: &Home, target: &str, input: &[u8]) -> Ran {
     home.with_input(&format!("forward --stdio well/forward -- {target}"), input)
 }
 
 #[test]
-fn one_connection_goes_over_standard_input_and_output() {
+fn stdio_forwards_one_connection() {
     let home = Home::new();
     let (listener, target) = listener();
     let (gone, refuses) = support::forward::listener();
     drop(gone);
     let _node = home.up_forwarding(&[&target, &refuses]);
-    // Sends back all that came, once its end has come; and far more than any buffer.
+    // The first connection is echoed after its end. The second gets more than any buffer holds. The third is reset.
     let large = noise(3, 3_000_000);
     let serving = std::thread::spawn(move || {
         let mut first = accept(&listener);
@@ -38,15 +38,15 @@ fn one_connection_goes_over_standard_input_and_output() {
         reset(third);
         listener
     });
-    assert_eq!(through(&home, &target, b"question").ok(), "question");
-    // The other side has said all: it ends, though its own input is open.
+    assert_eq!(stdio(&home, &target, b"question").ok(), "question");
+    // It ends with the target, although its own input is open.
     let mut command = home.command(["forward", "--stdio", "well/forward", "--", &target]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut bytes = Vec::new();
     child.stdout.take().unwrap().read_to_end(&mut bytes).unwrap();
     assert!(bytes == large, "{} bytes", bytes.len());
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    // What was cut is no end.
+    // A reset is not an end: it is an error.
     let mut command = home.command(["forward", "--stdio", "well/forward", "--", &target]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -55,12 +55,13 @@ fn one_connection_goes_over_standard_input_and_output() {
     child.stdin.as_mut().unwrap().write_all(b"!").unwrap();
     Ran::from(child.wait_with_output().unwrap()).fails(122, "reset");
     let _listener = serving.join().unwrap();
-    through(&home, &refuses, b"").fails(122, "Connection refused");
-    through(&home, "127.0.0.1:1", b"").fails(121, "not allowed");
-    home.args(["forward", "--stdio", "well/forward", "--listen", "1", "--", &target]).fails(2, "");
+    stdio(&home, &refuses, b"").fails(122, "Connection refused");
+    stdio(&home, "127.0.0.1:1", b"").fails(121, "not allowed");
+    home.args(["forward", "--stdio", "well/forward", "--listen", "1", "--", &target])
+        .fails(2, "cannot be used with");
 }
 
-/// A server process; ended when dropped.
+/// A server process; killed when dropped.
 struct Server(Child);
 
 impl Drop for Server {
@@ -94,14 +95,14 @@ fn subject(clone: &Path) -> String {
 }
 
 #[test]
-fn git_clones_through_it() {
+fn git_clones_over_stdio() {
     let home = Home::new();
     let folder = tempfile::tempdir().unwrap();
     repository(folder.path());
     let host = own_loopback();
     let base = format!("--base-path={}", folder.path().display());
     let listen = format!("--listen={host}");
-    // `git daemon` is a process that starts this one, and would leave it behind.
+    // `git daemon` would start this program as a child, and leave it behind when killed.
     let programs = Ran::from(git(folder.path(), &["--exec-path"]).output().unwrap()).ok();
     let mut daemon = Command::new(Path::new(&programs).join("git-daemon"));
     daemon.args(["--export-all", "--reuseaddr", "--port=9418", &base, &listen]);
@@ -117,11 +118,11 @@ fn git_clones_through_it() {
     assert_eq!(subject(&folder.path().join("two")), "fresh water");
 }
 
-/// A real sshd, with `LEVADA_TEST_FULL` (`scripts/test --all` installs it).
+/// Against OpenSSH, with `LEVADA_TEST_FULL` (`scripts/test --all` installs it).
 #[test]
-fn ssh_and_git_over_ssh_take_it_as_their_proxy_command() {
+fn ssh_uses_stdio_as_a_proxy_command() {
     if !in_full() {
-        eprintln!("left out: it needs sshd");
+        eprintln!("skipped: needs sshd");
         return;
     }
     let home = Home::new();
@@ -143,14 +144,14 @@ fn ssh_and_git_over_ssh_take_it_as_their_proxy_command() {
         path("user.pub")
     );
     fs::write(path("sshd_config"), config).unwrap();
-    // Where sshd runs as root, it wants this folder.
+    // sshd requires this folder when it runs as root.
     let _ = fs::create_dir_all("/run/sshd");
     let log = fs::File::create(path("sshd.log")).unwrap();
     let mut sshd = Command::new("/usr/sbin/sshd");
     sshd.args(["-D", "-e", "-f", &path("sshd_config")]).stdin(Stdio::null()).stderr(log);
     let _sshd = Server(sshd.spawn().unwrap());
-    let said = || fs::read_to_string(path("sshd.log")).unwrap();
-    eventually("sshd listens", || said().contains("Server listening"));
+    let log = || fs::read_to_string(path("sshd.log")).unwrap();
+    eventually("sshd listens", || log().contains("Server listening"));
     let target = format!("{host}:{port}");
     let _node = home.up_forwarding(&[&target]);
     let proxy = format!(
@@ -181,7 +182,7 @@ fn ssh_and_git_over_ssh_take_it_as_their_proxy_command() {
     let mut child = ssh.spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"fresh water").unwrap();
     let ran = Ran::from(child.wait_with_output().unwrap());
-    assert_eq!((ran.code, ran.stdout.as_str()), (0, "fresh water"), "{}{}", ran.stderr, said());
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "fresh water"), "{}{}", ran.stderr, log());
     let command = format!("ssh {} '{proxy}'", options.join(" "));
     let url = format!("ssh://{host}:{port}{}", path("one"));
     let mut clone = git(folder.path(), &["clone", "--quiet", &url, "two"]);
@@ -190,7 +191,7 @@ fn ssh_and_git_over_ssh_take_it_as_their_proxy_command() {
     assert_eq!(subject(&folder.path().join("two")), "fresh water");
 }
 
-/// What `status` says of the only forward.
+/// The only forward in `levada status`.
 fn forward_of(home: &Home) -> Value {
     let status = home.run("status --json");
     let status: Value = serde_json::from_str(&status.stdout).unwrap_or_default();
@@ -198,11 +199,11 @@ fn forward_of(home: &Home) -> Value {
 }
 
 #[test]
-fn a_node_keeps_the_forwards_of_its_configuration_up() {
+fn a_node_maintains_its_configured_forwards() {
     let (home, other) = (Home::new(), Home::new());
     let (listener, target) = listener();
     serve(listener, echo);
-    // A port that stays free while the other node is away.
+    // A port that stays free while the other node is down.
     let service = other.forward_service(&[&target]);
     let up =
         format!("up --name well --http 127.0.0.1:0 --listen {}:5382 {service}", own_loopback());
@@ -213,7 +214,7 @@ fn a_node_keeps_the_forwards_of_its_configuration_up() {
         "[[forward]]\nservice = 'well/forward'\ntarget = '{target}'\nlisten = '{own}:5432'\n"
     );
     fs::write(home.path().join("config.toml"), text).unwrap();
-    let keeper = home.up("--name keeper");
+    let client = home.up("--name client");
     let is = |state: &str| eventually(state, || forward_of(&home)["state"] == state);
     let echoes = || {
         let mut stream = patient(TcpStream::connect((own.as_str(), 5432)).unwrap());
@@ -230,7 +231,7 @@ fn a_node_keeps_the_forwards_of_its_configuration_up() {
         (&"well/forward".into(), &target.clone().into())
     );
     assert!(home.run("status").ok().contains("well/forward"));
-    // The other node is away for a while.
+    // The other node is down for a while.
     node.kill();
     is("waiting");
     let doctor = home.run("doctor");
@@ -238,17 +239,19 @@ fn a_node_keeps_the_forwards_of_its_configuration_up() {
     let _node = other.up_with(&up);
     is("open");
     assert!(echoes());
-    // A right that is not there is a state of its own.
+    // A missing right is a separate state.
     let config = home.path().join("config.toml");
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace(&target, "127.0.0.1:1")).unwrap();
-    keeper.signal("HUP");
+    client.signal("HUP");
     is("refused");
     assert!(forward_of(&home)["text"].as_str().unwrap().contains("not allowed"));
     fs::write(&config, "").unwrap();
-    keeper.signal("HUP");
-    eventually("there is none", || home.json("status")["forwards"] == serde_json::json!([]));
+    client.signal("HUP");
+    eventually("the forward is removed", || {
+        home.json("status")["forwards"] == serde_json::json!([])
+    });
     assert!(TcpStream::connect((own.as_str(), 5432)).is_err());
     home.run("stop").ok();
-    assert_eq!(keeper.wait(), 0);
+    assert_eq!(client.wait(), 0);
 }

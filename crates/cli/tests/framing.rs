@@ -1,4 +1,4 @@
-//! What an onlooker sees of a session with records of one size.
+//! The record sizes that an observer sees with block framing.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ program = "sh"
 args = '[\s\S]*'
 "#;
 
-/// The record type of everything encrypted (RFC 8446 section 5.2).
+/// The record type of encrypted records (RFC 8446 section 5.2).
 const ENCRYPTED: u8 = 23;
 /// A record's header: type, version, length.
 const HEADER: usize = 5;
@@ -34,13 +34,13 @@ struct Seen {
     ended: u8,
 }
 
-/// Stands between client and node and keeps what passes.
-struct Onlooker {
+/// A proxy between client and node that records all bytes.
+struct Observer {
     address: String,
     connections: Arc<Mutex<Vec<Arc<Mutex<Seen>>>>>,
 }
 
-impl Onlooker {
+impl Observer {
     fn before(node: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -110,20 +110,20 @@ fn records(mut bytes: &[u8]) -> Vec<Record> {
     records
 }
 
-/// Every record is `size` long, but those of the handshake before them; gives how many there are.
+/// Asserts that all records after those of the handshake are `size` long: their number.
 #[track_caller]
-fn all_alike(records: &[Record], size: usize) -> usize {
+fn assert_one_size(records: &[Record], size: usize) -> usize {
     let first = records.iter().position(|record| *record == (ENCRYPTED, size)).unwrap();
     assert!(first <= HANDSHAKE, "{records:?}");
     assert!(records[first..].iter().all(|record| *record == (ENCRYPTED, size)), "{records:?}");
     records.len() - first
 }
 
-fn serve(home: &Home) -> (String, Onlooker) {
+fn serve(home: &Home) -> (String, Observer) {
     let identity = home.identity();
     let address = home.json("status")["listening"][0].as_str().unwrap().to_owned();
-    let onlooker = Onlooker::before(address);
-    (format!("{identity}@{}", onlooker.address), onlooker)
+    let observer = Observer::before(address);
+    (format!("{identity}@{}", observer.address), observer)
 }
 
 fn up<'a>(home: &'a Home, alice: &Home) -> Node<'a> {
@@ -133,58 +133,58 @@ fn up<'a>(home: &'a Home, alice: &Home) -> Node<'a> {
 }
 
 #[test]
-fn every_record_has_the_size_that_was_asked_for_and_a_connection_of_its_own() {
+fn block_framing_sends_records_of_one_size_on_a_dedicated_connection() {
     let (home, alice) = (Home::new(), Home::new());
     let _node = up(&home, &alice);
-    let (place, onlooker) = serve(&home);
+    let (place, observer) = serve(&home);
     let input = vec![b'x'; 100_000];
     let line = format!("run {place}/sh --framing block:512 -- cat");
     assert_eq!(alice.with_input(&line, &input).ok().into_bytes(), input);
-    let records = onlooker.records();
-    // One connection for operations, and one for the session that wants its own framing.
+    let records = observer.records();
+    // One connection carries operations, and one the session, whose framing differs.
     assert_eq!(records.len(), 2, "{records:?}");
     let [operations, session] = [&records[0], &records[1]];
     for direction in session {
-        assert!(all_alike(direction, 512) >= input.len() / 512);
+        assert!(assert_one_size(direction, 512) >= input.len() / 512);
     }
     assert!(operations[0].iter().any(|record| record.1 != 512), "{operations:?}");
 }
 
 #[test]
-fn an_exit_code_and_an_error_look_like_everything_else() {
+fn block_framing_hides_exit_codes_and_errors() {
     let (home, alice) = (Home::new(), Home::new());
     let _node = up(&home, &alice);
-    let (place, onlooker) = serve(&home);
+    let (place, observer) = serve(&home);
     for text in ["exit 7", "echo some words >&2; exit 7", "kill -9 $$"] {
         let place = format!("{place}/sh");
         let ran = alice.args(["run", &place, "--framing", "block:512", "--", "sh", "-c", text]);
         assert!(matches!(ran.code, 7 | 137), "{}", ran.stderr);
     }
-    // The second and the third connection may have been resumed: the same holds for them.
-    for [of_client, of_node] in onlooker.records().iter().skip(1).step_by(2) {
-        assert!(all_alike(of_client, 512) >= 1);
-        assert!(all_alike(of_node, 512) >= 1);
+    // The second and the third connection may be resumed ones.
+    for [of_client, of_node] in observer.records().iter().skip(1).step_by(2) {
+        assert!(assert_one_size(of_client, 512) >= 1);
+        assert!(assert_one_size(of_node, 512) >= 1);
     }
 }
 
 #[test]
-fn only_framings_of_the_service_are_granted_and_a_capability_keeps_its_own() {
+fn only_configured_framings_are_granted_and_a_capability_keeps_its_framing() {
     let (home, alice) = (Home::new(), Home::new());
     let _node = up(&home, &alice);
-    let (place, onlooker) = serve(&home);
+    let (place, observer) = serve(&home);
     alice.run(&format!("request {place}/sh --framing block:513 -- cat")).denied("block:513");
     alice.run(&format!("request {place}/clock --framing block:512")).denied("block:512");
-    // What was asked for at the request holds at the start, whoever starts it.
+    // The framing of the request applies to every start.
     let capability = alice.run(&format!("request {place}/sh --framing block:512 -- cat")).ok();
-    let before = onlooker.records().len();
+    let before = observer.records().len();
     assert_eq!(alice.with_input(&format!("connect {capability}"), b"words").ok(), "words");
-    let records = onlooker.records();
+    let records = observer.records();
     assert_eq!(records.len(), before + 1, "one connection is enough");
     for direction in &records[before] {
-        assert!(all_alike(direction, 512) >= 1);
+        assert!(assert_one_size(direction, 512) >= 1);
     }
-    // Without a wish it is the first of the service's framings.
-    let shared = onlooker.records().len();
+    // By default, a session has the first framing of the service.
+    let shared = observer.records().len();
     alice.with_input(&format!("run {place}/sh -- cat"), b"words").ok();
-    assert_eq!(onlooker.records().len(), shared + 1);
+    assert_eq!(observer.records().len(), shared + 1);
 }

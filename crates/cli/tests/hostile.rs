@@ -1,4 +1,4 @@
-//! Peers that behave badly, against a real node: it says no, forgets nothing, and serves on.
+//! Attacks before and during the handshake: half-open connections, garbage, altered bytes, wrong invitations.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use levada_core::{Clock, SystemClock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{self, Home, eventually, exclusive, peak_memory};
@@ -32,10 +33,10 @@ fn open_files(process: u32) -> usize {
     std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
 }
 
-/// Under `ulimit -n 1024`, a thousand connections from the client's own address that never finish
-/// their handshake are held open throughout; whichever the node drops is opened again.
+/// The node may open 1024 files. The attacker holds a thousand connections with unfinished handshakes, from the client's
+/// own address, and reopens each one that the node closes.
 #[test]
-fn a_thousand_half_open_connections_keep_nobody_out() {
+fn a_client_connects_within_two_seconds_beside_a_thousand_half_open_connections() {
     let _alone = exclusive();
     let _files = ManyFiles::allow();
     let home = Home::new();
@@ -61,7 +62,7 @@ fn a_thousand_half_open_connections_keep_nobody_out() {
         let start = Instant::now();
         let node = format!("{}@{address}/clock", home.identity());
         home.args(["run", &node]).ok();
-        // The only bound on time in these tests: it is what the node promises under this attack.
+        // The only time limit in these tests: it is what the node guarantees under this attack.
         assert!(start.elapsed() < Duration::from_secs(2), "took {:?}", start.elapsed());
     }
     stop.store(true, Ordering::SeqCst);
@@ -73,8 +74,7 @@ fn a_thousand_half_open_connections_keep_nobody_out() {
     child.wait().unwrap();
 }
 
-/// Keeps `count` connections open, each with half a ClientHello sent; one that was dropped is opened
-/// again after a short while.
+/// Keeps `count` connections open, each after half a ClientHello. A closed one is reopened within about 50 ms.
 fn hold_half_open(count: usize, address: &str, stop: &AtomicBool, held: &AtomicUsize) {
     let connect = || -> Option<TcpStream> {
         let mut stream = TcpStream::connect(address).ok()?;
@@ -85,7 +85,7 @@ fn hold_half_open(count: usize, address: &str, stop: &AtomicBool, held: &AtomicU
     let mut connections: Vec<Option<TcpStream>> = (0..count).map(|_| connect()).collect();
     held.fetch_add(connections.iter().flatten().count(), Ordering::SeqCst);
     while !stop.load(Ordering::SeqCst) {
-        // The pause bounds the attack's rate: this is about the node, not about two busy cores.
+        // The pause bounds the rate of the attack: the test measures the node, not two busy cores.
         std::thread::sleep(Duration::from_millis(50));
         for connection in &mut connections {
             let alive = connection.as_mut().is_some_and(|stream| {
@@ -98,9 +98,9 @@ fn hold_half_open(count: usize, address: &str, stop: &AtomicBool, held: &AtomicU
     }
 }
 
-/// Garbage instead of a handshake, of every first byte and of some length.
+/// 300 bytes of garbage instead of a handshake, with each possible first byte.
 #[test]
-fn garbage_is_turned_away() {
+fn garbage_instead_of_a_handshake_is_rejected() {
     let home = Home::new();
     let node = home.up("");
     let address = node.address();
@@ -110,7 +110,7 @@ fn garbage_is_turned_away() {
         let garbage: Vec<u8> = (0..300u32).map(|n| first.wrapping_add((n * 7) as u8)).collect();
         let _ = stream.write_all(&garbage);
         let _ = stream.shutdown(std::net::Shutdown::Write);
-        // An alert or nothing, then the end.
+        // The node sends an alert or nothing, and closes.
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.len() < 4096);
@@ -119,10 +119,10 @@ fn garbage_is_turned_away() {
     assert!(peak_memory(node.process()) < 64 * 1024, "{} KiB", peak_memory(node.process()));
 }
 
-/// A proxy flips one bit of one byte, at every place of a conversation: an error on the client's side,
-/// never a wrong answer, and the node serves on.
+/// A proxy flips one bit at each position of a connection. The client reports an error, never a wrong answer, and the node
+/// keeps serving.
 #[test]
-fn a_flipped_bit_at_any_byte_is_noticed() {
+fn a_flipped_bit_at_any_byte_is_detected() {
     let home = Home::new();
     let node = home.up("");
     let address = node.address();
@@ -134,9 +134,9 @@ fn a_flipped_bit_at_any_byte_is_noticed() {
     for direction in [0, 1] {
         for at in (0..whole[direction]).step_by(step) {
             let ran = through_proxy(&home, &identity, &address, Some((direction, at))).0;
-            // The last bytes are the farewell: the answer had arrived already.
-            let farewell = at + 400 > whole[direction];
-            assert!(ran.code != 0 || farewell, "byte {at} of direction {direction}: {ran:?}");
+            // The last bytes close the connection, after the answer.
+            let closing = at + 400 > whole[direction];
+            assert!(ran.code != 0 || closing, "byte {at} of direction {direction}: {ran:?}");
             tried += 1;
         }
     }
@@ -150,7 +150,7 @@ fn conversation_length(home: &Home, identity: &str, address: &str) -> [usize; 2]
     lengths
 }
 
-/// Runs `clock` through a proxy that flips the lowest bit of one byte; how many bytes went each way.
+/// Runs `clock` through a proxy that flips the lowest bit of one byte: the result, and the bytes in each direction.
 fn through_proxy(
     home: &Home,
     identity: &str,
@@ -199,9 +199,9 @@ fn forward(
     let _ = to.shutdown(std::net::Shutdown::Write);
 }
 
-/// Three wrong invitations shut one source out; another source and the invitation are untouched.
+/// After three wrong invitations, a source cannot use a good one either.
 #[test]
-fn wrong_invitations_shut_their_source_out() {
+fn a_source_of_wrong_invitations_is_locked_out() {
     let home = Home::new();
     let node = home.up_with("up --listen 127.0.0.1:0 --listen 127.0.0.2:0 --http 127.0.0.1:0");
     let good = node.invite("");
@@ -213,7 +213,7 @@ fn wrong_invitations_shut_their_source_out() {
     drop(node);
 }
 
-/// The invitation `good` with a secret that the node never made.
+/// The invitation `good` with a secret that the node did not issue.
 fn wrong_invitation(good: &str) -> String {
     use levada_capability::Invitation;
     let secret = Invitation::generate_secret(&levada_core::SystemRandom).unwrap();
@@ -223,7 +223,7 @@ fn wrong_invitation(good: &str) -> String {
 }
 
 #[test]
-fn invitations_are_used_once_and_end() {
+fn invitations_are_single_use_and_expire() {
     let home = Home::new();
     let node = home.up("");
     let code = node.invite("--service clock");
@@ -233,7 +233,8 @@ fn invitations_are_used_once_and_end() {
     guest.run("run well/echo").denied("may not request");
     Home::new().args(["join", &code]).denied("used");
     let short = node.invite("--expires 1s");
-    // Whoever tried in between might be in time, and use it up.
-    std::thread::sleep(Duration::from_secs(2));
+    // An attempt before the expiry would use the invitation up, so the test waits for the clock.
+    let expired = SystemClock.now().after(Duration::from_secs(2));
+    eventually("the invitation expires", || SystemClock.now() >= expired);
     Home::new().args(["join", &short]).denied("expired");
 }

@@ -1,5 +1,4 @@
-//! Three hosts on one Ethernet, each in a network namespace, with no server anywhere; and a fourth that is
-//! hostile.
+//! Hosts on one Ethernet, each in a network namespace, without any server; one of them may be hostile.
 
 mod hostile;
 mod scene;
@@ -7,7 +6,7 @@ mod scene;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use crate::support::{Home, Ran, eventually, heard};
+use crate::support::{Home, Ran, eventually, until_found};
 use hostile::{Hostile, hostile_packets};
 use levada_core::Identity;
 use scene::{Host, Scene, Up};
@@ -27,7 +26,7 @@ fn three_hosts_find_request_grant_connect() {
         format!("--name well --service {} --allow {}", service.display(), alice.identity());
     let _node = well.up(&options);
 
-    // Found by multicast, at its address on this Ethernet.
+    // Alice finds the well by multicast DNS, at its address on this Ethernet.
     let mut entry = Value::Null;
     eventually("alice sees it", || {
         entry = alice.sees(&well.identity());
@@ -39,9 +38,9 @@ fn three_hosts_find_request_grant_connect() {
     assert!(addresses.iter().all(|one| !one.starts_with("127.")), "{addresses:?}");
     let expected = format!("{}:", well.address);
     assert!(addresses.iter().any(|one| one.starts_with(&expected)), "{addresses:?}");
-    heard(|| alice.run("run well/files -- ls")).denied("--accept-new");
+    until_found(|| alice.run("run well/files -- ls")).denied("--accept-new");
 
-    // What it lists is what is there.
+    // The remote listing equals the local one.
     let folder = well.home.path().join("folder");
     std::fs::create_dir(&folder).unwrap();
     for number in 0..20 {
@@ -49,7 +48,7 @@ fn three_hosts_find_request_grant_connect() {
     }
     let folder = folder.to_str().unwrap();
     let list = ["run", "well/files", "--accept-new", "--", "ls", "-l", folder];
-    let there = heard(|| alice.args(&list)).ok();
+    let there = until_found(|| alice.args(&list)).ok();
     let mut ls = Command::new("ls");
     let local = ls.args(["-l", folder]).env("LC_ALL", "C").env("TZ", "UTC").output().unwrap();
     let local = Ran::from(local).ok();
@@ -57,23 +56,23 @@ fn three_hosts_find_request_grant_connect() {
     assert!(local.lines().count() > 20, "{local}");
     assert_eq!(alice.sees(&well.identity())["state"], "pinned");
 
-    // A third, whom the node does not know, uses what alice passes on.
+    // Bob, whom the node has not authorised, uses what Alice grants.
     let capability =
         alice.args(&["request", "well/files", "--uses", "3", "--", "ls", "-l", folder]).ok();
     let granted =
         alice.args(&["grant", &capability, "--to", &bob.identity(), "--rights", "x"]).ok();
     assert_eq!(bob.args(&["connect", &granted]).ok(), local);
-    heard(|| bob.args(&list)).denied("may not request");
+    until_found(|| bob.args(&list)).denied("may not request");
     alice.args(&["revoke", &capability]).ok();
     bob.args(&["connect", &granted]).denied("revoked");
 
-    // A goodbye is heard on every host.
+    // The goodbye packet reaches every host.
     well.home.run("stop").ok();
     eventually("it is away", || alice.sees(&well.identity())["away"] == true);
 }
 
 #[test]
-fn a_third_identity_by_capability_and_by_invoke() {
+fn capabilities_and_invoke_work_across_four_hosts() {
     let scene = Scene::new(&["well", "hub", "eve", "alice"]);
     let [well, hub, eve, alice] = scene.hosts.as_slice() else { panic!("four") };
     let file = |host: &Host, name: &str, text: &str| {
@@ -81,7 +80,7 @@ fn a_third_identity_by_capability_and_by_invoke() {
         std::fs::write(&file, text).unwrap();
         file.display().to_string()
     };
-    // Eve may request at the well, and Alice may not.
+    // Eve may request at the well; Alice may not.
     let files = file(well, "files.toml", LIST);
     let _well = well.up(&format!("--name well --service {files} --allow {}", eve.identity()));
     let desk = file(hub, "capability.toml", "name = 'capability'\ntype = 'capability'\n");
@@ -92,7 +91,7 @@ fn a_third_identity_by_capability_and_by_invoke() {
     let _hub = hub.up(&format!("--name hub {services} --allow {eves} --allow {alices}"));
     for host in [eve, alice] {
         for name in ["well", "hub"] {
-            heard(|| host.args(&["query", name, "--accept-new"])).ok();
+            until_found(|| host.args(&["query", name, "--accept-new"])).ok();
         }
     }
     let folder = well.home.path().join("folder");
@@ -122,7 +121,7 @@ fn a_third_identity_by_capability_and_by_invoke() {
     let capability = asked.unwrap().ok();
     assert_eq!(alice.args(&["connect", &capability]).ok(), there);
 
-    // The hub starts it in her place, where Alice's capability says that the well is.
+    // The hub starts the session for Alice, at the address in her capability.
     let capability = alice.args(&ask).ok();
     assert_eq!(alice.args(&["invoke", &capability, "--on", "hub/invoke"]).ok(), there);
     let capability = alice.args(&ask).ok();
@@ -134,16 +133,16 @@ fn a_third_identity_by_capability_and_by_invoke() {
 }
 
 #[test]
-fn a_hostile_neighbour_neither_holds_up_nor_learns_who_calls() {
+fn a_hostile_neighbour_neither_delays_nor_identifies_a_client() {
     let scene = Scene::new(&["well", "alice", "evil"]);
     let [well, alice, evil] = scene.hosts.as_slice() else { panic!("three") };
     let mut node = well.up(&format!("--name well --allow {}", alice.identity()));
-    heard(|| alice.run("run well/clock --accept-new")).ok();
+    until_found(|| alice.run("run well/clock --accept-new")).ok();
 
     let victim = well.identity();
     let hostile = Hostile::start(evil, |port, lure| hostile_packets(evil, port, lure, &victim));
     let mut nodes = Vec::new();
-    eventually("ls shows the crowd, and the true one among it", || {
+    eventually("ls shows the forged nodes and the real one", || {
         let ls = alice.ls()["nodes"].take();
         nodes = ls.as_array().unwrap().clone();
         let wells: Vec<&Value> = nodes.iter().filter(|node| node["name"] == "well").collect();
@@ -165,30 +164,30 @@ fn a_hostile_neighbour_neither_holds_up_nor_learns_who_calls() {
         ran.code == 0 && ran.stderr.contains("conflict: `well` stands for")
     });
 
-    // The pinned node is used as if nothing were the matter. It has taken no harm, and ends as ever.
+    // The pinned node works during the attack, and stops cleanly.
     alice.run("run well/clock").ok();
-    heard(|| alice.run("query stranger")).denied("--accept-new");
+    until_found(|| alice.run("query newcomer")).denied("--accept-new");
     well.home.run("stop").ok();
     assert!(node.0.wait().unwrap().success());
 
-    // Who looks for it now is lured to whoever announces its key, and does not say who he is.
-    eventually("alice is lured", || {
+    // A client that looks for the key now dials the attacker, which announces that key, and does not identify itself.
+    eventually("alice dials the attacker", || {
         alice.run("query well").fails(122, "unreachable");
-        hostile.told.lock().unwrap().iter().any(|first| !first.is_empty())
+        hostile.received.lock().unwrap().iter().any(|first| !first.is_empty())
     });
-    // Nothing of his has got into the pin.
+    // No address of the attacker is pinned.
     let peers: Value = serde_json::from_str(&alice.run("peers ls --json").ok()).unwrap();
     let pinned = peers["peers"][0]["addresses"].as_array().unwrap();
-    let is_his = |one: &Value| one.as_str().unwrap().starts_with(&format!("{}:", evil.address));
-    assert!(!pinned.is_empty() && !pinned.iter().any(is_his), "{peers}");
-    let (calls, told) = hostile.end();
-    // All that was announced at that port is of keys that are not pinned.
+    let is_evil = |one: &Value| one.as_str().unwrap().starts_with(&format!("{}:", evil.address));
+    assert!(!pinned.is_empty() && !pinned.iter().any(is_evil), "{peers}");
+    let (calls, received) = hostile.end();
+    // The first port was announced with keys that are not pinned: no client may dial it.
     let calls: Vec<SocketAddr> =
         calls.into_iter().filter(|from| from.ip() != evil.address).collect();
-    assert!(calls.is_empty(), "called by {calls:?}");
+    assert!(calls.is_empty(), "dialled by {calls:?}");
     let alice: Identity = alice.identity().parse().unwrap();
-    for first in told.iter().filter(|first| first.len() > 5) {
-        // A handshake record that begins with a ClientHello (RFC 8446 sections 5.1 and 4), and nothing behind it.
+    for first in received.iter().filter(|first| first.len() > 5) {
+        // One handshake record, which begins with a ClientHello (RFC 8446 sections 5.1 and 4), and nothing after it.
         assert_eq!((first[0], first[5]), (22, 1));
         assert!(first.len() - 5 <= usize::from(u16::from_be_bytes([first[3], first[4]])));
         assert!(!first.windows(32).any(|bytes| bytes == alice.as_bytes()));
@@ -196,7 +195,7 @@ fn a_hostile_neighbour_neither_holds_up_nor_learns_who_calls() {
 }
 
 #[test]
-fn interfaces_may_come_and_go() {
+fn interfaces_may_appear_and_disappear() {
     let scene = Scene::new(&["well", "alice"]);
     let [well, alice] = scene.hosts.as_slice() else { panic!("two") };
     let ethernet = |state: &str| {
@@ -209,18 +208,18 @@ fn interfaces_may_come_and_go() {
     let mut node = well.up("--name well");
     for _ in 0..2 {
         ethernet("up");
-        eventually("an interface that comes is used", is_seen);
+        eventually("a new interface is used", is_seen);
         ethernet("down");
-        eventually("nobody is behind one that has gone", || !is_seen());
+        eventually("the node behind a removed interface is gone", || !is_seen());
     }
     well.home.run("stop").ok();
     assert!(node.0.wait().unwrap().success());
 }
 
 #[test]
-fn a_machine_without_multicast_says_so() {
+fn ls_reports_missing_multicast() {
     let home = Home::new();
-    // A network of its own in which not even loopback is up.
+    // A new network namespace, in which even loopback is down.
     let alone = |args: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["--net", env!("CARGO_BIN_EXE_levada")]).args(args);
@@ -239,7 +238,7 @@ fn a_machine_without_multicast_says_so() {
     assert!(report.contains("note   multicast: multicast DNS does not work here"), "{report}");
 }
 
-/// What makes avahi run beside whatever this machine runs: a `/run` of its own.
+/// Runs avahi beside the services of this machine, in a mount namespace with its own `/run`.
 const AVAHI: &str = r#"
 mount -t tmpfs none /run && mkdir -p /run/dbus /run/avahi-daemon || exit 1
 dbus-daemon --system --nofork --nopidfile &
@@ -254,7 +253,7 @@ exit 1
 "#;
 
 #[test]
-fn avahi_sees_a_node() {
+fn avahi_finds_a_node() {
     let scene = Scene::new(&["well", "alice"]);
     let [well, alice] = scene.hosts.as_slice() else { panic!("two") };
     let _node = well.up("--name well.home --listen 0.0.0.0:4711");

@@ -1,23 +1,23 @@
-//! Having another node start a session: three identities, real processes.
+//! `levada invoke`: another node starts a session for the client. Three identities, real processes.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use crate::support::{self, Home, Node, eventually};
+use crate::support::{self, Home, Node, eventually, signal};
 use levada_capability::Capability;
 use levada_core::{decode_text, encode_text};
 
 const SHELL: &str = "name = 'sh'\ntype = 'exec'\n[[command]]\nprogram = 'sh'\nargs = '[\\s\\S]*'\n";
 
-/// Three homes: the node with the program, the one that starts it, and who wants it started.
+/// Three homes: the well with the program, the hub that starts it (the invoker), and the client Alice.
 struct Homes {
     well: Home,
     hub: Home,
     alice: Home,
 }
 
-/// Both nodes, with places as one types them.
+/// Both nodes, and their services as NODE/SERVICE.
 struct Scene<'a> {
     homes: &'a Homes,
     hub: Node<'a>,
@@ -31,7 +31,7 @@ impl Homes {
         Self { well: Home::new(), hub: Home::new(), alice: Home::new() }
     }
 
-    /// The hub may start what `start` says; Alice may request at both nodes, the hub at neither.
+    /// The hub may start the services `start`; Alice may request at both nodes, the hub at neither.
     fn scene(&self, start: &str) -> Scene<'_> {
         let file = |home: &Home, text: &str| {
             let file = home.path().join("service.toml");
@@ -53,7 +53,7 @@ impl Homes {
 }
 
 impl Scene<'_> {
-    /// A capability of Alice's to run `script` at the well.
+    /// A capability of Alice to run `script` at the well.
     fn capability(&self, options: &[&str], script: &str) -> String {
         let words = [&["request", &self.sh], options, &["--", "sh", "-c", script]].concat();
         self.homes.alice.args(words).ok()
@@ -63,7 +63,7 @@ impl Scene<'_> {
         ["invoke", capability, "--on", &self.invoke]
     }
 
-    /// Has a session of Alice's started, and waits for its first line.
+    /// Has Alice's session invoked, and waits for its first line.
     fn started(&self, capability: &str) -> Child {
         self.started_by(&self.homes.alice, capability)
     }
@@ -76,26 +76,26 @@ impl Scene<'_> {
         child
     }
 
-    /// Waits until neither node runs anything.
-    fn rests(&self) {
+    /// Waits until neither node runs a session.
+    fn wait_until_idle(&self) {
         for home in [&self.homes.well, &self.homes.hub] {
             eventually("no session runs", || home.json("status")["running_sessions"] == 0);
         }
     }
 }
 
-/// The next line of a program that says nothing more behind it.
+/// The next line of a program that prints nothing after it.
 fn line(child: &mut Child) -> String {
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     line
 }
 
-/// Runs until it is ended.
+/// A script that does not end by itself.
 const ENDLESS: &str = "echo started; exec sleep 1000";
 
 #[test]
-fn the_output_comes_back_with_the_exit_code_and_the_invoker_has_started_it() {
+fn output_and_exit_code_are_relayed_and_the_invoker_starts_the_session() {
     let homes = Homes::new();
     let scene = homes.scene("'WELL/sh'");
     let capability = scene.capability(&["--uses", "2"], "echo out; echo err >&2; exit 7");
@@ -108,8 +108,8 @@ fn the_output_comes_back_with_the_exit_code_and_the_invoker_has_started_it() {
     // Each invocation is one use of the client's own capability.
     assert_eq!(homes.alice.args(scene.words(&capability)).code, 7);
     homes.alice.args(scene.words(&capability)).denied("used up");
-    scene.rests();
-    // The invoker keeps nothing that could be used.
+    scene.wait_until_idle();
+    // The invoker stores no capability.
     for file in std::fs::read_dir(homes.hub.path()).unwrap() {
         let path = file.unwrap().path();
         if path.is_file() {
@@ -120,7 +120,7 @@ fn the_output_comes_back_with_the_exit_code_and_the_invoker_has_started_it() {
 }
 
 #[test]
-fn input_goes_there_and_a_terminal_too() {
+fn input_and_terminals_are_relayed() {
     let homes = Homes::new();
     let scene = homes.scene("'*/*'");
     let capability = scene.capability(&[], "tr a-z A-Z");
@@ -132,7 +132,7 @@ fn input_goes_there_and_a_terminal_too() {
 }
 
 #[test]
-fn what_the_invoker_may_not_start_is_refused_at_the_request() {
+fn a_service_that_the_invoker_may_not_start_is_refused() {
     let homes = Homes::new();
     let scene = homes.scene("'WELL/echo', '*/c*'");
     let capability = scene.capability(&[], "echo started");
@@ -141,11 +141,11 @@ fn what_the_invoker_may_not_start_is_refused_at_the_request() {
 }
 
 #[test]
-fn a_capability_that_lies_about_its_service_starts_nothing() {
+fn a_forged_service_name_starts_no_session() {
     let homes = Homes::new();
     let scene = homes.scene("'*/ec'");
     let capability = scene.capability(&[], "echo started");
-    // The name of the service is a hint in the text: whoever holds the text can write another there.
+    // The name of the service is a hint in the text, which its holder can change.
     let mut bytes = decode_text("lvcap1", &capability, 1 << 20).unwrap();
     let name = [2, b's', b'h'];
     let at = bytes.windows(3).rposition(|part| part == name).unwrap();
@@ -153,12 +153,12 @@ fn a_capability_that_lies_about_its_service_starts_nothing() {
     let lying = encode_text("lvcap1", &bytes);
     assert_eq!(Capability::from_text(&lying).unwrap().service(), "ec");
     homes.alice.args(scene.words(&lying)).denied("not one of that service");
-    // Nothing was started, so no use is gone.
+    // Nothing was started, so no use was counted.
     assert_eq!(homes.alice.args(["connect", &capability]).ok(), "started");
 }
 
 #[test]
-fn only_what_may_be_passed_on_can_be_invoked() {
+fn invoke_needs_the_right_to_distribute() {
     let homes = Homes::new();
     let scene = homes.scene("'*/*'");
     let capability = scene.capability(&["--uses", "9"], "echo started");
@@ -169,7 +169,7 @@ fn only_what_may_be_passed_on_can_be_invoked() {
     homes.alice.args(scene.words(&mine("xt"))).denied("distribute");
     homes.alice.args(scene.words(&mine("td"))).denied("wider");
     assert_eq!(homes.alice.args(scene.words(&mine("xd"))).ok(), "started");
-    // Bound to somebody else.
+    // A capability that is bound to another identity.
     let hub = homes.hub.identity();
     let theirs = ["grant", &capability, "--to", &hub, "--rights", "xd"];
     let theirs = homes.alice.args(theirs).ok();
@@ -177,7 +177,7 @@ fn only_what_may_be_passed_on_can_be_invoked() {
 }
 
 #[test]
-fn a_third_identity_that_was_granted_it_can_have_it_invoked() {
+fn a_granted_capability_can_be_invoked() {
     let homes = Homes::new();
     let scene = homes.scene("'*/*'");
     let carol = Home::new();
@@ -190,31 +190,30 @@ fn a_third_identity_that_was_granted_it_can_have_it_invoked() {
 }
 
 #[test]
-fn who_wanted_it_ends_it() {
+fn the_client_can_end_an_invoked_session() {
     let homes = Homes::new();
     let scene = homes.scene("'*/*'");
-    // By a signal, as Ctrl-C sends it.
+    // By SIGINT, as Ctrl-C sends it.
     let mut child = scene.started(&scene.capability(&[], ENDLESS));
-    let process = child.id().to_string();
-    assert!(Command::new("kill").args(["-s", "INT", &process]).status().unwrap().success());
+    signal(child.id(), "INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    scene.rests();
-    // By going away.
+    scene.wait_until_idle();
+    // By a killed client.
     let mut child = scene.started(&scene.capability(&[], ENDLESS));
     child.kill().unwrap();
     child.wait().unwrap();
-    scene.rests();
-    // With its own capability, from anywhere.
+    scene.wait_until_idle();
+    // By `terminate` with the same capability.
     let capability = scene.capability(&[], ENDLESS);
     let child = scene.started(&capability);
     homes.alice.args(["terminate", &capability]).ok();
     let ended = support::Ran::from(child.wait_with_output().unwrap());
     ended.denied("the session was terminated");
-    scene.rests();
+    scene.wait_until_idle();
 }
 
 #[test]
-fn it_is_terminated_by_who_may_and_goes_on_for_who_may_not() {
+fn only_authorised_identities_can_terminate_an_invoked_session() {
     let homes = Homes::new();
     let scene = homes.scene("'*/*'");
     let carol = Home::new();
@@ -224,7 +223,7 @@ fn it_is_terminated_by_who_may_and_goes_on_for_who_may_not() {
     let granted = ["grant", &capability, "--to", &identity, "--rights", "xd"];
     let granted = homes.alice.args(granted).ok();
     let mut child = scene.started_by(&carol, &granted);
-    // Neither who started it, nor who may do only that, nor somebody else.
+    // Not the invoker, nor a holder without the right to terminate, nor an uninvolved identity.
     homes.hub.args(["terminate", &granted]).denied("bound to another identity");
     carol.args(["terminate", &granted]).denied("lacks the right to terminate");
     Home::new().args(["terminate", &capability]).denied("bound to another identity");
@@ -233,19 +232,19 @@ fn it_is_terminated_by_who_may_and_goes_on_for_who_may_not() {
     homes.alice.args(["terminate", &capability]).ok();
     let ended = support::Ran::from(child.wait_with_output().unwrap());
     ended.denied("the session was terminated");
-    scene.rests();
+    scene.wait_until_idle();
     carol.args(scene.words(&granted)).denied("terminated");
 }
 
 #[test]
-fn a_node_that_the_invoker_knows_is_called_nowhere_else() {
+fn the_invoker_dials_a_pinned_node_at_its_pinned_addresses_only() {
     let homes = Homes::new();
     let scene = homes.scene("'*/*'");
-    // The hub knows the well by its address.
+    // The hub has pinned the well and its address.
     scene.well.welcome(&homes.hub, "well");
     let capability = scene.capability(&[], "echo started");
     assert_eq!(homes.alice.args(scene.words(&capability)).ok(), "started");
-    // A client writes another address into the text, of a port that listens.
+    // A client writes the address of another listener into the text.
     let capability = scene.capability(&[], "echo started");
     let trap = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut bytes = decode_text("lvcap1", &capability, 1 << 20).unwrap();
@@ -264,7 +263,7 @@ fn a_node_that_the_invoker_knows_is_called_nowhere_else() {
 }
 
 #[test]
-fn the_invoker_that_goes_away_takes_it_along() {
+fn a_killed_invoker_ends_its_sessions() {
     let homes = Homes::new();
     let scene = homes.scene("'*/*'");
     let child = scene.started(&scene.capability(&[], ENDLESS));
@@ -276,7 +275,7 @@ fn the_invoker_that_goes_away_takes_it_along() {
 }
 
 #[test]
-fn a_node_that_cannot_be_reached_is_said_to_be_so() {
+fn invoke_reports_an_unreachable_node() {
     let homes = Homes::new();
     let scene = homes.scene("'*/*'");
     let capability = scene.capability(&[], "echo started");

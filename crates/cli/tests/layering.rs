@@ -1,4 +1,4 @@
-//! Who may import whom, and what no crate may do: the rules of ARCHITECTURE.md, held by a test.
+//! The rules of ARCHITECTURE.md about crates: permitted imports, no I/O in some, no unsafe code in most.
 
 mod imports;
 
@@ -64,7 +64,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "node",
         ],
     ),
-    // Tests only: nothing may import it but as a dev-dependency.
+    // For tests: permitted as a dev-dependency only.
     ("faultfs", &[]),
     // Experiments may import anything; nothing imports them.
     ("lab", &[]),
@@ -101,10 +101,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("registry", &["brokering", "catalogue", "clock", "desktop", "echo", "exec", "forward"]),
 ];
 
-/// With lints of their own, which ask for a SAFETY comment at each block: system calls that no library wraps, and a
-/// table of C functions.
+/// Crates with lints of their own, which require a SAFETY comment at each block: for system calls that no library wraps,
+/// and a table of C functions.
 const WITH_UNSAFE: &[&str] = &["transport", "faultfs"];
-/// Crates that do no I/O, and what they must therefore not import.
+/// Crates that do no I/O, and must not import [`IO`].
 const WITHOUT_IO: &[&str] = &["core", "capability", "channel"];
 const IO: &[&str] = &["tokio", "socket2", "rusqlite", "rustix"];
 
@@ -138,7 +138,7 @@ fn dependencies() -> BTreeMap<String, Vec<String>> {
 #[test]
 fn imports_follow_the_table() {
     let dependencies = dependencies();
-    assert_eq!(dependencies.len(), MAY_IMPORT.len(), "every member stands in the table");
+    assert_eq!(dependencies.len(), MAY_IMPORT.len(), "every member is in the table");
     for (member, allowed) in MAY_IMPORT {
         for dependency in &dependencies[*member] {
             let Some(import) = dependency.strip_prefix("levada-") else { continue };
@@ -158,7 +158,7 @@ fn crates_without_io_import_nothing_that_does_io() {
 }
 
 #[test]
-fn every_member_but_those_named_takes_the_shared_lints_which_forbid_unsafe() {
+fn every_crate_takes_the_shared_lints_except_those_with_unsafe_code() {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert!(manifest.contains("unsafe_code = \"forbid\""));
     for (member, _) in MAY_IMPORT.iter().filter(|(member, _)| !WITH_UNSAFE.contains(member)) {

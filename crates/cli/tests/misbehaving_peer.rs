@@ -1,5 +1,5 @@
-//! Peers that finish the handshake and then behave badly, against a real node: each is told so or cut
-//! off, and the node neither panics nor grows nor keeps anything of them, and serves on.
+//! Peers that complete the handshake and then violate the protocol. The node answers with an error or closes the
+//! connection; it does not panic, does not grow, keeps no state of them, and keeps serving.
 
 mod memory;
 mod peer;
@@ -15,17 +15,17 @@ use levada_core::{SecretKey, Succession, SystemRandom, UnixTime, wire};
 use levada_node::store::Store;
 use peer::*;
 
-/// More than the node may ever take, in KiB.
+/// The limit of the node's peak memory, in KiB.
 const MOST_MEMORY: u64 = 96 * 1024;
 
-/// A node that is watched while it is attacked.
+/// A node under attack.
 struct Victim<'a> {
     node: Node<'a>,
     address: String,
     at: String,
     open_files: usize,
-    /// An identity that nobody knows.
-    stranger: SecretKey,
+    /// An identity that the node has not authorised.
+    attacker: SecretKey,
 }
 
 impl<'a> Victim<'a> {
@@ -33,17 +33,17 @@ impl<'a> Victim<'a> {
         let node = home.up("--name well");
         home.run("run well/clock").ok();
         let (address, at) = (node.address(), node.at());
-        let stranger = SecretKey::generate(&SystemRandom).unwrap();
-        let mut victim = Self { node, address, at, open_files: 0, stranger };
-        // A node that has been used, and is at rest.
-        Peer::polite(&victim.address, &victim.stranger).stops();
-        eventually("it is at rest", || victim.connections() == 0);
+        let attacker = SecretKey::generate(&SystemRandom).unwrap();
+        let mut victim = Self { node, address, at, open_files: 0, attacker };
+        // The baseline is a node that has served a connection and is idle.
+        Peer::open(&victim.address, &victim.attacker).close();
+        eventually("the node is idle", || victim.connections() == 0);
         victim.open_files = victim.files();
         victim
     }
 
-    fn polite(&self) -> Peer {
-        Peer::polite(&self.address, &self.stranger)
+    fn open(&self) -> Peer {
+        Peer::open(&self.address, &self.attacker)
     }
 
     fn files(&self) -> usize {
@@ -54,7 +54,7 @@ impl<'a> Victim<'a> {
         self.metric("levada_connections ")
     }
 
-    /// The number in the line of the metrics that begins so.
+    /// The value of a metric.
     fn metric(&self, name: &str) -> u64 {
         let (_, metrics) = self.node.http("/metrics");
         let line = metrics.lines().find(|line| line.starts_with(name));
@@ -65,9 +65,9 @@ impl<'a> Victim<'a> {
         peak_memory(self.node.process())
     }
 
-    /// After an attack that is over.
+    /// Asserts that the node has recovered from an attack.
     #[track_caller]
-    fn is_well(&self, after: &str) {
+    fn assert_recovered(&self, after: &str) {
         eventually(after, || self.connections() == 0 && self.files() <= self.open_files);
         assert!(!self.node.log().contains("panicked"), "{after}: {}", self.node.log());
         assert!(self.peak_memory() < MOST_MEMORY, "{after}: {} KiB", self.peak_memory());
@@ -75,12 +75,12 @@ impl<'a> Victim<'a> {
     }
 }
 
-/// Makes the n-th frame of a flood.
+/// Makes the n-th frames of a flood.
 type Frames = Box<dyn Fn(u64) -> Vec<u8>>;
 
-/// One thing that no honest peer sends, and the words it gets for it.
+/// Each violation, and the text of the error that the node sends.
 #[test]
-fn what_breaks_the_protocol_is_named_and_ends_the_connection() {
+fn protocol_violations_end_the_connection_with_a_reason() {
     let home = Home::new();
     let victim = Victim::up(&home);
     let opened = data(1, 0, b"");
@@ -89,13 +89,13 @@ fn what_breaks_the_protocol_is_named_and_ends_the_connection() {
         ("an unknown flag", vec![0x81, 1, 0], "unknown"),
         ("no frame at all", vec![0; 100], "unknown"),
         ("an oversized frame", [opened.clone(), data_of_length(1, 1 << 40)].concat(), "cut off"),
-        ("a long farewell", close(&[b'x'; 1000]), "broke the protocol"),
-        ("a farewell that is no text", close(&[0xff; 10]), "broke the protocol"),
+        ("a long close reason", close(&[b'x'; 1000]), "broke the protocol"),
+        ("a close reason that is not UTF-8", close(&[0xff; 10]), "broke the protocol"),
         ("a stream out of order", data(5, 0, b""), "not open"),
         ("a stream of the node's", data(2, 0, b""), "not open"),
         ("stream 0", data(0, 0, b""), "not open"),
         ("a stream that begins with data", data(1, END, b"x"), "not open"),
-        ("data with nothing in it", [opened.clone(), opened.clone()].concat(), "nothing in it"),
+        ("an empty data frame", [opened.clone(), opened.clone()].concat(), "nothing in it"),
         (
             "data behind the end",
             [opened.clone(), data(1, FIN, b""), data(1, END, b"x")].concat(),
@@ -112,26 +112,26 @@ fn what_breaks_the_protocol_is_named_and_ends_the_connection() {
         ("a second HELLO", HELLO.to_vec(), "second HELLO"),
     ];
     for (name, frames, words) in cases {
-        let mut peer = victim.polite();
-        // The node may have cut the connection before all of it was sent.
+        let mut peer = victim.open();
+        // The node may close the connection before everything is sent.
         let sent = peer.send(frames);
-        assert!(peer.hears(words.as_bytes()), "{name}: {sent:?}");
-        peer.ends();
-        victim.is_well(name);
+        assert!(peer.receives(words.as_bytes()), "{name}: {sent:?}");
+        peer.expect_close();
+        victim.assert_recovered(name);
     }
     for (name, first) in [
         ("no HELLO", ping(1)),
         ("another version", vec![6, 9, 9, 0]),
         ("a block of 1", vec![6, 1, 1, 1]),
     ] {
-        let mut peer = Peer::connected(&victim.address, &victim.stranger);
+        let mut peer = Peer::connected(&victim.address, &victim.attacker);
         peer.send(&first).unwrap();
-        peer.ends();
-        victim.is_well(name);
+        peer.expect_close();
+        victim.assert_recovered(name);
     }
 }
 
-/// Records that are none, behind a good handshake.
+/// Invalid records after a valid handshake.
 #[test]
 fn broken_records_end_the_connection() {
     let home = Home::new();
@@ -147,56 +147,56 @@ fn broken_records_end_the_connection() {
         ("an alert in the clear", record(21, 2, 2)),
         ("a handshake message in the clear", record(22, 4, 4)),
     ] {
-        let mut peer = victim.polite();
+        let mut peer = victim.open();
         assert!(peer.is_served());
         peer.raw(&bytes).unwrap();
-        peer.ends();
-        victim.is_well(name);
+        peer.expect_close();
+        victim.assert_recovered(name);
     }
-    // Cut off in the middle of a record, of a message, of an operation.
+    // Connections that end in the middle of a record, a message or an operation.
     for (name, frames, raw) in [
         ("half a record", vec![], record(23, 1000, 500)),
         ("half a message", [data(1, 0, b""), data(1, 0, &[1; 5000])].concat(), vec![]),
         ("a stream without an operation", data(1, 0, b""), vec![]),
     ] {
-        let mut peer = victim.polite();
+        let mut peer = victim.open();
         peer.send(&frames).unwrap();
         assert!(peer.is_served());
         peer.raw(&raw).unwrap();
-        peer.stops();
-        victim.is_well(name);
+        peer.close();
+        victim.assert_recovered(name);
     }
 }
 
-/// What is wrong with an operation ends its stream, and nothing else.
+/// An undecodable operation ends its stream, but not the connection.
 #[test]
-fn what_is_no_operation_is_answered() {
+fn an_undecodable_operation_is_answered() {
     let home = Home::new();
     let victim = Victim::up(&home);
-    let mut peer = victim.polite();
+    let mut peer = victim.open();
     let many: Vec<u8> = (0..16_000_u32).map(|n| ((n * n) >> 5) as u8).collect();
     for (n, garbage) in
         [&b""[..], b"\xff", b"GET / HTTP/1.1\r\n\r\n", &many].into_iter().enumerate()
     {
-        let mut peer = victim.polite();
+        let mut peer = victim.open();
         peer.send(&operation(1, garbage)).unwrap();
-        assert!(peer.hears(b"unknown operation"), "garbage {n}");
+        assert!(peer.receives(b"unknown operation"), "garbage {n}");
         assert!(peer.is_served());
     }
-    // A mebibyte is more than any operation has: the stream is reset before it is all there.
+    // An operation may have 256 KiB: the node resets the stream before it has read 1 MiB.
     peer.send(&data(1, 0, b"")).unwrap();
     for _ in 0..70 {
         let _ = peer.send(&data(1, 0, &[0; 15_000]));
     }
-    // Or the connection is cut, if it sends faster than it is granted credit.
-    let _reset = peer.hears(&[3, 1]);
+    // If the peer exceeds its credit, the node closes the connection instead.
+    let _reset = peer.receives(&[3, 1]);
     drop(peer);
-    victim.is_well("no operations");
+    victim.assert_recovered("no operations");
 }
 
-/// Floods of what is allowed once. Each peer is served to the end of it, or cut off.
+/// Floods of frames that are valid one by one. The node serves each peer to the end, or closes its connection.
 #[test]
-fn floods_neither_fill_nor_stop_the_node() {
+fn floods_neither_exhaust_memory_nor_stop_the_node() {
     let home = Home::new();
     let victim = Victim::up(&home);
     let query = wire::Query { service: String::new() };
@@ -225,7 +225,7 @@ fn floods_neither_fill_nor_stop_the_node() {
         ("operations", Box::new(move |n| operation(stream(n + 1), &query))),
     ];
     for (name, frames) in floods {
-        let mut peer = victim.polite();
+        let mut peer = victim.open();
         peer.send(&opened).unwrap();
         for chunk in 0..count / 200 {
             let frames: Vec<u8> = (0..200).flat_map(|n| frames(chunk * 200 + n)).collect();
@@ -235,61 +235,61 @@ fn floods_neither_fill_nor_stop_the_node() {
         }
         let served = peer.is_served();
         let cut = ["streams", "operations"].contains(&name);
-        assert!(!(cut && served), "{name} are let pass");
+        assert!(!(cut && served), "{name} were not stopped");
         drop(peer);
-        victim.is_well(name);
+        victim.assert_recovered(name);
     }
 }
 
-/// Records, each with one tiny frame or with nothing: as many as there are, they must not pile up.
+/// Many records with one small frame each must not accumulate in memory.
 #[test]
-fn a_flood_of_tiny_records_is_cut_off_or_borne() {
+fn a_flood_of_tiny_records_is_served() {
     let home = Home::new();
     let victim = Victim::up(&home);
-    let mut peer = victim.polite();
+    let mut peer = victim.open();
     let pings: Vec<_> = (0..20_000).map(ping).collect();
     peer.send_each(&pings).unwrap();
     assert!(peer.is_served());
     drop(peer);
-    victim.is_well("tiny records");
+    victim.assert_recovered("tiny records");
 }
 
-/// Thousands of operations, one after the other, of a peer that has a right and waits for each answer: all are served.
+/// An authorised peer that sends thousands of operations, one after the other, is served every time.
 #[test]
-fn thousands_of_operations_are_served() {
+fn thousands_of_sequential_operations_are_served() {
     let home = Home::new();
     let victim = Victim::up(&home);
-    let mut peer = Peer::polite(&victim.address, &own_key(&home));
+    let mut peer = Peer::open(&victim.address, &own_key(&home));
     peer.send(&window(0, 1 << 40)).unwrap();
     for n in 0..3000 {
         let stream = 2 * n + 1;
         let frames =
             [data(stream, 0, b""), data(stream, END, &[0xff; 7]), data(stream, FIN, b""), ping(n)];
         peer.send(&frames.concat()).unwrap();
-        assert!(peer.hears(&[&[5][..], &n.to_be_bytes()].concat()), "{n}");
+        assert!(peer.receives(&[&[5][..], &n.to_be_bytes()].concat()), "{n}");
     }
     assert!(peer.is_served());
     drop(peer);
-    victim.is_well("thousands of operations");
+    victim.assert_recovered("thousands of operations");
 }
 
-/// The key of a home: the owner's, as long as its node runs.
+/// The key of a home.
 fn own_key(home: &Home) -> SecretKey {
     levada_client::home::Home::at(home.path()).unwrap().key().unwrap()
 }
 
-/// A peer without a right asks for more than its source may have: it is made to wait, the log stays short, and a user
-/// at the same address is served at once.
+/// An unauthorised peer exceeds the rate of its source: its operations are delayed or refused, the log stays short, and
+/// an authorised user at the same address is served.
 #[test]
-fn operations_without_a_right_are_served_at_a_rate() {
+fn operations_of_unauthorised_peers_are_rate_limited() {
     let home = Home::new();
     fs::write(home.path().join("config.toml"), "[limits]\noperations = 1\n").unwrap();
     let victim = Victim::up(&home);
     let query = wire::Query { service: "clock".into() };
     let query = wire::encode(&wire::Operation::from(wire::operation::Operation::Query(query)));
-    // The node takes up eight of each connection at a time, and serves one a second: within the ten seconds that an
-    // operation may wait it cannot have served them all.
-    let mut peers = [victim.polite(), victim.polite()];
+    // The node takes eight operations of each connection at a time, and serves one per second. Within the 10 s that an
+    // operation may wait, it cannot serve all of them.
+    let mut peers = [victim.open(), victim.open()];
     for peer in &mut peers {
         let queries = (0..20)
             .map(|n| 2 * n + 1)
@@ -301,80 +301,80 @@ fn operations_without_a_right_are_served_at_a_rate() {
     let lines = victim.node.log().matches("operation=").count();
     assert!(lines < 20, "{lines} lines of 40 operations: {}", victim.node.log());
     drop(peers);
-    victim.is_well("many operations without a right");
+    victim.assert_recovered("many operations without a right");
 }
 
-/// More sources than there are places: each newcomer ends the oldest connection, and has the time to prove a right.
+/// More sources than permitted connections: each new connection evicts the oldest one, and has time to prove a right.
 #[test]
-fn the_oldest_of_many_connections_without_a_right_gives_way() {
-    const PLACES: usize = 3;
+fn the_oldest_unauthorised_connection_is_evicted() {
+    const CONNECTIONS: usize = 3;
     let home = Home::new();
-    fs::write(home.path().join("config.toml"), format!("[limits]\nconnections = {PLACES}\n"))
+    fs::write(home.path().join("config.toml"), format!("[limits]\nconnections = {CONNECTIONS}\n"))
         .unwrap();
     let victim = Victim::up(&home);
     let mut peers = VecDeque::new();
     for number in 1..=12 {
         let source = Ipv4Addr::new(127, 0, 3, number);
-        peers.push_back(Peer::polite_from(source, &victim.address, &victim.stranger));
-        if peers.len() > PLACES {
-            peers.pop_front().unwrap().ends();
+        peers.push_back(Peer::open_from(source, &victim.address, &victim.attacker));
+        if peers.len() > CONNECTIONS {
+            peers.pop_front().unwrap().expect_close();
         }
         for peer in &mut peers {
             assert!(peer.is_served(), "after connection {number}");
         }
     }
     drop(peers);
-    victim.is_well("more connections than places");
+    victim.assert_recovered("more connections than permitted");
 }
 
-/// A succession of a key that the node has never seen is refused and leaves nothing behind.
+/// A succession of an unknown key is refused and not stored.
 #[test]
 fn successions_of_unknown_keys_are_not_kept() {
     let home = Home::new();
     let victim = Victim::up(&home);
-    let mut peer = victim.polite();
+    let mut peer = victim.open();
     let key = || SecretKey::generate(&SystemRandom).unwrap();
     for n in 0..3 {
         let succession = Succession::sign(&key(), &key().identity(), UnixTime(n));
         let told = wire::operation::Operation::Succession(succession.to_wire());
         peer.send(&operation(2 * n + 1, &wire::encode(&wire::Operation::from(told)))).unwrap();
-        assert!(peer.hears(b"does not know the old key"), "{n}");
+        assert!(peer.receives(b"does not know the old key"), "{n}");
     }
-    // A guest cannot hand its sessions, and what they may take, to the owner.
+    // A guest cannot transfer its sessions and their limits to the owner.
     let guest = Home::new();
     victim.node.welcome(&guest, "well");
-    let mut peer = Peer::polite(&victim.address, &own_key(&guest));
+    let mut peer = Peer::open(&victim.address, &own_key(&guest));
     let owner = own_key(&home).identity();
     let succession = Succession::sign(&own_key(&guest), &owner, UnixTime(1));
     let told = wire::operation::Operation::Succession(succession.to_wire());
     peer.send(&operation(1, &wire::encode(&wire::Operation::from(told)))).unwrap();
-    assert!(peer.hears(b"not the one that presents the statement"));
+    assert!(peer.receives(b"not the one that presents the statement"));
     drop(peer);
-    victim.is_well("successions of unknown keys");
+    victim.assert_recovered("successions of unknown keys");
     home.run("stop").ok();
     let store = Store::open(&home.path().join("state/node.db"));
     let store = store.or_else(|_| Store::open(&home.path().join("node.db"))).unwrap();
     assert_eq!(store.policy().unwrap().dead, []);
 }
 
-/// Who starts `echo` and never reads what comes back may send no more than its credit.
+/// A peer that starts `echo` and never reads the answers can send no more than its credit.
 #[test]
-fn who_never_reads_is_held_back_by_its_credit() {
+fn a_peer_that_never_reads_is_limited_by_its_credit() {
     let home = Home::new();
     let victim = Victim::up(&home);
-    // The node's own identity may start what it likes.
+    // The node's own identity may start any service.
     let key = own_key(&home);
     let capability = home.run("request well/echo").ok();
     let capability = Capability::from_text(&capability).unwrap();
-    let mut peer = Peer::polite(&victim.address, &key);
+    let mut peer = Peer::open(&victim.address, &key);
     let presentation = capability.present(&peer.exporter(), Right::Connect);
     let start = wire::operation::Operation::Connect(presentation);
     peer.send(&operation(1, &wire::encode(&wire::Operation::from(start)))).unwrap();
-    assert!(peer.hears(capability.session().as_bytes()), "it has started");
+    assert!(peer.receives(capability.session().as_bytes()), "the session has not started");
 
     peer.send(&window(0, 1 << 50)).unwrap();
     peer.send(&window(1, 1 << 50)).unwrap();
-    // Tag 0: data, all of it one message; more than any window and any buffer on the way.
+    // Tag 0: data. One message, longer than all windows and buffers on the path.
     for _ in 0..8000 {
         if peer.send(&data(1, 0, &[0; 16_000])).is_err() {
             break;
@@ -382,14 +382,14 @@ fn who_never_reads_is_held_back_by_its_credit() {
     }
     assert!(!peer.is_served());
     drop(peer);
-    victim.is_well("one that never reads");
+    victim.assert_recovered("one that never reads");
 
-    // Many that ask much and take nothing, and then leave.
+    // Many peers that send queries, read no answers, and close.
     let query = wire::Query { service: String::new() };
     let query = wire::encode(&wire::Operation::from(wire::operation::Operation::Query(query)));
     let peers: Vec<Peer> = (0..20)
         .map(|_| {
-            let mut peer = victim.polite();
+            let mut peer = victim.open();
             let queries = (0..200).flat_map(|n| operation(2 * n + 1, &query));
             peer.send(&queries.collect::<Vec<_>>()).unwrap();
             peer
@@ -398,26 +398,26 @@ fn who_never_reads_is_held_back_by_its_credit() {
     eventually("all are connected", || victim.connections() == 20);
     home.args(["run", &format!("{}/clock", victim.at)]).ok();
     drop(peers);
-    victim.is_well("many that never read");
+    victim.assert_recovered("many that never read");
 }
 
-/// Who stops within the handshake, wherever it is, is cut off after a while.
+/// A peer that stops at any point of the handshake is disconnected after a timeout.
 #[test]
-fn who_stops_in_the_handshake_is_cut_off() {
+fn a_stalled_handshake_is_closed() {
     let home = Home::new();
     let victim = Victim::up(&home);
-    let silent = Peer::silent(&victim.address, &victim.stranger);
+    let silent = Peer::tcp_only(&victim.address, &victim.attacker);
     let mut peers = vec![silent];
     for part in [1, 5, 500, usize::MAX] {
-        let mut peer = Peer::silent(&victim.address, &victim.stranger);
+        let mut peer = Peer::tcp_only(&victim.address, &victim.attacker);
         let flight = peer.flight();
         peer.raw(&flight[..part.min(flight.len())]).unwrap();
         peers.push(peer);
     }
     // After the handshake and before HELLO.
-    peers.push(Peer::connected(&victim.address, &victim.stranger));
+    peers.push(Peer::connected(&victim.address, &victim.attacker));
     home.args(["run", &format!("{}/clock", victim.at)]).ok();
-    // All of them wait at the same time.
-    peers.into_iter().for_each(Peer::ends);
-    victim.is_well("stopped handshakes");
+    // All timeouts run at the same time.
+    peers.into_iter().for_each(Peer::expect_close);
+    victim.assert_recovered("stopped handshakes");
 }

@@ -1,5 +1,5 @@
-//! A service in the middle that alters, swaps, keeps and repeats what it carries between a real `ask`,
-//! a real `approve` and a real node.
+//! A hostile mediator: a service `capability` that alters, swaps, withholds and replays the messages between a real
+//! `levada ask`, a real `levada approve` and a real node.
 
 mod hostile_node;
 mod node;
@@ -13,9 +13,9 @@ use levada_core::wire::{
     Answered, Asked, Cause, Ended, Found, Registered, SealedReply, SignedQuestion, mediation::Part,
 };
 use levada_services::brokering::mediation::{ENTITY, REQUESTER};
-use node::{Middle, Session};
+use node::{Mediator, Session};
 
-/// Who decides, who asks, and whose key the middle has.
+/// The node, the entity Eve, the requesters Alice and Bob, and the attacker Mallory.
 struct Homes {
     well: Home,
     eve: Home,
@@ -24,20 +24,20 @@ struct Homes {
     mallory: Home,
 }
 
-/// All of them, connected through the middle.
+/// The node, and the entity registered at the mediator.
 struct Scene<'a> {
     homes: &'a Homes,
     _well: Node<'a>,
     exec: String,
-    middle: Middle,
-    /// The entity that has registered, as a process and as the middle sees it.
+    mediator: Mediator,
+    /// The registered entity: its process, and its session at the mediator.
     approver: Approver,
     entity: Session,
     challenge: Vec<u8>,
     last: u64,
 }
 
-/// A requester that has asked, as a process and as the middle sees it.
+/// A requester that has asked: its process, its session at the mediator, and its question.
 struct Requester {
     child: Child,
     session: Session,
@@ -59,32 +59,32 @@ impl Homes {
         let well = self.well.up("--demo --name well");
         well.welcome(&self.eve, "well");
         let exec = format!("{}/exec", well.at());
-        let mut middle = Middle::new(&self.mallory).await;
+        let mut mediator = Mediator::new(&self.mallory).await;
         let rules = format!(
             "[[rule]]\nrequesters = ['{}', '{}']\nservices = ['well/exec']\nargs = ['uname', '-s']\n",
             self.alice.identity(),
             self.bob.identity()
         );
-        let approver = Approver::spawn(&self.eve, &middle.place, &rules);
-        let mut entity = middle.session(ENTITY).await;
-        let Part::Register(register) = entity.hear().await else { panic!() };
-        entity.say(Part::Registered(Registered {})).await;
+        let approver = Approver::spawn(&self.eve, &mediator.place, &rules);
+        let mut entity = mediator.session(ENTITY).await;
+        let Part::Register(register) = entity.receive().await else { panic!() };
+        entity.send(Part::Registered(Registered {})).await;
         let (homes, challenge) = (self, register.challenge);
-        Scene { homes, _well: well, exec, middle, approver, entity, challenge, last: 0 }
+        Scene { homes, _well: well, exec, mediator, approver, entity, challenge, last: 0 }
     }
 }
 
 impl Scene<'_> {
-    /// Has somebody ask, and takes the question.
+    /// Starts `levada ask` from this home and receives its question.
     async fn requester(&mut self, home: &Home) -> Requester {
         let eve = self.homes.eve.identity();
-        let words = ["ask", &self.middle.place, "--entity", &eve, "--service", &self.exec];
+        let words = ["ask", &self.mediator.place, "--entity", &eve, "--service", &self.exec];
         let mut command = home.command([&words[..], &["--", "uname", "-s"]].concat());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut session = self.middle.session(REQUESTER).await;
-        assert!(matches!(session.hear().await, Part::Seek(_)));
-        session.say(Part::Found(Found { challenge: self.challenge.clone() })).await;
-        let Part::Asked(Asked { question: Some(question), .. }) = session.hear().await else {
+        let mut session = self.mediator.session(REQUESTER).await;
+        assert!(matches!(session.receive().await, Part::Seek(_)));
+        session.send(Part::Found(Found { challenge: self.challenge.clone() })).await;
+        let Part::Asked(Asked { question: Some(question), .. }) = session.receive().await else {
             panic!()
         };
         Requester { child, session, question }
@@ -93,13 +93,13 @@ impl Scene<'_> {
     /// Passes a question to the entity.
     async fn pass(&mut self, question: SignedQuestion) {
         self.last += 1;
-        self.entity.say(Part::Asked(Asked { number: self.last, question: Some(question) })).await;
+        self.entity.send(Part::Asked(Asked { number: self.last, question: Some(question) })).await;
     }
 
-    /// Passes a question to the entity, and takes its reply.
+    /// Passes a question to the entity and receives its reply.
     async fn reply(&mut self, question: SignedQuestion) -> SealedReply {
         self.pass(question).await;
-        let Part::Answered(Answered { number, reply: Some(reply) }) = self.entity.hear().await
+        let Part::Answered(Answered { number, reply: Some(reply) }) = self.entity.receive().await
         else {
             panic!()
         };
@@ -114,9 +114,9 @@ impl Scene<'_> {
 }
 
 impl Requester {
-    /// Hands something over as the reply, and gives what came of it.
+    /// Passes `reply` to the requester: its result.
     async fn ends(mut self, reply: SealedReply) -> Ran {
-        self.session.say(Part::Answered(Answered { number: 0, reply: Some(reply) })).await;
+        self.session.send(Part::Answered(Answered { number: 0, reply: Some(reply) })).await;
         ended(self.child).await
     }
 }
@@ -129,12 +129,12 @@ async fn ended(child: Child) -> Ran {
 const NOT_THE_REPLY: &str = "is not the reply of";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_carried_faithfully_arrives_and_is_of_no_use_to_the_middle() {
+async fn a_reply_that_is_passed_on_arrives_and_is_useless_to_the_attacker() {
     let homes = Homes::new();
     let mut scene = homes.scene().await;
     let alice = scene.requester(&homes.alice).await;
     let question = String::from_utf8_lossy(&alice.question.body).into_owned();
-    // What is asked for is no secret from the middle; docs say so.
+    // The mediator can read questions (docs/protocol.md).
     assert!(question.contains("uname"));
     let reply = scene.reply(alice.question.clone()).await;
     let capability = alice.ends(reply.clone()).await.ok();
@@ -143,7 +143,7 @@ async fn what_is_carried_faithfully_arrives_and_is_of_no_use_to_the_middle() {
     for part in [&reply.encapsulation, &reply.sealed, &reply.signature] {
         assert!(!part.windows(16).any(|window| text.windows(16).any(|other| other == window)));
     }
-    // Even the whole text would be of no use to him.
+    // Even the text of the capability is useless to the attacker.
     homes.mallory.args(["connect", &capability]).denied("bound to another identity");
     let bob = homes.bob.identity();
     let words = ["grant", &capability, "--to", &bob, "--rights", "x"];
@@ -156,7 +156,7 @@ async fn what_is_carried_faithfully_arrives_and_is_of_no_use_to_the_middle() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reply_that_was_altered_is_refused() {
+async fn an_altered_reply_is_refused() {
     let homes = Homes::new();
     let mut scene = homes.scene().await;
     for part in 0..3 {
@@ -174,7 +174,7 @@ async fn a_reply_that_was_altered_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replies_that_were_swapped_or_kept_are_refused() {
+async fn swapped_and_replayed_replies_are_refused() {
     let homes = Homes::new();
     let mut scene = homes.scene().await;
     let alice = scene.requester(&homes.alice).await;
@@ -183,13 +183,13 @@ async fn replies_that_were_swapped_or_kept_are_refused() {
     let to_bob = scene.reply(bob.question.clone()).await;
     alice.ends(to_bob).await.denied(NOT_THE_REPLY);
     bob.ends(to_alice.clone()).await.denied(NOT_THE_REPLY);
-    // An old reply, good in its time, for a new question of the same requester.
+    // A replayed reply for a new question of the same requester.
     let again = scene.requester(&homes.alice).await;
     again.ends(to_alice).await.denied(NOT_THE_REPLY);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_question_that_was_altered_or_asked_before_is_not_heard() {
+async fn altered_and_replayed_questions_are_ignored() {
     let homes = Homes::new();
     let mut scene = homes.scene().await;
     let alice = scene.requester(&homes.alice).await;
@@ -197,15 +197,15 @@ async fn a_question_that_was_altered_or_asked_before_is_not_heard() {
     let at = altered.body.windows(5).position(|part| part == b"uname").unwrap();
     altered.body[at] = b'v';
     scene.pass(altered).await;
-    eventually("it is not heard", || scene.approver.log().contains("not signed by who"));
+    eventually("the question is refused", || scene.approver.log().contains("not signed by who"));
     let reply = scene.reply(alice.question.clone()).await;
     scene.pass(alice.question.clone()).await;
-    eventually("it is not heard", || scene.approver.log().contains("asked before"));
-    // Any requester could repeat his own through an honest service: that ends nobody's registration.
+    eventually("the question is refused", || scene.approver.log().contains("asked before"));
+    // Any requester could repeat its own question through an honest mediator: that does not end the registration.
     for _ in 0..120 {
         scene.pass(alice.question.clone()).await;
     }
-    // The reply to the next question comes next: the one that was repeated had none.
+    // The next reply answers the next question: the replayed ones were not answered.
     let bob = scene.requester(&homes.bob).await;
     let to_bob = scene.reply(bob.question.clone()).await;
     bob.ends(to_bob).await.ok();
@@ -214,7 +214,7 @@ async fn a_question_that_was_altered_or_asked_before_is_not_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_middle_that_asks_in_its_own_name_is_judged_by_it() {
+async fn the_attackers_own_question_is_decided_by_its_identity() {
     let homes = Homes::new();
     let mut scene = homes.scene().await;
     let alice = scene.requester(&homes.alice).await;
@@ -226,20 +226,20 @@ async fn the_middle_that_asks_in_its_own_name_is_judged_by_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_middle_can_only_hold_back() {
+async fn the_attacker_can_only_withhold_messages() {
     let homes = Homes::new();
     let mut scene = homes.scene().await;
     let mut alice = scene.requester(&homes.alice).await;
     let text = "the entity said yes, and here is\u{1b}[2J nothing";
-    alice.session.say(Part::Ended(Ended { cause: Cause::Away.into(), text: text.into() })).await;
+    alice.session.send(Part::Ended(Ended { cause: Cause::Away.into(), text: text.into() })).await;
     let ran = ended(alice.child).await;
     assert!(!ran.stderr.contains('\u{1b}'));
     ran.fails(122, "unreachable");
-    // A challenge of its own making: the entity does not hear what was made for it.
+    // With a challenge of the attacker, the entity refuses the question.
     scene.challenge = vec![7; 32];
     let alice = scene.requester(&homes.alice).await;
     scene.pass(alice.question.clone()).await;
-    eventually("it is not heard", || scene.approver.log().contains("another registration"));
+    eventually("the question is refused", || scene.approver.log().contains("another registration"));
     drop(alice.session);
     ended(alice.child).await.fails(123, "");
     assert_eq!(scene.requested(), 0);

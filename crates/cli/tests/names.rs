@@ -1,45 +1,45 @@
-//! Names: nodes are found by multicast on loopback, asked about once, pinned, renamed, forgotten, and not
-//! mistaken for others.
+//! Names: nodes are found by multicast DNS on loopback, confirmed once, pinned, renamed, forgotten, and not confused with
+//! other nodes.
 
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use crate::support::{Home, Node, Ran, eventually, heard, own_loopback, own_name};
+use crate::support::{Home, Node, Ran, eventually, own_loopback, own_name, until_found};
 use levada_discovery::testing::{Claim, MulticastSender};
 use serde_json::Value;
 
-/// What `levada doctor` says of names.
+/// The check of multicast DNS in `levada doctor`.
 fn diagnosis(home: &Home) -> Value {
     let checks = home.json("doctor")["checks"].take();
     let mut checks = checks.as_array().unwrap().clone().into_iter();
     checks.find(|check| check["name"] == "multicast").unwrap()
 }
 
-/// Waits until `home` sees this key, and returns how.
+/// Waits until `levada ls` shows this key: its entry.
 #[track_caller]
 fn seen(home: &Home, identity: &str) -> Value {
     seen_when(home, identity, |entry| !entry.is_null())
 }
 
-/// Waits until `home` sees this key so, and returns how.
+/// Waits until the entry of this key in `levada ls` fits: the entry.
 #[track_caller]
 fn seen_when(home: &Home, identity: &str, fits: impl Fn(&Value) -> bool) -> Value {
     let mut entry = Value::Null;
-    eventually("it is seen so", || {
+    eventually("ls shows the node so", || {
         entry = home.sees(identity);
         fits(&entry)
     });
     entry
 }
 
-/// A pinned node that has answered.
+/// Whether a pinned node has answered `ls`.
 fn has_answered(entry: &Value) -> bool {
     !entry["services"].is_null()
 }
 
-/// A node with a name of its own that lets `guest` in, and is announced by now.
+/// A node with this name, in which `guest` may request, and which `guest` can find.
 fn announced<'a>(home: &'a Home, name: &str, guest: &Home) -> Node<'a> {
     let node = home.up(&format!("--name {name} --allow {}", guest.identity()));
     seen(guest, &home.identity());
@@ -62,13 +62,13 @@ fn nodes_are_found_used_by_name_renamed_and_forgotten() {
     assert_eq!(entry["addresses"], serde_json::json!([address]));
     assert_eq!(entry["services"], Value::Null, "a new node is not asked");
 
-    // Nobody is at a terminal: the name is refused, with the key to compare and the way out.
-    let refused = heard(|| guest.run(&format!("query {one}")));
+    // Without a terminal the name is refused. The error shows the key to compare, and the option that accepts it.
+    let refused = until_found(|| guest.run(&format!("query {one}")));
     assert!(refused.stderr.contains("--accept-new") && refused.stderr.contains(&address));
     refused.denied(&identity);
     assert_eq!(guest.json("peers ls")["peers"], serde_json::json!([]));
 
-    heard(|| guest.run(&format!("run {one}/clock --accept-new"))).ok();
+    until_found(|| guest.run(&format!("run {one}/clock --accept-new"))).ok();
     guest.run(&format!("run {one}/clock")).ok();
     let entry = seen_when(&guest, &identity, has_answered);
     assert_eq!((&entry["state"], &entry["away"]), (&"pinned".into(), &false.into()));
@@ -80,24 +80,25 @@ fn nodes_are_found_used_by_name_renamed_and_forgotten() {
     assert_eq!((&peers[0]["name"], &peers[0]["identity"]), (&one.clone().into(), &identity.into()));
     assert_eq!(peers[0]["addresses"], serde_json::json!([address]));
 
-    // A nickname is ours to choose; what the node calls itself does not replace it.
+    // A nickname replaces the node's own name, and stays.
     guest.run(&format!("peers rename {one} cellar")).ok();
     guest.run("run cellar/clock").ok();
-    heard(|| guest.run(&format!("query {one} --accept-new"))).denied("known here as `cellar`");
+    until_found(|| guest.run(&format!("query {one} --accept-new")))
+        .denied("known here as `cellar`");
     guest.run(&format!("peers rename {one} x")).fails(1, "peers ls");
-    heard(|| guest.run(&format!("run {two}/clock --accept-new"))).ok();
+    until_found(|| guest.run(&format!("run {two}/clock --accept-new"))).ok();
     guest.run(&format!("peers rename {two} cellar")).denied("stands for");
     guest.args(["peers", "rename", "cellar", &first.identity()]).fails(2, "identity");
 
     guest.run("peers forget cellar").ok();
     guest.run("peers forget cellar").fails(1, "peers ls");
     assert_eq!(seen(&guest, &first.identity())["state"], "new");
-    heard(|| guest.run(&format!("query {one}"))).denied("--accept-new");
+    until_found(|| guest.run(&format!("query {one}"))).denied("--accept-new");
     drop(other);
 }
 
 #[test]
-fn every_verb_refuses_a_new_name_when_nobody_can_be_asked() {
+fn without_a_terminal_every_verb_refuses_an_unpinned_name() {
     let (home, guest) = (Home::new(), Home::new());
     let name = own_name("new");
     let node = announced(&home, &name, &guest);
@@ -116,12 +117,12 @@ fn every_verb_refuses_a_new_name_when_nobody_can_be_asked() {
         format!("show {name}/display -- true"),
         format!("input {name}/input"),
     ];
-    // Each of them looks around for a while.
+    // Each command browses for seconds, so they run in parallel.
     std::thread::scope(|scope| {
         for line in &lines {
             let (guest, key) = (&guest, &key);
             scope.spawn(move || {
-                let ran = heard(|| guest.run(line));
+                let ran = until_found(|| guest.run(line));
                 assert!(ran.stderr.contains("--accept-new"), "{line}: {}", ran.stderr);
                 ran.denied(key);
             });
@@ -131,13 +132,13 @@ fn every_verb_refuses_a_new_name_when_nobody_can_be_asked() {
 }
 
 #[test]
-fn a_table_for_people_and_a_type() {
+fn ls_prints_a_table_and_filters_by_type() {
     let (home, guest) = (Home::new(), Home::new());
     let name = own_name("table");
     let _node = announced(&home, &name, &guest);
-    heard(|| guest.run(&format!("query {name} --accept-new"))).ok();
+    until_found(|| guest.run(&format!("query {name} --accept-new"))).ok();
     let mut rows = String::new();
-    eventually("it is in the table", || {
+    eventually("the node is in the table", || {
         rows = guest.run("ls").ok();
         rows.lines().any(|row| row.starts_with(&name) && row.ends_with("clock, echo"))
     });
@@ -146,7 +147,7 @@ fn a_table_for_people_and_a_type() {
     let cells: Vec<&str> = row.split_whitespace().collect();
     assert_eq!((cells[1], cells[2]), ("pinned", &home.identity()[..10]));
     let mut found = Value::Null;
-    eventually("it is found by the type of a service", || {
+    eventually("the node is found by the type of a service", || {
         let nodes = guest.json("ls --type echo")["nodes"].take();
         let node = nodes.as_array().unwrap().iter().find(|node| node["name"] == name).cloned();
         found = node.unwrap_or_default();
@@ -157,7 +158,7 @@ fn a_table_for_people_and_a_type() {
 }
 
 #[test]
-fn a_name_that_two_keys_claim_stands_for_neither() {
+fn a_name_that_two_keys_claim_is_refused() {
     let (first, second, guest) = (Home::new(), Home::new(), Home::new());
     let name = own_name("twins");
     let (node, _other) = (announced(&first, &name, &guest), announced(&second, &name, &guest));
@@ -165,10 +166,10 @@ fn a_name_that_two_keys_claim_stands_for_neither() {
         seen_when(&guest, &home.identity(), |entry| entry["state"] == "conflicting");
     }
     let mut refused = None;
-    eventually("both are heard", || {
+    eventually("both nodes are found", || {
         let ran = guest.run(&format!("query {name} --accept-new"));
         if ran.code == 0 {
-            // One of them was not heard in time.
+            // One of them did not answer in time.
             guest.run(&format!("peers forget {name}")).ok();
         }
         let is_refused = ran.stderr.contains("under 2 different keys");
@@ -180,9 +181,9 @@ fn a_name_that_two_keys_claim_stands_for_neither() {
     refused.denied(&second.identity());
     assert_eq!(guest.json("peers ls")["peers"], serde_json::json!([]));
     eventually("ls explains", || guest.run("ls").stderr.contains(&format!("conflict: `{name}`")));
-    // The way out that the error names.
+    // The address that the error suggests.
     guest.args(["query", &node.at()]).ok();
-    // What an invitation pinned is pinned, whoever else claims the name.
+    // A name that an invitation pinned stays pinned, although another node claims it.
     node.welcome(&guest, &name);
     assert_eq!(guest.sees(&first.identity())["state"], "pinned");
     assert_eq!(seen(&guest, &second.identity())["state"], "conflicting");
@@ -197,7 +198,7 @@ fn another_key_under_a_pinned_name_is_refused() {
     let up = format!("up --name {name} --listen {port} --http 127.0.0.1:0");
     let node = home.up_with(&up);
     seen(&guest, &home.identity());
-    heard(|| guest.run(&format!("query {name} --accept-new"))).ok();
+    until_found(|| guest.run(&format!("query {name} --accept-new"))).ok();
     node.kill();
     let _thief = thief.up_with(&up);
     seen(&guest, &thief.identity());
@@ -213,14 +214,14 @@ fn another_key_under_a_pinned_name_is_refused() {
     });
 }
 
-/// Announces a key at an address where nobody is, over and over, until what it returns is dropped.
-fn lie(key: &str, address: &str) -> Sender<()> {
+/// Announces a key at an unused address repeatedly, until the returned sender is dropped.
+fn announce_falsely(key: &str, address: &str) -> Sender<()> {
     let (stop, stopped) = channel();
-    let claim = Claim::new("liar", "a-liar", key, address.parse().unwrap(), 9).packet();
+    let claim = Claim::new("forged", "a-forged-node", key, address.parse().unwrap(), 9).packet();
     let voice = MulticastSender::new(Ipv4Addr::LOCALHOST).unwrap();
     std::thread::spawn(move || {
         while stopped.try_recv() != Err(TryRecvError::Disconnected) {
-            // A full buffer is no reason to stop.
+            // A full send buffer drops the packet; it is sent again.
             let _ = voice.send(&claim);
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -230,32 +231,32 @@ fn lie(key: &str, address: &str) -> Sender<()> {
 
 #[test]
 fn a_node_that_has_moved_is_found_by_its_key() {
-    let (home, guest, stranger) = (Home::new(), Home::new(), Home::new());
+    let (home, guest, other) = (Home::new(), Home::new(), Home::new());
     let (name, nowhere) = (own_name("moved"), own_loopback());
-    // Where nobody else listens when the node is gone.
+    // Addresses that no other process uses when the node is down.
     let up = |address: String| format!("up --name {name} --listen {address}:0 --http 127.0.0.1:0");
     let node = home.up_with(&format!("{} --allow {}", up(own_loopback()), guest.identity()));
     seen(&guest, &home.identity());
     let before = node.address();
-    heard(|| guest.run(&format!("query {name} --accept-new"))).ok();
+    until_found(|| guest.run(&format!("query {name} --accept-new"))).ok();
     let capability = guest.run(&format!("request {name}/clock --uses 2")).ok();
     home.run("stop").ok();
     assert_eq!(node.wait(), 0);
-    // What said goodbye is gone at once.
+    // After a goodbye packet, the node is away at once.
     assert_eq!(guest.sees(&home.identity())["away"], true);
     let node = home.up_with(&up(own_loopback()));
     let after = node.address();
     assert_ne!(before, after);
-    seen(&stranger, &home.identity());
-    // By capability, by name, and by the key alone; whoever else announces that key does not get into the pin.
-    let _liar = lie(&home.identity(), &nowhere);
-    eventually("it is found", || guest.args(["connect", &capability]).code == 0);
+    seen(&other, &home.identity());
+    // By capability, by name, and by the key alone. The forged address does not get into the pin.
+    let _forged = announce_falsely(&home.identity(), &nowhere);
+    eventually("the node is found", || guest.args(["connect", &capability]).code == 0);
     let addresses = || guest.json("peers ls")["peers"][0]["addresses"].take();
     assert_eq!(addresses(), serde_json::json!([after, before]));
     guest.run(&format!("query {name}")).ok();
-    eventually("it is found", || stranger.args(["query", &home.identity()]).code == 0);
-    assert_eq!(stranger.json("peers ls")["peers"], serde_json::json!([]));
-    // An address that was written out is meant.
+    eventually("the node is found", || other.args(["query", &home.identity()]).code == 0);
+    assert_eq!(other.json("peers ls")["peers"], serde_json::json!([]));
+    // An explicit address is the only one that is dialled.
     guest.args(["query", &format!("{}@{before}", home.identity())]).fails(122, "unreachable");
 }
 
@@ -264,34 +265,36 @@ fn a_killed_node_is_not_shown() {
     let (home, guest) = (Home::new(), Home::new());
     let node = announced(&home, &own_name("killed"), &guest);
     node.kill();
-    // Its records have not expired, but nobody answers for it.
+    // Its records have not expired, but it does not answer.
     assert_eq!(guest.sees(&home.identity()), Value::Null);
 }
 
 #[test]
-fn a_node_is_not_announced_against_its_will() {
+fn announcing_can_be_switched_off() {
     let (first, second, third, guest) = (Home::new(), Home::new(), Home::new(), Home::new());
-    let _silent = first.up(&format!("--name {} --no-announce", own_name("silent")));
+    let _first = first.up(&format!("--name {} --no-announce", own_name("first")));
     std::fs::write(second.path().join("config.toml"), "announce = false\n").unwrap();
-    let _mute = second.up(&format!("--name {}", own_name("mute")));
-    // Whoever was to be heard has been by now.
-    let _loud = announced(&third, &own_name("loud"), &guest);
+    let _second = second.up(&format!("--name {}", own_name("second")));
+    // When this node is found, the others would have been found too.
+    let _third = announced(&third, &own_name("third"), &guest);
     for home in [&first, &second] {
         assert_eq!(guest.sees(&home.identity()), Value::Null);
     }
-    // Its keeper learns the same, and why it may be so; who wanted it so is not told.
-    let deaf = diagnosis(&first);
-    assert_eq!(deaf["state"], "note");
-    assert!(deaf["text"].as_str().unwrap().contains("does not receive its own announcement"));
-    let remedy = deaf["remedy"].as_str().unwrap();
+    // `doctor` reports the missing announcement, and suggests a reason, unless the configuration disables it.
+    let unannounced = diagnosis(&first);
+    assert_eq!(unannounced["state"], "note");
+    assert!(
+        unannounced["text"].as_str().unwrap().contains("does not receive its own announcement")
+    );
+    let remedy = unannounced["remedy"].as_str().unwrap();
     assert!(remedy.contains("--no-announce") && !remedy.contains("  "), "{remedy}");
     assert!(!diagnosis(&second)["text"].as_str().unwrap().contains("does not receive"));
-    eventually("the loud one hears itself", || {
+    eventually("the announced node finds itself", || {
         !diagnosis(&third)["text"].as_str().unwrap().contains("does not receive")
     });
 }
 
-/// Runs `levada` at a terminal of its own, types `answer` when asked, and gives what the terminal showed.
+/// Runs `levada` on a terminal and types `answer` at its question: the output.
 fn at_a_terminal(home: &Home, args: &[&str], answer: &str) -> Ran {
     let (mut terminal, inside) = pty_process::blocking::open().unwrap();
     let mut child = pty_process::blocking::Command::new("timeout")
@@ -303,7 +306,7 @@ fn at_a_terminal(home: &Home, args: &[&str], answer: &str) -> Ran {
         .unwrap();
     let (mut shown, mut buffer) = (Vec::new(), [0; 1024]);
     let mut answered = false;
-    // A terminal that nobody holds any more fails to read.
+    // The read fails when the process has ended.
     while let Ok(length @ 1..) = terminal.read(&mut buffer) {
         shown.extend(&buffer[..length]);
         if !answered && shown.ends_with(b"[y/N] ") {
@@ -317,32 +320,32 @@ fn at_a_terminal(home: &Home, args: &[&str], answer: &str) -> Ran {
 }
 
 #[test]
-fn at_a_terminal_the_key_is_shown_and_asked_about() {
+fn at_a_terminal_an_unpinned_key_needs_confirmation() {
     let (home, guest) = (Home::new(), Home::new());
     let name = own_name("asked");
     let _node = announced(&home, &name, &guest);
     for no in ["n\n", "\n", "Yes, please\n"] {
-        let ran = heard(|| at_a_terminal(&guest, &["query", &name], no));
+        let ran = until_found(|| at_a_terminal(&guest, &["query", &name], no));
         assert!(ran.stderr.contains(&home.identity()), "{}", ran.stderr);
         ran.denied("was not accepted");
         assert_eq!(guest.json("peers ls")["peers"], serde_json::json!([]));
     }
     let clock = format!("{name}/clock");
-    let ran = heard(|| at_a_terminal(&guest, &["run", &clock], "y\n"));
+    let ran = until_found(|| at_a_terminal(&guest, &["run", &clock], "y\n"));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(guest.json("peers ls")["peers"][0]["identity"], home.identity());
-    // It is asked once.
+    // A pinned key needs no confirmation.
     let ran = at_a_terminal(&guest, &["run", &clock], "");
     assert!(ran.code == 0 && !ran.stderr.contains("[y/N]"), "{}", ran.stderr);
 }
 
 #[test]
-fn a_pinned_node_that_is_not_announced_is_shown_if_it_answers() {
+fn a_pinned_node_that_is_not_announced_is_listed() {
     let (home, guest) = (Home::new(), Home::new());
-    let (name, loopback) = (own_name("quiet"), own_loopback());
+    let (name, loopback) = (own_name("hidden"), own_loopback());
     let up = format!("up --name {name} --listen {loopback}:0 --http 127.0.0.1:0 --no-announce");
     let node = home.up_with(&up);
-    node.welcome(&guest, "quiet");
+    node.welcome(&guest, "hidden");
     let entry = seen_when(&guest, &home.identity(), has_answered);
     assert_eq!((&entry["state"], &entry["away"]), (&"pinned".into(), &false.into()));
     assert_eq!(services(&entry), ["clock", "echo"]);
@@ -350,7 +353,7 @@ fn a_pinned_node_that_is_not_announced_is_shown_if_it_answers() {
     node.kill();
     let away = |entry: &Value| (entry["services"].clone(), entry["away"].clone());
     assert_eq!(away(&guest.sees(&home.identity())), (Value::Null, true.into()));
-    // Somebody who takes the connection there and says nothing is not waited for.
+    // A listener there that never answers is not waited for.
     let _hanging = std::net::TcpListener::bind(address).unwrap();
     assert_eq!(away(&guest.sees(&home.identity())), (Value::Null, true.into()));
 }

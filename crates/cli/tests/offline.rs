@@ -1,26 +1,31 @@
-//! The verbs that need neither a node nor a network, as processes.
+//! The verbs that need neither a node nor a network.
 
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 
+use crate::support::{Permit, shared};
 use levada_capability::{Capability, Chain, LinkBody, Rights, SessionId, mint};
 use levada_core::{Identity, Params, SecretKey, SystemRandom, UnixTime, encode_list};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A home of its own for each test.
-struct Home(TempDir);
+/// One identity on this machine.
+struct Home {
+    folder: TempDir,
+    _permit: Option<Arc<Permit>>,
+}
 
 impl Home {
     fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self { folder: tempfile::tempdir().unwrap(), _permit: shared() }
     }
 
     fn path(&self) -> &Path {
-        self.0.path()
+        self.folder.path()
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -60,17 +65,17 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn someone() -> Identity {
+fn random_identity() -> Identity {
     SecretKey::generate(&SystemRandom).unwrap().identity()
 }
 
-/// A capability as some node would have made it.
+/// A capability of a node that does not run.
 fn capability(holder: Identity, rights: Rights, expires: UnixTime) -> String {
     let mut params = Params::new();
     params.add(Params::ARGS, encode_list(&["cat", "a\x1bb"])).unwrap();
     let body = LinkBody { identity: holder, rights, expires, uses: 2, max_run: None, params };
     let session = SessionId::from_bytes([7; 16]);
-    let (link, secret) = mint(&[9; 32], &body, someone(), session).unwrap();
+    let (link, secret) = mint(&[9; 32], &body, random_identity(), session).unwrap();
     let chain = Chain::decode(vec![link], &[[0; 64]; 0]).unwrap();
     let capability = Capability::new(chain, secret, "exec".into(), vec!["[::1]:1".into()]);
     capability.unwrap().to_text().to_string()
@@ -88,7 +93,7 @@ fn an_identity_is_made_once() {
 }
 
 #[test]
-fn an_exposed_key_is_refused_with_the_remedy() {
+fn a_key_readable_by_others_is_refused_with_a_remedy() {
     let home = Home::new();
     home.good(&["id"]);
     let key = home.path().join("identity.key");
@@ -109,19 +114,25 @@ fn a_rotation_without_a_node_changes_the_identity() {
 }
 
 #[test]
-fn wrong_usage_ends_with_2() {
+fn wrong_usage_exits_with_2() {
     let home = Home::new();
-    home.bad(2, &["frobnicate"]);
-    home.bad(2, &["request", "alpha"]);
-    home.bad(2, &["request", "alpha/exec", "--expires", "1y"]);
-    home.bad(2, &["request", "alpha/exec", "--framing", "block:63"]);
-    home.bad(2, &["grant", "x", "--to", "lvx", "--rights", "x"]);
-    home.bad(2, &["grant", "x", "--to", &someone().to_string(), "--rights", "xx"]);
+    let to = random_identity().to_string();
+    for (arguments, text) in [
+        (&["frobnicate"][..], "unrecognized subcommand 'frobnicate'"),
+        (&["request", "alpha"], "alpha"),
+        (&["request", "alpha/exec", "--expires", "1y"], "1y"),
+        (&["request", "alpha/exec", "--framing", "block:63"], "block:63"),
+        (&["grant", "x", "--to", "lvx", "--rights", "x"], "lvx"),
+        (&["grant", "x", "--to", &to, "--rights", "xx"], "xx"),
+    ] {
+        let error = home.bad(2, arguments);
+        assert!(error.contains(text), "{arguments:?}: {error}");
+    }
 }
 
 #[test]
-fn a_capability_is_passed_on_narrowed() {
-    let (holder, other) = (Home::new(), someone());
+fn grant_narrows_a_capability() {
+    let (holder, other) = (Home::new(), random_identity());
     let text = capability(holder.identity(), Rights::ALL, UnixTime::NEVER);
     let to = other.to_string();
     let granted = holder.good(&["grant", &text, "--to", &to, "--rights", "x", "--uses", "1"]);
@@ -136,14 +147,14 @@ fn a_capability_is_passed_on_narrowed() {
 }
 
 #[test]
-fn what_verification_would_refuse_is_refused_at_once() {
+fn grant_refuses_what_verification_would_refuse() {
     let holder = Home::new();
     let mine = holder.identity();
-    let to = someone().to_string();
+    let to = random_identity().to_string();
     let grant = |text: &str, more: &[&str]| {
         holder.bad(121, &[&["grant", text, "--to", &to, "--rights", "xtd"], more].concat())
     };
-    let foreign = capability(someone(), Rights::ALL, UnixTime::NEVER);
+    let foreign = capability(random_identity(), Rights::ALL, UnixTime::NEVER);
     assert!(grant(&foreign, &[]).contains("bound to another identity"));
     let narrow = capability(mine, Rights::EXECUTE | Rights::DISTRIBUTE, UnixTime::NEVER);
     assert!(grant(&narrow, &[]).contains("wider"));
@@ -164,13 +175,13 @@ fn what_verification_would_refuse_is_refused_at_once() {
 #[test]
 fn a_capability_comes_as_text_from_a_file_or_from_standard_input() {
     let home = Home::new();
-    let text = capability(someone(), Rights::EXECUTE, UnixTime::NEVER);
+    let text = capability(random_identity(), Rights::EXECUTE, UnixTime::NEVER);
     let direct = home.good(&["inspect", &text]);
     assert!(direct.contains("execute") && !direct.contains('\x1b'));
     let file = home.path().join("cap");
     fs::write(&file, format!("{text}\n")).unwrap();
     assert_eq!(home.good(&["inspect", &format!("@{}", file.display())]), direct);
-    home.bad(120, &["inspect", "@/nowhere"]);
+    assert!(home.bad(120, &["inspect", "@/nowhere"]).contains("/nowhere"));
     let mut child = home
         .command(&["inspect", "-"])
         .stdin(Stdio::piped())
@@ -221,7 +232,7 @@ fn completions_and_manual_pages_are_made() {
     }
     assert!(home.good(&["man"]).contains(".TH levada"));
     assert!(home.good(&["man", "run"]).contains("NODE/SERVICE"));
-    home.bad(1, &["man", "frobnicate"]);
+    assert!(home.bad(1, &["man", "frobnicate"]).contains("frobnicate"));
     let folder = home.path().join("man");
     home.good(&["man", "--dir", folder.to_str().unwrap()]);
     assert!(folder.join("levada.1").exists() && folder.join("levada-grant.1").exists());
@@ -237,11 +248,11 @@ fn completions_and_manual_pages_are_made() {
     let lines: Vec<&str> = examples.lines().collect();
     let clock = lines.iter().position(|line| line.contains("levada run alpha/clock")).unwrap();
     assert!(lines[clock + 1].contains("levada run alpha/exec"), "{examples}");
-    home.bad(1, &["man", "catalogue", "frobnicate"]);
+    assert!(home.bad(1, &["man", "catalogue", "frobnicate"]).contains("frobnicate"));
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn a_closed_standard_output_is_no_error() {
     let home = Home::new();
     let mut child = home
         .command(&["completions", "zsh"])
@@ -262,7 +273,7 @@ mod backup {
     }
 
     #[test]
-    fn a_home_comes_back_from_its_backup() {
+    fn restore_brings_back_a_home() {
         let (home, new) = (Home::new(), Home::new());
         let identity = home.good(&["id"]);
         fs::write(home.path().join("config.toml"), "name = \"alpha\"\n").unwrap();
@@ -296,7 +307,7 @@ mod backup {
     }
 
     #[test]
-    fn another_identity_is_replaced_only_by_force() {
+    fn restoring_over_another_identity_needs_force() {
         let (home, other) = (Home::new(), Home::new());
         let (identity, before) = (home.good(&["id"]), other.good(&["id"]));
         let secret = home.path().join("passphrase");
@@ -323,7 +334,7 @@ mod backup {
     }
 
     #[test]
-    fn what_is_no_backup_is_refused() {
+    fn a_file_that_is_no_backup_is_refused() {
         let home = Home::new();
         let file = home.path().join("other");
         fs::write(&file, "something else").unwrap();

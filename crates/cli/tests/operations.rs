@@ -1,4 +1,4 @@
-//! A running node as its keeper meets it: signals, readiness, locks, ports, and what doctor says.
+//! Operating a node: signals, readiness, locks, ports, disks, and `levada doctor`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,18 +14,21 @@ use serde_json::Value;
 
 const UP: &str = "up --name well --listen 127.0.0.1:0 --http 127.0.0.1:0";
 
-/// A session that runs until somebody ends it.
-fn running(home: &Home, words: &[&str]) -> Child {
+/// Starts a client in the background.
+fn start(home: &Home, words: &[&str]) -> Child {
     let mut command = home.command(words);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
-fn sessions_run(home: &Home, count: u64) {
-    eventually("sessions run", || home.json("status")["running_sessions"] == count);
+/// Waits until the node runs this number of sessions.
+fn wait_for_sessions(home: &Home, count: u64) {
+    eventually(&format!("{count} sessions run"), || {
+        home.json("status")["running_sessions"] == count
+    });
 }
 
-/// Lets the node read its configuration again, and waits until it has.
+/// Has the node reload its configuration, and waits until its log contains `says` again.
 fn reload(node: &Node<'_>, config: &str, says: &str) {
     let before = node.log().matches(says).count();
     fs::write(node.home.path().join("config.toml"), config).unwrap();
@@ -34,20 +37,20 @@ fn reload(node: &Node<'_>, config: &str, says: &str) {
 }
 
 #[test]
-fn sigterm_ends_gracefully_and_tells_the_running_session() {
+fn sigterm_ends_the_node_and_notifies_running_sessions() {
     let (home, alice) = (Home::new(), Home::new());
     let node = home.up("--demo --name well");
     node.welcome(&alice, "well");
-    let mut client = running(&alice, &["run", "well/exec", "--", "cat"]);
+    let mut client = start(&alice, &["run", "well/exec", "--", "cat"]);
     // Waiting for a child closes its input, which would end `cat`.
     let _input = client.stdin.take();
-    sessions_run(&home, 1);
+    wait_for_sessions(&home, 1);
     node.signal("TERM");
     Ran::from(client.wait_with_output().unwrap()).fails(122, "the node is stopping");
     assert_eq!(node.wait(), 0);
     home.run("status").fails(120, "levada up");
     alice.run("run well/clock").fails(122, "unreachable");
-    // It starts again as if nothing had been.
+    // A restarted node finds the end in its audit log.
     let node = home.up_with(UP);
     let ends = home.json("sessions --log")["log"].clone();
     let ended =
@@ -57,14 +60,16 @@ fn sigterm_ends_gracefully_and_tells_the_running_session() {
 }
 
 #[test]
-fn a_session_that_ends_in_time_is_not_cut_off_by_sigterm() {
+fn sigterm_lets_a_session_end_by_itself() {
     let home = Home::new();
     let node = home.up("--demo --name well");
     let address = node.address();
-    let mut client = running(&home, &["run", "well/exec", "--", "cat"]);
-    sessions_run(&home, 1);
+    let mut client = start(&home, &["run", "well/exec", "--", "cat"]);
+    wait_for_sessions(&home, 1);
     node.signal("TERM");
-    eventually("the node takes nobody new", || std::net::TcpStream::connect(&address).is_err());
+    eventually("the node accepts no connections", || {
+        std::net::TcpStream::connect(&address).is_err()
+    });
     std::io::Write::write_all(client.stdin.as_mut().unwrap(), b"last words").unwrap();
     drop(client.stdin.take());
     let output = client.wait_with_output().unwrap();
@@ -73,21 +78,21 @@ fn a_session_that_ends_in_time_is_not_cut_off_by_sigterm() {
 }
 
 #[test]
-fn sighup_cuts_off_whoever_is_blocked_now() {
+fn sighup_ends_sessions_of_newly_blocked_identities() {
     let (home, alice) = (Home::new(), Home::new());
     let node = home.up("--demo --name well");
     node.welcome(&alice, "well");
     let capability = alice.run("request well/clock --uses 9").ok();
     alice.args(["connect", &capability]).ok();
-    let mut client = running(&alice, &["run", "well/exec", "--", "cat"]);
+    let mut client = start(&alice, &["run", "well/exec", "--", "cat"]);
     // Waiting for a child closes its input, which would end `cat`.
     let _input = client.stdin.take();
-    let own = running(&home, &["run", "well/exec", "--", "cat"]);
-    sessions_run(&home, 2);
+    let own = start(&home, &["run", "well/exec", "--", "cat"]);
+    wait_for_sessions(&home, 2);
     let block = format!("block = [\"{}\"]\n", alice.identity());
     reload(&node, &block, "policy read again");
     Ran::from(client.wait_with_output().unwrap()).denied("");
-    sessions_run(&home, 1);
+    wait_for_sessions(&home, 1);
     alice.run("query well").denied("blocked");
     alice.run("run well/clock").denied("blocked");
     alice.args(["connect", &capability]).denied("blocked");
@@ -100,12 +105,12 @@ fn sighup_cuts_off_whoever_is_blocked_now() {
     reload(&node, "block = []\n", "policy read again");
     alice.args(["connect", &capability]).ok();
     alice.run("run well/clock").ok();
-    sessions_run(&home, 1);
+    wait_for_sessions(&home, 1);
     drop(own);
 }
 
 #[test]
-fn sighup_takes_the_right_to_request_and_not_what_was_granted() {
+fn sighup_withdraws_the_right_to_request_but_no_granted_capability() {
     let (home, alice) = (Home::new(), Home::new());
     let allow = format!("allow = [\"{}\"]\n", alice.identity());
     fs::write(home.path().join("config.toml"), &allow).unwrap();
@@ -127,33 +132,33 @@ fn sighup_takes_the_right_to_request_and_not_what_was_granted() {
 }
 
 #[test]
-fn the_service_manager_hears_of_readiness_and_of_the_end() {
+fn the_service_manager_is_notified_of_readiness_and_stopping() {
     let home = Home::new();
     let path = home.path().join("notify.sock");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let hears = |word: &str| {
+    let receives = |word: &str| {
         let mut buffer = [0; 1024];
-        let mut heard = String::new();
-        while !heard.lines().any(|line| line == word) {
+        let mut received = String::new();
+        while !received.lines().any(|line| line == word) {
             let length = socket.recv(&mut buffer).unwrap();
-            heard = String::from_utf8_lossy(&buffer[..length]).into_owned();
-            assert!(word == "STOPPING=1" || !heard.contains("STOPPING"), "{heard}");
+            received = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            assert!(word == "STOPPING=1" || !received.contains("STOPPING"), "{received}");
         }
     };
     let mut command = home.command(UP.split_whitespace());
     command.env("NOTIFY_SOCKET", &path).stdout(Stdio::null()).stderr(Stdio::null());
     let mut node = command.spawn().unwrap();
-    hears("READY=1");
-    // Ready means ready: it answers at once.
+    receives("READY=1");
+    // After READY=1 the node answers.
     home.run("status").ok();
     home.run("stop").ok();
-    hears("STOPPING=1");
+    receives("STOPPING=1");
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
 
 #[test]
-fn the_http_port_tells_health_and_counts() {
+fn the_http_port_serves_health_and_metrics() {
     let home = Home::new();
     let node = home.up("--name well");
     assert_eq!(node.http("/healthz"), (200, "ok\n".into()));
@@ -173,7 +178,7 @@ fn the_http_port_tells_health_and_counts() {
 }
 
 #[test]
-fn a_second_node_on_one_home_is_refused_and_says_who_is_there() {
+fn a_second_node_on_one_home_is_refused() {
     let home = Home::new();
     let node = home.up("--name well");
     home.run(UP).fails(120, &format!("process {}", node.process()));
@@ -182,10 +187,10 @@ fn a_second_node_on_one_home_is_refused_and_says_who_is_there() {
 }
 
 #[test]
-fn what_a_killed_node_left_behind_is_replaced() {
+fn a_stale_control_socket_is_replaced() {
     let home = Home::new();
     home.up("--name well").kill();
-    assert!(home.path().join("run/control.sock").exists(), "it was left behind");
+    assert!(home.path().join("run/control.sock").exists(), "the killed node has left its socket");
     home.run("status").fails(120, "levada up");
     let report = home.run("doctor");
     assert!(report.stdout.contains("left its socket behind"), "{}", report.stdout);
@@ -196,24 +201,26 @@ fn what_a_killed_node_left_behind_is_replaced() {
 }
 
 #[test]
-fn taken_default_ports_are_replaced_by_free_ones_that_are_announced() {
-    // It may be another test's or another program's already.
+fn a_taken_default_port_is_replaced_by_a_free_one() {
+    // Another process may have taken it already.
     let _taken = TcpListener::bind("127.0.0.1:5383");
     let home = Home::new();
     let node = home.up_with("up --name well --listen 127.0.0.1:0");
-    eventually("it is announced", || node.log().contains("port 5383 is taken"));
+    eventually("the log reports it", || node.log().contains("port 5383 is taken"));
     assert_eq!(node.http("/healthz").0, 200);
     let http = node.http_address();
-    eventually("and where it is", || node.log().contains(&format!("http://{http}/metrics")));
+    eventually("the log shows the address", || {
+        node.log().contains(&format!("http://{http}/metrics"))
+    });
 
-    // A port that somebody asked for is another matter.
+    // A port that was given explicitly is not replaced.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let line = format!("up --http 127.0.0.1:0 --listen {address}");
     Home::new().run(&line).fails(120, &format!("cannot listen on {address}"));
 }
 
-/// In a network of their own, because the default is every address of the machine.
+/// In a network namespace, because the default is every address of the machine.
 #[test]
 fn of_two_nodes_on_one_machine_one_gets_the_default_port() {
     let alone = |command: &mut Command| command.status().is_ok_and(|status| status.success());
@@ -222,7 +229,7 @@ fn of_two_nodes_on_one_machine_one_gets_the_default_port() {
     let options = [&as_root[..], &as_user[..]];
     let unshare = |options: &[&str]| alone(Command::new("unshare").args(options).arg("true"));
     let Some(options) = options.into_iter().find(|options| unshare(options)) else {
-        eprintln!("left out: this machine gives no network namespace");
+        eprintln!("skipped: this machine gives no network namespace");
         return;
     };
     let (first, second) = (Home::new(), Home::new());
@@ -241,9 +248,10 @@ fn of_two_nodes_on_one_machine_one_gets_the_default_port() {
     assert_eq!(ports.iter().filter(|port| *port == "5382").count(), 1, "{ports:?}");
     for (home, port) in [&first, &second].into_iter().zip(&ports) {
         let log = || fs::read_to_string(home.path().join("log")).unwrap();
-        // It says so last of all; of the other one, that it says nothing more is not waited for.
-        let said = || log().contains("port 5382 is taken");
-        eventually("it is announced", || said() == (port != "5382") && log().contains("Try it"));
+        // The log of both ends with "Try it"; only that of the second node names the taken port.
+        let taken = || log().contains("port 5382 is taken");
+        let expected = port != "5382";
+        eventually("the log is complete", || log().contains("Try it") && taken() == expected);
     }
     first.run("stop").ok();
     second.run("stop").ok();
@@ -285,12 +293,12 @@ fn disk_of(report: &Ran) -> String {
 }
 
 #[test]
-fn a_full_disk_is_reported_and_peers_are_told() {
+fn a_full_disk_is_reported_to_the_operator_and_to_peers() {
     let Some(folder) = std::env::var_os(DISK) else {
         let _permit = shared();
         let folder = tempfile::tempdir().unwrap();
         if !on_a_disk_of_its_own(folder.path(), "size=16m") {
-            eprintln!("left out: this machine gives no mount namespace");
+            eprintln!("skipped: this machine gives no mount namespace");
         }
         return;
     };
@@ -314,7 +322,7 @@ fn a_full_disk_is_reported_and_peers_are_told() {
 
     let filler = folder.join("filler");
     let mut filling = fs::File::create(&filler).unwrap();
-    // A kilobyte at a time, so that nothing is left.
+    // Writes of 1 KiB leave no space.
     let block = [0; 1024];
     while std::io::Write::write_all(&mut filling, &block).is_ok() {}
     ready((503, "the disk is full\n"));
@@ -323,14 +331,14 @@ fn a_full_disk_is_reported_and_peers_are_told() {
     assert_eq!(report.code, 1, "{}", report.stdout);
     assert!(disk_of(&report).contains("full"), "{}", report.stdout);
     assert!(disk_of(&report).contains("remedy: free space"), "{}", report.stdout);
-    // What is in the write-ahead log already may take some more.
+    // The write-ahead log may have room for a few more requests.
     eventually("a request is refused", || guest.run("request well/clock").code != 0);
     guest.run("request well/clock").fails(120, "the node's disk is full");
     eventually("the catalogue is full", || {
         let next = home.json("catalogue ls")["objects"].to_string().len();
         publish(&format!("2.{next}.{}", SystemClock.now().0)).code != 0
     });
-    // What takes back and what frees works all the same.
+    // Operations that free space still work.
     home.run("catalogue yank hyperty/a@1.0.0").ok();
     home.run("catalogue gc").ok();
 
@@ -341,7 +349,7 @@ fn a_full_disk_is_reported_and_peers_are_told() {
     guest.run("request well/clock").ok();
     drop(node);
 
-    // The same disk, mounted to be read only.
+    // The same disk, mounted read-only.
     let remount = |options: &str| {
         let mut mount = Command::new("mount");
         assert!(mount.args(["-o", options]).arg(folder).status().unwrap().success());
@@ -358,17 +366,17 @@ fn a_full_disk_is_reported_and_peers_are_told() {
 fn doctor_never_takes_a_home_from_its_owner() {
     let home = Home::new();
     home.run("id").ok();
-    // Only root can give files away: without it there is nothing to show.
+    // Only root can change the owner of a file.
     let file = home.path().join("stray");
     fs::write(&file, "").unwrap();
     if std::os::unix::fs::chown(&file, Some(65_534), None).is_err() {
-        eprintln!("left out: files can be given away by root alone");
+        eprintln!("skipped: only root can change the owner of a file");
         return;
     }
     let report = home.run("doctor");
     let remedy = format!("sudo chown -R --reference={0} {0}", home.path().display());
     assert!(report.code == 1 && report.stdout.contains(&remedy), "{}", report.stdout);
-    // Of a home that is a service's, root becomes that user, and the home stays what it is.
+    // If another user owns the whole home, the remedy is to run as that user.
     std::os::unix::fs::chown(home.path(), Some(65_534), None).unwrap();
     for entry in fs::read_dir(home.path()).unwrap() {
         std::os::unix::fs::chown(entry.unwrap().path(), Some(65_534), None).unwrap();
@@ -394,7 +402,7 @@ fn doctor_finds_a_clock_that_was_ahead_and_accepts_the_right_one() {
     home.run("doctor --accept-clock").ok();
     home.run("doctor").ok();
 
-    // While the node runs, too.
+    // The same while the node runs.
     Store::open(&home.path().join("node.db")).unwrap().hold_time(later).unwrap();
     let node = home.up_with(UP);
     let report = home.run("doctor --json");

@@ -1,4 +1,4 @@
-//! A real PostgreSQL behind `levada forward`, with `LEVADA_TEST_FULL` (`scripts/test --all` installs what it needs).
+//! PostgreSQL behind `levada forward`, with `LEVADA_TEST_FULL` (`scripts/test --all` installs it).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,17 +10,17 @@ use crate::support::{Home, eventually, in_full, own_loopback};
 use levada_core::sha256;
 use tempfile::TempDir;
 
-/// PostgreSQL does not run as root: then it runs as `nobody`.
-const NOBODY: &str = "65534";
-/// Rows of a table that is more than any window.
+/// PostgreSQL refuses to run as root: then it runs as this user, which every Linux has.
+const UNPRIVILEGED: &str = "65534";
+/// The rows of a table that exceeds every flow control window.
 const ROWS: u32 = 300_000;
 
-/// A running server, and its folder; ended when dropped.
+/// A running server and its folder; stopped when dropped.
 struct Postgres {
     server: Child,
     folder: TempDir,
     bin: PathBuf,
-    /// Its own address, at which the usual port is free.
+    /// An address of loopback at which the default port is free.
     host: String,
 }
 
@@ -29,7 +29,7 @@ const PORT: &str = "5432";
 impl Postgres {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // The server's user must come to its socket and its data.
+        // The user of the server needs access to its socket and data.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let bin = newest_version();
         let data = folder.path().join("data");
@@ -60,9 +60,9 @@ impl Postgres {
         self.folder.path().join(format!(".s.PGSQL.{PORT}"))
     }
 
-    /// What psql says, connected to this host and port.
+    /// Runs `sql` with psql, connected to this host and port.
     fn psql(&self, host: &OsStr, port: &str, sql: &str) -> std::process::Output {
-        // A query that hangs ends the test, and not only the patience of whoever runs it.
+        // A query that hangs fails the test.
         let mut psql = Command::new("timeout");
         psql.arg("120").arg(self.bin.join("psql"));
         psql.args(["--no-psqlrc", "-q", "-A", "-t", "-U", "water", "-d", "postgres"]);
@@ -77,7 +77,7 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // SIGINT ends its sessions and then itself ("fast shutdown").
+        // SIGINT ends the sessions and then the server ("fast shutdown").
         let process = self.server.id().to_string();
         let _ = Command::new("kill").args(["-s", "INT", &process]).status();
         let _ = self.server.wait();
@@ -91,16 +91,18 @@ fn newest_version() -> PathBuf {
     newest.expect("there is no PostgreSQL in /usr/lib/postgresql: `apt-get install postgresql`")
 }
 
-/// A program that does not run as root.
+/// A command that does not run as root.
 fn unprivileged(program: &Path) -> Command {
     let mut command = if rustix::process::geteuid().is_root() {
         let mut command = Command::new("setpriv");
-        command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).arg(program);
+        command
+            .args(["--reuid", UNPRIVILEGED, "--regid", UNPRIVILEGED, "--clear-groups", "--"])
+            .arg(program);
         command
     } else {
         Command::new(program)
     };
-    // A folder that it may be in.
+    // A folder that this user may enter.
     command.current_dir("/").stdin(Stdio::null());
     command
 }
@@ -110,9 +112,9 @@ fn lines(output: &[u8]) -> usize {
 }
 
 #[test]
-fn psql_works_through_a_forward_as_it_does_without() {
+fn psql_works_through_a_forward() {
     if !in_full() {
-        eprintln!("only with LEVADA_TEST_FULL");
+        eprintln!("skipped: needs LEVADA_TEST_FULL");
         return;
     }
     let postgres = Postgres::start();
@@ -120,8 +122,8 @@ fn psql_works_through_a_forward_as_it_does_without() {
     let over_tcp = format!("{}:{PORT}", postgres.host);
     let over_unix = format!("unix:{}", postgres.socket().display());
     let _node = home.up_forwarding(&[&over_tcp, &over_unix]);
-    let doors = tempfile::tempdir().unwrap();
-    let door = format!("unix:{}/.s.PGSQL.1", doors.path().display());
+    let sockets = tempfile::tempdir().unwrap();
+    let socket = format!("unix:{}/.s.PGSQL.1", sockets.path().display());
 
     let made = postgres.direct(&format!(
         "CREATE TABLE water AS SELECT n, repeat(md5(n::text), 4) AS text FROM generate_series(1, {ROWS}) n"
@@ -132,10 +134,10 @@ fn psql_works_through_a_forward_as_it_does_without() {
     assert_eq!(lines(&whole), ROWS as usize);
     let expected = sha256(&[&whole]);
 
-    let to_tcp = home.forward(&["well/forward", "--listen", &door, "--", &over_tcp]);
+    let to_tcp = home.forward(&["well/forward", "--listen", &socket, "--", &over_tcp]);
     let to_unix = home.forward(&["well/forward", "--", &over_unix]);
     let port = to_unix.addresses[0].rsplit(':').next().unwrap();
-    for (host, port) in [(doors.path().as_os_str(), "1"), (OsStr::new("127.0.0.1"), port)] {
+    for (host, port) in [(sockets.path().as_os_str(), "1"), (OsStr::new("127.0.0.1"), port)] {
         let run = |sql: &str| postgres.psql(host, port, sql);
         assert_eq!(run("SELECT 6 * 7").stdout, b"42\n");
         assert!(sha256(&[&run(all).stdout]) == expected);
@@ -145,7 +147,7 @@ fn psql_works_through_a_forward_as_it_does_without() {
         assert_eq!(lines(&changed.stdout), 10);
         assert!(run("UPDATE water SET n = n - 1 WHERE n > 299990").status.success());
     }
-    // A session that the server itself ends is seen to end.
+    // The client sees the end of a session that the server ends.
     let mine = "SELECT pg_terminate_backend(pg_backend_pid())";
     let ended = postgres.psql(OsStr::new("127.0.0.1"), port, mine);
     assert!(String::from_utf8_lossy(&ended.stderr).contains("terminating connection"));

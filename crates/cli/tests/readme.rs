@@ -1,4 +1,4 @@
-//! Runs the transcript of README.md; `screens/main.rs` runs the part that needs screens.
+//! Runs the transcript of README.md; `screens.rs` runs the part that needs screens.
 
 use std::collections::HashMap;
 

@@ -1,19 +1,19 @@
-//! Policy on resumed connections: a ticket from better days gives no more than a full handshake.
+//! Policy on resumed connections: an old session ticket gives no more rights than a full handshake.
 
 use crate::support::{Home, Node, eventually};
 use levada_client::home::Home as Folder;
 use levada_client::{Client, ClientError, RequestSpec, Target};
 
-/// One that the node's configuration lets in, with and without tickets.
+/// A guest of a node, with and without session tickets.
 struct Guest<'a> {
     node: Node<'a>,
     folder: Folder,
     target: Target,
-    /// Keeps the tickets that the node gives it.
-    known: Client,
+    /// A client that keeps the tickets of the node.
+    with_tickets: Client,
 }
 
-/// What the node said to a request and to the start of a session that was granted before.
+/// The results of a request, and of starting a session that was granted before.
 #[derive(Debug, PartialEq)]
 struct Verdicts {
     request: Result<(), String>,
@@ -27,12 +27,12 @@ impl Guest<'_> {
         let read = || self.node.log().matches("policy read again").count();
         let before = read();
         self.node.signal("HUP");
-        tokio::task::block_in_place(|| eventually("it is read again", || read() > before));
+        tokio::task::block_in_place(|| eventually("the policy is reloaded", || read() > before));
     }
 
-    /// Connects anew; whether it was resumed, and what is permitted then. It is the node that is
-    /// asked: one who is turned away may learn of it before its connection counts as made.
-    async fn ask(
+    /// Opens a new connection: whether it was resumed, and what it permits. The node counts resumptions; a client that is
+    /// refused may see the refusal before its own connection is established.
+    async fn check(
         &self,
         client: &Client,
         capability: &levada_capability::Capability,
@@ -46,21 +46,21 @@ impl Guest<'_> {
         (resumed, Verdicts { request, connect })
     }
 
-    /// How many connections the node has resumed.
+    /// The number of connections that the node has resumed.
     fn resumptions(&self) -> u64 {
         let (_, metrics) = self.node.http("/metrics");
         let line = "levada_handshakes_total{kind=\"resumed\"} ";
         metrics.lines().find_map(|each| each.strip_prefix(line)).map_or(0, |n| n.parse().unwrap())
     }
 
-    /// With the tickets of before, and without any: the same verdicts, which are returned.
+    /// Asserts that old tickets are not resumed, and change nothing: the verdicts.
     async fn verdicts(&self, capability: &levada_capability::Capability) -> Verdicts {
-        let (resumed, with_tickets) = self.ask(&self.known, capability).await;
-        assert!(!resumed, "the tickets of before are void");
+        let (resumed, old) = self.check(&self.with_tickets, capability).await;
+        assert!(!resumed, "old tickets are void");
         let fresh = Client::new(&self.folder).unwrap();
-        let (resumed, without) = self.ask(&fresh, capability).await;
+        let (resumed, without) = self.check(&fresh, capability).await;
         assert!(!resumed);
-        assert_eq!(with_tickets, without);
+        assert_eq!(old, without);
         without
     }
 }
@@ -74,7 +74,7 @@ fn configure(home: &Home, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tickets_do_not_outlive_the_policy() {
+async fn a_policy_change_voids_session_tickets() {
     let (home, guest_home) = (Home::new(), Home::new());
     let identity = guest_home.identity();
     let allowed = format!("allow = [\"{identity}\"]\n");
@@ -82,14 +82,14 @@ async fn tickets_do_not_outlive_the_policy() {
     let node = home.up("");
     let folder = Folder::at(guest_home.path()).unwrap();
     let target = Target::typed(home.identity().parse().unwrap(), &node.address());
-    let known = Client::new(&folder).unwrap();
-    let guest = Guest { node, folder, target, known };
+    let with_tickets = Client::new(&folder).unwrap();
+    let guest = Guest { node, folder, target, with_tickets };
     let spec = RequestSpec { service: "clock".into(), uses: 100, ..RequestSpec::default() };
-    let capability = guest.known.request(&guest.target, spec).await.unwrap();
+    let capability = guest.with_tickets.request(&guest.target, spec).await.unwrap();
 
-    // So it is as long as nothing changes: the second connection is resumed.
+    // Without a change of policy, the second connection is resumed.
     let everything = Verdicts { request: Ok(()), connect: Ok(()) };
-    assert_eq!(guest.ask(&guest.known, &capability).await, (true, everything));
+    assert_eq!(guest.check(&guest.with_tickets, &capability).await, (true, everything));
 
     guest.configure(&format!("block = [\"{identity}\"]\n{allowed}")).await;
     let blocked = guest.verdicts(&capability).await;
@@ -99,10 +99,10 @@ async fn tickets_do_not_outlive_the_policy() {
     guest.configure("").await;
     let taken_off = guest.verdicts(&capability).await;
     assert!(taken_off.request.unwrap_err().contains("may not request"));
-    assert_eq!(taken_off.connect, Ok(()), "what was granted before holds");
+    assert_eq!(taken_off.connect, Ok(()), "a granted capability stays valid");
 
-    // Let in again, it is resumed again.
+    // With the right to request back, connections are resumed again.
     guest.configure(&allowed).await;
     assert_eq!(guest.verdicts(&capability).await.request, Ok(()));
-    assert!(guest.ask(&guest.known, &capability).await.0);
+    assert!(guest.check(&guest.with_tickets, &capability).await.0);
 }

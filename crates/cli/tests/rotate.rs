@@ -1,17 +1,17 @@
-//! `levada id rotate`: peers follow once, what names the old key ends, and the old key is dead.
+//! `levada id rotate`: peers follow the succession, rights of the old key end, and the old key is refused.
 
 use std::process::Stdio;
 
 use crate::support::{Home, Ran, eventually, own_loopback};
 use levada_capability::Capability;
 
-/// The words that start a node on an address of its own.
+/// The command line of a node that listens on this address.
 fn up_at(address: &str) -> String {
     format!("up --demo --name well --http 127.0.0.1:0 --listen {address}")
 }
 
 #[test]
-fn a_node_rotated_offline_is_followed_once_and_its_old_key_is_dead() {
+fn peers_follow_an_offline_rotation_once_and_reject_the_old_key() {
     let (home, alice) = (Home::new(), Home::new());
     let node = home.up_with(&up_at(&format!("{}:0", own_loopback())));
     let up = up_at(&node.address());
@@ -39,7 +39,7 @@ fn a_node_rotated_offline_is_followed_once_and_its_old_key_is_dead() {
     home.run("stop").ok();
     drop(node);
 
-    // Whoever has the old key is not the node any more.
+    // A node with the old key is rejected.
     let thief = stolen.up_with(&up);
     assert_eq!(thief.home.json("status")["identity"], old);
     alice.run("run well/clock").fails(122, "nothing was sent");
@@ -47,7 +47,7 @@ fn a_node_rotated_offline_is_followed_once_and_its_old_key_is_dead() {
 }
 
 #[test]
-fn a_node_rotated_online_goes_on_and_is_followed() {
+fn peers_follow_an_online_rotation_of_a_running_node() {
     let (home, alice) = (Home::new(), Home::new());
     let node = home.up("--demo --name well");
     node.welcome(&alice, "well");
@@ -76,7 +76,7 @@ fn a_node_rotated_online_goes_on_and_is_followed() {
 }
 
 #[test]
-fn two_rotations_are_followed_by_who_saw_neither() {
+fn peers_that_missed_two_rotations_follow_both() {
     let (home, alice) = (Home::new(), Home::new());
     let node = home.up("--name well");
     node.welcome(&alice, "well");
@@ -87,14 +87,14 @@ fn two_rotations_are_followed_by_who_saw_neither() {
     alice.run("run well/clock").ok();
     assert_eq!(alice.json("query well")["node"], third);
 
-    // The same for a guest whose key changed twice since the node last saw it.
+    // The same for a guest that has rotated twice since its last connection.
     alice.run("id rotate --yes").ok();
     alice.run("id rotate --yes").ok();
     alice.run("run well/clock").ok();
 }
 
 #[test]
-fn what_a_stolen_key_requested_for_others_ends_with_it() {
+fn sessions_requested_with_a_stolen_key_end_with_its_rotation() {
     let (home, alice, thief, friend) = (Home::new(), Home::new(), Home::new(), Home::new());
     let node = home.up("--demo --name well");
     node.welcome(&alice, "well");
@@ -112,26 +112,26 @@ fn what_a_stolen_key_requested_for_others_ends_with_it() {
         let mut child = command.spawn().unwrap();
         (child.stdin.take(), child)
     };
-    let (_input, cut) = hold(&thief, &taken);
-    let (friends_input, goes_on) = hold(&friend, &given);
+    let (_input, ended) = hold(&thief, &taken);
+    let (friends_input, kept_client) = hold(&friend, &given);
     eventually("both run", || home.json("status")["running_sessions"] == 2);
 
-    // Without a terminal nothing is rotated, but what would end is said.
+    // Without a terminal, `rotate` lists the sessions that would end, and asks for `--yes`.
     alice.run("id rotate").fails(2, "--yes");
-    let slip = "00000000000000000000000000000000";
-    alice.args(["id", "rotate", "--yes", "--keep", slip]).fails(2, slip);
+    let unknown = "00000000000000000000000000000000";
+    alice.args(["id", "rotate", "--yes", "--keep", unknown]).fails(2, unknown);
     let rotated = alice.args(["id", "rotate", "--yes", "--keep", &kept]);
     assert!(rotated.stderr.contains(&format!("{kept} is kept")), "{}", rotated.stderr);
     assert!(rotated.stderr.contains(&format!("{lost} will end")), "{}", rotated.stderr);
     rotated.ok();
-    // The node was told at once.
-    Ran::from(cut.wait_with_output().unwrap()).denied("");
+    // The node learns of the rotation at once.
+    Ran::from(ended.wait_with_output().unwrap()).denied("");
     thief.args(["connect", &taken]).denied("revoked");
     drop(friends_input);
-    assert!(goes_on.wait_with_output().unwrap().status.success());
+    assert!(kept_client.wait_with_output().unwrap().status.success());
     friend.with_input(&format!("connect {given}"), b"x").ok();
 
-    // What was kept is the new key's, and ends with that.
+    // The kept session belongs to the new key, and ends with it.
     let rotated = alice.run("id rotate --yes");
     assert!(
         rotated.stderr.contains(&format!("{kept} will end: well/exec for")),
@@ -142,7 +142,7 @@ fn what_a_stolen_key_requested_for_others_ends_with_it() {
 }
 
 #[test]
-fn a_holder_who_rotated_is_still_let_in_and_the_old_key_is_not() {
+fn a_rotated_guest_keeps_its_access_and_its_old_key_loses_it() {
     let (home, alice, bob) = (Home::new(), Home::new(), Home::new());
     let node = home.up("--demo --name well");
     node.welcome(&alice, "well");
@@ -161,7 +161,7 @@ fn a_holder_who_rotated_is_still_let_in_and_the_old_key_is_not() {
     let rotated = alice.run("id rotate --yes");
     assert!(rotated.stderr.contains("1 capability that this home knows of"), "{}", rotated.stderr);
     rotated.ok();
-    // The node learns of it with the first operation, and its name for the key follows.
+    // The node learns of the rotation with the first operation, and moves its name to the new key.
     alice.run("run well/clock").ok();
     let peers = home.json("peers ls")["peers"].take();
     let named = peers.as_array().unwrap().iter().find(|peer| peer["name"] == "alice").unwrap();
@@ -169,12 +169,12 @@ fn a_holder_who_rotated_is_still_let_in_and_the_old_key_is_not() {
     alice.args(["connect", &held]).denied("bound to another identity");
     bob.args(["connect", &passed_on]).denied("revoked");
 
-    // What still ran under the old key is cut off, and it gets nothing new.
+    // Sessions of the old key end, and it gets no new ones.
     Ran::from(running.wait_with_output().unwrap()).denied("");
     stolen.run("run well/clock").denied("rotated");
     stolen.run("request well/clock").denied("rotated");
     stolen.args(["connect", &held]).denied("rotated");
-    // Nor can whoever has it name another successor.
+    // The old key cannot name another successor.
     stolen.run("id rotate --yes").ok();
     stolen.run("run well/clock").denied("may not request");
     alice.run("run well/clock").ok();

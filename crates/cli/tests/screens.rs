@@ -1,7 +1,7 @@
-//! `show` and `input` between real X servers: windows, keys and pointers arrive, survive what they
-//! should, and leave nothing behind.
+//! `show` and `input` between X servers: windows, keys and pointer arrive, survive lost connections, and leave no process
+//! or pressed key behind.
 //!
-//! They need xpra, Xvfb, xterm, xdotool and barrier, which `scripts/test --all` installs.
+//! The tests need xpra, Xvfb, xterm, xdotool and barrier, which `scripts/test --all` installs.
 
 mod input;
 mod picture;
@@ -14,7 +14,7 @@ use std::process::Child;
 use crate::support::{self, Home, Node, exclusive, signal};
 use xserver::XServer;
 
-/// A node called `hall` that offers `service`, and a guest who may use it.
+/// A node called `hall` with `service`, which `guest` may use.
 fn hall<'a>(home: &'a Home, guest: &Home, service: &str) -> Node<'a> {
     let file = home.path().join("service.toml");
     std::fs::write(&file, service).unwrap();
@@ -23,9 +23,9 @@ fn hall<'a>(home: &'a Home, guest: &Home, service: &str) -> Node<'a> {
     node
 }
 
-/// The terminals have screens of their own.
+/// Each terminal of the transcript has its own screen.
 #[test]
-fn the_windows_of_the_readme_are_true() {
+fn the_screen_transcript_of_the_readme_is_true() {
     // As in `readme`: default ports, and `levada ls`.
     let _alone = exclusive();
     let screens = ["well", "alice"].map(|name| (name, XServer::start(800, 600)));
@@ -35,7 +35,7 @@ fn the_windows_of_the_readme_are_true() {
     support::transcript::play("console screens", screens.iter().map(export).collect());
 }
 
-/// A child that is killed when the test ends, however it ends.
+/// A child process; killed when dropped.
 struct Ends(Child);
 
 impl Drop for Ends {
@@ -45,14 +45,14 @@ impl Drop for Ends {
     }
 }
 
-/// Waits for a child's end: its exit code, or -1.
+/// Waits for the end of a child, twice as long as other steps: its exit code, or -1.
 fn code(child: &mut Child) -> i32 {
     let start = std::time::Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code().unwrap_or(-1);
         }
-        assert!(start.elapsed() < 2 * support::PATIENCE, "it does not end");
+        assert!(start.elapsed() < 2 * support::PATIENCE, "the process does not end");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }

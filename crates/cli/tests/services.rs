@@ -1,4 +1,4 @@
-//! `exec` between real processes: what a program gets, and that nothing of it outlives its client.
+//! The service `exec`: input, output and environment of programs, and the end of all their processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -29,7 +29,7 @@ fn in_shell<'a>(options: &[&'a str], text: &'a str) -> Vec<&'a str> {
     [&["run", "well/sh"], options, &["--", "sh", "-c", text]].concat()
 }
 
-/// A client whose program has printed its first line, which is returned too.
+/// Starts a client and waits for the first line of its program: the client, its output, and the line.
 fn started(home: &Home, options: &[&str], text: &str) -> (Child, BufReader<ChildStdout>, String) {
     let mut command = home.command(in_shell(options, text));
     let mut client = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -39,15 +39,15 @@ fn started(home: &Home, options: &[&str], text: &str) -> (Child, BufReader<Child
     (client, output, line)
 }
 
-/// Waits until none of these processes is there, not even unreaped.
-fn gone(processes: &str) {
+/// Waits until none of these processes exists, not even as a zombie.
+fn wait_until_gone(processes: &str) {
     for process in processes.split_whitespace() {
         eventually("the process is gone", || !Path::new("/proc").join(process).exists());
     }
 }
 
 #[test]
-fn outputs_stay_apart_and_codes_and_signals_are_carried_over() {
+fn outputs_exit_codes_and_signals_are_reported() {
     let home = Home::new();
     let _node = node_with(&home, SHELL);
     for (text, code) in [("exit 0", 0), ("exit 3", 3), ("exit 255", 255)] {
@@ -65,7 +65,7 @@ fn outputs_stay_apart_and_codes_and_signals_are_carried_over() {
 }
 
 #[test]
-fn environment_and_directory_are_the_nodes_to_give() {
+fn the_node_sets_environment_and_directory() {
     let home = Home::new();
     let _node = node_with(&home, SHELL);
     let ran = home.args(in_shell(&[], "pwd; echo $FIXED,$COLOUR,$LEVADA_HOME,$NO_COLOR"));
@@ -76,14 +76,14 @@ fn environment_and_directory_are_the_nodes_to_give() {
         let (name, _) = variable.split_once('=').unwrap();
         home.args(in_shell(&["--env", variable], "true")).denied(name);
     }
-    // Refused at the request already: there is no capability for what would not run.
+    // The request is refused, so that no unusable capability exists.
     let ran = home.run("request well/sh --env PATH=/tmp -- sh");
     assert_eq!(ran.stdout, "");
     ran.denied("PATH");
 }
 
 #[test]
-fn without_a_terminal_here_the_program_still_gets_one_there() {
+fn pty_works_without_a_local_terminal() {
     let home = Home::new();
     let node = node_with(&home, SHELL);
     let text = "tty -s && stty size && echo err >&2; exit 5";
@@ -96,15 +96,15 @@ fn without_a_terminal_here_the_program_still_gets_one_there() {
 }
 
 #[test]
-fn a_client_that_is_killed_leaves_no_process_behind() {
+fn a_killed_client_leaves_no_process() {
     let home = Home::new();
     let _node = node_with(&home, SHELL);
     let texts = [
-        // A group, all of whose processes ignore the hang-up.
+        // A process group that ignores SIGHUP.
         "trap '' HUP; sleep 1000 & echo $$ $!; wait; sleep 1000",
-        // Half of it in a session of its own.
+        // A process in another session (setsid).
         "setsid sleep 1000 & echo $$ $!; wait",
-        // Stopped: it could not act upon a signal that it might handle.
+        // A stopped process, which cannot handle signals.
         "sleep 1000 & echo $$ $!; kill -s STOP $$",
     ];
     for options in [&[][..], &["--pty"]] {
@@ -113,23 +113,23 @@ fn a_client_that_is_killed_leaves_no_process_behind() {
             assert_eq!(line.split_whitespace().count(), 2, "{line}");
             client.kill().unwrap();
             client.wait().unwrap();
-            gone(&line);
+            wait_until_gone(&line);
             eventually("no session runs", || home.json("status")["running_sessions"] == 0);
         }
     }
 }
 
 #[test]
-fn a_program_that_has_ended_leaves_no_process_behind() {
+fn an_ended_program_leaves_no_process() {
     let home = Home::new();
     let _node = node_with(&home, SHELL);
-    // The one left behind keeps the output open; the client does not wait for it.
+    // The background process keeps the output open; the client does not wait for it.
     let ran = home.args(in_shell(&[], "sleep 1000 & echo $!; exit 4"));
     assert_eq!(ran.code, 4);
-    gone(&ran.stdout);
+    wait_until_gone(&ran.stdout);
 }
 
-/// A node as [`node_with`], which makes control groups if it can, or none.
+/// As [`node_with`], with control groups or without them.
 fn node_that_groups<'a>(home: &'a Home, groups: &str) -> Node<'a> {
     let file = home.path().join("service.toml");
     fs::write(&file, SHELL).unwrap();
@@ -138,9 +138,9 @@ fn node_that_groups<'a>(home: &'a Home, groups: &str) -> Node<'a> {
     home.up_in(&line, &[("LEVADA_CGROUP", groups)])
 }
 
-/// What a program can do so that a process outlives it.
+/// Ways to start a process that outlives its parent.
 #[test]
-fn a_process_that_hides_ends_with_a_session_that_ends_by_itself() {
+fn daemonised_processes_end_with_their_session() {
     let stay = r#"sh -c "echo \$\$ >&3; exec sleep 1000 3>&-""#;
     let texts = [
         format!("setsid {stay} &"),
@@ -162,7 +162,7 @@ fn a_process_that_hides_ends_with_a_session_that_ends_by_itself() {
                 );
                 assert_eq!(home.args(in_shell(options, &whole)).code, 4);
                 let process = fs::read_to_string(&file).unwrap();
-                // Not eventually: no process is left when the client has its exit code.
+                // No waiting: all processes have ended when the client has its exit code.
                 let process = Path::new("/proc").join(process.trim());
                 assert!(!process.exists(), "{groups}, {options:?}: {text}");
             }
@@ -171,21 +171,21 @@ fn a_process_that_hides_ends_with_a_session_that_ends_by_itself() {
 }
 
 #[test]
-fn a_node_that_is_killed_leaves_no_program_behind() {
+fn a_killed_node_leaves_no_program() {
     for groups in ["on", "off"] {
         let home = Home::new();
         let mut node = node_that_groups(&home, groups);
         let text = "trap '' HUP; setsid sleep 1000 & (sleep 1000 &) ; echo $$ $!; wait; sleep 1000";
         let (mut client, _output, line) = started(&home, &[], text);
         node.child.kill().unwrap();
-        gone(&line);
+        wait_until_gone(&line);
         client.kill().unwrap();
         client.wait().unwrap();
     }
 }
 
 #[test]
-fn arguments_need_no_dashes_before_them_unless_the_first_one_has_some() {
+fn the_double_dash_is_optional_unless_the_first_argument_is_an_option() {
     let home = Home::new();
     let _node = node_with(&home, SHELL);
     let print = "echo $@";
@@ -226,14 +226,14 @@ fn a_service_of_another_type_is_refused_before_anything_is_started() {
         }
     }
     home.run("show well/nothing -- sleep 1000").fails(1, "nothing");
-    // Nothing was requested but the capability, and nothing is kept.
+    // Nothing but the capability was requested, and no program is kept.
     assert_eq!(home.json("sessions")["sessions"].as_array().unwrap().len(), 1);
     assert_eq!(home.json("show --list")["shows"].as_array().unwrap().len(), 0);
-    assert_eq!(home.args(["connect", &capability]).code, 0, "it was not used up");
+    assert_eq!(home.args(["connect", &capability]).code, 0, "the capability was not used");
 }
 
 #[test]
-fn what_goes_in_is_whole_at_every_size_and_may_go_unread() {
+fn input_arrives_unchanged_at_every_size() {
     let home = Home::new();
     let _node = node_with(&home, SHELL);
     for size in [0, 1, 65_535, 65_536, 65_537, 1_000_000] {
@@ -253,25 +253,25 @@ fn what_goes_in_is_whole_at_every_size_and_may_go_unread() {
 }
 
 #[test]
-fn what_is_not_on_this_machine_is_told_at_the_start_and_stops_nothing_else() {
+fn a_missing_program_is_reported_at_startup_and_stops_no_other_service() {
     let home = Home::new();
     let text = "[[service]]\nname = 'sh'\ntype = 'exec'\ndirectory = '/no/such/folder'\n\
                 [[service.command]]\nprogram = 'true'\n[[service]]\nname = 'other'\ntype = 'exec'\n\
                 [[service.command]]\nprogram = 'true'\n[[service.command]]\nprogram = 'no-such'\n";
     fs::write(home.path().join("config.toml"), text).unwrap();
     let node = home.up("--name well");
-    let told = ["config.toml:4: key `directory`", "config.toml:13: key `program`", "`no-such`"];
-    eventually("the node tells", || told.iter().all(|text| node.log().contains(text)));
+    let errors = ["config.toml:4: key `directory`", "config.toml:13: key `program`", "`no-such`"];
+    eventually("the log has the errors", || errors.iter().all(|text| node.log().contains(text)));
     assert_eq!(home.run("run well/other true").code, 0);
     home.run("run well/other no-such").fails(120, "not installed");
     home.run("run well/sh true").fails(120, "/no/such/folder");
     let doctor = home.run("doctor");
     assert_eq!(doctor.code, 1);
-    assert!(told.iter().all(|text| doctor.stdout.contains(text)), "{}", doctor.stdout);
+    assert!(errors.iter().all(|text| doctor.stdout.contains(text)), "{}", doctor.stdout);
 }
 
 #[test]
-fn a_shell_is_offered_if_the_configuration_says_so() {
+fn a_shell_is_offered_if_configured() {
     let home = Home::new();
     let node = home.up("--name well");
     home.run("run well/shell --pty").fails(1, "shell");
@@ -284,9 +284,9 @@ fn a_shell_is_offered_if_the_configuration_says_so() {
     let ran = home.with_input("run well/shell --pty", typed);
     assert_eq!(ran.code, 6, "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stdout.contains("is -"), "a login shell: {}", ran.stdout);
-    // The other default services are still there.
+    // The other default services stay available.
     assert_eq!(home.run("run well/clock").code, 0);
-    // A right to every service is none to be the node's user.
+    // The right to use every service does not include the shell.
     let guest = Home::new();
     node.welcome(&guest, "well");
     guest.run("run well/clock").ok();
@@ -297,7 +297,7 @@ fn a_shell_is_offered_if_the_configuration_says_so() {
 }
 
 #[test]
-fn a_definition_that_is_wrong_stops_the_node_and_names_its_place() {
+fn a_wrong_service_definition_stops_the_node_and_is_located() {
     let home = Home::new();
     let file = home.path().join("service.toml");
     let line = format!("up --listen 127.0.0.1:0 --http 127.0.0.1:0 --service {}", file.display());

@@ -19,10 +19,10 @@ pub use schedule::{Permit, exclusive, shared};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long anything may take before a test says that it hangs.
+/// How long a step may take before its test fails: far more than it needs on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether counts and sizes are those of `scripts/test --all`.
+/// Whether counts and sizes are those of `scripts/test --all` (`LEVADA_TEST_FULL`).
 pub fn in_full() -> bool {
     std::env::var_os("LEVADA_TEST_FULL").is_some()
 }
@@ -33,7 +33,7 @@ pub struct Home {
     _permit: Option<Arc<Permit>>,
 }
 
-/// What a command printed, and how it ended.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -42,20 +42,21 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The output of a command that must have succeeded, without its last line end.
+    /// The standard output of a command that must have succeeded, without its last newline.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(self.code, 0, "failed: {}{}", self.stdout, self.stderr);
         self.stdout.trim_end_matches('\n').to_owned()
     }
 
-    /// Asserts the exit code and that the error says `text`.
+    /// Asserts the exit code, and that standard error contains `text`.
     #[track_caller]
     pub fn fails(self, code: i32, text: &str) {
         assert_eq!(self.code, code, "{}{}", self.stdout, self.stderr);
         assert!(self.stderr.contains(text), "`{text}` is not in: {}", self.stderr);
     }
 
+    /// Asserts that the node or the client denied the operation (exit code 121).
     #[track_caller]
     pub fn denied(self, text: &str) {
         self.fails(121, text);
@@ -78,7 +79,7 @@ impl Home {
         Self { folder: tempfile::tempdir().unwrap(), _permit: permit }
     }
 
-    /// A home in a folder of its own in `above`.
+    /// A home in a new folder inside `above`.
     pub fn on(above: &Path) -> Self {
         let permit = shared();
         Self { folder: tempfile::tempdir_in(above).unwrap(), _permit: permit }
@@ -88,7 +89,7 @@ impl Home {
         self.folder.path()
     }
 
-    /// A command of this home, with nothing on its standard input.
+    /// A `levada` command of this home, with empty standard input.
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_levada"));
         command
@@ -99,7 +100,7 @@ impl Home {
         command
     }
 
-    /// Runs `levada` with the words of `line`, split at spaces.
+    /// Runs `levada` with `line`, split at spaces.
     pub fn run(&self, line: &str) -> Ran {
         self.args(line.split_whitespace())
     }
@@ -125,13 +126,13 @@ impl Home {
         output.into()
     }
 
-    /// The output of `levada … --json`, read.
+    /// The parsed output of `levada … --json`.
     #[track_caller]
     pub fn json(&self, line: &str) -> Value {
         serde_json::from_str(&self.run(&format!("{line} --json")).ok()).unwrap()
     }
 
-    /// What `levada ls` says of a key: `null` if it does not show it.
+    /// The entry of a key in `levada ls`: `null` if there is none.
     pub fn sees(&self, identity: &str) -> Value {
         let nodes = self.json("ls")["nodes"].take();
         let mut nodes = nodes.as_array().unwrap().clone().into_iter();
@@ -148,7 +149,7 @@ impl Home {
         command.env("LEVADA_PASSPHRASE", passphrase).output().unwrap().into()
     }
 
-    /// A home with the same files, as somebody has it who copied them.
+    /// A home with copies of the same files, such as a thief of the key has.
     pub fn copy(&self) -> Self {
         let copy = Self::new();
         let files = format!("{}/.", self.path().display());
@@ -163,19 +164,19 @@ impl Home {
         self.up_with(&line)
     }
 
-    /// Starts a node with exactly these words and waits until it answers.
+    /// Starts a node with exactly this command line and waits until it answers.
     pub fn up_with(&self, line: &str) -> Node<'_> {
         self.up_in(line, &[])
     }
 
-    /// The same, with these environment variables.
+    /// As [`Self::up_with`], with these environment variables.
     pub fn up_in(&self, line: &str, environment: &[(&str, &str)]) -> Node<'_> {
         let mut command = self.command(line.split_whitespace());
         command.envs(environment.iter().copied());
         self.start(command)
     }
 
-    /// As [`Self::up_with`], for a process that may have so many files open.
+    /// As [`Self::up_with`], for a process that may open at most `files` files.
     pub fn up_with_files(&self, files: u32, line: &str) -> Node<'_> {
         let mut command = Command::new("sh");
         let script = format!("ulimit -n {files}; exec \"$0\" {line}");
@@ -222,7 +223,7 @@ impl Node<'_> {
         }
     }
 
-    /// What the node has printed.
+    /// The output of the node so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
@@ -246,7 +247,7 @@ impl Node<'_> {
         self.home.json("status")["http"].as_str().unwrap().to_owned()
     }
 
-    /// The body of a page of the HTTP port, with its status.
+    /// Status and body of a page of the HTTP port.
     pub fn http(&self, path: &str) -> (u16, String) {
         let mut stream = std::net::TcpStream::connect(self.http_address()).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -263,13 +264,13 @@ impl Node<'_> {
         line.strip_prefix("levada join ").unwrap().to_owned()
     }
 
-    /// Lets `guest` in under the nickname `name`.
+    /// Invites `guest`, who joins and pins this node as `name`.
     pub fn welcome(&self, guest: &Home, name: &str) {
         let code = self.invite("");
         guest.args(["join", &code, "--as", name]).ok();
     }
 
-    /// `kill -9`, and the node is gone when this returns.
+    /// Kills the node with SIGKILL and waits for its end.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -279,7 +280,7 @@ impl Node<'_> {
         signal(self.process(), name);
     }
 
-    /// Waits for the node's own end and returns its exit code.
+    /// Waits until the node ends by itself: its exit code.
     pub fn wait(mut self) -> i32 {
         let ended = comes(|| self.child.try_wait().unwrap().is_some());
         assert!(ended, "the node does not end: {}", self.log());
@@ -357,13 +358,13 @@ pub fn exit_code(child: &mut Child) -> i32 {
     status.unwrap().code().unwrap_or(-1)
 }
 
-/// Waits until `holds`, or says what did not come.
+/// Waits until `holds`; fails with `what` after [`PATIENCE`].
 #[track_caller]
 pub fn eventually(what: &str, holds: impl FnMut() -> bool) {
-    assert!(comes(holds), "did not come: {what}");
+    assert!(comes(holds), "did not happen: {what}");
 }
 
-/// Waits until `holds`; whether it does now.
+/// Waits until `holds`; false after [`PATIENCE`].
 pub fn comes(mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !holds() {
@@ -375,12 +376,12 @@ pub fn comes(mut holds: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Runs a command until it did not miss who was announced: on a machine under load, an answer may come after
-/// the question was given up.
+/// Runs a command until it finds the announced node: on a machine under load, an answer of multicast DNS may arrive
+/// after the command has stopped waiting.
 #[track_caller]
-pub fn heard(mut run: impl FnMut() -> Ran) -> Ran {
+pub fn until_found(mut run: impl FnMut() -> Ran) -> Ran {
     let mut last = None;
-    eventually("the announcement is heard", || {
+    eventually("the announced node is found", || {
         let ran = run();
         let missed = ran.stderr.contains("is not announced on this network");
         last = Some(ran);

@@ -1,11 +1,11 @@
-//! Much through `exec`: unchanged, and in little memory at both ends.
+//! Large amounts of data through `exec`: unchanged, and in bounded memory at both ends.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
 
 use crate::support::{Home, exclusive, in_full, peak_memory};
 
-/// The same bytes on every run, and no two blocks alike.
+/// 1 MiB of pseudo-random bytes, different for each block.
 fn block(number: u64) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(1 << 20);
@@ -19,7 +19,7 @@ fn block(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_gibibyte_through_cat_comes_back_unchanged_in_little_memory() {
+fn a_gibibyte_through_cat_returns_unchanged_in_bounded_memory() {
     // Client, node and program keep both cores busy.
     let _alone = exclusive();
     let blocks: u64 = if in_full() { 1024 } else { 64 };
@@ -41,7 +41,7 @@ fn a_gibibyte_through_cat_comes_back_unchanged_in_little_memory() {
         stdout.read_exact(&mut buffer).unwrap();
         assert!(buffer == block(number), "block {number} has changed");
     }
-    // Asked while both still run: the last block has come back, the input has not ended.
+    // Measured while both run: the last block has arrived, and the input is still open.
     let stdin = writer.join().unwrap();
     let peaks = [peak_memory(client.id()), peak_memory(node.process())];
     drop(stdin);
@@ -51,9 +51,9 @@ fn a_gibibyte_through_cat_comes_back_unchanged_in_little_memory() {
     assert!(peaks.iter().all(|peak| *peak < 64 * 1024), "{peaks:?} KiB");
 }
 
-/// The remote program ends; the client does too, although nobody has ended its standard input.
+/// The client ends with the remote program, although its standard input stays open.
 #[test]
-fn the_client_ends_with_the_program_while_its_own_input_stays_open() {
+fn the_client_ends_with_the_program_while_its_input_is_open() {
     let home = Home::new();
     let _node = home.up("--demo --name well");
     let mut command = home.command(["run", "well/exec", "--", "uname", "-s"]);

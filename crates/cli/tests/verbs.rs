@@ -1,4 +1,4 @@
-//! What holds for every verb: exit codes, `--json`, and databases of a newer version.
+//! Properties of every verb: exit codes, `--json`, closed outputs, logs, and databases of newer versions.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -38,7 +38,7 @@ fn every_verb_that_reads_prints_one_object_with_its_schema() {
 }
 
 #[test]
-fn results_are_all_that_is_on_standard_output() {
+fn standard_output_holds_results_only() {
     let home = Home::new();
     let _node = home.up("--name well");
     let capability = home.run("request well/clock --uses 2").ok();
@@ -51,16 +51,23 @@ fn results_are_all_that_is_on_standard_output() {
 }
 
 #[test]
-fn exit_codes_tell_what_kind_of_failure_it_was() {
+fn exit_codes_name_the_kind_of_failure() {
     let home = Home::new();
     let _node = home.up("--name well");
     home.run("query well/nothing").fails(1, "offers no service `nothing`");
-    for wrong in ["", "fly", "run", "run well", "grant x", "up --listen here", "sessions --limit 0"]
-    {
-        home.run(wrong).fails(2, "");
+    for (wrong, text) in [
+        ("", "Usage: levada"),
+        ("fly", "unrecognized subcommand 'fly'"),
+        ("run", "required arguments were not provided"),
+        ("run well", "NODE/SERVICE"),
+        ("grant x", "required arguments were not provided"),
+        ("up --listen here", "invalid value 'here'"),
+        ("sessions --limit 0", "invalid value '0'"),
+    ] {
+        home.run(wrong).fails(2, text);
     }
     home.run("inspect @/nowhere").fails(120, "/nowhere");
-    home.run("query nobody").fails(2, "nobody");
+    home.run("query unknown").fails(2, "unknown");
     let invitation = home.run("invite").ok();
     for garbled in ["lvcap1abc", "@up.log", &invitation[12..40]] {
         for line in [
@@ -101,7 +108,7 @@ fn a_wrong_configuration_stops_the_node_and_names_file_line_and_key() {
     }
 }
 
-/// Writes the schema version that SQLite keeps for us, at a fixed place of the file's header; returns the one before.
+/// Writes the schema version (`user_version`) in the header of an SQLite file: the previous one.
 fn set_version(database: &Path, version: u32) -> u32 {
     const USER_VERSION: u64 = 60; // https://sqlite.org/fileformat2.html section 1.3
     let mut file = OpenOptions::new().read(true).write(true).open(database).unwrap();
@@ -141,7 +148,7 @@ fn databases_of_a_newer_version_are_refused_and_stay_as_they_are() {
 }
 
 #[test]
-fn a_reader_that_has_left_is_no_error() {
+fn a_closed_output_is_no_error_for_any_verb() {
     let home = Home::new();
     let _node = home.up("--name well");
     for line in [
@@ -166,7 +173,7 @@ fn a_reader_that_has_left_is_no_error() {
 }
 
 #[test]
-fn a_client_logs_what_it_does_when_asked_to() {
+fn verbose_clients_log_to_standard_error() {
     let home = Home::new();
     let node = home.up("--name well");
     let plain = home.run("run well/clock");
@@ -176,7 +183,11 @@ fn a_client_logs_what_it_does_when_asked_to() {
         let ran = home.run(options);
         assert!(ran.stderr.contains("DEBUG"), "{options}: {}", ran.stderr);
         assert!(ran.stderr.contains("operation=\"start\""), "{options}: {}", ran.stderr);
-        assert_eq!(ran.ok().lines().count(), time.lines().count(), "what is logged is no data");
+        assert_eq!(
+            ran.ok().lines().count(),
+            time.lines().count(),
+            "the log is not on standard output"
+        );
     }
     let mut command = home.command(["query", "well"]);
     let ran = Ran::from(command.env("RUST_LOG", "levada_node=debug").output().unwrap());
@@ -186,19 +197,19 @@ fn a_client_logs_what_it_does_when_asked_to() {
     assert!(ran.stderr.contains("nothing is logged"), "{}", ran.stderr);
     ran.ok();
 
-    // A line of the node's log says what was concerned.
+    // A line of the node's log names service and session.
     let capability = home.run("request well/clock").ok();
     let session = home.json(&format!("inspect {capability}"))["session"].take();
     let session = format!("service=\"clock\" session={}", session.as_str().unwrap());
     home.args(["connect", &capability]).ok();
     for operation in ["request", "connect"] {
-        let said = format!("operation=\"{operation}\" {session}");
-        support::eventually(&said, || node.log().contains(&said));
+        let line = format!("operation=\"{operation}\" {session}");
+        support::eventually(&line, || node.log().contains(&line));
     }
 }
 
 #[test]
-fn what_was_asked_for_is_in_the_audit_log() {
+fn the_audit_log_holds_programs_and_targets() {
     let home = Home::new();
     let web = home.path().join("web.toml");
     let rule = "name = 'web'\ntype = 'forward'\nallow = ['127.0.0.1:9']\n";
@@ -215,7 +226,7 @@ fn what_was_asked_for_is_in_the_audit_log() {
     };
     for operation in ["request", "connect"] {
         let entry = entry(operation, "exec");
-        // The program, and nothing that was said to it.
+        // The program, without its arguments.
         assert_eq!((&entry["text"], &entry["capability"]), (&"uname".into(), &link));
     }
     assert_eq!(entry("request", "web")["text"], "127.0.0.1:9");
@@ -224,14 +235,14 @@ fn what_was_asked_for_is_in_the_audit_log() {
 }
 
 #[test]
-fn a_printed_command_can_be_pasted() {
+fn printed_commands_can_be_pasted() {
     let above = tempfile::tempdir().unwrap();
     let folder = above.path().join("my $HOME; it's");
     fs::create_dir(&folder).unwrap();
     let home = Home::new();
     let service = home.path().join("time.toml");
     fs::write(&service, "name = 'time'\ntype = 'clock'\n").unwrap();
-    // A name says nothing of a type.
+    // The name of a service does not imply its type.
     let config = "[[service]]\nname = 'clock'\ntype = 'forward'\nallow = ['127.0.0.1:9']\n";
     fs::write(folder.join("config.toml"), config).unwrap();
     let mut up = home.command(["up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
@@ -241,8 +252,8 @@ fn a_printed_command_can_be_pasted() {
     let pasted = |ends: &str| {
         let mut line = None;
         support::eventually(ends, || {
-            let said = fs::read_to_string(&log).unwrap();
-            line = said.lines().find(|line| line.ends_with(ends)).map(str::to_owned);
+            let text = fs::read_to_string(&log).unwrap();
+            line = text.lines().find(|line| line.ends_with(ends)).map(str::to_owned);
             line.is_some()
         });
         Ran::from(Command::new("sh").args(["-c", &line.unwrap()]).output().unwrap()).ok()
@@ -266,5 +277,5 @@ fn completions_and_manual_pages_are_printed() {
     for verb in ["up", "run", "grant", "restore"] {
         assert!(home.run(&format!("man {verb}")).ok().contains(verb), "{verb}");
     }
-    home.run("completions tcsh").fails(2, "");
+    home.run("completions tcsh").fails(2, "invalid value 'tcsh'");
 }

@@ -1,5 +1,5 @@
-//! Wireshark, given the key log of a test build, reads what travels: both directions, before and after
-//! a key update, and on a resumed connection. A foreign implementation thereby vouches for our records.
+//! Wireshark decrypts connections with the key log of a test build: both directions, before and after a key update, and on
+//! a resumed connection. This checks the records against an independent implementation.
 //!
 //! Capturing needs root or the capability CAP_NET_RAW.
 
@@ -13,7 +13,7 @@ use levada_client::{Client, RequestSpec, Target};
 use levada_core::Framing;
 use levada_service::stdio::Message;
 
-/// tshark at work on one port of loopback.
+/// A running tshark that captures one port of loopback.
 struct Capture {
     tshark: Child,
     file: PathBuf,
@@ -31,7 +31,7 @@ impl Capture {
             .stderr(Stdio::piped())
             .spawn()
             .expect("tshark is not installed: apt-get install tshark");
-        // It captures once a connection that was opened meanwhile is in the file.
+        // It captures when a new connection appears in its file.
         eventually("tshark captures", || {
             if tshark.try_wait().unwrap().is_some() {
                 let mut text = String::new();
@@ -44,7 +44,7 @@ impl Capture {
         Self { tshark, file, port }
     }
 
-    /// What tshark prints about the captured packets, with the secrets in `keys`.
+    /// The output of tshark about the captured packets, with the secrets in `keys`.
     fn read(&self, keys: &Path, args: &[&str]) -> String {
         let output = Command::new("tshark")
             .arg("-r")
@@ -54,7 +54,7 @@ impl Capture {
             .args(args)
             .output()
             .unwrap();
-        // The file grows while it is read: its last packet may be incomplete, which is an error to tshark.
+        // tshark may report an error, because the last packet of the growing file may be incomplete.
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -66,12 +66,12 @@ impl Capture {
         lines.map(|(stream, port)| (stream.parse().unwrap(), port.to_owned())).collect()
     }
 
-    /// What tshark decrypts of one connection: from the client, and from the node.
+    /// The decrypted bytes of one connection: from the client, and from the node.
     fn decrypted(&self, keys: &Path, connection: u32) -> [Vec<u8>; 2] {
         let text = self.read(keys, &["-q", "-z", &format!("follow,tls,raw,{connection}")]);
         let mut directions = [Vec::new(), Vec::new()];
         for line in text.lines() {
-            // What the node sent is indented.
+            // Bytes from the node are indented.
             let (direction, line) = line.strip_prefix('\t').map_or((0, line), |line| (1, line));
             if line.len() % 2 == 0 && line.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                 directions[direction].extend(unhex(line));
@@ -80,7 +80,7 @@ impl Capture {
         directions
     }
 
-    /// The one connection on which `text` went both ways.
+    /// The connection with `text` in both directions.
     fn connection_with(&self, keys: &Path, text: &str) -> Option<u32> {
         let all = self.connections(keys, "tls.handshake.type == 2");
         let mut connections = all.into_iter().map(|(connection, _)| connection);
@@ -93,7 +93,7 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // It ends its helper that captures when it is interrupted, not when it is killed.
+        // tshark ends its capture process on SIGINT, but not on SIGKILL.
         let process = self.tshark.id().to_string();
         let _ = Command::new("kill").args(["-s", "INT", &process]).status();
         let _ = self.tshark.wait();
@@ -109,7 +109,7 @@ fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-/// A node that logs its keys; ended when dropped.
+/// A node that logs its keys; killed when dropped.
 struct Logging(Child);
 
 impl Logging {
@@ -139,7 +139,7 @@ impl Drop for Logging {
 }
 
 #[test]
-fn the_command_line_and_its_node_are_readable() {
+fn wireshark_decrypts_a_session_of_the_command_line() {
     let home = Home::new();
     let (node_keys, client_keys) = (home.path().join("node.keys"), home.path().join("client.keys"));
     let (_node, address) = Logging::up(&home, &node_keys);
@@ -152,18 +152,18 @@ fn the_command_line_and_its_node_are_readable() {
     assert_eq!(support::Ran::from(command.output().unwrap()).ok(), "water from the well");
 
     for keys in [&node_keys, &client_keys] {
-        eventually("tshark reads it", || {
+        eventually("tshark decrypts it", || {
             capture.connection_with(keys, "water from the well").is_some()
         });
     }
-    // Without the keys there is nothing to read.
+    // Without the keys nothing can be decrypted.
     let nothing = home.path().join("nothing.keys");
     std::fs::write(&nothing, "").unwrap();
     assert_eq!(capture.connection_with(&nothing, "water from the well"), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn key_updates_and_resumption_are_readable() {
+async fn wireshark_decrypts_key_updates_and_resumption() {
     let home = Home::new();
     let keys = home.path().join("node.keys");
     let (_node, address) = Logging::up(&home, &keys);
@@ -182,13 +182,13 @@ async fn key_updates_and_resumption_are_readable() {
         let capability = client.request(&target, spec).await.unwrap();
         let mut running = client.connect(&capability).await.unwrap();
         for text in words {
-            // The first comes back, so that both directions have been used under the old keys.
+            // The echo shows that both directions have used the old keys.
             running.stream.send(&Message::Data(text.as_bytes()).to_bytes()).await.unwrap();
             let back = running.stream.receive(1000).await.unwrap().unwrap();
             assert_eq!(Message::decode(&back).unwrap(), Message::Data(text.as_bytes()));
             running.connection.update_key();
         }
-        // What came behind the last update says that it was understood.
+        // The data after the last update shows that the peer has processed it.
         running.stream.send(&Message::End.to_bytes()).await.unwrap();
         let exit = running.stream.receive(1000).await.unwrap().unwrap();
         assert_eq!(Message::decode(&exit).unwrap(), Message::Exit(0));

@@ -1,4 +1,4 @@
-//! Announcing and looking on the loopback interface of this machine, by real multicast.
+//! Announcing and browsing by multicast DNS on the loopback interface.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,13 +15,13 @@ use levada_discovery::{
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// How long anything may take before a test says that it hangs.
+/// How long a step may take before its test fails: far more than it needs on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// All of these tests speak to the same network: one at a time.
-static ALONE: Mutex<()> = Mutex::const_new(());
+/// All tests use the same network, so they run one at a time.
+static EXCLUSIVE: Mutex<()> = Mutex::const_new(());
 
-fn someone() -> Identity {
+fn random_identity() -> Identity {
     SecretKey::generate(&SystemRandom).unwrap().identity()
 }
 
@@ -40,7 +40,7 @@ async fn neighbours(identities: &[Identity]) -> Vec<Neighbour> {
     seen
 }
 
-/// Tries until `attempt` gives something.
+/// Repeats `attempt` until it returns a value.
 async fn eventually<T, F: Future<Output = Option<T>>>(mut attempt: impl FnMut() -> F) -> T {
     let trying = async {
         loop {
@@ -53,9 +53,9 @@ async fn eventually<T, F: Future<Output = Option<T>>>(mut attempt: impl FnMut() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_found_until_it_says_goodbye() {
-    let _alone = ALONE.lock().await;
-    let identity = someone();
+async fn a_node_is_found_until_its_goodbye() {
+    let _exclusive = EXCLUSIVE.lock().await;
+    let identity = random_identity();
     let announcer = announce("well", identity, 4711);
     let found = eventually(|| async { find(&identity).await.unwrap() }).await;
     let addresses = vec!["127.0.0.1:4711".parse().unwrap()];
@@ -68,9 +68,9 @@ async fn a_node_is_found_until_it_says_goodbye() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dropping_the_announcer_says_goodbye() {
-    let _alone = ALONE.lock().await;
-    let identity = someone();
+async fn dropping_the_announcer_sends_a_goodbye() {
+    let _exclusive = EXCLUSIVE.lock().await;
+    let identity = random_identity();
     let announcer = announce("well", identity, 4711);
     eventually(|| async { find(&identity).await.unwrap() }).await;
     drop(announcer);
@@ -78,9 +78,9 @@ async fn dropping_the_announcer_says_goodbye() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_nodes_of_one_machine_are_told_apart() {
-    let _alone = ALONE.lock().await;
-    let identities: Vec<Identity> = (0..8).map(|_| someone()).collect();
+async fn nodes_of_one_machine_are_distinguished() {
+    let _exclusive = EXCLUSIVE.lock().await;
+    let identities: Vec<Identity> = (0..8).map(|_| random_identity()).collect();
     // The last two have the name of the first.
     let name = |number: usize| format!("node-{}", if number < 6 { number } else { 0 });
     let announcers: Vec<Announcer> = (4000..)
@@ -103,8 +103,8 @@ async fn many_nodes_of_one_machine_are_told_apart() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_with_two_ports_is_one_neighbour() {
-    let _alone = ALONE.lock().await;
-    let identity = someone();
+    let _exclusive = EXCLUSIVE.lock().await;
+    let identity = random_identity();
     let listening: Vec<SocketAddr> =
         ["127.0.0.1:4001", "127.0.0.2:4002"].map(|text| text.parse().unwrap()).to_vec();
     let announcement = Announcement { name: "well".into(), identity, listening: listening.clone() };
@@ -116,14 +116,14 @@ async fn a_node_with_two_ports_is_one_neighbour() {
     assert_eq!(found.await.addresses, listening);
 }
 
-/// What a hostile neighbour sends, over and over, until the sender is dropped.
-fn shout(packets: Vec<Vec<u8>>) -> std::sync::mpsc::Sender<()> {
+/// Sends packets repeatedly, as a hostile neighbour, until the returned sender is dropped.
+fn flood(packets: Vec<Vec<u8>>) -> std::sync::mpsc::Sender<()> {
     let (stop, stopped) = std::sync::mpsc::channel();
     let voice = MulticastSender::new(Ipv4Addr::LOCALHOST).unwrap();
     std::thread::spawn(move || {
         while stopped.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
             for packet in &packets {
-                // A full buffer is part of the noise.
+                // A full send buffer drops the packet; it is sent again.
                 let _ = voice.send(packet);
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -132,9 +132,10 @@ fn shout(packets: Vec<Vec<u8>>) -> std::sync::mpsc::Sender<()> {
     stop
 }
 
-/// Packets that are none, or not quite.
+/// Packets that are malformed, truncated or altered.
 fn garbage() -> Vec<Vec<u8>> {
-    let good = Claim::new("g", "g", &someone().to_string(), Ipv4Addr::LOCALHOST, 9).packet();
+    let good =
+        Claim::new("g", "g", &random_identity().to_string(), Ipv4Addr::LOCALHOST, 9).packet();
     let mut packets = vec![vec![], vec![0; 11], vec![0xff; 9000], vec![0xc0; 600]];
     packets.extend((0..good.len()).map(|end| good[..end].to_vec()));
     packets.extend((0..good.len()).map(|at| {
@@ -149,14 +150,14 @@ fn garbage() -> Vec<Vec<u8>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn garbage_is_dropped_and_the_others_are_still_found() {
-    let _alone = ALONE.lock().await;
-    let identity = someone();
+    let _exclusive = EXCLUSIVE.lock().await;
+    let identity = random_identity();
     let _announcer = announce("well", identity, 4711);
     eventually(|| async { find(&identity).await.unwrap() }).await;
     let claim = |name: &str, key: &str, address, port| {
         Claim::new(&format!("evil-{name}-{port}"), name, key, address, port).packet()
     };
-    let (key, away) = (someone().to_string(), Ipv4Addr::new(192, 0, 2, 1));
+    let (key, away) = (random_identity().to_string(), Ipv4Addr::new(192, 0, 2, 1));
     let mut packets = garbage();
     packets.extend([
         claim("\u{1b}[2J", &key, away, 1),
@@ -169,35 +170,35 @@ async fn garbage_is_dropped_and_the_others_are_still_found() {
         claim("group", &key, Ipv4Addr::new(224, 0, 0, 251), 1),
         claim("plausible", &key, away, 1),
     ]);
-    let shouting = shout(packets);
+    let flooding = flood(packets);
     let seen = eventually(|| async {
         let seen = browse(wanted(&[identity])).await.unwrap().neighbours;
         let both = ["plausible", "well"].map(|name| seen.iter().any(|one| one.name == name));
         (both == [true; 2]).then_some(seen)
     });
-    // Every other claim of that key was refused.
+    // All other claims of that key were refused.
     let seen = seen.await;
     let claimed = seen.iter().filter(|neighbour| neighbour.identity.to_string() == key);
     assert_eq!(claimed.map(|one| one.name.as_str()).collect::<Vec<_>>(), ["plausible"]);
     assert!(seen.iter().all(|neighbour| levada_core::check_name(&neighbour.name).is_ok()));
-    drop(shouting);
+    drop(flooding);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_of_names_neither_hide_who_is_wanted_nor_hold_up_a_look() {
-    let _alone = ALONE.lock().await;
-    let identity = someone();
+async fn thousands_of_names_neither_hide_a_wanted_node_nor_block_browsing() {
+    let _exclusive = EXCLUSIVE.lock().await;
+    let identity = random_identity();
     let _announcer = announce("well", identity, 4711);
     eventually(|| async { find(&identity).await.unwrap() }).await;
     let packets = (0..3000_u16).map(|number| {
         let name = format!("crowd-{number}");
-        // One host with thousands of addresses among them.
+        // A thousand of them are addresses of one host.
         let instance = if number < 1000 { "host" } else { name.as_str() };
         let [high, low] = number.to_be_bytes();
         let address = Ipv4Addr::new(198, 18, high, low);
-        Claim::new(instance, &name, &someone().to_string(), address, 1).packet()
+        Claim::new(instance, &name, &random_identity().to_string(), address, 1).packet()
     });
-    let shouting = shout(packets.collect());
+    let flooding = flood(packets.collect());
     let seen = eventually(|| async {
         let seen = browse(wanted(&[identity])).await.unwrap().neighbours;
         seen.iter().any(|one| one.name.starts_with("crowd-")).then_some(seen)
@@ -206,23 +207,23 @@ async fn thousands_of_names_neither_hide_who_is_wanted_nor_hold_up_a_look() {
     assert!(seen.len() <= MAX_NEIGHBOURS + 1, "{}", seen.len());
     assert!(seen.iter().all(|one| one.addresses.len() <= MAX_ADDRESSES));
     eventually(|| async { find(&identity).await.unwrap() }).await;
-    drop(shouting);
+    drop(flooding);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_key_under_a_known_name_is_shown_beside_it() {
-    let _alone = ALONE.lock().await;
-    let (identity, other) = (someone(), someone());
+async fn another_key_under_a_known_name_is_listed_too() {
+    let _exclusive = EXCLUSIVE.lock().await;
+    let (identity, other) = (random_identity(), random_identity());
     let _announcer = announce("well", identity, 4711);
     eventually(|| async { find(&identity).await.unwrap() }).await;
-    // Even under the very name of the true announcement.
+    // One claim has the instance name of the real announcement.
     let instance = format!("well-{}", &identity.to_string()[2..10]);
     let key = other.to_string();
     let claims = [
         Claim::new(&instance, "well", &key, Ipv4Addr::LOCALHOST, 9),
         Claim::new("other", "well", &key, Ipv4Addr::LOCALHOST, 9),
     ];
-    let shouting = shout(claims.iter().map(Claim::packet).collect());
+    let flooding = flood(claims.iter().map(Claim::packet).collect());
     let names = BTreeSet::from(["well".to_owned()]);
     eventually(|| async {
         let wanted = Targets { names: names.clone(), keys: BTreeSet::from([identity]) };
@@ -232,5 +233,5 @@ async fn another_key_under_a_known_name_is_shown_beside_it() {
         keys.is_superset(&BTreeSet::from([identity, other])).then_some(())
     })
     .await;
-    drop(shouting);
+    drop(flooding);
 }

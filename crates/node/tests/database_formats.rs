@@ -1,6 +1,6 @@
-//! Databases as each released version wrote them are read by this one, and stay what they are.
+//! This version reads the databases of each released version, and keeps their content.
 //!
-//! A fixture is the SQL dump of such a file; it is never changed. A new schema version adds one.
+//! A fixture is the SQL dump of a database; it is never changed. A new schema version adds a fixture.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ const NODE_1: &str = include_str!("fixtures/node-v1.db.sql");
 const NODE_2: &str = include_str!("fixtures/node-v2.db.sql");
 const KNOWN_1: &str = include_str!("fixtures/known-v1.db.sql");
 const KNOWN_2: &str = include_str!("fixtures/known-v2.db.sql");
-/// When the fixtures were made.
+/// The time at which the fixtures were made.
 const THEN: UnixTime = UnixTime(1_700_000_000);
 
 /// A database file with the content of a fixture.
@@ -65,7 +65,7 @@ fn node_1_sessions_are_read() {
 }
 
 #[test]
-fn node_1_revives_nothing() {
+fn node_1_revives_no_ended_right() {
     let (_folder, path) = restore(NODE_1);
     let store = Store::open(&path).unwrap();
     let start = |chain: &[(LinkId, u32)]| {
@@ -156,7 +156,7 @@ fn known_is_read(sql: &str) {
     assert_eq!(tower.addresses, ["[2001:db8::1]:5382", "192.0.2.1:5382"]);
 }
 
-/// A released schema is never changed in place: a new file has what the fixture has.
+/// A released schema is never changed in place: a new database has the schema of the newest fixture.
 #[test]
 fn the_newest_schemas_are_those_of_the_fixtures() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,5 @@
-//! The machine loses power at every operation on the disk that a scenario makes, and everything that was
-//! not synced is lost, or a part of it. Nothing that the store acknowledged may be lost then, and nothing
-//! that was revoked, ended or used up may come back.
+//! Power fails at each disk operation of a scenario, and the data that was not synced is lost completely or in part. The
+//! store must keep everything that it acknowledged, and nothing that was revoked, ended or used up may become valid again.
 
 mod model;
 mod scenario;
@@ -12,37 +11,37 @@ use levada_node::store::{Store, StoreError};
 
 use model::Model;
 
-/// How often power is lost at each operation with a part of what was not synced surviving.
+/// How many times power fails at each operation with a part of the unsynced data surviving.
 const PARTS: u64 = 3;
 
 fn open(disk: &FaultFs) -> Result<Store, StoreError> {
     Store::open_with_vfs(Path::new("node.db"), disk.name())
 }
 
-/// Runs the scenario until power is lost at `operation`; what was acknowledged until then.
+/// Runs the scenario until power fails at `operation`: what the store acknowledged until then.
 fn run_until(disk: &FaultFs, operation: u64) -> Model {
     disk.wipe();
     disk.lose_power_at(operation);
     scenario::run(|| open(disk))
 }
 
-/// As [`run_until`], and power comes back.
+/// As [`run_until`], then restores power.
 fn run_and_restart(disk: &FaultFs, operation: u64, survival: Survival) -> Model {
     let model = run_until(disk, operation);
-    assert!(disk.is_off(), "power was to be lost at operation {operation}");
+    assert!(disk.is_off(), "power did not fail at operation {operation}");
     disk.restart(survival);
     model
 }
 
-/// How many operations the whole scenario makes.
+/// The number of disk operations of the whole scenario.
 fn boundaries(disk: &FaultFs) -> u64 {
     let model = run_until(disk, u64::MAX);
-    assert!(model.is_complete(), "the scenario must succeed as long as there is power");
+    assert!(model.is_complete(), "the scenario fails without a loss of power");
     disk.operations()
 }
 
 #[test]
-fn what_was_acknowledged_holds_if_only_synced_data_survives() {
+fn acknowledged_changes_survive_if_only_synced_data_does() {
     let disk = FaultFs::register("power-loss-synced").unwrap();
     let boundaries = boundaries(&disk);
     assert!(boundaries > 100, "only {boundaries} operations");
@@ -54,7 +53,7 @@ fn what_was_acknowledged_holds_if_only_synced_data_survives() {
 }
 
 #[test]
-fn what_was_acknowledged_holds_if_a_part_of_the_rest_survives() {
+fn acknowledged_changes_survive_if_part_of_the_unsynced_data_does() {
     let disk = FaultFs::register("power-loss-part").unwrap();
     for operation in 1..=boundaries(&disk) {
         for seed in 0..PARTS {
@@ -67,13 +66,13 @@ fn what_was_acknowledged_holds_if_a_part_of_the_rest_survives() {
 }
 
 #[test]
-fn what_was_acknowledged_holds_if_power_is_lost_again_during_recovery() {
+fn acknowledged_changes_survive_a_second_power_loss_during_recovery() {
     let disk = FaultFs::register("power-loss-twice").unwrap();
     for operation in 1..=boundaries(&disk) {
         let model = run_and_restart(&disk, operation, Survival::Part(operation));
         let before = disk.operations();
         disk.lose_power_at(before + 1 + operation % 7);
-        // Opening recovers, closing writes the log back.
+        // Opening recovers; closing writes the log back into the database.
         drop(open(&disk));
         disk.restart(Survival::Part(operation + 1));
         model.check(&open(&disk).unwrap(), &format!("at operation {operation}, then again"));
@@ -88,9 +87,9 @@ fn a_clean_end_loses_nothing() {
     model.check(&open(&disk).unwrap(), "after the scenario");
 }
 
-/// The test of the test: a store that does not sync is caught.
+/// Checks the test itself: it detects a store that does not sync.
 #[test]
-fn a_store_that_does_not_sync_would_be_caught() {
+fn a_store_that_does_not_sync_is_detected() {
     let disk = FaultFs::register("power-loss-unsynced").unwrap();
     let flags = rusqlite::OpenFlags::default();
     let connect =

@@ -1,4 +1,4 @@
-//! A node and some identities with fixed keys, and a forger who encodes links by himself.
+//! A node and identities with fixed keys, and a forger that encodes links itself.
 
 use levada_capability::{
     Capability, Chain, Context, LinkBody, Narrowing, Operation, Presented, Rights, SessionId,
@@ -46,7 +46,7 @@ pub fn body(holder: u8, rights: Rights) -> LinkBody {
     }
 }
 
-/// A capability of one link, as a request gives it.
+/// A capability of one link, as the answer to a request.
 pub fn minted(holder: u8, rights: Rights) -> Capability {
     minted_from(&ROOT, SESSION, &body(holder, rights))
 }
@@ -61,7 +61,7 @@ pub fn passed_on(capability: &Capability, from: u8, to: u8, rights: Rights) -> C
     capability.grant(&key(from), identity(to), Narrowing::to_rights(rights)).unwrap()
 }
 
-/// Alice passes on to Bob, and he to Carol, each less.
+/// Alice grants to Bob and Bob to Carol, each time narrowed.
 pub fn chain_of_three() -> Capability {
     let alice = minted(ALICE, Rights::ALL);
     let to_bob = Narrowing {
@@ -80,7 +80,7 @@ pub fn context(peer: u8, operation: Operation) -> Context<'static> {
     Context { node, peer, exporter: &EXPORTER, operation, now: NOW }
 }
 
-/// What the node says when `peer` presents `capability` as it should.
+/// The decision of the node when `peer` presents `capability` correctly.
 pub fn present(
     capability: &Capability,
     peer: u8,
@@ -89,12 +89,12 @@ pub fn present(
     check(capability.present(&EXPORTER, operation), &context(peer, operation))
 }
 
-/// What the node says to a message.
+/// The decision of the node about a message.
 pub fn check(message: wire::Presentation, context: &Context<'_>) -> Result<Verified, VerifyError> {
     verify(&Presented::decode(message)?, &ROOT, context)
 }
 
-/// The parts of a capability in the hands of somebody who follows no rule.
+/// The parts of a capability, which an attacker combines freely.
 #[derive(Clone, Default)]
 pub struct Forger {
     pub links: Vec<Vec<u8>>,
@@ -103,12 +103,12 @@ pub struct Forger {
 }
 
 impl Forger {
-    /// Whoever holds the session's root, that is, the node gone mad; its links are genuine.
+    /// A forger with the root of the session, which only the node has: its links are genuine.
     pub fn with_root() -> Self {
         Self { secret: ROOT, ..Self::default() }
     }
 
-    /// Somebody who saw the text of a capability, secret included.
+    /// A forger with the text of a capability, including its secret.
     pub fn with_text(capability: &Capability) -> Self {
         let message = capability.present(&EXPORTER, Operation::Connect);
         let secret = secret_of(capability);
@@ -150,7 +150,7 @@ impl Forger {
         wire::Presentation { links, signatures, proof, service: String::new() }
     }
 
-    /// What the node says when `peer` presents this to start the session.
+    /// The decision of the node when `peer` presents this to start the session.
     pub fn connect(&self, peer: u8) -> Result<Verified, VerifyError> {
         check(self.presentation("connect"), &context(peer, Operation::Connect))
     }
@@ -160,7 +160,7 @@ impl Forger {
     }
 }
 
-/// The secret, read from the text as `docs/protocol.md` gives it.
+/// The secret, read from the text (`docs/protocol.md`).
 pub fn secret_of(capability: &Capability) -> [u8; 32] {
     let text = capability.to_text();
     let bytes = levada_core::decode_text("lvcap1", &text, 1 << 20).unwrap();

@@ -1,4 +1,4 @@
-//! PendingQuestion through a service in the middle that alters, swaps, keeps and repeats what it carries.
+//! Questions and replies through a mediator that alters, swaps, withholds and replays them.
 
 use levada_capability::exchange::{
     PendingQuestion, Question, QuestionError, Registration, Reply, ReplyError, Route,
@@ -13,7 +13,7 @@ use crate::common::{
     params,
 };
 
-/// Alice and Carol ask, Bob replies, and Mallory runs the service that carries it.
+/// Alice and Carol ask, Bob replies, and Mallory runs the mediator.
 const ENTITY: u8 = BOB;
 
 fn wish() -> SessionRequest {
@@ -44,7 +44,7 @@ fn ask(requester: u8, hearing: &Registration) -> (PendingQuestion, wire::SignedQ
     PendingQuestion::new(&key(requester), &route(hearing), wish(), &SystemRandom).unwrap()
 }
 
-/// What the node gives for `wish`, as the entity asks it, with its framing.
+/// The capability that the node grants for `wish`, with its framing.
 fn capability_for(wish: &SessionRequest, holder: u8) -> Capability {
     let mut fixed = wish.params.clone();
     fixed.add(Params::FRAMING, b"auto".to_vec()).unwrap();
@@ -65,7 +65,7 @@ fn granted(question: &Question, holder: u8) -> wire::SealedReply {
 }
 
 #[test]
-fn a_question_is_heard_and_its_reply_read() {
+fn a_question_is_accepted_and_its_reply_read() {
     let mut hearing = hearing();
     let (asking, signed) = ask(ALICE, &hearing);
     let question = hearing.accept(&signed).unwrap();
@@ -77,7 +77,7 @@ fn a_question_is_heard_and_its_reply_read() {
 }
 
 #[test]
-fn a_no_and_a_failure_are_read_as_what_they_are() {
+fn denials_and_failures_are_distinguished() {
     let mut hearing = hearing();
     let refusal = Refusal::new(Reason::Denied, "not today");
     let (asking, signed) = ask(ALICE, &hearing);
@@ -89,10 +89,10 @@ fn a_no_and_a_failure_are_read_as_what_they_are() {
 }
 
 #[test]
-fn any_byte_that_the_middle_alters_is_noticed() {
+fn any_altered_byte_is_detected() {
     let mut hearing = hearing();
     let (asking, signed) = ask(ALICE, &hearing);
-    // The question: altered before it is heard.
+    // The question, altered before the entity receives it.
     bolero::check!().with_type::<(bool, usize, u8)>().for_each(|(body, at, change)| {
         let mut altered = signed.clone();
         let part = if *body { &mut altered.body } else { &mut altered.signature };
@@ -116,7 +116,7 @@ fn any_byte_that_the_middle_alters_is_noticed() {
 }
 
 #[test]
-fn replies_that_the_middle_swaps_are_refused() {
+fn swapped_replies_are_refused() {
     let mut hearing = hearing();
     let (alices, from_alice) = ask(ALICE, &hearing);
     let (carols, from_carol) = ask(CAROL, &hearing);
@@ -124,14 +124,14 @@ fn replies_that_the_middle_swaps_are_refused() {
     let to_carol = granted(&hearing.accept(&from_carol).unwrap(), CAROL);
     assert_eq!(alices.read(&to_carol).err(), Some(ReplyError::Signature));
     assert_eq!(carols.read(&to_alice).err(), Some(ReplyError::Signature));
-    // Also two of the same requester: an old reply for a new question.
+    // The same for an old reply to a new question of the same requester.
     let (again, _) = ask(ALICE, &hearing);
     assert_eq!(again.read(&to_alice).err(), Some(ReplyError::Signature));
     assert!(alices.read(&to_alice).is_ok() && carols.read(&to_carol).is_ok());
 }
 
 #[test]
-fn a_question_is_heard_once_and_only_where_it_belongs() {
+fn a_question_is_accepted_once_and_only_by_its_entity_and_service() {
     let mut hearing = hearing();
     let (_, signed) = ask(ALICE, &hearing);
     hearing.accept(&signed).unwrap();
@@ -140,7 +140,7 @@ fn a_question_is_heard_once_and_only_where_it_belongs() {
     hearing.renew(&SystemRandom).unwrap();
     assert_eq!(hearing.accept(&signed), Err(QuestionError::Stale));
     assert_eq!(hearing.accept(&unheard), Err(QuestionError::Stale));
-    // By another service, and to another entity, with the challenge that holds.
+    // For another service or another entity, with the valid challenge.
     let mut astray = route(&hearing);
     astray.via = identity(CAROL);
     let (_, signed) = PendingQuestion::new(&key(ALICE), &astray, wish(), &SystemRandom).unwrap();
@@ -152,17 +152,17 @@ fn a_question_is_heard_once_and_only_where_it_belongs() {
 }
 
 #[test]
-fn the_middle_can_neither_ask_in_anothers_name_nor_answer() {
+fn the_mediator_can_forge_neither_questions_nor_replies() {
     let mut hearing = hearing();
     let (asking, signed) = ask(ALICE, &hearing);
-    // Mallory signs what Alice asks, or asks for himself with Alice's words.
+    // Mallory signs Alice's question.
     let mut forged = signed.clone();
     forged.signature = key(MALLORY).sign("question", &forged.body).to_vec();
     assert_eq!(hearing.accept(&forged), Err(QuestionError::Signature));
-    // A signature for another purpose is worth nothing.
+    // A signature of Alice for another purpose is invalid.
     forged.signature = key(ALICE).sign("reply", &forged.body).to_vec();
     assert_eq!(hearing.accept(&forged), Err(QuestionError::Signature));
-    // Mallory knows the question, so he can seal a reply; only the entity can sign it.
+    // Mallory can read the question, and therefore seal a reply; only the entity can sign it.
     let question = hearing.accept(&signed).unwrap();
     let refusal = Refusal::new(Reason::Denied, "");
     for reply in
@@ -174,7 +174,7 @@ fn the_middle_can_neither_ask_in_anothers_name_nor_answer() {
 }
 
 #[test]
-fn the_middle_that_keeps_a_reply_cannot_read_it() {
+fn the_mediator_cannot_read_a_reply() {
     let mut hearing = hearing();
     let (_, signed) = ask(ALICE, &hearing);
     let question = hearing.accept(&signed).unwrap();
@@ -186,7 +186,7 @@ fn the_middle_that_keeps_a_reply_cannot_read_it() {
         assert!(!part.windows(secret.len()).any(|window| window == secret));
         assert!(!part.windows(32).any(|window| window == &text.as_bytes()[..32]));
     }
-    // He has the entity reply to a question of his own: it is bound to him, and not to what Alice asked.
+    // The reply to Mallory's own question is bound to Mallory.
     let (mallorys, own) = ask(MALLORY, &hearing);
     let question = hearing.accept(&own).unwrap();
     assert_eq!(question.requester, identity(MALLORY));
@@ -194,7 +194,7 @@ fn the_middle_that_keeps_a_reply_cannot_read_it() {
 }
 
 #[test]
-fn an_entity_that_gives_something_else_is_refused() {
+fn a_capability_that_differs_from_the_question_is_refused() {
     let mut hearing = hearing();
     let (asking, signed) = ask(ALICE, &hearing);
     let question = hearing.accept(&signed).unwrap();
@@ -228,7 +228,7 @@ fn an_entity_that_gives_something_else_is_refused() {
 }
 
 #[test]
-fn a_question_grows_late_with_room_for_clocks_that_differ() {
+fn a_question_expires_after_an_allowance_for_clock_skew() {
     let mut hearing = hearing();
     let (_, signed) = ask(ALICE, &hearing);
     let question = hearing.accept(&signed).unwrap();
@@ -237,7 +237,7 @@ fn a_question_grows_late_with_room_for_clocks_that_differ() {
 }
 
 #[test]
-fn what_is_outside_its_bounds_is_not_asked() {
+fn a_question_outside_its_bounds_is_refused() {
     let hearing = hearing();
     let ask = |wish| {
         PendingQuestion::new(&key(ALICE), &route(&hearing), wish, &SystemRandom).map(|(_, one)| one)
@@ -250,14 +250,14 @@ fn what_is_outside_its_bounds_is_not_asked() {
     assert_eq!(ask(SessionRequest { params: framing, ..wish() }), Err(QuestionError::Malformed));
     let long = params(&[("a", &[0; Params::MAX_LEN])]);
     assert_eq!(ask(SessionRequest { params: long, ..wish() }), Err(QuestionError::Malformed));
-    // Addresses are hints: what cannot be one is left out.
+    // Addresses are hints: invalid ones are dropped.
     let addresses = (0..20).map(|at| format!("host{at}\u{7}:1")).chain(["host:1".to_owned()]);
     let signed = ask(SessionRequest { addresses: addresses.collect(), ..wish() }).unwrap();
     assert_eq!(Question::verify(&signed).unwrap().request.addresses, ["host:1"]);
 }
 
 #[test]
-fn so_many_questions_are_heard_and_no_more() {
+fn the_number_of_accepted_questions_is_bounded() {
     let mut hearing = hearing();
     let (_, signed) = ask(ALICE, &hearing);
     let body = |nonce: usize| {

@@ -1,5 +1,5 @@
-//! Texts and a presentation as the first release wrote them. They are read from now on, and they
-//! are the test vectors of `docs/protocol.md`: change a line only with the version of the format.
+//! Texts and a presentation as the first release wrote them. Every later release reads them. They are the test vectors of
+//! `docs/protocol.md`: a line changes only with the version of the format.
 
 use levada_capability::{Capability, Invitation, Operation};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::common::*;
 const CAPABILITY: &str = include_str!("../fixtures/capability-v1.txt");
 const INVITATION: &str = include_str!("../fixtures/invitation-v1.txt");
 
-/// Lines of `name value`; `#` begins a comment.
+/// The values of lines `name value`; `#` begins a comment.
 fn lines(fixture: &str) -> BTreeMap<&str, &str> {
     let lines = fixture.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| line.split_once(' ').unwrap()).collect()
@@ -30,7 +30,7 @@ fn from_hex(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_capability_of_the_first_release_is_read_and_holds() {
+fn the_capability_of_the_first_release_is_valid() {
     let fixture = lines(CAPABILITY);
     let capability = Capability::from_text(fixture["text"]).unwrap();
     assert_eq!(capability.to_text().as_str(), fixture["text"]);
@@ -51,7 +51,7 @@ fn the_capability_of_the_first_release_is_read_and_holds() {
 }
 
 #[test]
-fn the_presentation_of_the_first_release_holds() {
+fn the_presentation_of_the_first_release_is_valid() {
     let fixture = lines(CAPABILITY);
     assert_eq!((hex(&ROOT), hex(&EXPORTER)), (fixture["root"].into(), fixture["exporter"].into()));
     let message = levada_core::wire::Presentation {
@@ -64,7 +64,7 @@ fn the_presentation_of_the_first_release_holds() {
 }
 
 #[test]
-fn what_is_made_today_is_what_the_first_release_made() {
+fn the_encoding_is_that_of_the_first_release() {
     let fixture = lines(CAPABILITY);
     let capability = chain_of_three();
     assert_eq!(capability.to_text().as_str(), fixture["text"]);

@@ -1,4 +1,4 @@
-//! Rights and caveats only ever narrow: the holder is refused at once, a forger by the node.
+//! Links can only narrow rights and caveats: `grant` refuses anything else, and the node refuses forged links.
 
 use levada_capability::{
     Capability, Chain, ChainError, GrantError, LinkBody, LinkError, Narrowing, Operation, Rights,
@@ -14,7 +14,7 @@ fn refused_grant(capability: &Capability, narrowing: Narrowing) -> GrantError {
     capability.grant(&key(ALICE), identity(BOB), narrowing).unwrap_err()
 }
 
-/// What the node says if a link that differs from Alice's by `change` follows it all the same.
+/// The decision of the node about a forged link that differs from Alice's by `change`.
 fn refused_link(change: impl FnOnce(&mut LinkBody)) -> Widening {
     let mut forger = Forger::with_root();
     forger.push(&body(ALICE, Rights::EXECUTE | Rights::DISTRIBUTE), NODE);
@@ -35,7 +35,7 @@ fn refused_link(change: impl FnOnce(&mut LinkBody)) -> Widening {
 }
 
 #[test]
-fn a_narrowed_capability_says_what_its_last_link_says() {
+fn a_narrowed_capability_has_the_limits_of_its_last_link() {
     let carol = chain_of_three();
     let verified = present(&carol, CAROL, Operation::Connect).unwrap();
     assert_eq!(verified.rights, Rights::EXECUTE);
@@ -69,7 +69,7 @@ fn every_set_of_rights_narrows_to_its_subsets_only() {
 }
 
 #[test]
-fn without_distribute_nothing_is_passed_on() {
+fn a_capability_without_distribute_cannot_be_granted() {
     let alice = minted(ALICE, Rights::EXECUTE | Rights::TERMINATE);
     let error = refused_grant(&alice, Narrowing::to_rights(Rights::EXECUTE));
     assert_eq!(error, GrantError::Widened(Widening::Distribute));
@@ -121,7 +121,7 @@ fn a_parameter_of_any_earlier_link_is_fixed() {
 }
 
 #[test]
-fn a_link_is_measured_by_the_one_before_it_not_by_the_first() {
+fn a_link_is_narrowed_against_its_predecessor() {
     let narrow = LinkBody {
         expires: UnixTime(EXPIRES.0 - 10),
         uses: 2,
@@ -138,7 +138,7 @@ fn a_link_is_measured_by_the_one_before_it_not_by_the_first() {
     };
     let widened = |how| Err(VerifyError::Chain(ChainError::Widened { link: 3, how }));
     assert!(connect(&narrow, &same).is_ok());
-    // Each of these is within the first link, and beyond the second.
+    // Each change is within the limits of the first link, and exceeds those of the second.
     let rights = LinkBody { rights: Rights::ALL, ..same.clone() };
     assert_eq!(connect(&narrow, &rights), widened(Widening::Rights));
     let later = LinkBody { expires: EXPIRES, ..same.clone() };
@@ -151,7 +151,7 @@ fn a_link_is_measured_by_the_one_before_it_not_by_the_first() {
 }
 
 #[test]
-fn a_forged_capability_is_not_passed_on() {
+fn a_forged_capability_cannot_be_granted() {
     let mut forger = Forger::with_text(&minted(ALICE, Rights::ALL));
     let to_mallory = LinkBody { params: Params::new(), ..body(MALLORY, Rights::ALL) };
     forger.push(&to_mallory, MALLORY);
@@ -170,7 +170,7 @@ fn a_link_without_uses_is_malformed() {
 }
 
 #[test]
-fn only_the_holder_passes_on() {
+fn only_the_holder_can_grant() {
     let alice = minted(ALICE, Rights::ALL);
     let narrowing = Narrowing::to_rights(Rights::EXECUTE);
     let error = alice.grant(&key(MALLORY), identity(MALLORY), narrowing).unwrap_err();
@@ -189,7 +189,7 @@ fn no_uses_and_too_long_parameters_are_refused() {
 }
 
 #[test]
-fn a_chain_ends_at_sixteen_links() {
+fn a_chain_has_at_most_sixteen_links() {
     let mut capability = minted(ALICE, Rights::ALL);
     for _ in 1..Chain::MAX_LINKS {
         capability = passed_on(&capability, ALICE, ALICE, Rights::ALL);

@@ -1,4 +1,4 @@
-//! The text form: one for each capability, and nothing of the secret anywhere else.
+//! The text form: unique for each capability, and the only output with the secret.
 
 use levada_capability::{Capability, CapabilityError, ChainError, Operation, Rights, Widening};
 use levada_core::{Params, TextError, decode_text, encode_text};
@@ -52,7 +52,7 @@ fn a_wrong_content_under_a_right_checksum_is_refused() {
     for count in [0, 17, 255] {
         assert!(read(&[&[count], &bytes[1..]].concat()).is_err());
     }
-    // A length far beyond the end: refused before anything is allocated.
+    // A length beyond the end is refused before anything is allocated.
     assert!(read(&[1, 0xff, 0xff, 0xff, 0xff]).is_err());
 }
 
@@ -71,7 +71,7 @@ fn a_widened_capability_is_refused_when_it_is_read() {
 }
 
 #[test]
-fn hints_have_bounds() {
+fn hints_are_bounded() {
     let genuine = minted(ALICE, Rights::ALL);
     let with = |service: &str, addresses: &[&str]| {
         let addresses = addresses.iter().map(|&address| address.to_owned()).collect();

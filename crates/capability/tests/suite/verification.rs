@@ -1,4 +1,4 @@
-//! What the node refuses, whoever presents it.
+//! Presentations that the node must refuse.
 
 use levada_capability::{
     Chain, ChainError, Context, LinkBody, Operation, Presented, Rights, SessionId, VerifyError,
@@ -54,7 +54,7 @@ fn only_the_last_holder_starts_or_ends_a_session() {
 }
 
 #[test]
-fn everybody_on_the_chain_and_the_node_revoke() {
+fn every_holder_on_the_chain_and_the_node_can_revoke() {
     let carol = chain_of_three();
     for peer in [NODE, ALICE, BOB, CAROL] {
         assert!(present(&carol, peer, Operation::Revoke).is_ok());
@@ -88,7 +88,7 @@ fn another_root_is_refused() {
     assert_eq!(check(message, &context(ALICE, Operation::Connect)), Err(VerifyError::Forged));
 }
 
-/// Flips each bit of each part in turn and asks the node.
+/// Flips each bit of each part in turn; the node must refuse each result.
 fn flip_each(
     genuine: &Presentation,
     parts: impl Fn(&mut Presentation) -> Vec<&mut Vec<u8>>,
@@ -116,7 +116,7 @@ fn every_flipped_bit_is_refused() {
         |m| m.links.iter_mut().collect(),
         |flipped| {
             let refused = check(flipped, &here).unwrap_err();
-            // Never as far as rights: the proof fails first.
+            // The proof fails before rights are checked.
             assert!(
                 matches!(
                     refused,
@@ -177,7 +177,7 @@ fn every_cut_and_every_longer_part_is_refused() {
 }
 
 #[test]
-fn who_sees_a_capability_cannot_pass_it_on_to_himself() {
+fn an_observer_of_a_capability_cannot_grant_it() {
     let mut forger = Forger::with_text(&minted(ALICE, Rights::ALL));
     let to_himself = LinkBody { params: Params::new(), ..body(MALLORY, Rights::ALL) };
     forger.push(&to_himself, MALLORY);
@@ -193,8 +193,8 @@ fn chains_cannot_be_spliced() {
     let to_mallory = passed_on(&bob, BOB, MALLORY, Rights::ALL);
     assert!(present(&to_mallory, MALLORY, Operation::Connect).is_ok());
 
-    // Mallory moves the link that Bob gave her behind Carol's, whose text she saw, or behind
-    // Alice's first one. Bob's signature covers the links before his own.
+    // Mallory appends a link from Bob to the chain of Carol, whose text is known, or to Alice's first link. Bob's signature
+    // covers the links before it.
     for stem in [&carol, &alice] {
         let mut forger = Forger::with_text(stem);
         let genuine = Forger::with_text(&to_mallory);
@@ -236,7 +236,7 @@ fn links_cannot_be_dropped_swapped_or_repeated() {
 
 #[test]
 fn the_last_secret_proves_no_shorter_chain() {
-    // Carol has the last secret only, and secrets are not computed backwards.
+    // Carol has only the last secret, and earlier ones cannot be derived from it.
     let carol = chain_of_three();
     let mut forger = Forger::with_text(&carol);
     forger.links.truncate(2);
@@ -260,7 +260,7 @@ fn ids_name_each_link_and_all_behind_it() {
 }
 
 #[test]
-fn the_session_is_known_before_the_root_is() {
+fn the_session_can_be_read_without_the_root() {
     let message = chain_of_three().present(&EXPORTER, Operation::Connect);
     let presented = Presented::decode(message).unwrap();
     assert_eq!(presented.session(), SESSION);
@@ -269,7 +269,7 @@ fn the_session_is_known_before_the_root_is() {
 }
 
 #[test]
-fn refusals_are_one_line_whatever_a_stranger_wrote() {
+fn refusals_are_one_line_for_any_input() {
     let mut forger = Forger::with_root();
     let named = params(&[(&format!("\x1b[2J\n{}", "x".repeat(9000)), b"")]);
     let first = LinkBody { params: named.clone(), ..body(ALICE, Rights::ALL) };

@@ -1,4 +1,4 @@
-//! The HTTP port while one source takes all that it can get.
+//! The HTTP port while one source opens as many connections as it can.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::serve_with_files;
 use crate::support::{Home, eventually, exclusive};
 
-/// So many files may be open; a third of them may be connections.
+/// The limit of open files of the node; a third of them may be connections.
 const FILES: u32 = 1024;
 const ATTACK: usize = 400;
 const REQUEST: &[u8] = b"GET /v1/objects HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// Asks from another address of loopback, which is another source: the status, or none within half a minute.
+/// Requests `url` from another address of loopback, which is another source: the status, or 000 after 30 s.
 fn ask_from(source: &str, url: &str) -> String {
     let options =
         ["-s", "-m", "30", "-o", "/dev/null", "-w", "%{http_code}", "--interface", source];
@@ -22,7 +22,7 @@ fn ask_from(source: &str, url: &str) -> String {
 }
 
 #[test]
-fn one_source_shuts_nobody_out() {
+fn an_http_flood_from_one_source_does_not_shut_out_others() {
     let _alone = exclusive();
     // With a catalogue, and without one.
     for line in ["catalogue serve", "up"] {
@@ -30,8 +30,8 @@ fn one_source_shuts_nobody_out() {
         let node = serve_with_files(&home, FILES, line);
         let address = node.http_address();
         let url = |path: &str| format!("http://{address}{path}");
-        // Each asks once, and then rests: one request a minute kept such a place for ever. Every tenth does not even
-        // end its request.
+        // Each connection sends one request and stays idle; every tenth does not complete its request. An earlier version
+        // kept such a connection for ever if it sent one request a minute.
         let attack: Vec<TcpStream> = (0..ATTACK)
             .map(|number| {
                 let mut stream = TcpStream::connect(&address).unwrap();
@@ -47,7 +47,7 @@ fn one_source_shuts_nobody_out() {
             .collect();
         for path in ["/healthz", "/readyz", "/metrics"] {
             assert_eq!(ask_from("127.0.0.2", &url(path)), "200", "{line} {path}");
-            // Also from the address of the attack: those have places of their own.
+            // The attacking source reaches them too: connections are reserved for health and metrics.
             assert_eq!(ask_from("127.0.0.1", &url(path)), "200", "{line} {path}");
         }
         let expected = if line == "up" { "404" } else { "200" };
@@ -58,9 +58,11 @@ fn one_source_shuts_nobody_out() {
             line.and_then(|line| line.split(' ').nth(1)).unwrap().parse().unwrap()
         };
         assert!(count("levada_catalogue_http_evicted_total") > 0);
-        // Half of the places, those that are reserved, and this one.
+        // Half of the connections, the 32 reserved ones, and the one of this request.
         let most = FILES as usize / 6 + 32 + 1;
-        eventually("the others have ended", || count("levada_catalogue_http_open") <= most);
+        eventually("the other connections are closed", || {
+            count("levada_catalogue_http_open") <= most
+        });
         drop(attack);
     }
 }

@@ -1,4 +1,4 @@
-//! Folders that become catalogues, and catalogues that become folders.
+//! Import of folders into a catalogue, and export of a catalogue to a folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,14 +10,14 @@ use super::{RETHINK, files, publish, serve};
 use crate::support::{Home, eventually};
 
 #[test]
-fn an_imported_folder_comes_out_again_as_it_was_shown() {
+fn an_imported_folder_is_exported_unchanged() {
     let (home, other) = (Home::new(), Home::new());
     let ran = home.args(["catalogue", "import", RETHINK]);
     assert!(ran.stderr.contains("skipped") && ran.stderr.contains("BadJson"), "{}", ran.stderr);
     assert_eq!(ran.stdout, "");
-    // Some of its objects have no package.
+    // Some objects of the folder have no package.
     ran.fails(1, "there is no package");
-    // Once more, nothing is new.
+    // A second import publishes nothing.
     let again = home.args(["catalogue", "import", RETHINK]);
     assert!(again.stderr.contains("published 0"), "{}", again.stderr);
     let export = other.path().join("export").display().to_string();
@@ -38,7 +38,7 @@ fn an_imported_folder_comes_out_again_as_it_was_shown() {
 }
 
 #[test]
-fn an_export_has_every_version_and_comes_back_as_it_was() {
+fn an_export_holds_every_version_and_can_be_imported() {
     let (home, other) = (Home::new(), Home::new());
     for version in ["1.0.0", "1.1.0", "2.0.0"] {
         publish(&home, &format!("hyperty/One@{version}"), &[]).ok();
@@ -56,7 +56,7 @@ fn an_export_has_every_version_and_comes_back_as_it_was() {
     }
     let versions = |home: &Home, object: &str| {
         let listed = home.json(&format!("catalogue ls {object}"))["objects"].take();
-        listed.as_array().unwrap().iter().map(of_the_version).collect::<Vec<_>>()
+        listed.as_array().unwrap().iter().map(without_catalogue_fields).collect::<Vec<_>>()
     };
     for (object, count) in [("hyperty/One", 3), ("service/Two", 1)] {
         let found = versions(&home, object);
@@ -69,12 +69,12 @@ fn an_export_has_every_version_and_comes_back_as_it_was() {
     let words = ["catalogue", "get", "hyperty/One", "--signed-by", &me, "--package", &target];
     other.args(words).ok();
     assert_eq!(fs::read(&target).unwrap(), b"code of hyperty/One@1.1.0");
-    // What was changed on its way is left out.
+    // An object that was altered after the export is skipped.
     let third = Home::new();
     fs::write(export.join("hyperty/One/1.1.0/descriptor.json"), "{}").unwrap();
     let ran = third.args(["catalogue", "import", &folder]);
     ran.fails(1, "published 3, unchanged 0, skipped 1");
-    // Its versions never change, and its signatures name them.
+    // Exported versions are immutable and signed: `--replace` is refused.
     other.args(["catalogue", "import", &folder, "--replace"]).fails(2, "exported");
 }
 
@@ -101,20 +101,20 @@ fn a_running_node_imports_and_exports_for_its_owner() {
 }
 
 #[test]
-fn more_than_one_call_takes_comes_back_as_it_was() {
+fn an_export_that_needs_several_batches_is_imported_unchanged() {
     let (home, other) = (Home::new(), Home::new());
     publish(&home, "hyperty/Early@1.0.0", &[]).ok();
     home.run("catalogue yank hyperty/Early@1.0.0").ok();
-    let original = home.path().join("original");
+    let source = home.path().join("source");
     for number in 0..70 {
-        let folder = original.join(format!("dataschema/{number}"));
+        let folder = source.join(format!("dataschema/{number}"));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("description.json"), schema(number)).unwrap();
         fs::write(folder.join("sourcePackage.json"), package(number)).unwrap();
     }
-    let ran = home.args(["catalogue".as_ref(), "import".as_ref(), original.as_os_str()]);
+    let ran = home.args(["catalogue".as_ref(), "import".as_ref(), source.as_os_str()]);
     assert!(ran.stderr.contains("published 70, unchanged 0, skipped 0"), "{}", ran.stderr);
-    // Too long for the company of others, in the middle of them.
+    // This package exceeds the size of a batch, and is in the middle of the others.
     let (descriptor, package) = files(&home, "Long", &vec![b'x'; 1_200_000]);
     let words = ["catalogue", "publish", "hyperty/Long@1.0.0", &descriptor, "--package", &package];
     home.args(words).ok();
@@ -126,20 +126,20 @@ fn more_than_one_call_takes_comes_back_as_it_was() {
     other.args(["catalogue".as_ref(), "export".as_ref(), after.as_os_str()]).ok();
     assert!(tree(&before) == tree(&after));
     assert_eq!(order(&before), order(&after));
-    // A package that was changed is no other object's fault.
-    let said = said(&before.join("dataschema/Schema9/1.0.9"));
-    let digest = said["package"]["digest"].as_str().unwrap().trim_start_matches("sha256:");
+    // An altered package is skipped; the other objects are imported.
+    let fields = description(&before.join("dataschema/Schema9/1.0.9"));
+    let digest = fields["package"]["digest"].as_str().unwrap().trim_start_matches("sha256:");
     fs::write(before.join("packages").join(digest), [b'y'; 6]).unwrap();
     let third = Home::new();
     let ran = third.args(["catalogue".as_ref(), "import".as_ref(), before.as_os_str()]);
     ran.fails(1, "published 72, unchanged 0, skipped 1");
-    // One that is gone, too.
+    // The same for a missing package.
     fs::remove_file(before.join("packages").join(digest)).unwrap();
     let ran = third.args(["catalogue".as_ref(), "import".as_ref(), before.as_os_str()]);
     ran.fails(1, "missing or truncated");
 }
 
-/// An object of the original's folder, in a folder of its number; its text is `about`.
+/// Writes object `number` with the description `about`, in reTHINK's format.
 fn write_schema(folder: &Path, number: u32, about: &str) {
     let object = folder.join(format!("dataschema/{number}"));
     fs::create_dir_all(&object).unwrap();
@@ -149,7 +149,7 @@ fn write_schema(folder: &Path, number: u32, about: &str) {
 }
 
 #[test]
-fn a_folder_can_be_the_source_of_a_catalogue() {
+fn import_replace_follows_a_folder() {
     let home = Home::new();
     let folder = home.path().join("objects");
     let path = folder.display().to_string();
@@ -164,7 +164,7 @@ fn a_folder_can_be_the_source_of_a_catalogue() {
     assert_eq!(imported(&["--dry-run"])["published"], 2);
     assert_eq!(home.run("catalogue ls").ok(), "");
     assert_eq!(imported(&[])["published"], 2);
-    // Its content is another now, under the same version.
+    // The content changes under the same version.
     write_schema(&folder, 1, "second");
     for options in [&[][..], &["--dry-run"]] {
         let ran = import(options);
@@ -183,14 +183,14 @@ fn a_folder_can_be_the_source_of_a_catalogue() {
     assert_eq!(shown(1)["descriptor"]["description"], "second");
     let again = imported(&["--replace"]);
     assert_eq!((&again["there"], &again["published"]), (&2.into(), &0.into()));
-    // As it was, and as it was then.
+    // Back to the first content, and again to the second.
     write_schema(&folder, 1, "first");
     assert_eq!(imported(&["--replace"])["yanked"][0], "dataschema/Schema1@1.0.1+1");
     assert_eq!(shown(1)["version"], "1.0.1");
     write_schema(&folder, 1, "second");
     assert_eq!(imported(&["--replace"])["replaced"], replaced);
     assert_eq!(shown(1)["version"], "1.0.1+1");
-    // A package that is missing is said; so is an object that is gone, and it is taken back.
+    // A missing package is reported. A removed object is yanked, but no object of another type.
     fs::remove_file(folder.join("dataschema/2/sourcePackage.json")).unwrap();
     import(&[]).fails(1, "no package");
     fs::remove_dir_all(folder.join("dataschema/2")).unwrap();
@@ -198,21 +198,21 @@ fn a_folder_can_be_the_source_of_a_catalogue() {
     assert_eq!(imported(&["--replace"])["yanked"][0], "dataschema/Schema2@1.0.2");
     home.run("catalogue get dataschema/Schema2").fails(1, "yanked");
     home.run("catalogue get service/Kept").ok();
-    // Nothing is taken for everything.
+    // An empty folder does not yank everything.
     fs::remove_dir_all(folder.join("dataschema/1")).unwrap();
     import(&["--replace"]).fails(1, "no object");
     assert_eq!(shown(1)["version"], "1.0.1+1");
 }
 
-/// The versions of an export, as they were published.
+/// The versions of an export, in the order of their publication.
 fn order(export: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for kind in ["dataschema", "hyperty"] {
         for object in fs::read_dir(export.join(kind)).unwrap() {
             for version in fs::read_dir(object.unwrap().path()).unwrap() {
-                let said = said(&version.unwrap().path());
-                let place = (said["published"].as_u64(), said["revision"].as_u64());
-                all.push((place, said["object"].as_str().unwrap().to_owned()));
+                let fields = description(&version.unwrap().path());
+                let place = (fields["published"].as_u64(), fields["revision"].as_u64());
+                all.push((place, fields["object"].as_str().unwrap().to_owned()));
             }
         }
     }
@@ -227,24 +227,24 @@ fn schema(number: u32) -> String {
     )
 }
 
-/// The one with the number 9 has a package of its own, of as many bytes.
+/// The package of object `number`; that of number 9 differs from the others, at the same length.
 fn package(number: u32) -> String {
     let code = if number == 9 { "code 9" } else { "code 0" };
     format!(r#"{{"sourceCodeClassname": "Class{number}", "sourceCode": "{code}"}}"#)
 }
 
-/// What an export says of a version.
-fn said(version: &Path) -> Value {
+/// The content of `version.json`, which describes a version in an export.
+fn description(version: &Path) -> Value {
     serde_json::from_slice(&fs::read(version.join("version.json")).unwrap()).unwrap()
 }
 
-/// What is said of a version, without what is its catalogue's.
-fn of_the_version(said: &Value) -> Value {
-    let mut said = said.clone();
+/// The description of a version without the fields that each catalogue sets itself.
+fn without_catalogue_fields(fields: &Value) -> Value {
+    let mut fields = fields.clone();
     for key in ["published", "revision"] {
-        said[key].take();
+        fields[key].take();
     }
-    said
+    fields
 }
 
 /// Every file below a folder.
@@ -256,7 +256,7 @@ fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         if path.is_dir() {
             files.extend(tree(&path).into_iter().map(|(below, bytes)| (name.join(below), bytes)));
         } else if name == Path::new("version.json") {
-            files.insert(name, of_the_version(&said(folder)).to_string().into());
+            files.insert(name, without_catalogue_fields(&description(folder)).to_string().into());
         } else {
             files.insert(name, fs::read(&path).unwrap());
         }

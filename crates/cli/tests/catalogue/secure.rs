@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use super::{publish, serve};
 use crate::support::{Home, Ran, eventually};
 
-/// Makes a certificate for 127.0.0.1 that says it is `name`, and its key.
+/// Makes a certificate for 127.0.0.1 with the common name `name`, and its key.
 fn make_certificate(folder: &Path, name: &str) {
     let options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 \
                    -addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem";
@@ -37,10 +37,10 @@ fn a_catalogue_is_served_with_tls() {
     fs::copy(file("cert.pem"), &first).unwrap();
     let options = format!("--tls-cert {0}/cert.pem --tls-key {0}/key.pem", home.path().display());
     let node = serve(&home, &options);
-    eventually("it says how it is reached", || node.log().contains("https://127.0.0.1:"));
+    eventually("the log shows the address", || node.log().contains("https://127.0.0.1:"));
     let address = node.http_address();
     let url = |path: &str| format!("https://{address}{path}");
-    // One that never begins its handshake is in no other's way.
+    // A connection that never completes its handshake does not delay others.
     let mut silent = TcpStream::connect(&address).unwrap();
     silent.write_all(&[22]).unwrap();
 
@@ -57,37 +57,39 @@ fn a_catalogue_is_served_with_tls() {
     let about = home.json("catalogue get runtime/Long");
     let blob = url(&format!("/v1/blobs/{}", about["package"]["digest"].as_str().unwrap()));
     eventually("the index has it", || curl(&first, &["-f", &blob]).status.success());
-    // Several requests on one connection, long and short ones, and a part.
+    // Several requests on one connection, long and short ones, and a range request.
     let one = url("/v1/objects/hyperty/One/1.0.0");
     let got = curl(&first, &[&one, &blob, &one, "-w", "%{num_connects}"]);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(got.status.success(), "{}", text(&got.stderr));
     assert!(got.stdout.windows(code.len()).any(|window| window == code));
     let numbers = text(&got.stdout[got.stdout.len() - 1..]);
-    assert_eq!(numbers, "0", "the connection stayed");
+    assert_eq!(numbers, "0", "the last request used an existing connection");
     assert_eq!(curl(&first, &["-r", "2000000-", &blob]).stdout, code[2_000_000..]);
     assert_eq!(text(&curl(&first, &[&url("/healthz")]).stdout), "ok\n");
     let post = ["-d", "{}", "-w", "%{http_code}", "-o", "/dev/null"];
     let posted = curl(&first, &[&post[..], &[&url("/.well-known/")]].concat());
     assert_eq!(text(&posted.stdout), "200");
-    // Without TLS nothing is said.
+    // The port does not answer without TLS.
     assert!(!curl(&first, &[&format!("http://{address}/healthz")]).status.success());
 
-    // Another certificate, and one that is none: the log says so, and the one before stays.
+    // SIGHUP loads a new certificate. An unreadable one is logged, and the previous one stays.
     make_certificate(home.path(), "second");
     node.signal("HUP");
     let second = file("cert.pem");
-    eventually("it has the other", || curl(&second, &[&url("/healthz")]).status.success());
+    eventually("the new certificate is in use", || {
+        curl(&second, &[&url("/healthz")]).status.success()
+    });
     assert!(!curl(&first, &[&url("/healthz")]).status.success());
     fs::copy(&second, file("second.pem")).unwrap();
     fs::write(&second, "nothing").unwrap();
     node.signal("HUP");
-    eventually("it says so", || node.log().contains("keeps the certificate"));
+    eventually("the log reports it", || node.log().contains("keeps the certificate"));
     assert!(curl(&file("second.pem"), &[&url("/healthz")]).status.success());
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_is_named() {
+fn an_unusable_certificate_is_named_in_the_error() {
     let home = Home::new();
     make_certificate(home.path(), "first");
     fs::copy(home.path().join("key.pem"), home.path().join("old.pem")).unwrap();

@@ -1,4 +1,4 @@
-//! An HTTP server that answers as a test says.
+//! An HTTP server whose answers a test defines.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,17 +12,17 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
 
-/// What a client has asked for.
+/// A request of a client.
 pub struct Request {
     pub path: String,
-    /// All of the head, in lower case.
+    /// The whole head, in lower case.
     pub head: String,
 }
 
-/// Answers one request; what it writes is what the client gets.
+/// Answers one request: writes the raw response.
 type Answer = dyn Fn(&Request, &mut dyn Write) -> std::io::Result<()> + Send + Sync;
 
-/// A server on loopback, whose threads end with the test: gives its `HOST:PORT`.
+/// Starts a server on loopback: its `HOST:PORT`. Its threads run until the process ends.
 pub fn start(
     answer: impl Fn(&Request, &mut dyn Write) -> std::io::Result<()> + Send + Sync + 'static,
 ) -> String {
@@ -76,7 +76,7 @@ pub fn certificate(folder: &Path) -> ServerConfig {
     config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap()
 }
 
-/// One request; a client that has gone is no failure of the test.
+/// Serves one request. A client that closes the connection does not fail the test.
 fn serve(stream: impl Read + Write, answer: &Answer) {
     let mut stream = BufReader::new(stream);
     let mut head = String::new();
@@ -110,7 +110,7 @@ pub fn chunked(out: &mut dyn Write, body: &[u8]) -> std::io::Result<()> {
     out.write_all(b"0\r\nTrailer: x\r\n\r\n")
 }
 
-/// Points elsewhere.
+/// A redirect to `place`.
 pub fn redirect(out: &mut dyn Write, place: &str) -> std::io::Result<()> {
     write!(
         out,
@@ -118,7 +118,7 @@ pub fn redirect(out: &mut dyn Write, place: &str) -> std::io::Result<()> {
     )
 }
 
-/// What a catalogue says of version 1.0.0 of `hyperty/a`, without a package.
+/// The metadata of version 1.0.0 of `hyperty/a`, without a package.
 pub fn meta(descriptor: &[u8]) -> serde_json::Value {
     json!({
         "version": "1.0.0",
@@ -132,7 +132,7 @@ pub fn meta(descriptor: &[u8]) -> serde_json::Value {
     })
 }
 
-/// Answers as a catalogue that has nothing but version 1.0.0 of `hyperty/a`.
+/// Answers as a catalogue that has only version 1.0.0 of `hyperty/a`.
 pub fn one_version(
     request: &Request,
     out: &mut dyn Write,

@@ -1,4 +1,4 @@
-//! Catalogues that are read by HTTP, honest and not.
+//! Catalogues read by HTTP, from honest and from hostile servers.
 
 use std::fs;
 use std::io::Read;
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::server::{certificate, chunked, meta, one_version, redirect, start, start_tls, whole};
 use crate::support::{Home, Ran};
 
-/// The title of the window, C1, and a character that turns what stands behind it.
+/// An escape sequence that sets the window title, a C1 control, and a bidirectional override.
 const HARMFUL: &str = "\x1b]0;owned\x07\u{9b}31m\u{202e}end";
 
 #[track_caller]
-fn is_harmless(text: &str) {
+fn assert_harmless(text: &str) {
     for c in text.chars() {
         assert!(is_printable(c) || matches!(c, '\n' | '\r' | '\t'), "{c:?}: {text:?}");
     }
@@ -29,17 +29,17 @@ fn get(home: &Home, address: &str, more: &[&str]) -> Ran {
 }
 
 #[test]
-fn what_a_server_says_is_held_against_the_model_and_cannot_steer_the_terminal() {
+fn answers_of_a_server_are_validated_and_escaped() {
     let home = Home::new();
-    // A descriptor that is none, under its right digest.
+    // An invalid descriptor with its correct digest.
     let address = start(|request, out| {
         one_version(request, out, &meta(HARMFUL.as_bytes()), HARMFUL.as_bytes())
     });
     let ran = get(&home, &address, &[]);
-    is_harmless(&format!("{}{}", ran.stdout, ran.stderr));
+    assert_harmless(&format!("{}{}", ran.stdout, ran.stderr));
     assert_eq!(ran.stdout, "");
     ran.fails(123, "not a JSON object");
-    // What is said of a version has the form that the model gives it.
+    // Metadata that violates the model.
     for change in [
         json!({ "version": HARMFUL }),
         json!({ "version": format!("1.0.0-{}", "a".repeat(300)) }),
@@ -52,46 +52,46 @@ fn what_a_server_says_is_held_against_the_model_and_cannot_steer_the_terminal() 
             one_version(request, out, &meta, b"{}")
         });
         let ran = get(&home, &address, &["--json"]);
-        is_harmless(&format!("{}{}", ran.stdout, ran.stderr));
+        assert_harmless(&format!("{}{}", ran.stdout, ran.stderr));
         assert_eq!(ran.stdout, "");
         ran.fails(123, "protocol");
     }
-    // The words of a refusal are the server's.
+    // The text of an error comes from the server.
     for (status, code) in [("404 Gone", 1), ("503 Busy", 122), ("418 Teapot", 123)] {
         let address = start(move |_, out| {
             whole(out, status, json!({ "detail": HARMFUL }).to_string().as_bytes())
         });
         let ran = get(&home, &address, &[]);
-        is_harmless(&ran.stderr);
+        assert_harmless(&ran.stderr);
         ran.fails(code, "\\u{202e}end");
     }
 }
 
 #[test]
-fn a_descriptor_is_printed_as_it_is_but_for_what_a_terminal_must_not_get() {
+fn a_descriptor_is_printed_verbatim_except_for_terminal_controls() {
     let home = Home::new();
-    // JSON has no raw control characters below a blank, but it has all others.
+    // JSON forbids raw control characters below U+0020 and permits all others.
     let descriptor = "{\n\t\"a\": \"\u{9b}31m\u{7f}\u{202e}\u{e0041}é\"\n}\n";
     let address = start(|request, out| {
         one_version(request, out, &meta(descriptor.as_bytes()), descriptor.as_bytes())
     });
-    // To a pipe, byte for byte: its digest is that of these bytes.
+    // A pipe gets the bytes unchanged: the digest covers them.
     assert_eq!(get(&home, &address, &[]).stdout, descriptor);
     let shown = get(&home, &address, &["--json"]).ok();
-    is_harmless(&shown);
+    assert_harmless(&shown);
     let value: Value = serde_json::from_str(descriptor).unwrap();
     assert_eq!(serde_json::from_str::<Value>(&shown).unwrap()["descriptor"], value);
     let shown = in_terminal(
         &home,
         &["catalogue", "get", "hyperty/a", "--from", &format!("http://{address}")],
     );
-    is_harmless(&shown);
+    assert_harmless(&shown);
     assert!(shown.contains("\"\\u009b31m\\u007f\\u202e\\udb40\\udc41é\""), "{shown:?}");
     assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
 }
 
 #[test]
-fn a_catalogue_is_read_by_https_from_whom_a_known_authority_vouches_for() {
+fn https_requires_a_certificate_of_a_known_authority() {
     let home = Home::new();
     let config = certificate(home.path());
     let ca = home.path().join("ca.pem").display().to_string();
@@ -111,17 +111,17 @@ fn a_catalogue_is_read_by_https_from_whom_a_known_authority_vouches_for() {
     run(&place, &[]).fails(120, "--ca FILE");
     run(&place, &["--ca", &home.path().join("names").display().to_string()])
         .fails(120, "no certificate");
-    // Another authority, and another name than the certificate's.
+    // A certificate of another authority, and one for another name.
     fs::create_dir(home.path().join("other")).unwrap();
     certificate(&home.path().join("other"));
     let other = home.path().join("other/ca.pem").display().to_string();
     run(&place, &["--ca", &other]).denied("not trusted");
     run(&format!("https://127.0.0.1:{port}"), &["--ca", &ca]).denied("not trusted");
-    // No TLS where some is expected.
+    // A server without TLS on an https address.
     let plain = start(|_, out| whole(out, "200 OK", b"{}"));
     let ran = run(&format!("https://{plain}"), &["--ca", &ca]);
     assert!([122, 123].contains(&ran.code), "{ran:?}");
-    // From http to https, and never back.
+    // A redirect from http to https is followed, and never one back.
     let upgrade = place.clone();
     let http = start(move |request, out| redirect(out, &format!("{upgrade}{}", request.path)));
     assert_eq!(run(&format!("http://{http}"), &["--ca", &ca]).ok(), "{}");
@@ -134,7 +134,7 @@ fn a_catalogue_is_read_by_https_from_whom_a_known_authority_vouches_for() {
 }
 
 #[test]
-fn a_server_may_send_chunks_and_point_elsewhere_within_bounds() {
+fn chunked_answers_and_redirects_are_followed_within_bounds() {
     let home = Home::new();
     let descriptor = br#"{"a": "chunks of a few bytes"}"#;
     let address = start(|request, out| match request.path.as_str() {
@@ -147,7 +147,7 @@ fn a_server_may_send_chunks_and_point_elsewhere_within_bounds() {
     assert_eq!(get(&home, &elsewhere, &[]).ok().as_bytes(), descriptor);
     let circle = start(|request, out| redirect(out, &request.path));
     get(&home, &circle, &[]).fails(123, "redirects");
-    // Without an end, and each byte in time.
+    // An endless answer, and a slow one.
     let endless = start(|_, out| {
         out.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
         loop {
@@ -169,14 +169,14 @@ fn a_server_may_send_chunks_and_point_elsewhere_within_bounds() {
 }
 
 #[test]
-fn a_package_goes_on_where_it_was_cut_off() {
+fn an_http_download_resumes_with_a_range_request() {
     let home = Home::new();
     let code: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
     let digest = levada_catalogue::model::digest_text(&levada_core::sha256(&[&code]));
     let mut meta = meta(b"{}");
     meta["package"] =
         json!({ "digest": digest, "length": code.len(), "mediaType": "text/javascript" });
-    // Cut off at the half; then the rest of it; then, to a client that asks for the rest, all of it.
+    // The first answer is cut off in the middle. The second sends the requested range, or everything.
     for sends_parts in [true, false] {
         let (blobs, heads) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
         let (asked, seen, code_there, meta) =
@@ -212,13 +212,13 @@ fn a_package_goes_on_where_it_was_cut_off() {
         assert!(fs::read(&target).unwrap() == code);
         let heads = heads.lock().unwrap();
         assert!(!heads[0].contains("range:") && heads[1].contains("range: bytes="), "{heads:?}");
-        // It is here: nothing is asked for.
+        // The package is complete: nothing is requested.
         get(&home, &address, &package).ok();
         assert_eq!(blobs.load(Ordering::SeqCst), 2);
     }
 }
 
-/// What a command prints to a terminal.
+/// The output of a command on a terminal.
 fn in_terminal(home: &Home, words: &[&str]) -> String {
     let (mut terminal, inside) = pty_process::blocking::open().unwrap();
     let mut child = pty_process::blocking::Command::new(env!("CARGO_BIN_EXE_levada"))
@@ -227,7 +227,7 @@ fn in_terminal(home: &Home, words: &[&str]) -> String {
         .spawn(inside)
         .unwrap();
     let (mut shown, mut part) = (Vec::new(), [0; 4096]);
-    // Linux says that all is read, and the command has ended, by an error.
+    // Linux reports the end of the command as an error of the read (EIO).
     while let Ok(length @ 1..) = terminal.read(&mut part) {
         shown.extend_from_slice(&part[..length]);
     }

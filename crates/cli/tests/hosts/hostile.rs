@@ -12,111 +12,111 @@ use levada_discovery::testing::{Claim, MulticastSender};
 
 use super::scene::Host;
 
-/// A host that sends what it likes. It has a port at which nobody may ever call, and one to which whoever looks
-/// for a pinned key may be lured.
+/// A host that sends forged announcements. No client may dial its first port; a client that looks for a pinned key may
+/// dial its second one.
 pub struct Hostile {
     stop: Arc<AtomicBool>,
-    /// Who has called at the first, from where.
+    /// The sources of connections to the first port.
     calls: Arc<Mutex<Vec<SocketAddr>>>,
-    /// What callers said first at the second.
-    pub told: Arc<Mutex<Vec<Vec<u8>>>>,
+    /// The first bytes of each connection to the second port.
+    pub received: Arc<Mutex<Vec<Vec<u8>>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Hostile {
-    /// Sends the packets that `packets` makes of the two ports, over and over.
+    /// Sends packets repeatedly; `packets` makes them from the two ports.
     pub fn start(host: &Host, packets: impl FnOnce(u16, u16) -> Vec<Vec<u8>>) -> Self {
-        let [never, lure] = [(); 2].map(|()| {
+        let [forbidden, lure] = [(); 2].map(|()| {
             let bind = || TcpListener::bind((host.address, 0));
             host.node.run(bind).unwrap().unwrap()
         });
-        let [first, second] = [&never, &lure].map(|one| one.local_addr().unwrap().port());
+        let [first, second] = [&forbidden, &lure].map(|one| one.local_addr().unwrap().port());
         let packets = packets(first, second);
         let voice = host.node.run(|| MulticastSender::new(host.address)).unwrap().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let calls: Arc<Mutex<Vec<SocketAddr>>> = Arc::default();
-        let told: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
-        let (called, heard) = (calls.clone(), told.clone());
+        let received: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+        let (called, read) = (calls.clone(), received.clone());
         let called = move |_: TcpStream, from: SocketAddr| called.lock().unwrap().push(from);
-        let heard = move |mut caller: TcpStream, _: SocketAddr| {
+        let read = move |mut caller: TcpStream, _: SocketAddr| {
             let mut first = vec![0; 16 * 1024];
             caller.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
             let length = caller.read(&mut first).unwrap_or(0);
             first.truncate(length);
-            heard.lock().unwrap().push(first);
+            read.lock().unwrap().push(first);
         };
-        let say = move || {
+        let send = move || {
             for packet in &packets {
-                // A full buffer is part of the noise.
+                // A full send buffer drops the packet; it is sent again.
                 let _ = voice.send(packet);
             }
             std::thread::sleep(Duration::from_millis(10));
         };
         let threads = vec![
-            until(&stop, accepting(never, called)),
-            until(&stop, accepting(lure, heard)),
-            until(&stop, say),
+            until(&stop, accepting(forbidden, called)),
+            until(&stop, accepting(lure, read)),
+            until(&stop, send),
         ];
-        Self { stop, calls, told, threads }
+        Self { stop, calls, received, threads }
     }
 
-    /// Who called where nobody may, and what those said who were lured.
+    /// Stops: the sources of forbidden connections, and the first bytes at the second port.
     pub fn end(self) -> (Vec<SocketAddr>, Vec<Vec<u8>>) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().unwrap();
         }
-        (self.calls.lock().unwrap().clone(), self.told.lock().unwrap().clone())
+        (self.calls.lock().unwrap().clone(), self.received.lock().unwrap().clone())
     }
 }
 
-/// Does something over and over until it is stopped.
-fn until(stop: &Arc<AtomicBool>, mut something: impl FnMut() + Send + 'static) -> JoinHandle<()> {
+/// Repeats `action` in a thread until `stop` is set.
+fn until(stop: &Arc<AtomicBool>, mut action: impl FnMut() + Send + 'static) -> JoinHandle<()> {
     let stop = stop.clone();
     std::thread::spawn(move || {
         while !stop.load(Ordering::Relaxed) {
-            something();
+            action();
         }
     })
 }
 
-/// Hands over who calls, if anybody does, and from where.
+/// Accepts a pending connection, if there is one, and passes it to `serve`.
 fn accepting(listener: TcpListener, mut serve: impl FnMut(TcpStream, SocketAddr)) -> impl FnMut() {
     listener.set_nonblocking(true).unwrap();
     move || match listener.accept() {
         Ok((caller, from)) => serve(caller, from),
         Err(error) => {
-            // Nobody calls, or who did has hung up before he was answered.
-            let known =
+            // There is no connection, or it was closed before it was accepted.
+            let expected =
                 [ErrorKind::WouldBlock, ErrorKind::ConnectionAborted, ErrorKind::Interrupted];
-            assert!(known.contains(&error.kind()), "{error}");
+            assert!(expected.contains(&error.kind()), "{error}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-fn someone() -> String {
+fn random_identity() -> String {
     SecretKey::generate(&SystemRandom).unwrap().identity().to_string()
 }
 
-/// Garbage; a known name under another key, a known key at another address, addresses that lead nowhere or to
-/// ourselves; and again and again among thousands of names. What may lead to the known key has the port `lure`.
+/// Garbage, the victim's name under another key, the victim's key at another address, unusable addresses and loopback,
+/// repeated among thousands of other names. Claims of the victim's key have the port `lure`.
 pub fn hostile_packets(host: &Host, port: u16, lure: u16, victim: &str) -> Vec<Vec<u8>> {
     let here = host.address;
     let claim = |instance: &str, name: &str, key: &str, address| {
         Claim::new(instance, name, key, address, port).packet()
     };
-    // Under the very name of the true announcement: some hear the key of one and the port of the other.
+    // The instance name of the real announcement: a client may combine the key of one with the port of the other.
     let same = format!("well-{}", &victim[2..10]);
     let claims = [
-        claim("well", "well", &someone(), here),
-        Claim::new(&same, "well", &someone(), here, lure).packet(),
+        claim("well", "well", &random_identity(), here),
+        Claim::new(&same, "well", &random_identity(), here, lure).packet(),
         Claim::new("far", "well", victim, here, lure).packet(),
-        claim("stranger", "stranger", &someone(), here),
-        claim("steering", "\u{1b}[2J", &someone(), here),
-        claim("loop", "loop", &someone(), Ipv4Addr::LOCALHOST),
-        claim("none", "none", &someone(), Ipv4Addr::UNSPECIFIED),
-        claim("group", "group", &someone(), Ipv4Addr::new(224, 0, 0, 251)),
+        claim("newcomer", "newcomer", &random_identity(), here),
+        claim("steering", "\u{1b}[2J", &random_identity(), here),
+        claim("loop", "loop", &random_identity(), Ipv4Addr::LOCALHOST),
+        claim("none", "none", &random_identity(), Ipv4Addr::UNSPECIFIED),
+        claim("group", "group", &random_identity(), Ipv4Addr::new(224, 0, 0, 251)),
     ];
     let mut packets = vec![vec![], vec![0xff; 8000], vec![0xc0; 700]];
     packets.extend((0..claims[0].len()).map(|end| claims[0][..end].to_vec()));
@@ -125,7 +125,7 @@ pub fn hostile_packets(host: &Host, port: u16, lure: u16, victim: &str) -> Vec<V
             packets.extend(claims.iter().cloned());
         }
         let name = format!("crowd-{number}");
-        packets.push(claim(&name, &name, &someone(), here));
+        packets.push(claim(&name, &name, &random_identity(), here));
     }
     packets
 }

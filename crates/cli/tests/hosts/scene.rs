@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::support::{Home, Ran, eventually};
 
-/// What every host's `levada` may hold of memory, in KiB: of address space, which is more than it uses.
+/// The limit of address space of each `levada` process, in KiB; it uses less than that.
 const MEMORY: u32 = 2 * 1024 * 1024;
-/// When a command hangs. What holds it up for so long is no load of this machine.
-const HANGS: &str = "60";
+/// The time limit of a command, in seconds: far more than it needs on a loaded machine.
+const TIME_LIMIT: &str = "60";
 
 /// A host with an identity of its own.
 pub struct Host {
@@ -31,9 +31,9 @@ impl Host {
             .unwrap()
     }
 
-    /// Runs `levada` on this host, within bounds of time and memory.
+    /// Runs `levada` on this host, with limits of time and memory.
     pub fn args(&self, args: &[&str]) -> Ran {
-        let script = format!("ulimit -v {MEMORY}; exec timeout {HANGS} \"$0\" \"$@\"");
+        let script = format!("ulimit -v {MEMORY}; exec timeout {TIME_LIMIT} \"$0\" \"$@\"");
         let command = [&["-c", script.as_str(), env!("CARGO_BIN_EXE_levada")][..], args].concat();
         self.spawn("sh", &command, Stdio::piped).wait_with_output().unwrap().into()
     }
@@ -46,7 +46,7 @@ impl Host {
         serde_json::from_str(&self.run("ls --json").ok()).unwrap()
     }
 
-    /// What `levada ls` says of a key.
+    /// The entry of a key in `levada ls`: `null` if there is none.
     pub fn sees(&self, identity: &str) -> Value {
         let nodes = self.ls()["nodes"].take();
         let mut nodes = nodes.as_array().unwrap().clone().into_iter();
@@ -67,7 +67,7 @@ impl Host {
     }
 }
 
-/// A running node, which ends with the test.
+/// A running node; killed when dropped.
 pub struct Up(pub Child);
 
 impl Drop for Up {
@@ -78,13 +78,13 @@ impl Drop for Up {
 }
 
 pub struct Scene {
-    // Dropped first: with the lab end the programs of all hosts.
+    // Dropped first: this ends the programs of all hosts.
     _lab: Lab,
     pub hosts: Vec<Host>,
 }
 
 impl Scene {
-    /// So many hosts on one Ethernet.
+    /// Hosts with these names on one Ethernet.
     pub fn new(names: &[&str]) -> Self {
         let mut lab = Lab::new(Options::default()).unwrap();
         let nodes: Vec<Node> = names.iter().map(|name| lab.node(name).unwrap()).collect();

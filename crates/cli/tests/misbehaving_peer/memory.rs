@@ -1,4 +1,4 @@
-//! Peers that have proved no right, and send what the node cannot use yet.
+//! Unauthorised peers that send data which the node must buffer.
 
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::sync::Mutex;
@@ -9,22 +9,21 @@ use levada_core::{SecretKey, SystemRandom};
 use super::{Peer, Victim, data};
 use crate::support::{Home, eventually, memory};
 
-/// Connections, each with as many streams, and bytes of an operation without an end on each stream: together nearly
-/// the credit that the protocol gives a connection at its start.
+/// The attack: connections, streams of each, and bytes of an unfinished operation on each stream. Together they nearly use
+/// the initial credit of a connection.
 const CONNECTIONS: usize = 100;
 const STREAMS: u64 = 64;
 const BYTES: usize = 15_000;
-/// What the node is told to hold of them, in MiB.
+/// `limits.unproved_memory`, in MiB.
 const BOUND: u64 = 3;
-/// What it may need for it, and for as many connections, in KiB.
+/// How much the peak memory may grow by the attack, in KiB: the bound, and the state of the connections.
 const MOST_MORE: u64 = 32 << 10;
-/// What may be left of that afterwards, in KiB: what the allocator keeps.
+/// How much memory may remain in use afterwards, in KiB: what the allocator keeps.
 const MOST_LEFT: u64 = 12 << 10;
 
-/// The node holds no more of them than it was told to, lets a guest from another source in meanwhile, and gives the
-/// memory back.
+/// The node buffers no more than its limit, serves a guest from another source meanwhile, and releases the memory.
 #[test]
-fn what_peers_without_a_right_send_is_bounded_and_given_back() {
+fn memory_of_unauthorised_peers_is_bounded_and_released() {
     let home = Home::new();
     let config = format!("[limits]\nunproved_memory = {BOUND}\n");
     std::fs::write(home.path().join("config.toml"), config).unwrap();
@@ -36,7 +35,7 @@ fn what_peers_without_a_right_send_is_bounded_and_given_back() {
         for _ in 0..CONNECTIONS {
             scope.spawn(|| fill(&victim.address, &sockets));
         }
-        eventually("all attack", || sockets.lock().unwrap().len() == CONNECTIONS);
+        eventually("all attackers are connected", || sockets.lock().unwrap().len() == CONNECTIONS);
         eventually("some are closed", || victim.metric("levada_unproved_closed_total ") > 0);
         let guest = Home::new();
         guest.args(["join", &invitation, "--as", "well"]).ok();
@@ -49,16 +48,14 @@ fn what_peers_without_a_right_send_is_bounded_and_given_back() {
     let grown = victim.peak_memory() - peak;
     assert!(grown < MOST_MORE, "{grown} KiB");
     victim.is_well("unread data");
-    eventually("nothing is held", || victim.metric("levada_unproved_memory_bytes ") == 0);
-    eventually("memory is given back", || {
-        memory(victim.node.process(), "VmRSS:") < rest + MOST_LEFT
-    });
+    eventually("no data is buffered", || victim.metric("levada_unproved_memory_bytes ") == 0);
+    eventually("memory is released", || memory(victim.node.process(), "VmRSS:") < rest + MOST_LEFT);
 }
 
-/// Sends until it has sent everything, or the node has cut it off.
+/// Sends everything, unless the node closes the connection before.
 fn fill(address: &str, sockets: &Mutex<Vec<TcpStream>>) {
     let key = SecretKey::generate(&SystemRandom).unwrap();
-    let mut peer = Peer::polite_from(Ipv4Addr::new(127, 0, 0, 2), address, &key);
+    let mut peer = Peer::open_from(Ipv4Addr::new(127, 0, 0, 2), address, &key);
     sockets.lock().unwrap().push(peer.socket());
     for stream in 0..STREAMS {
         let (opened, bytes) = (data(2 * stream + 1, 0, b""), data(2 * stream + 1, 0, &[0; BYTES]));

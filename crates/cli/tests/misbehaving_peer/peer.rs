@@ -1,4 +1,4 @@
-//! A peer without manners: an unmodified rustls with a raw public key, and frames made by hand.
+//! A peer made of an unmodified rustls with a raw public key, which sends frames made by hand.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpStream};
@@ -21,10 +21,10 @@ use crate::support::PATIENCE;
 pub const END: u8 = 0x10;
 pub const FIN: u8 = 0x20;
 
-/// HELLO of a peer that speaks version 1 and wants no blocks.
+/// HELLO of a peer with version 1 and without block framing.
 pub const HELLO: &[u8] = &[6, 1, 1, 0];
 
-/// A number as RFC 9000 section 16 writes it, always in 8 bytes.
+/// A variable-length integer (RFC 9000 section 16) in its 8-byte form.
 fn number(value: u64) -> [u8; 8] {
     (value | 0xc0 << 56).to_be_bytes()
 }
@@ -41,7 +41,7 @@ pub fn data(stream: u64, flags: u8, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A DATA frame that says it has `length` bytes, and has none.
+/// The header of a DATA frame of `length` bytes, without the bytes.
 pub fn data_of_length(stream: u64, length: u64) -> Vec<u8> {
     frame(1, &[stream, length])
 }
@@ -73,22 +73,22 @@ pub fn close(reason: &[u8]) -> Vec<u8> {
 pub struct Peer {
     tls: ClientConnection,
     tcp: TcpStream,
-    /// What the node has said.
-    heard: Vec<u8>,
+    /// Decrypted bytes from the node that were not consumed yet.
+    received: Vec<u8>,
 }
 
 impl Peer {
-    /// Before its first byte.
-    pub fn silent(address: &str, key: &SecretKey) -> Self {
+    /// A TCP connection, before the handshake.
+    pub fn tcp_only(address: &str, key: &SecretKey) -> Self {
         Self::over(TcpStream::connect(address).unwrap(), key)
     }
 
-    /// After its HELLO, from this address of loopback.
-    pub fn polite_from(source: Ipv4Addr, address: &str, key: &SecretKey) -> Self {
+    /// As [`Self::open`], from this address of loopback.
+    pub fn open_from(source: Ipv4Addr, address: &str, key: &SecretKey) -> Self {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&socket, &SocketAddrV4::new(source, 0)).unwrap();
         connect(&socket, &address.parse::<SocketAddrV4>().unwrap()).unwrap();
-        Self::over(TcpStream::from(socket), key).greeted().unwrap()
+        Self::over(TcpStream::from(socket), key).send_hello().unwrap()
     }
 
     fn over(tcp: TcpStream, key: &SecretKey) -> Self {
@@ -96,7 +96,7 @@ impl Peer {
         tcp.set_write_timeout(Some(PATIENCE)).unwrap();
         let name = ServerName::try_from("node").unwrap();
         let tls = ClientConnection::new(Arc::new(config(key)), name).unwrap();
-        Self { tls, tcp, heard: Vec::new() }
+        Self { tls, tcp, received: Vec::new() }
     }
 
     /// The next flight of the handshake, which has not been sent.
@@ -108,29 +108,29 @@ impl Peer {
         flight
     }
 
-    /// After the handshake.
+    /// A connection after the handshake, before HELLO.
     pub fn connected(address: &str, key: &SecretKey) -> Self {
-        let mut peer = Self::silent(address, key);
-        peer.shake_hands().unwrap();
+        let mut peer = Self::tcp_only(address, key);
+        peer.complete_handshake().unwrap();
         peer
     }
 
-    fn shake_hands(&mut self) -> io::Result<()> {
+    fn complete_handshake(&mut self) -> io::Result<()> {
         while self.tls.is_handshaking() {
             self.tls.complete_io(&mut self.tcp)?;
         }
         Ok(())
     }
 
-    fn greeted(mut self) -> io::Result<Self> {
-        self.shake_hands()?;
+    fn send_hello(mut self) -> io::Result<Self> {
+        self.complete_handshake()?;
         self.send(HELLO)?;
         Ok(self)
     }
 
-    /// After its HELLO.
-    pub fn polite(address: &str, key: &SecretKey) -> Self {
-        Self::silent(address, key).greeted().unwrap()
+    /// A connection after the HELLO of the peer.
+    pub fn open(address: &str, key: &SecretKey) -> Self {
+        Self::tcp_only(address, key).send_hello().unwrap()
     }
 
     /// Sends frames in one record.
@@ -141,7 +141,7 @@ impl Peer {
         self.tcp.write_all(&flight)
     }
 
-    /// Sends frames, each in a record of its own as far as it fits.
+    /// Sends each frame in a record of its own.
     pub fn send_each(&mut self, frames: &[Vec<u8>]) -> io::Result<()> {
         frames.iter().try_for_each(|frame| self.send(frame))
     }
@@ -162,57 +162,58 @@ impl Peer {
         self.tls.export_keying_material(secret, label::EXPORTER.as_bytes(), Some(b"")).unwrap()
     }
 
-    fn hear(&mut self) -> io::Result<usize> {
+    fn read(&mut self) -> io::Result<usize> {
         let length = self.tls.read_tls(&mut self.tcp)?;
         let state = self.tls.process_new_packets().map_err(io::Error::other)?;
-        let start = self.heard.len();
-        self.heard.resize(start + state.plaintext_bytes_to_read(), 0);
-        if self.heard.len() > start {
-            self.tls.reader().read_exact(&mut self.heard[start..])?;
+        let start = self.received.len();
+        self.received.resize(start + state.plaintext_bytes_to_read(), 0);
+        if self.received.len() > start {
+            self.tls.reader().read_exact(&mut self.received[start..])?;
         }
         Ok(length)
     }
 
-    /// Waits until the node has said `words`, and forgets what came before; false if it cuts the connection before.
+    /// Reads until the node has sent `words`, and discards everything before; false if the node closes the connection.
     #[track_caller]
-    pub fn hears(&mut self, words: &[u8]) -> bool {
+    pub fn receives(&mut self, words: &[u8]) -> bool {
         loop {
-            if let Some(at) = self.heard.windows(words.len()).position(|window| window == words) {
-                self.heard.drain(..at + words.len());
+            if let Some(at) = self.received.windows(words.len()).position(|window| window == words)
+            {
+                self.received.drain(..at + words.len());
                 return true;
             }
-            // Half of the words may have come.
-            let old = self.heard.len().saturating_sub(words.len());
-            self.heard.drain(..old);
-            match self.hear() {
+            // A part of the words may have arrived.
+            let old = self.received.len().saturating_sub(words.len());
+            self.received.drain(..old);
+            match self.read() {
                 Ok(1..) => {}
                 Ok(0) => return false,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    panic!("the node keeps silent")
+                    panic!("the node sends nothing")
                 }
                 Err(_) => return false,
             }
         }
     }
 
-    /// Whether the node still answers on this connection.
+    /// Whether the node answers a PING on this connection.
     #[track_caller]
     pub fn is_served(&mut self) -> bool {
         let token = 0x1234_5678_9abc_def0_u64;
-        self.send(&ping(token)).is_ok() && self.hears(&[&[5][..], &token.to_be_bytes()].concat())
+        self.send(&ping(token)).is_ok() && self.receives(&[&[5][..], &token.to_be_bytes()].concat())
     }
 
-    /// Waits until the node has ended the connection.
+    /// Waits until the node closes the connection.
     #[track_caller]
-    pub fn ends(mut self) {
-        assert!(!self.hears(b"something that no node says"));
+    pub fn expect_close(mut self) {
+        assert!(!self.receives(b"text that no node sends"));
     }
 
-    /// Says no more, and waits until the node has ended the connection too.
+    /// Closes its direction, and waits until the node closes the other one.
     #[track_caller]
-    pub fn stops(self) {
+    pub fn close(self) {
         let _ = self.tcp.shutdown(Shutdown::Write);
-        self.ends();
+        self.expect_close();
     }
 }
 
@@ -236,7 +237,7 @@ fn config(key: &SecretKey) -> ClientConfig {
     config
 }
 
-/// Accepts any node's raw public key. It is not the verifier of `levada_channel::testing`: Cargo would enable that feature in
+/// Accepts the raw public key of any node. It is not the verifier of `levada_channel::testing`: Cargo would enable that feature in
 /// the binary under test too.
 #[derive(Debug)]
 struct AnyNode;

@@ -1,4 +1,4 @@
-//! Something on the way that repeats, reorders or replays the records of a connection.
+//! A proxy that repeats, reorders or replays the records of a connection.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,48 +10,48 @@ use std::time::Duration;
 use super::Victim;
 use crate::support::{Home, Ran};
 
-/// What is done to one encrypted record.
+/// What the proxy does to one encrypted record.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Trick {
+enum Attack {
     Nothing,
     Repeat,
-    /// It goes behind the one that follows it.
+    /// Sends it after the record that follows it.
     Swap,
-    /// The first encrypted record of its direction goes in its place once more.
+    /// Sends the first encrypted record of its direction again, before it.
     Replay,
 }
 
 #[test]
-fn repeated_reordered_and_replayed_records_are_noticed() {
+fn repeated_reordered_and_replayed_records_are_detected() {
     let home = Home::new();
     let victim = Victim::up(&home);
-    let (ran, whole, _) = through(&home, &victim, Trick::Nothing, (0, 0));
+    let (ran, whole, _) = through(&home, &victim, Attack::Nothing, (0, 0));
     let honest = ran.ok();
     assert!(whole.iter().all(|records| *records > 1), "{whole:?}");
     for direction in [0, 1] {
         for at in 0..whole[direction] {
-            for trick in [Trick::Repeat, Trick::Swap, Trick::Replay] {
-                let (ran, _, played) = through(&home, &victim, trick, (direction, at));
+            for attack in [Attack::Repeat, Attack::Swap, Attack::Replay] {
+                let (ran, _, played) = through(&home, &victim, attack, (direction, at));
                 let failed = [121, 122, 123].contains(&ran.code);
-                // What happens to the last records may come too late to matter: the answer is right then.
+                // An attack on the last records may come too late: then the answer is right.
                 let right = ran.code == 0 && ran.stdout.trim_end().len() == honest.len();
                 let late = !played || at >= 2;
                 assert!(
                     failed || (right && late),
-                    "{trick:?} of record {at} of {whole:?}, direction {direction}: {ran:?}"
+                    "{attack:?} of record {at} of {whole:?}, direction {direction}: {ran:?}"
                 );
             }
         }
     }
-    victim.is_well("tricks with records");
+    victim.is_well("attacks on records");
 }
 
-/// Runs `clock` through a proxy with one trick; also how many encrypted records went each way, and
-/// whether there was an occasion for the trick.
+/// Runs `clock` through a proxy with one attack: the result, the number of encrypted records in each direction, and
+/// whether the attack took place.
 fn through(
     home: &Home,
     victim: &Victim<'_>,
-    trick: Trick,
+    attack: Attack,
     place: (usize, usize),
 ) -> (Ran, [usize; 2], bool) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -66,8 +66,8 @@ fn through(
         let ways = [(client.try_clone().unwrap(), node.try_clone().unwrap()), (node, client)];
         let threads = ways.into_iter().enumerate().map(|(way, (from, to))| {
             let (counters, occasion) = (counters.clone(), occasion.clone());
-            let at = (place.0 == way && trick != Trick::Nothing).then_some(place.1);
-            thread::spawn(move || forward(from, to, (trick, at), &counters[way], &occasion))
+            let at = (place.0 == way && attack != Attack::Nothing).then_some(place.1);
+            thread::spawn(move || forward(from, to, (attack, at), &counters[way], &occasion))
         });
         threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
     });
@@ -79,7 +79,7 @@ fn through(
 fn forward(
     mut from: TcpStream,
     to: TcpStream,
-    (trick, at): (Trick, Option<usize>),
+    (attack, at): (Attack, Option<usize>),
     count: &AtomicUsize,
     played: &AtomicBool,
 ) {
@@ -94,19 +94,19 @@ fn forward(
         }
         let number = count.fetch_add(1, Ordering::SeqCst);
         let first = first.get_or_insert_with(|| record.clone());
-        match trick {
-            Trick::Repeat if at == Some(number) => {
+        match attack {
+            Attack::Repeat if at == Some(number) => {
                 played.store(true, Ordering::SeqCst);
                 send(&[&record[..], &record].concat())
             }
-            Trick::Replay if at == Some(number) && number > 0 => {
+            Attack::Replay if at == Some(number) && number > 0 => {
                 played.store(true, Ordering::SeqCst);
                 send(&[&first[..], &record].concat())
             }
-            Trick::Swap if at == Some(number) => {
+            Attack::Swap if at == Some(number) => {
                 let place = Arc::new(Mutex::new(Some(record)));
                 held = Some(place.clone());
-                // The one behind it may wait for an answer to it.
+                // The next record may depend on an answer to this one: after 200 ms it is sent all the same.
                 let to = to.clone();
                 thread::spawn(move || {
                     thread::sleep(Duration::from_millis(200));

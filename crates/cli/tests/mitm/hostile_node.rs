@@ -1,10 +1,10 @@
-//! A node that answers with text that steers a terminal, or turns what is written there.
+//! A node whose answers contain terminal control sequences and bidirectional overrides.
 
 use std::sync::Arc;
 
 use levada_core::wire::{
     self, Answer, Operation, Parameter, Query, Reason, Refusal, Service, Services, Started,
-    answer::Answer as Said, operation,
+    answer::Answer as Body, operation,
 };
 use levada_core::{SecretKey, printable::is_printable};
 use levada_session::{Connection, Options, ServerConfig, Stream, accept};
@@ -14,27 +14,27 @@ use tokio::net::TcpListener;
 use super::node::grant;
 use crate::support::{Home, Ran};
 
-/// The title of the window, C1, DEL, and characters that turn or hide what stands behind them.
+/// An escape sequence that sets the window title, a C1 control, DEL, and characters that reverse or hide text.
 const HARMFUL: &str =
     "\x1b]0;owned\x07\u{9b}31m\x7f\u{202e}\u{2066}\u{61c}\u{2028}\u{200b}\u{e0041}end";
 
-/// What the liar answers to a query for this service.
-fn answer(service: &str) -> Said {
+/// The answer to a query for this service.
+fn answer_to(service: &str) -> Body {
     let refusal = |reason: Reason| {
-        // As it is, not as an honest node would send it.
-        Said::Refusal(Refusal { reason: reason.into(), text: HARMFUL.into() })
+        // `Refusal::new` would escape the text.
+        Body::Refusal(Refusal { reason: reason.into(), text: HARMFUL.into() })
     };
     match service {
         "unknown" => refusal(Reason::Unknown),
         "denied" => refusal(Reason::Denied),
         "busy" => refusal(Reason::Busy),
         "failed" => refusal(Reason::Failed),
-        "name" => offer(HARMFUL),
-        _ => offer(service),
+        "name" => services(HARMFUL),
+        _ => services(service),
     }
 }
 
-fn offer(name: &str) -> Said {
+fn services(name: &str) -> Body {
     let parameters = vec![Parameter { key: HARMFUL.into(), meaning: HARMFUL.into() }];
     let service = Service {
         name: name.into(),
@@ -44,10 +44,10 @@ fn offer(name: &str) -> Said {
         parameters,
         ..Service::default()
     };
-    Said::Services(Services { services: vec![service] })
+    Body::Services(Services { services: vec![service] })
 }
 
-/// Listens with the key of `home`; gives `IDENTITY@HOST:PORT`.
+/// Listens with the key of `home`: `IDENTITY@HOST:PORT`.
 async fn listen(home: &Home) -> String {
     let key = Arc::new(levada_client::home::Home::at(home.path()).unwrap().key().unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -69,23 +69,23 @@ async fn listen(home: &Home) -> String {
     at
 }
 
-/// One operation. The client may have gone when it is answered.
+/// Serves one operation. The client may close the connection before the answer.
 async fn serve(connection: Connection, key: Arc<SecretKey>, mut stream: Stream) {
     let bytes = stream.receive(wire::MAX_MESSAGE).await.unwrap().unwrap();
-    let asked = wire::decode::<Operation>(&bytes).unwrap().operation.unwrap();
-    let said = match asked {
-        operation::Operation::Query(Query { service }) => answer(&service),
+    let operation = wire::decode::<Operation>(&bytes).unwrap().operation.unwrap();
+    let answer = match operation {
+        operation::Operation::Query(Query { service }) => answer_to(&service),
         operation::Operation::Request(request) if request.service == "grant" => {
-            Said::Granted(grant(request, key.identity(), connection.peer()))
+            Body::Granted(grant(request, key.identity(), connection.peer()))
         }
-        operation::Operation::Request(request) => answer(&request.service),
-        operation::Operation::Connect(_) => Said::Started(Started { session: vec![1; 16], run: 0 }),
+        operation::Operation::Request(request) => answer_to(&request.service),
+        operation::Operation::Connect(_) => Body::Started(Started { session: vec![1; 16], run: 0 }),
         other => panic!("{other:?}"),
     };
-    let is_started = matches!(said, Said::Started(_));
-    let _ = stream.send(&wire::encode(&Answer::from(said))).await;
+    let is_started = matches!(answer, Body::Started(_));
+    let _ = stream.send(&wire::encode(&Answer::from(answer))).await;
     if is_started {
-        // A failure, in which no honest service has a control character, and its exit code.
+        // A failure without control characters, as services send it, and its exit code.
         let text: String = HARMFUL.chars().filter(|c| !c.is_control()).collect();
         let _ = stream.send(&[&[5], text.as_bytes()].concat()).await;
         let _ = stream.send(&[3, 120]).await;
@@ -95,7 +95,7 @@ async fn serve(connection: Connection, key: Arc<SecretKey>, mut stream: Stream) 
 }
 
 #[track_caller]
-fn is_harmless(ran: &Ran) {
+fn assert_harmless(ran: &Ran) {
     for c in format!("{}{}", ran.stdout, ran.stderr).chars() {
         assert!(is_printable(c) || matches!(c, '\n' | '\t'), "{c:?}: {ran:?}");
     }
@@ -107,37 +107,37 @@ async fn run(client: &Arc<Home>, line: String) -> Ran {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_node_says_reaches_the_terminal_escaped() {
-    let (liar, client) = (Home::new(), Arc::new(Home::new()));
-    liar.identity();
-    let at = listen(&liar).await;
+async fn text_of_a_node_reaches_the_terminal_escaped() {
+    let (hostile, client) = (Home::new(), Arc::new(Home::new()));
+    hostile.identity();
+    let at = listen(&hostile).await;
     for (service, code) in [("unknown", 1), ("denied", 121), ("busy", 122), ("failed", 120)] {
         for verb in ["query", "request"] {
             let ran = run(&client, format!("{verb} {at}/{service}")).await;
-            is_harmless(&ran);
+            assert_harmless(&ran);
             ran.fails(code, "end");
         }
     }
-    // Names are not free: what has another form breaks the protocol.
+    // A name of another form violates the protocol.
     let ran = run(&client, format!("query {at}/name")).await;
-    is_harmless(&ran);
+    assert_harmless(&ran);
     ran.fails(123, "name");
     let ran = run(&client, format!("query {at}/echo")).await;
-    is_harmless(&ran);
+    assert_harmless(&ran);
     assert!(ran.ok().contains("\\u{1b}]0;owned"));
     let ran = run(&client, format!("query {at}/echo --json")).await;
-    is_harmless(&ran);
-    // It is the same text for a program that reads it.
+    assert_harmless(&ran);
+    // JSON carries the text unchanged.
     let read: serde_json::Value = serde_json::from_str(&ran.ok()).unwrap();
     assert_eq!(read["services"][0]["location"], HARMFUL);
     let ran = run(&client, format!("run {at}/grant")).await;
-    is_harmless(&ran);
+    assert_harmless(&ran);
     ran.fails(120, "\\u{202e}");
-    // What is pasted is shown only to say what is wrong with it.
+    // Arguments that an error repeats are escaped too.
     for words in [["query", HARMFUL], ["inspect", HARMFUL], [HARMFUL, ""]] {
         let client = client.clone();
         let ran = tokio::task::spawn_blocking(move || client.args(words)).await.unwrap();
-        is_harmless(&ran);
+        assert_harmless(&ran);
         assert_ne!(ran.code, 0);
     }
 }

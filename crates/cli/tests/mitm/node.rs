@@ -1,5 +1,4 @@
-//! A node that grants every session, and lets a test speak in it: what a service in the middle could
-//! do if it wanted to.
+//! A node that grants every session and lets the test send and receive its messages, as a hostile mediator can.
 
 use std::sync::Arc;
 
@@ -15,21 +14,21 @@ use tokio::time::timeout;
 
 use crate::support::{Home, PATIENCE};
 
-/// The node of a home, played by the test.
-pub struct Middle {
-    /// NODE/SERVICE, as one types it.
+/// A node with the key of a home, run by the test.
+pub struct Mediator {
+    /// The service, as NODE/SERVICE.
     pub place: String,
     sessions: UnboundedReceiver<Session>,
 }
 
-/// A session that was started here.
+/// A session at this node.
 pub struct Session {
     role: String,
-    send: SendHalf,
-    receive: ReceiveHalf,
+    sender: SendHalf,
+    receiver: ReceiveHalf,
 }
 
-impl Middle {
+impl Mediator {
     /// Listens with the key of `home`.
     pub async fn new(home: &Home) -> Self {
         let key = levada_client::home::Home::at(home.path()).unwrap().key().unwrap();
@@ -41,7 +40,7 @@ impl Middle {
         Self { place, sessions }
     }
 
-    /// The next session, whose client must have this role.
+    /// Waits for the next session; its client must have this role.
     pub async fn session(&mut self, role: &str) -> Session {
         let session = timeout(PATIENCE, self.sessions.recv()).await.unwrap().unwrap();
         assert_eq!(session.role, role);
@@ -50,12 +49,12 @@ impl Middle {
 }
 
 impl Session {
-    pub async fn say(&mut self, part: Part) {
-        mediation::send(&mut self.send, part).await.unwrap();
+    pub async fn send(&mut self, part: Part) {
+        mediation::send(&mut self.sender, part).await.unwrap();
     }
 
-    pub async fn hear(&mut self) -> Part {
-        let part = timeout(PATIENCE, mediation::receive(&mut self.receive)).await;
+    pub async fn receive(&mut self) -> Part {
+        let part = timeout(PATIENCE, mediation::receive(&mut self.receiver)).await;
         part.unwrap().unwrap().unwrap()
     }
 }
@@ -99,11 +98,11 @@ async fn serve(
             let started = wire::answer::Answer::Started(wire::Started { session, run: 0 });
             stream.send(&wire::encode(&Answer::from(started))).await.unwrap();
             let role = presented.chain().last_link().params.value(ROLE).unwrap().to_vec();
-            let (send, receive) = stream.split();
+            let (sender, receiver) = stream.split();
             let role = String::from_utf8(role).unwrap();
-            sessions.send(Session { role, send, receive }).unwrap();
+            sessions.send(Session { role, sender, receiver }).unwrap();
         }
-        // It is an older one: what it does not know it says so.
+        // Other operations are refused, as an older node does.
         _ => {
             let refusal = Refusal::new(Reason::Malformed, "unknown operation");
             stream.send(&wire::encode(&Answer::from(refusal))).await.unwrap();

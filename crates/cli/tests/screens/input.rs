@@ -21,84 +21,84 @@ fn writer(screen: &XServer, folder: &Path) -> (Ends, PathBuf) {
     command.env("LC_ALL", "C.UTF-8").args(["-u8", "-T", "writer", "-e", "sh", "-c", &script]);
     let terminal = Ends(command.stderr(Stdio::null()).spawn().unwrap());
     screen.focus(screen.window("writer"));
-    eventually("it reads", || file.exists());
+    eventually("the terminal reads", || file.exists());
     (terminal, file)
 }
 
-/// `levada input` with these words, once it has taken keyboard and pointer of `hands`.
-fn taken(home: &Home, hands: &XServer, words: &[&str]) -> (Ends, BufReader<ChildStderr>) {
+/// Starts `levada input` with these arguments, and waits until it has grabbed keyboard and pointer of `local`.
+fn start(home: &Home, local: &XServer, words: &[&str]) -> (Ends, BufReader<ChildStderr>) {
     let mut command = home.command([&["input"], words].concat());
-    command.env("DISPLAY", &hands.display).env_remove("XAUTHORITY").stderr(Stdio::piped());
+    command.env("DISPLAY", &local.display).env_remove("XAUTHORITY").stderr(Stdio::piped());
     let mut child = Ends(command.spawn().unwrap());
-    let mut said = BufReader::new(child.0.stderr.take().unwrap());
+    let mut errors = BufReader::new(child.0.stderr.take().unwrap());
     let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    errors.read_line(&mut line).unwrap();
     assert!(line.contains("releases them"), "{line}");
-    (child, said)
+    (child, errors)
 }
 
 #[test]
-fn what_is_typed_on_one_keyboard_is_written_on_the_other() {
-    let (hands, screen) = (XServer::start(800, 600), XServer::start(1024, 768));
+fn typed_text_arrives_across_keyboard_layouts() {
+    let (local, screen) = (XServer::start(800, 600), XServer::start(1024, 768));
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen));
     let (_terminal, file) = writer(&screen, home.path());
-    // Different layouts: what is meant arrives, not which key it was.
-    hands.layout("us");
+    // The layouts differ: characters are transmitted, not key codes.
+    local.layout("us");
     screen.layout("de");
-    let (mut input, _said) = taken(&guest, &hands, &["hall/input"]);
+    let (mut input, _errors) = start(&guest, &local, &["hall/input"]);
     let text = "Hello, World! /@[]{}|\\~ yz YZ \"'`";
-    hands.types(text);
-    hands.hands("key Return");
+    local.types(text);
+    local.xdotool("key Return");
     assert_eq!(content(&file, |typed| typed.ends_with('\n')).trim_end_matches('\n'), text);
-    // Other keyboards, while they are in use; the one there lacks these characters.
-    hands.layout("es");
+    // The layouts change during use, and the remote one lacks these characters.
+    local.layout("es");
     screen.layout("us");
-    hands.types("ñ¿ç");
-    hands.hands("key Return");
+    local.types("ñ¿ç");
+    local.xdotool("key Return");
     let typed = content(&file, |typed| typed.matches('\n').count() == 2);
     assert!(typed.ends_with("ñ¿ç\n"), "{typed}");
-    hands.hands("key ctrl+alt+Escape");
+    local.xdotool("key ctrl+alt+Escape");
     assert_eq!(code(&mut input.0), 0);
     assert!(!screen.keys_are_down());
-    // The keyboard is back.
-    let (_own, own) = writer(&hands, guest.path());
-    hands.types("mine");
-    hands.hands("key Return");
+    // The local keyboard is released.
+    let (_own, own) = writer(&local, guest.path());
+    local.types("mine");
+    local.xdotool("key Return");
     assert_eq!(content(&own, |typed| typed.ends_with('\n')), "mine\n");
 }
 
 #[test]
-fn the_pointer_goes_further_than_the_screen_it_is_moved_on() {
-    let (hands, screen) = (XServer::start(300, 200), XServer::start(1024, 768));
+fn the_pointer_moves_beyond_the_size_of_the_local_screen() {
+    let (local, screen) = (XServer::start(300, 200), XServer::start(1024, 768));
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen));
-    screen.hands("mousemove 10 10");
-    let (mut input, _said) = taken(&guest, &hands, &["hall/input", "--release", "F12"]);
+    screen.xdotool("mousemove 10 10");
+    let (mut input, _errors) = start(&guest, &local, &["hall/input", "--release", "F12"]);
     for _ in 0..45 {
-        hands.hands("mousemove_relative 20 15");
+        local.xdotool("mousemove_relative 20 15");
     }
     eventually("the pointer arrives", || screen.pointer().0 == (910, 685));
-    hands.hands("mousemove_relative -- -100 -85");
+    local.xdotool("mousemove_relative -- -100 -85");
     eventually("the pointer comes back", || screen.pointer().0 == (810, 600));
-    hands.hands("mousedown 1");
+    local.xdotool("mousedown 1");
     eventually("the button is down", || screen.pointer().1 & 0x100 != 0);
-    hands.hands("mouseup 1");
+    local.xdotool("mouseup 1");
     eventually("the button is up", || screen.pointer().1 & 0x100 == 0);
-    hands.hands("key F12");
+    local.xdotool("key F12");
     assert_eq!(code(&mut input.0), 0);
 }
 
 #[test]
-fn nothing_stays_down_however_it_ends() {
-    let (hands, screen) = (XServer::start(800, 600), XServer::start(800, 600));
+fn keys_and_buttons_are_released_however_the_session_ends() {
+    let (local, screen) = (XServer::start(800, 600), XServer::start(800, 600));
     let (home, guest) = (Home::new(), Home::new());
     let node = hall(&home, &guest, &service(&screen));
     for end in ["INT", "KILL", "cut", "stall", "keys"] {
         let proxy = Proxy::to(&node.address());
         let place = format!("{}@{}/input", home.identity(), proxy.address);
-        let (mut input, _said) = taken(&guest, &hands, &[&place]);
-        hands.hands("keydown Shift_L keydown a mousedown 1");
+        let (mut input, _errors) = start(&guest, &local, &[&place]);
+        local.xdotool("keydown Shift_L keydown a mousedown 1");
         eventually("they are down", || {
             screen.keys_are_down() && screen.pointer().1 & 0x101 == 0x101
         });
@@ -106,17 +106,17 @@ fn nothing_stays_down_however_it_ends() {
             "cut" => proxy.cut(),
             "stall" => proxy.stall(),
             "keys" => {
-                hands.hands("keyup Shift_L keyup a");
-                hands.hands("key ctrl+alt+Escape");
+                local.xdotool("keyup Shift_L keyup a");
+                local.xdotool("key ctrl+alt+Escape");
             }
             name => signal(input.0.id(), name),
         }
         eventually(&format!("nothing is down after {end}"), || {
             !screen.keys_are_down() && screen.pointer().1 & 0x101 == 0
         });
-        hands.hands("keyup a keyup Shift_L mouseup 1");
+        local.xdotool("keyup a keyup Shift_L mouseup 1");
         if ["cut", "stall"].contains(&end) {
-            // It would go on, or has not noticed yet, and gives the keyboard back all the same.
+            // The client retries, or has not detected it yet; the signal releases the local keyboard.
             signal(input.0.id(), "INT");
         }
         code(&mut input.0);
@@ -124,71 +124,71 @@ fn nothing_stays_down_however_it_ends() {
 }
 
 #[test]
-fn a_node_that_ends_lets_go_first() {
-    let (hands, screen) = (XServer::start(800, 600), XServer::start(800, 600));
+fn a_stopping_node_releases_keys_and_buttons() {
+    let (local, screen) = (XServer::start(800, 600), XServer::start(800, 600));
     let (home, guest) = (Home::new(), Home::new());
     let node = hall(&home, &guest, &service(&screen));
-    let (mut input, _said) = taken(&guest, &hands, &["hall/input"]);
-    hands.hands("keydown Shift_L mousedown 1");
+    let (mut input, _errors) = start(&guest, &local, &["hall/input"]);
+    local.xdotool("keydown Shift_L mousedown 1");
     eventually("they are down", || screen.pointer().1 & 0x101 == 0x101);
     node.signal("TERM");
     node.wait();
-    // Nobody is left who could do it later.
+    // The node has ended, so the keys must be up already.
     assert!(!screen.keys_are_down());
     assert_eq!(screen.pointer().1 & 0x101, 0);
-    hands.hands("keyup Shift_L mouseup 1");
-    // It would go on when the node is back.
+    local.xdotool("keyup Shift_L mouseup 1");
+    // The client waits for the node to come back.
     signal(input.0.id(), "INT");
     code(&mut input.0);
 }
 
 #[test]
-fn it_goes_on_when_the_connection_was_lost() {
-    let (hands, screen) = (XServer::start(800, 600), XServer::start(800, 600));
+fn input_reconnects_after_a_lost_connection() {
+    let (local, screen) = (XServer::start(800, 600), XServer::start(800, 600));
     let (home, guest) = (Home::new(), Home::new());
     let node = hall(&home, &guest, &service(&screen));
     let (_terminal, file) = writer(&screen, home.path());
     let proxy = Proxy::to(&node.address());
     let place = format!("{}@{}/input", home.identity(), proxy.address);
-    let (mut input, said) = taken(&guest, &hands, &[&place]);
-    hands.types("one");
-    hands.hands("key Return");
+    let (mut input, errors) = start(&guest, &local, &[&place]);
+    local.types("one");
+    local.xdotool("key Return");
     content(&file, |typed| typed == "one\n");
     proxy.cut();
-    let mut said = said.lines().map(Result::unwrap);
-    assert!(said.next().unwrap().contains("trying again"));
-    assert!(said.any(|line| line.contains("releases them")));
-    hands.types("two");
-    hands.hands("key Return");
+    let mut errors = errors.lines().map(Result::unwrap);
+    assert!(errors.next().unwrap().contains("trying again"));
+    assert!(errors.any(|line| line.contains("releases them")));
+    local.types("two");
+    local.xdotool("key Return");
     content(&file, |typed| typed == "one\ntwo\n");
-    hands.hands("key ctrl+alt+Escape");
+    local.xdotool("key ctrl+alt+Escape");
     assert_eq!(code(&mut input.0), 0);
 }
 
 #[test]
-fn a_right_that_is_revoked_gives_the_keyboard_back() {
-    let (hands, screen) = (XServer::start(800, 600), XServer::start(800, 600));
+fn revoking_the_right_releases_the_keyboard() {
+    let (local, screen) = (XServer::start(800, 600), XServer::start(800, 600));
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen));
     let capability = guest.args(["request", "hall/input"]).ok();
     let file = guest.path().join("cap");
     std::fs::write(&file, &capability).unwrap();
     let at = format!("@{}", file.display());
-    let (mut input, _said) = taken(&guest, &hands, &[&at]);
-    hands.hands("keydown a");
+    let (mut input, _errors) = start(&guest, &local, &[&at]);
+    local.xdotool("keydown a");
     eventually("it is down", || screen.keys_are_down());
     guest.args(["revoke", &at]).ok();
     assert_eq!(code(&mut input.0), 121);
     eventually("nothing is down", || !screen.keys_are_down());
-    hands.hands("keyup a");
-    // Whoever may not, has nothing taken from him.
+    local.xdotool("keyup a");
+    // Without the right, nothing is grabbed.
     let mut command = guest.command(["input", &at]);
-    let ran: crate::support::Ran = command.env("DISPLAY", &hands.display).output().unwrap().into();
+    let ran: crate::support::Ran = command.env("DISPLAY", &local.display).output().unwrap().into();
     ran.denied("revoked");
 }
 
 #[test]
-fn lines_of_text_do_what_hands_would() {
+fn scripted_events_move_the_pointer_and_type() {
     let screen = XServer::start(800, 600);
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen));
@@ -207,7 +207,7 @@ fn lines_of_text_do_what_hands_would() {
 }
 
 #[test]
-fn what_is_not_permitted_is_left_out() {
+fn events_that_are_not_permitted_are_dropped() {
     let screen = XServer::start(800, 600);
     let (home, guest) = (Home::new(), Home::new());
     let service = format!("{}keyboard = false\n", service(&screen));
@@ -220,43 +220,43 @@ fn what_is_not_permitted_is_left_out() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
 }
 
-/// barrier does the same by other means: what it makes of a text is what we make of it.
+/// Compares with barrier: the same text arrives.
 #[test]
-fn barrier_writes_the_same() {
+fn barrier_types_the_same_text() {
     const TEXT: &str = "The quick brown fox, 1234567890!";
-    let (hands, screen) = (XServer::start(800, 600), XServer::start(800, 600));
+    let (local, screen) = (XServer::start(800, 600), XServer::start(800, 600));
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen));
     let (_terminal, file) = writer(&screen, home.path());
     {
-        let (mut input, _said) = taken(&guest, &hands, &["hall/input"]);
-        hands.types(TEXT);
-        hands.hands("key Return");
+        let (mut input, _errors) = start(&guest, &local, &["hall/input"]);
+        local.types(TEXT);
+        local.xdotool("key Return");
         content(&file, |typed| typed.ends_with('\n'));
-        hands.hands("key ctrl+alt+Escape");
+        local.xdotool("key ctrl+alt+Escape");
         code(&mut input.0);
     }
-    let _both = barrier(&home, &hands, &screen);
+    let _barrier = barrier(&home, &local, &screen);
     screen.focus(screen.window("writer"));
     let lines = || std::fs::read_to_string(&file).unwrap().matches('\n').count();
     // Over the right edge, to the other screen.
     eventually("barrier passes keys on", || {
-        hands.hands("mousemove 400 300");
-        hands.hands("mousemove_relative 500 0");
-        hands.hands("key Return");
+        local.xdotool("mousemove 400 300");
+        local.xdotool("mousemove_relative 500 0");
+        local.xdotool("key Return");
         lines() > 1
     });
-    hands.types(TEXT);
-    hands.hands("key Return");
+    local.types(TEXT);
+    local.xdotool("key Return");
     let typed = content(&file, |typed| typed.matches(TEXT).count() == 2 && typed.ends_with('\n'));
     assert_eq!(typed.lines().next(), Some(TEXT));
-    // But for the empty lines of the crossing, the same once more.
+    // Apart from the empty lines of the crossing, barrier types the same text.
     let others: Vec<&str> = typed.lines().skip(1).filter(|line| !line.is_empty()).collect();
     assert_eq!(others, [TEXT]);
 }
 
-/// barrier's two ends, the second screen on the right of the first.
-fn barrier(home: &Home, hands: &XServer, screen: &XServer) -> [Ends; 2] {
+/// Server and client of barrier, with the second screen on the right of the first.
+fn barrier(home: &Home, local: &XServer, screen: &XServer) -> [Ends; 2] {
     let config = home.path().join("barrier.conf");
     let mut file = std::fs::File::create(&config).unwrap();
     let text =
@@ -267,9 +267,9 @@ fn barrier(home: &Home, hands: &XServer, screen: &XServer) -> [Ends; 2] {
     let quiet = |command: &mut std::process::Command| {
         Ends(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     };
-    let mut server = hands.command("barriers");
+    let mut server = local.command("barriers");
     server.args(["-f", "--no-restart", "--disable-crypto", "--name", "a", "--display"]);
-    server.arg(&hands.display).arg("-c").arg(&config).args(["--address", &address]);
+    server.arg(&local.display).arg("-c").arg(&config).args(["--address", &address]);
     server.env("HOME", home.path());
     let mut client = screen.command("barrierc");
     client.args(["-f", "--disable-crypto", "--name", "b", "--display", &screen.display, &address]);

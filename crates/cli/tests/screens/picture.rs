@@ -1,4 +1,4 @@
-//! Pictures that are compared pixel by pixel.
+//! Pictures, compared pixel by pixel.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ impl Picture {
         Self { width, pixels }
     }
 
-    /// One in which no two pixels side by side, and no two rows, are alike.
+    /// A picture in which neighbouring pixels and rows differ.
     pub fn known(width: usize, height: usize, shade: u8) -> Self {
         let byte = |value: usize| value.to_le_bytes()[0];
         let pixel = |at: usize| {
@@ -24,14 +24,14 @@ impl Picture {
         Self { width, pixels: (0..width * height).map(pixel).collect() }
     }
 
-    /// Writes it as a portable pixel map, which every program for pictures reads.
+    /// Writes it as a portable pixmap (PPM).
     pub fn write(&self, path: &Path) {
         let mut bytes = format!("P6\n{} {}\n255\n", self.width, self.height()).into_bytes();
         bytes.extend(self.pixels.iter().flatten());
         std::fs::write(path, bytes).unwrap();
     }
 
-    /// Whether `other` is somewhere in it, every pixel of it.
+    /// Whether it contains `other`, pixel by pixel, at any position.
     pub fn contains(&self, other: &Self) -> bool {
         let right = (self.width + 1).saturating_sub(other.width);
         let down = (self.height() + 1).saturating_sub(other.height());

@@ -1,4 +1,4 @@
-//! A way between client and node that can be cut, or stall.
+//! A proxy between client and node that can close or stall its connections.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Passes everything on to one address.
+/// Forwards connections to one address.
 pub struct Proxy {
     /// Where it listens.
     pub address: String,
-    open: Arc<Mutex<Vec<Way>>>,
+    open: Arc<Mutex<Vec<Forwarded>>>,
 }
 
-/// Both ends of a connection, and whether it has stalled.
-struct Way {
+/// Both ends of a forwarded connection, and whether it is stalled.
+struct Forwarded {
     ends: [TcpStream; 2],
     stalled: Arc<AtomicBool>,
 }
@@ -26,14 +26,14 @@ impl Proxy {
         let address = listener.local_addr().unwrap().to_string();
         let open = Arc::new(Mutex::new(Vec::new()));
         let (all, target) = (open.clone(), target.to_owned());
-        // It lives as long as the test's process: nothing waits for it.
+        // The thread runs until the process ends.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let Ok(node) = TcpStream::connect(&target) else { continue };
                 let copy = |stream: &TcpStream| stream.try_clone().unwrap();
                 let stalled = Arc::new(AtomicBool::new(false));
                 let ends = [copy(&client), copy(&node)];
-                all.lock().unwrap().push(Way { ends, stalled: stalled.clone() });
+                all.lock().unwrap().push(Forwarded { ends, stalled: stalled.clone() });
                 for (from, to) in [(copy(&client), copy(&node)), (node, client)] {
                     let stalled = stalled.clone();
                     thread::spawn(move || pass(from, to, &stalled));
@@ -43,17 +43,17 @@ impl Proxy {
         Self { address, open }
     }
 
-    /// Ends every connection; new ones are taken.
+    /// Closes every connection, and accepts new ones.
     pub fn cut(&self) {
-        for way in self.open.lock().unwrap().drain(..) {
-            way.ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
+        for one in self.open.lock().unwrap().drain(..) {
+            one.ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
         }
     }
 
-    /// On these connections nothing passes from now on, and nothing ends; new ones are taken.
+    /// Stops forwarding on every connection without closing it, and accepts new ones.
     pub fn stall(&self) {
         let open = self.open.lock().unwrap();
-        open.iter().for_each(|way| way.stalled.store(true, Ordering::SeqCst));
+        open.iter().for_each(|one| one.stalled.store(true, Ordering::SeqCst));
     }
 }
 

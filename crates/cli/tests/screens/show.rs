@@ -18,7 +18,7 @@ fn service(screen: &XServer, more: &str) -> String {
     format!("name = 'display'\ntype = 'display'\ndisplay = '{}'\n{more}", screen.display)
 }
 
-/// Starts `levada show` with these words.
+/// Starts `levada show` with these arguments.
 fn show(home: &Home, words: &[&str]) -> Ends {
     let mut command = home.command([&["show"], words].concat());
     command.env_remove("DISPLAY").stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -33,7 +33,7 @@ fn state(home: &Home, name: &str) -> String {
     found.map_or(String::new(), |show| show["state"].as_str().unwrap().to_owned())
 }
 
-/// Ends what a test has left, however it ends.
+/// Stops the program of this name when dropped.
 struct Stopped<'a>(&'a Home, &'a str);
 
 impl Drop for Stopped<'_> {
@@ -47,8 +47,8 @@ fn runs(process: &str) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// Whether a process has said what is to become of SIGTERM, the last signal that a command which follows a
-/// program asks for: before that, any signal would just end it.
+/// Whether a process handles SIGTERM. A command that follows a program installs this handler last; before that, any
+/// signal ends it without cleanup.
 fn catches_sigterm(child: &Child) -> bool {
     const SIGTERM: u32 = 15;
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
@@ -64,7 +64,7 @@ fn stderr(child: &mut Child) -> String {
 }
 
 #[test]
-fn every_pixel_arrives_and_several_windows_do_at_once() {
+fn windows_are_shown_pixel_by_pixel() {
     let screen = XServer::start(1024, 768);
     let (home, guest) = (Home::new(), Home::new());
     let node = hall(&home, &guest, &service(&screen, ""));
@@ -74,7 +74,7 @@ fn every_pixel_arrives_and_several_windows_do_at_once() {
         let file = guest.path().join(format!("picture-{index}.ppm"));
         picture.write(&file);
         let (file, x) = (file.to_str().unwrap(), (40 + 400 * index).to_string());
-        // One that changes its size as it opens, as some do, may be out of step with xpra.
+        // GTK opens the window at its final size; a program that resizes its window at the start may race with xpra.
         let program = ["hall/display", "--", PYTHON, PICTURE_WINDOW, file, &x, "40"];
         shows.push(show(&guest, &program));
     }
@@ -86,10 +86,10 @@ fn every_pixel_arrives_and_several_windows_do_at_once() {
         let missing = pictures.each_ref().map(|picture| !screen.picture().contains(picture));
         panic!("missing: {missing:?} of {:?}\n{}", screen.described(), node.log());
     }
-    // Titles begin with whose window it is.
+    // Titles begin with the identity of the owner.
     let whose = format!("{}: ", &guest.identity()[..10]);
     assert!(screen.windows().iter().any(|(_, title)| title.starts_with(&whose)));
-    // Ctrl-C ends the program, and its window goes.
+    // Ctrl-C ends the program and closes its window.
     for show in &mut shows {
         signal(show.0.id(), "INT");
         assert_eq!(code(&mut show.0), 130);
@@ -100,12 +100,12 @@ fn every_pixel_arrives_and_several_windows_do_at_once() {
 }
 
 #[test]
-fn what_is_typed_there_arrives_here() {
+fn keys_typed_at_the_screen_reach_the_program() {
     let screen = XServer::start(1024, 768);
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen, ""));
     let (ready, file) = (guest.path().join("ready"), guest.path().join("typed"));
-    // An empty line says that keys arrive; then comes the one that counts, every character of it.
+    // An empty line shows that keys arrive; the next line is compared.
     let script = format!(
         "read line; touch {}; while [ -z \"$line\" ]; do read -r line; done; echo \"$line\" > {}",
         ready.display(),
@@ -116,20 +116,20 @@ fn what_is_typed_there_arrives_here() {
     let window = screen.window("types");
     eventually("keys arrive", || {
         screen.focus(window);
-        screen.hands("key Return");
+        screen.xdotool("key Return");
         ready.exists()
     });
     screen.types("Hello, World! (1 + 2) @ #7");
-    screen.hands("key Return");
+    screen.xdotool("key Return");
     let typed = content(&file, |text| text.ends_with('\n'));
     assert_eq!(typed, "Hello, World! (1 + 2) @ #7\n");
-    // The program has ended by itself, and with it everything.
+    // When the program ends, its window and the client end.
     assert_eq!(code(&mut program.0), 0);
     screen.no_window("types");
 }
 
 #[test]
-fn the_exit_code_is_the_programs_and_its_output_too() {
+fn output_and_exit_code_are_those_of_the_program() {
     let screen = XServer::start(640, 480);
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen, ""));
@@ -140,7 +140,7 @@ fn the_exit_code_is_the_programs_and_its_output_too() {
 }
 
 #[test]
-fn a_program_survives_a_cut_and_is_shown_again() {
+fn a_program_survives_a_lost_connection() {
     let screen = XServer::start(1024, 768);
     let (home, guest) = (Home::new(), Home::new());
     let node = hall(&home, &guest, &service(&screen, ""));
@@ -164,13 +164,13 @@ fn a_program_survives_a_cut_and_is_shown_again() {
     signal(program.0.id(), "TERM");
     assert_eq!(code(&mut program.0), 143);
     eventually("the program has ended", || !runs(process.trim()));
-    let said = stderr(&mut program.0);
-    assert!(said.contains("is lost") && said.contains("shown again"), "{said}");
+    let errors = stderr(&mut program.0);
+    assert!(errors.contains("is lost") && errors.contains("shown again"), "{errors}");
 }
 
-/// Both ends of xpra notice it; the connection by itself would take longer.
+/// xpra detects the stall at both ends, before the timeout of the connection.
 #[test]
-fn a_link_that_stalls_is_given_up_and_made_anew() {
+fn a_stalled_connection_is_replaced() {
     let screen = XServer::start(1024, 768);
     let (home, guest) = (Home::new(), Home::new());
     let node = hall(&home, &guest, &service(&screen, ""));
@@ -184,16 +184,16 @@ fn a_link_that_stalls_is_given_up_and_made_anew() {
         assert!(start.elapsed() < 4 * PATIENCE);
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
-    eventually("it is shown again", || state(&guest, "xterm") == "shown");
+    eventually("the window is shown again", || state(&guest, "xterm") == "shown");
     screen.window("stalls");
     signal(program.0.id(), "INT");
     assert_eq!(code(&mut program.0), 130);
-    let said = stderr(&mut program.0);
-    assert!(said.contains("stopped responding") && said.contains("shown again"), "{said}");
+    let errors = stderr(&mut program.0);
+    assert!(errors.contains("stopped responding") && errors.contains("shown again"), "{errors}");
 }
 
 #[test]
-fn a_program_goes_on_without_its_command_and_moves_between_screens() {
+fn a_detached_program_moves_between_screens() {
     let (screen, other) = (XServer::start(800, 600), XServer::start(800, 600));
     let (home, attic, guest) = (Home::new(), Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen, ""));
@@ -216,10 +216,10 @@ fn a_program_goes_on_without_its_command_and_moves_between_screens() {
     assert_eq!(guest.run("show --attach notes --detach").ok(), "notes");
     screen.window("notes");
 
-    // Somebody looks after it, leaves again, and it stays.
+    // A client attaches and is ended; the program stays shown.
     for (name, left) in [("INT", 130), ("HUP", 129), ("KILL", -1)] {
         let mut visitor = show(&guest, &["--attach", "notes"]);
-        eventually("it waits for signals", || catches_sigterm(&visitor.0));
+        eventually("it handles signals", || catches_sigterm(&visitor.0));
         signal(visitor.0.id(), name);
         assert_eq!(code(&mut visitor.0), left);
         assert_eq!(state(&guest, "notes"), "shown");
@@ -237,7 +237,7 @@ fn a_program_goes_on_without_its_command_and_moves_between_screens() {
 }
 
 #[test]
-fn a_right_that_ends_takes_the_window_and_leaves_the_program() {
+fn revoking_the_right_hides_the_window_and_keeps_the_program() {
     let screen = XServer::start(800, 600);
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen, ""));
@@ -255,33 +255,33 @@ fn a_right_that_ends_takes_the_window_and_leaves_the_program() {
     home.args(["revoke", &session]).ok();
     screen.no_window("goes");
     assert_eq!(code(&mut program.0), 121);
-    let said = stderr(&mut program.0);
-    assert!(said.contains("keeps running, hidden") && said.contains("kept"), "{said}");
+    let errors = stderr(&mut program.0);
+    assert!(errors.contains("keeps running, hidden") && errors.contains("kept"), "{errors}");
     assert!(runs(process.trim()));
     assert_eq!(state(&guest, "kept"), "hidden");
 }
 
 #[test]
-fn a_capability_shows_once_and_a_stranger_not_at_all() {
+fn a_single_use_capability_shows_once() {
     let screen = XServer::start(800, 600);
-    let (home, guest, stranger) = (Home::new(), Home::new(), Home::new());
+    let (home, guest, other) = (Home::new(), Home::new(), Home::new());
     let node = hall(&home, &guest, &service(&screen, ""));
     let place = format!("{}/display", node.at());
     let started = guest.path().join("started");
     let touch = started.to_str().unwrap();
-    stranger.args(["show", &place, "--", "touch", touch]).denied("may not request");
+    other.args(["show", &place, "--", "touch", touch]).denied("may not request");
     assert!(!started.exists());
-    let capability = guest.args(["request", "hall/display", "--for", &stranger.identity()]).ok();
-    let file = stranger.path().join("cap");
+    let capability = guest.args(["request", "hall/display", "--for", &other.identity()]).ok();
+    let file = other.path().join("cap");
     fs::write(&file, capability).unwrap();
     let at = format!("@{}", file.display());
-    assert_eq!(stranger.args(["show", &at, "--", "sh", "-c", "sleep 1"]).code, 0);
-    stranger.args(["show", &at, "--", "touch", touch]).denied("used up");
+    assert_eq!(other.args(["show", &at, "--", "sh", "-c", "sleep 1"]).code, 0);
+    other.args(["show", &at, "--", "touch", touch]).denied("used up");
     assert!(!started.exists());
 }
 
 #[test]
-fn what_is_missing_is_named_with_its_packages() {
+fn missing_programs_are_named_with_their_packages() {
     let screen = XServer::start(640, 480);
     let (home, guest) = (Home::new(), Home::new());
     let node = hall(&home, &guest, &service(&screen, ""));
@@ -307,7 +307,7 @@ fn what_is_missing_is_named_with_its_packages() {
 }
 
 #[test]
-fn a_screen_that_is_not_there_is_an_error_and_ends_the_program() {
+fn a_missing_screen_is_an_error_and_ends_the_program() {
     let screen = XServer::start(640, 480);
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen, ""));
@@ -320,9 +320,9 @@ fn a_screen_that_is_not_there_is_an_error_and_ends_the_program() {
     eventually("the program has ended", || !runs(process.trim()));
 }
 
-/// The supervisors of what it has started see that it is gone.
+/// The supervisors of its programs detect the end of the background process.
 #[test]
-fn a_background_process_that_is_killed_takes_its_program_along() {
+fn killing_the_background_process_ends_its_program() {
     let screen = XServer::start(640, 480);
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen, ""));
@@ -332,12 +332,12 @@ fn a_background_process_that_is_killed_takes_its_program_along() {
     let xterm = ["xterm", "-T", "left", "-e", "sh", "-c", &script];
     guest.args([&words[..], &xterm].concat()).ok();
     let process = content(&file, |text| text.ends_with('\n'));
-    let keeper = guest.json("show --list")["shows"][0]["process"].to_string();
-    // The keeper of this very test's home.
-    assert!(Path::new("/proc").join(&keeper).exists());
-    let killed = std::process::Command::new("kill").args(["-9", &keeper]).status().unwrap();
+    let background = guest.json("show --list")["shows"][0]["process"].to_string();
+    // The background process of this home.
+    assert!(Path::new("/proc").join(&background).exists());
+    let killed = std::process::Command::new("kill").args(["-9", &background]).status().unwrap();
     assert!(killed.success());
-    eventually("it is lost", || state(&guest, "left") == "lost");
+    eventually("the program is lost", || state(&guest, "left") == "lost");
     screen.no_window("left");
     eventually("the program has ended", || !runs(process.trim()));
     guest.run("show --attach left").fails(1, "--stop left");

@@ -1,4 +1,4 @@
-//! X servers without a screen, and what can be seen of them.
+//! X servers without hardware (Xvfb), and what they show.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -15,7 +15,7 @@ use x11rb::{CURRENT_TIME, NONE};
 use super::picture::Picture;
 use crate::support::{Permit, eventually, shared};
 
-/// An X server of this test; it ends with it.
+/// An X server; killed when dropped.
 pub struct XServer {
     child: Child,
     /// Such as `:5`.
@@ -26,7 +26,7 @@ pub struct XServer {
 }
 
 impl XServer {
-    /// A new one, with 24 bits for each pixel.
+    /// Starts a server with 24 bits per pixel.
     pub fn start(width: u16, height: u16) -> Self {
         let permit = shared();
         let mut child = Command::new("Xvfb")
@@ -52,8 +52,8 @@ impl XServer {
         command
     }
 
-    /// Lets hands do something, as xdotool names it.
-    pub fn hands(&self, line: &str) {
+    /// Runs xdotool with these arguments.
+    pub fn xdotool(&self, line: &str) {
         let done = self.command("xdotool").args(line.split_whitespace()).status().unwrap();
         assert!(done.success(), "xdotool {line}");
     }
@@ -64,12 +64,12 @@ impl XServer {
         assert!(self.command("xdotool").args(words).status().unwrap().success());
     }
 
-    /// The keyboard gets this layout.
+    /// Sets the keyboard layout.
     pub fn layout(&self, name: &str) {
         assert!(self.command("setxkbmap").arg(name).status().unwrap().success());
     }
 
-    /// All that is seen.
+    /// The whole screen.
     pub fn picture(&self) -> Picture {
         let size = self.connection.get_geometry(self.root).unwrap().reply().unwrap();
         let (width, height) = (size.width, size.height);
@@ -77,19 +77,19 @@ impl XServer {
         let format = ImageFormat::Z_PIXMAP;
         let image = self.connection.get_image(format, self.root, 0, 0, width, height, all);
         let data = image.unwrap().reply().unwrap().data;
-        // Four bytes each: blue, green, red, and one that says nothing.
+        // Four bytes per pixel: blue, green, red, unused.
         let pixels = data.chunks_exact(4).map(|pixel| [pixel[2], pixel[1], pixel[0]]);
         Picture::new(width.into(), pixels.collect())
     }
 
-    /// Windows that are seen, with their titles.
+    /// The visible windows, with their titles.
     pub fn windows(&self) -> Vec<(Window, String)> {
         let tree = self.connection.query_tree(self.root).unwrap().reply().unwrap();
         let seen = tree.children.into_iter().filter(|window| self.is_seen(*window));
         seen.map(|window| (window, self.title(window))).collect()
     }
 
-    /// The same windows with their sizes and places, for who looks for one in vain.
+    /// The visible windows with sizes and positions, for error messages.
     pub fn described(&self) -> Vec<String> {
         let describe = |(window, title): (Window, String)| {
             let place = self.connection.get_geometry(window).unwrap().reply();
@@ -110,7 +110,7 @@ impl XServer {
         found.unwrap().0
     }
 
-    /// Waits until there is none.
+    /// Waits until no window has such a title.
     #[track_caller]
     pub fn no_window(&self, text: &str) {
         eventually(&format!("no window called {text}"), || {
@@ -118,7 +118,7 @@ impl XServer {
         });
     }
 
-    /// What is typed goes there, as if somebody had clicked on it.
+    /// Moves pointer and keyboard focus to a window.
     pub fn focus(&self, window: Window) {
         let place = self.connection.get_geometry(window).unwrap().reply().unwrap();
         let middle = (place.width / 2, place.height / 2);
@@ -135,7 +135,7 @@ impl XServer {
         keys.iter().any(|bits| *bits != 0)
     }
 
-    /// Where the pointer is, and which buttons and modifiers are down.
+    /// The position of the pointer, and the pressed buttons and modifiers.
     pub fn pointer(&self) -> ((i16, i16), u16) {
         let pointer = self.connection.query_pointer(self.root).unwrap().reply().unwrap();
         ((pointer.root_x, pointer.root_y), pointer.mask.into())
@@ -144,7 +144,7 @@ impl XServer {
     fn is_seen(&self, window: Window) -> bool {
         use x11rb::protocol::xproto::MapState;
         let attributes = self.connection.get_window_attributes(window).unwrap().reply();
-        // It may be gone by now.
+        // The window may have been closed since.
         attributes.is_ok_and(|attributes| attributes.map_state == MapState::VIEWABLE)
     }
 
@@ -170,7 +170,7 @@ impl Drop for XServer {
     }
 }
 
-/// The content of a file once it is there and `enough`.
+/// Waits until a file exists and its content is `enough`: the content.
 #[track_caller]
 pub fn content(file: &Path, enough: impl Fn(&str) -> bool) -> String {
     let mut text = String::new();

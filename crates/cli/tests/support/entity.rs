@@ -1,4 +1,4 @@
-//! Entities that decide what others ask for: by a policy, or on a terminal of their own.
+//! Entities that answer capability requests: by a policy, or by a person at a terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use pty_process::blocking::{Command, Pty};
 
-use super::{Home, eventually};
+use super::{Home, eventually, exit_code};
 
 /// `levada approve` with a policy; killed when dropped.
 pub struct Approver {
@@ -24,7 +24,7 @@ impl Approver {
         approver
     }
 
-    /// The same, and returns at once.
+    /// As [`Self::start`], without waiting for the registration.
     pub fn spawn(home: &Home, place: &str, policy: &str) -> Self {
         let (rules, log) = (home.path().join("rules.toml"), home.path().join("approve.log"));
         std::fs::write(&rules, policy).unwrap();
@@ -34,15 +34,14 @@ impl Approver {
         Self { child: child.unwrap(), log }
     }
 
-    /// What it has said.
+    /// Its output so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Waits for its own end and returns its exit code.
+    /// Waits until it ends by itself: its exit code.
     pub fn wait(mut self) -> i32 {
-        eventually("the entity ends", || self.child.try_wait().unwrap().is_some());
-        self.child.wait().unwrap().code().unwrap_or(-1)
+        exit_code(&mut self.child)
     }
 }
 
@@ -53,7 +52,7 @@ impl Drop for Approver {
     }
 }
 
-/// `levada approve` on a terminal, and the person in front of it; killed when dropped.
+/// `levada approve` on a terminal, operated by the test; killed when dropped.
 pub struct Person {
     child: Child,
     terminal: Arc<Pty>,
@@ -61,7 +60,7 @@ pub struct Person {
 }
 
 impl Person {
-    /// Registers at `place`, with further words for `approve`; returns when it is registered.
+    /// Registers at `place`, with further arguments of `approve`; returns when it is registered.
     pub fn start(home: &Home, place: &str, words: &[&str]) -> Self {
         let (terminal, inside) = pty_process::blocking::open().unwrap();
         terminal.resize(pty_process::Size::new(50, 200)).unwrap();
@@ -86,7 +85,7 @@ impl Person {
         person
     }
 
-    /// All that was shown.
+    /// Everything that was shown so far.
     pub fn screen(&self) -> String {
         self.seen.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! A running `levada forward`, and the sockets at both ends of what it carries.
+//! A running `levada forward`, and sockets for both ends of its connections.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use super::{Home, Node, PATIENCE, comes, exit_code, signal};
 pub struct Forward {
     child: Child,
     errors: PathBuf,
-    /// Where connections come in, as it has said.
+    /// The addresses where it listens, as it printed them.
     pub addresses: Vec<String>,
 }
 
@@ -28,12 +28,12 @@ impl Home {
         format!("--service {}", file.display())
     }
 
-    /// A node that offers `forward` of these addresses, and is called `well`.
+    /// A node called `well` that offers `forward` of these addresses.
     pub fn up_forwarding(&self, allow: &[&str]) -> Node<'_> {
         self.up(&format!("--name well {}", self.forward_service(allow)))
     }
 
-    /// Runs `levada forward` with these words until it has said where it listens.
+    /// Starts `levada forward` with these arguments and waits until it has printed where it listens.
     #[track_caller]
     pub fn forward(&self, words: &[&str]) -> Forward {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -48,7 +48,7 @@ impl Home {
         for _ in 0..lines {
             let mut line = String::new();
             let length = output.read_line(&mut line).unwrap();
-            assert_ne!(length, 0, "it has ended: {}", forward.errors());
+            assert_ne!(length, 0, "`levada forward` has ended: {}", forward.errors());
             forward.addresses.push(line.trim_end().to_owned());
         }
         forward
@@ -56,7 +56,7 @@ impl Home {
 }
 
 impl Forward {
-    /// What it has said on standard error.
+    /// Its standard error so far.
     pub fn errors(&self) -> String {
         std::fs::read_to_string(&self.errors).unwrap()
     }
@@ -74,11 +74,11 @@ impl Forward {
         signal(self.process(), name);
     }
 
-    /// Waits for its own end: its exit code, and what it has said.
+    /// Waits until it ends by itself: its exit code and standard error.
     #[track_caller]
     pub fn wait(mut self) -> (i32, String) {
         let ended = comes(|| self.child.try_wait().unwrap().is_some());
-        assert!(ended, "it does not end: {}", self.errors());
+        assert!(ended, "`levada forward` does not end: {}", self.errors());
         (exit_code(&mut self.child), self.errors())
     }
 }
@@ -90,7 +90,7 @@ impl Drop for Forward {
     }
 }
 
-/// A socket that waits no longer than a test may take.
+/// A socket whose reads and writes time out after [`PATIENCE`].
 pub fn patient(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -108,7 +108,7 @@ pub fn accept(listener: &TcpListener) -> TcpStream {
     patient(listener.accept().unwrap().0)
 }
 
-/// Serves everybody who comes with `serve`, each in a thread of his own.
+/// Serves each connection with `serve`, in a thread of its own.
 pub fn serve(listener: TcpListener, serve: impl Fn(TcpStream) + Clone + Send + 'static) {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
@@ -118,7 +118,7 @@ pub fn serve(listener: TcpListener, serve: impl Fn(TcpStream) + Clone + Send + '
     });
 }
 
-/// Sends back what comes, until it ends; then ends too.
+/// Sends back everything that it receives, then closes.
 pub fn echo(mut stream: TcpStream) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = stream.read(&mut buffer) {
@@ -134,16 +134,18 @@ pub fn reset(stream: TcpStream) {
     set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
 }
 
-/// Reads until the connection is reset: what came before.
+/// Reads until the connection is reset: the bytes before that.
 #[track_caller]
 pub fn read_until_reset(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let Err(error) = stream.read_to_end(&mut bytes) else { panic!("it has ended in good order") };
+    let Err(error) = stream.read_to_end(&mut bytes) else {
+        panic!("the connection has ended without a reset")
+    };
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
     bytes
 }
 
-/// Reads until the end, which is in good order.
+/// Reads until the peer closes the connection, without a reset.
 #[track_caller]
 pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -151,7 +153,7 @@ pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// The same bytes on every run, others for each `seed`.
+/// Pseudo-random bytes: the same for the same `seed`.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);

@@ -1,6 +1,6 @@
-//! The transcripts of README.md, so that they stay true. A line `who$ command` is run in a shell of
-//! that terminal; what it prints must be what stands below it, where `…` stands for anything and a
-//! line that is only `…` for any lines. A command that ends with `&`, and a node, run on meanwhile.
+//! Runs the transcripts of README.md. A line `NAME$ COMMAND` is run in a shell of the terminal NAME, and must print the
+//! lines below it. There, `…` matches any characters, and a line `…` any lines. Nodes and commands that end with `&`
+//! run in the background.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,7 +16,7 @@ struct Step {
     expected: Vec<String>,
 }
 
-/// The steps of all blocks of this kind.
+/// The steps of all code blocks of this kind.
 fn steps(readme: &str, kind: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut inside = false;
@@ -39,7 +39,7 @@ fn steps(readme: &str, kind: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether `line` is `pattern`, in which `…` stands for any characters.
+/// Whether `line` matches `pattern`, in which `…` matches any characters.
 fn line_fits(pattern: &str, line: &str) -> bool {
     let mut parts = pattern.split('…');
     let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
@@ -52,7 +52,7 @@ fn line_fits(pattern: &str, line: &str) -> bool {
     rest.is_empty() || open_end
 }
 
-/// Whether `lines` are `expected`, in which a line `…` stands for any lines.
+/// Whether `lines` match `expected`, in which a line `…` matches any lines.
 pub fn fits(expected: &[String], lines: &[&str]) -> bool {
     match (expected.split_first(), lines.split_first()) {
         (None, None) => true,
@@ -64,7 +64,7 @@ pub fn fits(expected: &[String], lines: &[&str]) -> bool {
     }
 }
 
-/// The shell of one terminal: what it exported before holds for every later command.
+/// The shell of one terminal, after its `export` commands so far.
 fn shell(folder: &Path, exports: &[String], command: &str) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_levada")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
@@ -75,24 +75,29 @@ fn shell(folder: &Path, exports: &[String], command: &str) -> Command {
     shell
 }
 
-/// A program in the background; it ends with the test.
+/// A program in the background; killed when dropped.
 struct Background(Child);
 
 impl Background {
-    /// Starts it, and waits until it has said everything that it should.
+    /// Starts it and waits until it has printed the expected lines.
     fn start(folder: &Path, log: &Path, exports: &[String], step: &Step) -> Self {
         let command = format!("exec {}", step.command.trim_end_matches('&'));
         let (logs, complaints) = (log.parent().unwrap(), log.with_extension("err"));
         let mut command = shell(folder, exports, &command);
         command.stdout(File::create(log).unwrap()).stderr(File::create(complaints).unwrap());
         let started = Self(command.spawn().unwrap());
-        let as_said = comes(|| {
+        let printed = comes(|| {
             let output = std::fs::read_to_string(log).unwrap();
             fits(&step.expected, &output.lines().collect::<Vec<_>>())
         });
-        assert!(as_said, "{} says what stands in the README\n{}", step.command, said(logs));
+        assert!(
+            printed,
+            "{} does not print what README.md shows\n{}",
+            step.command,
+            background_output(logs)
+        );
         if step.expected.is_empty() {
-            // A server that says nothing is there once its port is.
+            // A server that prints nothing is ready when it listens.
             for port in step.command.split(' ').filter_map(|word| word.parse::<u16>().ok()) {
                 let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
                 eventually(&format!("port {port}"), listens);
@@ -109,23 +114,23 @@ impl Drop for Background {
     }
 }
 
-/// What the programs in the background have said, and what they complained of.
-fn said(folder: &Path) -> String {
-    let mut said = String::new();
+/// The output of the programs in the background.
+fn background_output(folder: &Path) -> String {
+    let mut all = String::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "log" || extension == "err") {
             let text = std::fs::read_to_string(&path).unwrap();
-            said += &format!("{}:\n{text}\n", path.file_name().unwrap().display());
+            all += &format!("{}:\n{text}\n", path.file_name().unwrap().display());
         }
     }
-    said
+    all
 }
 
-/// Runs all steps of this kind: `console`, or `console screens` for what needs X servers. Each terminal
-/// begins with these exports.
+/// Runs all steps of this kind: `console`, or `console screens` for those that need X servers. `exports` are the first
+/// commands of each terminal.
 pub fn play(kind: &str, mut exports: HashMap<String, Vec<String>>) {
-    // What the test itself writes down is not in the folder that the README speaks of.
+    // The logs of the test are not in the folder of the transcript.
     let (folder, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut node = None;
     let mut background = Vec::new();
@@ -147,29 +152,29 @@ pub fn play(kind: &str, mut exports: HashMap<String, Vec<String>>) {
             background.push(Background::start(folder.path(), &log, exports, &step));
             continue;
         }
-        // One stream, in the order in which a terminal shows it.
+        // Standard output and error in one stream, as a terminal shows them.
         let script = format!("exec 2>&1\n{}", step.command);
         let exports: &[String] = exports;
         let run = || {
             let output = shell(folder.path(), exports, &script).output().unwrap();
             String::from_utf8(output.stdout).unwrap()
         };
-        let is_as_said = |output: &str| fits(&step.expected, &output.lines().collect::<Vec<_>>());
+        let is_expected = |output: &str| fits(&step.expected, &output.lines().collect::<Vec<_>>());
         let mut output = run();
-        // On a machine under load, who did not answer in time may do so when asked again.
+        // On a machine under load, a node may answer too late to be listed: the command is repeated.
         let mut again = if step.command.starts_with("levada ls") { 10 } else { 0 };
-        while again > 0 && !is_as_said(&output) {
+        while again > 0 && !is_expected(&output) {
             (output, again) = (run(), again - 1);
         }
         assert!(
-            is_as_said(&output),
-            "{}$ {}\nthe README says:\n{}\nit printed:\n{output}\n{}",
+            is_expected(&output),
+            "{}$ {}\nREADME.md shows:\n{}\nit printed:\n{output}\n{}",
             step.terminal,
             step.command,
             step.expected.join("\n"),
-            said(logs.path()),
+            background_output(logs.path()),
         );
     }
-    // The last step of the transcript has stopped it.
+    // The last step of the transcript stops the node.
     assert!(node.unwrap().0.wait().unwrap().success());
 }

@@ -1,4 +1,4 @@
-//! What the store has acknowledged, and how that is checked against a store that was opened again.
+//! What the store acknowledged, and the check of a reopened store against it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 pub const NOW: UnixTime = UnixTime(1_000_000);
 pub const LATER: UnixTime = UnixTime(2_000_000);
 
-/// One call of the scenario. Bytes stand for ids made of this byte; a chain is the ids of its links.
+/// One call of the scenario. A byte stands for an id made of this byte; a chain is the ids of its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     // First in the order in which steps are checked: the check of an invitation moves the time.
@@ -40,11 +40,11 @@ pub enum Step {
     Reopen,
 }
 
-/// What was acknowledged, and the one call that was not.
+/// The acknowledged calls, and the one in flight.
 #[derive(Default)]
 pub struct Model {
     done: BTreeSet<Step>,
-    /// How often each link was used by acknowledged starts.
+    /// The uses of each link by acknowledged starts.
     used: BTreeMap<u8, u32>,
     in_flight: Option<Step>,
     complete: bool,
@@ -121,7 +121,7 @@ impl Model {
         self.complete
     }
 
-    /// Asserts that everything acknowledged holds in `store`; `when` tells the runs apart.
+    /// Asserts that `store` has everything acknowledged; `when` names the run in errors.
     pub fn check(&self, store: &Store, when: &str) {
         store.integrity_check().unwrap_or_else(|error| panic!("{when}: {error}"));
         for (link_, used) in &self.used {
@@ -136,10 +136,10 @@ impl Model {
         for session in self.created() {
             self.use_up(store, session, when);
         }
-        assert!(store.audit(u32::MAX, None).unwrap().len() >= self.done.len() - self.silent());
+        assert!(store.audit(u32::MAX, None).unwrap().len() >= self.done.len() - self.unlogged());
     }
 
-    /// The call that was not acknowledged has happened as a whole or not at all.
+    /// The call in flight took effect as a whole or not at all.
     fn check_in_flight(&self, store: &Store, when: &str) {
         let at = format!("{when}: {:?}", self.in_flight);
         match self.in_flight {
@@ -149,8 +149,8 @@ impl Model {
                 let counted: BTreeSet<u32> = chain.iter().map(|(link, _)| more(link)).collect();
                 assert!(counted.len() == 1, "{at}: counted {counted:?}");
             }
-            Some(Step::Redeem { invitation, identity: who }) => {
-                let allowed = store.allowed(&identity(who), "echo").unwrap();
+            Some(Step::Redeem { invitation, identity: key_id }) => {
+                let allowed = store.allowed(&identity(key_id), "echo").unwrap();
                 let used = store.redeem(&[invitation; 32], &identity(97), LATER);
                 assert_eq!(matches!(used, Err(RedeemError::Used)), allowed, "{at}");
             }
@@ -186,16 +186,16 @@ impl Model {
             Step::Terminate(session) => {
                 assert_eq!(state(session), SessionState::Terminated, "{at}")
             }
-            Step::Redeem { invitation, identity: who } => {
+            Step::Redeem { invitation, identity: key_id } => {
                 let again = store.redeem(&[invitation; 32], &identity(99), NOW);
                 assert!(matches!(again, Err(RedeemError::Used)), "{at}: {again:?}");
-                assert!(store.allowed(&self.heir(store, who), "echo").unwrap(), "{at}");
+                assert!(store.allowed(&self.current_key(store, key_id), "echo").unwrap(), "{at}");
             }
             Step::Invite(invitation) => {
                 let outcome = store.redeem(&[invitation; 32], &identity(98), LATER);
                 assert!(!matches!(outcome, Err(RedeemError::Unknown)), "{at}");
             }
-            Step::Block(who) => assert!(store.blocked(&identity(who)).unwrap(), "{at}"),
+            Step::Block(key_id) => assert!(store.blocked(&identity(key_id)).unwrap(), "{at}"),
             Step::Rotate { old, .. } => {
                 assert_eq!(store.dead(&[identity(old)]).unwrap(), Some(identity(old)), "{at}");
             }
@@ -206,8 +206,8 @@ impl Model {
         }
     }
 
-    /// Starts until it is refused: with those acknowledged before, never more than the uses allow, and
-    /// only one less if a start was under way.
+    /// Starts a session until it is refused. Together with the acknowledged starts, these are never more than the uses
+    /// allow, and at most one less if a start was in flight.
     fn use_up(&self, store: &Store, session: u8, when: &str) {
         const USES: u32 = super::scenario::USES;
         let at = format!("{when}: session {session}");
@@ -237,17 +237,17 @@ impl Model {
         self.done.iter().filter_map(created).collect()
     }
 
-    /// Who has the place of `who` now; the rotation may have happened without being acknowledged.
-    fn heir(&self, store: &Store, who: u8) -> Identity {
-        if store.dead(&[identity(who)]).unwrap().is_none() {
-            return identity(who);
+    /// The current key of identity `key_id`; a rotation in flight may have taken effect.
+    fn current_key(&self, store: &Store, key_id: u8) -> Identity {
+        if store.dead(&[identity(key_id)]).unwrap().is_none() {
+            return identity(key_id);
         }
         let rotations = self.done.iter().chain(&self.in_flight);
-        let heir = rotations.into_iter().find_map(|step| match step {
-            Step::Rotate { old, new } if *old == who => Some(identity(*new)),
+        let successor = rotations.into_iter().find_map(|step| match step {
+            Step::Rotate { old, new } if *old == key_id => Some(identity(*new)),
             _ => None,
         });
-        heir.expect("only a rotation makes a key dead")
+        successor.expect("only a rotation makes a key dead")
     }
 
     fn has_ended(&self, session: u8) -> bool {
@@ -263,10 +263,10 @@ impl Model {
             if chain.iter().any(|(of_chain, _)| *of_chain == link))
     }
 
-    /// How many of the acknowledged steps leave no entry in the audit log.
-    fn silent(&self) -> usize {
-        let silent = |step: &&Step| matches!(step, Step::HoldTime(_) | Step::Reopen);
-        self.done.iter().filter(silent).count()
+    /// The number of acknowledged steps without an entry in the audit log.
+    fn unlogged(&self) -> usize {
+        let unlogged = |step: &&Step| matches!(step, Step::HoldTime(_) | Step::Reopen);
+        self.done.iter().filter(unlogged).count()
     }
 }
 

@@ -1,11 +1,11 @@
-//! What the node does until the power is lost.
+//! The calls that the node makes until power fails.
 
 use levada_core::{Framing, UnixTime};
 use levada_node::store::{NewSession, Store, StoreError};
 
 use super::model::{LATER, Model, NOW, Step, chain_of, id, identity, link, start_by, succession};
 
-/// How often the first link of every session may be used.
+/// The uses of the first link of every session.
 pub const USES: u32 = 3;
 
 const STEPS: &[Step] = &[
@@ -42,7 +42,7 @@ const STEPS: &[Step] = &[
     Step::Create(8),
 ];
 
-/// Makes the steps one after the other until one fails; what was acknowledged.
+/// Runs the steps in order until one fails: what was acknowledged.
 pub fn run(open: impl Fn() -> Result<Store, StoreError>) -> Model {
     let mut model = Model::default();
     let Ok(mut store) = open() else {
@@ -61,13 +61,13 @@ pub fn run(open: impl Fn() -> Result<Store, StoreError>) -> Model {
         }
         model.acknowledge(*step);
     }
-    // The last close belongs to the scenario, too.
+    // Closing the store is part of the scenario.
     drop(store);
     model.finish();
     model
 }
 
-/// The error has no use: power was lost, which `FaultFs::is_off` tells.
+/// Errors carry no information: each one means that power has failed, which `FaultFs::is_off` reports.
 fn make(store: &Store, step: Step) -> Result<(), ()> {
     fn done<T, E>(outcome: Result<T, E>) -> Result<(), ()> {
         outcome.map(drop).map_err(drop)
@@ -82,10 +82,10 @@ fn make(store: &Store, step: Step) -> Result<(), ()> {
         Step::RevokeSession(session) => done(store.revoke_session(&id(session), &by, NOW)),
         Step::Terminate(session) => done(store.terminate(&id(session), &by, NOW)),
         Step::Invite(byte) => done(store.add_invitation(&[byte; 32], None, None, LATER, NOW)),
-        Step::Redeem { invitation, identity: who } => {
-            done(store.redeem(&[invitation; 32], &identity(who), NOW))
+        Step::Redeem { invitation, identity: key_id } => {
+            done(store.redeem(&[invitation; 32], &identity(key_id), NOW))
         }
-        Step::Block(who) => done(store.block(&identity(who), NOW)),
+        Step::Block(key_id) => done(store.block(&identity(key_id), NOW)),
         Step::Rotate { old, new } => done(store.succeed(&succession(old, new), NOW)),
         Step::HoldTime(time) => done(store.hold_time(time)),
         Step::Reopen => Ok(()),

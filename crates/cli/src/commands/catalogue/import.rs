@@ -240,7 +240,9 @@ pub async fn is_published(caller: &mut Caller, draft: &Draft) -> Result<Option<b
 fn skip(skipped: &Skipped, report: &mut Report) {
     let text = skipped.to_string();
     match &skipped.reason {
-        Reason::Incompatible(Incompatible::NoPackage | Incompatible::NoCode) => report.missing(&text),
+        Reason::Incompatible(Incompatible::NoPackage | Incompatible::NoCode) => {
+            report.missing(&text)
+        }
         Reason::Io { .. } | Reason::TooLong(_) => report.fail(&text),
         _ => report.skip(&text),
     }
