@@ -139,10 +139,10 @@ fn a_person_sees_the_question_and_decides() {
     person.sees("Type `yes 1`");
     let screen = person.screen();
     let alice = homes.alice.identity();
-    let who = format!("an identity without a name here ({alice})");
+    let requester = format!("an identity without a name here ({alice})");
     let node = format!("well ({})", homes.well.identity());
     let uses = format!("{:11} 2", "uses");
-    for part in [who.as_str(), "exec", &node, r#"args = ["uname","-s"]"#, &uses] {
+    for part in [requester.as_str(), "exec", &node, r#"args = ["uname","-s"]"#, &uses] {
         assert!(screen.contains(part), "`{part}` is not in: {screen}");
     }
     person.types("yes 1");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::{Home, PATIENCE, in_full, own_loopback};
+use crate::support::{Home, STEP_TIMEOUT, in_full, own_loopback};
 use levada_capability::Capability;
 use levada_client::home::Home as ClientHome;
 use levada_client::{Client, ClientError, RequestSpec, Target};
@@ -117,7 +117,7 @@ impl Scene {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(PATIENCE, answers).await.expect("the node does not answer after its restart");
+        timeout(STEP_TIMEOUT, answers).await.expect("the node does not answer after its restart");
     }
 
     /// One operation; true if it was acknowledged.
@@ -241,13 +241,13 @@ async fn a_killed_node_keeps_all_acknowledged_changes() {
         armed.store(true, Ordering::SeqCst);
         let killer = tokio::spawn(async move {
             // The kill must interrupt an operation, so it waits for its first bytes.
-            timeout(PATIENCE, passed.notified()).await.unwrap();
+            timeout(STEP_TIMEOUT, passed.notified()).await.unwrap();
             sleep(delay).await;
             node.kill().unwrap();
             node.wait().unwrap();
             hold.store(false, Ordering::SeqCst);
         });
-        let acknowledged = timeout(2 * PATIENCE, scene.act()).await.unwrap();
+        let acknowledged = timeout(2 * STEP_TIMEOUT, scene.act()).await.unwrap();
         // An unanswered operation was in flight: its first bytes had passed before the kill.
         in_flight += usize::from(!acknowledged);
         killer.await.unwrap();

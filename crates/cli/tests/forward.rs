@@ -1,4 +1,4 @@
-//! `levada forward` between real processes: what is carried, how it ends, and who may.
+//! `levada forward` between real processes: TCP, UDP, Unix sockets, SOCKS, ends of connections, and rights.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -149,7 +149,7 @@ fn unix_sockets_are_forwarded() {
     program.read_to_string(&mut read).unwrap();
     assert_eq!(read, "question and answer");
     // Through the other listener.
-    let mut program = patient(TcpStream::connect(&forward.addresses[1]).unwrap());
+    let mut program = with_timeouts(TcpStream::connect(&forward.addresses[1]).unwrap());
     let (mut served, _) = listener.accept().unwrap();
     served.write_all(b"here too").unwrap();
     drop(served);

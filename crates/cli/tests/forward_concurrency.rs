@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
 use crate::support::forward::*;
-use crate::support::{Home, PATIENCE, Ran, eventually, exclusive, peak_memory};
+use crate::support::{Home, Ran, STEP_TIMEOUT, eventually, exclusive, peak_memory};
 use levada_core::sha256;
 
 const CONNECTIONS: u64 = 100;
@@ -55,7 +55,7 @@ fn a_reset_connection_harms_none_of_ninety_nine_others() {
                 stream.read_exact(&mut [0; 8]).unwrap();
                 there.send(number).unwrap();
                 // All connections are open when the sender is dropped.
-                let all_open = started.recv_timeout(2 * PATIENCE);
+                let all_open = started.recv_timeout(2 * STEP_TIMEOUT);
                 assert_eq!(all_open, Err(mpsc::RecvTimeoutError::Disconnected));
                 let bytes = noise(number, LENGTH);
                 if number == CUT {
@@ -75,7 +75,7 @@ fn a_reset_connection_harms_none_of_ninety_nine_others() {
         })
         .collect();
     for _ in 0..CONNECTIONS {
-        all_there.recv_timeout(PATIENCE).unwrap();
+        all_there.recv_timeout(STEP_TIMEOUT).unwrap();
     }
     drop(waiting);
     for (number, program) in (0..CONNECTIONS).zip(programs) {
@@ -84,7 +84,7 @@ fn a_reset_connection_harms_none_of_ninety_nine_others() {
     }
     let mut whole = 0;
     for _ in 0..CONNECTIONS {
-        let (number, digest, ended) = seen_by_target.recv_timeout(PATIENCE).unwrap();
+        let (number, digest, ended) = seen_by_target.recv_timeout(STEP_TIMEOUT).unwrap();
         let expected = digest == sha256(&[&noise(number, LENGTH)]);
         assert_eq!((expected, ended), (number != CUT, number != CUT), "{number}");
         whole += u64::from(ended);

@@ -217,7 +217,7 @@ fn a_node_maintains_its_configured_forwards() {
     let client = home.up("--name client");
     let is = |state: &str| eventually(state, || forward_of(&home)["state"] == state);
     let echoes = || {
-        let mut stream = patient(TcpStream::connect((own.as_str(), 5432)).unwrap());
+        let mut stream = with_timeouts(TcpStream::connect((own.as_str(), 5432)).unwrap());
         stream.write_all(b"water").unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         read_all(&mut stream) == b"water"

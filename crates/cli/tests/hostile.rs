@@ -106,7 +106,7 @@ fn garbage_instead_of_a_handshake_is_rejected() {
     let address = node.address();
     for first in 0..=255u8 {
         let mut stream = TcpStream::connect(&address).unwrap();
-        stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(support::STEP_TIMEOUT)).unwrap();
         let garbage: Vec<u8> = (0..300u32).map(|n| first.wrapping_add((n * 7) as u8)).collect();
         let _ = stream.write_all(&garbage);
         let _ = stream.shutdown(std::net::Shutdown::Write);

@@ -68,7 +68,7 @@ fn three_hosts_find_request_grant_connect() {
 
     // The goodbye packet reaches every host.
     well.home.run("stop").ok();
-    eventually("it is away", || alice.sees(&well.identity())["away"] == true);
+    eventually("the node is away", || alice.sees(&well.identity())["away"] == true);
 }
 
 #[test]

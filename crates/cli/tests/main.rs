@@ -39,3 +39,4 @@ mod transfer;
 mod verbs;
 #[cfg(feature = "keylog")]
 mod wireshark;
+mod words;

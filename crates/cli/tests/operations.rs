@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Home, Node, PATIENCE, Ran, eventually, shared};
+use crate::support::{Home, Node, Ran, STEP_TIMEOUT, eventually, shared};
 use levada_core::{Clock, SystemClock};
 use levada_node::store::Store;
 use serde_json::Value;
@@ -136,7 +136,7 @@ fn the_service_manager_is_notified_of_readiness_and_stopping() {
     let home = Home::new();
     let path = home.path().join("notify.sock");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(STEP_TIMEOUT)).unwrap();
     let receives = |word: &str| {
         let mut buffer = [0; 1024];
         let mut received = String::new();

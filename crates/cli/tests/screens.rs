@@ -52,7 +52,7 @@ fn code(child: &mut Child) -> i32 {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code().unwrap_or(-1);
         }
-        assert!(start.elapsed() < 2 * support::PATIENCE, "the process does not end");
+        assert!(start.elapsed() < 2 * support::STEP_TIMEOUT, "the process does not end");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }

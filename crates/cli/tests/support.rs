@@ -20,7 +20,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// How long a step may take before its test fails: far more than it needs on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether counts and sizes are those of `scripts/test --all` (`LEVADA_TEST_FULL`).
 pub fn in_full() -> bool {
@@ -218,7 +218,7 @@ impl Node<'_> {
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("the node ended ({status}): {}", self.log());
             }
-            assert!(start.elapsed() < PATIENCE, "the node is not ready: {}", self.log());
+            assert!(start.elapsed() < STEP_TIMEOUT, "the node is not ready: {}", self.log());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -329,7 +329,7 @@ pub fn peak_memory(process: u32) -> u64 {
     memory(process, "VmHWM:")
 }
 
-/// Kills a process after [`PATIENCE`], so that a test that reads what it prints ends. Dropped before the process is
+/// Kills a process after [`STEP_TIMEOUT`], so that a test that reads what it prints ends. Dropped before the process is
 /// waited for: its number may then belong to another process.
 pub struct Watchdog {
     _done: Sender<()>,
@@ -339,7 +339,7 @@ impl Watchdog {
     pub fn over(process: u32) -> Self {
         let (done, ended) = channel();
         std::thread::spawn(move || {
-            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(STEP_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
                 signal(process, "KILL");
             }
         });
@@ -358,17 +358,17 @@ pub fn exit_code(child: &mut Child) -> i32 {
     status.unwrap().code().unwrap_or(-1)
 }
 
-/// Waits until `holds`; fails with `what` after [`PATIENCE`].
+/// Waits until `holds`; fails with `what` after [`STEP_TIMEOUT`].
 #[track_caller]
 pub fn eventually(what: &str, holds: impl FnMut() -> bool) {
     assert!(comes(holds), "did not happen: {what}");
 }
 
-/// Waits until `holds`; false after [`PATIENCE`].
+/// Waits until `holds`; false after [`STEP_TIMEOUT`].
 pub fn comes(mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !holds() {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > STEP_TIMEOUT {
             return false;
         }
         std::thread::sleep(Duration::from_millis(20));

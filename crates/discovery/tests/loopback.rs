@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 /// How long a step may take before its test fails: far more than it needs on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// All tests use the same network, so they run one at a time.
 static EXCLUSIVE: Mutex<()> = Mutex::const_new(());
@@ -49,7 +49,7 @@ async fn eventually<T, F: Future<Output = Option<T>>>(mut attempt: impl FnMut() 
             }
         }
     };
-    timeout(PATIENCE, trying).await.unwrap()
+    timeout(STEP_TIMEOUT, trying).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

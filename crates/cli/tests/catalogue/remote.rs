@@ -90,7 +90,7 @@ fn watch_resumes_after_the_last_change_when_the_node_is_back() {
         let line = lines.next().unwrap().unwrap();
         serde_json::from_str::<Value>(&line).unwrap()["object"].clone()
     };
-    eventually("it watches", || home.json("status")["running_sessions"] == 1);
+    eventually("the watch is running", || home.json("status")["running_sessions"] == 1);
     // The watch has started when it shows a change.
     let mut number = 0;
     let (seen, first) = std::sync::mpsc::channel();
@@ -183,7 +183,7 @@ fn ls_shows_nodes_of_the_network_and_of_catalogues() {
         let it = published.into_iter().find(|node| node["identity"] == well.identity());
         it.map(|node| (node["catalogue"].clone(), node["services"].as_array().unwrap().len()))
     };
-    eventually("it is published", || services(&alice) == Some(("hub/catalogue".into(), 2)));
+    eventually("the node is published", || services(&alice) == Some(("hub/catalogue".into(), 2)));
     drop(away);
     // The node is no longer on the network, and still in the catalogue.
     assert!(alice.sees(&well.identity()).is_null());

@@ -15,7 +15,7 @@ use rustls::pki_types::{
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
 
-use crate::support::PATIENCE;
+use crate::support::STEP_TIMEOUT;
 
 /// Flags of a DATA frame.
 pub const END: u8 = 0x10;
@@ -92,8 +92,8 @@ impl Peer {
     }
 
     fn over(tcp: TcpStream, key: &SecretKey) -> Self {
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-        tcp.set_write_timeout(Some(PATIENCE)).unwrap();
+        tcp.set_read_timeout(Some(STEP_TIMEOUT)).unwrap();
+        tcp.set_write_timeout(Some(STEP_TIMEOUT)).unwrap();
         let name = ServerName::try_from("node").unwrap();
         let tls = ClientConnection::new(Arc::new(config(key)), name).unwrap();
         Self { tls, tcp, received: Vec::new() }

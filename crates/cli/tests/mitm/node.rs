@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 
-use crate::support::{Home, PATIENCE};
+use crate::support::{Home, STEP_TIMEOUT};
 
 /// A node with the key of a home, run by the test.
 pub struct Mediator {
@@ -42,7 +42,7 @@ impl Mediator {
 
     /// Waits for the next session; its client must have this role.
     pub async fn session(&mut self, role: &str) -> Session {
-        let session = timeout(PATIENCE, self.sessions.recv()).await.unwrap().unwrap();
+        let session = timeout(STEP_TIMEOUT, self.sessions.recv()).await.unwrap().unwrap();
         assert_eq!(session.role, role);
         session
     }
@@ -54,7 +54,7 @@ impl Session {
     }
 
     pub async fn receive(&mut self) -> Part {
-        let part = timeout(PATIENCE, mediation::receive(&mut self.receiver)).await;
+        let part = timeout(STEP_TIMEOUT, mediation::receive(&mut self.receiver)).await;
         part.unwrap().unwrap().unwrap()
     }
 }

@@ -99,7 +99,7 @@ fn keys_and_buttons_are_released_however_the_session_ends() {
         let place = format!("{}@{}/input", home.identity(), proxy.address);
         let (mut input, _errors) = start(&guest, &local, &[&place]);
         local.xdotool("keydown Shift_L keydown a mousedown 1");
-        eventually("they are down", || {
+        eventually("keys and buttons are down", || {
             screen.keys_are_down() && screen.pointer().1 & 0x101 == 0x101
         });
         match end {
@@ -130,7 +130,7 @@ fn a_stopping_node_releases_keys_and_buttons() {
     let node = hall(&home, &guest, &service(&screen));
     let (mut input, _errors) = start(&guest, &local, &["hall/input"]);
     local.xdotool("keydown Shift_L mousedown 1");
-    eventually("they are down", || screen.pointer().1 & 0x101 == 0x101);
+    eventually("keys and buttons are down", || screen.pointer().1 & 0x101 == 0x101);
     node.signal("TERM");
     node.wait();
     // The node has ended, so the keys must be up already.
@@ -176,7 +176,7 @@ fn revoking_the_right_releases_the_keyboard() {
     let at = format!("@{}", file.display());
     let (mut input, _errors) = start(&guest, &local, &[&at]);
     local.xdotool("keydown a");
-    eventually("it is down", || screen.keys_are_down());
+    eventually("the key is down", || screen.keys_are_down());
     guest.args(["revoke", &at]).ok();
     assert_eq!(code(&mut input.0), 121);
     eventually("nothing is down", || !screen.keys_are_down());

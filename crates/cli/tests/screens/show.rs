@@ -8,7 +8,7 @@ use super::picture::Picture;
 use super::proxy::Proxy;
 use super::xserver::{XServer, content};
 use super::{Ends, code, hall, signal};
-use crate::support::{Home, PATIENCE, comes, eventually};
+use crate::support::{Home, STEP_TIMEOUT, comes, eventually};
 
 /// Debian's own, which has the modules that xpra needs.
 const PYTHON: &str = "/usr/bin/python3";
@@ -181,7 +181,7 @@ fn a_stalled_connection_is_replaced() {
     proxy.stall();
     let start = std::time::Instant::now();
     while state(&guest, "xterm") != "waiting" {
-        assert!(start.elapsed() < 4 * PATIENCE);
+        assert!(start.elapsed() < 4 * STEP_TIMEOUT);
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
     eventually("the window is shown again", || state(&guest, "xterm") == "shown");

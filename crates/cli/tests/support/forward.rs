@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
 
-use super::{Home, Node, PATIENCE, comes, exit_code, signal};
+use super::{Home, Node, STEP_TIMEOUT, comes, exit_code, signal};
 
 /// A running `levada forward`; killed when dropped.
 pub struct Forward {
@@ -67,7 +67,7 @@ impl Forward {
 
     /// A connection to its first address.
     pub fn connect(&self) -> TcpStream {
-        patient(TcpStream::connect(&self.addresses[0]).unwrap())
+        with_timeouts(TcpStream::connect(&self.addresses[0]).unwrap())
     }
 
     pub fn signal(&self, name: &str) {
@@ -90,10 +90,10 @@ impl Drop for Forward {
     }
 }
 
-/// A socket whose reads and writes time out after [`PATIENCE`].
-pub fn patient(stream: TcpStream) -> TcpStream {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+/// A socket whose reads and writes time out after [`STEP_TIMEOUT`].
+pub fn with_timeouts(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(STEP_TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(STEP_TIMEOUT)).unwrap();
     stream
 }
 
@@ -105,14 +105,14 @@ pub fn listener() -> (TcpListener, String) {
 }
 
 pub fn accept(listener: &TcpListener) -> TcpStream {
-    patient(listener.accept().unwrap().0)
+    with_timeouts(listener.accept().unwrap().0)
 }
 
 /// Serves each connection with `serve`, in a thread of its own.
 pub fn serve(listener: TcpListener, serve: impl Fn(TcpStream) + Clone + Send + 'static) {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let (serve, stream) = (serve.clone(), patient(stream.unwrap()));
+            let (serve, stream) = (serve.clone(), with_timeouts(stream.unwrap()));
             std::thread::spawn(move || serve(stream));
         }
     });
