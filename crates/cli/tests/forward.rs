@@ -355,7 +355,7 @@ fn only_authorised_identities_can_end_a_forward() {
         let (mut program, mut served) = (forward.connect(), accept(&listener));
         // Neither the holder of the right to execute, nor the holder of a later link for the first link.
         bob.args(["terminate", &bobs]).denied("lacks the right");
-        bob.args([verb, &root]).denied("");
+        bob.args([verb, &root]).denied("bound to another identity");
         served.write_all(b"on").unwrap();
         assert_eq!(read_exactly(&mut program, 2), b"on");
         alice.args([verb, &root]).ok();

@@ -58,7 +58,7 @@ fn stdio_forwards_one_connection() {
     stdio(&home, &refuses, b"").fails(122, "Connection refused");
     stdio(&home, "127.0.0.1:1", b"").fails(121, "not allowed");
     home.args(["forward", "--stdio", "well/forward", "--listen", "1", "--", &target])
-        .fails(2, "cannot be used with");
+        .fails(2, "cannot be used with '--listen");
 }
 
 /// A server process; killed when dropped.

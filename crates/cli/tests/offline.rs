@@ -116,17 +116,18 @@ fn a_rotation_without_a_node_changes_the_identity() {
 #[test]
 fn wrong_usage_exits_with_2() {
     let home = Home::new();
-    let to = random_identity().to_string();
-    for (arguments, text) in [
+    let (text, to) =
+        (capability(home.identity(), Rights::ALL, UnixTime::NEVER), random_identity().to_string());
+    for (arguments, expected) in [
         (&["frobnicate"][..], "unrecognized subcommand 'frobnicate'"),
         (&["request", "alpha"], "alpha"),
         (&["request", "alpha/exec", "--expires", "1y"], "1y"),
         (&["request", "alpha/exec", "--framing", "block:63"], "block:63"),
-        (&["grant", "x", "--to", "lvx", "--rights", "x"], "lvx"),
-        (&["grant", "x", "--to", &to, "--rights", "xx"], "xx"),
+        (&["grant", &text, "--to", "lvx", "--rights", "x"], "lvx"),
+        (&["grant", &text, "--to", &to, "--rights", "xx"], "each once"),
     ] {
         let error = home.bad(2, arguments);
-        assert!(error.contains(text), "{arguments:?}: {error}");
+        assert!(error.contains(expected), "{arguments:?}: {error}");
     }
 }
 

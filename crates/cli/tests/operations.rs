@@ -91,7 +91,7 @@ fn sighup_ends_sessions_of_newly_blocked_identities() {
     wait_for_sessions(&home, 2);
     let block = format!("block = [\"{}\"]\n", alice.identity());
     reload(&node, &block, "policy read again");
-    Ran::from(client.wait_with_output().unwrap()).denied("");
+    Ran::from(client.wait_with_output().unwrap()).denied("blocked");
     wait_for_sessions(&home, 1);
     alice.run("query well").denied("blocked");
     alice.run("run well/clock").denied("blocked");

@@ -47,7 +47,7 @@ fn join_run_request_grant_connect_revoke() {
     // Bob lacks the rights to terminate and to distribute, and a third use.
     scene.bob.args(["terminate", &granted]).denied("lacks the right to terminate");
     let alice = scene.alice.identity();
-    scene.bob.args(["grant", &granted, "--to", &alice, "--rights", "x"]).denied("");
+    scene.bob.args(["grant", &granted, "--to", &alice, "--rights", "x"]).denied("distribute");
     scene.bob.with_input(&format!("connect {granted}"), b"more").ok();
     scene.bob.args(["connect", &granted]).denied("used up");
 
@@ -123,7 +123,7 @@ fn identities_are_written_and_shown_by_name() {
     home.args(["revoke", &session.as_str().unwrap()[..12]]).ok();
     alice.args(["connect", &own]).denied("revoked");
     home.args(["revoke", "0000000000000000"]).fails(1, "no session");
-    home.args(["revoke", &of_alice[..9]]).fails(2, "");
+    home.args(["revoke", &of_alice[..9]]).fails(2, "no capability, no identity");
     home.args(["revoke", &of_alice[..10]]).ok();
     alice.run("request well/clock").denied("may not request");
     home.run("revoke alice").fails(1, "no invitation");
@@ -156,7 +156,7 @@ fn each_combination_of_rights_permits_its_operations_only() {
         if may('d') {
             drop(grant.ok())
         } else {
-            grant.denied("")
+            grant.denied("distribute")
         }
         // Last, because `terminate` ends the session.
         let terminate = scene.bob.args(["terminate", &granted]);
@@ -250,7 +250,7 @@ fn holders_revoke_their_links_and_the_node_revokes_any() {
     let root = scene.alice.run("request well/clock --uses 9").ok();
     let granted = scene.alice.args(["grant", &root, "--to", &bob, "--rights", "x"]).ok();
     // A holder cannot revoke the link before its own.
-    scene.bob.args(["revoke", &root]).denied("");
+    scene.bob.args(["revoke", &root]).denied("bound to another identity");
     scene.alice.args(["connect", &root]).ok();
     // The holder of a link revokes it; the link before it stays valid.
     scene.bob.args(["revoke", &granted]).ok();
@@ -338,7 +338,7 @@ fn blocking_a_requester_ends_the_sessions_of_its_holders() {
     let _input = child.stdin.take();
     eventually("the session runs", || scene.node.json("status")["running_sessions"] == 1);
     block(&scene.node, &node, &alice);
-    support::Ran::from(child.wait_with_output().unwrap()).denied("");
+    support::Ran::from(child.wait_with_output().unwrap()).denied("the node ended the session");
     scene.bob.args(["connect", &capability]).denied("requested by an identity that is blocked");
     scene.bob.args(["terminate", &capability]).denied("requested by");
     let address = node.address();
@@ -476,7 +476,7 @@ fn an_invalid_capability_is_refused_with_a_reason() {
     garbled[40] = if garbled[40] == b'a' { b'b' } else { b'a' };
     let garbled = String::from_utf8(garbled).unwrap();
     scene.alice.args(["connect", &garbled]).fails(2, "checksum");
-    scene.alice.args(["connect", &capability[..capability.len() - 9]]).fails(2, "");
+    scene.alice.args(["connect", &capability[..capability.len() - 9]]).fails(2, "cut off");
     scene.alice.args(["inspect", &garbled]).fails(2, "checksum");
     // The node of this capability does not run.
     let other_home = Home::new();

@@ -30,12 +30,12 @@ fn peers_follow_an_offline_rotation_once_and_reject_the_old_key() {
     assert_eq!(home.identity(), new);
 
     let node = home.up_with(&up);
-    alice.args(["connect", &capability]).denied("");
+    alice.args(["connect", &capability]).denied("belongs to another node");
     alice.run("run well/clock").ok();
-    alice.args(["connect", &capability]).denied("");
+    alice.args(["connect", &capability]).denied("rotated away");
     assert_eq!(alice.json("query well")["node"], new);
     // The invitation names the old key.
-    Home::new().args(["join", &invitation]).fails(122, "");
+    Home::new().args(["join", &invitation]).fails(122, "nothing was sent");
     home.run("stop").ok();
     drop(node);
 
@@ -125,7 +125,7 @@ fn sessions_requested_with_a_stolen_key_end_with_its_rotation() {
     assert!(rotated.stderr.contains(&format!("{lost} will end")), "{}", rotated.stderr);
     rotated.ok();
     // The node learns of the rotation at once.
-    Ran::from(ended.wait_with_output().unwrap()).denied("");
+    Ran::from(ended.wait_with_output().unwrap()).denied("the node ended the session");
     thief.args(["connect", &taken]).denied("revoked");
     drop(friends_input);
     assert!(kept_client.wait_with_output().unwrap().status.success());
@@ -170,7 +170,7 @@ fn a_rotated_guest_keeps_its_access_and_its_old_key_loses_it() {
     bob.args(["connect", &passed_on]).denied("revoked");
 
     // Sessions of the old key end, and it gets no new ones.
-    Ran::from(running.wait_with_output().unwrap()).denied("");
+    Ran::from(running.wait_with_output().unwrap()).denied("rotated");
     stolen.run("run well/clock").denied("rotated");
     stolen.run("request well/clock").denied("rotated");
     stolen.args(["connect", &held]).denied("rotated");

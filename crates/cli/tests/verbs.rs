@@ -70,16 +70,18 @@ fn exit_codes_name_the_kind_of_failure() {
     home.run("query unknown").fails(2, "unknown");
     let invitation = home.run("invite").ok();
     for garbled in ["lvcap1abc", "@up.log", &invitation[12..40]] {
-        for line in [
-            format!("inspect {garbled}"),
-            format!("connect {garbled}"),
-            format!("terminate {garbled}"),
-            format!("revoke {garbled}"),
-            format!("join {garbled}"),
-            format!("grant {garbled} --to {} --rights x", home.identity()),
+        let not_revocable =
+            if garbled.starts_with("lvinv1") { "no identity is known" } else { "not a capability" };
+        for (line, text) in [
+            (format!("inspect {garbled}"), "not a capability"),
+            (format!("connect {garbled}"), "not a capability"),
+            (format!("terminate {garbled}"), "not a capability"),
+            (format!("revoke {garbled}"), not_revocable),
+            (format!("join {garbled}"), "not an invitation"),
+            (format!("grant {garbled} --to {} --rights x", home.identity()), "not a capability"),
         ] {
             let mut command = home.command(line.split_whitespace());
-            Ran::from(command.current_dir(home.path()).output().unwrap()).fails(2, "");
+            Ran::from(command.current_dir(home.path()).output().unwrap()).fails(2, text);
         }
     }
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

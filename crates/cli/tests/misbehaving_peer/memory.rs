@@ -47,7 +47,7 @@ fn memory_of_unauthorised_peers_is_bounded_and_released() {
     });
     let grown = victim.peak_memory() - peak;
     assert!(grown < MOST_MORE, "{grown} KiB");
-    victim.is_well("unread data");
+    victim.assert_recovered("unread data");
     eventually("no data is buffered", || victim.metric("levada_unproved_memory_bytes ") == 0);
     eventually("memory is released", || memory(victim.node.process(), "VmRSS:") < rest + MOST_LEFT);
 }

@@ -43,7 +43,7 @@ fn repeated_reordered_and_replayed_records_are_detected() {
             }
         }
     }
-    victim.is_well("attacks on records");
+    victim.assert_recovered("attacks on records");
 }
 
 /// Runs `clock` through a proxy with one attack: the result, the number of encrypted records in each direction, and
