@@ -50,7 +50,7 @@ fn read_folder(folder: &Path, module: &Module, sources: &mut BTreeMap<Module, St
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        let child = [module.as_slice(), &[name.clone()]].concat();
+        let child = [module.as_slice(), std::slice::from_ref(&name)].concat();
         if path.is_dir() {
             read_folder(&path, &child, sources);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -97,7 +97,7 @@ impl File {
             let rest = &tokens[at..];
             let is_test = starts_with(rest, &["#", "[", "cfg", "(", "test", ")", "]", "mod"]);
             if is_test {
-                file.tests.push([module.as_slice(), &[rest[8].clone()]].concat());
+                file.tests.push([module.as_slice(), std::slice::from_ref(&rest[8])].concat());
                 at += if rest[9] == ";" { 10 } else { 9 + block_length(&rest[9..]) };
             } else if rest[0] == "mod" {
                 at += 2;
