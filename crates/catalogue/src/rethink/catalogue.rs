@@ -119,7 +119,7 @@ impl Candidate {
     pub fn matches(&self, conditions: &Conditions) -> bool {
         conditions.is_empty()
             || Object::parse(self.kind, &self.descriptor, &self.class)
-                .is_ok_and(|object| conditions.match_object(|name| object.serialized(name)))
+                .is_ok_and(|object| conditions.matches(|name| object.serialized(name)))
     }
 
     /// Its name in the list: parsed the second time, like every value.
@@ -328,7 +328,7 @@ impl Shown {
         conditions.is_empty()
             || self
                 .parse(kind)
-                .is_some_and(|object| conditions.match_object(|name| object.serialized(name)))
+                .is_some_and(|object| conditions.matches(|name| object.serialized(name)))
     }
 
     fn attribute(&self, kind: Kind, attribute: &str, with_host: bool) -> Option<Template> {

@@ -15,7 +15,7 @@ use super::{Conditions, Incompatible, Members, Value, parse};
 /// The maximum length of code that is served under `/.well-known/`, in bytes: the limit of reTHINK's catalogue.
 pub const MAX_CODE: u64 = 16 * 1024 * 1024;
 
-/// The maximum length of a body, in bytes. An escape takes 6 bytes, so [`MAX_CODE`] bytes of code take at most 96 MiB.
+/// The maximum length of a body, in bytes. A text of [`MAX_CODE`] bytes takes at most 96 MiB, with 6 bytes for an escape.
 const MAX_BODY: usize = 128 * 1024 * 1024;
 
 const CODE: &str = "sourceCode";
@@ -72,7 +72,7 @@ impl Description {
 
     /// Whether the package with this code matches `conditions`.
     fn matches(&self, conditions: &Conditions, code: &[u8]) -> bool {
-        conditions.match_object(|name| {
+        conditions.matches(|name| {
             PACKAGE.iter().find(|attribute| attribute.name == name)?;
             match name {
                 CODE => Some(decode(code)),
