@@ -117,9 +117,7 @@ pub struct Candidate {
 impl Candidate {
     /// Whether it matches `conditions`.
     pub fn matches(&self, conditions: &Conditions) -> bool {
-        conditions.is_empty()
-            || Object::parse(self.kind, &self.descriptor, &self.class)
-                .is_ok_and(|object| conditions.matches(|name| object.serialized(name)))
+        matches(self.kind, &self.descriptor, &self.class, conditions)
     }
 
     /// Its name in the list: parsed the second time, like every value.
@@ -320,20 +318,21 @@ impl Catalogue {
 }
 
 impl Shown {
-    fn parse(&self, kind: Kind) -> Option<Object> {
-        Object::parse(kind, &self.descriptor, &self.class).ok()
-    }
-
     fn matches(&self, kind: Kind, conditions: &Conditions) -> bool {
-        conditions.is_empty()
-            || self
-                .parse(kind)
-                .is_some_and(|object| conditions.matches(|name| object.serialized(name)))
+        matches(kind, &self.descriptor, &self.class, conditions)
     }
 
     fn attribute(&self, kind: Kind, attribute: &str, with_host: bool) -> Option<Template> {
-        self.parse(kind)?.attribute(attribute, with_host)
+        let object = Object::parse(kind, &self.descriptor, &self.class).ok()?;
+        object.attribute(attribute, with_host)
     }
+}
+
+/// Whether a descriptor whose package has the class name `class` matches `conditions`.
+fn matches(kind: Kind, descriptor: &[u8], class: &str, conditions: &Conditions) -> bool {
+    conditions.is_empty()
+        || Object::parse(kind, descriptor, class)
+            .is_ok_and(|object| conditions.matches(|name| object.serialized(name)))
 }
 
 impl PackageEntry {

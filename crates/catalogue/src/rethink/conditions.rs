@@ -57,10 +57,7 @@ impl Conditions {
     }
 
     /// Whether an object matches. `serialized` returns the serialized values of its attributes.
-    pub(super) fn match_object<'a>(
-        &self,
-        serialized: impl Fn(&str) -> Option<Cow<'a, str>>,
-    ) -> bool {
+    pub(super) fn matches<'a>(&self, serialized: impl Fn(&str) -> Option<Cow<'a, str>>) -> bool {
         self.0.iter().all(|(name, offered)| {
             let required = serialized(name).and_then(|serialized| reparse(&serialized));
             required.is_some_and(|required| covers(Some(offered), &required))
@@ -150,7 +147,7 @@ mod tests {
     fn is_match(offered: &str, required: &str) -> bool {
         let conditions =
             Conditions::parse(format!("{{a: {offered}}}").as_bytes()).unwrap().unwrap();
-        conditions.match_object(|name| (name == "a").then(|| required.to_owned().into()))
+        conditions.matches(|name| (name == "a").then(|| required.to_owned().into()))
     }
 
     #[test]
@@ -191,8 +188,8 @@ mod tests {
         ] {
             assert!(!is_match(offered, required), "{offered} {required}");
         }
-        assert!(!Conditions::parse(b"{b:1}").unwrap().unwrap().match_object(|_| None));
-        assert!(Conditions::parse(b"{}").unwrap().unwrap().match_object(|_| None));
+        assert!(!Conditions::parse(b"{b:1}").unwrap().unwrap().matches(|_| None));
+        assert!(Conditions::parse(b"{}").unwrap().unwrap().matches(|_| None));
     }
 
     #[test]
@@ -213,9 +210,9 @@ mod tests {
     fn accepted_bodies_round_trip() {
         bolero::check!().with_type::<(Vec<u8>, String)>().for_each(|(body, value)| {
             if let Ok(Some(conditions)) = Conditions::parse(body) {
-                let matched = conditions.match_object(|_| Some(value.clone().into()));
+                let matched = conditions.matches(|_| Some(value.clone().into()));
                 assert!(matched || !conditions.is_empty());
-                assert_eq!(conditions.match_object(|_| None), conditions.is_empty());
+                assert_eq!(conditions.matches(|_| None), conditions.is_empty());
                 let again = Conditions::parse(conditions.text().as_bytes());
                 assert_eq!(again, Ok(Some(conditions)));
             }
