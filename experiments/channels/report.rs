@@ -77,8 +77,10 @@ fn throughput_table(rows: &[Row], bytes: usize) -> Table {
 fn caps_table(rows: &[Row]) -> Table {
     let heads = RTTS.map(|rtt| format!("{rtt} ms RTT"));
     let head = ["message, bytes".to_owned()].into_iter().chain(heads);
-    let mut table =
-        Table::new("The shortest block length that no longer one beats by 5 %, and its MB/s", head);
+    let mut table = Table::new(
+        "The shortest block length that no greater one exceeds by 5 %, and its MB/s",
+        head,
+    );
     for bytes in MESSAGES {
         let caps = RTTS.map(|rtt| {
             let at = params([("message_bytes", bytes.into()), ("rtt_ms", rtt.into())]);
