@@ -116,8 +116,8 @@ fn errors_are_counted_by_kind() {
     assert_eq!((cut.errors.cut, cut.errors.all(), cut.answered), (5, 5, 0));
     let wrong = ask(&Target { expect: Expect { status: 304, length: None }, ..server(once) });
     assert_eq!((wrong.errors.wrong, wrong.errors.all()), (5, 5));
-    let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
-    let refused = ask(&Target { address: nobody, ..server(once) });
+    let closed_port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let refused = ask(&Target { address: closed_port, ..server(once) });
     assert_eq!((refused.errors.refused, refused.errors.all()), (5, 5));
 }
 

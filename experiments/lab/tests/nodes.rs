@@ -71,8 +71,8 @@ fn multicast_reaches_all_nodes_of_a_segment() {
     nodes[1].run(|| TcpStream::connect(at)).unwrap().unwrap();
     assert_eq!(listener.accept().unwrap().1.ip(), addresses[1]);
     assert!(outsider.run(|| TcpStream::connect(at)).unwrap().is_err());
-    let stranger = Lab::new(Options::default()).unwrap().node("stranger").unwrap();
-    assert!(matches!(lab.segment(&[&stranger]), Err(LabError::Invalid(_))));
+    let foreign = Lab::new(Options::default()).unwrap().node("foreign").unwrap();
+    assert!(matches!(lab.segment(&[&foreign]), Err(LabError::Invalid(_))));
 }
 
 #[test]
@@ -103,8 +103,8 @@ fn invalid_links_and_nodes_are_refused() {
     let mut lab = Lab::new(Options::default()).unwrap();
     let mut other = Lab::new(Options::default()).unwrap();
     let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
-    let stranger = other.node("stranger").unwrap();
-    for (from, to) in [(&a, &a), (&a, &stranger)] {
+    let foreign = other.node("foreign").unwrap();
+    for (from, to) in [(&a, &a), (&a, &foreign)] {
         let error = lab.link(from, to, &Link::new()).unwrap_err();
         assert!(matches!(error, LabError::Invalid(_)), "{error}");
     }

@@ -197,6 +197,4 @@ pub const PENDING: &[(&str, &[&str])] = &[
     ),
     ("crates/services/src/forward/udp.rs", &["nobody", "somebody"]),
     ("docs/decisions/0024-rethink-values.md", &["the original"]),
-    ("experiments/catalogue/generator/tests.rs", &["nobody"]),
-    ("experiments/lab/tests/nodes.rs", &["stranger"]),
 ];
