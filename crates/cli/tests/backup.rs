@@ -226,7 +226,7 @@ fn a_backup_holds_the_catalogue_while_objects_are_published() {
     assert_eq!(scene.home.json("status")["process"], node.process());
     assert_catalogue(&scene.home, "hyperty/Later");
     // A client that follows the changes would miss some: its request is refused.
-    scene.home.run(&watch).fails(1, "anew");
+    scene.home.run(&watch).fails(1, "read everything again");
     publish(&scene.home, "hyperty/Later@1.0.0").ok();
     let catalogue = scene.home.path().join("catalogue");
     assert!([scene.home.path(), &catalogue].iter().all(|folder| left_behind(folder).is_empty()));

@@ -271,8 +271,9 @@ fn an_entity_reports_why_an_allowed_request_failed() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     ask(&format!("{}@{free}/exec", Home::new().identity())).fails(122, "was not reached");
     // The requested key decides, not the address: another node answers there.
-    ask(&format!("{}@{}/exec", Home::new().identity(), scene.well.address())).denied("could not");
-    assert_eq!(approver.log().matches("it failed").count(), 4);
+    ask(&format!("{}@{}/exec", Home::new().identity(), scene.well.address()))
+        .denied("its request failed");
+    assert_eq!(approver.log().matches("the request failed").count(), 4);
 }
 
 #[test]

@@ -197,7 +197,9 @@ async fn altered_and_replayed_questions_are_ignored() {
     let at = altered.body.windows(5).position(|part| part == b"uname").unwrap();
     altered.body[at] = b'v';
     scene.pass(altered).await;
-    eventually("the question is refused", || scene.approver.log().contains("not signed by who"));
+    eventually("the question is refused", || {
+        scene.approver.log().contains("not signed by its requester")
+    });
     let reply = scene.reply(alice.question.clone()).await;
     scene.pass(alice.question.clone()).await;
     eventually("the question is refused", || scene.approver.log().contains("asked before"));

@@ -193,7 +193,7 @@ fn a_stale_control_socket_is_replaced() {
     assert!(home.path().join("run/control.sock").exists(), "the killed node has left its socket");
     home.run("status").fails(120, "levada up");
     let report = home.run("doctor");
-    assert!(report.stdout.contains("left its socket behind"), "{}", report.stdout);
+    assert!(report.stdout.contains("its socket still exists"), "{}", report.stdout);
     assert_eq!(report.code, 0);
     let node = home.up_with(UP);
     home.run("run well/clock").ok();

@@ -126,7 +126,7 @@ fn identities_are_written_and_shown_by_name() {
     home.args(["revoke", &of_alice[..9]]).fails(2, "no capability, no identity");
     home.args(["revoke", &of_alice[..10]]).ok();
     alice.run("request well/clock").denied("may not request");
-    home.run("revoke alice").fails(1, "no invitation");
+    home.run("revoke alice").fails(1, "not permitted by an invitation");
 
     // A reload of the configuration blocks a name.
     std::fs::write(&config, "block = ['bob']\n").unwrap();

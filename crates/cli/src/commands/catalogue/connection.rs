@@ -119,11 +119,13 @@ async fn open_own(home: &Home) -> Result<CatalogueConnection, Failure> {
 fn serve_in_process(home: &Home, lock: Lock) -> Result<CatalogueConnection, Failure> {
     finish_interrupted(home).map_err(Failure::local)?;
     let config = Config::load(&home.config_file())?;
-    let keeper = keep(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?;
+    let catalogue = keep(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?;
     let (near, far) = tokio::io::duplex(BUFFER);
     let (read, write) = tokio::io::split(far);
     let served =
-        tokio::spawn(async move { serve(&keeper, &Visitor::owner(), of_bytes(read, write)).await });
+        tokio::spawn(
+            async move { serve(&catalogue, &Visitor::owner(), of_bytes(read, write)).await },
+        );
     let (read, write) = tokio::io::split(near);
     Ok(CatalogueConnection {
         caller: Caller::new(of_bytes(read, write)),
