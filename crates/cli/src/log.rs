@@ -10,8 +10,8 @@ use crate::output::LogOutput;
 
 /// The filter for `-v`, and for `-v` given more than once.
 const VERBOSE: [&str; 2] = [
-    "info,levada=debug,levada_node=debug,levada_session=debug,levada_channel=debug,levada_discovery=debug,\
-     levada_services=debug,levada_catalogue=debug",
+    "info,levada=debug,levada_client=debug,levada_node=debug,levada_session=debug,levada_channel=debug,\
+     levada_discovery=debug,levada_service=debug,levada_services=debug,levada_catalogue=debug",
     "trace",
 ];
 

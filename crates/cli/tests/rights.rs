@@ -123,7 +123,7 @@ fn identities_are_written_and_shown_by_name() {
     home.args(["revoke", &session.as_str().unwrap()[..12]]).ok();
     alice.args(["connect", &own]).denied("revoked");
     home.args(["revoke", "0000000000000000"]).fails(1, "no session");
-    home.args(["revoke", &of_alice[..9]]).fails(2, "no capability, no identity");
+    home.args(["revoke", &of_alice[..9]]).fails(2, "neither a capability, an identity");
     home.args(["revoke", &of_alice[..10]]).ok();
     alice.run("request well/clock").denied("may not request");
     home.run("revoke alice").fails(1, "not permitted by an invitation");

@@ -192,7 +192,7 @@ fn verbose_clients_log_to_standard_error() {
         );
     }
     let mut command = home.command(["query", "well"]);
-    let ran = Ran::from(command.env("RUST_LOG", "levada_node=debug").output().unwrap());
+    let ran = Ran::from(command.env("RUST_LOG", "levada_client=debug").output().unwrap());
     assert!(ran.stderr.contains("operation=\"query\""), "{}", ran.stderr);
     let mut command = home.command(["query", "well"]);
     let ran = Ran::from(command.env("RUST_LOG", "a=b=c").output().unwrap());
