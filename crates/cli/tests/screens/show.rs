@@ -189,7 +189,9 @@ fn a_stalled_connection_is_replaced() {
     signal(program.0.id(), "INT");
     assert_eq!(code(&mut program.0), 130);
     let errors = stderr(&mut program.0);
-    assert!(errors.contains("stopped responding") && errors.contains("shown again"), "{errors}");
+    // Reported by the tunnel to xpra, or by the connection.
+    let stalled = ["stopped responding", "timed out"].iter().any(|text| errors.contains(text));
+    assert!(stalled && errors.contains("shown again"), "{errors}");
 }
 
 #[test]
