@@ -202,9 +202,10 @@ fn a_stale_control_socket_is_replaced() {
 
 #[test]
 fn a_taken_default_port_is_replaced_by_a_free_one() {
+    // The home comes first: with its permit, no test that needs this port runs.
+    let home = Home::new();
     // Another process may have taken it already.
     let _taken = TcpListener::bind("127.0.0.1:5383");
-    let home = Home::new();
     let node = home.up_with("up --name well --listen 127.0.0.1:0");
     eventually("the log reports it", || node.log().contains("port 5383 is taken"));
     assert_eq!(node.http("/healthz").0, 200);

@@ -117,8 +117,8 @@ fn psql_works_through_a_forward() {
         eprintln!("skipped: needs LEVADA_TEST_FULL");
         return;
     }
-    let postgres = Postgres::start();
     let home = Home::new();
+    let postgres = Postgres::start();
     let over_tcp = format!("{}:{PORT}", postgres.host);
     let over_unix = format!("unix:{}", postgres.socket().display());
     let _node = home.up_forwarding(&[&over_tcp, &over_unix]);

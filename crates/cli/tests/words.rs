@@ -119,11 +119,13 @@ fn root() -> PathBuf {
 fn texts() -> Vec<String> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
     let mut paths = match listed {
-        Ok(listed) if listed.status.success() => String::from_utf8(listed.stdout)
-            .unwrap()
-            .split_terminator('\0')
-            .map(str::to_owned)
-            .collect(),
+        Ok(listed) if listed.status.success() && !listed.stdout.is_empty() => {
+            String::from_utf8(listed.stdout)
+                .unwrap()
+                .split_terminator('\0')
+                .map(str::to_owned)
+                .collect()
+        }
         _ => {
             let mut paths = Vec::new();
             walk(&root(), "", &mut paths);

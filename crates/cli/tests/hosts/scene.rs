@@ -2,11 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 
 use levada_lab::{Lab, Node, Options};
 use serde_json::Value;
 
-use crate::support::{Home, Ran, eventually};
+use crate::support::{Home, Permit, Ran, eventually, shared};
 
 /// The limit of address space of each `levada` process, in KiB; it uses less than that.
 const MEMORY: u32 = 2 * 1024 * 1024;
@@ -81,11 +82,13 @@ pub struct Scene {
     // Dropped first: this ends the programs of all hosts.
     _lab: Lab,
     pub hosts: Vec<Host>,
+    _permit: Option<Arc<Permit>>,
 }
 
 impl Scene {
     /// Hosts with these names on one Ethernet.
     pub fn new(names: &[&str]) -> Self {
+        let permit = shared();
         let mut lab = Lab::new(Options::default()).unwrap();
         let nodes: Vec<Node> = names.iter().map(|name| lab.node(name).unwrap()).collect();
         let segment = lab.segment(&nodes.iter().collect::<Vec<_>>()).unwrap();
@@ -94,6 +97,6 @@ impl Scene {
             Host { node, home: Home::new(), address }
         };
         let hosts = nodes.into_iter().map(host).collect();
-        Self { _lab: lab, hosts }
+        Self { _lab: lab, hosts, _permit: permit }
     }
 }
