@@ -17,7 +17,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("database", &[]),
     ("catalogue", &["core", "capability", "database"]),
     ("service", &["core", "capability", "session"]),
-    ("services", &["core", "capability", "catalogue", "session", "service"]),
+    ("services", &["core", "capability", "catalogue", "session", "service", "client"]),
     (
         "client",
         &[
@@ -109,7 +109,31 @@ const WITHOUT_IO: &[&str] = &["core", "capability", "channel"];
 const IO: &[&str] = &["tokio", "socket2", "rusqlite", "rustix"];
 
 /// Crates whose files must not import each other in cycles, with the top-level modules that this holds for; none stands for all.
-const WITHOUT_CYCLES: &[(&str, &[&str])] = &[("catalogue", &["http", "index", "store"])];
+const WITHOUT_CYCLES: &[(&str, &[&str])] = &[
+    ("catalogue", &["http", "index", "store"]),
+    ("client", &["address", "client", "known"]),
+    (
+        "node",
+        &[
+            "access",
+            "catalogue",
+            "connections",
+            "error",
+            "forwards",
+            "listen",
+            "live",
+            "node",
+            "overrides",
+            "policy",
+            "restore",
+            "rotate",
+            "running",
+            "server",
+            "services",
+        ],
+    ),
+    ("services", &["clock", "echo", "forward", "registry"]),
+];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -265,6 +289,7 @@ fn x11_is_used_by_the_room_desktop_only() {
 
 #[test]
 fn files_do_not_import_each_other_in_cycles() {
+    let mut found = Vec::new();
     for (member, modules) in WITHOUT_CYCLES {
         let imports = imports::of_crate(&root().join("crates").join(member).join("src"));
         for cycle in imports::cycles(&imports) {
@@ -273,7 +298,10 @@ fn files_do_not_import_each_other_in_cycles() {
                 let top = name.split('/').next().unwrap_or_default();
                 modules.is_empty() || modules.contains(&top)
             });
-            assert!(!is_checked, "{member}: these files import each other: {}", names.join(", "));
+            if is_checked {
+                found.push(format!("{member}: {}", names.join(", ")));
+            }
         }
     }
+    assert!(found.is_empty(), "these files import each other:\n{}", found.join("\n"));
 }

@@ -3,13 +3,13 @@
 
 mod dial;
 mod error;
+mod identify;
 mod list;
 mod operations;
 mod reach;
 mod resolve;
 mod start;
 mod succession;
-mod who;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

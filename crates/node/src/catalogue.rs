@@ -1,6 +1,6 @@
 //! The node's catalogue: where it lies, and what the node itself publishes in it.
 
-mod services;
+mod publish;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,12 +11,13 @@ use levada_core::Clock;
 use levada_services::catalogue::CatalogueHandle;
 
 use crate::config::{Config, ServiceSource};
-use crate::offer;
-use crate::running::{Overrides, UpError};
+use crate::error::UpError;
+use crate::overrides::Overrides;
+use crate::services::is_catalogue;
 use levada_client::home::Home;
 
-pub use services::{Catalogued, service_of};
-pub(crate) use services::{publish_elsewhere, publish_here};
+pub use publish::{Catalogued, service_of};
+pub(crate) use publish::{publish_elsewhere, publish_here};
 
 /// The folder of the catalogue of `home`.
 pub fn folder(home: &Home, config: &Config) -> PathBuf {
@@ -47,10 +48,8 @@ pub(crate) fn open(
     let is_there = || folder(home, config).join(DATABASE).exists();
     // A file that cannot be read is told of when its service is built.
     let mut files = overrides.services.iter().filter_map(|file| ServiceSource::load(file).ok());
-    let mut is_needed = || {
-        config.services.iter().any(offer::is_catalogue)
-            || files.any(|one| offer::is_catalogue(&one))
-    };
+    let mut is_needed =
+        || config.services.iter().any(is_catalogue) || files.any(|one| is_catalogue(&one));
     let wanted = match config.catalogue.wanted {
         _ if overrides.only_catalogue => true,
         Some(wanted) => wanted,

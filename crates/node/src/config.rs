@@ -4,9 +4,9 @@
 mod catalogue;
 mod duration;
 mod forward;
+mod identify;
 mod reader;
 mod service;
-mod who;
 
 use levada_service::streams::DEFAULT_STREAMS;
 use std::fmt;
@@ -22,9 +22,9 @@ use reader::{Section, Value};
 pub use catalogue::Catalogue;
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use forward::ForwardSource;
+pub use identify::Who;
 pub use levada_core::check_name;
 pub use service::ServiceSource;
-pub use who::Who;
 
 /// The longest configuration or service file, in bytes.
 pub const MAX_FILE: u64 = 1024 * 1024;
@@ -374,7 +374,7 @@ fn allow(value: &Value<'_>) -> Result<Allow, ConfigError> {
         "an identity, a name of `levada peers ls`, or a table such as { identity = \"lv…\", services = [\"echo\"] }",
     )?;
     section.only(&["identity", "services"])?;
-    let identity = Who::read(&section.required("identity", who::ALLOWED)?)?;
+    let identity = Who::read(&section.required("identity", identify::ALLOWED)?)?;
     let services = section.value("services").map(|value| services(&value)).transpose()?;
     Ok(Allow { identity, services })
 }

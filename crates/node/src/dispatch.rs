@@ -19,7 +19,7 @@ use tracing::field::{DisplayValue, display};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::connections::Place;
-use crate::running::Node;
+use crate::node::Node;
 use crate::store::StoreError;
 
 /// How long a peer may take to send its operation once it has opened the stream.

@@ -10,7 +10,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 
 use crate::config::{self, TlsFiles};
-use crate::running::{Node, UpError};
+use crate::error::UpError;
+use crate::node::Node;
 
 /// The port, and how it is served.
 pub(crate) struct Port {

@@ -1,6 +1,6 @@
 //! A running node: listens, checks rights, dispatches.
 
-pub mod adopt;
+mod access;
 mod attempts;
 mod calls;
 pub mod catalogue;
@@ -8,15 +8,26 @@ pub mod config;
 mod connections;
 pub mod control;
 mod dispatch;
-pub mod forward;
+mod error;
+mod forwards;
 mod half_open;
 mod http;
 mod limiter;
+mod listen;
 mod live;
 mod metrics;
+mod node;
 mod notices;
-pub mod offer;
+mod overrides;
+mod policy;
+pub mod restore;
+mod rotate;
 pub mod running;
 mod runs;
 mod server;
+pub mod services;
 pub mod store;
+
+pub use error::UpError;
+pub use overrides::Overrides;
+pub use rotate::rotate;

@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::dispatch;
-use crate::running::Node;
+use crate::node::Node;
 use levada_client::close_code;
 
 /// How often it is looked whether free memory should go back to the system.

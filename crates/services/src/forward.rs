@@ -2,6 +2,7 @@
 //! of its own. Either the client's side is connected to and this one connects, or the other way round.
 
 mod address;
+pub mod client;
 mod config;
 mod connect;
 mod message;

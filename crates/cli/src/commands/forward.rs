@@ -9,10 +9,10 @@ use std::sync::Arc;
 use clap::Args;
 use levada_client::Client;
 use levada_client::home::Home;
-use levada_node::forward::{
-    ForwardError, Keeper, Plan, Report, Reporter, Right, Stop, Words, listen_address,
-};
 use levada_services::forward::Address;
+use levada_services::forward::client::{
+    ForwardError, Plan, Reconnector, Report, Reporter, Right, Stop, Words, listen_address,
+};
 
 use crate::attach::Signals;
 use crate::capability_text;
@@ -131,8 +131,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
         signals.end().await;
         drop(interrupted);
     });
-    let keeper = Keeper::new(Arc::new(client), right, plan, report, stop).await?;
-    Ok(keeper.run().await?)
+    let reconnector = Reconnector::new(Arc::new(client), right, plan, report, stop).await?;
+    Ok(reconnector.run().await?)
 }
 
 /// Prints the listening addresses to standard output, and everything else to standard error.

@@ -9,9 +9,9 @@ use levada_catalogue::store::{Finding, Store as _};
 use levada_client::home::{Home, read_key_file};
 use levada_client::known::Known;
 use levada_core::{Identity, UnixTime};
-use levada_node::adopt::{self, CATALOGUE, CONFIG, KEY, KNOWN_DB, NODE_DB};
 use levada_node::config::Config;
 use levada_node::control::{self, ControlError, Request};
+use levada_node::restore::{self, CATALOGUE, CONFIG, KEY, KNOWN_DB, NODE_DB};
 use levada_node::store::Store;
 use std::fs::File;
 use std::io::BufReader;
@@ -65,7 +65,7 @@ fn check(folder: &Path, manifest: &archive::Manifest) -> Result<Identity, Failur
     Config::load(&folder.join(CONFIG))?;
     Store::open(&folder.join(NODE_DB))?.integrity_check()?;
     Known::open(&folder.join(KNOWN_DB))?.integrity_check()?;
-    if adopt::has_catalogue(folder) {
+    if restore::has_catalogue(folder) {
         check_catalogue(&folder.join(CATALOGUE))?;
     }
     Ok(key.identity())
@@ -108,7 +108,7 @@ async fn take_over(home: &Home, folder: &Path, identity: &Identity) -> Result<()
         }
         Err(ControlError::NotRunning) => {
             let _lock = waiting::until_free(home, Duration::from_secs(2)).await?;
-            adopt::adopt(home, folder).map_err(Failure::local)
+            restore::restore(home, folder).map_err(Failure::local)
         }
         Err(error) => Err(error.into()),
     }

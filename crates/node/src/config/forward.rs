@@ -4,7 +4,7 @@ use levada_services::forward::Address;
 
 use super::reader::{Section, Value};
 use super::{ConfigError, catalogue, flag};
-use crate::forward::{Plan, Words, listen_address};
+use levada_services::forward::client::{Plan, Words, listen_address};
 
 const KEYS: [&str; 6] = ["service", "target", "listen", "udp", "reverse", "socks"];
 
@@ -81,7 +81,7 @@ mod tests {
     use std::path::Path;
 
     use crate::config::Config;
-    use crate::forward::Mode;
+    use levada_services::forward::client::Mode;
 
     #[test]
     fn a_forward_is_what_the_command_line_would_say() {

@@ -96,7 +96,7 @@ fn errors_name_file_line_and_key_and_what_is_allowed() {
     );
     refused(
         "allow = [\"a b\"]",
-        &format!("config.toml:1: key `allow[0]`: it is \"a b\"; allowed is {}", who::ALLOWED),
+        &format!("config.toml:1: key `allow[0]`: it is \"a b\"; allowed is {}", identify::ALLOWED),
     );
     refused(
         "[[service]]\nname = \"a\"",

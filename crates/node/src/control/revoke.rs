@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Reply;
 use super::serve::{on_store, refused};
-use crate::running::Node;
+use crate::node::Node;
 use crate::store::{EndError, Revocable};
 use levada_client::known::NameError;
 

@@ -18,7 +18,10 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use crate::running::{Ending, Node, UpError, reachable_addresses, rotate};
+use crate::error::UpError;
+use crate::listen::reachable_addresses;
+use crate::node::{Ending, Node};
+use crate::rotate::rotate;
 use crate::store::{AuditEntry, DiskState, Now, SessionFilter, SessionSummary, StoreError};
 use levada_client::address::advertised;
 use levada_client::home::Home;

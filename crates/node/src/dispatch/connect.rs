@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use zeroize::Zeroizing;
 
 use crate::live::Ticket;
-use crate::running::Offered;
+use crate::services::Offered;
 use crate::store::NewAuditEntry;
 
 use super::Asker;

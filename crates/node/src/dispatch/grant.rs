@@ -10,7 +10,7 @@ use levada_core::{
 use levada_session::Stream;
 use zeroize::Zeroizing;
 
-use crate::running::Offered;
+use crate::services::Offered;
 use crate::store::{NewSession, Store, StoreError};
 
 use super::operations::unknown_service;

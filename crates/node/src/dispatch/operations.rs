@@ -8,7 +8,7 @@ use levada_core::wire::{self, Reason, Refusal, answer::Answer};
 use levada_core::{Identity, MAX_NAME, Succession, label};
 use zeroize::Zeroizing;
 
-use crate::offer;
+use crate::services;
 use crate::store::{
     Barred, EndError, RedeemError, Redeemed, SessionRecord, SessionSummary, SucceedError, Succeeded,
 };
@@ -32,7 +32,7 @@ impl Asker<'_> {
             .values()
             .map(|offered| &offered.description)
             .filter(|description| all || description.name == query.service)
-            .map(offer::describe)
+            .map(services::describe)
             .collect();
         if services.is_empty() && !all {
             return Err(unknown_service(&query.service));

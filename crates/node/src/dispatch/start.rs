@@ -5,7 +5,7 @@ use levada_core::wire::{Reason, Refusal};
 use levada_core::{Framing, Identity, UnixTime};
 
 use crate::live::{Run, Ticket};
-use crate::running::Offered;
+use crate::services::Offered;
 use crate::store::{Barred, NewStart, StartError, Store};
 
 use super::grant::about;

@@ -15,7 +15,7 @@ use tokio::time::{interval, sleep, timeout};
 
 use super::Port;
 use crate::config::Catalogue;
-use crate::running::Node;
+use crate::node::Node;
 use crate::store::DiskState;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

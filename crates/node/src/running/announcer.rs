@@ -2,7 +2,7 @@
 
 use levada_discovery::{Announcement, Announcer};
 
-use super::Node;
+use crate::node::Node;
 
 /// Announces the node; a network without multicast is no reason not to run.
 pub(super) fn start(node: &Node, notes: &mut Vec<String>) -> Option<Announcer> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use levada_channel::ServerConfig;
 use levada_core::wire::Reason;
-use levada_core::{Clock, SystemClock};
+use levada_core::{Clock, Identity, SystemClock};
 use levada_service::Context;
 use levada_services::registry;
 use levada_session::Budget;
@@ -18,18 +18,43 @@ use crate::calls::Calls;
 use crate::catalogue;
 use crate::config::{self, Config, ForwardSource};
 use crate::dispatch::OPERATION;
-use crate::forward::Forwards;
+use crate::forwards::Forwards;
 use crate::http;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
-use crate::offer;
+use crate::services;
 use crate::store::Store;
 use levada_client::Client;
 use levada_client::close_code;
 use levada_client::home::Home;
 use levada_client::known::Known;
 
-use super::{Announcement, Node, Overrides, Policy, UpError, listen, reachable_addresses};
+use crate::error::UpError;
+use crate::listen::{self, reachable_addresses};
+use crate::node::Node;
+use crate::overrides::Overrides;
+use crate::policy::Policy;
+
+/// What a node says of itself once it is ready.
+#[derive(Clone, Debug)]
+pub struct Announcement {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub identity: Identity,
+    /// Where it can be reached, as far as it knows.
+    pub addresses: Vec<String>,
+    /// Its HTTP port.
+    pub http: Option<SocketAddr>,
+    /// Whether that is served with TLS.
+    pub https: bool,
+    /// What it offers.
+    pub services: Vec<String>,
+    /// The first service of type `clock`, which can be tried as it is.
+    pub clock: Option<String>,
+    /// Things that the person who started it should know, a line each.
+    pub notes: Vec<String>,
+}
 
 /// Successions that one source, and all together, may present within [`SUCCESSIONS_PERIOD`].
 const SUCCESSIONS: (usize, usize) = (32, 1000);
@@ -67,13 +92,13 @@ pub(super) fn assemble(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let catalogue = catalogue::open(home, config, overrides, clock.clone())?;
     let client = Arc::new(calls);
-    let builder = offer::Builder {
+    let builder = services::Builder {
         registry: registry(catalogue.clone()),
         context: Context { node: key.identity(), client },
     };
-    let services = offer::services(config, overrides, &known, &builder).map_err(UpError::of)?;
+    let offered = services::offered(config, overrides, &known, &builder).map_err(UpError::of)?;
     if !overrides.only_catalogue {
-        let missing = offer::missing(config, &overrides.services).map_err(UpError::of)?;
+        let missing = services::missing(config, &overrides.services).map_err(UpError::of)?;
         notes.extend(missing.iter().map(ToString::to_string));
     }
     let listeners = listen::bind(config, overrides, again, &mut notes)?;
@@ -89,7 +114,7 @@ pub(super) fn assemble(
         home: home.clone(),
         tls,
         name,
-        services,
+        services: offered,
         store: Arc::new(store),
         known,
         catalogue,

@@ -13,8 +13,11 @@ use crate::catalogue::{publish_elsewhere, publish_here};
 use crate::config::Config;
 use crate::{control, http, server};
 
-use super::assemble::Assembled;
-use super::{Announcement, Ending, Node, Overrides, UpError, announcer};
+use super::announcer;
+use super::assemble::{Announcement, Assembled};
+use crate::error::UpError;
+use crate::node::{Ending, Node};
+use crate::overrides::Overrides;
 
 /// How long running sessions may go on after a stop was asked for.
 const GRACE: Duration = Duration::from_secs(3);

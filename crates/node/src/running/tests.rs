@@ -1,10 +1,11 @@
 //! A node in this process, whose policy changes without its tickets being made void: judging a peer
 //! does not rely on that.
 
-use levada_core::SystemClock;
-
 use super::*;
+use crate::node::Node;
 use levada_client::{Client, ClientError, RequestSpec, Target};
+use levada_core::{Clock, SystemClock};
+use std::sync::Arc;
 
 struct Scene {
     _folder: tempfile::TempDir,

@@ -9,10 +9,10 @@ use levada_client::home::{Home, HomeError, Lock};
 use levada_client::{Client, ClientError, Running};
 use levada_core::SystemClock;
 use levada_core::wire::catalogue::Cause;
-use levada_node::adopt::finish_interrupted;
 use levada_node::catalogue::keep;
 use levada_node::config::Config;
 use levada_node::control::{self, ControlError};
+use levada_node::restore::finish_interrupted;
 use levada_services::catalogue::{
     Caller, CallerError, PipeError, ServeError, Visitor, of_bytes, of_stream, serve,
 };

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_client::home::Home;
+use levada_node::Overrides;
 use levada_node::config::{check_name, parse_duration};
-use levada_node::running::Overrides;
 use serde_json::json;
 
 use super::connection::At;

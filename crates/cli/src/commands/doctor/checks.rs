@@ -14,7 +14,7 @@ use levada_client::known::Known;
 use levada_core::{Clock, SystemClock, UnixTime};
 use levada_node::config::{Config, ConfigError};
 use levada_node::control::{self, Request};
-use levada_node::offer;
+use levada_node::services;
 use levada_node::store::{Store, StoreError};
 use rustix::process::{Resource, getrlimit};
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub fn config(home: &Home, config: &Result<Config, ConfigError>) -> Check {
 /// The programs and folders of the configured services exist.
 pub fn services(config: &Config) -> Vec<Check> {
     let remedy = "install it, or correct that line; the node runs without this service";
-    let missing = offer::missing(config, &[]).unwrap_or_default();
+    let missing = services::missing(config, &[]).unwrap_or_default();
     let mut checks: Vec<_> =
         missing.iter().map(|error| Check::wrong("services", error, remedy)).collect();
     if checks.is_empty() {

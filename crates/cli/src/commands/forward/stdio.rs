@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::time::Duration;
 
 use levada_client::Client;
-use levada_node::forward::{Plan, Reporter, Right, carry_one};
 use levada_services::forward::Socket;
+use levada_services::forward::client::{Plan, Reporter, Right, carry_one};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;

@@ -11,7 +11,6 @@ use levada_client::home::Home;
 use levada_client::known::Known;
 use levada_core::{Clock, Identity, Succession, SystemClock};
 use levada_node::control::{self, ControlError, Request};
-use levada_node::running;
 use levada_node::store::Store;
 
 use super::requested::{self, Requested};
@@ -69,7 +68,7 @@ async fn replace(home: &Home, keep: &[SessionId]) -> Result<String, Failure> {
         Err(ControlError::NotRunning) => {
             let _lock = home.lock()?;
             let store = Store::open(&home.node_db())?;
-            Ok(running::rotate(home, &store, keep)?.1.to_string())
+            Ok(levada_node::rotate(home, &store, keep)?.1.to_string())
         }
         Err(error) => Err(error.into()),
     }

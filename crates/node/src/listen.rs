@@ -11,7 +11,8 @@ use levada_client::DEFAULT_PORT;
 use levada_client::address;
 use levada_client::known::MOST_ADDRESSES;
 
-use super::{Overrides, UpError};
+use crate::error::UpError;
+use crate::overrides::Overrides;
 
 /// Connections that may wait to be accepted. The kernel lowers it to its own limit (`net.core.somaxconn`, usually this).
 const BACKLOG: i32 = 4096;
@@ -19,7 +20,7 @@ const BACKLOG: i32 = 4096;
 const HTTP_PORT: u16 = 5383;
 
 /// Binds the ports for everything encrypted. `again` are the addresses of a run before in this process.
-pub(super) fn bind(
+pub(crate) fn bind(
     config: &Config,
     overrides: &Overrides,
     again: &[SocketAddr],
@@ -37,7 +38,7 @@ pub(super) fn bind(
 }
 
 /// Binds the HTTP port; `None` if it is switched off.
-pub(super) fn bind_http(
+pub(crate) fn bind_http(
     config: &Config,
     overrides: &Overrides,
     notes: &mut Vec<String>,

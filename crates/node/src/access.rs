@@ -1,92 +1,13 @@
-//! Who may request what: the node itself, the configuration, and what invitations opened.
+//! What an identity may do at this node, and what follows when that changes.
 
-use std::collections::BTreeSet;
-
-use arc_swap::ArcSwap;
 use levada_core::wire::Reason;
 use levada_core::{Identity, Succession, UnixTime};
 
 use crate::config::{Config, ConfigError};
-use crate::offer::SHELL;
-use crate::store::{Barred, Store};
-use levada_client::known::Known;
-
-use super::{Node, Overrides};
-
-/// The part of the policy that the configuration and the command line give; it can be read again
-/// while the node runs.
-pub struct Policy(ArcSwap<Lists>);
-
-#[derive(Default)]
-struct Lists {
-    /// Identities with the services they may request; `None` stands for every service.
-    allow: Vec<(Identity, Option<BTreeSet<String>>)>,
-    block: BTreeSet<Identity>,
-}
-
-impl Policy {
-    /// # Errors
-    /// [`ConfigError`] names a name in the configuration that is not pinned here.
-    pub(crate) fn new(
-        config: &Config,
-        overrides: &Overrides,
-        known: &Known,
-        store: &Store,
-    ) -> Result<Self, ConfigError> {
-        Ok(Self(ArcSwap::from_pointee(Lists::new(config, overrides, known, store)?)))
-    }
-
-    fn allows_any(&self, identity: &Identity) -> bool {
-        self.0.load().allow.iter().any(|(allowed, _)| allowed == identity)
-    }
-
-    /// With `by_name`, an entry for every service does not count.
-    fn allows(&self, identity: &Identity, service: &str, by_name: bool) -> bool {
-        self.0.load().allow.iter().any(|(allowed, services)| {
-            let listed = services.as_ref().map_or(!by_name, |set| set.contains(service));
-            allowed == identity && listed
-        })
-    }
-
-    /// Whether the configuration says anything about `identity`.
-    pub(crate) fn names(&self, identity: &Identity) -> bool {
-        let lists = self.0.load();
-        lists.block.contains(identity) || lists.allow.iter().any(|(allowed, _)| allowed == identity)
-    }
-
-    pub(crate) fn blocks(&self, identity: &Identity) -> bool {
-        self.0.load().block.contains(identity)
-    }
-}
-
-impl Lists {
-    /// Names stand for the keys that are pinned under them now. A block holds for the keys that have taken the place of
-    /// a blocked one, too: the owner may have read the old one in the log.
-    fn new(
-        config: &Config,
-        overrides: &Overrides,
-        known: &Known,
-        store: &Store,
-    ) -> Result<Self, ConfigError> {
-        let mut allow: Vec<_> = overrides.allow.iter().map(|identity| (*identity, None)).collect();
-        for entry in &config.allow {
-            let services = entry.services.as_ref().map(|list| list.iter().cloned().collect());
-            allow.push((entry.identity.identity(known)?, services));
-        }
-        let block = config.block.iter().map(|who| who.identity(known));
-        let mut block: BTreeSet<Identity> = block.collect::<Result<_, _>>()?;
-        let rotated = store.policy().map(|policy| policy.dead).unwrap_or_else(|error| {
-            tracing::error!(%error, "could not read which keys were rotated");
-            Vec::new()
-        });
-        while let Some((_, new)) =
-            rotated.iter().find(|(old, new)| block.contains(old) && !block.contains(new))
-        {
-            block.insert(*new);
-        }
-        Ok(Self { allow, block })
-    }
-}
+use crate::node::Node;
+use crate::overrides::Overrides;
+use crate::services::SHELL;
+use crate::store::Barred;
 
 impl Node {
     /// Why `identity` may not even use a finished handshake; `None` if it may.
@@ -153,9 +74,7 @@ impl Node {
         config: &Config,
         overrides: &Overrides,
     ) -> Result<(), ConfigError> {
-        let lists = Lists::new(config, overrides, &self.known, &self.store)?;
-        let blocked = lists.block.clone();
-        self.policy.0.store(lists.into());
+        let blocked = self.policy.reload(config, overrides, &self.known, &self.store)?;
         self.tls.forget_sessions();
         for identity in &blocked {
             self.disconnect(identity, "this identity is blocked");

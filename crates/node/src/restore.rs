@@ -29,7 +29,7 @@ pub const CATALOGUE: &str = "catalogue";
 
 /// Why a backup was not taken over.
 #[derive(Debug, Error)]
-pub enum AdoptError {
+pub enum RestoreError {
     /// A file could not be moved or written.
     #[error("cannot restore {path}: {source}")]
     Io {
@@ -54,8 +54,8 @@ pub enum AdoptError {
 /// in its place nothing of the home has changed; from then on [`finish_interrupted`] completes it.
 ///
 /// # Errors
-/// [`AdoptError`] names the file.
-pub fn adopt(home: &Home, folder: &Path) -> Result<(), AdoptError> {
+/// [`RestoreError`] names the file.
+pub fn restore(home: &Home, folder: &Path) -> Result<(), RestoreError> {
     invalidate(home, folder)?;
     let pending = pending(home);
     if pending.exists() {
@@ -73,8 +73,8 @@ pub fn adopt(home: &Home, folder: &Path) -> Result<(), AdoptError> {
 /// Completes a restore that was cut short after its point of no return.
 ///
 /// # Errors
-/// [`AdoptError`] names the file.
-pub fn finish_interrupted(home: &Home) -> Result<(), AdoptError> {
+/// [`RestoreError`] names the file.
+pub fn finish_interrupted(home: &Home) -> Result<(), RestoreError> {
     let pending = pending(home);
     if !pending.exists() {
         return Ok(());
@@ -102,7 +102,7 @@ fn pending(home: &Home) -> PathBuf {
 }
 
 /// Opens all databases once: what is not usable is refused before anything changes.
-fn invalidate(home: &Home, folder: &Path) -> Result<(), AdoptError> {
+fn invalidate(home: &Home, folder: &Path) -> Result<(), RestoreError> {
     let store = Store::open(&folder.join(NODE_DB))?;
     store.integrity_check()?;
     store.invalidate_sessions("restored from a backup", SystemClock.now())?;
@@ -124,7 +124,7 @@ pub fn has_catalogue(folder: &Path) -> bool {
 }
 
 /// It is moved before the configuration, so a second try finds both here, or the catalogue in its place.
-fn move_catalogue(pending: &Path, home: &Home) -> Result<(), AdoptError> {
+fn move_catalogue(pending: &Path, home: &Home) -> Result<(), RestoreError> {
     if has_catalogue(pending) {
         let config = Config::load(&pending.join(CONFIG))?;
         EmbeddedStore::install_backup(&pending.join(CATALOGUE), &catalogue::folder(home, &config))?;
@@ -132,7 +132,7 @@ fn move_catalogue(pending: &Path, home: &Home) -> Result<(), AdoptError> {
     Ok(())
 }
 
-fn move_database(from: &Path, to: &Path) -> Result<(), AdoptError> {
+fn move_database(from: &Path, to: &Path) -> Result<(), RestoreError> {
     if !from.exists() {
         return Ok(());
     }
@@ -146,7 +146,7 @@ fn move_database(from: &Path, to: &Path) -> Result<(), AdoptError> {
 }
 
 /// The configuration may lie in another file system: it is copied and renamed there.
-fn move_config(from: &Path, to: &Path) -> Result<(), AdoptError> {
+fn move_config(from: &Path, to: &Path) -> Result<(), RestoreError> {
     if !from.exists() {
         return Ok(());
     }
@@ -157,29 +157,29 @@ fn move_config(from: &Path, to: &Path) -> Result<(), AdoptError> {
     fs::remove_file(from).map_err(at(from))
 }
 
-fn move_file(from: &Path, to: &Path) -> Result<(), AdoptError> {
+fn move_file(from: &Path, to: &Path) -> Result<(), RestoreError> {
     match fs::rename(from, to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(to)(error)),
         _ => Ok(()),
     }
 }
 
-fn remove(path: &Path) -> Result<(), AdoptError> {
+fn remove(path: &Path) -> Result<(), RestoreError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
         _ => Ok(()),
     }
 }
 
-fn sync(path: &Path) -> Result<(), AdoptError> {
+fn sync(path: &Path) -> Result<(), RestoreError> {
     File::open(path).and_then(|file| file.sync_all()).map_err(at(path))
 }
 
-fn sync_if_there(path: &Path) -> Result<(), AdoptError> {
+fn sync_if_there(path: &Path) -> Result<(), RestoreError> {
     if path.exists() { sync(path) } else { Ok(()) }
 }
 
-fn at(path: &Path) -> impl Fn(io::Error) -> AdoptError {
+fn at(path: &Path) -> impl Fn(io::Error) -> RestoreError {
     let path = path.to_owned();
-    move |source| AdoptError::Io { path: path.clone(), source }
+    move |source| RestoreError::Io { path: path.clone(), source }
 }

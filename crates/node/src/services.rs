@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use levada_core::{check_name, wire};
-use levada_service::{Context, Definition, DefinitionError, Description, Registry};
+use levada_service::{Context, Definition, DefinitionError, Description, Registry, Service};
 use levada_services::registry;
 use serde::Deserialize;
 
 use crate::config::{Config, ConfigError, ServiceSource};
-use crate::running::{Offered, Overrides};
+use crate::overrides::Overrides;
 use levada_client::known::{Known, NameError};
 
 /// The type, and the name where nobody has given one, of the service that offers the catalogue.
@@ -38,6 +39,12 @@ args = '-u|\+[\s\S]*'
 program = "cat"
 "#;
 
+/// A service that the node offers.
+pub(crate) struct Offered {
+    pub(crate) description: Description,
+    pub(crate) service: Arc<dyn Service>,
+}
+
 /// What a node's services are built with.
 pub(crate) struct Builder {
     pub(crate) registry: Registry,
@@ -48,7 +55,7 @@ pub(crate) struct Builder {
 ///
 /// # Errors
 /// [`ConfigError`] names the file, the line and what is wrong there.
-pub(crate) fn services(
+pub(crate) fn offered(
     config: &Config,
     overrides: &Overrides,
     known: &Known,

@@ -4,12 +4,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::forward::{Address, Cause, Cut, LISTEN, Socket};
 use levada_capability::Capability;
 use levada_core::{Backoff, Params, encode_list};
-use levada_services::forward::{Address, Cause, Cut, LISTEN, Socket};
 use tokio::time::{sleep, timeout};
 
-use super::doors::Doors;
+use super::listeners::Listeners;
 use super::session::{Ended, Session};
 use super::{DENIED, ForwardError, Mode, Plan, Reporter, Stop, UNREACHABLE, carry};
 use levada_client::{Client, ClientError, RequestSpec, Target, Verdict};
@@ -31,11 +31,11 @@ pub enum Right {
 }
 
 /// Starts sessions and carries what comes.
-pub struct Keeper {
+pub struct Reconnector {
     client: Arc<Client>,
     right: Right,
     plan: Plan,
-    doors: Doors,
+    listeners: Listeners,
     report: Reporter,
     stop: Stop,
     /// It has been said where connections come in: at the node, if that is where.
@@ -50,7 +50,7 @@ enum Failed {
     For(ForwardError),
 }
 
-impl Keeper {
+impl Reconnector {
     /// Listens where the plan says.
     ///
     /// # Errors
@@ -62,8 +62,8 @@ impl Keeper {
         report: Reporter,
         stop: Stop,
     ) -> Result<Self, ForwardError> {
-        let doors = Doors::open(&plan.listen, matches!(plan.mode, Mode::Udp(_))).await?;
-        Ok(Self { client, right, plan, doors, report, stop, told: None })
+        let listeners = Listeners::open(&plan.listen, matches!(plan.mode, Mode::Udp(_))).await?;
+        Ok(Self { client, right, plan, listeners, report, stop, told: None })
     }
 
     /// Carries connections until it is stopped, or the right has ended: gives the exit code.
@@ -72,7 +72,7 @@ impl Keeper {
         loop {
             let start =
                 start(&self.client, &self.right, &self.plan, self.told.as_deref(), &self.report);
-            let started = meanwhile(&mut self.doors, &mut self.stop, start).await;
+            let started = meanwhile(&mut self.listeners, &mut self.stop, start).await;
             let failed = match started {
                 None => break,
                 Some(Ok((session, place))) => {
@@ -96,7 +96,7 @@ impl Keeper {
                     self.report.note(&format!("{text}; trying again in {} s", pause.as_secs()));
                 }
             }
-            if meanwhile(&mut self.doors, &mut self.stop, sleep(pause)).await.is_none() {
+            if meanwhile(&mut self.listeners, &mut self.stop, sleep(pause)).await.is_none() {
                 break;
             }
         }
@@ -105,14 +105,14 @@ impl Keeper {
     }
 
     async fn serve(&mut self, mut session: Session) -> Ended {
-        let ended = session.serve(&self.plan.mode, &mut self.doors, &mut self.stop).await;
+        let ended = session.serve(&self.plan.mode, &mut self.listeners, &mut self.stop).await;
         session.end().await;
         ended
     }
 
     /// Says where connections come in, for whoever waits for that: `place` is at the node.
     fn tell(&mut self, place: Option<String>) -> Result<(), ForwardError> {
-        let now = place.unwrap_or_else(|| self.doors.addresses.join("\n"));
+        let now = place.unwrap_or_else(|| self.listeners.addresses.join("\n"));
         match &self.told {
             None => self.report.listening(&now)?,
             Some(before) if *before == now => self.report.note("connected again"),
@@ -225,7 +225,7 @@ fn request(service: &str, plan: &Plan, told: Option<&str>) -> Result<RequestSpec
 
 /// Waits for `work`, and turns away who comes in the meantime; `None` if it is stopped.
 async fn meanwhile<T>(
-    doors: &mut Doors,
+    listeners: &mut Listeners,
     stop: &mut Stop,
     work: impl Future<Output = T>,
 ) -> Option<T> {
@@ -235,7 +235,7 @@ async fn meanwhile<T>(
             done = &mut work => return Some(done),
             () = stop.stopped() => return None,
             // Dropped, it is reset: nobody waits for what may never come.
-            accepted = doors.accept() => drop(accepted),
+            accepted = listeners.accept() => drop(accepted),
         }
     }
 }

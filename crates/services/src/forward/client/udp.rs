@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::forward::{Address, IDLE, MAX_DATAGRAM, answer};
 use levada_service::streams::Opener;
-use levada_services::forward::{Address, IDLE, MAX_DATAGRAM, answer};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

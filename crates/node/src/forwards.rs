@@ -3,15 +3,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use levada_client::{Client, Verdict};
 use levada_core::Backoff;
+use levada_services::forward::client::{ForwardError, Reconnector, Report, Right, Stop};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::{ForwardError, Keeper, Report, Right, Stop};
 use crate::config::ForwardSource;
-use levada_client::{Client, ClientError, Verdict};
 
 /// The pause after a refusal: the right may be given later.
 const REFUSED_PAUSE: Duration = Duration::from_secs(300);
@@ -119,9 +119,9 @@ async fn keep(client: Arc<Client>, source: ForwardSource, told: Arc<Told>, mut s
         let beginning = begin(&client, &source, &told, stop.clone());
         let kept = tokio::select! {
             () = stop.stopped() => return,
-            keeper = beginning => match keeper {
+            reconnector = beginning => match reconnector {
                 // It ends in good order when it is stopped.
-                Ok(keeper) => keeper.run().await,
+                Ok(reconnector) => reconnector.run().await,
                 Err(error) => Err(error),
             },
         };
@@ -150,11 +150,11 @@ async fn begin(
     source: &ForwardSource,
     told: &Arc<Told>,
     stop: Stop,
-) -> Result<Keeper, ForwardError> {
+) -> Result<Reconnector, ForwardError> {
     let target = client.identify(&source.node, |_| Verdict::Unasked).await;
     let target = target.map_err(ForwardError::from)?;
     let right = Right::Request { target, service: source.service.clone() };
-    Keeper::new(client.clone(), right, source.plan.clone(), told.clone(), stop).await
+    Reconnector::new(client.clone(), right, source.plan.clone(), told.clone(), stop).await
 }
 
 /// Where the state of a forward is kept up to date.
@@ -191,13 +191,5 @@ impl Report for Told {
 
     fn carries(&self, why_not: Option<&str>) {
         self.set(if why_not.is_none() { OPEN } else { WAITING }, why_not);
-    }
-}
-
-impl ForwardError {
-    fn is_refusal(&self) -> bool {
-        [ClientError::No(String::new()), ClientError::Denied(String::new())]
-            .iter()
-            .any(|refusal| refusal.exit_code() == self.code)
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use levada_core::wire::Reason;
-use levada_service::streams::{OpenError, Opener, QUEUE, WAIT};
-use levada_services::forward::{
+use crate::forward::{
     Address, Cause, Cut, Failure, MAX_ADDRESS, Socket, answer, carry, carry_accepted,
 };
+use levada_core::wire::Reason;
+use levada_service::streams::{OpenError, Opener, QUEUE, WAIT};
 use levada_session::{Class, Stream, StreamError};
 use tokio::time::{Instant, sleep, timeout};
 

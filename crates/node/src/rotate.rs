@@ -8,7 +8,7 @@ use crate::store::Store;
 use levada_client::home::Home;
 use levada_client::known::Known;
 
-use super::UpError;
+use crate::error::UpError;
 
 /// Gives `home` a new key. The order makes every step repeatable: the new key is on disk before the
 /// statement, the statement before sessions end, and the key changes last. Sessions that the old key requested for
@@ -34,7 +34,7 @@ pub fn rotate(
 }
 
 /// Finishes a rotation that was cut short.
-pub(super) fn finish_interrupted(home: &Home) -> Result<(), UpError> {
+pub(crate) fn finish_interrupted(home: &Home) -> Result<(), UpError> {
     let Some(new) = home.staged_key().map_err(UpError::of)? else { return Ok(()) };
     let old = home.key().map_err(UpError::of)?;
     let store = Store::open(&home.node_db()).map_err(UpError::of)?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use levada_services::forward::{Address, Listener, Socket, resolve};
+use crate::forward::{Address, Listener, Socket, resolve};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::JoinSet;
@@ -14,28 +14,28 @@ use super::ForwardError;
 const WAITING: usize = 16;
 
 /// The sockets at which this side listens.
-pub struct Doors {
+pub struct Listeners {
     /// Where they are, as one types it.
     pub addresses: Vec<String>,
     /// For datagrams.
     pub sockets: Vec<Arc<UdpSocket>>,
     accepted: Receiver<(Socket, String)>,
     /// Dropped, it closes them.
-    listeners: JoinSet<()>,
+    accepting: JoinSet<()>,
 }
 
-impl Doors {
+impl Listeners {
     /// Listens at `addresses`, for datagrams if `udp`.
     ///
     /// # Errors
     /// [`ForwardError`] 120 names the one where that is not possible.
     pub async fn open(addresses: &[Address], udp: bool) -> Result<Self, ForwardError> {
         let (sender, accepted) = channel(WAITING);
-        let mut doors = Self {
+        let mut listeners = Self {
             addresses: Vec::new(),
             sockets: Vec::new(),
             accepted,
-            listeners: JoinSet::new(),
+            accepting: JoinSet::new(),
         };
         for address in addresses {
             let refuse = |error: io::Error| {
@@ -45,18 +45,18 @@ impl Doors {
                 let places = resolve(address).await.map_err(refuse)?;
                 let socket = UdpSocket::bind(places.as_slice()).await.map_err(refuse)?;
                 let bound = socket.local_addr().map_err(refuse)?;
-                doors.addresses.push(bound.to_string());
-                doors.sockets.push(Arc::new(socket));
+                listeners.addresses.push(bound.to_string());
+                listeners.sockets.push(Arc::new(socket));
                 continue;
             }
             let listener = Listener::bind(address).await.map_err(refuse)?;
-            doors.addresses.push(listener.address());
+            listeners.addresses.push(listener.address());
             let sender = sender.clone();
-            doors
-                .listeners
+            listeners
+                .accepting
                 .spawn(async move { while sender.send(listener.accept().await).await.is_ok() {} });
         }
-        Ok(doors)
+        Ok(listeners)
     }
 
     /// The next connection, and whose it is; never returns if there can be none.

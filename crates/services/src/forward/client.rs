@@ -1,10 +1,9 @@
-//! The client's side of the service `forward`: what `levada forward` does, and what a node keeps up by itself.
+//! The client's side of the service `forward`, for `levada forward` and for the forwards that a node keeps up.
 
 mod carry;
-mod doors;
-mod keep;
-mod keeping;
+mod listeners;
 mod plan;
+mod reconnect;
 mod session;
 mod socks;
 mod udp;
@@ -18,11 +17,11 @@ use tokio::sync::watch;
 
 use levada_client::ClientError;
 
-pub use keep::{Keeper, Right, carry_one};
-pub(crate) use keeping::Forwards;
 pub use plan::{Mode, Plan, Words, listen_address};
+pub use reconnect::{Reconnector, Right, carry_one};
 
 /// Exit codes of the command line, see [`ClientError::exit_code`].
+const NO: u8 = 1;
 const USAGE: u8 = 2;
 const LOCAL: u8 = 120;
 const DENIED: u8 = 121;
@@ -43,6 +42,11 @@ impl ForwardError {
     /// An error with one of the exit codes of the command line.
     pub fn new(code: u8, text: impl Display) -> Self {
         Self { code, text: text.to_string() }
+    }
+
+    /// Whether the node refused: there is no such service, or this identity may not.
+    pub fn is_refusal(&self) -> bool {
+        [NO, DENIED].contains(&self.code)
     }
 
     fn local(text: impl Display) -> Self {
@@ -95,7 +99,8 @@ impl Stop {
         (sender, Self(receiver))
     }
 
-    async fn stopped(&mut self) {
+    /// Waits until the sender is dropped.
+    pub async fn stopped(&mut self) {
         while self.0.changed().await.is_ok() {}
     }
 }

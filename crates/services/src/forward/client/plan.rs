@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use crate::forward::{Address, Host, LISTEN, Pattern, Place};
 use levada_core::Params;
-use levada_services::forward::{Address, Host, LISTEN, Pattern, Place};
 
 use super::{ForwardError, USAGE};
 

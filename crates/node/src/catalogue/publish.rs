@@ -13,7 +13,7 @@ use levada_services::catalogue::{
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
-use crate::running::Node;
+use crate::node::Node;
 use levada_client::{Client, ClientError, RequestSpec, Running, Verdict};
 
 /// How much is under way within this process, in bytes.

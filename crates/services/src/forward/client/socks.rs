@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use levada_services::forward::{Address, Cause, Host, Place, Socket};
+use crate::forward::{Address, Cause, Host, Place, Socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::carry::{by_socks, from_node, to};
-use super::doors::Doors;
+use super::listeners::Listeners;
 use super::{ForwardError, Mode, PROTOCOL, Reporter, Stop, udp};
 use levada_client::{ClientError, Running};
 
@@ -72,13 +72,18 @@ impl Session {
     }
 
     /// Carries what comes until the session ends.
-    pub async fn serve(&mut self, mode: &Mode, doors: &mut Doors, stop: &mut Stop) -> Ended {
+    pub async fn serve(
+        &mut self,
+        mode: &Mode,
+        listeners: &mut Listeners,
+        stop: &mut Stop,
+    ) -> Ended {
         let report = self.control.report.clone();
         // Dropped, it ends all that it holds: what was carried is reset.
         let mut carried = JoinSet::new();
         if let Mode::Udp(target) = mode {
-            let flows = (udp::FLOWS / doors.sockets.len().max(1)).max(1);
-            for socket in &doors.sockets {
+            let flows = (udp::FLOWS / listeners.sockets.len().max(1)).max(1);
+            for socket in &listeners.sockets {
                 let opener = self.streams.opener();
                 carried.spawn(udp::carry(
                     socket.clone(),
@@ -96,7 +101,7 @@ impl Session {
                     Said::Listens(_) => {}
                     Said::Ended(ended) => return ended,
                 },
-                (socket, peer) = doors.accept(), if carried.len() < CARRIED => match mode {
+                (socket, peer) = listeners.accept(), if carried.len() < CARRIED => match mode {
                     Mode::To(target) => {
                         let opener = self.streams.opener();
                         carried.spawn(to(opener, target.clone(), socket, peer, report.clone()));
