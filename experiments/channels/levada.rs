@@ -44,19 +44,33 @@ impl Keys {
     }
 }
 
-/// Sends messages until stopped. With `unbatched`, each message is a write of its own.
+/// How many messages one call sends with [`Calls::Many`].
+pub const MANY: usize = 64;
+
+/// How messages are handed to the channel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// A call for each message.
+    Each,
+    /// A call for [`MANY`] messages.
+    Many,
+    /// A call for each message, and the next one after the write to the socket.
+    Unbatched,
+}
+
+/// Sends messages until stopped.
 pub fn send(
     keys: &Keys,
     socket: TcpStream,
     framing: Framing,
-    unbatched: bool,
+    calls: Calls,
     message: &[u8],
     meter: &Meter,
 ) -> anyhow::Result<()> {
     block_on(async {
         let written = Arc::new(Notify::new());
         let socket = Tcp::new(tokio::net::TcpStream::from_std(socket)?)?;
-        let transport: Box<dyn Transport> = if unbatched {
+        let transport: Box<dyn Transport> = if calls == Calls::Unbatched {
             Box::new(NotifyOnWrite { socket, written: written.clone() })
         } else {
             Box::new(socket)
@@ -64,11 +78,16 @@ pub fn send(
         let options = Options { framing, ..Options::default() };
         let connection = connect(transport, &keys.client, Some(keys.identity), options).await?;
         let mut stream = connection.open(Class::Bulk)?;
+        let many = [message; MANY];
         meter.start();
         while !meter.stopped() {
-            stream.send(message).await?;
-            if unbatched {
-                written.notified().await;
+            match calls {
+                Calls::Each => stream.send(message).await?,
+                Calls::Many => stream.send_all(&many).await?,
+                Calls::Unbatched => {
+                    stream.send(message).await?;
+                    written.notified().await;
+                }
             }
         }
         connection.close(0, "");

@@ -7,6 +7,7 @@ use levada_core::Framing;
 use levada_harness::Window;
 
 use super::ends::{Timing, measure};
+use super::levada::Calls;
 use super::{levada, node, tcp, tls};
 use crate::testbed::Testbed;
 
@@ -20,6 +21,8 @@ pub const FEW_BLOCKS: [u16; 3] = [64, 512, 4096];
 pub enum Subject {
     /// The channel as `session` drives it.
     Levada(Framing),
+    /// The same, with one call for [`levada::MANY`] messages.
+    Many,
     /// The same, with a write for each message.
     Unbatched(Framing),
     /// Through a real node's `echo`.
@@ -38,6 +41,7 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Levada(framing) => write!(f, "levada/{framing}"),
+            Self::Many => f.write_str("levada/many"),
             Self::Unbatched(framing) => write!(f, "levada/{framing}/unbatched"),
             Self::Node => f.write_str("levada/node"),
             Self::TcpFramed => f.write_str("tcp/plain-framed"),
@@ -59,7 +63,7 @@ impl Subject {
         let unbatched = Self::Unbatched(Framing::block(512)?);
         let mut all = vec![Self::Levada(Framing::Auto)];
         all.extend(Self::blocks(blocks)?);
-        all.extend([unbatched, Self::Node, Self::TcpFramed, Self::TcpPlain]);
+        all.extend([Self::Many, unbatched, Self::Node, Self::TcpFramed, Self::TcpPlain]);
         all.extend([Self::TlsPerMessage, Self::TlsBatched]);
         Ok(all)
     }
@@ -92,12 +96,17 @@ impl Subject {
         }
         let (near, far) = testbed.connected()?;
         match self {
-            Self::Levada(framing) | Self::Unbatched(framing) => {
-                let (keys, unbatched) = (&levada::Keys::new()?, matches!(self, Self::Unbatched(_)));
+            Self::Levada(_) | Self::Unbatched(_) | Self::Many => {
+                let keys = &levada::Keys::new()?;
+                let (framing, calls) = match self {
+                    Self::Levada(framing) => (framing, Calls::Each),
+                    Self::Unbatched(framing) => (framing, Calls::Unbatched),
+                    _ => (Framing::Auto, Calls::Many),
+                };
                 measure(
                     testbed,
                     timing,
-                    |meter| levada::send(keys, near, framing, unbatched, message, meter),
+                    |meter| levada::send(keys, near, framing, calls, message, meter),
                     |meter| levada::receive(keys, far, meter),
                 )
             }

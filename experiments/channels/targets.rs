@@ -75,10 +75,24 @@ impl Targets<'_> {
                 self.line(name, AtLeast(least), value);
             }
         }
-        let framed = if bytes <= 1024 { 0.78 } else { 0.66 };
-        for (rival, least) in [("tcp/plain-framed", framed), ("rustls/batched", 1.2)] {
-            let name = what("MB/cpu-s", "levada/auto", &format!("`{rival}`"));
-            self.line(name, AtLeast(least), |rtt| over(rtt, "MB/cpu-s", "levada/auto", rival));
+        let (framed, batched, many) = match bytes {
+            256 => (0.6, 1.05, Some(1.2)),
+            1024 => (0.72, 1.2, Some(1.25)),
+            102_400 => (0.75, 1.3, None),
+            _ => (0.73, 1.2, None),
+        };
+        let targets = [
+            ("levada/auto", "tcp/plain-framed", framed),
+            ("levada/auto", "rustls/batched", batched),
+            ("levada/many", "rustls/batched", many.unwrap_or_default()),
+        ];
+        for (subject, rival, least) in targets.into_iter().filter(|(.., least)| *least > 0.0) {
+            let name = what("MB/cpu-s", subject, &format!("`{rival}`"));
+            let at_0 = |rtt| over(rtt, "MB/cpu-s", subject, rival).filter(|_| rtt == 0);
+            self.line(name.clone(), AtLeast(least), at_0);
+            let later = |rtt| over(rtt, "MB/cpu-s", subject, rival).filter(|_| rtt > 0);
+            let limit = if rival == "rustls/batched" { AtLeast(1.0) } else { Any };
+            self.line(name, limit, later);
         }
         if bytes > 1024 {
             let one_way = "`levada/auto`, one way";

@@ -62,6 +62,27 @@ pub(crate) fn put_data(buffer: &mut Vec<u8>, stream: u64, flags: u8, data: &[u8]
     buffer.extend_from_slice(data);
 }
 
+/// The first bytes of the DATA frames of `stream` that end a message, and how many they are.
+pub(crate) fn message_head(stream: u64) -> ([u8; 9], usize) {
+    let mut number = [0; 8];
+    let length = varint::write(&mut number, stream);
+    let mut head = [DATA | END; 9];
+    head[1..].copy_from_slice(&number);
+    (head, 1 + length)
+}
+
+/// Takes a frame that begins with `head` (see [`message_head`]) from the front of `rest`, and returns its bytes. None if
+/// another frame is there, or none.
+pub(crate) fn take_message<'a>(
+    rest: &mut &'a [u8],
+    head: &[u8],
+) -> Result<Option<&'a [u8]>, Error> {
+    let Some(tail) = rest.strip_prefix(head) else { return Ok(None) };
+    *rest = tail;
+    let length = number(rest)?;
+    bytes(rest, length).map(Some)
+}
+
 impl<'a> Frame<'a> {
     /// Takes one frame from the front of a record's content.
     pub(crate) fn take(rest: &mut &'a [u8]) -> Result<Self, Error> {

@@ -1,6 +1,5 @@
 //! Received messages that were not read yet.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use crate::credit::FRAME_COST;
@@ -11,6 +10,8 @@ use crate::credit::FRAME_COST;
 const MAX_IDLE_CAPACITY: usize = 1 << 20;
 /// Read bytes at the front are removed when they are at least this many and half of all.
 const MIN_COMPACTION: usize = 64 << 10;
+/// The same for the ends of read messages.
+const MIN_ENDS_COMPACTION: usize = 1 << 10;
 
 /// Messages received and not yet read, in order. A reader may take the whole buffer of a stream with
 /// [`crate::Connection::take`] and read it without the connection.
@@ -20,7 +21,9 @@ pub struct RecvBuffer {
     /// `bytes[..at]` were read.
     at: usize,
     /// Where messages end, in bytes since the first one pushed.
-    ends: VecDeque<u64>,
+    ends: Vec<u64>,
+    /// The messages that end at `ends[..next_end]` were read.
+    next_end: usize,
     /// How many bytes were read in total.
     read: u64,
     /// Credit that reading has freed since the last [`Self::take_freed`].
@@ -42,9 +45,10 @@ impl RecvBuffer {
     /// The received bytes of the first message, and whether the message ends with them; None if the buffer is empty.
     pub fn peek(&self) -> Option<(&[u8], bool)> {
         let unread = &self.bytes[self.at..];
-        let end = self.ends.front().map(|end| (end - self.read) as usize);
-        let ready = end.unwrap_or(unread.len());
-        (ready > 0 || end.is_some()).then(|| (&unread[..ready], end.is_some()))
+        match self.ends.get(self.next_end) {
+            Some(end) => Some((&unread[..(end - self.read) as usize], true)),
+            None => (!unread.is_empty()).then_some((unread, false)),
+        }
     }
 
     /// Marks the first `len` bytes of what [`Self::peek`] returns as read, at most all of them. If the message ends with
@@ -52,20 +56,7 @@ impl RecvBuffer {
     pub fn consume(&mut self, len: usize) {
         let Some((part, ends)) = self.peek() else { return };
         let (ready, len) = (part.len(), len.min(part.len()));
-        self.at += len;
-        self.read += len as u64;
-        self.freed += len as u64;
-        if ends && len == ready {
-            self.ends.pop_front();
-            self.freed += FRAME_COST;
-        }
-        if self.at == self.bytes.len() {
-            self.at = 0;
-            self.bytes.clear();
-            if self.bytes.capacity() > MAX_IDLE_CAPACITY {
-                self.bytes.shrink_to(MAX_IDLE_CAPACITY);
-            }
-        }
+        self.advance(len, ends && len == ready);
     }
 
     /// The credit that reading has freed since the last call, for [`crate::Connection::release`].
@@ -80,7 +71,7 @@ impl RecvBuffer {
 
     /// Whether nothing is left to read.
     pub fn is_empty(&self) -> bool {
-        self.at == self.bytes.len() && self.ends.is_empty()
+        self.at == self.bytes.len() && self.next_end == self.ends.len()
     }
 
     /// The allocated memory, in bytes.
@@ -94,9 +85,13 @@ impl RecvBuffer {
             self.bytes.drain(..self.at);
             self.at = 0;
         }
+        if self.next_end >= MIN_ENDS_COMPACTION && self.next_end >= self.ends.len() / 2 {
+            self.ends.drain(..self.next_end);
+            self.next_end = 0;
+        }
         self.bytes.extend_from_slice(bytes);
         if end {
-            self.ends.push_back(self.read + (self.bytes.len() - self.at) as u64);
+            self.ends.push(self.read + (self.bytes.len() - self.at) as u64);
         }
     }
 
@@ -110,8 +105,31 @@ impl RecvBuffer {
         let (part, ends) = self.peek()?;
         let (ready, len) = (part.len(), part.len().min(max));
         sink(&part[..len]);
-        self.consume(len);
-        Some((len, ends && len == ready))
+        let end = ends && len == ready;
+        self.advance(len, end);
+        Some((len, end))
+    }
+
+    /// `len` bytes of the first message were read, and its end if `end`.
+    fn advance(&mut self, len: usize, end: bool) {
+        self.at += len;
+        self.read += len as u64;
+        self.freed += len as u64;
+        if end {
+            self.freed += FRAME_COST;
+            self.next_end += 1;
+            if self.next_end == self.ends.len() {
+                self.next_end = 0;
+                self.ends.clear();
+            }
+        }
+        if self.at == self.bytes.len() {
+            self.at = 0;
+            self.bytes.clear();
+            if self.bytes.capacity() > MAX_IDLE_CAPACITY {
+                self.bytes.shrink_to(MAX_IDLE_CAPACITY);
+            }
+        }
     }
 }
 

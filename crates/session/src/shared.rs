@@ -82,7 +82,8 @@ impl Shared {
 impl State {
     /// Wakes the driver if the channel has bytes for the transport.
     pub(crate) fn request_transmit(&mut self) {
-        if self.channel.wants_transmit() {
+        // Without a waker the driver runs already, or is woken.
+        if self.driver.is_some() && self.channel.wants_transmit() {
             self.wake_driver();
         }
     }

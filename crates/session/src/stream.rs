@@ -104,6 +104,14 @@ impl Stream {
         self.send.write(part, end)
     }
 
+    /// See [`SendHalf::send_all`].
+    pub fn send_all<'a, M: AsRef<[u8]>>(
+        &'a mut self,
+        messages: &'a [M],
+    ) -> impl Future<Output = Result<(), StreamError>> + 'a {
+        self.send.send_all(messages)
+    }
+
     /// See [`SendHalf::finish`].
     pub async fn finish(&mut self) -> Result<(), StreamError> {
         self.send.finish().await

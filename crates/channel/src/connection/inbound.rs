@@ -4,7 +4,7 @@ use levada_core::{Framing, WIRE_VERSIONS};
 use std::time::Instant;
 
 use super::{Close, Connection, Event};
-use crate::frame::Frame;
+use crate::frame::{END, Frame};
 use crate::mux::put_control;
 use crate::tls::Received;
 use crate::{Error, record};
@@ -59,7 +59,12 @@ impl Connection {
                 continue;
             }
             match frame {
-                Frame::Data { stream, flags, bytes } => self.mux.on_data(stream, flags, bytes)?,
+                Frame::Data { stream, flags, bytes } => {
+                    self.mux.on_data(stream, flags, bytes)?;
+                    if flags == END {
+                        self.mux.on_messages(stream, &mut rest)?;
+                    }
+                }
                 Frame::Window { stream, limit } => self.mux.on_window(stream, limit)?,
                 Frame::Reset { stream, code } => self.mux.on_reset(stream, code)?,
                 Frame::Ping(token) => self.pong = Some(token),

@@ -2,7 +2,7 @@
 
 use super::{IdState, Mux, StreamId};
 use crate::credit::FRAME_COST;
-use crate::frame::{BULK, END, FIN};
+use crate::frame::{self, BULK, END, FIN};
 use crate::stream::{Direction, Wait};
 use crate::{Class, Error, Event};
 
@@ -52,6 +52,23 @@ impl Mux {
         }
         if flags & FIN != 0 {
             self.retire_if_over(id);
+        }
+        Ok(())
+    }
+
+    /// Handles the DATA frames at the front of `rest` that each end a message of the stream `id`, after [`Self::on_data`]
+    /// accepted one. A record of short messages is a run of them, and this looks the stream up once for all.
+    pub(crate) fn on_messages(&mut self, id: u64, rest: &mut &[u8]) -> Result<(), Error> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        if stream.receiving != Direction::Open {
+            return Ok(());
+        }
+        let (head, length) = frame::message_head(id);
+        while let Some(bytes) = frame::take_message(rest, &head[..length])? {
+            let cost = FRAME_COST + bytes.len() as u64;
+            self.grants.connection.charge(cost)?;
+            stream.window.charge(cost)?;
+            stream.recv_buffer.push(bytes, true);
         }
         Ok(())
     }
