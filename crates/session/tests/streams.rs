@@ -42,6 +42,41 @@ async fn messages_of_every_length_keep_their_boundaries() {
     }
 }
 
+/// Short messages fill records in runs, and the long one in the middle needs more credit than a stream has at first.
+#[tokio::test]
+async fn send_all_keeps_the_order_and_the_boundaries() {
+    let (mut near, mut far) = pair().await.unwrap();
+    let messages: Vec<_> =
+        (0..5000).map(|n| pattern(if n == 2500 { 1_000_000 } else { n % 300 })).collect();
+    let sent = messages.clone();
+    let sender = tokio::spawn(async move {
+        near.send_all(&sent).await.unwrap();
+        near.send_all::<&[u8]>(&[]).await.unwrap();
+        near.finish().await.unwrap();
+        near
+    });
+    for message in &messages {
+        assert_eq!(far.receive(1_000_000).await.unwrap().as_ref(), Some(message));
+    }
+    assert_eq!(far.receive(1).await.unwrap(), None);
+    drop(sender.await.unwrap());
+}
+
+/// What was accepted of a cancelled call arrives; after a part of a message nothing may follow.
+#[tokio::test]
+async fn a_cancelled_send_all_ends_the_stream_only_within_a_message() {
+    let (mut near, mut far) = pair().await.unwrap();
+    let messages = [vec![1; 10], vec![2; 4_000_000]];
+    tokio::select! {
+        biased;
+        sent = near.send_all(&messages) => panic!("{sent:?} without credit"),
+        () = std::future::ready(()) => {}
+    }
+    assert_eq!(far.receive(10).await.unwrap(), Some(vec![1; 10]));
+    assert_eq!(near.send(b"next").await, Err(StreamError::Finished));
+    assert!(matches!(far.receive(4_000_000).await, Err(StreamError::Reset(_))));
+}
+
 #[tokio::test]
 async fn a_message_longer_than_allowed_is_refused() {
     let (mut near, mut far) = pair().await.unwrap();
