@@ -203,14 +203,6 @@ impl Home {
         key_file::load(&self.key_file())
     }
 
-    /// Puts `key` durably in the place of this home's key.
-    ///
-    /// # Errors
-    /// [`HomeError::Io`] if it cannot be written; the old key stays then.
-    pub fn replace_key(&self, key: &SecretKey) -> Result<(), HomeError> {
-        key_file::replace(&self.key_file(), key)
-    }
-
     /// Keeps `key` durably beside this home's key, which stays what it is until
     /// [`Self::adopt_staged_key`]: so that a rotation cut short loses neither key.
     ///

@@ -77,11 +77,6 @@ pub enum EventError {
 }
 
 impl Event {
-    /// Whether something goes down with it.
-    pub fn presses(self) -> bool {
-        matches!(self, Self::KeyDown { .. } | Self::Button { down: true, .. })
-    }
-
     fn bytes(self) -> [u8; LENGTH] {
         let two = |kind: u8, [a, b]: [u8; 2], [c, d]: [u8; 2]| [kind, 0, a, b, c, d, 0, 0];
         match self {
