@@ -8,7 +8,7 @@ use super::picture::Picture;
 use super::proxy::Proxy;
 use super::xserver::{XServer, content};
 use super::{Ends, code, hall, signal};
-use crate::support::{Home, STEP_TIMEOUT, comes, eventually};
+use crate::support::{Home, STEP_TIMEOUT, comes, eventually, exclusive};
 
 /// Debian's own, which has the modules that xpra needs.
 const PYTHON: &str = "/usr/bin/python3";
@@ -310,6 +310,8 @@ fn missing_programs_are_named_with_their_packages() {
 
 #[test]
 fn a_missing_screen_is_an_error_and_ends_the_program() {
+    // Another test would otherwise start an X server with the number of the one that ends here.
+    let _alone = exclusive();
     let screen = XServer::start(640, 480);
     let (home, guest) = (Home::new(), Home::new());
     let _node = hall(&home, &guest, &service(&screen, ""));
