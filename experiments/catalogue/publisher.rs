@@ -10,7 +10,7 @@ use levada_catalogue::model::{Draft, Version};
 use levada_client::home::Home;
 use levada_harness::pin;
 use levada_node::control::converse;
-use levada_services::catalogue::{Caller, of_bytes};
+use levada_services::catalogue::{CatalogueClient, of_bytes};
 use tokio::time::{sleep, timeout};
 
 use super::objects;
@@ -55,7 +55,7 @@ pub fn publish_during<T>(
 async fn publish(server: &Server, rate: u32, stop: &AtomicBool) -> anyhow::Result<Published> {
     let home = Home::at(server.folder())?;
     let (read, write) = converse(&home).await?;
-    let mut caller = Caller::new(of_bytes(read, write));
+    let mut caller = CatalogueClient::new(of_bytes(read, write));
     let begun = Instant::now();
     let mut published = Published::default();
     let mut due = begun;

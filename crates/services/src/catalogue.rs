@@ -1,10 +1,10 @@
-//! `catalogue`: what exists, and the code behind it, for those who have a right to it.
+//! `catalogue`: descriptors and packages, for peers that have a right to them.
 //!
-//! The same conversation goes over a session's stream, over the control socket of a node, and within a process that
-//! has the store to itself: [`serve`] is one end of it, [`Caller`] the other.
+//! One protocol serves the stream of a session, the control socket of a node, and a process that has opened the store
+//! itself. [`serve`] is its server, [`CatalogueClient`] its client.
 
 mod batch;
-mod caller;
+mod client;
 mod handle;
 mod low_priority;
 mod maintenance;
@@ -29,13 +29,13 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
 pub use batch::{MAX_BATCH, MAX_BATCH_BYTES};
-pub use caller::{Caller, CallerError, Changed, Item, Source};
+pub use client::{CatalogueClient, CatalogueError, ChangeOutcome, Item, Source};
 pub use handle::{CatalogueHandle, HandleError};
 pub use pipe::{PipeError, Receiver, Sender, of_bytes, of_stream};
 pub use rules::{MAX_RULES, Right, Rights, Rule, RuleError};
-pub use session::{ServeError, Visitor, serve};
+pub use session::{Principal, ServeError, serve};
 
-/// The longest package that a session may publish, in bytes, if nothing else is configured.
+/// Default of the option `max_package`: the longest package that a session may publish, in bytes.
 const MAX_PACKAGE: u64 = 256 * 1024 * 1024;
 
 definition_options! {
@@ -50,7 +50,7 @@ definition_options! {
     }
 }
 
-/// The type `catalogue`, over the node's catalogue if it keeps one.
+/// The type `catalogue`, which serves the node's store. Without a store no definition of this type is valid.
 pub(crate) fn service_type(handle: Option<Arc<CatalogueHandle>>) -> ServiceType {
     ServiceType::new("catalogue", move |definition, context, options: Options| {
         Ok(Arc::new(Catalogue::new(definition, context, handle.clone(), options)?))
@@ -61,7 +61,7 @@ pub(crate) fn service_type(handle: Option<Arc<CatalogueHandle>>) -> ServiceType 
 struct Catalogue {
     handle: Arc<CatalogueHandle>,
     node: levada_core::Identity,
-    /// What a session may do at most.
+    /// The rights of the configuration: the upper bound of a session's.
     bound: Rights,
     max_package: u64,
 }
@@ -75,7 +75,8 @@ impl Catalogue {
     ) -> Result<Self, DefinitionError> {
         let handle = handle.ok_or_else(|| DefinitionError::Machine {
             name: definition.name.clone(),
-            text: "this node keeps no catalogue: do not say `catalogue = false`".into(),
+            text: "this node has no catalogue: remove `catalogue = false` from its configuration"
+                .into(),
         })?;
         let mut bound = options.rules;
         if options.open {
@@ -85,42 +86,47 @@ impl Catalogue {
         Ok(Self { handle, node: context.node, bound, max_package })
     }
 
-    /// The rules of a session: those of its parameters, none of which goes beyond the configuration.
+    /// The rights that the parameters of a session name; `None` if they name none. Each rule must be within the
+    /// configuration.
     fn rules(&self, params: &Params) -> Result<Option<Rights>, Refused> {
-        let mut found = None;
+        let mut rules = None;
         for (key, _) in params.iter() {
             match key {
                 Params::FRAMING => {}
-                Params::ARGS => found = params.args()?,
+                Params::ARGS => rules = params.args()?,
                 _ => return Err(Refused::Unknown(key.to_owned())),
             }
         }
-        let Some(texts) = found else { return Ok(None) };
+        let Some(texts) = rules else { return Ok(None) };
         if texts.len() > MAX_RULES {
             return Err(Refused::Malformed(Params::ARGS.to_owned()));
         }
-        let read = |text: &String| text.parse::<Rule>().map_err(|_| Refused::Rule(text.clone()));
-        let rules = texts.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let parse = |text: &String| text.parse::<Rule>().map_err(|_| Refused::Rule(text.clone()));
+        let rules = texts.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         match rules.iter().find(|rule| !self.bound.covers(rule)) {
             Some(rule) => Err(Refused::Beyond(rule.to_string())),
             None => Ok(Some(Rights::new(rules))),
         }
     }
 
-    async fn converse(&self, invocation: Invocation, stream: Stream) -> Result<(), ServiceError> {
+    async fn run_session(
+        &self,
+        invocation: Invocation,
+        stream: Stream,
+    ) -> Result<(), ServiceError> {
         let Invocation { holder, params, streams, .. } = invocation;
-        // There are no further streams: what a client opens is refused.
+        // This service uses one stream; further streams of the client are refused.
         drop(streams);
         // Checked again: the configuration may have changed since the request.
         let rights = match self.rules(&params)? {
             Some(rights) => rights,
-            // Whoever has the node's key could change the configuration.
+            // The holder of the node's key could change the configuration anyway.
             None if holder == self.node => Rights::all(),
             None => self.bound.clone(),
         };
         let max_package = self.max_package;
-        let visitor = Visitor { identity: Some(holder), rights, max_package };
-        serve(&self.handle, &visitor, of_stream(stream)).await.map_err(|error| match error {
+        let principal = Principal { identity: Some(holder), rights, max_package };
+        serve(&self.handle, &principal, of_stream(stream)).await.map_err(|error| match error {
             ServeError::Pipe(PipeError::Stream(error)) => error.into(),
             ServeError::Pipe(PipeError::Stalled) => ServiceError::Gone,
             ServeError::Pipe(error) => ServiceError::Failed(error.to_string()),
@@ -142,13 +148,13 @@ impl Service for Catalogue {
         self.rules(params).map(drop)
     }
 
-    /// The rules.
+    /// The rules of the session.
     fn summary(&self, params: &Params) -> Option<String> {
         Some(params.args().ok()??.join(", "))
     }
 
     fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
-        Box::pin(self.converse(invocation, stream))
+        Box::pin(self.run_session(invocation, stream))
     }
 }
 
@@ -163,7 +169,7 @@ fn max_package() -> u64 {
 fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
     let texts = Vec::<String>::deserialize(deserializer)?;
     if texts.len() > MAX_RULES {
-        return Err(D::Error::custom(format_args!("there are at most {MAX_RULES} rules")));
+        return Err(D::Error::custom(format_args!("a definition has at most {MAX_RULES} rules")));
     }
     texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
 }

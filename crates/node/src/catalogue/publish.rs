@@ -8,7 +8,7 @@ use levada_core::wire::catalogue::{Cause, Detail};
 use levada_core::{Identity, check_name, sha256, wire};
 use levada_service::Description;
 use levada_services::catalogue::{
-    Caller, CallerError, Item, Rights, Visitor, of_bytes, of_stream, serve,
+    CatalogueClient, CatalogueError, Item, Principal, Rights, of_bytes, of_stream, serve,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
@@ -135,12 +135,12 @@ pub(crate) async fn publish_here(node: &Node) {
     let Some(handle) = &node.catalogue else { return };
     let (near, far) = tokio::io::duplex(ROOM);
     let (read, write) = tokio::io::split(far);
-    let visitor =
-        Visitor { identity: Some(node.identity()), rights: Rights::all(), max_package: 0 };
-    let serving = serve(handle, &visitor, of_bytes(read, write));
+    let principal =
+        Principal { identity: Some(node.identity()), rights: Rights::all(), max_package: 0 };
+    let serving = serve(handle, &principal, of_bytes(read, write));
     let publishing = async {
         let (read, write) = tokio::io::split(near);
-        let mut caller = Caller::new(of_bytes(read, write));
+        let mut caller = CatalogueClient::new(of_bytes(read, write));
         let published = publish(node, &mut caller, Hurry::Yes).await;
         caller.finish().await;
         published
@@ -176,7 +176,7 @@ async fn publish_at(node: &Node, place: &str) -> Result<(), String> {
         let spec = RequestSpec { service: service.to_owned(), uses: 1, ..RequestSpec::default() };
         let capability = client.request(&target, spec).await.map_err(text)?;
         let Running { stream, connection, .. } = client.connect(&capability).await.map_err(text)?;
-        let mut caller = Caller::new(of_stream(stream));
+        let mut caller = CatalogueClient::new(of_stream(stream));
         let published =
             publish(node, &mut caller, Hurry::No).await.map_err(|error| error.to_string());
         caller.finish().await;
@@ -195,7 +195,11 @@ enum Hurry {
     No,
 }
 
-async fn publish(node: &Node, caller: &mut Caller, hurry: Hurry) -> Result<(), CallerError> {
+async fn publish(
+    node: &Node,
+    caller: &mut CatalogueClient,
+    hurry: Hurry,
+) -> Result<(), CatalogueError> {
     for offered in node.services.values() {
         publish_one(node, caller, &offered.description, hurry).await?;
     }
@@ -204,10 +208,10 @@ async fn publish(node: &Node, caller: &mut Caller, hurry: Hurry) -> Result<(), C
 
 async fn publish_one(
     node: &Node,
-    caller: &mut Caller,
+    caller: &mut CatalogueClient,
     service: &Description,
     hurry: Hurry,
-) -> Result<(), CallerError> {
+) -> Result<(), CatalogueError> {
     let Ok(name) = name(&node.identity(), &service.name).parse() else { return Ok(()) };
     let key = Key { kind: Kind::Service, name };
     // Texts and lists of texts: this cannot fail.
@@ -234,14 +238,17 @@ async fn publish_one(
 }
 
 /// All versions, ascending; none if there is no such object.
-async fn versions(caller: &mut Caller, key: &Key) -> Result<Vec<Published>, CallerError> {
+async fn versions(
+    caller: &mut CatalogueClient,
+    key: &Key,
+) -> Result<Vec<Published>, CatalogueError> {
     let mut found = Vec::new();
     let each = |one: Published| {
         found.push(one);
-        Ok::<_, CallerError>(())
+        Ok::<_, CatalogueError>(())
     };
     match caller.versions(key, each).await {
-        Err(CallerError::Failed { cause: Cause::Unknown, .. }) => Ok(Vec::new()),
+        Err(CatalogueError::Failed { cause: Cause::Unknown, .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
         Ok(()) => Ok(found),
     }
@@ -260,7 +267,7 @@ fn next(own: &str, last: Option<&Version>) -> Version {
 }
 
 /// Takes back what the node has published and does not offer any more.
-async fn withdraw(node: &Node, caller: &mut Caller) -> Result<(), CallerError> {
+async fn withdraw(node: &Node, caller: &mut CatalogueClient) -> Result<(), CatalogueError> {
     let own = format!("{}.", node.identity());
     let mut gone = Vec::new();
     let each = |item: Item| {
@@ -268,7 +275,7 @@ async fn withdraw(node: &Node, caller: &mut Caller) -> Result<(), CallerError> {
         if item.newest.is_some() && !node.services.contains_key(service) {
             gone.push(item.key);
         }
-        Ok::<_, CallerError>(())
+        Ok::<_, CatalogueError>(())
     };
     caller.list(Some(Kind::Service), &own, 0, Detail::Newest, each).await?;
     for key in gone {

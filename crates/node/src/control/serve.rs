@@ -11,7 +11,7 @@ use std::time::Duration;
 use levada_capability::{Invitation, SessionId};
 use levada_catalogue::model::digest_text;
 use levada_core::{Identity, SystemRandom, check_name};
-use levada_services::catalogue::{CatalogueHandle, Visitor, of_bytes};
+use levada_services::catalogue::{CatalogueHandle, Principal, of_bytes};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -118,9 +118,9 @@ async fn catalogue(
     if send(&mut write, &Reply::Ok(json!({}))).await.is_err() {
         return;
     }
-    let visitor = Visitor::owner();
+    let principal = Principal::owner();
     tokio::select! {
-        served = levada_services::catalogue::serve(handle, &visitor, of_bytes(read, write)) => {
+        served = levada_services::catalogue::serve(handle, &principal, of_bytes(read, write)) => {
             if let Err(error) = served {
                 tracing::warn!(%error, "a conversation with the catalogue's owner was cut off");
             }

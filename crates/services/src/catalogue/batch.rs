@@ -1,62 +1,65 @@
-//! Publishing many objects in one go: what the disk would take for each of them, it takes once.
+//! Publishes many objects in one request, with one transaction and one sync to disk for all.
 
 use levada_catalogue::model::Draft;
 use levada_catalogue::store::{Outcome, Store, StoreError};
 use levada_core::wire::catalogue::{
-    self as wire, Failed, answer::Answer as Said, outcome::Outcome as Told,
+    self as wire, Failed, answer::Answer as Response, outcome::Outcome as ObjectOutcome,
 };
 use levada_core::{Digest, sha256};
 
 use super::message::{self, invalid};
 use super::rules::Right;
-use super::session::{Session, Stop, check_length, conflict, lacks_package};
+use super::session::{RequestError, Session, check_length, conflict, needs_package};
 
-/// The most objects of one call.
+/// Maximum number of objects of a batch.
 pub const MAX_BATCH: usize = 64;
-/// The most bytes that their packages may have together. Whoever keeps descriptors, packages and what is said of them
-/// within this sends no call that is too long either.
+/// Maximum size of all packages of a batch, in bytes. If a client also counts descriptors and package descriptions
+/// within this limit, its request does not exceed the maximum size of a message.
 pub const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
-/// What is to be published, or why not.
+/// A draft, or why it is refused.
 type Checked = Result<Draft, Failed>;
 
-/// A package that is still to come.
-struct Lacking {
-    /// The place of its object in the call.
+/// A package that the client must upload.
+struct MissingPackage {
+    /// Index of its object in the request.
     object: u32,
     digest: Digest,
     length: usize,
 }
 
 impl Session<'_> {
-    pub(super) async fn publish_all(&mut self, call: wire::PublishAll) -> Result<(), Stop> {
+    pub(super) async fn publish_all(&mut self, call: wire::PublishAll) -> Result<(), RequestError> {
         if call.objects.len() > MAX_BATCH {
-            let text = format!("at most {MAX_BATCH} objects are published by one call");
+            let text = format!("a batch has at most {MAX_BATCH} objects");
             return Err(invalid(&text).into());
         }
-        let read = |object: wire::Publish| -> Checked {
+        let parse = |object: wire::Publish| -> Checked {
             let draft = message::draft(object)?;
-            self.allow(Right::Write, &draft.key)?;
+            self.check_right(Right::Write, &draft.key)?;
             Ok(draft)
         };
-        let drafts: Vec<Checked> = call.objects.into_iter().map(read).collect();
-        let max_package = self.visitor.max_package;
-        let look = move |store: &dyn Store| look_at(store, drafts, max_package);
-        let (drafts, lacking) = self.handle.with(look).await?;
-        let contents = self.receive_all(&lacking).await?;
-        let (drafts, contents) = sort_out(drafts, &lacking, contents);
+        let drafts: Vec<Checked> = call.objects.into_iter().map(parse).collect();
+        let max_package = self.principal.max_package;
+        let check = move |store: &dyn Store| check_drafts(store, drafts, max_package);
+        let (drafts, missing) = self.handle.with(check).await?;
+        let contents = self.receive_packages(&missing).await?;
+        let (drafts, contents) = verify_packages(drafts, &missing, contents);
         self.publish_checked(drafts, contents).await
     }
 
-    /// The packages, in the order in which they are asked for.
-    async fn receive_all(&mut self, lacking: &[Lacking]) -> Result<Vec<Vec<u8>>, Stop> {
-        if lacking.is_empty() {
+    /// Requests the missing packages, and receives them in this order.
+    async fn receive_packages(
+        &mut self,
+        missing: &[MissingPackage],
+    ) -> Result<Vec<Vec<u8>>, RequestError> {
+        if missing.is_empty() {
             return Ok(Vec::new());
         }
-        let objects = lacking.iter().map(|one| one.object).collect();
-        self.say(Said::WantedAll(wire::WantedAll { objects })).await?;
-        let mut contents = Vec::with_capacity(lacking.len());
-        for one in lacking {
+        let objects = missing.iter().map(|one| one.object).collect();
+        self.respond(Response::WantedAll(wire::WantedAll { objects })).await?;
+        let mut contents = Vec::with_capacity(missing.len());
+        for one in missing {
             let mut content = Vec::new();
             while content.len() < one.length {
                 let part = self.receive_part((one.length - content.len()) as u64).await?;
@@ -71,72 +74,73 @@ impl Session<'_> {
         &mut self,
         drafts: Vec<Checked>,
         contents: Vec<Vec<u8>>,
-    ) -> Result<(), Stop> {
-        let (mut good, mut refused) = (Vec::new(), Vec::new());
+    ) -> Result<(), RequestError> {
+        let (mut accepted, mut refused) = (Vec::new(), Vec::new());
         for draft in drafts {
             refused.push(match draft {
                 Ok(draft) => {
-                    good.push(draft);
+                    accepted.push(draft);
                     None
                 }
                 Err(failed) => Some(failed),
             });
         }
-        let published = self.handle.publish_all(good, contents, self.visitor.identity).await?;
+        let published =
+            self.handle.publish_all(accepted, contents, self.principal.identity).await?;
         let newest = self.handle.with(|store| store.revision()).await?;
         let mut published = published.into_iter();
         let mut outcomes = Vec::with_capacity(refused.len());
         for failed in refused {
-            let told = match failed {
-                Some(failed) => Told::Failed(failed),
-                // There is one for each.
+            let outcome = match failed {
+                Some(failed) => ObjectOutcome::Failed(failed),
+                // `published` has an outcome for each draft that was not refused.
                 None => match published.next() {
-                    Some(outcome) => tell(outcome, newest)?,
+                    Some(outcome) => object_outcome(outcome, newest)?,
                     None => break,
                 },
             };
-            outcomes.push(wire::Outcome { outcome: Some(told) });
+            outcomes.push(wire::Outcome { outcome: Some(outcome) });
         }
-        Ok(self.say(Said::Outcomes(wire::Outcomes { outcomes })).await?)
+        Ok(self.respond(Response::Outcomes(wire::Outcomes { outcomes })).await?)
     }
 }
 
-/// Checks the drafts; with them come the packages that have to be uploaded first, each once.
-fn look_at(
+/// Checks the drafts. Returns them with the packages that must be uploaded first, each once.
+fn check_drafts(
     store: &dyn Store,
     drafts: Vec<Checked>,
     max_package: u64,
-) -> Result<(Vec<Checked>, Vec<Lacking>), StoreError> {
-    let mut lacking: Vec<Lacking> = Vec::new();
-    let mut room = MAX_BATCH_BYTES;
-    let mut looked = Vec::with_capacity(drafts.len());
+) -> Result<(Vec<Checked>, Vec<MissingPackage>), StoreError> {
+    let mut missing: Vec<MissingPackage> = Vec::new();
+    let mut space = MAX_BATCH_BYTES;
+    let mut checked_drafts = Vec::with_capacity(drafts.len());
     for (object, draft) in (0..).zip(drafts) {
         let checked = draft.and_then(check);
-        let wanted = match &checked {
-            Ok(draft) if lacks_package(store, draft)? => draft.package.as_ref(),
+        let needed = match &checked {
+            Ok(draft) if needs_package(store, draft)? => draft.package.as_ref(),
             _ => None,
         };
-        let wanted = wanted.filter(|it| lacking.iter().all(|other| other.digest != it.digest));
-        let Some(package) = wanted else {
-            looked.push(checked);
+        let needed = needed.filter(|it| missing.iter().all(|other| other.digest != it.digest));
+        let Some(package) = needed else {
+            checked_drafts.push(checked);
             continue;
         };
         if let Err(failed) = check_length(package, max_package) {
-            looked.push(Err(failed));
+            checked_drafts.push(Err(failed));
             continue;
         }
-        match usize::try_from(package.length).ok().filter(|length| *length <= room) {
+        match usize::try_from(package.length).ok().filter(|length| *length <= space) {
             Some(length) => {
-                room -= length;
-                lacking.push(Lacking { object, digest: package.digest, length });
-                looked.push(checked);
+                space -= length;
+                missing.push(MissingPackage { object, digest: package.digest, length });
+                checked_drafts.push(checked);
             }
-            None => {
-                looked.push(Err(invalid("its package is too long to be published with others")))
-            }
+            None => checked_drafts.push(Err(invalid(
+                "its package is too long for a batch: publish the object alone",
+            ))),
         }
     }
-    Ok((looked, lacking))
+    Ok((checked_drafts, missing))
 }
 
 fn check(draft: Draft) -> Checked {
@@ -145,38 +149,43 @@ fn check(draft: Draft) -> Checked {
     Ok(draft)
 }
 
-/// Refuses those whose package is not what was announced; what is left of the packages.
-fn sort_out(
+/// Refuses the drafts whose package does not have the announced digest. Returns the drafts and the other packages.
+fn verify_packages(
     mut drafts: Vec<Checked>,
-    lacking: &[Lacking],
+    missing: &[MissingPackage],
     contents: Vec<Vec<u8>>,
 ) -> (Vec<Checked>, Vec<Vec<u8>>) {
-    let (mut right, mut wrong) = (Vec::new(), Vec::new());
-    for (one, content) in lacking.iter().zip(contents) {
+    let (mut intact, mut damaged) = (Vec::new(), Vec::new());
+    for (one, content) in missing.iter().zip(contents) {
         if sha256(&[&content]) == one.digest {
-            right.push(content);
+            intact.push(content);
         } else {
-            wrong.push(one.digest);
+            damaged.push(one.digest);
         }
     }
     for draft in &mut drafts {
         let package = draft.as_ref().ok().and_then(|draft| draft.package.as_ref());
-        if package.is_some_and(|package| wrong.contains(&package.digest)) {
-            let text = "its package has another digest: it was changed or cut on its way";
+        if package.is_some_and(|package| damaged.contains(&package.digest)) {
+            let text = "its package does not have the announced digest: it was changed or truncated on the way";
             *draft = Err(invalid(text));
         }
     }
-    (drafts, right)
+    (drafts, intact)
 }
 
-fn tell(outcome: Result<Outcome, StoreError>, newest: u64) -> Result<Told, Stop> {
+fn object_outcome(
+    outcome: Result<Outcome, StoreError>,
+    newest: u64,
+) -> Result<ObjectOutcome, RequestError> {
     Ok(match outcome {
-        Ok(Outcome::Created(revision)) => Told::Done(wire::Done { changed: true, revision }),
-        Ok(Outcome::Same) => Told::Done(wire::Done { changed: false, revision: newest }),
-        Ok(Outcome::Conflict) => Told::Failed(conflict()),
+        Ok(Outcome::Created(revision)) => {
+            ObjectOutcome::Done(wire::Done { changed: true, revision })
+        }
+        Ok(Outcome::Same) => ObjectOutcome::Done(wire::Done { changed: false, revision: newest }),
+        Ok(Outcome::Conflict) => ObjectOutcome::Failed(conflict()),
         Err(error) => match message::failed(&error) {
-            Some(failed) => Told::Failed(failed),
-            None => return Err(Stop::Store(error)),
+            Some(failed) => ObjectOutcome::Failed(failed),
+            None => return Err(RequestError::Store(error)),
         },
     })
 }

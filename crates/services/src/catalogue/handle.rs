@@ -1,4 +1,4 @@
-//! The store of a running process, shared by all who use it there.
+//! The store of a running process, shared by all its users in this process.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use super::low_priority::LowPriority;
 use super::upload::Uploads;
 
-/// A store, and what is going on around it: who waits for changes, and which uploads were cut off.
+/// A store, its change notifications, and its unfinished uploads.
 pub struct CatalogueHandle {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -21,19 +21,19 @@ pub struct CatalogueHandle {
     low_priority: Option<LowPriority>,
 }
 
-/// Why something could not be done with the store.
+/// Why an operation on the store failed.
 #[derive(Debug, Error)]
 pub enum HandleError {
-    /// The store says so.
+    /// The store returned this error.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The process is ending.
-    #[error("the catalogue is being closed")]
+    /// The process is shutting down.
+    #[error("the catalogue is shutting down: try again later")]
     Closing,
 }
 
 impl CatalogueHandle {
-    /// Keeps `store`; all changes go through this value from now on.
+    /// A handle for `store`. All later changes must go through this handle, so that watchers are notified.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         let (revision, uploads) = (watch::Sender::new(0), Uploads::default());
         Self { store, clock, revision, uploads, low_priority: LowPriority::start() }
@@ -44,41 +44,41 @@ impl CatalogueHandle {
         self.store.clone()
     }
 
-    /// Whether nobody uses the store at this moment but this value.
+    /// Whether this handle has the only reference to the store.
     pub fn is_idle(&self) -> bool {
         Arc::strong_count(&self.store) == 1
     }
 
-    /// Says when something was changed: the number of the last change that was made here, 0 before the first.
+    /// Receives the revision of each change made through this handle; 0 before the first.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
 
-    /// The time.
+    /// The current time of the handle's clock.
     pub fn now(&self) -> UnixTime {
         self.clock.now()
     }
 
-    /// Runs `work` on the store, on a thread that may wait for the disk.
+    /// Runs `work` on a thread for blocking work.
     ///
     /// # Errors
-    /// [`HandleError::Store`] is what `work` returned.
+    /// [`HandleError::Store`] with the error of `work`; [`HandleError::Closing`].
     pub async fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, HandleError> {
         let store = self.store.clone();
         let done = spawn_blocking(move || work(&*store)).await;
-        // Nothing in a store panics; so it was the runtime that gave the work up.
+        // A store does not panic, so an error means that the runtime is shutting down and dropped the work.
         Ok(done.map_err(|_| HandleError::Closing)??)
     }
 
-    /// Runs `work`, which must be short, where it does not hold up those who read: after what was given to this before,
-    /// and on a busy machine much later. It is done to its end if it has begun, whether or not anybody waits; if nobody
-    /// does before, it never begins.
+    /// Runs `work`, which must be short, on the low-priority thread, in order of the calls. It does not delay readers;
+    /// on a busy machine it may start much later. If the future is dropped before `work` has started, `work` does not
+    /// run; afterwards it runs to completion.
     ///
     /// # Errors
-    /// [`HandleError::Store`] is what `work` returned; [`HandleError::Closing`].
+    /// [`HandleError::Store`] with the error of `work`; [`HandleError::Closing`].
     pub async fn low_priority<T: Send + 'static>(
         &self,
         work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
@@ -89,7 +89,7 @@ impl CatalogueHandle {
         Ok(done.ok_or(HandleError::Closing)??)
     }
 
-    /// Changes the store by `work`, and tells those who watch.
+    /// Changes the store by `work`, and notifies watchers.
     async fn change(
         &self,
         work: impl FnOnce(&dyn Store) -> Result<Outcome, StoreError> + Send + 'static,
@@ -97,13 +97,13 @@ impl CatalogueHandle {
         let revision = self.revision.clone();
         self.low_priority(move |store| {
             let outcome = work(store)?;
-            tell(&revision, outcome);
+            notify(&revision, outcome);
             Ok(outcome)
         })
         .await
     }
 
-    /// Publishes, and tells those who watch.
+    /// Publishes `draft` on behalf of `by`, and notifies watchers.
     ///
     /// # Errors
     /// As for [`Store::publish`].
@@ -116,8 +116,8 @@ impl CatalogueHandle {
         self.change(move |store| store.publish(&draft, by, now)).await
     }
 
-    /// Stores the packages `contents` and publishes `drafts` in order, in one go, and tells those who watch. Each of
-    /// them has an outcome of its own.
+    /// Stores the packages `contents`, publishes `drafts` in order, and notifies watchers. The result has an outcome
+    /// for each draft. All drafts share one transaction, unless one of them fails.
     ///
     /// # Errors
     /// As for [`Store::add_blobs`].
@@ -133,16 +133,16 @@ impl CatalogueHandle {
             store.add_blobs(&contents)?;
             let outcomes: Vec<_> = match store.publish_all(&drafts, by, now) {
                 Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-                // One of them is to blame, and the others are not.
+                // One draft failed the whole transaction. Publish each alone, so that only that draft fails.
                 Err(_) => drafts.iter().map(|draft| store.publish(draft, by, now)).collect(),
             };
-            outcomes.iter().flatten().for_each(|outcome| tell(&revision, *outcome));
+            outcomes.iter().flatten().for_each(|outcome| notify(&revision, *outcome));
             Ok(outcomes)
         })
         .await
     }
 
-    /// Takes a version back or gives it back, and tells those who watch.
+    /// Yanks a version, or restores it if not `yanked`, and notifies watchers.
     ///
     /// # Errors
     /// As for [`Store::yank`].
@@ -158,9 +158,9 @@ impl CatalogueHandle {
     }
 }
 
-fn tell(revision: &watch::Sender<u64>, outcome: Outcome) {
+fn notify(revision: &watch::Sender<u64>, outcome: Outcome) {
     if let Outcome::Created(new) = outcome {
-        // Two changes may come here in another order than they were made.
+        // Changes of two threads may arrive out of order; the revision must not decrease.
         revision.send_modify(|last| *last = new.max(*last));
     }
 }

@@ -1,4 +1,4 @@
-//! Packages on their way out, and what keeps a store in order: audit log, garbage collection, verification.
+//! Requests that download packages, read the audit log, collect garbage, and verify the store.
 
 use std::fs::File;
 use std::io;
@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use levada_catalogue::model::Package;
 use levada_catalogue::store::{Blob, MAX_PAGE};
-use levada_core::wire::catalogue::{self as wire, Cause, Failed, answer::Answer as Said};
+use levada_core::wire::catalogue::{self as wire, Cause, Failed, answer::Answer as Response};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::handle::HandleError;
 use super::message::{self, invalid, unknown};
 use super::rules::Right;
-use super::session::{Session, Stop};
+use super::session::{RequestError, Session};
 
-/// How much of a file is read at a time, in bytes: some messages.
-const READ: usize = 4 * wire::MAX_PART;
-/// Findings that wait to be sent.
-const FINDINGS: usize = 64;
+/// Size of one read of a package, in bytes: four messages.
+const READ_SIZE: usize = 4 * wire::MAX_PART;
+/// Capacity of the queue of findings to be sent.
+const FINDING_QUEUE: usize = 64;
 
 impl Session<'_> {
-    pub(super) async fn fetch(&mut self, call: wire::Fetch) -> Result<(), Stop> {
+    pub(super) async fn fetch(&mut self, call: wire::Fetch) -> Result<(), RequestError> {
         let (key, version) = (message::key(&call.key)?, message::version(&call.version)?);
-        self.allow(Right::Read, &key)?;
+        self.check_right(Right::Read, &key)?;
         let (name, number) = (key.to_string(), version.to_string());
         let found = self.handle.with(move |store| {
             let found = store.get(&key, &version)?;
@@ -39,10 +39,10 @@ impl Session<'_> {
         let package = package.ok_or_else(|| unknown(&format!("{name} has no version {number}")))?;
         let package = package.ok_or_else(|| unknown(&format!("{name} {number} has no package")))?;
         if call.offset > package.length {
-            return Err(invalid("the offset is behind the end of the package").into());
+            return Err(invalid("the offset is beyond the end of the package").into());
         }
         let blob = blob.ok_or_else(|| damaged(&package))?;
-        self.say(Said::Content(wire::Content {
+        self.respond(Response::Content(wire::Content {
             digest: package.digest.to_vec(),
             length: package.length,
             offset: call.offset,
@@ -56,15 +56,15 @@ impl Session<'_> {
         blob: Blob,
         mut at: u64,
         package: &Package,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), RequestError> {
         let mut blob = Some(blob);
         while at < package.length {
-            let Some(open) = blob.take() else { return Err(Stop::Over) };
+            let Some(open) = blob.take() else { return Err(RequestError::Finished) };
             let read = spawn_blocking(move || read(open, at)).await;
-            let read = read.map_err(|_| Stop::from(HandleError::Closing))?;
-            let (open, bytes) = read.map_err(|_| Stop::Torn(damaged(package)))?;
+            let read = read.map_err(|_| RequestError::from(HandleError::Closing))?;
+            let (open, bytes) = read.map_err(|_| RequestError::Fatal(damaged(package)))?;
             if bytes.is_empty() || bytes.len() as u64 > package.length - at {
-                return Err(Stop::Torn(damaged(package)));
+                return Err(RequestError::Fatal(damaged(package)));
             }
             for part in bytes.chunks(wire::MAX_PART) {
                 self.send.send(part).await?;
@@ -75,8 +75,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    pub(super) async fn audit(&mut self, call: wire::Audit) -> Result<(), Stop> {
-        self.allow_some(Right::Admin)?;
+    pub(super) async fn audit(&mut self, call: wire::Audit) -> Result<(), RequestError> {
+        self.check_any_right(Right::Admin)?;
         let mut left = if call.limit == 0 { u32::MAX } else { call.limit };
         let mut before = if call.before == 0 { None } else { Some(call.before) };
         while left > 0 {
@@ -86,44 +86,45 @@ impl Session<'_> {
             before = Some(last.id);
             left -= u32::try_from(entries.len()).unwrap_or(left).min(left);
             for entry in entries {
-                self.say(Said::Logged(message::logged(entry))).await?;
+                self.respond(Response::Logged(message::logged(entry))).await?;
             }
         }
         let revision = self.handle.with(|store| store.revision()).await?;
         self.done(false, revision).await
     }
 
-    pub(super) async fn collect(&mut self, call: wire::Collect) -> Result<(), Stop> {
-        self.allow_some(Right::Admin)?;
+    pub(super) async fn collect(&mut self, call: wire::Collect) -> Result<(), RequestError> {
+        self.check_any_right(Right::Admin)?;
         let (grace, now) = (Duration::from_secs(call.grace), self.handle.now());
-        let by = self.visitor.identity;
+        let by = self.principal.identity;
         let collected = self.handle.with(move |store| store.collect(grace, by, now)).await?;
         let (packages, bytes) = (collected.blobs, collected.bytes);
-        Ok(self.say(Said::Collected(wire::Collected { packages, bytes })).await?)
+        Ok(self.respond(Response::Collected(wire::Collected { packages, bytes })).await?)
     }
 
-    pub(super) async fn verify(&mut self) -> Result<(), Stop> {
-        self.allow_some(Right::Admin)?;
-        let (found, findings) = mpsc::channel(FINDINGS);
+    pub(super) async fn verify(&mut self) -> Result<(), RequestError> {
+        self.check_any_right(Right::Admin)?;
+        let (found, findings) = mpsc::channel(FINDING_QUEUE);
         let handle = self.handle;
         let work = handle.with(move |store| {
-            // Nobody listens any more once the conversation is over; the work goes on to its end.
+            // If the session has ended, the findings are dropped, and the verification runs to completion.
             store.verify(&mut |finding| drop(found.blocking_send(finding.to_string())))
         });
-        let saying = async {
-            // Gone when nobody listens, so that the other half does not wait for ever.
+        let sending = async {
+            // If sending fails, the receiver is dropped here, so that the verification does not wait for space in the
+            // queue.
             let mut findings = findings;
             while let Some(text) = findings.recv().await {
                 let text = Failed::new(Cause::Unspecified, text).text;
-                self.say(Said::Finding(wire::Finding { text })).await?;
+                self.respond(Response::Finding(wire::Finding { text })).await?;
             }
-            Ok::<_, Stop>(())
+            Ok::<_, RequestError>(())
         };
-        let (verified, said) = tokio::join!(work, saying);
-        said?;
+        let (verified, sent) = tokio::join!(work, sending);
+        sent?;
         let verified = verified?;
         Ok(self
-            .say(Said::Verified(wire::Verified {
+            .respond(Response::Verified(wire::Verified {
                 versions: verified.versions,
                 packages: verified.blobs,
                 bytes: verified.bytes,
@@ -133,7 +134,7 @@ impl Session<'_> {
     }
 }
 
-/// What stands at `at`; nothing behind the end.
+/// Reads up to [`READ_SIZE`] bytes at `at`; nothing beyond the end.
 fn read(blob: Blob, at: u64) -> io::Result<(Blob, Vec<u8>)> {
     match blob {
         Blob::File(file, length) => {
@@ -142,14 +143,15 @@ fn read(blob: Blob, at: u64) -> io::Result<(Blob, Vec<u8>)> {
         }
         Blob::Bytes(bytes) => {
             let start = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
-            let part = bytes.slice(start..bytes.len().min(start.saturating_add(READ))).to_vec();
+            let part =
+                bytes.slice(start..bytes.len().min(start.saturating_add(READ_SIZE))).to_vec();
             Ok((Blob::Bytes(bytes), part))
         }
     }
 }
 
 fn read_file(file: &File, at: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; READ];
+    let mut bytes = vec![0; READ_SIZE];
     let mut filled = 0;
     while filled < bytes.len() {
         match file.read_at(&mut bytes[filled..], at + filled as u64) {

@@ -1,4 +1,4 @@
-//! Between the messages on the wire and the catalogue's own types. Whatever came from outside is checked here.
+//! Conversions between wire messages and the types of the catalogue, with all checks of received messages.
 
 use levada_catalogue::model::{
     DescriptorSignature, Draft, Key, Kind, MAX_SIGNATURES, Package, Published, Version, VersionReq,
@@ -7,22 +7,22 @@ use levada_catalogue::store::{Action, AuditEntry, Change, StoreError};
 use levada_core::wire::catalogue::{self as wire, Cause, Failed};
 use levada_core::{Digest, Identity, UnixTime, sha256};
 
-/// An identity and its signature, in bytes.
+/// Length of an identity and its signature, in bytes.
 const SIGNATURE: usize = 32 + 64;
-/// The longest name of an event or action, in bytes.
+/// Maximum length of the name of an event or action, in bytes.
 const MAX_WORD: usize = 64;
 
-/// Which versions of an object are meant.
+/// A selection among the versions of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum VersionSelector {
     Newest,
     Exact(Version),
     Range(VersionReq),
 }
 
-impl Wanted {
-    /// Reads a version, a range, or nothing.
-    pub(super) fn read(text: &str) -> Result<Self, Failed> {
+impl VersionSelector {
+    /// Parses a version, a range, `latest`, or an empty text, which also selects the newest.
+    pub(super) fn parse(text: &str) -> Result<Self, Failed> {
         if text.is_empty() || text == "latest" {
             return Ok(Self::Newest);
         }
@@ -39,7 +39,7 @@ impl Wanted {
     }
 }
 
-/// What a [`wire::Publish`] wants published. Bounds are checked by [`Draft::check`].
+/// The draft in a [`wire::Publish`]. [`Draft::check`] checks its limits.
 pub(super) fn draft(call: wire::Publish) -> Result<Draft, Failed> {
     Ok(Draft {
         key: key(&call.key)?,
@@ -50,7 +50,7 @@ pub(super) fn draft(call: wire::Publish) -> Result<Draft, Failed> {
     })
 }
 
-/// The message that publishes `draft`.
+/// The request that publishes `draft`.
 pub(super) fn publish(draft: &Draft) -> wire::Publish {
     wire::Publish {
         key: draft.key.to_string(),
@@ -61,7 +61,7 @@ pub(super) fn publish(draft: &Draft) -> wire::Publish {
     }
 }
 
-/// A version as it is answered, with or without its descriptor.
+/// The message for a version; with its descriptor if `full`.
 pub(super) fn entry(published: Published, full: bool) -> wire::Entry {
     wire::Entry {
         key: published.key.to_string(),
@@ -77,12 +77,11 @@ pub(super) fn entry(published: Published, full: bool) -> wire::Entry {
     }
 }
 
-/// Reads an entry, and holds it against the model; a descriptor that is there must be the one of its digest.
+/// The version in an entry, checked against the model. A descriptor, if present, must match its digest.
 pub(super) fn published(entry: wire::Entry) -> Result<Published, Failed> {
-    let wrong = || invalid("the descriptor is not the one of its digest");
     let digest = digest(&entry.digest)?;
     if !entry.descriptor.is_empty() && sha256(&[&entry.descriptor]) != digest {
-        return Err(wrong());
+        return Err(invalid("the descriptor does not match its digest"));
     }
     let published = Published {
         key: key(&entry.key)?,
@@ -100,7 +99,7 @@ pub(super) fn published(entry: wire::Entry) -> Result<Published, Failed> {
     Ok(published)
 }
 
-/// Holds a change that another machine told of against the model.
+/// Checks a change received from another node against the model.
 pub(super) fn check_changed(change: &wire::Changed) -> Result<(), Failed> {
     check_word(&change.event)?;
     key(&change.key)?;
@@ -108,7 +107,7 @@ pub(super) fn check_changed(change: &wire::Changed) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Holds an entry of another machine's log against the model; it may be of no object.
+/// Checks an audit log entry received from another node against the model. Its object may be empty.
 pub(super) fn check_logged(entry: &wire::Logged) -> Result<(), Failed> {
     check_word(&entry.action)?;
     check_word(&entry.outcome)?;
@@ -122,10 +121,15 @@ pub(super) fn check_logged(entry: &wire::Logged) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What happened, as one word of ASCII: later releases may have further ones.
+/// The name of an event or action must be graphic ASCII. Names that are not known here are allowed: later releases may
+/// add some.
 fn check_word(text: &str) -> Result<(), Failed> {
     let fits = text.len() <= MAX_WORD && text.bytes().all(|byte| byte.is_ascii_graphic());
-    if fits { Ok(()) } else { Err(invalid("not the name of an event or action")) }
+    if fits {
+        Ok(())
+    } else {
+        Err(invalid("the name of an event or action is too long, or not graphic ASCII"))
+    }
 }
 
 pub(super) fn changed(change: &Change) -> wire::Changed {
@@ -141,7 +145,7 @@ pub(super) fn logged(entry: AuditEntry) -> wire::Logged {
     wire::Logged {
         number: entry.id,
         time: entry.time.0,
-        identity: entry.identity.map(|who| who.as_bytes().to_vec()).unwrap_or_default(),
+        identity: entry.identity.map(|identity| identity.as_bytes().to_vec()).unwrap_or_default(),
         action: Action::as_str(entry.action).to_owned(),
         key: entry.key.map(|key| key.to_string()).unwrap_or_default(),
         version: entry.version.map(|version| version.to_string()).unwrap_or_default(),
@@ -150,12 +154,12 @@ pub(super) fn logged(entry: AuditEntry) -> wire::Logged {
     }
 }
 
-/// `TYPE/NAME`.
+/// Parses `TYPE/NAME`.
 pub(super) fn key(text: &str) -> Result<Key, Failed> {
     text.parse::<Key>().map_err(|error| invalid(&error.to_string()))
 }
 
-/// A kind; every one if there is no text.
+/// A kind; `None` (all kinds) if the text is empty.
 pub(super) fn kind(text: &str) -> Result<Option<Kind>, Failed> {
     if text.is_empty() {
         return Ok(None);
@@ -174,7 +178,7 @@ pub(super) fn digest(bytes: &[u8]) -> Result<Digest, Failed> {
     bytes.try_into().map_err(|_| invalid("a digest has 32 bytes"))
 }
 
-/// An identity; `None` if there are no bytes.
+/// An identity; `None` if `bytes` is empty.
 pub(super) fn identity(bytes: &[u8]) -> Result<Option<Identity>, Failed> {
     if bytes.is_empty() {
         return Ok(None);
@@ -203,15 +207,16 @@ fn write_package(package: &Package) -> wire::Package {
 fn signatures(bytes: &[u8]) -> Result<Vec<DescriptorSignature>, Failed> {
     let pieces = bytes.chunks_exact(SIGNATURE);
     if !pieces.remainder().is_empty() || pieces.len() > MAX_SIGNATURES {
-        return Err(invalid("the signatures are not well encoded, or too many"));
+        let text = format!("the signatures are malformed, or more than {MAX_SIGNATURES}");
+        return Err(invalid(&text));
     }
-    let read = |piece: &[u8]| {
+    let parse = |piece: &[u8]| {
         let (identity, signature) = piece.split_first_chunk::<32>()?;
         let signature = signature.try_into().ok()?;
         Some(DescriptorSignature { identity: Identity::from_bytes(*identity), signature })
     };
-    let read: Option<Vec<_>> = pieces.map(read).collect();
-    read.ok_or_else(|| invalid("the signatures are not well encoded"))
+    let signatures: Option<Vec<_>> = pieces.map(parse).collect();
+    signatures.ok_or_else(|| invalid("the signatures are malformed"))
 }
 
 fn write_signatures(signatures: &[DescriptorSignature]) -> Vec<u8> {
@@ -223,17 +228,17 @@ fn write_signatures(signatures: &[DescriptorSignature]) -> Vec<u8> {
     bytes
 }
 
-/// It breaks a rule.
+/// The request is invalid.
 pub(super) fn invalid(text: &str) -> Failed {
     Failed::new(Cause::Invalid, text)
 }
 
-/// It is not here.
+/// The object, version or package does not exist.
 pub(super) fn unknown(text: &str) -> Failed {
     Failed::new(Cause::Unknown, text)
 }
 
-/// What is said of an error of the store; `None` for those that are the operator's business alone.
+/// The response for an error of the store; `None` for internal errors, whose details are only logged.
 pub(super) fn failed(error: &StoreError) -> Option<Failed> {
     let cause = match error {
         StoreError::Draft(_)
@@ -244,7 +249,10 @@ pub(super) fn failed(error: &StoreError) -> Option<Failed> {
         StoreError::NoSuchBlob(_) | StoreError::NoSuchVersion { .. } => Cause::Unknown,
         StoreError::Compacted { .. } => Cause::Compacted,
         StoreError::Full { .. } => {
-            return Some(Failed::new(Cause::Full, "the catalogue has no room left on its disk"));
+            return Some(Failed::new(
+                Cause::Full,
+                "no space left on the disk of the catalogue: free some and try again",
+            ));
         }
         _ => return None,
     };
@@ -255,7 +263,7 @@ pub(super) fn failed(error: &StoreError) -> Option<Failed> {
 mod tests {
     use super::*;
 
-    fn everything() -> Draft {
+    fn full_draft() -> Draft {
         let package = Package {
             digest: [3; 32],
             length: 7,
@@ -274,8 +282,8 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_and_what_was_published_come_back_as_they_were() {
-        let whole = everything();
+    fn drafts_and_published_versions_round_trip() {
+        let whole = full_draft();
         assert_eq!(draft(publish(&whole)).unwrap(), whole);
         let by = Some(Identity::from_bytes([9; 32]));
         let version = Published::new(&whole, by, UnixTime(5), 6);
@@ -285,9 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_well_formed_is_refused() {
+    fn rejects_malformed_messages() {
         let wrong = |change: fn(&mut wire::Publish)| {
-            let mut call = publish(&everything());
+            let mut call = publish(&full_draft());
             change(&mut call);
             draft(call).unwrap_err().cause()
         };
@@ -297,23 +305,27 @@ mod tests {
         assert_eq!(wrong(|call| call.version = "1".repeat(300)), Cause::Invalid);
         assert_eq!(wrong(|call| call.signatures.truncate(95)), Cause::Invalid);
         assert_eq!(wrong(|call| call.signatures = vec![0; 96 * 9]), Cause::Invalid);
-        let mut other = entry(Published::new(&everything(), None, UnixTime(5), 6), true);
+        let mut other = entry(Published::new(&full_draft(), None, UnixTime(5), 6), true);
         other.descriptor.push(b' ');
         assert!(published(other).is_err());
-        // What a catalogue that lies would have to say for its bytes to reach a terminal.
-        let lie = |change: fn(&mut wire::Entry)| {
-            let mut lie = entry(Published::new(&everything(), None, UnixTime(5), 6), true);
-            change(&mut lie);
-            published(lie)
+        // Entries by which a malicious catalogue could send control sequences to a terminal.
+        let forged = |change: fn(&mut wire::Entry)| {
+            let mut forgery = entry(Published::new(&full_draft(), None, UnixTime(5), 6), true);
+            change(&mut forgery);
+            published(forgery)
         };
-        assert!(lie(|_| ()).is_ok());
-        assert!(lie(|lie| lie.key = "hyperty/\x1b]0;x\x07".into()).is_err());
-        assert!(lie(|lie| lie.package.as_mut().unwrap().media_type = "\x1b[2J".into()).is_err());
-        assert!(lie(|lie| lie.package.as_mut().unwrap().description = b"[1]".to_vec()).is_err());
+        assert!(forged(|_| ()).is_ok());
+        assert!(forged(|entry| entry.key = "hyperty/\x1b]0;x\x07".into()).is_err());
+        assert!(
+            forged(|entry| entry.package.as_mut().unwrap().media_type = "\x1b[2J".into()).is_err()
+        );
+        assert!(
+            forged(|entry| entry.package.as_mut().unwrap().description = b"[1]".to_vec()).is_err()
+        );
         let escapes = b"\x1b]0;x\x07".to_vec();
-        let mut lie = entry(Published::new(&everything(), None, UnixTime(5), 6), true);
-        (lie.digest, lie.descriptor) = (sha256(&[&escapes]).to_vec(), escapes);
-        assert!(published(lie).is_err());
+        let mut forgery = entry(Published::new(&full_draft(), None, UnixTime(5), 6), true);
+        (forgery.digest, forgery.descriptor) = (sha256(&[&escapes]).to_vec(), escapes);
+        assert!(published(forgery).is_err());
         let change = wire::Changed {
             revision: 1,
             key: "hyperty/a".into(),
@@ -336,16 +348,22 @@ mod tests {
     }
 
     #[test]
-    fn a_version_a_range_or_nothing_is_wanted() {
-        assert_eq!(Wanted::read(""), Ok(Wanted::Newest));
-        assert_eq!(Wanted::read("latest"), Ok(Wanted::Newest));
-        assert_eq!(Wanted::read("1.2.3"), Ok(Wanted::Exact(Version::new(1, 2, 3))));
-        assert!(matches!(Wanted::read("^1"), Ok(Wanted::Range(_))));
-        assert!(Wanted::read("one").is_err() && Wanted::read(&"1".repeat(1000)).is_err());
+    fn a_selector_is_a_version_a_range_or_empty() {
+        assert_eq!(VersionSelector::parse(""), Ok(VersionSelector::Newest));
+        assert_eq!(VersionSelector::parse("latest"), Ok(VersionSelector::Newest));
+        assert_eq!(
+            VersionSelector::parse("1.2.3"),
+            Ok(VersionSelector::Exact(Version::new(1, 2, 3)))
+        );
+        assert!(matches!(VersionSelector::parse("^1"), Ok(VersionSelector::Range(_))));
+        assert!(
+            VersionSelector::parse("one").is_err()
+                && VersionSelector::parse(&"1".repeat(1000)).is_err()
+        );
     }
 
     #[test]
-    fn arbitrary_bytes_are_a_draft_an_entry_or_none() {
+    fn arbitrary_messages_never_panic_and_drafts_round_trip() {
         bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
             use levada_core::wire::decode_within;
             if let Ok(call) = decode_within::<wire::Publish>(bytes, wire::MAX_MESSAGE)

@@ -1,5 +1,5 @@
-//! What the messages of a conversation go through: the stream of a session, or the bytes of a socket on this
-//! machine, where each message has its length in front (4 bytes, big-endian).
+//! A message channel over the stream of a session, or over a local socket. On a socket, each message is preceded by its
+//! length (4 bytes, big-endian).
 
 use std::io;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// How long the other side may take to accept one message.
-const STALL: Duration = Duration::from_secs(30);
-/// How much room a socket is read into, in bytes, before the length of a message is known.
-const ROOM: usize = 64 * 1024;
-/// The length in front of a message.
-const HEAD: usize = 4;
+/// How long the peer may take to accept one message.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Size of one read from a socket, in bytes, while the length of the message is unknown.
+const READ_SIZE: usize = 64 * 1024;
+/// Size of the length before a message, in bytes.
+const PREFIX: usize = 4;
 
-/// Why a conversation cannot go on.
+/// Why no further message can be sent or received.
 #[derive(Debug, Error)]
 pub enum PipeError {
     /// The stream or its connection ended.
@@ -26,32 +26,32 @@ pub enum PipeError {
     /// The socket failed.
     #[error("the socket: {0}")]
     Socket(#[from] io::Error),
-    /// Something that is no message, or none that belongs here.
+    /// The bytes are not a message, or the message is not allowed in this state of the protocol.
     #[error("a malformed message")]
     Malformed,
-    /// The other side takes nothing, or says nothing when it should.
-    #[error("the other side does not go on")]
+    /// A timeout passed: the peer did not accept a message, or did not send one that was due.
+    #[error("the peer sent or accepted no message in time")]
     Stalled,
 }
 
 /// The sending direction.
 pub enum Sender {
-    /// Of a session.
+    /// The stream of a session.
     Stream(SendHalf),
-    /// Of a socket.
-    Bytes(Box<dyn AsyncWrite + Send + Unpin>),
+    /// A local socket.
+    Socket(Box<dyn AsyncWrite + Send + Unpin>),
 }
 
 /// The receiving direction.
 pub enum Receiver {
-    /// Of a session.
+    /// The stream of a session.
     Stream(ReceiveHalf),
-    /// Of a socket.
-    Bytes(Bytes),
+    /// A local socket.
+    Socket(SocketReader),
 }
 
-/// A socket, and what was read from it that is no whole message yet.
-pub struct Bytes {
+/// The read half of a socket, with a buffer for incomplete messages.
+pub struct SocketReader {
     read: Box<dyn AsyncRead + Send + Unpin>,
     buffer: Vec<u8>,
 }
@@ -67,107 +67,108 @@ pub fn of_bytes(
     read: impl AsyncRead + Send + Unpin + 'static,
     write: impl AsyncWrite + Send + Unpin + 'static,
 ) -> (Sender, Receiver) {
-    let bytes = Bytes { read: Box::new(read), buffer: Vec::new() };
-    (Sender::Bytes(Box::new(write)), Receiver::Bytes(bytes))
+    let reader = SocketReader { read: Box::new(read), buffer: Vec::new() };
+    (Sender::Socket(Box::new(write)), Receiver::Socket(reader))
 }
 
 impl Sender {
-    /// Sends one message. When the future is dropped before it is ready, nothing more can be sent.
+    /// Sends one message. Not cancel-safe: if the future is dropped before it completes, no further message can be
+    /// sent.
     ///
     /// # Errors
-    /// [`PipeError`] if the other side has gone, or takes nothing for half a minute.
+    /// [`PipeError`] if the stream or socket has ended, or the peer does not accept the message within 30 s.
     pub async fn send(&mut self, message: &[u8]) -> Result<(), PipeError> {
-        timeout(STALL, self.write(message)).await.map_err(|_| PipeError::Stalled)?
+        timeout(SEND_TIMEOUT, self.write(message)).await.map_err(|_| PipeError::Stalled)?
     }
 
     async fn write(&mut self, message: &[u8]) -> Result<(), PipeError> {
         match self {
             Self::Stream(half) => half.send(message).await?,
-            Self::Bytes(bytes) => {
+            Self::Socket(socket) => {
                 let length = u32::try_from(message.len()).map_err(|_| PipeError::Malformed)?;
-                bytes.write_all(&length.to_be_bytes()).await?;
-                bytes.write_all(message).await?;
-                bytes.flush().await?;
+                socket.write_all(&length.to_be_bytes()).await?;
+                socket.write_all(message).await?;
+                socket.flush().await?;
             }
         }
         Ok(())
     }
 
-    /// Says that nothing more comes.
+    /// Ends the sending direction.
     ///
     /// # Errors
-    /// [`PipeError`] if the other side has gone.
+    /// [`PipeError`] if the stream or socket has ended.
     pub async fn finish(&mut self) -> Result<(), PipeError> {
         match self {
             Self::Stream(half) => Ok(half.finish().await?),
-            Self::Bytes(bytes) => Ok(bytes.shutdown().await?),
+            Self::Socket(socket) => Ok(socket.shutdown().await?),
         }
     }
 }
 
 impl Receiver {
-    /// The next message; `None` once the other side has finished. If the future is dropped, nothing is lost.
+    /// The next message; `None` after the peer has finished. Cancel-safe.
     ///
     /// # Errors
-    /// [`PipeError::Malformed`] if it has more than `max` bytes; otherwise what ended the pipe.
+    /// [`PipeError::Malformed`] if the message is longer than `max` bytes; otherwise why the stream or socket ended.
     pub async fn receive(&mut self, max: usize) -> Result<Option<Vec<u8>>, PipeError> {
         match self {
             Self::Stream(half) => match half.receive(max).await {
                 Err(StreamError::TooLong(_)) => Err(PipeError::Malformed),
                 other => Ok(other?),
             },
-            Self::Bytes(bytes) => bytes.receive(max).await,
+            Self::Socket(reader) => reader.receive(max).await,
         }
     }
 
-    /// Reads and forgets what still comes, until the other side has ended.
+    /// Reads and discards data until the peer has finished.
     async fn drain(&mut self) {
-        let mut buffer = vec![0; ROOM];
+        let mut buffer = vec![0; READ_SIZE];
         match self {
             Self::Stream(half) => while let Ok(Some(_)) = half.read(&mut buffer).await {},
-            Self::Bytes(bytes) => {
-                while bytes.read.read(&mut buffer).await.is_ok_and(|length| length > 0) {}
+            Self::Socket(reader) => {
+                while reader.read.read(&mut buffer).await.is_ok_and(|length| length > 0) {}
             }
         }
     }
 }
 
-impl Bytes {
+impl SocketReader {
     async fn receive(&mut self, max: usize) -> Result<Option<Vec<u8>>, PipeError> {
         loop {
-            let wanted = match self.buffer.first_chunk::<HEAD>() {
-                Some(head) => HEAD + length(*head, max)?,
-                None => HEAD,
+            let wanted = match self.buffer.first_chunk::<PREFIX>() {
+                Some(prefix) => PREFIX + message_length(*prefix, max)?,
+                None => PREFIX,
             };
-            if self.buffer.len() >= wanted && wanted > HEAD {
+            if self.buffer.len() >= wanted && wanted > PREFIX {
                 return Ok(Some(self.take(wanted)));
             }
-            self.buffer.reserve(ROOM.max(wanted.saturating_sub(self.buffer.len())));
+            self.buffer.reserve(READ_SIZE.max(wanted.saturating_sub(self.buffer.len())));
             if self.read.read_buf(&mut self.buffer).await? == 0 {
                 return if self.buffer.is_empty() { Ok(None) } else { Err(PipeError::Malformed) };
             }
         }
     }
 
-    /// Takes the message that ends at `end`.
+    /// Removes the message that ends at `end` from the buffer.
     fn take(&mut self, end: usize) -> Vec<u8> {
         let rest = self.buffer.split_off(end);
         let mut message = std::mem::replace(&mut self.buffer, rest);
-        message.drain(..HEAD);
+        message.drain(..PREFIX);
         message
     }
 }
 
-/// No message is empty, and none is longer than `max`.
-fn length(head: [u8; HEAD], max: usize) -> Result<usize, PipeError> {
-    let length = usize::try_from(u32::from_be_bytes(head)).map_err(|_| PipeError::Malformed)?;
+/// The length of a message, which must be from 1 to `max`.
+fn message_length(prefix: [u8; PREFIX], max: usize) -> Result<usize, PipeError> {
+    let length = usize::try_from(u32::from_be_bytes(prefix)).map_err(|_| PipeError::Malformed)?;
     if (1..=max).contains(&length) { Ok(length) } else { Err(PipeError::Malformed) }
 }
 
-/// Ends this side, and waits until the other has ended its own: what was said last must not be overtaken by the end
-/// of the connection.
-pub(super) async fn farewell(mut send: Sender, mut receive: Receiver) {
-    // Whatever the other side still does, the conversation has come to its end: it may have gone already.
+/// Finishes this side, and waits up to [`LINGER`] for the peer to finish its own: the end of the connection must not
+/// overtake the last message.
+pub(super) async fn close(mut send: Sender, mut receive: Receiver) {
+    // Errors and the timeout are ignored: every answer has been sent, and the peer may have disconnected.
     if send.finish().await.is_ok() {
         let _ = timeout(LINGER, receive.drain()).await;
     }
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_of_a_socket_come_as_they_were_sent() {
+    async fn a_socket_delivers_messages_in_order_and_unchanged() {
         let ((mut send, _near), (_far, mut receive)) = pair();
         let messages: Vec<Vec<u8>> = [1, 2, 100, 70_000, 3].map(|length| vec![7; length]).into();
         let sent = messages.clone();
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_long_empty_or_cut_off_is_no_message() {
+    async fn rejects_messages_that_are_too_long_empty_or_truncated() {
         for bytes in [&[0, 0, 0, 11][..], &[0xff; 4], &[0; 4], &[0, 0, 0, 5, 1, 2], &[0]] {
             let (near, far) = tokio::io::duplex(64);
             let (read, write) = tokio::io::split(far);

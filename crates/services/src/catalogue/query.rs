@@ -1,30 +1,30 @@
-//! What exists: one version, all versions, lists, searches, and changes as they happen.
+//! Requests that read descriptors: get, versions, list, search and watch.
 
 use std::cmp::Ordering;
 
 use levada_catalogue::model::version::{latest_order, precedence};
 use levada_catalogue::model::{Key, Kind, MAX_NAME, Published, Version};
 use levada_catalogue::store::{SearchCursor, Store, StoreError};
-use levada_core::wire::catalogue::{self as wire, answer::Answer as Said};
+use levada_core::wire::catalogue::{self as wire, answer::Answer as Response};
 
-use super::message::{self, Wanted, unknown};
+use super::message::{self, VersionSelector, unknown};
 use super::pipe::PipeError;
 use super::rules::{Right, Rights};
-use super::session::{Session, Stop};
+use super::session::{RequestError, Session};
 
-/// How many keys, hits or changes are read at a time.
-const PAGE: u32 = 256;
-/// How many of them with their descriptors, each of which may have a megabyte.
-const PAGE_IN_FULL: u32 = 8;
+/// How many keys, hits or changes are read from the store at a time.
+const PAGE_SIZE: u32 = 256;
+/// The same for versions with their descriptors, which may have 1 MiB each.
+const FULL_PAGE_SIZE: u32 = 8;
 
-/// A part of a list that was read at once.
+/// One page of a list.
 struct Page {
     items: Vec<wire::Item>,
-    /// Where the next one begins; `None` if this is the last.
+    /// The last key of this page, after which the next begins; `None` if this is the last page.
     next: Option<Key>,
 }
 
-/// What is listed.
+/// The filter and the detail of a list.
 #[derive(Clone)]
 struct Query {
     kind: Option<Kind>,
@@ -34,22 +34,22 @@ struct Query {
 }
 
 impl Session<'_> {
-    pub(super) async fn get(&mut self, call: wire::Get) -> Result<(), Stop> {
+    pub(super) async fn get(&mut self, call: wire::Get) -> Result<(), RequestError> {
         let key = message::key(&call.key)?;
-        self.allow(Right::Read, &key)?;
-        let wanted = Wanted::read(&call.version)?;
+        self.check_right(Right::Read, &key)?;
+        let selector = VersionSelector::parse(&call.version)?;
         let name = key.to_string();
-        let found = self.handle.with(move |store| find_whole(store, &key, &wanted)).await?;
+        let found = self.handle.with(move |store| find_full(store, &key, &selector)).await?;
         let found = found.ok_or_else(|| match call.version.as_str() {
-            "" => unknown(&format!("there is no {name}, or every version of it was yanked")),
+            "" => unknown(&format!("there is no {name}, or all its versions are yanked")),
             version => unknown(&format!("{name} has no version {version}")),
         })?;
-        Ok(self.say(Said::Entry(message::entry(found, true))).await?)
+        Ok(self.respond(Response::Entry(message::entry(found, true))).await?)
     }
 
-    pub(super) async fn versions(&mut self, call: wire::Versions) -> Result<(), Stop> {
+    pub(super) async fn versions(&mut self, call: wire::Versions) -> Result<(), RequestError> {
         let key = message::key(&call.key)?;
-        self.allow(Right::Read, &key)?;
+        self.check_right(Right::Read, &key)?;
         let name = key.to_string();
         let found = self.handle.with(move |store| {
             let found = store.versions(&key)?;
@@ -60,22 +60,22 @@ impl Session<'_> {
             return Err(unknown(&format!("there is no {name}")).into());
         }
         for entry in found {
-            self.say(Said::Entry(entry)).await?;
+            self.respond(Response::Entry(entry)).await?;
         }
         self.done_now().await
     }
 
-    pub(super) async fn list(&mut self, call: wire::List) -> Result<(), Stop> {
-        self.allow_some(Right::Read)?;
+    pub(super) async fn list(&mut self, call: wire::List) -> Result<(), RequestError> {
+        self.check_any_right(Right::Read)?;
         if call.prefix.len() > MAX_NAME {
-            return Err(message::invalid("no name is as long as this prefix").into());
+            return Err(message::invalid("the prefix is longer than any name").into());
         }
         let detail = call.detail();
         let query = Query {
             kind: message::kind(&call.kind)?,
             prefix: call.prefix,
             detail,
-            rights: self.visitor.rights.clone(),
+            rights: self.principal.rights.clone(),
         };
         let mut left = if call.limit == 0 { u64::MAX } else { call.limit };
         let mut after = match call.after.as_str() {
@@ -90,7 +90,7 @@ impl Session<'_> {
                     break;
                 }
                 left -= 1;
-                self.say(Said::Item(item)).await?;
+                self.respond(Response::Item(item)).await?;
             }
             after = page.next;
             if after.is_none() || left == 0 {
@@ -99,17 +99,17 @@ impl Session<'_> {
         }
     }
 
-    pub(super) async fn search(&mut self, call: wire::Search) -> Result<(), Stop> {
-        self.allow_some(Right::Read)?;
+    pub(super) async fn search(&mut self, call: wire::Search) -> Result<(), RequestError> {
+        self.check_any_right(Right::Read)?;
         let kind = message::kind(&call.kind)?;
         let mut left = if call.limit == 0 { u64::MAX } else { call.limit };
         let mut after: Option<SearchCursor> = None;
         loop {
-            let (query, rights) = (call.query.clone(), self.visitor.rights.clone());
+            let (query, rights) = (call.query.clone(), self.principal.rights.clone());
             let found = self.handle.with(move |store| {
-                let hits = store.search(&query, kind, after.as_ref(), PAGE)?;
+                let hits = store.search(&query, kind, after.as_ref(), PAGE_SIZE)?;
                 let next = hits.last().map(|hit| hit.cursor.clone());
-                let next = next.filter(|_| hits.len() >= PAGE as usize);
+                let next = next.filter(|_| hits.len() >= PAGE_SIZE as usize);
                 let mut items = Vec::new();
                 for hit in hits.into_iter().filter(|hit| rights.allows(Right::Read, &hit.key)) {
                     let newest = store.get(&hit.key, &hit.version)?;
@@ -123,7 +123,7 @@ impl Session<'_> {
                     break;
                 }
                 left -= 1;
-                self.say(Said::Item(item)).await?;
+                self.respond(Response::Item(item)).await?;
             }
             if next.is_none() || left == 0 {
                 return self.done_now().await;
@@ -132,8 +132,8 @@ impl Session<'_> {
         }
     }
 
-    pub(super) async fn watch(&mut self, call: wire::Watch) -> Result<(), Stop> {
-        self.allow_some(Right::Read)?;
+    pub(super) async fn watch(&mut self, call: wire::Watch) -> Result<(), RequestError> {
+        self.check_any_right(Right::Read)?;
         let kind = message::kind(&call.kind)?;
         let mut changed = self.handle.changes();
         let mut after = match call.now {
@@ -141,41 +141,44 @@ impl Session<'_> {
             false => call.after,
         };
         loop {
-            // What comes from now on is noticed below.
+            // A change after this point ends the wait below.
             changed.mark_unchanged();
-            let page = self.handle.with(move |store| store.changes(after, PAGE)).await?;
-            let is_last = page.len() < PAGE as usize;
+            let page = self.handle.with(move |store| store.changes(after, PAGE_SIZE)).await?;
+            let is_last = page.len() < PAGE_SIZE as usize;
             for change in page {
                 after = change.revision;
-                let meant = kind.is_none_or(|kind| kind == change.key.kind)
+                let matches = kind.is_none_or(|kind| kind == change.key.kind)
                     && change.key.name.as_str().starts_with(&call.prefix)
-                    && self.visitor.rights.allows(Right::Read, &change.key);
-                if meant {
-                    self.say(Said::Changed(message::changed(&change))).await?;
+                    && self.principal.rights.allows(Right::Read, &change.key);
+                if matches {
+                    self.respond(Response::Changed(message::changed(&change))).await?;
                 }
             }
             if is_last && !call.follow {
                 return self.done(false, after).await;
             }
             if is_last {
-                self.wait(&mut changed).await?;
+                self.wait_for_change(&mut changed).await?;
             }
         }
     }
 
-    /// Until there is a change, or the other side ends the conversation.
-    async fn wait(&mut self, changed: &mut tokio::sync::watch::Receiver<u64>) -> Result<(), Stop> {
+    /// Waits for a change. The client may finish the session meanwhile, but not send a request.
+    async fn wait_for_change(
+        &mut self,
+        changed: &mut tokio::sync::watch::Receiver<u64>,
+    ) -> Result<(), RequestError> {
         tokio::select! {
-            // The handle lives as long as the conversation.
+            // No error: the handle, which has the sender, lives as long as the session.
             _ = changed.changed() => Ok(()),
             message = self.receive.receive(wire::MAX_MESSAGE) => match message? {
-                None => Err(Stop::Over),
-                Some(_) => Err(Stop::Lost(PipeError::Malformed)),
+                None => Err(RequestError::Finished),
+                Some(_) => Err(RequestError::Pipe(PipeError::Malformed)),
             },
         }
     }
 
-    async fn done_now(&mut self) -> Result<(), Stop> {
+    async fn done_now(&mut self) -> Result<(), RequestError> {
         let revision = self.handle.with(|store| store.revision()).await?;
         self.done(false, revision).await
     }
@@ -184,14 +187,14 @@ impl Session<'_> {
 impl Query {
     fn page(&self, store: &dyn Store, after: Option<&Key>) -> Result<Page, StoreError> {
         let full = self.detail == wire::Detail::Full;
-        let size = if full { PAGE_IN_FULL } else { PAGE };
+        let size = if full { FULL_PAGE_SIZE } else { PAGE_SIZE };
         let keys = store.list(self.kind, &self.prefix, after, size)?;
         let next = if keys.len() < size as usize { None } else { keys.last().cloned() };
         let mut items = Vec::new();
         for key in keys.iter().filter(|key| self.rights.allows(Right::Read, key)) {
             let newest = match self.detail {
                 wire::Detail::Keys => None,
-                wire::Detail::Full => find_whole(store, key, &Wanted::Newest)?,
+                wire::Detail::Full => find_full(store, key, &VersionSelector::Newest)?,
                 wire::Detail::Newest => find(store, key, latest_order, |_| true)?,
             };
             items.push(item(key, newest, full));
@@ -205,7 +208,7 @@ fn item(key: &Key, newest: Option<Published>, full: bool) -> wire::Item {
     wire::Item { key: key.to_string(), newest }
 }
 
-/// The version that is wanted, without its descriptor. A yanked one is not.
+/// The highest version that `fits`, without its descriptor. Yanked versions are left out.
 fn find(
     store: &dyn Store,
     key: &Key,
@@ -213,23 +216,25 @@ fn find(
     fits: impl Fn(&Version) -> bool,
 ) -> Result<Option<Published>, StoreError> {
     let found = store.versions(key)?.into_iter().filter(|one| !one.yanked && fits(&one.version));
-    // Of equal ones it is the last, which was published later.
+    // Of equal versions `max_by` returns the last, which was published later.
     Ok(found.max_by(|one, other| order(&one.version, &other.version)))
 }
 
-/// The version that is wanted. A yanked one is found by its own number alone.
-fn find_whole(
+/// The selected version with its descriptor. A yanked version is selected only by its exact number.
+fn find_full(
     store: &dyn Store,
     key: &Key,
-    wanted: &Wanted,
+    selector: &VersionSelector,
 ) -> Result<Option<Published>, StoreError> {
-    let found = match wanted {
-        Wanted::Exact(version) => return store.get(key, version),
-        Wanted::Range(range) => find(store, key, precedence, |version| range.matches(version))?,
-        Wanted::Newest => find(store, key, latest_order, |_| true)?,
+    let found = match selector {
+        VersionSelector::Exact(version) => return store.get(key, version),
+        VersionSelector::Range(range) => {
+            find(store, key, precedence, |version| range.matches(version))?
+        }
+        VersionSelector::Newest => find(store, key, latest_order, |_| true)?,
     };
     let Some(found) = found else { return Ok(None) };
-    let whole = store.get(key, &found.version)?;
-    // It may have been taken back in between; it was the one that was wanted.
-    Ok(whole.map(|whole| Published { descriptor: whole.descriptor, ..found }))
+    let full = store.get(key, &found.version)?;
+    // If the version was yanked between the two reads, the state of the first read is returned.
+    Ok(full.map(|full| Published { descriptor: full.descriptor, ..found }))
 }

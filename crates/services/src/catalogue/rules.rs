@@ -1,4 +1,4 @@
-//! Who may do what to which objects: rules by kind and the beginning of a name.
+//! Rights to objects: rules by kind and by name or prefix of a name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 use levada_catalogue::model::{Key, Kind, MAX_NAME};
 use thiserror::Error;
 
-/// The most rules of a session, or of a definition.
+/// Maximum number of rules of a session, and of a definition.
 pub const MAX_RULES: usize = 64;
 
-/// What may be done.
+/// A right to a class of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Right {
     /// Read, list, search and watch descriptors, and fetch packages.
     Read,
     /// Publish.
     Write,
-    /// Take versions back, and give them back.
+    /// Yank versions, and restore them.
     Yank,
     /// Read the audit log, verify, and collect garbage.
     Admin,
@@ -26,7 +26,7 @@ pub enum Right {
 impl Right {
     const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Yank, Self::Admin];
 
-    /// The word in rules.
+    /// Its name in rules.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -37,7 +37,7 @@ impl Right {
     }
 }
 
-/// Not a rule.
+/// A text is not a rule.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error(
     "a rule is `read`, `write` or `yank`, a space, and TYPE/NAME, where TYPE may be `*`, and NAME may end with `*`; or `admin */*`"
@@ -48,26 +48,26 @@ pub struct RuleError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     right: Right,
-    /// Every kind if `None`.
+    /// All kinds if `None`.
     kind: Option<Kind>,
     name: String,
-    /// The name is only the beginning of the names that are meant.
+    /// Whether `name` is a prefix.
     is_prefix: bool,
 }
 
 impl Rule {
-    /// `right` to everything.
+    /// `right` to all objects.
     pub const fn all(right: Right) -> Self {
         Self { right, kind: None, name: String::new(), is_prefix: true }
     }
 
-    fn speaks_of(&self, key: &Key) -> bool {
+    fn matches(&self, key: &Key) -> bool {
         let name = key.name.as_str();
         let named = if self.is_prefix { name.starts_with(&self.name) } else { name == self.name };
         named && self.kind.is_none_or(|kind| kind == key.kind)
     }
 
-    /// Whether all that `other` gives is given by this one, too.
+    /// Whether this rule grants everything that `other` grants.
     fn covers(&self, other: &Self) -> bool {
         let named = if self.is_prefix {
             other.name.starts_with(&self.name)
@@ -82,9 +82,9 @@ impl FromStr for Rule {
     type Err = RuleError;
 
     fn from_str(text: &str) -> Result<Self, RuleError> {
-        let (right, place) = text.split_once(' ').ok_or(RuleError)?;
+        let (right, object) = text.split_once(' ').ok_or(RuleError)?;
         let right = Right::ALL.into_iter().find(|one| one.as_str() == right).ok_or(RuleError)?;
-        let (kind, name) = place.split_once('/').ok_or(RuleError)?;
+        let (kind, name) = object.split_once('/').ok_or(RuleError)?;
         let kind = match kind {
             "*" => None,
             kind => Some(kind.parse().map_err(|_| RuleError)?),
@@ -93,12 +93,12 @@ impl FromStr for Rule {
             Some(name) => (name, true),
             None => (name, false),
         };
-        let wrong = |c: char| c == '/' || c.is_control();
-        if name.len() > MAX_NAME || name.contains(wrong) || (name.is_empty() && !is_prefix) {
+        let forbidden = |c: char| c == '/' || c.is_control();
+        if name.len() > MAX_NAME || name.contains(forbidden) || (name.is_empty() && !is_prefix) {
             return Err(RuleError);
         }
         let rule = Self { right, kind, name: name.to_owned(), is_prefix };
-        // The log and the garbage are everybody's.
+        // The audit log and garbage collection concern all objects.
         if right == Right::Admin && rule != Self::all(Right::Admin) {
             Err(RuleError)
         } else {
@@ -115,32 +115,32 @@ impl fmt::Display for Rule {
     }
 }
 
-/// What somebody may do. Clones are cheap.
+/// The rights of a principal. Clones are cheap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights(Arc<[Rule]>);
 
 impl Rights {
-    /// These rules and no more.
+    /// The rights that `rules` grant.
     pub fn new(rules: Vec<Rule>) -> Self {
         Self(rules.into())
     }
 
-    /// Everything: for the owner of the store.
+    /// All rights, for the owner of the store.
     pub fn all() -> Self {
         Self::new(Right::ALL.map(Rule::all).into())
     }
 
-    /// Whether `right` is given for this object.
+    /// Whether a rule grants `right` to this object.
     pub fn allows(&self, right: Right, key: &Key) -> bool {
-        self.0.iter().any(|rule| rule.right == right && rule.speaks_of(key))
+        self.0.iter().any(|rule| rule.right == right && rule.matches(key))
     }
 
-    /// Whether `right` is given for any object at all.
-    pub fn allows_some(&self, right: Right) -> bool {
+    /// Whether a rule grants `right` to any object.
+    pub fn allows_any(&self, right: Right) -> bool {
         self.0.iter().any(|rule| rule.right == right)
     }
 
-    /// Whether no more is given by `rule` than by one of these.
+    /// Whether one of these rules grants everything that `rule` grants.
     pub fn covers(&self, rule: &Rule) -> bool {
         self.0.iter().any(|one| one.covers(rule))
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_speaks_of_its_kind_and_of_names_that_begin_so() {
+    fn a_rule_matches_its_kind_and_names_with_its_prefix() {
         let rights = rights(&["read */*", "write hyperty/acme.*", "yank hyperty/acme.one"]);
         assert!(rights.allows(Right::Read, &key("service/x")));
         assert!(rights.allows(Right::Write, &key("hyperty/acme.one")));
@@ -168,11 +168,11 @@ mod tests {
         assert!(!rights.allows(Right::Write, &key("hyperty/acme")));
         assert!(rights.allows(Right::Yank, &key("hyperty/acme.one")));
         assert!(!rights.allows(Right::Yank, &key("hyperty/acme.one.two")));
-        assert!(!rights.allows_some(Right::Admin));
+        assert!(!rights.allows_any(Right::Admin));
     }
 
     #[test]
-    fn a_rule_covers_what_is_narrower_and_nothing_else() {
+    fn a_rule_covers_only_equal_or_narrower_rules() {
         let bound = rights(&["write hyperty/acme.*", "read hyperty/one"]);
         for inside in [
             "write hyperty/acme.*",
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_covered_is_allowed_for_all_rules_and_keys() {
+    fn a_rule_allows_all_that_a_covered_rule_allows() {
         bolero::check!().with_type::<(String, String, String)>().for_each(|(one, other, name)| {
             let (Ok(one), Ok(other)) = (one.parse::<Rule>(), other.parse::<Rule>()) else { return };
             let Ok(name) = name.parse() else { return };
@@ -207,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn arbitrary_text_is_a_rule_that_writes_itself_or_none() {
+    fn parsing_and_display_of_rules_are_inverse() {
         bolero::check!().with_type::<String>().for_each(|text| {
             if let Ok(rule) = text.parse::<Rule>() {
                 assert_eq!(&rule.to_string(), text);
             }
         });
-        for wrong in [
+        for invalid in [
             "",
             "read",
             "read x",
@@ -223,7 +223,7 @@ mod tests {
             "read  */*",
             "own */*",
         ] {
-            assert_eq!(wrong.parse::<Rule>(), Err(RuleError), "{wrong:?}");
+            assert_eq!(invalid.parse::<Rule>(), Err(RuleError), "{invalid:?}");
         }
     }
 }

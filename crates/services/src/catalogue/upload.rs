@@ -1,5 +1,4 @@
-//! Packages on their way into the store. One whose sender was cut off is kept for a while, so that it can go on
-//! where it stopped.
+//! Uploads of packages. An interrupted upload is kept for a while, so that the client can resume it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,13 +10,13 @@ use tokio::task::spawn_blocking;
 use super::handle::{CatalogueHandle, HandleError};
 
 /// Uploads at a time.
-const MOST_RUNNING: usize = 32;
-/// Those of one identity, so that nobody takes all places.
-const MOST_OF_ONE: usize = 8;
-/// Uploads that were cut off and are kept.
-const MOST_KEPT: usize = 8;
-/// For how long.
-const KEPT_FOR: Duration = Duration::from_secs(600);
+const MAX_RUNNING: usize = 32;
+/// Uploads at a time of one identity, so that no identity uses up [`MAX_RUNNING`].
+const MAX_PER_IDENTITY: usize = 8;
+/// Interrupted uploads that are kept.
+const MAX_INTERRUPTED: usize = 8;
+/// How long an interrupted upload is kept.
+const RETENTION: Duration = Duration::from_secs(600);
 
 /// The uploads of one store.
 #[derive(Clone, Default)]
@@ -25,27 +24,27 @@ pub(super) struct Uploads(Arc<Mutex<Table>>);
 
 #[derive(Default)]
 struct Table {
-    /// Whose uploads are under way.
+    /// The identity of each running upload.
     running: Vec<Option<Identity>>,
     /// The oldest first.
-    kept: Vec<Kept>,
+    interrupted: Vec<Interrupted>,
 }
 
-/// Who uploads what.
-type Who = (Option<Identity>, Digest);
+/// The uploading identity and the digest of the package.
+type UploadKey = (Option<Identity>, Digest);
 
-struct Kept {
-    who: Who,
+struct Interrupted {
+    key: UploadKey,
     writer: Box<dyn BlobWriter>,
     offset: u64,
     since: Instant,
 }
 
-/// One upload. Dropped before it is finished, it is kept.
+/// One upload. If it is dropped before [`Upload::finish`], it is kept as interrupted.
 pub(super) struct Upload {
     uploads: Uploads,
-    who: Who,
-    /// `None` once it failed or is finished.
+    key: UploadKey,
+    /// `None` after a failure and after the end.
     writer: Option<Box<dyn BlobWriter>>,
     offset: u64,
 }
@@ -55,29 +54,29 @@ impl Uploads {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The upload of `by` that was cut off, or a new one; `None` if too many are under way.
+    /// Resumes the interrupted upload of `by`, or starts a new one; `None` if too many are running.
     pub(super) async fn begin(
         &self,
         handle: &CatalogueHandle,
         by: Option<Identity>,
         digest: Digest,
     ) -> Result<Option<Upload>, HandleError> {
-        let who = (by, digest);
-        let kept = {
+        let key = (by, digest);
+        let interrupted = {
             let mut table = self.table();
             table.expire();
             let own = table.running.iter().filter(|one| **one == by && by.is_some()).count();
-            if table.running.len() >= MOST_RUNNING || own >= MOST_OF_ONE {
+            if table.running.len() >= MAX_RUNNING || own >= MAX_PER_IDENTITY {
                 return Ok(None);
             }
             table.running.push(by);
-            let place = table.kept.iter().position(|kept| kept.who == who);
-            place.map(|place| table.kept.remove(place))
+            let index = table.interrupted.iter().position(|one| one.key == key);
+            index.map(|index| table.interrupted.remove(index))
         };
-        // Holds the place from here on, whatever happens.
-        let mut upload = Upload { uploads: self.clone(), who, writer: None, offset: 0 };
-        match kept {
-            Some(kept) => (upload.writer, upload.offset) = (Some(kept.writer), kept.offset),
+        // From here on, dropping the upload removes it from `running`.
+        let mut upload = Upload { uploads: self.clone(), key, writer: None, offset: 0 };
+        match interrupted {
+            Some(one) => (upload.writer, upload.offset) = (Some(one.writer), one.offset),
             None => upload.writer = Some(handle.with(|store| store.begin_blob()).await?),
         }
         Ok(Some(upload))
@@ -86,19 +85,19 @@ impl Uploads {
 
 impl Table {
     fn expire(&mut self) {
-        self.kept.retain(|kept| kept.since.elapsed() < KEPT_FOR);
+        self.interrupted.retain(|one| one.since.elapsed() < RETENTION);
     }
 }
 
 impl Upload {
-    /// How many bytes are there.
+    /// How many bytes of the package have been written.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
     /// Appends `part`.
     pub(super) async fn write(mut self, part: Vec<u8>) -> Result<Self, HandleError> {
-        // If nobody waits for it any more, it is kept when the thread is through.
+        // If the future is dropped, the write completes, and the upload is then kept as interrupted.
         let work = move || {
             let Some(mut writer) = self.writer.take() else {
                 return Err(StoreError::Broken);
@@ -111,13 +110,13 @@ impl Upload {
         Ok(spawn_blocking(work).await.map_err(|_| HandleError::Closing)??)
     }
 
-    /// Puts it into the store, if it has the digest that it was announced with.
+    /// Adds the package to the store, if it has the announced digest.
     pub(super) async fn finish(mut self) -> Result<(), HandleError> {
         let work = move || {
             let Some(writer) = self.writer.take() else {
                 return Err(StoreError::Broken);
             };
-            writer.finish(Some(&self.who.1)).map(drop)
+            writer.finish(Some(&self.key.1)).map(drop)
         };
         Ok(spawn_blocking(work).await.map_err(|_| HandleError::Closing)??)
     }
@@ -126,17 +125,17 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         let mut table = self.uploads.table();
-        if let Some(place) = table.running.iter().position(|one| *one == self.who.0) {
-            table.running.swap_remove(place);
+        if let Some(index) = table.running.iter().position(|one| *one == self.key.0) {
+            table.running.swap_remove(index);
         }
         table.expire();
         let Some(writer) = self.writer.take().filter(|_| self.offset > 0) else { return };
-        table.kept.retain(|kept| kept.who != self.who);
-        if table.kept.len() >= MOST_KEPT {
-            table.kept.remove(0);
+        table.interrupted.retain(|one| one.key != self.key);
+        if table.interrupted.len() >= MAX_INTERRUPTED {
+            table.interrupted.remove(0);
         }
         let since = Instant::now();
-        table.kept.push(Kept { who: self.who, writer, offset: self.offset, since });
+        table.interrupted.push(Interrupted { key: self.key, writer, offset: self.offset, since });
     }
 }
 
@@ -148,13 +147,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_identity_does_not_take_all_places() {
+    async fn limits_the_uploads_of_each_identity() {
         let folder = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(folder.path()).unwrap();
         let handle = CatalogueHandle::new(Arc::new(store), Arc::new(SystemClock));
         let [alice, bob] = [1, 2].map(|byte| Some(Identity::from_bytes([byte; 32])));
         let mut running = Vec::new();
-        for number in 0..MOST_OF_ONE {
+        for number in 0..MAX_PER_IDENTITY {
             let number = u8::try_from(number).unwrap();
             let upload = handle.uploads.begin(&handle, alice, [number; 32]).await.unwrap();
             running.push(upload.unwrap());

@@ -14,7 +14,7 @@ use levada_node::config::Config;
 use levada_node::control::{self, ControlError};
 use levada_node::restore::finish_interrupted;
 use levada_services::catalogue::{
-    Caller, CallerError, PipeError, ServeError, Visitor, of_bytes, of_stream, serve,
+    CatalogueClient, CatalogueError, PipeError, Principal, ServeError, of_bytes, of_stream, serve,
 };
 use levada_session::Connection;
 use tokio::task::JoinHandle;
@@ -48,7 +48,7 @@ pub struct At {
 /// A connection to a catalogue.
 pub struct CatalogueConnection {
     /// The client of the protocol.
-    pub caller: Caller,
+    pub caller: CatalogueClient,
     server: Server,
 }
 
@@ -88,7 +88,7 @@ impl At {
         let client = Client::new(home)?;
         let capability = destination.capability(&client, self.names, None, "catalogue").await?;
         let Running { stream, connection, .. } = client.connect(&capability).await?;
-        let caller = Caller::new(of_stream(stream));
+        let caller = CatalogueClient::new(of_stream(stream));
         Ok(CatalogueConnection { caller, server: Server::Remote(Box::new(client), connection) })
     }
 }
@@ -100,7 +100,7 @@ async fn open_own(home: &Home) -> Result<CatalogueConnection, Failure> {
         match control::converse(home).await {
             Ok((read, write)) => {
                 return Ok(CatalogueConnection {
-                    caller: Caller::new(of_bytes(read, write)),
+                    caller: CatalogueClient::new(of_bytes(read, write)),
                     server: Server::OwnNode,
                 });
             }
@@ -124,11 +124,11 @@ fn serve_in_process(home: &Home, lock: Lock) -> Result<CatalogueConnection, Fail
     let (read, write) = tokio::io::split(far);
     let served =
         tokio::spawn(
-            async move { serve(&catalogue, &Visitor::owner(), of_bytes(read, write)).await },
+            async move { serve(&catalogue, &Principal::owner(), of_bytes(read, write)).await },
         );
     let (read, write) = tokio::io::split(near);
     Ok(CatalogueConnection {
-        caller: Caller::new(of_bytes(read, write)),
+        caller: CatalogueClient::new(of_bytes(read, write)),
         server: Server::InProcess(served, lock),
     })
 }
@@ -151,22 +151,22 @@ impl CatalogueConnection {
     }
 }
 
-impl From<CallerError> for Failure {
-    fn from(error: CallerError) -> Self {
+impl From<CatalogueError> for Failure {
+    fn from(error: CatalogueError) -> Self {
         match error {
-            CallerError::Failed { cause, text } => failure(cause, &plain(&text)),
-            CallerError::Pipe(PipeError::Stream(error)) => ClientError::from(error).into(),
-            CallerError::Pipe(PipeError::Stalled) => {
+            CatalogueError::Failed { cause, text } => failure(cause, &plain(&text)),
+            CatalogueError::Pipe(PipeError::Stream(error)) => ClientError::from(error).into(),
+            CatalogueError::Pipe(PipeError::Stalled) => {
                 Self::new(UNREACHABLE, "unreachable: the catalogue does not answer")
             }
-            CallerError::Gone => Self::new(UNREACHABLE, format!("unreachable: {error}")),
-            CallerError::Pipe(PipeError::Socket(error)) => {
+            CatalogueError::Gone => Self::new(UNREACHABLE, format!("unreachable: {error}")),
+            CatalogueError::Pipe(PipeError::Socket(error)) => {
                 Self::local(format!("the connection to the node of this home is lost: {error}"))
             }
-            CallerError::Pipe(PipeError::Malformed) | CallerError::Unexpected => {
+            CatalogueError::Pipe(PipeError::Malformed) | CatalogueError::Unexpected => {
                 Self::new(PROTOCOL, "protocol: the catalogue sent an unexpected message")
             }
-            CallerError::Package(error) => Self::local(format!("the package: {error}")),
+            CatalogueError::Package(error) => Self::local(format!("the package: {error}")),
         }
     }
 }

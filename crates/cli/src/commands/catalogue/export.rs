@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use levada_catalogue::model::{Key, Published, Version};
 use levada_core::wire::catalogue::Detail;
-use levada_services::catalogue::{Caller, Item};
+use levada_services::catalogue::{CatalogueClient, Item};
 use serde_json::json;
 
 use super::connection::At;
@@ -71,7 +71,7 @@ fn make_empty(folder: &Path) -> Result<(), Failure> {
     }
 }
 
-async fn export_all(caller: &mut Caller, folder: &Path) -> Result<Written, Failure> {
+async fn export_all(caller: &mut CatalogueClient, folder: &Path) -> Result<Written, Failure> {
     exported::begin(folder)?;
     let mut keys: Vec<Key> = Vec::new();
     let each = |item: Item| {
@@ -88,7 +88,7 @@ async fn export_all(caller: &mut Caller, folder: &Path) -> Result<Written, Failu
                 && packages.insert(package.digest)
             {
                 let path = exported::package_path(folder, &package.digest);
-                fetch(&mut Origin::Caller(&mut *caller), &found, &path).await?;
+                fetch(&mut Origin::Client(&mut *caller), &found, &path).await?;
             }
             exported::write(folder, &found)?;
             written += 1;
@@ -98,7 +98,7 @@ async fn export_all(caller: &mut Caller, folder: &Path) -> Result<Written, Failu
     Ok(Written { objects: keys.len() as u64, versions: written, packages: packages.len() })
 }
 
-async fn versions(caller: &mut Caller, key: &Key) -> Result<Vec<Version>, Failure> {
+async fn versions(caller: &mut CatalogueClient, key: &Key) -> Result<Vec<Version>, Failure> {
     let mut found = Vec::new();
     let each = |one: Published| {
         found.push(one.version);

@@ -9,7 +9,7 @@ use clap::Args;
 use levada_catalogue::model::{Package, Published, digest_text};
 use levada_client::home::Home;
 use levada_core::{Hasher, Identity};
-use levada_services::catalogue::Caller;
+use levada_services::catalogue::CatalogueClient;
 use serde_json::Value;
 
 use super::connection::At;
@@ -62,7 +62,7 @@ pub struct Get {
 /// The catalogue that versions and packages are fetched from.
 pub enum Origin<'a> {
     /// A connection of the catalogue's protocol.
-    Caller(&'a mut Caller),
+    Client(&'a mut CatalogueClient),
     /// HTTP.
     Web(&'a WebCatalogue),
 }
@@ -72,7 +72,7 @@ pub async fn get(arguments: Get) -> Outcome {
         Some(web) => find(&arguments, &mut Origin::Web(&web)).await?,
         None => {
             let mut connection = arguments.at.open().await?;
-            let found = find(&arguments, &mut Origin::Caller(&mut connection.caller)).await;
+            let found = find(&arguments, &mut Origin::Client(&mut connection.caller)).await;
             connection.close().await;
             found?
         }
@@ -93,7 +93,7 @@ pub async fn get(arguments: Get) -> Outcome {
 impl Origin<'_> {
     async fn get(&mut self, wanted: &Wanted) -> Result<Published, Failure> {
         match self {
-            Self::Caller(caller) => Ok(caller.get(&wanted.key, &wanted.version).await?),
+            Self::Client(caller) => Ok(caller.get(&wanted.key, &wanted.version).await?),
             Self::Web(web) => web.get(wanted),
         }
     }
@@ -107,7 +107,7 @@ impl Origin<'_> {
     ) -> Result<(), Failure> {
         let offset = target.length;
         match self {
-            Self::Caller(caller) => Ok(caller.fetch(found, offset, target, progress).await?),
+            Self::Client(caller) => Ok(caller.fetch(found, offset, target, progress).await?),
             Self::Web(web) => web.fetch(package, offset, target, &mut progress),
         }
     }

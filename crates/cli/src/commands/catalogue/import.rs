@@ -12,7 +12,7 @@ use clap::Args;
 use levada_catalogue::model::{Draft, Key, Version};
 use levada_catalogue::rethink::{Folder, Found, Incompatible, Reason, Skipped};
 use levada_core::wire::catalogue::Cause;
-use levada_services::catalogue::{Caller, CallerError};
+use levada_services::catalogue::{CatalogueClient, CatalogueError};
 
 use super::connection::At;
 use super::exported::{Contents, Ready};
@@ -85,7 +85,7 @@ pub async fn import(arguments: Import) -> Outcome {
 
 /// Imports a folder of the reTHINK catalogue. With `replacing`, the catalogue afterwards shows the folder's objects only.
 async fn import_rethink(
-    caller: &mut Caller,
+    caller: &mut CatalogueClient,
     mut folder: Folder,
     replacing: bool,
     report: &mut Report,
@@ -117,7 +117,7 @@ async fn import_rethink(
 
 /// Yanks the `newer` versions of each object of the folder, and all objects that the folder does not have.
 async fn yank_others(
-    caller: &mut Caller,
+    caller: &mut CatalogueClient,
     newer: Vec<(Key, Vec<Version>)>,
     report: &mut Report,
 ) -> Result<(), Failure> {
@@ -137,7 +137,7 @@ async fn yank_others(
 
 /// Publishes the folder's version of an object, or reverts its yank; returns the versions that are newer.
 async fn replace_one(
-    caller: &mut Caller,
+    caller: &mut CatalogueClient,
     Found { folder, mut draft, code }: Found,
     batch: &mut Batch,
     report: &mut Report,
@@ -175,7 +175,7 @@ async fn replace_one(
 }
 
 async fn import_exported(
-    caller: &mut Caller,
+    caller: &mut CatalogueClient,
     contents: &Contents,
     report: &mut Report,
 ) -> Result<(), Failure> {
@@ -204,7 +204,7 @@ async fn import_exported(
 
 /// Reports what publishing `draft` would do.
 async fn compare(
-    caller: &mut Caller,
+    caller: &mut CatalogueClient,
     source: &std::path::Path,
     draft: &Draft,
     report: &mut Report,
@@ -223,9 +223,12 @@ async fn compare(
 ///
 /// # Errors
 /// [`Failure`] if the catalogue cannot be read.
-pub async fn is_published(caller: &mut Caller, draft: &Draft) -> Result<Option<bool>, Failure> {
+pub async fn is_published(
+    caller: &mut CatalogueClient,
+    draft: &Draft,
+) -> Result<Option<bool>, Failure> {
     let found = match caller.get(&draft.key, &draft.version.to_string()).await {
-        Err(CallerError::Failed { cause: Cause::Unknown, .. }) => return Ok(None),
+        Err(CatalogueError::Failed { cause: Cause::Unknown, .. }) => return Ok(None),
         found => found?,
     };
     Ok(Some(

@@ -11,7 +11,7 @@ use levada_catalogue::model::{
 use levada_catalogue::rethink::{Entry, MAX_CODE, PackageEntry, Prepared};
 use levada_client::home::Home;
 use levada_core::{Digest, Hasher};
-use levada_services::catalogue::{Changed, Source};
+use levada_services::catalogue::{ChangeOutcome, Source};
 use serde_json::{Value, json};
 
 use super::connection::At;
@@ -97,7 +97,7 @@ pub async fn publish(arguments: Publish) -> Outcome {
         connection.caller.publish(&draft, source, progress).await
     };
     connection.close().await;
-    let Changed { is_new, revision } = changed?;
+    let ChangeOutcome { is_new, revision } = changed?;
     let (object, version) = (plain(&draft.key.to_string()), &draft.version);
     match is_new {
         true => output::note(format_args!("published {object}@{version}, revision {revision}")),
@@ -294,7 +294,7 @@ pub async fn yank(arguments: Yank) -> Outcome {
     let mut connection = arguments.at.open().await?;
     let changed = connection.caller.yank(key, version, !arguments.undo).await;
     connection.close().await;
-    let Changed { is_new, revision } = changed?;
+    let ChangeOutcome { is_new, revision } = changed?;
     let object = plain(&key.to_string());
     match (is_new, arguments.undo) {
         (true, false) => output::note(format_args!("yanked {object}@{version}")),

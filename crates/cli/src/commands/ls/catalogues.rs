@@ -9,7 +9,7 @@ use levada_client::{Client, RequestSpec, Running, Verdict};
 use levada_core::Identity;
 use levada_core::wire::{Service, catalogue::Detail};
 use levada_node::catalogue::service_of;
-use levada_services::catalogue::{Caller, Item, of_stream};
+use levada_services::catalogue::{CatalogueClient, Item, of_stream};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -122,7 +122,7 @@ async fn read_one(client: &Client, text: &str) -> Result<(Vec<Catalogued>, bool)
     let target = client.resolve(&catalogue.node, |_| Verdict::Unasked).await?;
     let spec = RequestSpec { service: catalogue.service, uses: 1, ..RequestSpec::default() };
     let Running { stream, connection, .. } = client.request_and_start(&target, spec).await?;
-    let mut caller = Caller::new(of_stream(stream));
+    let mut caller = CatalogueClient::new(of_stream(stream));
     let (mut nodes, mut count) = (BTreeMap::new(), 0);
     let each = |item: Item| {
         count += 1;

@@ -5,7 +5,9 @@ use std::io::Cursor;
 use std::path::PathBuf;
 
 use levada_catalogue::model::Draft;
-use levada_services::catalogue::{Caller, CallerError, Changed, MAX_BATCH, MAX_BATCH_BYTES};
+use levada_services::catalogue::{
+    CatalogueClient, CatalogueError, ChangeOutcome, MAX_BATCH, MAX_BATCH_BYTES,
+};
 
 use super::report::Report;
 use crate::commands::catalogue::exported::Ready;
@@ -88,7 +90,7 @@ impl Batch {
     pub async fn add(
         &mut self,
         item: Item,
-        caller: &mut Caller,
+        caller: &mut CatalogueClient,
         report: &mut Report,
     ) -> Result<(), Failure> {
         let bytes = item.bytes();
@@ -108,7 +110,7 @@ impl Batch {
     /// As for [`Self::add`].
     pub async fn publish(
         &mut self,
-        caller: &mut Caller,
+        caller: &mut CatalogueClient,
         report: &mut Report,
     ) -> Result<(), Failure> {
         let Self { sources, drafts, bytes } = std::mem::take(self);
@@ -135,11 +137,11 @@ impl Batch {
 /// # Errors
 /// [`Failure`] if publishing failed for a reason other than this version, or it could not be yanked.
 pub async fn settle(
-    caller: &mut Caller,
+    caller: &mut CatalogueClient,
     report: &mut Report,
     source: &std::path::Path,
     (draft, then): (&Draft, Then),
-    outcome: Result<Changed, CallerError>,
+    outcome: Result<ChangeOutcome, CatalogueError>,
 ) -> Result<(), Failure> {
     let (exists, is_new) = (outcome.is_ok(), outcome.as_ref().is_ok_and(|it| it.is_new));
     report.settle(source, draft, outcome)?;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use levada_catalogue::model::version::{latest_order, numbered};
 use levada_catalogue::model::{Draft, Key, Kind, ModelError, Published, Version};
 use levada_core::wire::catalogue::{Cause, Detail};
-use levada_services::catalogue::{Caller, CallerError, Item};
+use levada_services::catalogue::{CatalogueClient, CatalogueError, Item};
 
 use super::report::Report;
 use crate::failure::Failure;
@@ -61,21 +61,21 @@ fn newer(versions: &[Published], version: &Version, at: usize) -> Vec<Version> {
 }
 
 /// All versions of an object, ascending; none if the object does not exist.
-pub async fn versions(caller: &mut Caller, key: &Key) -> Result<Vec<Published>, Failure> {
+pub async fn versions(caller: &mut CatalogueClient, key: &Key) -> Result<Vec<Published>, Failure> {
     let mut found = Vec::new();
     let each = |one: Published| {
         found.push(one);
-        Ok::<_, CallerError>(())
+        Ok::<_, CatalogueError>(())
     };
     match caller.versions(key, each).await {
-        Ok(()) | Err(CallerError::Failed { cause: Cause::Unknown, .. }) => Ok(found),
+        Ok(()) | Err(CatalogueError::Failed { cause: Cause::Unknown, .. }) => Ok(found),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Yanks every object of reTHINK's types that is not in `kept`.
 pub async fn yank_gone(
-    caller: &mut Caller,
+    caller: &mut CatalogueClient,
     kept: &BTreeSet<Key>,
     report: &mut Report,
 ) -> Result<(), Failure> {
@@ -102,7 +102,7 @@ pub async fn yank_gone(
 
 /// Yanks versions; in a dry run only reports them.
 pub async fn yank(
-    caller: &mut Caller,
+    caller: &mut CatalogueClient,
     key: &Key,
     versions: &[Version],
     report: &mut Report,

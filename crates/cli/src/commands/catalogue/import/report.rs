@@ -4,7 +4,7 @@ use std::path::Path;
 
 use levada_catalogue::model::Draft;
 use levada_core::wire::catalogue::Cause;
-use levada_services::catalogue::{CallerError, Changed};
+use levada_services::catalogue::{CatalogueError, ChangeOutcome};
 use serde_json::json;
 
 use crate::failure::{Failure, NO};
@@ -44,15 +44,15 @@ impl Report {
         &mut self,
         source: &Path,
         draft: &Draft,
-        outcome: Result<Changed, CallerError>,
+        outcome: Result<ChangeOutcome, CatalogueError>,
     ) -> Result<(), Failure> {
         match outcome {
-            Ok(Changed { is_new: true, .. }) => self.published += 1,
-            Ok(Changed { is_new: false, .. }) => self.unchanged(),
-            Err(CallerError::Failed { cause: Cause::Conflict, text }) => {
+            Ok(ChangeOutcome { is_new: true, .. }) => self.published += 1,
+            Ok(ChangeOutcome { is_new: false, .. }) => self.unchanged(),
+            Err(CatalogueError::Failed { cause: Cause::Conflict, text }) => {
                 self.conflict(source, draft, &text);
             }
-            Err(CallerError::Failed { cause: Cause::Invalid, text }) => {
+            Err(CatalogueError::Failed { cause: Cause::Invalid, text }) => {
                 self.fail(&format!("{}: {text}", source.display()));
             }
             Err(error) => return Err(error.into()),
