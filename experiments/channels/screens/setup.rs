@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use hdrhistogram::Histogram;
 use levada_services::desktop::screen::Screen;
-use levada_services::desktop::xpra::{Look, Side as End, Xpra, private_folder};
+use levada_services::desktop::xpra::{Side as End, WindowOptions, Xpra, private_folder};
 use levada_services::exec::program::find;
 use tempfile::TempDir;
 
@@ -203,8 +203,12 @@ fn xpra(tools: &Tools, testbed: &Testbed) -> anyhow::Result<Setup> {
     terminal.args(&TERMINAL[1..]).env("DISPLAY", &hidden.display).env_remove("XAUTHORITY");
     programs.push(Program::start(testbed, Side::Near, quiet(terminal))?);
     let screen = Screen::new(observed.display.clone(), None);
-    let look = Look { encoding: "png".into(), title: "xpra: ".into(), ..Look::default() };
-    let attach = tools.screen.attach(&screen, Path::new("/unused"), far.path(), &look).command();
+    let options = WindowOptions {
+        encoding: "png".into(),
+        title: "xpra: ".into(),
+        ..WindowOptions::default()
+    };
+    let attach = tools.screen.attach(&screen, Path::new("/unused"), far.path(), &options).command();
     let attach = over_tcp(&attach, address, far.path());
     programs.push(Program::start(testbed, Side::Far, quiet(attach))?);
     // Programs are dropped in the reverse order of their start.

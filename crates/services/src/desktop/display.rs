@@ -1,8 +1,8 @@
-//! `display`: shows the windows of a program that runs elsewhere on this node's screen (Capone, secure
+//! `display`: shows the windows of a program that runs on another machine, on this node's screen (Capone, secure
 //! channels and capabilities, figure "Xpra Service").
 //!
-//! The program's side runs an xpra server; here `xpra attach` connects to it, over a private Unix socket
-//! and the session's stream.
+//! The machine of the program runs an xpra server. This node runs `xpra attach`, which connects to the server through a
+//! private Unix socket and the stream of the session.
 
 mod config;
 mod tunnel;
@@ -23,14 +23,14 @@ use tokio::select;
 use tokio::time::sleep;
 
 use crate::desktop::screen::Screen;
-use crate::desktop::xpra::{Look, Side, Xpra, private_folder};
+use crate::desktop::xpra::{Side, WindowOptions, Xpra, private_folder};
 use crate::exec::program::{Group, Tail};
 
 use config::Options;
 
-/// How long xpra may take until it has connected: Python, its modules and the screen.
-const STARTING: Duration = Duration::from_secs(60);
-/// The socket's name in its folder.
+/// How long xpra may take to connect. It first starts Python, loads its modules and opens the screen.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Name of the socket in its folder.
 const SOCKET: &str = "xpra";
 
 /// The type `display`.
@@ -43,22 +43,24 @@ pub(crate) fn service_type() -> ServiceType {
 /// The service of type `display`.
 struct Display {
     screen: Screen,
-    look: Look,
+    options: WindowOptions,
     xpra: Xpra,
-    /// The Python modules were there once: they are not looked for again.
-    checked: AtomicBool,
+    /// Whether a check has found all Python modules. Then it is not repeated.
+    modules_found: AtomicBool,
 }
 
-/// An xpra that has connected. Dropping it ends it.
+/// An xpra process that has connected. Dropping it ends the process.
 struct Attached {
     group: Group,
     socket: UnixStream,
     tail: Tail,
 }
 
-/// Why there is none: what the client is told, and what only this node's log is.
+/// Why xpra did not connect.
 struct Failure {
+    /// The message to the client.
     text: String,
+    /// Further text for the log of this node only.
     detail: String,
 }
 
@@ -67,24 +69,24 @@ impl Display {
     fn new(name: &str, options: Options) -> Result<Self, DefinitionError> {
         let machine = |text: String| DefinitionError::Machine { name: name.to_owned(), text };
         let xpra = Xpra::find(Side::Screen).map_err(|missing| machine(missing.to_string()))?;
-        let (choice, look) = options.split();
-        let screen = Screen::of_service(name, choice)?;
-        Ok(Self { screen, look, xpra, checked: AtomicBool::new(false) })
+        let (screen, options) = options.split();
+        let screen = Screen::of_service(name, screen)?;
+        Ok(Self { screen, options, xpra, modules_found: AtomicBool::new(false) })
     }
 
     async fn show(&self, holder: Identity, stream: Stream) -> Result<(), ServiceError> {
         match self.attach(&holder).await {
             Ok(attached) => tunnel::run(attached, stream).await,
-            Err(failure) => refuse(stream, failure).await,
+            Err(failure) => send_failure(stream, failure).await,
         }
     }
 
     async fn attach(&self, holder: &Identity) -> Result<Attached, Failure> {
-        if !self.checked.load(Ordering::Relaxed) {
+        if !self.modules_found.load(Ordering::Relaxed) {
             self.xpra.check_modules().await.map_err(Failure::of)?;
-            self.checked.store(true, Ordering::Relaxed);
+            self.modules_found.store(true, Ordering::Relaxed);
         }
-        let folder = private_folder().map_err(|error| Failure::local("make a folder", &error))?;
+        let folder = private_folder().map_err(|error| Failure::local("create a folder", &error))?;
         let path = folder.path().join(SOCKET);
         let listener =
             UnixListener::bind(&path).map_err(|error| Failure::local("listen", &error))?;
@@ -93,7 +95,7 @@ impl Display {
         let accepted = select! {
             accepted = listener.accept() => accepted.ok(),
             _ = group.code() => None,
-            () = sleep(STARTING) => None,
+            () = sleep(START_TIMEOUT) => None,
         };
         match accepted {
             Some((socket, _)) => Ok(Attached { group, socket, tail }),
@@ -110,9 +112,10 @@ impl Display {
         socket: &Path,
         folder: &Path,
     ) -> Result<(Group, Tail), Failure> {
-        // Whose window it is, told by us: the rest of the title is the program's.
-        let look = Look { title: format!("{}: ", holder.short()), ..self.look.clone() };
-        let launch = self.xpra.attach(&self.screen, socket, folder, &look);
+        // The title begins with the identity of the client, because the program chooses the rest of it.
+        let title = format!("{}: ", holder.short());
+        let options = WindowOptions { title, ..self.options.clone() };
+        let launch = self.xpra.attach(&self.screen, socket, folder, &options);
         let group = Group::start(&launch).await;
         let mut group = group.map_err(|error| Failure::local("start xpra", &error))?;
         let tail = Tail::default();
@@ -133,8 +136,8 @@ impl Failure {
     }
 }
 
-/// Tells the client why there is nothing to see.
-async fn refuse(stream: Stream, failure: Failure) -> Result<(), ServiceError> {
+/// Sends the failure to the client.
+async fn send_failure(stream: Stream, failure: Failure) -> Result<(), ServiceError> {
     let (mut send, receive) = stream.split();
     send.send(&Message::Failure(&failure.text).to_bytes()).await?;
     exit(send, receive, FAILURE_EXIT).await?;

@@ -1,4 +1,4 @@
-//! A screen of this machine: the X server that the configuration or the environment names.
+//! A screen: the X server that the configuration or the environment names.
 
 pub(crate) mod authority;
 
@@ -10,16 +10,16 @@ use levada_service::DefinitionError;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-pub use authority::for_every_display;
+pub use authority::wildcard_authority;
 
-/// The longest name of a display, in bytes.
+/// Maximum length of the name of a display, in bytes.
 const MAX_DISPLAY: usize = 256;
 
-/// An X server, and the file with the keys to it.
+/// An X server, and the authority file with its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Screen {
     display: String,
-    /// Without one, what the X library looks for.
+    /// If `None`, the X library uses its default.
     authority: Option<PathBuf>,
 }
 
@@ -35,9 +35,9 @@ impl Screen {
         Some(Self { display, authority: authority_of_environment() })
     }
 
-    /// The screen of the service called `name`: what its options say, otherwise the environment's.
-    pub(crate) fn of_service(name: &str, options: Choice) -> Result<Self, DefinitionError> {
-        let Choice { display, authority } = options;
+    /// The screen of the service called `name`: by its options, or else by the environment.
+    pub(crate) fn of_service(name: &str, options: ScreenOptions) -> Result<Self, DefinitionError> {
+        let ScreenOptions { display, authority } = options;
         let authority = authority.or_else(authority_of_environment);
         match display {
             Some(display) => Ok(Self { display, authority }),
@@ -64,7 +64,7 @@ impl Screen {
         variables
     }
 
-    /// The file with the keys to it, if it is known.
+    /// The authority file of the X server, if it is known.
     pub fn authority(&self) -> Option<&PathBuf> {
         self.authority.as_ref()
     }
@@ -72,12 +72,12 @@ impl Screen {
 
 /// The options of a service that uses a screen.
 #[derive(Default)]
-pub(crate) struct Choice {
+pub(crate) struct ScreenOptions {
     pub(crate) display: Option<String>,
     pub(crate) authority: Option<PathBuf>,
 }
 
-/// Where the X library looks, for programs whose home folder is another one.
+/// The default authority file of the X library. It is passed explicitly to programs that run with another HOME.
 fn authority_of_environment() -> Option<PathBuf> {
     if let Some(path) = env::var_os("XAUTHORITY").filter(|path| !path.is_empty()) {
         return Some(path.into());
@@ -86,7 +86,7 @@ fn authority_of_environment() -> Option<PathBuf> {
     file.is_file().then_some(file)
 }
 
-/// `[HOST]:NUMBER[.SCREEN]`, see X(7), without anything that an option or a log could be confused by.
+/// Whether `name` is `[HOST]:NUMBER[.SCREEN]` (X(7)), with no character that is special in an option or a log.
 fn is_display(name: &str) -> bool {
     let Some((host, number)) = name.rsplit_once(':') else { return false };
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/');
@@ -99,24 +99,24 @@ fn is_display(name: &str) -> bool {
         && digits(screen)
 }
 
-/// Reads the option `display`.
+/// Parses the option `display`.
 pub(crate) fn display<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
     let name = String::deserialize(deserializer)?;
     if !is_display(&name) {
-        return Err(D::Error::custom("a display is the name of an X server, such as \":0\""));
+        return Err(D::Error::custom("display must be the name of an X server, such as \":0\""));
     }
     Ok(Some(name))
 }
 
-/// Reads the option `xauthority`.
+/// Parses the option `xauthority`.
 pub(crate) fn authority<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<PathBuf>, D::Error> {
     let path = PathBuf::deserialize(deserializer)?;
     if !path.is_absolute() {
-        return Err(D::Error::custom("xauthority is the absolute path of a file"));
+        return Err(D::Error::custom("xauthority must be the absolute path of a file"));
     }
     Ok(Some(path))
 }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_display_is_named_as_x_names_them() {
+    fn accepts_display_names_of_x() {
         for name in [":0", ":12.1", "localhost:10.0", "unix:3"] {
             assert!(is_display(name), "{name}");
         }
@@ -136,9 +136,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_configured_holds_over_the_environment() {
-        let choice = Choice { display: Some(":7".into()), authority: Some("/a".into()) };
-        let screen = Screen::of_service("show", choice).unwrap();
+    fn the_configuration_overrides_the_environment() {
+        let options = ScreenOptions { display: Some(":7".into()), authority: Some("/a".into()) };
+        let screen = Screen::of_service("show", options).unwrap();
         assert_eq!(screen, Screen::new(":7".into(), Some("/a".into())));
         let variables = screen.environment();
         let expected = [("DISPLAY", ":7"), ("XAUTHORITY", "/a")];

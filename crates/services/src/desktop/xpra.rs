@@ -1,8 +1,7 @@
-//! xpra, which brings the windows of a program to another screen: where it is, what it needs, and the
-//! options under which it does that and nothing else.
+//! xpra, which shows the windows of a program on another screen: finds the installed program and its dependencies, and
+//! starts it with options that allow windows, keys and pointers only.
 //!
-//! Each end speaks over a Unix socket in a private folder; what is between the two sockets is for others
-//! to carry.
+//! Each end uses a Unix socket in a private folder. The callers connect the two sockets.
 
 use std::env;
 use std::ffi::OsString;
@@ -21,8 +20,8 @@ use tokio::time::timeout;
 use crate::desktop::screen::Screen;
 use crate::exec::program::{Launch, find};
 
-/// What every end is told. Whatever is not about windows, keys and pointers is off: what the two
-/// programs could do beyond that, no configuration has allowed.
+/// Arguments of both ends. They disable everything but windows, keys and pointers, because no configuration of Levada
+/// allows more.
 const COMMON: [&str; 18] = [
     "--mdns=no",
     "--notifications=no",
@@ -35,7 +34,7 @@ const COMMON: [&str; 18] = [
     "--open-files=no",
     "--open-url=no",
     "--opengl=no",
-    // Two ends on one machine would pass pixels by a file, past the session.
+    // Two ends on one machine would exchange pixels through a file, which bypasses the session.
     "--mmap=no",
     "--bell=no",
     "--system-tray=no",
@@ -44,18 +43,18 @@ const COMMON: [&str; 18] = [
     "--sharing=no",
     "--lock=no",
 ];
-/// Seconds without an answer after which an end asks again, and gives up after as long once more. By
-/// itself it would wait for two minutes before a stalled link.
+/// Seconds without an answer after which an end repeats its ping; after the same time again it disconnects. The default
+/// of xpra detects a stalled connection after two minutes.
 const PING_TIMEOUT: &str = "15";
-/// How long the look for the Python modules may take.
-const PROBING: Duration = Duration::from_secs(20);
-/// The longest path of a folder for sockets: `sun_path` has 108 bytes (unix(7)).
+/// How long the check for the Python modules may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum length of the path of a folder for sockets, in bytes: `sun_path` has 108 (unix(7)).
 const MAX_FOLDER: usize = 80;
-/// The first line of a script is not longer.
+/// Maximum length of the first line of a script, in bytes.
 const MAX_SHEBANG: u64 = 256;
 
-/// Prints the packages whose modules are missing. Without the first windows stay black, without the
-/// second there is no encoding for pictures.
+/// Prints the packages whose modules are missing. Without the first, windows stay black; without the second, there is
+/// no encoding for pictures.
 const PROBE: &str = "
 import importlib
 missing = []
@@ -70,43 +69,43 @@ except Exception:
     missing.append('python3-pil')
 print(' '.join(missing))
 ";
-/// What the probe may say.
+/// The packages that the probe can print.
 const MODULES: [&str; 2] = ["python3-gi-cairo", "python3-pil"];
 
-/// Which of the two ends.
+/// One of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Where windows are seen.
+    /// The end that shows the windows.
     Screen,
-    /// Where the program runs.
+    /// The end where the program runs.
     Program,
 }
 
-/// Something that is not installed.
+/// A program or module is not installed.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[error("{what} is not installed on this machine; with Debian or Ubuntu: apt install {packages}")]
-pub struct Missing {
+pub struct MissingDependency {
     what: String,
     packages: &'static str,
 }
 
-/// An xpra that is installed here.
+/// An installed xpra.
 #[derive(Clone, Debug)]
 pub struct Xpra {
     program: PathBuf,
     side: Side,
 }
 
-/// How the windows of one session look and what they may do, at the side of the screen.
+/// Options of the windows of a session, for the end that shows them.
 #[derive(Clone, Debug, Default)]
-pub struct Look {
-    /// Stands before every title, so that nobody takes a window for one of this machine's own.
+pub struct WindowOptions {
+    /// Prefix of every title, which distinguishes these windows from those of this machine.
     pub title: String,
-    /// A border inside every window: a color and a width in pixels.
+    /// A border inside every window: a color and a width in pixels, such as `red,4`.
     pub border: Option<String>,
-    /// The clipboard is shared.
+    /// Whether the clipboard is shared.
     pub clipboard: bool,
-    /// How pictures are compressed.
+    /// The encoding of pictures.
     pub encoding: String,
 }
 
@@ -120,12 +119,13 @@ impl Side {
 }
 
 impl Xpra {
-    /// Looks for the programs that `side` needs, in this process's PATH.
+    /// Finds the programs that `side` needs in this process's PATH.
     ///
     /// # Errors
-    /// [`Missing`] names Debian's packages.
-    pub fn find(side: Side) -> Result<Self, Missing> {
-        let missing = |what: &str| Missing { what: what.to_owned(), packages: side.packages() };
+    /// [`MissingDependency`] names the packages of Debian.
+    pub fn find(side: Side) -> Result<Self, MissingDependency> {
+        let missing =
+            |what: &str| MissingDependency { what: what.to_owned(), packages: side.packages() };
         let program = find("xpra").ok_or_else(|| missing("xpra"))?;
         if side == Side::Program {
             find("Xvfb").ok_or_else(|| missing("Xvfb"))?;
@@ -133,50 +133,61 @@ impl Xpra {
         Ok(Self { program, side })
     }
 
-    /// Looks for the Python modules that xpra does without, and not well. If that cannot be found out,
-    /// nothing is missing.
+    /// Checks for Python modules that xpra works badly without. If the check itself fails, they count as present.
     ///
     /// # Errors
-    /// [`Missing`] names Debian's packages.
-    pub async fn check_modules(&self) -> Result<(), Missing> {
+    /// [`MissingDependency`] names the packages of Debian.
+    pub async fn check_modules(&self) -> Result<(), MissingDependency> {
         let Some(python) = interpreter(&self.program) else { return Ok(()) };
         let mut command = Command::new(python);
-        // Isolated: neither the working folder nor the environment may slip modules in.
+        // -I: no modules from the working folder or the environment.
         command.args(["-I", "-c", PROBE]).stdin(Stdio::null()).stderr(Stdio::null());
         command.kill_on_drop(true);
-        let Ok(Ok(output)) = timeout(PROBING, command.output()).await else { return Ok(()) };
-        let said = String::from_utf8_lossy(&output.stdout);
-        let missing = said.split_whitespace().filter(|name| MODULES.contains(name));
+        let Ok(Ok(output)) = timeout(PROBE_TIMEOUT, command.output()).await else { return Ok(()) };
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let missing = printed.split_whitespace().filter(|name| MODULES.contains(name));
         let what = missing.collect::<Vec<_>>().join(", ");
         if what.is_empty() {
             return Ok(());
         }
-        Err(Missing { what, packages: self.side.packages() })
+        Err(MissingDependency { what, packages: self.side.packages() })
     }
 
-    /// The end that shows windows on `screen`; it connects to `socket`, and keeps its files in `folder`.
-    pub fn attach(&self, screen: &Screen, socket: &Path, folder: &Path, look: &Look) -> Launch {
+    /// The end that shows windows on `screen`. It connects to `socket`, and has its files in `folder`.
+    pub fn attach(
+        &self,
+        screen: &Screen,
+        socket: &Path,
+        folder: &Path,
+        options: &WindowOptions,
+    ) -> Launch {
         let mut launch = self.launch(folder);
-        launch.arg("attach").arg(in_front("socket:", socket)).args(COMMON);
-        launch.arg(clipboard(look.clipboard));
+        launch.arg("attach").arg(prefixed("socket:", socket)).args(COMMON);
+        launch.arg(clipboard(options.clipboard));
         launch.args(["--tray=no", "--desktop-scaling=no", "--modal-windows=no"]);
-        launch.arg(format!("--encoding={}", look.encoding));
-        launch.arg(format!("--title={}@title@", look.title));
-        if let Some(border) = &look.border {
+        launch.arg(format!("--encoding={}", options.encoding));
+        launch.arg(format!("--title={}@title@", options.title));
+        if let Some(border) = &options.border {
             launch.arg(format!("--border={border}"));
         }
         launch.envs(screen.environment());
         launch
     }
 
-    /// The end at which programs open their windows, on the X server `screen`, which is its own alone.
-    /// It listens on `socket`, and keeps its files in `folder`.
-    pub fn serve(&self, screen: &Screen, socket: &Path, folder: &Path, clip: bool) -> Launch {
+    /// The end where programs open their windows, on the X server `screen`, which no other program may use. It listens
+    /// on `socket`, and has its files in `folder`.
+    pub fn serve(
+        &self,
+        screen: &Screen,
+        socket: &Path,
+        folder: &Path,
+        share_clipboard: bool,
+    ) -> Launch {
         let mut launch = self.launch(folder);
         launch.arg("start").arg(screen.display()).args(COMMON);
-        launch.arg(clipboard(clip));
-        launch.arg("--use-display=yes").arg(in_front("--bind=", socket));
-        launch.arg(in_front("--socket-dir=", folder));
+        launch.arg(clipboard(share_clipboard));
+        launch.arg("--use-display=yes").arg(prefixed("--bind=", socket));
+        launch.arg(prefixed("--socket-dir=", folder));
         launch.args([
             "--daemon=no",
             "--attach=no",
@@ -193,7 +204,7 @@ impl Xpra {
         launch
     }
 
-    /// Nothing of the user's own settings reaches it, and it leaves nothing in the home folder.
+    /// Hides the user's settings and home folder from xpra.
     fn launch(&self, folder: &Path) -> Launch {
         let mut launch = Launch::new(&self.program);
         for name in ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "USER", "LOGNAME"] {
@@ -209,7 +220,7 @@ impl Xpra {
         }
         launch.envs([
             ("XPRA_PING_TIMEOUT", PING_TIMEOUT),
-            // Otherwise a key file in the user's home folder would take the place of ours.
+            // Otherwise an authority file in the user's home folder would replace ours.
             ("XPRA_PRIVATE_XAUTH", "1"),
             ("XPRA_UINPUT", "0"),
             ("XPRA_NO_ROOT_WARNING", "1"),
@@ -225,13 +236,13 @@ fn clipboard(shared: bool) -> &'static str {
     if shared { "--clipboard=yes" } else { "--clipboard=no" }
 }
 
-fn in_front(text: &str, path: &Path) -> OsString {
-    let mut whole = OsString::from(text);
-    whole.push(path);
-    whole
+fn prefixed(text: &str, path: &Path) -> OsString {
+    let mut argument = OsString::from(text);
+    argument.push(path);
+    argument
 }
 
-/// What runs the script `program`: the first word of its first line.
+/// The interpreter of the script `program`, by its first line.
 fn interpreter(program: &Path) -> Option<PathBuf> {
     let mut start = Vec::new();
     fs::File::open(program).ok()?.take(MAX_SHEBANG).read_to_end(&mut start).ok()?;
@@ -245,21 +256,21 @@ fn interpreter(program: &Path) -> Option<PathBuf> {
     Path::new(first).is_absolute().then(|| PathBuf::from(first))
 }
 
-/// A new folder for sockets that only this user can reach. It goes when it is dropped.
+/// Creates a folder for sockets that only this user can access. Dropping it deletes the folder.
 ///
-/// Its path is short, and has no character that xpra would take for a part of an address.
+/// Its path is short, and has no character that is special in an address of xpra.
 ///
 /// # Errors
-/// What the system says about the last place that was tried.
+/// The system's error for the last parent folder that was tried.
 pub fn private_folder() -> io::Result<TempDir> {
-    let mut places = Vec::new();
-    places.extend(env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
-    places.push(env::temp_dir());
-    places.push(PathBuf::from("/tmp"));
+    let mut parents = Vec::new();
+    parents.extend(env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
+    parents.push(env::temp_dir());
+    parents.push(PathBuf::from("/tmp"));
     let mut error = io::Error::from(io::ErrorKind::NotFound);
-    for place in places.into_iter().filter(|place| is_plain(place)) {
+    for parent in parents.into_iter().filter(|parent| is_plain(parent)) {
         let private = Permissions::from_mode(0o700);
-        match tempfile::Builder::new().prefix("levada-").permissions(private).tempdir_in(place) {
+        match tempfile::Builder::new().prefix("levada-").permissions(private).tempdir_in(parent) {
             Ok(folder) => return Ok(folder),
             Err(refused) => error = refused,
         }
@@ -267,10 +278,10 @@ pub fn private_folder() -> io::Result<TempDir> {
     Err(error)
 }
 
-fn is_plain(place: &Path) -> bool {
-    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.');
-    place.is_absolute()
-        && place.to_str().is_some_and(|text| text.len() <= MAX_FOLDER && text.chars().all(harmless))
+fn is_plain(path: &Path) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.');
+    path.is_absolute()
+        && path.to_str().is_some_and(|text| text.len() <= MAX_FOLDER && text.chars().all(allowed))
 }
 
 #[cfg(test)]
@@ -286,11 +297,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_windows_is_allowed_at_either_end() {
+    fn both_ends_disable_everything_but_windows() {
         let screen = Screen::new(":0".into(), None);
         let folder = Path::new("/run/a");
-        let look = Look { title: "lvabc: ".into(), encoding: "png".into(), ..Look::default() };
-        let attach = installed().attach(&screen, Path::new("/run/a/socket"), folder, &look);
+        let options = WindowOptions {
+            title: "lvabc: ".into(),
+            encoding: "png".into(),
+            ..WindowOptions::default()
+        };
+        let attach = installed().attach(&screen, Path::new("/run/a/socket"), folder, &options);
         let serve = installed().serve(&screen, Path::new("/run/a/socket"), folder, false);
         for launch in [&attach, &serve] {
             let arguments = arguments(launch);
@@ -300,14 +315,14 @@ mod tests {
         }
         assert!(arguments(&attach).contains(&"--title=lvabc: @title@".to_owned()));
         assert!(arguments(&attach).contains(&"socket:/run/a/socket".to_owned()));
-        let shared = Look { clipboard: true, ..look };
+        let shared = WindowOptions { clipboard: true, ..options };
         let attach = installed().attach(&screen, Path::new("/s"), folder, &shared);
         assert!(arguments(&attach).contains(&"--clipboard=yes".to_owned()));
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_packages() {
-        let missing = Missing { what: "Xvfb".into(), packages: Side::Program.packages() };
+    fn a_missing_dependency_names_its_packages() {
+        let missing = MissingDependency { what: "Xvfb".into(), packages: Side::Program.packages() };
         let text = missing.to_string();
         for word in ["Xvfb", "apt install", "xpra", "xvfb", "python3-gi-cairo"] {
             assert!(text.contains(word), "{text}");
@@ -315,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interpreter_of_a_script_is_in_its_first_line() {
+    fn reads_the_interpreter_from_the_first_line_of_a_script() {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("script");
         for (text, expected) in [
@@ -333,13 +348,13 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_for_sockets_is_private_and_its_path_is_short() {
+    fn the_folder_for_sockets_is_private_and_its_path_is_short() {
         let folder = private_folder().unwrap();
         let mode = fs::metadata(folder.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
         assert!(folder.path().as_os_str().len() < 100);
-        for place in ["relative", "/a b", "/a:b", "/a@b", "/a$b", "/a,b"] {
-            assert!(!is_plain(Path::new(place)), "{place}");
+        for path in ["relative", "/a b", "/a:b", "/a@b", "/a$b", "/a,b"] {
+            assert!(!is_plain(Path::new(path)), "{path}");
         }
     }
 }

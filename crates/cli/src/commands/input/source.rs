@@ -75,7 +75,7 @@ impl Source {
         match self {
             Self::Screen(capture) => match capture.next().await.map_err(Failure::local)? {
                 Captured::Event(event) => Ok(Some(event)),
-                Captured::LetGo => Ok(None),
+                Captured::Released => Ok(None),
             },
             Self::Lines(lines) => lines.next().await,
         }

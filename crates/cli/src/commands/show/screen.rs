@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use levada_core::{Random, SystemRandom};
-use levada_services::desktop::screen::{Screen, for_every_display};
+use levada_services::desktop::screen::{Screen, wildcard_authority};
 use levada_services::desktop::xpra::{Side, Xpra};
 use levada_services::exec::program::{Group, Launch, Tail};
 use tempfile::TempDir;
@@ -129,7 +129,7 @@ fn write_authority(path: &Path) -> io::Result<()> {
     let mut secret = Zeroizing::new([0; 16]);
     SystemRandom.fill(secret.as_mut()).map_err(io::Error::other)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(&for_every_display(&secret))
+    file.write_all(&wildcard_authority(&secret))
 }
 
 /// Starts an X server on a free display; the server chooses and prints its number.

@@ -6,12 +6,12 @@ use levada_service::definition_options;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use crate::desktop::screen::{self, Choice};
-use crate::desktop::xpra::Look;
+use crate::desktop::screen::{self, ScreenOptions};
+use crate::desktop::xpra::WindowOptions;
 
-/// How pictures may be compressed. Those of `png` and `rgb` arrive exactly as they were drawn.
+/// Encodings of pictures. `png` and `rgb` are lossless.
 const ENCODINGS: [&str; 5] = ["png", "rgb", "auto", "jpeg", "webp"];
-/// The widest border, in pixels.
+/// Maximum width of a border, in pixels.
 const MAX_BORDER: u8 = 20;
 
 definition_options! {
@@ -31,21 +31,23 @@ definition_options! {
 }
 
 impl Options {
-    /// The screen, and how windows look and what they may do there.
-    pub(super) fn split(self) -> (Choice, Look) {
+    /// The options of the screen, and those of windows.
+    pub(super) fn split(self) -> (ScreenOptions, WindowOptions) {
         let Self { display, xauthority: authority, clipboard, border, encoding, .. } = self;
-        (Choice { display, authority }, Look { title: String::new(), border, clipboard, encoding })
+        let windows = WindowOptions { title: String::new(), border, clipboard, encoding };
+        (ScreenOptions { display, authority }, windows)
     }
 }
 
-/// A color by its name or as `#rrggbb`, a comma, and a width: nothing that could be another option.
+/// A color by its name or as `#rrggbb`, a comma, and a width. Other characters are refused, because the text becomes an
+/// argument of xpra.
 fn border<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    let fits = text.split_once(',').is_some_and(|(color, width)| {
+    let valid = text.split_once(',').is_some_and(|(color, width)| {
         let width = width.parse().is_ok_and(|width: u8| (1..=MAX_BORDER).contains(&width));
         width && is_color(color)
     });
-    if !fits {
+    if !valid {
         return Err(D::Error::custom(format_args!(
             "a border is a color and a width of 1 to {MAX_BORDER} pixels, such as \"red,4\""
         )));
@@ -64,7 +66,7 @@ fn encoding<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
     let text = String::deserialize(deserializer)?;
     if !ENCODINGS.contains(&text.as_str()) {
         let all = ENCODINGS.join(", ");
-        return Err(D::Error::custom(format_args!("the encodings are {all}")));
+        return Err(D::Error::custom(format_args!("the encoding must be one of {all}")));
     }
     Ok(text)
 }
@@ -77,31 +79,31 @@ fn png() -> String {
 mod tests {
     use super::*;
 
-    fn wrong(text: &str) -> String {
+    fn error(text: &str) -> String {
         toml::from_str::<Options>(text).err().unwrap().message().to_owned()
     }
 
     #[test]
-    fn nothing_is_allowed_unless_it_is_written_down() {
-        let (choice, look) = toml::from_str::<Options>("").unwrap().split();
-        assert!(choice.display.is_none() && choice.authority.is_none());
-        assert!(!look.clipboard && look.border.is_none());
-        assert_eq!(look.encoding, "png");
+    fn optional_rights_are_off_by_default() {
+        let (screen, windows) = toml::from_str::<Options>("").unwrap().split();
+        assert!(screen.display.is_none() && screen.authority.is_none());
+        assert!(!windows.clipboard && windows.border.is_none());
+        assert_eq!(windows.encoding, "png");
         let text = "display = ':3'\nxauthority = '/run/x'\nclipboard = true\n\
                     border = '#ff0000,4'\nencoding = 'auto'";
-        let (choice, look) = toml::from_str::<Options>(text).unwrap().split();
-        assert_eq!(choice.display.as_deref(), Some(":3"));
-        assert!(look.clipboard && look.border.as_deref() == Some("#ff0000,4"));
+        let (screen, windows) = toml::from_str::<Options>(text).unwrap().split();
+        assert_eq!(screen.display.as_deref(), Some(":3"));
+        assert!(windows.clipboard && windows.border.as_deref() == Some("#ff0000,4"));
     }
 
     #[test]
-    fn wrong_options_are_refused() {
-        assert!(wrong("display = '--help'").contains("X server"));
-        assert!(wrong("xauthority = 'a'").contains("absolute"));
-        assert!(wrong("encoding = 'gif'").contains("png"));
+    fn rejects_invalid_options() {
+        assert!(error("display = '--help'").contains("X server"));
+        assert!(error("xauthority = 'a'").contains("absolute"));
+        assert!(error("encoding = 'gif'").contains("png"));
         for border in ["red", "red,0", "red,21", "red,4,5", "#12,4", ",4", "re d,4"] {
-            assert!(wrong(&format!("border = '{border}'")).contains("color"), "{border}");
+            assert!(error(&format!("border = '{border}'")).contains("color"), "{border}");
         }
-        assert!(wrong("sound = true").contains("sound"));
+        assert!(error("sound = true").contains("sound"));
     }
 }

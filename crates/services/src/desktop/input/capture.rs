@@ -1,5 +1,4 @@
-//! Takes keyboard and pointer of an X server, so that whatever is done with them is an [`Event`] here
-//! and nothing there.
+//! Grabs the keyboard and pointer of an X server: their input becomes [`Event`]s, and does not reach other programs.
 
 mod combination;
 mod motion;
@@ -30,78 +29,84 @@ use crate::desktop::screen::Screen;
 pub use combination::Combination;
 use motion::Tracker;
 
-/// Events that nobody has taken yet.
-const WAITING: usize = 1024;
-/// How long others may hold keyboard or pointer, or keys may still be down from before.
-const PATIENCE: Duration = Duration::from_secs(2);
-const STEP: Duration = Duration::from_millis(20);
+/// Capacity of the queue of captured events.
+const QUEUE_LENGTH: usize = 1024;
+/// How long to wait until earlier keys are released, and until other programs release keyboard or pointer.
+const GRAB_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Why keyboard and pointer could not be taken, or were lost.
+/// Why a capture could not start, or ended.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum CaptureError {
-    /// The screen cannot be used.
+    /// The X server failed.
     #[error("{0}")]
     Screen(String),
-    /// Another program has them.
-    #[error("another program keeps the {0} to itself: close its menu, or unlock the screen")]
+    /// Another program has a grab.
+    #[error("another program has grabbed the {0}: close its menu, or unlock the screen")]
     Busy(&'static str),
 }
 
-/// What came from the hands.
+/// A captured input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Captured {
-    /// Something to pass on.
+    /// An event to send.
     Event(Event),
-    /// The keys that let go were pressed.
-    LetGo,
+    /// The release combination was pressed.
+    Released,
 }
 
-/// Keyboard and pointer, taken. Dropping it gives them back.
+/// A grab of keyboard and pointer. Dropping it releases them.
 pub struct Capture {
     events: mpsc::Receiver<Result<Captured, CaptureError>>,
     grab: Arc<Grab>,
 }
 
-/// What is to be undone.
+/// The connection with the grab, and what is needed to release it.
 struct Grab {
     connection: RustConnection,
     root: Root,
-    /// Ends the thread that reads when it is destroyed: nothing is ever seen in it.
+    /// An invisible window, whose destruction ends the reading thread.
     window: Window,
-    /// Where the pointer was.
-    before: (i16, i16),
+    /// The position of the pointer before the grab.
+    initial_position: (i16, i16),
 }
 
 impl Capture {
-    /// Takes keyboard and pointer of `screen` until `combination` is pressed, or this is dropped. May
-    /// take some seconds: call it where that does not matter.
+    /// Grabs keyboard and pointer of `screen` until `combination` is pressed, or this is dropped. Blocks for up to some
+    /// seconds.
     ///
     /// # Errors
-    /// [`CaptureError`] if the screen cannot be used, or another program has what is wanted.
+    /// [`CaptureError`] if the X server fails, or another program has grabbed keyboard or pointer.
     pub fn start(screen: &Screen, combination: Combination) -> Result<Self, CaptureError> {
         let (connection, index) = connect(screen).map_err(CaptureError::Screen)?;
         let root = connection.setup().roots.get(index).cloned();
-        let root = root.ok_or_else(|| CaptureError::Screen("it has no root window".into()))?;
+        let root =
+            root.ok_or_else(|| CaptureError::Screen("the screen has no root window".into()))?;
         use_xkb(&connection)?;
         let keymap = keymap(&connection)?;
-        let before = position(&connection, root.root)?;
-        let window = waker(&connection, root.root)?;
-        let cursor = invisible(&connection, root.root)?;
-        let grab = Arc::new(Grab { connection, root, window, before });
-        let mut tracker = Tracker::new(grab.middle(), grab.shorter_side(), before);
-        tracker.warped(grab.take(cursor)?);
-        let (sender, events) = mpsc::channel(WAITING);
-        let (down, reading) = ([false; 256], grab.clone());
-        let reader = Reader { grab: reading, keymap, tracker, combination, down, sender };
+        let initial_position = position(&connection, root.root)?;
+        let window = waker_window(&connection, root.root)?;
+        let cursor = invisible_cursor(&connection, root.root)?;
+        let grab = Arc::new(Grab { connection, root, window, initial_position });
+        let mut tracker = Tracker::new(grab.middle(), grab.shorter_side(), initial_position);
+        tracker.warped(grab.acquire(cursor)?);
+        let (sender, events) = mpsc::channel(QUEUE_LENGTH);
+        let pressed = [false; 256];
+        let reader = Reader { grab: grab.clone(), keymap, tracker, combination, pressed, sender };
         let thread = thread::Builder::new().spawn(move || reader.run());
-        thread.map_err(|error| CaptureError::Screen(format!("cannot read its events: {error}")))?;
+        thread.map_err(|error| {
+            CaptureError::Screen(format!(
+                "cannot start a thread for the events of the screen: {error}"
+            ))
+        })?;
         Ok(Self { events, grab })
     }
 
-    /// What comes next. If the future is dropped, nothing is lost.
+    /// The next input. Cancel-safe: dropping the future loses no input.
     ///
     /// # Errors
-    /// [`CaptureError::Screen`] if the screen is gone.
+    /// [`CaptureError::Screen`] if the connection to the X server is lost.
     pub async fn next(&mut self) -> Result<Captured, CaptureError> {
         let gone = || Err(CaptureError::Screen("the screen is gone".into()));
         self.events.recv().await.unwrap_or_else(gone)
@@ -110,18 +115,19 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        self.grab.give_back();
+        self.grab.release();
     }
 }
 
 impl Grab {
-    /// Takes both, the pointer without a picture, and puts it in the middle: see [`Self::warp`].
-    fn take(&self, cursor: Cursor) -> Result<SequenceNumber, CaptureError> {
+    /// Grabs both, hides the pointer, and moves it to the middle. Returns the number of [`Self::warp`].
+    fn acquire(&self, cursor: Cursor) -> Result<SequenceNumber, CaptureError> {
         let (connection, root) = (&self.connection, self.root.root);
-        let end = Instant::now() + PATIENCE;
-        // The key that started the command is still down: its end belongs to those who saw it go down.
-        while Instant::now() < end && keys_are_down(connection)? {
-            thread::sleep(STEP);
+        let end = Instant::now() + GRAB_TIMEOUT;
+        // The key that started the command may still be pressed. Its release belongs to the program that received its
+        // press.
+        while Instant::now() < end && any_key_pressed(connection)? {
+            thread::sleep(RETRY_INTERVAL);
         }
         let mask = EventMask::POINTER_MOTION | EventMask::BUTTON_PRESS | EventMask::BUTTON_RELEASE;
         let mode = GrabMode::ASYNC;
@@ -147,7 +153,7 @@ impl Grab {
         self.root.width_in_pixels.min(self.root.height_in_pixels)
     }
 
-    /// Moves the pointer; events from the returned number on were made after it.
+    /// Moves the pointer. Events from the returned sequence number on happened after the move.
     fn warp(&self, (x, y): (i16, i16)) -> Result<SequenceNumber, ReplyError> {
         let to = self.root.root;
         let cookie = self.connection.warp_pointer(NONE, to, 0, 0, 0, 0, x, y)?;
@@ -157,27 +163,27 @@ impl Grab {
         Ok(number)
     }
 
-    fn give_back(&self) {
-        let all = || -> Result<(), ReplyError> {
+    fn release(&self) {
+        let release = || -> Result<(), ReplyError> {
             drop(self.connection.ungrab_keyboard(CURRENT_TIME)?);
             drop(self.connection.ungrab_pointer(CURRENT_TIME)?);
             drop(self.connection.destroy_window(self.window)?);
-            self.warp(self.before)?;
+            self.warp(self.initial_position)?;
             Ok(())
         };
-        // If it fails the server is gone, and nothing is held.
-        let _ = all();
+        // An error means that the connection is lost, which releases the grab.
+        let _ = release();
     }
 }
 
-/// Reads events, in a thread of its own.
+/// Reads events in a separate thread.
 struct Reader {
     grab: Arc<Grab>,
     keymap: Keymap,
     tracker: Tracker,
     combination: Combination,
-    /// Keys that went down since the start.
-    down: [bool; 256],
+    /// The keys that were pressed since the start.
+    pressed: [bool; 256],
     sender: mpsc::Sender<Result<Captured, CaptureError>>,
 }
 
@@ -188,7 +194,7 @@ impl Reader {
         }
     }
 
-    /// Until the capture is dropped.
+    /// Reads until the capture is dropped.
     fn read(&mut self) -> Result<(), ReplyError> {
         loop {
             let (event, number) = self.grab.connection.wait_for_event_with_sequence()?;
@@ -228,13 +234,12 @@ impl Reader {
     }
 
     fn pressed(&mut self, keycode: u8, state: u16) -> Option<Captured> {
-        let repeated = std::mem::replace(&mut self.down[usize::from(keycode)], true);
+        let repeated = std::mem::replace(&mut self.pressed[usize::from(keycode)], true);
         if self.combination.is_pressed(self.keymap.label(keycode), state) {
-            return Some(Captured::LetGo);
+            return Some(Captured::Released);
         }
         let keysym = self.keymap.keysym(keycode, state)?;
-        // A key that is held repeats by itself where it is put in. What a lock changes here is in the
-        // keysyms already.
+        // The other X server repeats held keys itself. The keysyms already include the effect of locks.
         if repeated || is_lock(keysym) {
             return None;
         }
@@ -242,7 +247,7 @@ impl Reader {
     }
 
     fn released(&mut self, keycode: u8) -> Option<Captured> {
-        let was_down = std::mem::take(&mut self.down[usize::from(keycode)]);
+        let was_down = std::mem::take(&mut self.pressed[usize::from(keycode)]);
         was_down.then_some(Captured::Event(Event::KeyUp { key: keycode }))
     }
 }
@@ -252,12 +257,12 @@ fn button(button: u8, down: bool) -> Option<Captured> {
     known.then_some(Captured::Event(Event::Button { button, down }))
 }
 
-/// Tries again for a while what another program may keep to itself for a moment.
+/// Repeats a grab until [`GRAB_TIMEOUT`], because another program may have a grab for a moment.
 fn retry(
     what: &'static str,
     grab: impl Fn() -> Result<GrabStatus, ReplyError>,
 ) -> Result<(), CaptureError> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + GRAB_TIMEOUT;
     loop {
         if grab()? == GrabStatus::SUCCESS {
             return Ok(());
@@ -265,13 +270,13 @@ fn retry(
         if Instant::now() > end {
             return Err(CaptureError::Busy(what));
         }
-        thread::sleep(STEP);
+        thread::sleep(RETRY_INTERVAL);
     }
 }
 
-/// Keys that are held shall not seem to go up in between (The X Keyboard Extension, section 4.1.2).
-/// Whoever uses the extension hears of a new mapping by its events alone. Without the extension held keys
-/// repeat, and everything works all the same.
+/// Suppresses the release events of auto-repeat (The X Keyboard Extension, section 4.1.2). A client of the extension
+/// receives mapping changes only as its events, so these are selected. Without the extension held keys repeat, which is
+/// harmless.
 fn use_xkb(connection: &RustConnection) -> Result<(), ReplyError> {
     let used = connection.xkb_use_extension(1, 0).map_err(ReplyError::from);
     let Ok(used) = used.and_then(|cookie| cookie.reply()) else { return Ok(()) };
@@ -289,7 +294,7 @@ fn use_xkb(connection: &RustConnection) -> Result<(), ReplyError> {
     connection.xkb_select_events(device, clear, events, parts, parts, &details)?.check()
 }
 
-fn keys_are_down(connection: &RustConnection) -> Result<bool, ReplyError> {
+fn any_key_pressed(connection: &RustConnection) -> Result<bool, ReplyError> {
     let keys = connection.query_keymap()?.reply()?.keys;
     Ok(keys.iter().any(|bits| *bits != 0))
 }
@@ -299,18 +304,18 @@ fn position(connection: &RustConnection, root: Window) -> Result<(i16, i16), Rep
     Ok((pointer.root_x, pointer.root_y))
 }
 
-/// A window that nobody sees, whose end is told.
-fn waker(connection: &RustConnection, root: Window) -> Result<Window, ReplyOrIdError> {
+/// Creates an invisible window that reports its destruction.
+fn waker_window(connection: &RustConnection, root: Window) -> Result<Window, ReplyOrIdError> {
     let window = connection.generate_id()?;
-    let told = CreateWindowAux::new().event_mask(EventMask::STRUCTURE_NOTIFY);
+    let attributes = CreateWindowAux::new().event_mask(EventMask::STRUCTURE_NOTIFY);
     let kind = WindowClass::INPUT_ONLY;
     let visual = COPY_FROM_PARENT;
-    drop(connection.create_window(0, window, root, -1, -1, 1, 1, 0, kind, visual, &told)?);
+    drop(connection.create_window(0, window, root, -1, -1, 1, 1, 0, kind, visual, &attributes)?);
     Ok(window)
 }
 
-/// A picture for the pointer in which no pixel is set.
-fn invisible(connection: &RustConnection, root: Window) -> Result<Cursor, ReplyOrIdError> {
+/// Creates a cursor in which no pixel is set.
+fn invisible_cursor(connection: &RustConnection, root: Window) -> Result<Cursor, ReplyOrIdError> {
     let (pixmap, context) = (connection.generate_id()?, connection.generate_id()?);
     let cursor = connection.generate_id()?;
     let dot = Rectangle { x: 0, y: 0, width: 1, height: 1 };

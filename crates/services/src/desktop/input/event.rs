@@ -1,4 +1,5 @@
-//! What travels: a version byte, then events of eight bytes each. And back: how many have been put in.
+//! Events and their encoding. A message to the service is a version byte and events of eight bytes each; a message to
+//! the client is the number of processed events.
 
 use thiserror::Error;
 
@@ -6,9 +7,9 @@ use thiserror::Error;
 pub const VERSION: u8 = 1;
 /// The length of an event, in bytes.
 pub const LENGTH: usize = 8;
-/// How many events one message has at most.
+/// Maximum number of events in a message.
 pub const MAX_EVENTS: usize = 256;
-/// The highest number of a button. 1 to 3 are left, middle and right, 4 to 7 turn the wheel.
+/// The highest number of a button. 1 to 3 are left, middle and right; 4 to 7 are the wheel.
 pub const MAX_BUTTON: u8 = 31;
 
 const MOTION: u8 = 1;
@@ -20,68 +21,68 @@ const KEY_UP: u8 = 6;
 const RELEASE_ALL: u8 = 7;
 const STILL_HELD: u8 = 8;
 
-/// One thing that a hand does.
+/// A keyboard or pointer event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The pointer moves by so many pixels: right and down are positive.
+    /// The pointer moves by a distance in pixels; right and down are positive.
     Motion {
         /// To the right.
         dx: i16,
         /// Down.
         dy: i16,
     },
-    /// The pointer moves to this pixel, counted from the screen's left upper corner.
+    /// The pointer moves to a position in pixels from the upper left corner of the screen.
     Position {
         /// From the left.
         x: u16,
-        /// From above.
+        /// From the top.
         y: u16,
     },
     /// A button goes down or up; 1 to [`MAX_BUTTON`], numbered as in X.
     Button {
-        /// Which.
+        /// Its number.
         button: u8,
-        /// Down, not up.
+        /// True if it goes down.
         down: bool,
     },
     /// A key goes down.
     KeyDown {
-        /// Which: any number that its [`Event::KeyUp`] will have too.
+        /// Any number that identifies the key until its [`Event::KeyUp`].
         key: u8,
-        /// What it stands for at this moment, with all modifiers applied: a keysym of X.
+        /// The keysym of X that the key has with the current modifiers.
         keysym: u32,
     },
     /// A key goes up.
     KeyUp {
-        /// Which.
+        /// The number of its [`Event::KeyDown`].
         key: u8,
     },
-    /// Whatever is down goes up.
+    /// All pressed keys and buttons go up.
     ReleaseAll,
-    /// What is down still is: without a sign of life it would be let go.
+    /// A keepalive while a key or button is pressed. Without it the service releases everything.
     StillHeld,
 }
 
-/// Why bytes are no events.
+/// Why a message is invalid.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum EventError {
-    /// A version that is not spoken here.
-    #[error("events of version {0}")]
+    /// The version is not supported.
+    #[error("events of the unsupported version {0}")]
     Version(u8),
-    /// More than [`MAX_EVENTS`], or none.
-    #[error("a message with no events, or too many")]
+    /// No events or more than [`MAX_EVENTS`], or an impossible number of processed events.
+    #[error("an invalid number of events")]
     Count,
-    /// No event has this form.
+    /// An event is malformed.
     #[error("a malformed event")]
     Malformed,
 }
 
 impl Event {
-    fn bytes(self) -> [u8; LENGTH] {
-        let two = |kind: u8, [a, b]: [u8; 2], [c, d]: [u8; 2]| [kind, 0, a, b, c, d, 0, 0];
+    fn to_bytes(self) -> [u8; LENGTH] {
+        let pair = |kind: u8, [a, b]: [u8; 2], [c, d]: [u8; 2]| [kind, 0, a, b, c, d, 0, 0];
         match self {
-            Self::Motion { dx, dy } => two(MOTION, dx.to_be_bytes(), dy.to_be_bytes()),
-            Self::Position { x, y } => two(POSITION, x.to_be_bytes(), y.to_be_bytes()),
+            Self::Motion { dx, dy } => pair(MOTION, dx.to_be_bytes(), dy.to_be_bytes()),
+            Self::Position { x, y } => pair(POSITION, x.to_be_bytes(), y.to_be_bytes()),
             Self::Button { button, down } => {
                 [if down { BUTTON_DOWN } else { BUTTON_UP }, button, 0, 0, 0, 0, 0, 0]
             }
@@ -95,7 +96,7 @@ impl Event {
         }
     }
 
-    fn of(bytes: [u8; LENGTH]) -> Option<Self> {
+    fn from_bytes(bytes: [u8; LENGTH]) -> Option<Self> {
         Some(match bytes {
             [MOTION, 0, a, b, c, d, 0, 0] => {
                 Self::Motion { dx: i16::from_be_bytes([a, b]), dy: i16::from_be_bytes([c, d]) }
@@ -120,18 +121,18 @@ impl Event {
     }
 }
 
-/// The payload of one message to the service; at most [`MAX_EVENTS`] events.
+/// The payload of a message to the service, with at most [`MAX_EVENTS`] events.
 pub fn encode(events: &[Event]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1 + events.len() * LENGTH);
     bytes.push(VERSION);
-    bytes.extend(events.iter().flat_map(|event| event.bytes()));
+    bytes.extend(events.iter().flat_map(|event| event.to_bytes()));
     bytes
 }
 
-/// Reads what [`encode`] wrote, and nothing else.
+/// Decodes the payload of [`encode`]. No two payloads decode to the same events.
 ///
 /// # Errors
-/// [`EventError`] for the first thing that is wrong.
+/// [`EventError`] for the first error.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Event>, EventError> {
     let (&version, rest) = bytes.split_first().ok_or(EventError::Count)?;
     if version != VERSION {
@@ -144,18 +145,18 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Event>, EventError> {
     if events.is_empty() || events.len() > MAX_EVENTS {
         return Err(EventError::Count);
     }
-    events.iter().map(|event| Event::of(*event).ok_or(EventError::Malformed)).collect()
+    events.iter().map(|event| Event::from_bytes(*event).ok_or(EventError::Malformed)).collect()
 }
 
-/// The payload of a message to the client: how many events have been put in since the start.
+/// The payload of a message to the client: how many events have been processed since the start.
 pub fn encode_count(count: u64) -> [u8; 8] {
     count.to_be_bytes()
 }
 
-/// Reads what [`encode_count`] wrote.
+/// Decodes the payload of [`encode_count`].
 ///
 /// # Errors
-/// [`EventError::Malformed`] if it is anything else.
+/// [`EventError::Malformed`] if it does not have 8 bytes.
 pub fn decode_count(bytes: &[u8]) -> Result<u64, EventError> {
     Ok(u64::from_be_bytes(bytes.try_into().map_err(|_| EventError::Malformed)?))
 }
@@ -192,9 +193,9 @@ mod tests {
         assert_eq!(encode(&events).len(), 1 + LENGTH * events.len());
     }
 
-    /// The bytes that docs/protocol.md promises.
+    /// docs/protocol.md specifies these bytes.
     #[test]
-    fn the_encoding_is_as_documented() {
+    fn the_encoding_matches_the_documentation() {
         let bytes = encode(&[
             Event::Motion { dx: 1, dy: -2 },
             Event::KeyDown { key: 0x26, keysym: 0x61 },
@@ -210,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn rejects_malformed_messages() {
         let event = |bytes: [u8; 8]| decode(&[&[VERSION][..], &bytes].concat());
         assert_eq!(decode(&[]), Err(EventError::Count));
         assert_eq!(decode(&[VERSION]), Err(EventError::Count));
         assert_eq!(decode(&[2]), Err(EventError::Version(2)));
         assert_eq!(decode(&[VERSION, 1]), Err(EventError::Malformed));
-        for wrong in [
+        for bytes in [
             [0, 0, 0, 0, 0, 0, 0, 0],
             [9, 0, 0, 0, 0, 0, 0, 0],
             [MOTION, 1, 0, 0, 0, 0, 0, 0],
@@ -226,7 +227,7 @@ mod tests {
             [KEY_UP, 1, 0, 0, 0, 0, 0, 1],
             [STILL_HELD, 0, 0, 0, 0, 0, 1, 0],
         ] {
-            assert_eq!(event(wrong), Err(EventError::Malformed), "{wrong:?}");
+            assert_eq!(event(bytes), Err(EventError::Malformed), "{bytes:?}");
         }
         let many = vec![Event::ReleaseAll; MAX_EVENTS + 1];
         assert_eq!(decode(&encode(&many)), Err(EventError::Count));

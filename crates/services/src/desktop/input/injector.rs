@@ -1,29 +1,28 @@
-//! What puts events into a screen.
+//! The trait of types that inject events into a screen.
 
 use thiserror::Error;
 
 use super::event::Event;
 
-/// Why an event was not put in.
+/// Why an event was not injected.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub(crate) enum InjectError {
-    /// This one cannot be; others can.
+    /// This event cannot be injected; others can.
     #[error("{0}")]
     Refused(String),
-    /// The screen is gone.
+    /// The connection to the screen is lost.
     #[error("the screen is gone: {0}")]
     Lost(String),
 }
 
-/// Puts events into a screen. One that is dropped lets go of everything it holds.
+/// Injects events into a screen. Dropping the injector releases all pressed keys and buttons.
 ///
-/// Keys are told by what they stand for, not by where they are, so that both keyboards may be different
-/// ones; an implementation for the kernel's input devices (uinput) would have a table from keysyms to
-/// key codes.
+/// Keys are identified by their keysym, not by their position, because the two keyboards may have different layouts. An
+/// implementation for the kernel's input devices (uinput) would need a table from keysyms to key codes.
 pub(crate) trait Injector {
-    /// Puts one event in. An `Err` other than [`InjectError::Lost`] concerns this event alone.
+    /// Injects one event. After [`InjectError::Refused`] further events can be injected.
     fn inject(&mut self, event: Event) -> Result<(), InjectError>;
 
-    /// Waits until the screen has taken what was put in.
+    /// Waits until the screen has processed all injected events.
     fn finish(&mut self) -> Result<(), InjectError>;
 }

@@ -1,42 +1,42 @@
-//! The mapping of a keyboard: which key stands for what, under which modifiers.
+//! The mapping of a keyboard from keys and modifiers to keysyms.
 //!
-//! Keys have columns of keysyms (X Window System Protocol, chapter "Keyboards"), filled by servers with
-//! the XKB extension in this order: first group, second group, and then both again under AltGr.
+//! Each key has a row of keysyms (X Window System Protocol, chapter "Keyboards"). Servers with the XKB extension fill
+//! its columns in this order: first group, second group, and then both again for AltGr.
 
-use super::keysym::{LEVEL_3, NONE, NUM_LOCK, capital, is_keypad, is_pair, one};
+use super::keysym::{LEVEL_3, NONE, NUM_LOCK, canonical, capital, is_keypad, is_pair};
 
 /// Bits of the state of keyboard and buttons.
 pub(crate) const SHIFT: u16 = 1 << 0;
 pub(crate) const LOCK: u16 = 1 << 1;
-/// Groups stand in two bits of the state (The X Keyboard Extension: Protocol Specification, 2.2.2).
+/// The group is in two bits of the state (The X Keyboard Extension: Protocol Specification, 2.2.2).
 const GROUP_SHIFT: u16 = 13;
-/// Groups that have columns.
+/// Number of groups that have columns.
 const GROUPS: usize = 2;
 const MODIFIERS: usize = 8;
 
-/// A keyboard's mapping at one time.
+/// The mapping of a keyboard.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keymap {
     first: u8,
     columns: usize,
     keysyms: Vec<u32>,
-    /// The keys of each modifier, by its bit.
+    /// The keys of each modifier, indexed by its bit.
     modifiers: [Vec<u8>; MODIFIERS],
 }
 
-/// A key that gives a keysym, if the modifiers are right.
+/// A key and the modifiers with which it has a keysym.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct KeyPosition {
     pub(crate) keycode: u8,
-    /// Whether Shift must be down; `None` if it makes no difference.
+    /// Whether Shift must be pressed; `None` if it has no effect.
     pub(crate) shift: Option<bool>,
     /// The same for AltGr.
     pub(crate) level_3: Option<bool>,
 }
 
 impl Keymap {
-    /// `keysyms` has `columns` for each key from `first` on; `modifiers` the keys of each of the eight
-    /// modifiers, as many for each, 0 for none.
+    /// `keysyms` has `columns` for each key from `first` on. `modifiers` has the same number of keys for each of the
+    /// eight modifiers; 0 is no key.
     pub(crate) fn new(first: u8, columns: u8, keysyms: Vec<u32>, modifiers: &[u8]) -> Self {
         let mut keymap = Self { first, columns: columns.into(), keysyms, ..Self::default() };
         let each = modifiers.len() / MODIFIERS;
@@ -48,54 +48,55 @@ impl Keymap {
         keymap
     }
 
-    /// What the key stands for under `state`.
+    /// The keysym of the key with `state`.
     pub(crate) fn keysym(&self, keycode: u8, state: u16) -> Option<u32> {
         let group = self.group(keycode, state);
-        let deep = state & self.mask(LEVEL_3) != 0;
-        let [low, high] = self.pair(keycode, group, deep)?;
+        let level_3 = state & self.mask(LEVEL_3) != 0;
+        let [low, high] = self.pair(keycode, group, level_3)?;
         let shifted = (state & SHIFT != 0) != self.locked(low, high, state);
-        Some(one(if shifted { high } else { low })).filter(|keysym| *keysym != NONE)
+        Some(canonical(if shifted { high } else { low })).filter(|keysym| *keysym != NONE)
     }
 
-    /// What is written on the key: what it stands for under no modifier.
+    /// The keysym of the key without modifiers, which is printed on it.
     pub(crate) fn label(&self, keycode: u8) -> Option<u32> {
         self.keysym(keycode, 0)
     }
 
-    /// The keys that give `keysym` under `state`, but for Shift and AltGr, which each of them says.
-    pub(crate) fn places(&self, keysym: u32, state: u16) -> Vec<Place> {
-        let keysym = one(keysym);
-        let mut places = Vec::new();
+    /// The keys that have `keysym` with `state`, whose Shift and AltGr are ignored: each position states them.
+    pub(crate) fn positions(&self, keysym: u32, state: u16) -> Vec<KeyPosition> {
+        let keysym = canonical(keysym);
+        let mut positions = Vec::new();
         let keycodes = self.keycodes().filter(|_| keysym != NONE);
         for keycode in keycodes {
             let group = self.group(keycode, state);
-            for deep in [false, true] {
-                let Some([low, high]) = self.pair(keycode, group, deep) else { continue };
-                let other = self.pair(keycode, group, !deep);
-                // Where AltGr changes nothing, the key is in the list already.
-                let level_3 = (other != Some([low, high])).then_some(deep);
-                if deep && level_3.is_none() {
+            for level_3 in [false, true] {
+                let Some([low, high]) = self.pair(keycode, group, level_3) else { continue };
+                let other = self.pair(keycode, group, !level_3);
+                // If AltGr has no effect, the first iteration has added the key.
+                let wanted_level_3 = (other != Some([low, high])).then_some(level_3);
+                if level_3 && wanted_level_3.is_none() {
                     continue;
                 }
                 let locked = self.locked(low, high, state);
-                let [low, high] = [one(low), one(high)];
+                let [low, high] = [canonical(low), canonical(high)];
                 if low == keysym {
                     let shift = (low != high).then_some(locked);
-                    places.push(Place { keycode, shift, level_3 });
+                    positions.push(KeyPosition { keycode, shift, level_3: wanted_level_3 });
                 } else if high == keysym {
-                    places.push(Place { keycode, shift: Some(!locked), level_3 });
+                    let shift = Some(!locked);
+                    positions.push(KeyPosition { keycode, shift, level_3: wanted_level_3 });
                 }
             }
         }
-        places
+        positions
     }
 
-    /// Keys that stand for nothing.
+    /// Keys without a keysym.
     pub(crate) fn spare(&self) -> Vec<u8> {
         self.keycodes().filter(|key| self.row(*key).iter().all(|keysym| *keysym == NONE)).collect()
     }
 
-    /// The bit of the modifier whose key `keysym` is on; 0 if there is none.
+    /// The bit of the modifier that a key with `keysym` has; 0 if there is none.
     pub(crate) fn mask(&self, keysym: u32) -> u16 {
         let has = |keys: &Vec<u8>| keys.iter().any(|key| self.row(*key).contains(&keysym));
         self.modifiers.iter().position(has).map_or(0, |bit| 1 << bit)
@@ -107,19 +108,19 @@ impl Keymap {
         modifiers.any(|(bit, keys)| mask & (1 << bit) != 0 && keys.contains(&keycode))
     }
 
-    /// A lock that is on works as Shift does.
+    /// Whether an active lock has the effect of Shift.
     fn locked(&self, low: u32, high: u32, state: u16) -> bool {
         (state & LOCK != 0 && is_pair(low, high))
             || (state & self.mask(NUM_LOCK) != 0 && is_keypad(high))
     }
 
-    /// The keysyms without and with Shift; with AltGr if `deep`, where the key has any there.
-    fn pair(&self, keycode: u8, group: usize, deep: bool) -> Option<[u32; 2]> {
+    /// The keysyms without and with Shift; those for AltGr if `level_3` and the key has any.
+    fn pair(&self, keycode: u8, group: usize, level_3: bool) -> Option<[u32; 2]> {
         let row = self.row(keycode);
         let at = |column: usize| row.get(column).copied().unwrap_or(NONE);
-        let deeper = [at(2 * (GROUPS + group)), at(2 * (GROUPS + group) + 1)];
+        let third = [at(2 * (GROUPS + group)), at(2 * (GROUPS + group) + 1)];
         let plain = [at(2 * group), at(2 * group + 1)];
-        let [low, high] = if deep && deeper[0] != NONE { deeper } else { plain };
+        let [low, high] = if level_3 && third[0] != NONE { third } else { plain };
         match (low, high) {
             (NONE, NONE) => None,
             (NONE, high) => Some([NONE, high]),
@@ -128,7 +129,7 @@ impl Keymap {
         }
     }
 
-    /// The group of the state; the first one for keys that have no other.
+    /// The group of the state; the first for keys that have only one.
     fn group(&self, keycode: u8, state: u16) -> usize {
         let group = usize::from(state >> GROUP_SHIFT & 3);
         let filled = |group: usize| {
@@ -154,7 +155,7 @@ impl Keymap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desktop::input::keysym::{SHIFT_L, named};
+    use crate::desktop::input::keysym::{SHIFT_L, parse};
 
     const CAPS: u32 = 0xffe5;
 
@@ -182,7 +183,7 @@ mod tests {
     const SECOND: u16 = 1 << GROUP_SHIFT;
 
     #[test]
-    fn a_key_stands_for_what_the_modifiers_make_of_it() {
+    fn the_keysym_of_a_key_depends_on_the_modifiers() {
         let keymap = german();
         for (keycode, state, keysym) in [
             (12, 0, 0x71),
@@ -209,42 +210,42 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_for_a_keysym_say_what_they_need() {
+    fn positions_state_the_modifiers_that_a_keysym_needs() {
         let keymap = german();
-        let place = |name: &str, state| keymap.places(named(name).unwrap(), state);
-        let at = |keycode, shift, level_3| vec![Place { keycode, shift, level_3 }];
-        assert_eq!(place("q", 0), at(12, Some(false), Some(false)));
-        assert_eq!(place("Q", 0), at(12, Some(true), Some(false)));
-        assert_eq!(place("Q", LOCK), at(12, Some(false), Some(false)));
-        assert_eq!(place("@", 0), at(12, Some(false), Some(true)));
-        assert_eq!(place("/", LOCK), at(13, Some(true), Some(false)));
-        assert_eq!(place("0xffb1", NUM), at(14, Some(false), None));
-        assert_eq!(place("0xffb1", 0), at(14, Some(true), None));
-        assert_eq!(place("Escape", SECOND), at(17, None, None));
-        assert_eq!(place("A", 0), at(15, Some(true), None));
-        assert_eq!(place("é", 0), []);
+        let positions = |name: &str, state| keymap.positions(parse(name).unwrap(), state);
+        let at = |keycode, shift, level_3| vec![KeyPosition { keycode, shift, level_3 }];
+        assert_eq!(positions("q", 0), at(12, Some(false), Some(false)));
+        assert_eq!(positions("Q", 0), at(12, Some(true), Some(false)));
+        assert_eq!(positions("Q", LOCK), at(12, Some(false), Some(false)));
+        assert_eq!(positions("@", 0), at(12, Some(false), Some(true)));
+        assert_eq!(positions("/", LOCK), at(13, Some(true), Some(false)));
+        assert_eq!(positions("0xffb1", NUM), at(14, Some(false), None));
+        assert_eq!(positions("0xffb1", 0), at(14, Some(true), None));
+        assert_eq!(positions("Escape", SECOND), at(17, None, None));
+        assert_eq!(positions("A", 0), at(15, Some(true), None));
+        assert_eq!(positions("é", 0), []);
     }
 
-    /// What [`Keymap::keysym`] makes of a key, [`Keymap::places`] finds again.
+    /// [`Keymap::positions`] is the inverse of [`Keymap::keysym`].
     #[test]
     fn both_directions_agree() {
         let keymap = german();
         for keycode in 8..=18 {
             for state in [0, SHIFT, LOCK, NUM, ALT_GR, SECOND, SHIFT | LOCK, NUM | SHIFT] {
                 let Some(keysym) = keymap.keysym(keycode, state) else { continue };
-                let fits = |place: &Place| {
-                    place.keycode == keycode
-                        && place.shift.is_none_or(|shift| shift == (state & SHIFT != 0))
-                        && place.level_3.is_none_or(|deep| deep == (state & ALT_GR != 0))
+                let matches = |position: &KeyPosition| {
+                    position.keycode == keycode
+                        && position.shift.is_none_or(|shift| shift == (state & SHIFT != 0))
+                        && position.level_3.is_none_or(|level_3| level_3 == (state & ALT_GR != 0))
                 };
-                let places = keymap.places(keysym, state);
-                assert!(places.iter().any(fits), "{keycode} {state:x}: {places:?}");
+                let positions = keymap.positions(keysym, state);
+                assert!(positions.iter().any(matches), "{keycode} {state:x}: {positions:?}");
             }
         }
     }
 
     #[test]
-    fn spare_keys_and_modifiers_are_known() {
+    fn finds_spare_keys_and_modifiers() {
         let keymap = german();
         assert_eq!(keymap.spare(), [16, 18]);
         assert_eq!((keymap.mask(NUM_LOCK), keymap.mask(LEVEL_3)), (NUM, ALT_GR));
@@ -259,7 +260,7 @@ mod tests {
         numbers.for_each(|(first, columns, keysyms, modifiers, keycode, state)| {
             let keymap = Keymap::new(*first, *columns, keysyms.clone(), modifiers);
             if let Some(keysym) = keymap.keysym(*keycode, *state) {
-                keymap.places(keysym, *state);
+                keymap.positions(keysym, *state);
             }
             keymap.spare();
         });

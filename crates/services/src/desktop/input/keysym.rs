@@ -1,4 +1,4 @@
-//! Keysyms: the numbers by which X says what a key stands for (X Window System Protocol, appendix A).
+//! Keysyms: the numbers of X for the symbols of keys (X Window System Protocol, appendix A).
 
 /// No keysym.
 pub const NONE: u32 = 0;
@@ -6,7 +6,7 @@ pub const NONE: u32 = 0;
 const UNICODE: u32 = 0x0100_0000;
 const EURO: u32 = 0x20ac;
 
-/// Keys without a character that people name, as in `keysymdef.h` or as on the key.
+/// Names of keys without a character, as in `keysymdef.h` or as printed on the key.
 const NAMES: &[(&str, u32)] = &[
     ("BackSpace", 0xff08),
     ("Tab", 0xff09),
@@ -68,9 +68,8 @@ const SHIFT_LOCK: u32 = 0xffe6;
 const SCROLL_LOCK: u32 = 0xff14;
 const MODE_SWITCH: u32 = 0xff7e;
 
-/// The keysym that somebody means: a name such as `Escape` or `F5`, one character, `U+20AC`, or a number
-/// such as `0xff1b`. Names may be written large or small.
-pub fn named(name: &str) -> Option<u32> {
+/// Parses a keysym: a name such as `Escape` or `F5` in any case, one character, `U+20AC`, or a number such as `0xff1b`.
+pub fn parse(name: &str) -> Option<u32> {
     let mut characters = name.chars();
     if let (Some(character), None) = (characters.next(), characters.next()) {
         return of_char(character);
@@ -92,30 +91,30 @@ pub fn named(name: &str) -> Option<u32> {
     (1..=FUNCTION_KEYS).contains(&number).then(|| F1 + number - 1)
 }
 
-/// The keysym of a character; of those that steer, only newline and tabulator have one.
+/// The keysym of a character. Of the control characters, only newline, carriage return and tab have one.
 pub fn of_char(character: char) -> Option<u32> {
     match character {
         '\n' | '\r' => Some(0xff0d),
         '\t' => Some(0xff09),
         character if character.is_control() => None,
-        character => Some(one(UNICODE + u32::from(character))),
+        character => Some(canonical(UNICODE + u32::from(character))),
     }
 }
 
-/// The one of several keysyms for the same character that stands in keyboard mappings.
-pub fn one(keysym: u32) -> u32 {
+/// The keysym that keyboard mappings use, where a character has more than one.
+pub fn canonical(keysym: u32) -> u32 {
     match keysym.checked_sub(UNICODE) {
         Some(code @ (0x20..=0x7e | 0xa0..=0xff | EURO)) => code,
         _ => keysym,
     }
 }
 
-/// Whether `keysym` is a modifier: what matters is that it is held.
+/// Whether `keysym` is a modifier, which has an effect while it is held.
 pub(crate) fn is_modifier(keysym: u32) -> bool {
     matches!(keysym, 0xffe1..=0xffee | 0xfe01..=0xfe05 | 0xfe11..=0xfe13 | MODE_SWITCH)
 }
 
-/// Whether `keysym` changes a state that stays: its effect is in the keysyms of the other keys already.
+/// Whether `keysym` is a lock. The keysyms of other keys already include its effect.
 pub(crate) fn is_lock(keysym: u32) -> bool {
     matches!(keysym, CAPS_LOCK | SHIFT_LOCK | NUM_LOCK | SCROLL_LOCK)
 }
@@ -125,7 +124,7 @@ pub(crate) fn is_keypad(keysym: u32) -> bool {
     matches!(keysym, 0xff80..=0xffbd | 0x1100_0000..=0x1100_ffff)
 }
 
-/// Whether `keysym` stands for a character, or for an accent to come over one.
+/// Whether `keysym` is a character or a dead accent.
 pub(crate) fn is_text(keysym: u32) -> bool {
     matches!(keysym, 0x20..=0x7e | 0xa0..=0x20ff | 0xfe50..=0xfe93)
         || to_char(keysym).is_some_and(|character| !character.is_control())
@@ -139,7 +138,7 @@ pub(crate) fn is_pair(small: u32, capital: u32) -> bool {
     if let (Some(small), Some(capital)) = (to_char(small), to_char(capital)) {
         return small.to_uppercase().eq([capital]) || capital.to_lowercase().eq([small]);
     }
-    // The older sets of letters: capitals lie a row or two from the small letters.
+    // Keysyms before Unicode: a capital is 1, 16 or 32 away from its small letter.
     match (small >> 8, capital >> 8) {
         (0x06, 0x06) => matches!(capital.wrapping_sub(small), 0x10 | 0x20),
         (0x01..=0x03, 0x01..=0x03) | (0x07, 0x07) | (0x12..=0x13, 0x12..=0x13) => {
@@ -149,7 +148,7 @@ pub(crate) fn is_pair(small: u32, capital: u32) -> bool {
     }
 }
 
-/// The capital letter of `keysym`, where it can be calculated; otherwise `keysym` itself.
+/// The capital letter of `keysym` if Unicode defines one; otherwise `keysym`.
 pub(crate) fn capital(keysym: u32) -> u32 {
     let Some(character) = to_char(keysym) else { return keysym };
     let mut upper = character.to_uppercase();
@@ -167,7 +166,7 @@ fn to_char(keysym: u32) -> Option<char> {
 }
 
 fn hexadecimal(digits: &str) -> Option<u32> {
-    // The standard parser would take a sign.
+    // `from_str_radix` accepts a sign.
     let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     u32::from_str_radix(digits, 16).ok().filter(|_| plain)
 }
@@ -182,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_named_as_people_name_them() {
+    fn parses_names_characters_and_numbers() {
         for (name, keysym) in [
             ("a", 0x61),
             ("A", 0x41),
@@ -198,25 +197,25 @@ mod tests {
             ("u+0436", 0x0100_0436),
             ("0xff1b", 0xff1b),
         ] {
-            assert_eq!(named(name), Some(keysym), "{name}");
+            assert_eq!(parse(name), Some(keysym), "{name}");
         }
         for name in ["", "F0", "F25", "U+", "U+d800", "0x", "0x0", "U++41", "0x+1", "F+1", "Anykey"]
         {
-            assert_eq!(named(name), None, "{name}");
+            assert_eq!(parse(name), None, "{name}");
         }
     }
 
     #[test]
     fn arbitrary_names_never_panic() {
         bolero::check!().with_type::<String>().for_each(|name| {
-            if let Some(keysym) = named(name) {
+            if let Some(keysym) = parse(name) {
                 assert_ne!(keysym, NONE);
             }
         });
     }
 
     #[test]
-    fn capitals_are_known_whatever_the_alphabet() {
+    fn recognises_capitals_of_all_alphabets() {
         for (small, capital) in [
             (0x61, 0x41),
             (0xe4, 0xc4),
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_told_from_keys_that_act() {
+    fn distinguishes_characters_from_function_keys() {
         for keysym in [0x61, 0xe9, 0x6c1, 0x20ac, 0x0100_0436, 0xfe51] {
             assert!(is_text(keysym), "{keysym:x}");
         }

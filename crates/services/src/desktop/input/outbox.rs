@@ -1,66 +1,65 @@
-//! What waits to be sent. While the service keeps up nothing waits, and every event leaves as it came;
-//! once it is behind, moves of the pointer that still wait become one. Keys and buttons never do.
+//! The client's queue of events. While the service keeps up, the queue is empty and every event is sent as it was
+//! captured. When the service is behind, adjacent motions in the queue are merged. Keys and buttons are never merged.
 
 use std::collections::VecDeque;
 
 use thiserror::Error;
 
 use super::event::{Event, EventError, MAX_EVENTS};
-use super::held::Held;
+use super::pressed::Pressed;
 
-/// How many events may be on their way before others wait: at a thousand a second, what a round trip of
-/// a quarter of a second holds.
+/// Maximum number of events in flight: those of a round trip of 250 ms at 1000 a second.
 const WINDOW: u64 = 256;
-/// How many events may wait, moves taken together.
-const MAX_WAITING: usize = 4096;
+/// Maximum length of the queue, in events after merging.
+const MAX_QUEUED: usize = 4096;
 
-/// The service is so far behind that nothing more can wait.
+/// The queue is full, because the service is too far behind.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
-#[error("the other side is too far behind: {MAX_WAITING} events wait to be sent")]
-pub struct Behind;
+#[error("the service is too slow: {MAX_QUEUED} events are waiting to be sent")]
+pub struct OutboxFull;
 
-/// Events in the order in which they happened.
+/// A queue of events in the order of their capture, with a window of events in flight.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    waiting: VecDeque<Event>,
+    queue: VecDeque<Event>,
     sent: u64,
     done: u64,
-    held: Held,
+    pressed: Pressed,
 }
 
 impl Outbox {
-    /// Adds what has just happened.
+    /// Adds an event.
     ///
     /// # Errors
-    /// [`Behind`] if too much waits already.
-    pub fn push(&mut self, event: Event) -> Result<(), Behind> {
-        self.held.note(event);
-        if let Some(last) = self.waiting.back_mut()
-            && let Some(both) = together(*last, event)
+    /// [`OutboxFull`] if the queue is full.
+    pub fn push(&mut self, event: Event) -> Result<(), OutboxFull> {
+        self.pressed.update(event);
+        if let Some(last) = self.queue.back_mut()
+            && let Some(merged) = merge(*last, event)
         {
-            *last = both;
+            *last = merged;
             return Ok(());
         }
-        if self.waiting.len() >= MAX_WAITING {
-            return Err(Behind);
+        if self.queue.len() >= MAX_QUEUED {
+            return Err(OutboxFull);
         }
-        self.waiting.push_back(event);
+        self.queue.push_back(event);
         Ok(())
     }
 
-    /// Takes what may be sent now, at most a message; nothing while too much is on its way.
+    /// Takes the events for one message; none while the window is full.
     pub fn take(&mut self) -> Vec<Event> {
-        let on_the_way = self.sent - self.done;
-        let room = usize::try_from(WINDOW.saturating_sub(on_the_way)).unwrap_or(0);
-        let count = self.waiting.len().min(room).min(MAX_EVENTS);
+        let in_flight = self.sent - self.done;
+        let window = usize::try_from(WINDOW.saturating_sub(in_flight)).unwrap_or(0);
+        let count = self.queue.len().min(window).min(MAX_EVENTS);
         self.sent += count as u64;
-        self.waiting.drain(..count).collect()
+        self.queue.drain(..count).collect()
     }
 
-    /// The service has put in so many since the start.
+    /// Handles a report of the service: it has processed `count` events since the start.
     ///
     /// # Errors
-    /// [`EventError::Count`] if that is less than before, or more than were sent.
+    /// [`EventError::Count`] if `count` is less than before, or more than were sent.
     pub fn done(&mut self, count: u64) -> Result<(), EventError> {
         if !(self.done..=self.sent).contains(&count) {
             return Err(EventError::Count);
@@ -69,19 +68,19 @@ impl Outbox {
         Ok(())
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.queue.is_empty()
     }
 
-    /// Whether a key or a button is down.
+    /// Whether a key or a button is pressed.
     pub fn is_held(&self) -> bool {
-        self.held.is_any()
+        self.pressed.any()
     }
 }
 
-/// One event for two that follow each other, if there is one with the same effect.
-fn together(first: Event, second: Event) -> Option<Event> {
+/// One event with the effect of two adjacent events, if there is one.
+fn merge(first: Event, second: Event) -> Option<Event> {
     match (first, second) {
         (Event::Motion { dx, dy }, Event::Motion { dx: more_x, dy: more_y }) => {
             Some(Event::Motion { dx: dx.checked_add(more_x)?, dy: dy.checked_add(more_y)? })
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_at_once_stays_as_it_was() {
+    fn events_that_are_sent_at_once_are_not_merged() {
         let mut outbox = Outbox::default();
         for _ in 0..3 {
             outbox.push(RIGHT).unwrap();
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_become_one_while_they_wait_and_keys_never_do() {
+    fn queued_motions_are_merged_and_keys_are_not() {
         let mut outbox = Outbox::default();
         let wheel = Event::Button { button: 4, down: true };
         for event in [RIGHT, RIGHT, key(1), RIGHT, RIGHT, RIGHT, wheel, wheel, key(1), key(1)] {
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_much_is_on_its_way_or_waits() {
+    fn limits_events_in_flight_and_in_the_queue() {
         let mut outbox = Outbox::default();
         for at in 0..WINDOW + 10 {
             outbox.push(key(at.to_le_bytes()[0])).unwrap();
@@ -140,7 +139,7 @@ mod tests {
         assert_eq!(outbox.done(3), Err(EventError::Count));
         assert_eq!(outbox.done(WINDOW + 5), Err(EventError::Count));
         while outbox.push(key(0)).is_ok() {}
-        assert_eq!(outbox.waiting.len(), MAX_WAITING);
-        assert_eq!(outbox.push(RIGHT), Err(Behind));
+        assert_eq!(outbox.queue.len(), MAX_QUEUED);
+        assert_eq!(outbox.push(RIGHT), Err(OutboxFull));
     }
 }

@@ -1,56 +1,56 @@
-//! Events from lines of text, for scripts and where there is no keyboard to take.
+//! Events from lines of text, for scripts and for machines without a keyboard.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
 use super::event::{Event, MAX_BUTTON};
-use super::keysym::{named, of_char};
+use super::keysym::{self, of_char};
 
-/// The longest line, in bytes.
+/// Maximum length of a line, in bytes.
 pub const MAX_LINE: usize = 4096;
-/// The longest pause of one line.
+/// Maximum pause of one line.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
-/// How many keys can be down at once.
+/// Maximum number of pressed keys.
 const MAX_HELD: usize = 256;
 /// The button of each direction of the wheel.
 const WHEEL: [(&str, u8); 4] = [("up", 4), ("down", 5), ("left", 6), ("right", 7)];
 
-/// One thing to do.
+/// One step of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Something to pass on.
+    /// An event to send.
     Event(Event),
     /// A pause.
     Wait(Duration),
 }
 
-/// Why a line has no meaning.
+/// Why a line is invalid.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum ScriptError {
     /// The first word is not known.
     #[error(
-        "there is no `{0}`; a line begins with tap, type, down, up, press, release, click, wheel, move, goto or wait"
+        "`{0}` is not a command: a line begins with tap, type, down, up, press, release, click, wheel, move, goto or wait"
     )]
     Unknown(String),
-    /// What follows the first word is not what it takes.
+    /// The arguments do not fit the first word.
     #[error("`{0}` takes {1}")]
     Takes(String, &'static str),
     /// No key has this name.
-    #[error("`{0}` is no key: write its name (Return, F5, Left), one character, or U+20AC")]
+    #[error("`{0}` is not a key: write its name (Return, F5, Left), one character, or U+20AC")]
     Key(String),
-    /// Too many keys are down.
-    #[error("more than {MAX_HELD} keys are down")]
+    /// Too many keys are pressed.
+    #[error("more than {MAX_HELD} keys are pressed")]
     Held,
-    /// Longer than a line may be.
+    /// The line is too long.
     #[error("a line has more than {MAX_LINE} bytes")]
     Long,
 }
 
-/// Reads lines, and remembers which keys are down.
+/// Parses lines, and tracks the pressed keys.
 #[derive(Debug)]
 pub struct Script {
-    /// What each key number stands for while it is down.
+    /// The keysym of each key number that is pressed.
     held: [Option<u32>; MAX_HELD],
 }
 
@@ -61,10 +61,10 @@ impl Default for Script {
 }
 
 impl Script {
-    /// What a line says: nothing if it is empty or begins with `#`.
+    /// Parses a line into steps; none if it is empty or begins with `#`.
     ///
     /// # Errors
-    /// [`ScriptError`] says what is wrong; no key was pressed then.
+    /// [`ScriptError`]; no step of the line is returned.
     pub fn line(&mut self, line: &str) -> Result<Vec<Step>, ScriptError> {
         if line.len() > MAX_LINE {
             return Err(ScriptError::Long);
@@ -74,47 +74,47 @@ impl Script {
         if trimmed.is_empty() || trimmed.starts_with('#') {
             return Ok(Vec::new());
         }
-        let (word, rest) = trimmed.split_once(' ').unwrap_or((trimmed, ""));
-        let takes = |what| ScriptError::Takes(word.to_owned(), what);
-        let one = rest.trim();
-        Ok(match word {
+        let (command, rest) = trimmed.split_once(' ').unwrap_or((trimmed, ""));
+        let takes = |what| ScriptError::Takes(command.to_owned(), what);
+        let argument = rest.trim();
+        Ok(match command {
             "type" if !rest.is_empty() => return self.text(rest),
             "type" => return Err(takes("a text")),
-            "tap" => return self.taps(one.split_whitespace()),
-            "down" => vec![self.key_down(key(one)?)?],
-            "up" => self.key_up(key(one)?).into_iter().collect(),
-            "press" => vec![button(one, true).ok_or_else(|| takes(BUTTON))?],
-            "release" => vec![button(one, false).ok_or_else(|| takes(BUTTON))?],
-            "click" => click(one).ok_or_else(|| takes(BUTTON))?,
-            "wheel" => wheel(one).ok_or_else(|| takes("up, down, left or right"))?,
+            "tap" => return self.taps(argument.split_whitespace()),
+            "down" => vec![self.key_down(key(argument)?)?],
+            "up" => self.key_up(key(argument)?).into_iter().collect(),
+            "press" => vec![button(argument, true).ok_or_else(|| takes(BUTTON))?],
+            "release" => vec![button(argument, false).ok_or_else(|| takes(BUTTON))?],
+            "click" => click(argument).ok_or_else(|| takes(BUTTON))?,
+            "wheel" => wheel(argument).ok_or_else(|| takes("up, down, left or right"))?,
             "move" => {
-                let (dx, dy) = pair(one).ok_or_else(|| takes("two numbers of pixels"))?;
+                let (dx, dy) = pair(argument).ok_or_else(|| takes("two numbers of pixels"))?;
                 vec![Step::Event(Event::Motion { dx, dy })]
             }
             "goto" => {
-                let (x, y) = pair(one).ok_or_else(|| takes("two numbers of pixels"))?;
+                let (x, y) = pair(argument).ok_or_else(|| takes("two numbers of pixels"))?;
                 vec![Step::Event(Event::Position { x, y })]
             }
-            "wait" => vec![wait(one).ok_or_else(|| takes("a time such as 50ms or 2s"))?],
-            word => return Err(ScriptError::Unknown(word.to_owned())),
+            "wait" => vec![wait(argument).ok_or_else(|| takes("a time such as 50ms or 2s"))?],
+            _ => return Err(ScriptError::Unknown(command.to_owned())),
         })
     }
 
     fn text(&mut self, text: &str) -> Result<Vec<Step>, ScriptError> {
         let keysyms: Vec<u32> = text.chars().filter_map(of_char).collect();
-        self.all(keysyms)
+        self.tap_all(keysyms)
     }
 
-    /// Each key goes down and up again.
+    /// Presses and releases each key in turn.
     fn taps<'a>(&mut self, names: impl Iterator<Item = &'a str>) -> Result<Vec<Step>, ScriptError> {
         let keysyms = names.map(key).collect::<Result<Vec<u32>, _>>()?;
         if keysyms.is_empty() {
             return Err(ScriptError::Takes("tap".into(), "the names of keys"));
         }
-        self.all(keysyms)
+        self.tap_all(keysyms)
     }
 
-    fn all(&mut self, keysyms: Vec<u32>) -> Result<Vec<Step>, ScriptError> {
+    fn tap_all(&mut self, keysyms: Vec<u32>) -> Result<Vec<Step>, ScriptError> {
         let mut steps = Vec::with_capacity(2 * keysyms.len());
         for keysym in keysyms {
             steps.push(self.key_down(keysym)?);
@@ -131,7 +131,7 @@ impl Script {
         Ok(Step::Event(Event::KeyDown { key: number(index), keysym }))
     }
 
-    /// Nothing if it is not down.
+    /// `None` if the key is not pressed.
     fn key_up(&mut self, keysym: u32) -> Option<Step> {
         let index = self.held.iter().position(|held| *held == Some(keysym))?;
         self.held[index] = None;
@@ -142,12 +142,12 @@ impl Script {
 const BUTTON: &str = "the number of a button, such as 1";
 
 fn number(index: usize) -> u8 {
-    // There are 256.
+    // `index` is less than `MAX_HELD`.
     u8::try_from(index).unwrap_or(u8::MAX)
 }
 
 fn key(name: &str) -> Result<u32, ScriptError> {
-    named(name).ok_or_else(|| ScriptError::Key(name.to_owned()))
+    keysym::parse(name).ok_or_else(|| ScriptError::Key(name.to_owned()))
 }
 
 fn button(text: &str, down: bool) -> Option<Step> {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_hands_do() {
+    fn parses_each_command() {
         let event = Step::Event;
         let down = |key, keysym| event(Event::KeyDown { key, keysym });
         let up = |key| event(Event::KeyUp { key });
@@ -203,13 +203,13 @@ mod tests {
         assert_eq!(events("press 31"), [button(31, true)]);
         assert_eq!(events("wait 50ms"), [Step::Wait(Duration::from_millis(50))]);
         assert_eq!(events("wait 2s"), [Step::Wait(Duration::from_secs(2))]);
-        for nothing in ["", "   ", "# tap a", "\n"] {
-            assert_eq!(events(nothing), []);
+        for empty in ["", "   ", "# tap a", "\n"] {
+            assert_eq!(events(empty), []);
         }
     }
 
     #[test]
-    fn keys_that_are_down_keep_their_number() {
+    fn pressed_keys_keep_their_number() {
         let mut script = Script::default();
         let mut key = |line: &str| match script.line(line).unwrap().first() {
             Some(Step::Event(Event::KeyDown { key, .. } | Event::KeyUp { key })) => Some(*key),
@@ -225,26 +225,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
-        let wrong = |line: &str| Script::default().line(line).unwrap_err().to_string();
-        assert!(wrong("jump 1").contains("`jump`"));
-        assert!(wrong("tap Nokey").contains("`Nokey`"));
-        assert!(wrong("tap").contains("keys"));
-        assert!(wrong("type").contains("a text"));
+    fn errors_name_the_invalid_part() {
+        let error = |line: &str| Script::default().line(line).unwrap_err().to_string();
+        assert!(error("jump 1").contains("`jump`"));
+        assert!(error("tap Nokey").contains("`Nokey`"));
+        assert!(error("tap").contains("keys"));
+        assert!(error("type").contains("a text"));
         for line in ["click", "click 0", "press 32", "release x"] {
-            assert!(wrong(line).contains("button"), "{line}");
+            assert!(error(line).contains("button"), "{line}");
         }
         for line in ["move 1", "move 1 2 3", "goto -1 2", "move 40000 1"] {
-            assert!(wrong(line).contains("pixels"), "{line}");
+            assert!(error(line).contains("pixels"), "{line}");
         }
         for line in ["wait", "wait 5", "wait 2h", "wait 3601s", "wait -1s"] {
-            assert!(wrong(line).contains("time"), "{line}");
+            assert!(error(line).contains("time"), "{line}");
         }
         assert_eq!(Script::default().line(&"x".repeat(MAX_LINE + 1)), Err(ScriptError::Long));
     }
 
     #[test]
-    fn arbitrary_lines_never_panic_and_leave_no_tapped_key_down() {
+    fn arbitrary_lines_never_panic() {
         bolero::check!().with_type::<String>().for_each(|line| {
             let mut script = Script::default();
             let _ = script.line(line);

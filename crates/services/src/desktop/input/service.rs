@@ -1,4 +1,4 @@
-//! The service of type `input`: puts the events of a client into this node's screen.
+//! The service of type `input`: injects the events of a client into this node's screen.
 
 mod config;
 mod injector_thread;
@@ -13,26 +13,24 @@ use levada_service::{
 };
 use levada_session::{ReceiveHalf, SendHalf, Stream};
 use tokio::select;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
-use super::budget::Budget;
 use super::event::{decode, encode_count};
-use super::held::Held;
+use super::pressed::Pressed;
+use super::rate_limiter::RateLimiter;
 use super::x11::X11;
 use crate::desktop::screen::Screen;
 
 use config::{Limits, Options};
-use injector_thread::{Batch, Batches, InjectorThread, Progress, Reports};
+use injector_thread::{Batch, Batches, InjectorThread, Progress, ProgressReceiver};
 
-/// How long the screen may take to be there.
-const OPENING: Duration = Duration::from_secs(10);
-/// So many events are put in before the client is told.
-const TELL: u64 = 32;
-/// How long something stays down without a sign of life from the client: a link that stalls shall not
-/// let a key repeat for as long as it takes to notice.
-const SILENCE: Duration = Duration::from_secs(2);
-/// How often the stream is looked at while a screen takes nothing.
-const PULSE: Duration = Duration::from_secs(1);
+/// How long connecting to the screen may take.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// The client receives a report after this many processed events.
+const REPORT_INTERVAL: u64 = 32;
+/// Without a message for this time, all keys and buttons are released. Otherwise a key would repeat until the
+/// connection detects that its peer is lost.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The type `input`.
 pub(crate) fn service_type() -> ServiceType {
@@ -50,27 +48,26 @@ struct Input {
 impl Input {
     /// The service called `name`.
     fn new(name: &str, options: Options) -> Result<Self, DefinitionError> {
-        let (choice, limits) = options.split();
-        Ok(Self { screen: Screen::of_service(name, choice)?, limits })
+        let (screen, limits) = options.split();
+        Ok(Self { screen: Screen::of_service(name, screen)?, limits })
     }
 
     async fn serve(&self, stream: Stream) -> Result<(), ServiceError> {
         let screen = self.screen.clone();
-        match InjectorThread::start(move || X11::open(&screen), OPENING).await {
+        match InjectorThread::start(move || X11::open(&screen), OPEN_TIMEOUT).await {
             Ok(thread) => run(thread, self.limits, stream).await,
             Err(text) => fail(stream, ServiceError::Failed(text)).await,
         }
     }
 }
 
-/// Everything happens in this one future: dropping it ends the thread, which releases what is pressed.
+/// Runs the session to its end. Dropping the future ends the thread, which releases all keys and buttons.
 async fn run(thread: InjectorThread, limits: Limits, stream: Stream) -> Result<(), ServiceError> {
     let (mut send, mut receive) = stream.split();
     let (batches, mut progress) = thread.split();
-    let feed = feed(&mut receive, batches, limits);
     let lost = select! {
-        ended = feed => return Err(ended),
-        told = tell(&mut send, &mut progress) => told?,
+        error = receive_events(&mut receive, batches, limits) => return Err(error),
+        ended = send_progress(&mut send, &mut progress) => ended?,
     };
     let Some(text) = lost else { return Ok(exit(send, receive, 0).await?) };
     send.send(&Message::Failure(&text).to_bytes()).await?;
@@ -78,18 +75,22 @@ async fn run(thread: InjectorThread, limits: Limits, stream: Stream) -> Result<(
     Err(ServiceError::Failed(text))
 }
 
-/// Takes the client's messages until it goes away: returns why. Once its input has ended, the batches
-/// end, and with them everything.
-async fn feed(receive: &mut ReceiveHalf, batches: Batches, limits: Limits) -> ServiceError {
+/// Passes the client's events to the thread, and returns the error that ends the session. After the end of the input it
+/// drops `batches`, which ends the thread, and remains pending: [`send_progress`] then ends the session.
+async fn receive_events(
+    receive: &mut ReceiveHalf,
+    batches: Batches,
+    limits: Limits,
+) -> ServiceError {
     let mut inbox = Inbox::new();
-    let mut budget = Budget::new(limits.rate, limits.burst());
-    let mut held = Held::default();
+    let mut limiter = RateLimiter::new(limits.rate, limits.burst());
+    let mut pressed = Pressed::default();
     loop {
-        let patience = if held.is_any() { SILENCE } else { Duration::MAX };
-        let batch = match timeout(patience, inbox.next(receive)).await {
-            Err(_) => Batch::silence(),
+        let keepalive = if pressed.any() { KEEPALIVE_TIMEOUT } else { Duration::MAX };
+        let batch = match timeout(keepalive, inbox.next(receive)).await {
+            Err(_) => Batch::release_all(),
             Ok(Ok(Some(Message::Data(bytes)))) => match decode(bytes) {
-                Ok(events) => limits.permitted(events),
+                Ok(events) => limits.filter(events),
                 Err(error) => return ServiceError::Failed(format!("the client sent {error}")),
             },
             Ok(Ok(Some(Message::Window(_)))) => continue,
@@ -98,14 +99,14 @@ async fn feed(receive: &mut ReceiveHalf, batches: Batches, limits: Limits) -> Se
             Ok(Ok(None)) => return ServiceError::Gone,
             Ok(Err(error)) => return error.into(),
         };
-        batch.events.iter().for_each(|event| held.note(*event));
-        let wait = budget.take(batch.count, Instant::now());
-        // Not for nothing: the timer is good to a millisecond only.
+        batch.events.iter().for_each(|event| pressed.update(*event));
+        let wait = limiter.take(batch.count, Instant::now());
+        // The timer has a resolution of 1 ms, so a wait of zero would delay the batch.
         if !wait.is_zero() {
             sleep(wait).await;
         }
         if batches.send(batch).await.is_err() {
-            // The thread has ended, and reports why.
+            // The thread has ended; `send_progress` returns the reason.
             break;
         }
     }
@@ -113,27 +114,27 @@ async fn feed(receive: &mut ReceiveHalf, batches: Batches, limits: Limits) -> Se
     pending().await
 }
 
-/// Tells the client how far its events are, until the thread has ended: why, if it lost the screen.
-async fn tell(send: &mut SendHalf, progress: &mut Reports) -> Result<Option<String>, ServiceError> {
-    let mut told: u64 = 0;
-    let mut pulse = interval(PULSE);
-    pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// Reports the progress of the thread to the client until the thread has ended. Returns the reason if it lost the
+/// screen. Fails if the stream is lost, also while the screen accepts no events.
+async fn send_progress(
+    send: &mut SendHalf,
+    progress: &mut ProgressReceiver,
+) -> Result<Option<String>, ServiceError> {
+    let mut reported: u64 = 0;
+    // While the thread waits for the screen, `receive_events` does not read, and would not detect a lost stream.
+    let mut closed = send.closed();
     loop {
         let ended = select! {
             changed = progress.changed() => !changed,
-            // An empty part sends nothing, and fails if the stream has ended.
-            _ = pulse.tick() => {
-                send.write(b"", false).await?;
-                continue;
-            }
+            error = &mut closed => return Err(error.into()),
         };
         let Progress { done, notes, lost } = progress.take();
         for note in notes {
             send.send(&Message::Error(format!("{note}\n").as_bytes()).to_bytes()).await?;
         }
-        if done >= told + TELL || (ended && done > told) {
+        if done >= reported + REPORT_INTERVAL || (ended && done > reported) {
             send.send(&Message::Data(&encode_count(done)).to_bytes()).await?;
-            told = done;
+            reported = done;
         }
         if ended {
             return Ok(lost);

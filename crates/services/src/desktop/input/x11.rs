@@ -1,7 +1,6 @@
-//! X servers: how to reach one, the mapping of its keyboard, and putting events in by the extension
-//! XTEST.
+//! X servers: connects to one, reads its keyboard mapping, and injects events with the extension XTEST.
 
-mod typing;
+mod keyboard;
 
 use std::os::unix::net::UnixStream;
 
@@ -21,9 +20,9 @@ use super::injector::{InjectError, Injector};
 use super::keymap::Keymap;
 use crate::desktop::screen::{Screen, authority};
 
-use typing::Typing;
+use keyboard::{KeyError, Keyboard};
 
-/// Connects to the X server of `screen`: the connection, and the number of the screen there.
+/// Connects to the X server of `screen`. Returns the connection and the number of the screen.
 ///
 /// # Errors
 /// One line that names the display.
@@ -42,18 +41,18 @@ pub(crate) fn connect(screen: &Screen) -> Result<(RustConnection, usize), String
             RustConnection::connect_to_stream_with_auth_info(stream.0, index, method, secret);
         return connection.map(|connection| (connection, index)).map_err(|error| failed(&error));
     }
-    // The library looks for the keys where the environment says.
+    // The library reads the authority file that the environment names.
     RustConnection::connect(Some(screen.display())).map_err(|error| failed(&error))
 }
 
-/// The numbers of display and screen, if the display is one of this machine.
+/// The numbers of display and screen, if the display is on this machine.
 fn local(display: &str) -> Option<(u16, usize)> {
     let numbers = display.strip_prefix(':')?;
     let (number, index) = numbers.split_once('.').unwrap_or((numbers, "0"));
     Some((number.parse().ok()?, index.parse().ok()?))
 }
 
-/// The mapping of the keyboard as it is now.
+/// The current mapping of the keyboard.
 pub(crate) fn keymap(connection: &RustConnection) -> Result<Keymap, ReplyError> {
     let setup = connection.setup();
     let (first, last) = (setup.min_keycode, setup.max_keycode);
@@ -64,37 +63,40 @@ pub(crate) fn keymap(connection: &RustConnection) -> Result<Keymap, ReplyError> 
     Ok(Keymap::new(first, mapping.keysyms_per_keycode, mapping.keysyms, &modifiers.keycodes))
 }
 
-/// Puts events into an X server.
+/// Injects events into an X server.
 pub(crate) struct X11 {
     connection: RustConnection,
     root: Window,
-    typing: Typing,
-    /// Buttons that are down: a bit each.
+    keyboard: Keyboard,
+    /// The pressed buttons, one bit each.
     buttons: u32,
 }
 
 impl X11 {
-    /// Connects; nothing is put in yet.
+    /// Connects, and checks that XTEST is available.
     ///
     /// # Errors
-    /// One line that says what is wrong with the screen.
+    /// The reason in one line, which names the display.
     pub(crate) fn open(screen: &Screen) -> Result<Self, String> {
         let (connection, index) = connect(screen)?;
         let failed = |error: ReplyError| format!("the screen {} failed: {error}", screen.display());
-        let there = connection.extension_information(xtest::X11_EXTENSION_NAME);
-        if there.map_err(|error| failed(error.into()))?.is_none() {
-            return Err(format!("the screen {} lacks the extension XTEST", screen.display()));
+        let xtest = connection.extension_information(xtest::X11_EXTENSION_NAME);
+        if xtest.map_err(|error| failed(error.into()))?.is_none() {
+            return Err(format!(
+                "the X server of screen {} does not have the extension XTEST",
+                screen.display()
+            ));
         }
-        // So that a program which keeps the server to itself does not shut us out.
+        // Injection must continue while another program grabs the server.
         grab_control(&connection).map_err(failed)?;
-        let typing = Typing::new(keymap(&connection).map_err(failed)?);
+        let keyboard = Keyboard::new(keymap(&connection).map_err(failed)?);
         let root = connection.setup().roots.get(index).map_or(NONE, |screen| screen.root);
-        Ok(Self { connection, root, typing, buttons: 0 })
+        Ok(Self { connection, root, keyboard, buttons: 0 })
     }
 
     fn button(&mut self, button: u8, down: bool) -> Result<(), ReplyError> {
         let bit = 1 << button.min(MAX_BUTTON);
-        // A second press, or a release of what was let go, would only confuse programs.
+        // Programs do not expect a press of a pressed button, or a release of a released one.
         if (self.buttons & bit != 0) == down {
             return Ok(());
         }
@@ -106,32 +108,32 @@ impl X11 {
     fn motion(&self, relative: bool, x: i16, y: i16) -> Result<(), ReplyError> {
         let (detail, root) = if relative { (1, NONE) } else { (0, self.root) };
         let kind = MOTION_NOTIFY_EVENT;
-        // Errors of requests without an answer arrive as events: see `Self::look`.
+        // Errors of requests without a reply arrive as events: see `Self::refresh_keymap`.
         drop(self.connection.xtest_fake_input(kind, detail, CURRENT_TIME, root, x, y, 0)?);
         Ok(())
     }
 
     fn release_all(&mut self) -> Result<(), ReplyError> {
-        self.typing.release_all(&self.connection)?;
+        self.keyboard.release_all(&self.connection)?;
         for button in 1..=MAX_BUTTON {
             self.button(button, false)?;
         }
         Ok(())
     }
 
-    /// Sees whether the mapping of the keyboard has changed.
-    fn look(&mut self) -> Result<(), ReplyError> {
+    /// Reads the mapping of the keyboard again if it has changed. Discards other events.
+    fn refresh_keymap(&mut self) -> Result<(), ReplyError> {
         let mut changed = false;
         while let Some(event) = self.connection.poll_for_event()? {
             changed |= matches!(event, XEvent::MappingNotify(_));
         }
         if changed {
-            self.typing.remap(keymap(&self.connection)?);
+            self.keyboard.remap(keymap(&self.connection)?);
         }
         Ok(())
     }
 
-    fn put(&mut self, event: Event) -> Result<(), typing::Refused> {
+    fn inject_event(&mut self, event: Event) -> Result<(), KeyError> {
         match event {
             Event::Motion { dx, dy } => self.motion(true, dx, dy)?,
             Event::Position { x, y } => {
@@ -140,10 +142,10 @@ impl X11 {
             }
             Event::Button { button, down } => self.button(button, down)?,
             Event::KeyDown { key, keysym } => {
-                self.look()?;
-                self.typing.press(&self.connection, self.root, key, keysym)?;
+                self.refresh_keymap()?;
+                self.keyboard.press(&self.connection, self.root, key, keysym)?;
             }
-            Event::KeyUp { key } => self.typing.release(&self.connection, key)?,
+            Event::KeyUp { key } => self.keyboard.release(&self.connection, key)?,
             Event::ReleaseAll => self.release_all()?,
             Event::StillHeld => {}
         }
@@ -153,24 +155,24 @@ impl X11 {
 
 impl Injector for X11 {
     fn inject(&mut self, event: Event) -> Result<(), InjectError> {
-        self.put(event).map_err(|refused| match refused {
-            typing::Refused::Screen(error) => lost(error),
+        self.inject_event(event).map_err(|error| match error {
+            KeyError::Screen(error) => lost(error),
             other => InjectError::Refused(other.to_string()),
         })
     }
 
     fn finish(&mut self) -> Result<(), InjectError> {
-        // An answer means that everything before it was taken.
-        let answer = self.connection.get_input_focus().map_err(ReplyError::from);
-        answer.and_then(|cookie| cookie.reply()).map(drop).map_err(lost)
+        // The server processes requests in order: a reply means that it has processed all earlier ones.
+        let reply = self.connection.get_input_focus().map_err(ReplyError::from);
+        reply.and_then(|cookie| cookie.reply()).map(drop).map_err(lost)
     }
 }
 
 impl Drop for X11 {
     fn drop(&mut self) {
-        // If the server is gone, so is what was held.
+        // Errors mean that the connection is lost, and the server has released everything.
         let _ = self.release_all();
-        let _ = self.typing.clear(&self.connection);
+        let _ = self.keyboard.clear(&self.connection);
         let _ = self.finish();
     }
 }
@@ -184,19 +186,18 @@ fn grab_control(connection: &RustConnection) -> Result<(), ReplyError> {
     connection.xtest_grab_control(true)?.check()
 }
 
-/// A key or a button. Errors of requests without an answer are no concern of ours: the numbers are
-/// those of the server.
+/// Injects a key or button event. Errors are ignored: the numbers of keys and buttons come from the server.
 fn fake(connection: &RustConnection, kind: u8, detail: u8) -> Result<(), ReplyError> {
     drop(connection.xtest_fake_input(kind, detail, CURRENT_TIME, NONE, 0, 0, 0)?);
     Ok(())
 }
 
-/// Presses a key, or lets it go.
+/// Presses or releases a key.
 fn fake_key(connection: &RustConnection, keycode: u8, down: bool) -> Result<(), ReplyError> {
     fake(connection, if down { KEY_PRESS_EVENT } else { KEY_RELEASE_EVENT }, keycode)
 }
 
-/// Waits until programs have been told of a new mapping before the key is pressed that has it.
+/// Maps a key to a keysym, and waits until the server has notified the programs, before the key is pressed.
 fn remap_key(connection: &RustConnection, keycode: u8, keysym: u32) -> Result<(), ReplyError> {
     connection.change_keyboard_mapping(1, keycode, 2, &[keysym, keysym])?.check()
 }
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn displays_of_this_machine_are_known() {
+    fn recognises_displays_of_this_machine() {
         assert_eq!(local(":0"), Some((0, 0)));
         assert_eq!(local(":12.1"), Some((12, 1)));
         for other in ["host:0", "unix:0", ":", ":a", ":70000"] {

@@ -1,5 +1,5 @@
-//! Files with the keys to X servers: entries of a family, an address, a display number, the name of a
-//! method, and its secret (Xsecurity(7)). Numbers are big-endian, and each text has its length in front.
+//! Authority files of X servers. An entry has a family, an address, a display number, the name of a method, and a
+//! secret (Xsecurity(7)). Numbers are big-endian, and each text is preceded by its length.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,29 +7,29 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
-/// The one method that is used.
+/// The supported method.
 pub(crate) const METHOD: &[u8] = b"MIT-MAGIC-COOKIE-1";
-/// The length of its secret, in bytes.
+/// Length of its secret, in bytes.
 const COOKIE: usize = 16;
-/// An entry of this family fits every address.
-const WILD: u16 = 0xffff;
-/// Larger files are not read, in bytes.
+/// `FamilyWild`: the entry matches every address.
+const FAMILY_WILD: u16 = 0xffff;
+/// At most this much of a file is read, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;
 
 /// The secret for display `number` of this machine in the file `path`.
 ///
 /// # Errors
-/// What the system says; no secret for that display is none.
+/// The system's error if the file cannot be read. A file without a matching entry is `Ok(None)`.
 pub(crate) fn secret(path: &Path, number: u16) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let mut bytes = Zeroizing::new(Vec::new());
     File::open(path)?.take(MAX_FILE).read_to_end(&mut bytes)?;
     Ok(find(&bytes, number).map(|secret| Zeroizing::new(secret.to_vec())))
 }
 
-/// The content of a file with one entry, which fits every display.
-pub fn for_every_display(secret: &[u8; COOKIE]) -> Zeroizing<Vec<u8>> {
-    let mut bytes = Zeroizing::new(WILD.to_be_bytes().to_vec());
-    // No address and no number: they fit all.
+/// The content of an authority file with one entry, which matches every display.
+pub fn wildcard_authority(secret: &[u8; COOKIE]) -> Zeroizing<Vec<u8>> {
+    let mut bytes = Zeroizing::new(FAMILY_WILD.to_be_bytes().to_vec());
+    // An empty address and an empty number match all.
     for field in [&[][..], &[], METHOD, secret] {
         let length = u16::try_from(field.len()).unwrap_or(u16::MAX);
         bytes.extend_from_slice(&length.to_be_bytes());
@@ -38,10 +38,10 @@ pub fn for_every_display(secret: &[u8; COOKIE]) -> Zeroizing<Vec<u8>> {
     bytes
 }
 
-/// The first secret that fits `number`: the addresses are names of this machine, more than one of which
-/// may be out of date.
+/// The first secret that matches `number`. The address is ignored: it is a host name of this machine, which may be
+/// outdated.
 fn find(mut bytes: &[u8], number: u16) -> Option<&[u8]> {
-    let wanted = number.to_string();
+    let number = number.to_string();
     loop {
         let (_family, rest) = bytes.split_first_chunk::<2>()?;
         bytes = rest;
@@ -49,8 +49,8 @@ fn find(mut bytes: &[u8], number: u16) -> Option<&[u8]> {
         let display = field(&mut bytes)?;
         let method = field(&mut bytes)?;
         let secret = field(&mut bytes)?;
-        let fits = display.is_empty() || display == wanted.as_bytes();
-        if fits && method == METHOD {
+        let matches = display.is_empty() || display == number.as_bytes();
+        if matches && method == METHOD {
             return Some(secret);
         }
     }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_of_the_display_is_found() {
+    fn finds_the_entry_of_the_display() {
         let entry = |family: u16, number: &str, method: &[u8], secret: &[u8]| {
             let mut bytes = family.to_be_bytes().to_vec();
             for field in [&b"host"[..], number.as_bytes(), method, secret] {
@@ -97,8 +97,8 @@ mod tests {
     }
 
     #[test]
-    fn one_entry_can_fit_every_display() {
-        let bytes = for_every_display(&[7; COOKIE]);
+    fn a_wildcard_entry_matches_every_display() {
+        let bytes = wildcard_authority(&[7; COOKIE]);
         for number in [0, 5, 99] {
             assert_eq!(find(&bytes, number), Some(&[7; COOKIE][..]));
         }

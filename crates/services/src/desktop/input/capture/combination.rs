@@ -1,17 +1,17 @@
-//! The keys that let go.
+//! The key combination that releases a capture.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::desktop::input::keysym::named;
+use crate::desktop::input::keysym;
 
 const SHIFT: u16 = 1 << 0;
 const CONTROL: u16 = 1 << 2;
-/// Where almost every X server has them.
+/// Alt and Super have no fixed bits; almost all X servers use these.
 const ALT: u16 = 1 << 3;
 const SUPER: u16 = 1 << 6;
 
-/// What modifiers are called; the first name is the one that is shown.
+/// Names of modifiers. The first four are used for display.
 const MODIFIERS: [(&str, u16); 6] = [
     ("Ctrl", CONTROL),
     ("Alt", ALT),
@@ -21,7 +21,7 @@ const MODIFIERS: [(&str, u16); 6] = [
     ("Meta", SUPER),
 ];
 
-/// A key, and the modifiers that are down while it is pressed: `Ctrl+Alt+Escape`.
+/// A key with modifiers, such as `Ctrl+Alt+Escape`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Combination {
     modifiers: u16,
@@ -30,14 +30,14 @@ pub struct Combination {
 }
 
 impl Combination {
-    /// Whether this is it: what is written on the key that went down, and what was down before.
+    /// Whether the press of a key with this label completes the combination; `state` has the modifiers before it.
     pub(super) fn is_pressed(&self, label: Option<u32>, state: u16) -> bool {
         label == Some(self.keysym) && state & self.modifiers == self.modifiers
     }
 }
 
 impl Default for Combination {
-    /// A key that hardly any program wants, on every keyboard.
+    /// `Ctrl+Alt+Escape`, which every keyboard has and hardly any program uses.
     fn default() -> Self {
         Self { modifiers: CONTROL | ALT, key: "Escape".into(), keysym: 0xff1b }
     }
@@ -54,16 +54,17 @@ impl FromStr for Combination {
         {
             let known = MODIFIERS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
             let (_, mask) = known.ok_or_else(|| {
-                format!("`{name}` is no modifier; they are Ctrl, Alt, Shift and Super")
+                format!("`{name}` is not a modifier: use Ctrl, Alt, Shift or Super")
             })?;
             modifiers |= mask;
             rest = after;
         }
-        // What is written on a letter's key is the small one.
+        // The label of a letter key is the small letter.
         let label = rest.to_lowercase();
-        let keysym = if rest.chars().count() == 1 { named(&label) } else { named(rest) };
+        let keysym =
+            if rest.chars().count() == 1 { keysym::parse(&label) } else { keysym::parse(rest) };
         let keysym = keysym.ok_or_else(|| {
-            format!("`{rest}` is no key; write its name, such as Escape, F12 or ScrollLock")
+            format!("`{rest}` is not a key: write its name, such as Escape, F12 or ScrollLock")
         })?;
         Ok(Self { modifiers, key: rest.to_owned(), keysym })
     }
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn combinations_are_written_as_people_write_them() {
+    fn parses_combinations_in_any_case() {
         let standard: Combination = "ctrl+alt+Escape".parse().unwrap();
         assert_eq!(standard, Combination::default());
         assert_eq!(standard.to_string(), "Ctrl+Alt+Escape");
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn further_modifiers_do_no_harm_and_missing_ones_do() {
+    fn ignores_further_modifiers_and_requires_its_own() {
         let keys = Combination::default();
         assert!(keys.is_pressed(Some(0xff1b), CONTROL | ALT));
         assert!(keys.is_pressed(Some(0xff1b), CONTROL | ALT | SHIFT | 1 << 4));

@@ -1,27 +1,27 @@
-//! Moves of a pointer that is put back to the middle before it reaches an edge of the screen.
+//! Tracks the motions of a pointer that is moved back to the middle before it reaches an edge of the screen.
 
 use x11rb::connection::SequenceNumber;
 
 use crate::desktop::input::event::Event;
 
-/// Where the pointer is, and where it was put.
+/// Computes relative motions from positions.
 pub(super) struct Tracker {
     middle: (i16, i16),
-    /// How far from the middle it may get, in pixels.
+    /// Maximum distance from the middle, in pixels.
     reach: i16,
     last: (i16, i16),
-    /// It was put to the middle; events from this number on were made after that.
+    /// The pointer was moved to the middle. Events from this sequence number on happened after that.
     warped: Option<SequenceNumber>,
 }
 
 impl Tracker {
-    /// The pointer is at `last`, on a screen with this `middle` whose shorter side has `side` pixels.
+    /// A tracker for a pointer at `last`, on a screen with this `middle` whose shorter side has `side` pixels.
     pub(super) fn new(middle: (i16, i16), side: u16, last: (i16, i16)) -> Self {
         let reach = i16::try_from(side / 4).unwrap_or(i16::MAX).max(1);
         Self { middle, reach, last, warped: None }
     }
 
-    /// The pointer is now at `at`: by how much it was moved by hand.
+    /// Handles the position `at` of an event. Returns the motion by the user.
     pub(super) fn moved(&mut self, at: (i16, i16), number: SequenceNumber) -> Option<Event> {
         if self.warped.is_some_and(|warped| number >= warped) {
             self.last = self.middle;
@@ -32,14 +32,14 @@ impl Tracker {
         (dx != 0 || dy != 0).then_some(Event::Motion { dx, dy })
     }
 
-    /// Whether it should be put to the middle.
+    /// Whether the pointer should be moved to the middle.
     pub(super) fn is_far(&self) -> bool {
         let off = |at: i16, middle: i16| at.abs_diff(middle) > self.reach.unsigned_abs();
         let far = off(self.last.0, self.middle.0) || off(self.last.1, self.middle.1);
         far && self.warped.is_none()
     }
 
-    /// It was put there by the request of this number.
+    /// The pointer was moved to the middle by the request of this sequence number.
     pub(super) fn warped(&mut self, number: SequenceNumber) {
         self.warped = Some(number);
     }
@@ -54,23 +54,23 @@ mod tests {
     }
 
     #[test]
-    fn what_a_hand_does_is_told_from_what_is_put_back() {
+    fn distinguishes_motions_of_the_user_from_moves_to_the_middle() {
         let mut tracker = Tracker::new((100, 100), 200, (100, 100));
         assert_eq!(tracker.moved((110, 90), 1), motion(10, -10));
         assert!(!tracker.is_far());
         assert_eq!(tracker.moved((160, 90), 1), motion(50, 0));
         assert!(tracker.is_far());
         tracker.warped(7);
-        // On its way while the pointer was put back: still counted from where it was.
+        // This event happened before the move, and is relative to the earlier position.
         assert_eq!(tracker.moved((165, 90), 6), motion(5, 0));
         assert!(!tracker.is_far());
-        // The event of being put back itself.
+        // The event of the move itself.
         assert_eq!(tracker.moved((100, 100), 7), None);
         assert_eq!(tracker.moved((101, 100), 7), motion(1, 0));
     }
 
     #[test]
-    fn it_may_begin_anywhere() {
+    fn the_pointer_may_start_anywhere() {
         let mut tracker = Tracker::new((100, 100), 200, (5, 6));
         tracker.warped(3);
         assert_eq!(tracker.moved((6, 6), 2), motion(1, 0));
@@ -78,11 +78,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_if_the_hand_moves_on_at_once() {
+    fn a_motion_merged_with_the_move_is_not_lost() {
         let mut tracker = Tracker::new((100, 100), 200, (100, 100));
         tracker.moved((180, 100), 1);
         tracker.warped(2);
-        // The server told of both as one.
+        // The server reported both in one event.
         assert_eq!(tracker.moved((103, 104), 2), motion(3, 4));
     }
 }

@@ -8,10 +8,11 @@ use serde::de::{Deserializer, Error as _};
 
 use super::injector_thread::Batch;
 use crate::desktop::input::event::Event;
-use crate::desktop::screen::{self, Choice};
+use crate::desktop::screen::{self, ScreenOptions};
 
-/// Events a second, unless the configuration says otherwise: twice what a fast mouse makes.
+/// Default rate, in events a second: twice that of a fast mouse.
 const RATE: u32 = 2000;
+/// Highest rate that can be configured, in events a second.
 const MAX_RATE: u32 = 100_000;
 
 definition_options! {
@@ -30,7 +31,7 @@ definition_options! {
     }
 }
 
-/// What a client may do.
+/// The limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) keyboard: bool,
@@ -40,22 +41,22 @@ pub(super) struct Limits {
 }
 
 impl Options {
-    /// The screen, and what a client may do there.
-    pub(super) fn split(self) -> (Choice, Limits) {
+    /// The options of the screen, and the limits of a client.
+    pub(super) fn split(self) -> (ScreenOptions, Limits) {
         let Self { display, xauthority: authority, keyboard, pointer, .. } = self;
         let limits = Limits { keyboard, pointer, rate: self.events_per_second };
-        (Choice { display, authority }, limits)
+        (ScreenOptions { display, authority }, limits)
     }
 }
 
 impl Limits {
-    /// What may come at once: a quarter of a second's.
+    /// How many events may arrive at once: those of 250 ms.
     pub(super) fn burst(self) -> u32 {
         (self.rate / 4).max(1)
     }
 
-    /// Takes out what is not permitted.
-    pub(super) fn permitted(self, mut events: Vec<Event>) -> Batch {
+    /// Removes the events that are not permitted.
+    pub(super) fn filter(self, mut events: Vec<Event>) -> Batch {
         let count = u32::try_from(events.len()).unwrap_or(u32::MAX);
         let mut note = None;
         events.retain(|event| {
@@ -68,11 +69,11 @@ impl Limits {
 
     fn refuses(self, event: Event) -> Option<&'static str> {
         match event {
-            Event::KeyDown { .. } if !self.keyboard => Some("this service takes no keys"),
+            Event::KeyDown { .. } if !self.keyboard => Some("this service accepts no keys"),
             Event::Motion { .. } | Event::Position { .. } | Event::Button { .. }
                 if !self.pointer =>
             {
-                Some("this service takes nothing of a pointer")
+                Some("this service accepts no pointer events")
             }
             _ => None,
         }
@@ -82,7 +83,9 @@ impl Limits {
 fn events_per_second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let rate = u32::deserialize(deserializer)?;
     if !(1..=MAX_RATE).contains(&rate) {
-        return Err(D::Error::custom(format_args!("a rate is from 1 to {MAX_RATE} a second")));
+        return Err(D::Error::custom(format_args!(
+            "events_per_second must be from 1 to {MAX_RATE}"
+        )));
     }
     Ok(rate)
 }
@@ -100,24 +103,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_permitted_is_taken_out_and_counted() {
+    fn removes_events_that_are_not_permitted_and_counts_them() {
         let text = "display = ':0'\nkeyboard = false\nevents_per_second = 8";
         let (_, limits) = toml::from_str::<Options>(text).unwrap().split();
         assert_eq!((limits.rate, limits.burst()), (8, 2));
         let motion = Event::Motion { dx: 1, dy: 1 };
-        let batch = limits.permitted(vec![
+        let batch = limits.filter(vec![
             Event::KeyDown { key: 1, keysym: 97 },
             motion,
             Event::KeyUp { key: 1 },
         ]);
         assert_eq!(batch.events, [motion, Event::KeyUp { key: 1 }]);
-        assert_eq!((batch.count, batch.note), (3, Some("this service takes no keys")));
-        let batch = Limits { pointer: false, ..limits }.permitted(vec![motion]);
+        assert_eq!((batch.count, batch.note), (3, Some("this service accepts no keys")));
+        let batch = Limits { pointer: false, ..limits }.filter(vec![motion]);
         assert!(batch.events.is_empty() && batch.note.is_some());
     }
 
     #[test]
-    fn wrong_options_are_refused() {
+    fn rejects_invalid_options() {
         for text in ["events_per_second = 0", "events_per_second = 100001", "mouse = true"] {
             assert!(toml::from_str::<Options>(text).is_err(), "{text}");
         }

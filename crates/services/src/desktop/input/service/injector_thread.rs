@@ -1,4 +1,4 @@
-//! A thread that puts events into a screen: a screen that takes nothing holds up this thread alone.
+//! A thread that injects events into a screen. A screen that does not respond blocks only this thread.
 
 use std::thread;
 use std::time::Duration;
@@ -9,138 +9,140 @@ use tokio::time::timeout;
 use crate::desktop::input::event::Event;
 use crate::desktop::input::injector::{InjectError, Injector};
 
-/// Batches that wait for the screen.
-const WAITING: usize = 4;
-/// How long whoever ends a session waits until everything was let go. That takes less than a millisecond,
-/// unless the screen hangs.
-const RELEASING: Duration = Duration::from_millis(500);
-/// How many notes a session gets: more would be a flood.
+/// Capacity of the queue of batches.
+const QUEUE_LENGTH: usize = 4;
+/// How long the end of a session waits for the release of all keys and buttons, which takes less than 1 ms unless the
+/// screen does not respond.
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Maximum number of notes in a session; further ones are dropped.
 const MAX_NOTES: usize = 16;
 
-/// Where batches of events go. When it is dropped, everything is let go.
+/// The queue of the thread. Dropping it ends the thread, which releases all keys and buttons.
 pub(super) type Batches = mpsc::Sender<Batch>;
 
-/// Events to put in together.
+/// Events to inject together.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) events: Vec<Event>,
-    /// How many the client sent: some may not be permitted.
+    /// How many events the client sent, including those that are not permitted.
     pub(super) count: u32,
-    /// What the client is to know of them.
+    /// A note about them for the client.
     pub(super) note: Option<&'static str>,
 }
 
 impl Batch {
-    /// Something is down, and the client has fallen silent.
-    pub(super) fn silence() -> Self {
-        let note = Some("nothing was heard for a while: everything that was down was let go");
+    /// The batch for a client that sends no keepalive while something is pressed.
+    pub(super) fn release_all() -> Self {
+        let note = Some("no event arrived for 2 s: all keys and buttons were released");
         Self { events: vec![Event::ReleaseAll], count: 0, note }
     }
 }
 
-/// How far the thread is.
+/// The progress of the thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// Events that are done with.
+    /// The number of processed events.
     pub(super) done: u64,
-    /// Events that could not be put in, and why.
+    /// Why events were not injected.
     pub(super) notes: Vec<String>,
-    /// The screen is gone.
+    /// Why the screen was lost, if it was.
     pub(super) lost: Option<String>,
 }
 
-/// What the thread says of itself.
-pub(super) struct Reports {
+/// Receives the progress of the thread.
+///
+/// Dropping it waits until the thread has released everything, because the process may exit next, and pressed keys
+/// would stay pressed. [`Batches`] must be dropped before.
+pub(super) struct ProgressReceiver {
     progress: watch::Receiver<Progress>,
-    /// Notes that were told.
-    told: usize,
-    /// Ends with the thread.
+    /// The number of notes that were taken.
+    taken: usize,
+    /// Its sender is dropped at the end of the thread.
     thread: std::sync::mpsc::Receiver<()>,
 }
 
-/// The thread's two ends.
+/// A running thread.
 pub(super) struct InjectorThread {
     batches: Batches,
-    reports: Reports,
+    progress: ProgressReceiver,
 }
 
 impl InjectorThread {
-    /// Starts the thread, and waits until `open` has opened its screen.
+    /// Starts the thread, and waits until `open` has opened its screen there.
     ///
     /// # Errors
-    /// One line that says why it was not opened.
+    /// The reason in one line.
     pub(super) async fn start<I: Injector + 'static>(
         open: impl FnOnce() -> Result<I, String> + Send + 'static,
-        patience: Duration,
+        open_timeout: Duration,
     ) -> Result<Self, String> {
-        let (batches, received) = mpsc::channel(WAITING);
+        let (batches, received) = mpsc::channel(QUEUE_LENGTH);
         let (reporter, progress) = watch::channel(Progress::default());
         let (opened, ready) = oneshot::channel();
-        let (working, ended) = std::sync::mpsc::channel();
+        let (alive, ended) = std::sync::mpsc::channel();
         let body = move || {
-            let _working: std::sync::mpsc::Sender<()> = working;
+            let _alive: std::sync::mpsc::Sender<()> = alive;
             let (injector, result) = match open() {
                 Ok(injector) => (Some(injector), Ok(())),
                 Err(text) => (None, Err(text)),
             };
-            // If nobody waits any more, the injector is dropped.
-            let wanted = opened.send(result).is_ok();
-            if let Some(injector) = injector.filter(|_| wanted) {
-                work(injector, received, &reporter);
+            // If `start` has timed out, the injector is dropped.
+            let awaited = opened.send(result).is_ok();
+            if let Some(injector) = injector.filter(|_| awaited) {
+                inject_all(injector, received, &reporter);
             }
         };
         let thread = thread::Builder::new().name("input".into()).spawn(body);
         thread.map_err(|error| format!("cannot start a thread: {error}"))?;
-        match timeout(patience, ready).await {
-            Ok(Ok(Ok(()))) => {
-                Ok(Self { batches, reports: Reports { progress, told: 0, thread: ended } })
-            }
+        match timeout(open_timeout, ready).await {
+            Ok(Ok(Ok(()))) => Ok(Self {
+                batches,
+                progress: ProgressReceiver { progress, taken: 0, thread: ended },
+            }),
             Ok(Ok(Err(text))) => Err(text),
-            Ok(Err(_)) => Err("the screen failed".to_owned()),
-            Err(_) => Err("the screen does not answer".to_owned()),
+            Ok(Err(_)) => Err("the thread of the screen failed".to_owned()),
+            Err(_) => Err("the screen does not respond".to_owned()),
         }
     }
 
-    pub(super) fn split(self) -> (Batches, Reports) {
-        (self.batches, self.reports)
+    pub(super) fn split(self) -> (Batches, ProgressReceiver) {
+        (self.batches, self.progress)
     }
 }
 
-impl Reports {
-    /// Waits for news; false once the thread has ended, whose last news are still to be taken.
+impl ProgressReceiver {
+    /// Waits for progress. False if the thread has ended; its last progress can still be taken.
     pub(super) async fn changed(&mut self) -> bool {
         self.progress.changed().await.is_ok()
     }
 
-    /// The news, with the notes that were not taken before.
+    /// The current progress, with the notes since the last call.
     pub(super) fn take(&mut self) -> Progress {
         let mut progress = self.progress.borrow_and_update().clone();
-        progress.notes.drain(..self.told.min(progress.notes.len()));
-        self.told += progress.notes.len();
+        progress.notes.drain(..self.taken.min(progress.notes.len()));
+        self.taken += progress.notes.len();
         progress
     }
 }
 
-/// Whoever drops this has dropped the [`Batches`] before. The thread is waited for, because the process
-/// may be about to exit, and what is down would stay down.
-impl Drop for Reports {
+impl Drop for ProgressReceiver {
     fn drop(&mut self) {
-        let _ = self.thread.recv_timeout(RELEASING);
+        let _ = self.thread.recv_timeout(RELEASE_TIMEOUT);
     }
 }
 
-/// Until the batches end or the screen does. Dropping the injector lets everything go; the end is told
-/// after that.
-fn work<I: Injector>(
+/// Injects batches until their queue is closed or the screen is lost, and then drops the injector, which releases
+/// everything, before the reporter.
+fn inject_all<I: Injector>(
     mut injector: I,
     mut batches: mpsc::Receiver<Batch>,
     reporter: &watch::Sender<Progress>,
 ) {
-    let mut told = 0;
+    let mut notes = 0;
     while let Some(batch) = batches.blocking_recv() {
-        let result = put(&mut injector, &batch, |note| {
-            if told < MAX_NOTES {
-                told += 1;
+        let result = inject_batch(&mut injector, &batch, |note| {
+            if notes < MAX_NOTES {
+                notes += 1;
                 reporter.send_modify(|progress| progress.notes.push(note));
             }
         });
@@ -155,8 +157,8 @@ fn work<I: Injector>(
     drop(injector);
 }
 
-/// Puts a batch in; an error means that the screen is gone.
-fn put(
+/// Injects a batch. An error means that the screen is lost.
+fn inject_batch(
     injector: &mut impl Injector,
     batch: &Batch,
     mut note: impl FnMut(String),

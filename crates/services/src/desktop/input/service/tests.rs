@@ -1,4 +1,4 @@
-//! The service with an injector that only remembers, behind a real channel.
+//! The service on a real channel, with an injector that only records events.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,19 +7,19 @@ use crate::desktop::input::event::{Event, MAX_EVENTS, decode_count, encode};
 use crate::desktop::input::injector::{InjectError, Injector};
 use levada_service::testing::{Client, End};
 
-/// Far longer than anything here takes; only keeps a failing test from hanging.
-const HANGING: Duration = Duration::from_secs(60);
-/// A keysym that nobody can type here.
+/// Ends a test that hangs; far longer than any step takes.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// A keysym that the injector refuses.
 const UNKNOWN: u32 = 0xdead;
-/// The screen is gone with it.
+/// A keysym with which the injector loses the screen.
 const FATAL: u32 = 0xbeef;
 
-/// What was put in; `None` once it was let go.
+/// The injected events; `None` when the injector is dropped.
 type Log = Arc<Mutex<Vec<Option<Event>>>>;
 
-struct Remembers(Log);
+struct Recorder(Log);
 
-impl Injector for Remembers {
+impl Injector for Recorder {
     fn inject(&mut self, event: Event) -> Result<(), InjectError> {
         match event {
             Event::KeyDown { keysym: UNKNOWN, .. } => {
@@ -37,7 +37,7 @@ impl Injector for Remembers {
     }
 }
 
-impl Drop for Remembers {
+impl Drop for Recorder {
     fn drop(&mut self) {
         self.0.lock().unwrap().push(None);
     }
@@ -49,35 +49,35 @@ fn key(key: u8) -> Event {
     Event::KeyDown { key, keysym: 97 }
 }
 
-/// Runs a session, while `talk` plays the client.
+/// Runs a session with `script` as the client.
 async fn session<T>(
     limits: Limits,
-    talk: impl AsyncFnOnce(&mut Client, &Log) -> T,
+    script: impl AsyncFnOnce(&mut Client, &Log) -> T,
 ) -> (Result<(), ServiceError>, T, Log) {
     let log = Log::default();
-    let injector = Remembers(log.clone());
-    let thread = InjectorThread::start(move || Ok(injector), HANGING).await.unwrap();
+    let injector = Recorder(log.clone());
+    let thread = InjectorThread::start(move || Ok(injector), TEST_TIMEOUT).await.unwrap();
     let (mut client, stream) = Client::pair().await;
-    let both = async { tokio::join!(run(thread, limits, stream), talk(&mut client, &log)) };
-    let (result, said) = tokio::time::timeout(HANGING, both).await.unwrap();
-    (result, said, log)
+    let both = async { tokio::join!(run(thread, limits, stream), script(&mut client, &log)) };
+    let (result, value) = tokio::time::timeout(TEST_TIMEOUT, both).await.unwrap();
+    (result, value, log)
 }
 
 async fn send(client: &mut Client, events: &[Event]) {
     client.send(Message::Data(&encode(events))).await;
 }
 
-async fn until(log: &Log, enough: impl Fn(&[Option<Event>]) -> bool) {
+async fn wait_until(log: &Log, condition: impl Fn(&[Option<Event>]) -> bool) {
     let wait = async {
-        while !enough(&log.lock().unwrap()) {
+        while !condition(&log.lock().unwrap()) {
             sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(HANGING, wait).await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, wait).await.unwrap();
 }
 
 #[tokio::test]
-async fn events_are_put_in_in_order_and_let_go_in_the_end() {
+async fn events_are_injected_in_order_and_released_at_the_end() {
     let (result, end, log) = session(ALL, async |client, _| {
         send(client, &[key(1), Event::Motion { dx: 1, dy: 2 }]).await;
         send(client, &[Event::KeyUp { key: 1 }]).await;
@@ -93,15 +93,15 @@ async fn events_are_put_in_in_order_and_let_go_in_the_end() {
 }
 
 #[tokio::test]
-async fn whoever_falls_silent_with_a_key_down_has_it_let_go() {
+async fn releases_everything_if_a_client_stops_sending_with_a_key_down() {
     let (result, (), log) = session(ALL, async |client, log| {
         send(client, &[key(1)]).await;
-        until(log, |log| log.contains(&Some(Event::ReleaseAll))).await;
-        // Nothing is down any more: from here on silence has no meaning.
+        wait_until(log, |log| log.contains(&Some(Event::ReleaseAll))).await;
+        // Nothing is pressed any more, so no further keepalive is due.
         send(client, &[Event::KeyUp { key: 1 }]).await;
         let end = client.finish_and_collect().await;
         assert_eq!((end.exit, decode_count(&end.output)), (Some(0), Ok(2)));
-        assert!(String::from_utf8_lossy(&end.error).contains("let go"));
+        assert!(String::from_utf8_lossy(&end.error).contains("released"));
     })
     .await;
     result.unwrap();
@@ -110,23 +110,23 @@ async fn whoever_falls_silent_with_a_key_down_has_it_let_go() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_has_everything_let_go() {
+async fn releases_everything_if_the_client_disconnects() {
     let log = Log::default();
-    let injector = Remembers(log.clone());
-    let thread = InjectorThread::start(move || Ok(injector), HANGING).await.unwrap();
+    let injector = Recorder(log.clone());
+    let thread = InjectorThread::start(move || Ok(injector), TEST_TIMEOUT).await.unwrap();
     let (mut client, stream) = Client::pair().await;
-    let talk = async {
+    let script = async {
         send(&mut client, &[key(1)]).await;
-        until(&log, |log| log == [Some(key(1))]).await;
+        wait_until(&log, |log| log == [Some(key(1))]).await;
         drop(client);
     };
-    let (result, ()) = tokio::join!(run(thread, ALL, stream), talk);
+    let (result, ()) = tokio::join!(run(thread, ALL, stream), script);
     assert!(result.is_err());
-    until(&log, |log| log.last() == Some(&None)).await;
+    wait_until(&log, |log| log.last() == Some(&None)).await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_typed_is_told_and_the_rest_goes_on() {
+async fn a_refused_event_is_reported_and_others_are_injected() {
     let (result, end, _) = session(ALL, async |client, _| {
         let unknown = Event::KeyDown { key: 9, keysym: UNKNOWN };
         for _ in 0..40 {
@@ -139,12 +139,12 @@ async fn what_cannot_be_typed_is_told_and_the_rest_goes_on() {
     assert_eq!(end.exit, Some(0));
     let count = end.output.rchunks(8).next().map(decode_count);
     assert_eq!(count, Some(Ok(120)));
-    // Not as many notes as a flood would make.
+    // The number of notes is limited.
     assert_eq!(String::from_utf8_lossy(&end.error).matches("no such key").count(), 16);
 }
 
 #[tokio::test]
-async fn a_screen_that_goes_away_is_a_failure() {
+async fn a_lost_screen_is_reported_as_a_failure() {
     let (result, end, log) = session(ALL, async |client, _| -> End {
         send(client, &[Event::KeyDown { key: 1, keysym: FATAL }]).await;
         client.collect().await
@@ -154,26 +154,27 @@ async fn a_screen_that_goes_away_is_a_failure() {
     assert_eq!(end.exit, Some(120));
     assert!(end.failure.is_some_and(|text| text.contains("cut")));
     assert_eq!(*log.lock().unwrap(), [None]);
-    let refused = InjectorThread::start(|| Err::<Remembers, _>("no screen".into()), HANGING).await;
+    let refused =
+        InjectorThread::start(|| Err::<Recorder, _>("no screen".into()), TEST_TIMEOUT).await;
     assert_eq!(refused.err().as_deref(), Some("no screen"));
 }
 
 #[tokio::test]
-async fn wrong_messages_end_the_session() {
-    for wrong in [&[0][..], &[0, 1], &[0, 2, 1, 0, 0, 0, 0, 0, 0, 0], &[3, 0], &[9]] {
+async fn invalid_messages_end_the_session() {
+    for message in [&[0][..], &[0, 1], &[0, 2, 1, 0, 0, 0, 0, 0, 0, 0], &[3, 0], &[9]] {
         let (result, end, log) = session(ALL, async |client, _| {
-            client.send_raw(wrong).await;
+            client.send_raw(message).await;
             client.collect().await
         })
         .await;
-        assert!(result.is_err() && end.exit.is_none(), "{wrong:?}");
-        until(&log, |log| log == [None]).await;
+        assert!(result.is_err() && end.exit.is_none(), "{message:?}");
+        wait_until(&log, |log| log == [None]).await;
     }
 }
 
-/// How long it takes is for the test of the budget; that nothing is lost, for this one.
+/// The delays are tested in `rate_limiter`.
 #[tokio::test]
-async fn nothing_of_a_flood_is_lost() {
+async fn events_above_the_rate_are_delayed_and_not_lost() {
     const MESSAGES: usize = 3;
     let limits = Limits { rate: 2000, ..ALL };
     let (result, end, log) = session(limits, async |client, _| {
@@ -186,4 +187,35 @@ async fn nothing_of_a_flood_is_lost() {
     result.unwrap();
     assert_eq!(end.exit, Some(0));
     assert_eq!(log.lock().unwrap().len(), MESSAGES * MAX_EVENTS + 1);
+}
+
+/// Blocks in every event until the test drops the other end of the channel, as an X server that is stopped does.
+struct Blocking(std::sync::mpsc::Receiver<()>);
+
+impl Injector for Blocking {
+    fn inject(&mut self, _: Event) -> Result<(), InjectError> {
+        let _ = self.0.recv();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), InjectError> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_disconnect_ends_the_session_while_the_screen_does_not_respond() {
+    let (unblock, blocked) = std::sync::mpsc::channel();
+    let injector = Blocking(blocked);
+    let thread = InjectorThread::start(move || Ok(injector), TEST_TIMEOUT).await.unwrap();
+    let (batches, mut progress) = thread.split();
+    // The queue is full, so that the service does not read the stream.
+    while batches.try_send(Batch::release_all()).is_ok() {}
+    let (client, stream) = Client::pair().await;
+    let (mut send, _receive) = stream.split();
+    let sending = send_progress(&mut send, &mut progress);
+    let disconnect = async { drop(client) };
+    let (result, ()) = tokio::join!(timeout(TEST_TIMEOUT, sending), disconnect);
+    assert!(result.unwrap().is_err());
+    drop((unblock, batches));
 }

@@ -1,17 +1,17 @@
-//! What has gone down and not yet up.
+//! The set of pressed keys and buttons.
 
 use super::event::Event;
 
-/// A bit for each key, and for each button.
+/// The pressed keys and buttons, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct Pressed {
     keys: [u128; 2],
     buttons: u32,
 }
 
-impl Held {
-    /// Takes note of what happens.
-    pub(crate) fn note(&mut self, event: Event) {
+impl Pressed {
+    /// Applies an event to the set.
+    pub(crate) fn update(&mut self, event: Event) {
         match event {
             Event::KeyDown { key, .. } => self.keys[half(key)] |= bit(key),
             Event::KeyUp { key } => self.keys[half(key)] &= !bit(key),
@@ -22,8 +22,8 @@ impl Held {
         }
     }
 
-    /// Whether a key or a button is down.
-    pub(crate) fn is_any(&self) -> bool {
+    /// Whether any key or button is pressed.
+    pub(crate) fn any(&self) -> bool {
         *self != Self::default()
     }
 }
@@ -41,11 +41,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_down_is_known() {
-        let mut held = Held::default();
+    fn tracks_pressed_keys_and_buttons() {
+        let mut pressed = Pressed::default();
         let button = |down| Event::Button { button: 1, down };
         let down = |key| Event::KeyDown { key, keysym: 97 };
-        assert!(!held.is_any());
+        assert!(!pressed.any());
         for (event, any) in [
             (down(200), true),
             (button(true), true),
@@ -56,8 +56,8 @@ mod tests {
             (Event::StillHeld, true),
             (Event::ReleaseAll, false),
         ] {
-            held.note(event);
-            assert_eq!(held.is_any(), any, "{event:?}");
+            pressed.update(event);
+            assert_eq!(pressed.any(), any, "{event:?}");
         }
     }
 }
