@@ -9,7 +9,7 @@ use anyhow::Context;
 use levada_catalogue::model::{Draft, Version};
 use levada_client::home::Home;
 use levada_harness::pin;
-use levada_node::control::converse;
+use levada_node::control::open_catalogue;
 use levada_services::catalogue::{CatalogueClient, of_bytes};
 use tokio::time::{sleep, timeout};
 
@@ -54,7 +54,7 @@ pub fn publish_during<T>(
 
 async fn publish(server: &Server, rate: u32, stop: &AtomicBool) -> anyhow::Result<Published> {
     let home = Home::at(server.folder())?;
-    let (read, write) = converse(&home).await?;
+    let (read, write) = open_catalogue(&home).await?;
     let mut caller = CatalogueClient::new(of_bytes(read, write));
     let begun = Instant::now();
     let mut published = Published::default();

@@ -207,7 +207,7 @@ fn a_source_of_wrong_invitations_is_locked_out() {
     let good = node.invite("");
     let guest = Home::new();
     for _ in 0..3 {
-        guest.args(["join", &wrong_invitation(&good)]).denied("unknown");
+        guest.args(["join", &wrong_invitation(&good)]).denied("has not issued this invitation");
     }
     guest.args(["join", &good]).denied("too many");
     drop(node);

@@ -396,7 +396,7 @@ fn doctor_finds_a_clock_that_was_ahead_and_accepts_the_right_one() {
     home.run("stop").ok();
     drop(node);
     let later = SystemClock.now().after(std::time::Duration::from_secs(10 * 86_400));
-    Store::open(&home.path().join("node.db")).unwrap().hold_time(later).unwrap();
+    Store::open(&home.path().join("node.db")).unwrap().store_time(later).unwrap();
     let report = home.run("doctor");
     assert_eq!(report.code, 1, "{}", report.stdout);
     assert!(report.stdout.contains("doctor --accept-clock"), "{}", report.stdout);
@@ -404,7 +404,7 @@ fn doctor_finds_a_clock_that_was_ahead_and_accepts_the_right_one() {
     home.run("doctor").ok();
 
     // The same while the node runs.
-    Store::open(&home.path().join("node.db")).unwrap().hold_time(later).unwrap();
+    Store::open(&home.path().join("node.db")).unwrap().store_time(later).unwrap();
     let node = home.up_with(UP);
     let report = home.run("doctor --json");
     assert_eq!(report.code, 1, "{}", report.stdout);

@@ -1,4 +1,4 @@
-//! What an identity may do at this node, and what follows when that changes.
+//! Rights of identities at this node, and the effects of their changes.
 
 use levada_core::wire::Reason;
 use levada_core::{Identity, Succession, UnixTime};
@@ -7,37 +7,40 @@ use crate::config::{Config, ConfigError};
 use crate::node::Node;
 use crate::overrides::Overrides;
 use crate::services::SHELL;
-use crate::store::Barred;
+use crate::store::{DenialReason, PeerStatus, StoreError};
+
+const BLOCKED: &str = "this identity is blocked";
 
 impl Node {
-    /// Why `identity` may not even use a finished handshake; `None` if it may.
-    pub(crate) async fn shut_out(&self, identity: &Identity) -> Option<String> {
+    /// Evaluates a peer after its handshake, with one read of the database: whether it has a right, so that the limits for
+    /// unproved peers do not apply.
+    ///
+    /// # Errors
+    /// Why its connection must be closed.
+    pub(crate) async fn evaluate_peer(&self, identity: &Identity) -> Result<bool, String> {
         if self.policy.blocks(identity) {
-            return Some("this identity is blocked".into());
+            return Err(BLOCKED.into());
         }
+        let is_listed = *identity == self.identity() || self.policy.allows_any(identity);
         let identity = *identity;
-        match self.with_store(move |store| store.barred(&[identity])).await {
-            Ok(None) => None,
-            Ok(Some(Barred::Blocked(_))) => Some("this identity is blocked".into()),
-            Ok(Some(Barred::Dead(_))) => Some("this key was rotated away".into()),
-            Err(error) => {
-                tracing::error!(%error, "could not look an identity up");
-                Some("the node cannot check who you are".into())
-            }
+        match self.with_store(move |store| store.peer_status(&identity)).await {
+            Ok(PeerStatus::Denied(reason)) => Err(denial_text(reason).into()),
+            Ok(PeerStatus::HasRight) => Ok(true),
+            Ok(PeerStatus::Unproved) => Ok(is_listed),
+            Err(error) => Err(unreadable(&error)),
         }
     }
 
-    /// Whether `identity` may request anything at all, holds a session, or has started one: then it need not prove a right.
-    pub(crate) async fn has_right(&self, identity: &Identity) -> bool {
-        if *identity == self.identity() || self.policy.allows_any(identity) {
-            return true;
+    /// Why `identity` is denied every operation; `None` if it is not.
+    pub(crate) async fn denial_reason(&self, identity: &Identity) -> Option<String> {
+        if self.policy.blocks(identity) {
+            return Some(BLOCKED.into());
         }
         let identity = *identity;
-        let allowed = self.with_store(move |store| store.has_right(&identity)).await;
-        allowed.unwrap_or_else(|error| {
-            tracing::error!(%error, "could not read the allow-list");
-            false
-        })
+        match self.with_store(move |store| store.denial_reason(&[identity])).await {
+            Ok(reason) => reason.map(|reason| denial_text(reason).into()),
+            Err(error) => Some(unreadable(&error)),
+        }
     }
 
     /// Whether `identity` may request `service`.
@@ -58,17 +61,16 @@ impl Node {
         })
     }
 
-    /// Whether a right to every service does not include this one: a shell is all that the node's user has, so an
-    /// invitation that was meant for `echo` must not give it away.
+    /// Whether a right to every service does not include this one. A shell has all rights of the node's user, so an invitation
+    /// without a service must not include it.
     pub(crate) fn must_be_named(&self, service: &str) -> bool {
         self.services.get(service).is_some_and(|offered| offered.description.kind == SHELL)
     }
 
-    /// Reads the lists of the configuration again: tickets of before are void, and identities that are
-    /// blocked now are disconnected.
+    /// Reads the lists of the configuration again, invalidates TLS tickets, and disconnects blocked identities.
     ///
     /// # Errors
-    /// [`ConfigError`] names a name that is not pinned here; nothing has changed then.
+    /// [`ConfigError`] for a name that is not pinned here; nothing has changed.
     pub(crate) fn reload_policy(
         &self,
         config: &Config,
@@ -77,31 +79,29 @@ impl Node {
         let blocked = self.policy.reload(config, overrides, &self.known, &self.store)?;
         self.tls.forget_sessions();
         for identity in &blocked {
-            self.disconnect(identity, "this identity is blocked");
+            self.disconnect(identity, BLOCKED);
         }
         tracing::info!(blocked = blocked.len(), "policy read again");
         Ok(())
     }
 
-    /// Pins a guest under the name that its invitation gave it. What stands against that is in the log: the guest
-    /// is let in all the same.
-    pub(crate) fn name_guest(&self, name: &str, identity: &Identity, now: UnixTime) {
-        let named = match self.known.by_identity(identity) {
+    /// Pins a guest under the name in its invitation. A failure is logged, and does not affect the guest's rights.
+    pub(crate) fn pin_guest(&self, name: &str, identity: &Identity, now: UnixTime) {
+        let pinned = match self.known.by_identity(identity) {
             Ok(Some(pin)) => {
-                tracing::info!(peer = %identity, name = pin.name, "this guest has a name here already");
+                tracing::info!(peer = %identity, name = pin.name, "this guest is pinned under another name already");
                 return;
             }
             Ok(None) => self.known.pin(name, identity, &[], now),
             Err(error) => Err(error.into()),
         };
-        if let Err(error) = named {
-            tracing::warn!(peer = %identity, name, %error, "a guest was not pinned under its name");
+        if let Err(error) = pinned {
+            tracing::warn!(peer = %identity, name, %error, "could not pin a guest under the name in its invitation");
         }
     }
 
-    /// Lets the names of a key that was rotated stand for its successor. Keys without a name are not noted: any peer
-    /// may tell of one.
-    pub(crate) fn rename_key(&self, succession: &Succession) {
+    /// Moves the pin of a rotated key to its successor. Keys without a pin are not stored, because any peer can present one.
+    pub(crate) fn move_pin(&self, succession: &Succession) {
         let pinned = self.known.by_identity(&succession.old());
         let followed = match pinned {
             Ok(None) => return,
@@ -109,13 +109,26 @@ impl Node {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = followed {
-            tracing::warn!(peer = %succession.old(), %error, "a name does not follow its rotated key");
+            tracing::warn!(peer = %succession.old(), %error, "could not move the pin of a rotated key to its new key");
         }
     }
 
-    /// Ends the sessions and connections of `identity`.
+    /// Ends the runs of `identity`, and closes its connections.
     pub(crate) fn disconnect(&self, identity: &Identity, text: &str) {
-        self.live.end_identity(identity, Reason::Denied);
+        self.sessions.end_identity(identity, Reason::Denied);
         self.connections.close(Some(identity), Reason::Denied, text);
     }
+}
+
+fn denial_text(reason: DenialReason) -> &'static str {
+    match reason {
+        DenialReason::Blocked(_) => BLOCKED,
+        DenialReason::Rotated(_) => "this key was rotated away",
+    }
+}
+
+/// Logs the error, and returns the text for the peer.
+fn unreadable(error: &StoreError) -> String {
+    tracing::error!(%error, "could not read the rights of an identity");
+    "the node could not check this identity: see its log".into()
 }

@@ -1,4 +1,4 @@
-//! What services of a running node do at other nodes: the node's side of [`levada_service::Client`].
+//! Calls of services to other nodes: implements [`levada_service::Client`].
 
 use levada_capability::Capability;
 use levada_client::{Client, ClientError};
@@ -17,9 +17,9 @@ impl Calls {
 impl ServiceClient for Calls {
     fn start<'a>(&'a self, capability: &'a Capability, service: &'a str) -> Calling<'a, Stream> {
         Box::pin(async move {
-            // Apart: whoever may name nodes here must not make connections that stay.
+            // A dedicated connection, which closes after the call: a peer that may name nodes must not open lasting ones.
             let running = self.0.connect_apart(capability, service).await.map_err(call_error)?;
-            // The stream keeps its connection.
+            // The stream keeps its connection open.
             Ok(running.stream)
         })
     }

@@ -1,4 +1,4 @@
-//! The node's catalogue: where it lies, and what the node itself publishes in it.
+//! The node's catalogue: its location, and the services that the node publishes.
 
 mod publish;
 
@@ -16,7 +16,7 @@ use crate::overrides::Overrides;
 use crate::services::is_catalogue;
 use levada_client::home::Home;
 
-pub use publish::{Catalogued, service_of};
+pub use publish::{ServiceDescriptor, service_of};
 pub(crate) use publish::{publish_elsewhere, publish_here};
 
 /// The folder of the catalogue of `home`.
@@ -24,11 +24,11 @@ pub fn folder(home: &Home, config: &Config) -> PathBuf {
     config.catalogue.folder.clone().unwrap_or_else(|| home.catalogue_folder())
 }
 
-/// Opens the catalogue of `home`; makes it if it is missing. Only the holder of the home's lock may do this.
+/// Opens the catalogue of `home`; creates it if it is missing. The caller holds the home's lock.
 ///
 /// # Errors
-/// [`StoreError`] names the file and says what is wrong with it.
-pub fn keep(
+/// [`StoreError`] names the file and the problem.
+pub fn open(
     home: &Home,
     config: &Config,
     clock: Arc<dyn Clock>,
@@ -37,23 +37,23 @@ pub fn keep(
     Ok(Arc::new(CatalogueHandle::new(Arc::new(store), clock)))
 }
 
-/// The catalogue of a node that starts: one is kept if the configuration wants it or a service needs it, or if there
-/// is one already, because the verbs of this home reach it through the node alone.
-pub(crate) fn open(
+/// Opens the catalogue of a starting node: if the configuration enables it, a service needs it, or it exists already, because
+/// the verbs of this home can reach it only through the node.
+pub(crate) fn open_if_needed(
     home: &Home,
     config: &Config,
     overrides: &Overrides,
     clock: Arc<dyn Clock>,
 ) -> Result<Option<Arc<CatalogueHandle>>, UpError> {
-    let is_there = || folder(home, config).join(DATABASE).exists();
-    // A file that cannot be read is told of when its service is built.
+    let exists = || folder(home, config).join(DATABASE).exists();
+    // An unreadable file is reported when its service is built.
     let mut files = overrides.services.iter().filter_map(|file| ServiceSource::load(file).ok());
     let mut is_needed =
         || config.services.iter().any(is_catalogue) || files.any(|one| is_catalogue(&one));
     let wanted = match config.catalogue.wanted {
         _ if overrides.only_catalogue => true,
         Some(wanted) => wanted,
-        None => is_there() || is_needed(),
+        None => exists() || is_needed(),
     };
-    if wanted { keep(home, config, clock).map(Some).map_err(UpError::of) } else { Ok(None) }
+    if wanted { self::open(home, config, clock).map(Some).map_err(UpError::of) } else { Ok(None) }
 }

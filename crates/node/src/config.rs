@@ -1,5 +1,5 @@
-//! The configuration of a node, read from TOML. Every error names file, line and key, and says what is
-//! allowed; nothing is guessed and nothing unknown is skipped.
+//! The configuration of a node in TOML. An error names the file, the line, the key and the allowed values. Unknown keys are
+//! errors.
 
 mod catalogue;
 mod duration;
@@ -22,14 +22,14 @@ use reader::{Section, Value};
 pub use catalogue::Catalogue;
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use forward::ForwardSource;
-pub use identify::Who;
+pub use identify::IdentityRef;
 pub use levada_core::check_name;
 pub use service::ServiceSource;
 
-/// The longest configuration or service file, in bytes.
+/// The maximum size of a configuration or service file, in bytes.
 pub const MAX_FILE: u64 = 1024 * 1024;
 
-/// A configuration that cannot be used.
+/// An error in a configuration.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -37,19 +37,19 @@ pub enum ConfigError {
     Io {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The problem.
         source: io::Error,
     },
-    /// Something in it is wrong.
+    /// The file has an error.
     #[error("{file}:{line}: {}{message}", KeyText(.key))]
     Wrong {
         /// The file.
         file: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// The key, with its tables in front; empty if the file is no TOML at all.
+        /// The key with the names of its tables; empty if the file is not TOML.
         key: String,
-        /// What is wrong, and what is allowed.
+        /// The problem, and the allowed values.
         message: String,
     },
 }
@@ -62,70 +62,70 @@ impl fmt::Display for KeyText<'_> {
     }
 }
 
-/// Where the HTTP port is.
+/// The address of the HTTP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Http {
     /// Port 5383 on loopback, or a free one if it is taken.
     #[default]
     Standard,
-    /// None.
+    /// No HTTP port.
     Off,
     /// This address.
     At(SocketAddr),
 }
 
-/// Files in PEM that the HTTP port is served with.
+/// The PEM files of the HTTP port's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate of the server, and behind it those that lead to one that clients know.
+    /// The certificate of the server, followed by the intermediate certificates.
     pub certificate: PathBuf,
-    /// The key of the first.
+    /// The private key of the certificate.
     pub key: PathBuf,
 }
 
-/// An identity that may request, and what.
+/// An entry of the allow-list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allow {
-    /// Who.
-    pub identity: Who,
-    /// The names of the services; `None` is every service of the node.
+    /// The identity.
+    pub identity: IdentityRef,
+    /// The names of the services that it may request; `None` for every service of the node.
     pub services: Option<Vec<String>>,
 }
 
-/// How much a node takes on at once.
+/// The limits of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections whose handshake is not finished.
+    /// Unfinished handshakes.
     pub half_open: usize,
-    /// Connections whose handshake is finished.
+    /// Connections with a finished handshake.
     pub connections: usize,
-    /// Sessions that run.
+    /// Running sessions.
     pub sessions: usize,
-    /// Of them, those of sessions that one identity has requested; the node's own is not bound by it.
+    /// Running sessions that one identity has requested. The node's own identity has no such limit.
     pub sessions_per_requester: usize,
-    /// Of them, those that only sessions of the node's own identity may take; at most half of all.
+    /// Running sessions that are reserved for the node's own identity; at most half of all.
     pub sessions_reserved: usize,
-    /// Operations a second from one source by peers that have not proved a right.
+    /// Operations per second of peers of one source that have not proved a right.
     pub operations: usize,
-    /// The same from all sources together.
+    /// The same of all sources together.
     pub operations_total: usize,
-    /// Streams that one of them may have open beside its first.
+    /// Further streams of one session.
     pub streams: usize,
-    /// MiB that connections may hold together whose peers have not proved a right.
+    /// Memory of all connections whose peers have not proved a right, in MiB.
     pub unproved_memory: usize,
-    /// Wrong invitations from one source before it is shut out for ten minutes.
+    /// Wrong invitations of one source, after which it is locked out for ten minutes.
     pub invitation_attempts: usize,
-    /// Wrong invitations from all sources within ten minutes.
+    /// Wrong invitations of all sources within ten minutes, after which answers are delayed.
     pub invitation_attempts_total: usize,
-    /// Connections of the HTTP port; fewer if the process may open fewer than three times as many files.
+    /// Connections of the HTTP port; at most a third of the files that the process may open.
     pub http_connections: usize,
-    /// Those of one source; `None` for half of all.
+    /// Connections of the HTTP port from one source; `None` for half of all.
     pub http_per_source: Option<usize>,
 }
 
 impl Default for Limits {
-    /// Together these stay below 1024 open files, even if every session runs a program. Connections that
-    /// `forward` carries are counted by that service.
+    /// Together these stay below 1024 open files, even if every session runs a program. The service `forward` has its own limit
+    /// of connections.
     fn default() -> Self {
         Self {
             half_open: 256,
@@ -145,10 +145,10 @@ impl Default for Limits {
     }
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogFormat {
-    /// For people.
+    /// Text.
     #[default]
     Text,
     /// One JSON object per line.
@@ -160,39 +160,39 @@ pub enum LogFormat {
 pub struct Config {
     /// The node's name; `None` for the host's name.
     pub name: Option<String>,
-    /// Where to listen; `None` for port 5382 on all addresses, or a free one if it is taken.
+    /// Listening addresses; `None` for port 5382 on all addresses, or a free port if it is taken.
     pub listen: Option<Vec<SocketAddr>>,
-    /// Where others are told that the node is, before its own addresses: `host:port` each.
+    /// Advertised addresses, `host:port` each, which precede the node's own in invitations and announcements.
     pub advertise: Vec<String>,
-    /// Where the HTTP port is.
+    /// The HTTP port.
     pub http: Http,
-    /// The certificate that it is served with; `None` for no TLS.
+    /// The certificate of the HTTP port; `None` for no TLS.
     pub http_tls: Option<TlsFiles>,
-    /// Whether neighbours learn of the node by multicast DNS.
+    /// Whether the node is announced by multicast DNS.
     pub announce: bool,
-    /// Who may request.
+    /// The allow-list.
     pub allow: Vec<Allow>,
-    /// Identities that may do nothing; their connections are closed after the handshake.
-    pub block: Vec<Who>,
-    /// How much the node takes on.
+    /// Blocked identities, whose connections are closed after the handshake.
+    pub block: Vec<IdentityRef>,
+    /// The limits of the node.
     pub limits: Limits,
-    /// How long a requested session may wait for its start, unless the request says so.
+    /// The time until a requested session expires, unless the request sets it.
     pub session_expires: Duration,
     /// The services, in the order of the file.
     pub services: Vec<ServiceSource>,
-    /// Whether the login shell of the node's user is offered.
+    /// Whether the node has a service for the login shell of its user.
     pub shell: bool,
-    /// What the node carries to others, and from them.
+    /// The forwards that the node keeps open.
     pub forwards: Vec<ForwardSource>,
     /// The catalogue of this node.
     pub catalogue: Catalogue,
-    /// The catalogues of others that `levada ls` reads, as NODE/SERVICE.
+    /// The catalogues of other nodes that `levada ls` reads, as NODE/SERVICE.
     pub catalogues: Vec<String>,
-    /// The catalogues of others in which the node publishes its services, as NODE/SERVICE.
+    /// The catalogues of other nodes in which the node publishes its services, as NODE/SERVICE.
     pub publish_in: Vec<String>,
-    /// What is logged, in the form of `RUST_LOG`.
+    /// The log filter, in the format of `RUST_LOG`.
     pub log: String,
-    /// How log lines look.
+    /// The format of log lines.
     pub log_format: LogFormat,
 }
 
@@ -222,10 +222,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads `file`; a file that does not exist is the default configuration.
+    /// Reads `file`. If it does not exist, returns the default configuration.
     ///
     /// # Errors
-    /// [`ConfigError`] if it cannot be read, or something in it is wrong.
+    /// [`ConfigError`] if it cannot be read, or has an error.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         match read_file(file) {
             Ok(text) => Self::parse(file, &text),
@@ -236,10 +236,10 @@ impl Config {
         }
     }
 
-    /// Reads the text of a configuration; `file` is named in errors.
+    /// Parses the text of a configuration; errors name `file`.
     ///
     /// # Errors
-    /// [`ConfigError::Wrong`] for the first thing that is wrong.
+    /// [`ConfigError::Wrong`] for the first error.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
         reader::parse(file, text, Self::read)
     }
@@ -263,7 +263,7 @@ impl Config {
             "http_tls" => self.http_tls = Some(tls_files(value)?),
             "announce" => self.announce = flag(value)?,
             "allow" => self.allow = value.each(allow)?,
-            "block" => self.block = value.each(Who::read)?,
+            "block" => self.block = value.each(IdentityRef::read)?,
             "limits" => self.limits = limits(&value.section()?)?,
             "session_expires" => self.session_expires = expires(value)?,
             "service" => {
@@ -272,8 +272,8 @@ impl Config {
             "shell" => self.shell = flag(value)?,
             "forward" => self.forwards = value.each(ForwardSource::read)?,
             "catalogue" => self.catalogue = Catalogue::read(value)?,
-            "catalogues" => self.catalogues = value.each(catalogue::place)?,
-            "publish_in" => self.publish_in = value.each(catalogue::place)?,
+            "catalogues" => self.catalogues = value.each(catalogue::service_target)?,
+            "publish_in" => self.publish_in = value.each(catalogue::service_target)?,
             "log" => {
                 self.log = value.text("a filter such as \"info\" or \"levada_node=debug\"")?.into()
             }
@@ -368,13 +368,13 @@ fn absolute_path(value: &Value<'_>) -> Result<PathBuf, ConfigError> {
 
 fn allow(value: &Value<'_>) -> Result<Allow, ConfigError> {
     if value.is_text() {
-        return Ok(Allow { identity: Who::read(value)?, services: None });
+        return Ok(Allow { identity: IdentityRef::read(value)?, services: None });
     }
     let section = value.section_or(
         "an identity, a name of `levada peers ls`, or a table such as { identity = \"lv…\", services = [\"echo\"] }",
     )?;
     section.only(&["identity", "services"])?;
-    let identity = Who::read(&section.required("identity", identify::ALLOWED)?)?;
+    let identity = IdentityRef::read(&section.required("identity", identify::ALLOWED)?)?;
     let services = section.value("services").map(|value| services(&value)).transpose()?;
     Ok(Allow { identity, services })
 }

@@ -1,4 +1,4 @@
-//! Connections that have finished their handshake: a bounded number, of which no source can take all.
+//! Connections that have finished their handshake. Their number is bounded, and one source cannot use all of it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -14,12 +14,12 @@ use tokio::sync::Semaphore;
 
 use crate::runs::Runs;
 
-/// Operations of one connection that are not decided yet: each may hold a whole message in memory.
-const UNDECIDED: usize = 8;
+/// Operations of one connection that are not fully received yet: each may hold a whole message in memory.
+const MAX_PENDING_OPERATIONS: usize = 8;
 
 /// Streams of a connection that are served at a time until its peer has proved a right: each may hold a whole message and
 /// an answer.
-const UNPROVED_STREAMS: usize = 8;
+const MAX_UNPROVED_STREAMS: usize = 8;
 
 /// The open connections.
 #[derive(Default)]
@@ -37,53 +37,60 @@ struct Entry {
     sessions: Arc<AtomicUsize>,
 }
 
-/// A connection's place, shared by its streams.
+/// The registration of a connection in [`Connections`], shared by its streams.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     number: u64,
     pub(crate) source: IpAddr,
-    /// Sessions that run on the connection: while there is one, it keeps its place.
+    /// Sessions that run on the connection; it is not evicted while there is one.
     sessions: Arc<AtomicUsize>,
-    pub(crate) undecided: Arc<Semaphore>,
+    /// Permits to receive an operation.
+    pub(crate) pending_operations: Arc<Semaphore>,
     /// Closed once the peer has proved a right: streams need no permit then.
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) runs: Arc<Runs>,
 }
 
-/// A session that runs; dropping it ends the count.
-pub(crate) struct Busy(Arc<AtomicUsize>);
+/// Counts a running session of a connection until it is dropped.
+pub(crate) struct SessionCount(Arc<AtomicUsize>);
 
-impl Place {
-    /// The peer of `connection`, whose place this is, has proved a right: the limits of those that have not end.
-    pub(crate) fn prove(&self, connection: &Connection) {
+impl ConnectionSlot {
+    /// Records that the peer of `connection`, to which this slot belongs, has proved a right: lifts the limits for unproved
+    /// peers.
+    pub(crate) fn mark_proved(&self, connection: &Connection) {
         connection.raise_credit();
         self.streams.close();
     }
 
-    /// Whether the peer may request something, or has started a session or redeemed an invitation.
+    /// Whether the peer has proved a right: it may request a service, has started a session or has redeemed an invitation.
     pub(crate) fn is_proved(&self) -> bool {
         self.streams.is_closed()
     }
 
-    /// Counts a session that has been started.
-    pub(crate) fn busy(&self) -> Busy {
+    /// Counts a started session until the result is dropped.
+    pub(crate) fn count_session(&self) -> SessionCount {
         self.sessions.fetch_add(1, Ordering::Relaxed);
-        Busy(self.sessions.clone())
+        SessionCount(self.sessions.clone())
     }
 }
 
-impl Drop for Busy {
+impl Drop for SessionCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Connections {
-    /// Enters a connection; when there are too many, another one without a session is closed.
-    pub(crate) fn enter(&self, connection: &Connection, source: IpAddr, limit: usize) -> Place {
+    /// Registers a connection. If there are `limit` already, closes one without a session.
+    pub(crate) fn insert(
+        &self,
+        connection: &Connection,
+        source: IpAddr,
+        limit: usize,
+    ) -> ConnectionSlot {
         let mut table = self.lock();
         if table.open.len() >= limit
-            && let Some(number) = table.dispensable()
+            && let Some(number) = table.eviction_candidate()
             && let Some(entry) = table.open.remove(&number)
         {
             let text = "the node has too many connections";
@@ -94,16 +101,23 @@ impl Connections {
         let sessions = Arc::new(AtomicUsize::new(0));
         let entry = Entry { connection: connection.clone(), source, sessions: sessions.clone() };
         table.open.insert(number, entry);
-        let undecided = Arc::new(Semaphore::new(UNDECIDED));
-        let streams = Arc::new(Semaphore::new(UNPROVED_STREAMS));
-        Place { number, source, sessions, undecided, streams, runs: Arc::default() }
+        let pending_operations = Arc::new(Semaphore::new(MAX_PENDING_OPERATIONS));
+        let streams = Arc::new(Semaphore::new(MAX_UNPROVED_STREAMS));
+        ConnectionSlot {
+            number,
+            source,
+            sessions,
+            pending_operations,
+            streams,
+            runs: Arc::default(),
+        }
     }
 
-    pub(crate) fn leave(&self, place: &Place) {
-        self.lock().open.remove(&place.number);
+    pub(crate) fn remove(&self, slot: &ConnectionSlot) {
+        self.lock().open.remove(&slot.number);
     }
 
-    /// Closes the connections of `peer`, or all.
+    /// Closes the connections of `peer`, or all if `None`.
     pub(crate) fn close(&self, peer: Option<&Identity>, reason: Reason, text: &str) {
         for Entry { connection, .. } in self.lock().open.values() {
             if peer.is_none_or(|peer| *peer == connection.peer()) {
@@ -122,9 +136,10 @@ impl Connections {
 }
 
 impl Table {
-    /// A connection without a session, of a source that has the most of them: there, one whose peer has proved no right
-    /// goes first, and then the oldest. So one that has just come has the time to prove a right, whatever comes after it.
-    fn dispensable(&self) -> Option<u64> {
+    /// The connection to close when there are too many. Only connections without a session are candidates: of the source with
+    /// the most of them, first one whose peer has not proved a right, then the oldest. So a new connection has time to prove
+    /// a right, even while further ones arrive.
+    fn eviction_candidate(&self) -> Option<u64> {
         let idle = || {
             let entries = self.open.iter();
             entries.filter(|(_, entry)| entry.sessions.load(Ordering::Relaxed) == 0)

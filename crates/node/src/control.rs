@@ -1,5 +1,5 @@
-//! The control socket: how the command line speaks to the node of its own home. One JSON object a
-//! line: a request, then the answer.
+//! The control socket, through which the command line controls the node of its home. The client sends a request and the node
+//! replies, each one line with a JSON object.
 
 use std::path::PathBuf;
 
@@ -16,84 +16,85 @@ mod revoke;
 mod serve;
 pub(crate) use serve::{bind, serve};
 
-/// The longest request or answer, in bytes.
+/// The maximum length of a reply, in bytes.
 const MAX_LINE: u64 = 16 * 1024 * 1024;
 
-/// What can be asked of the running node.
+/// A request to the running node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Who it is, where it listens, what it offers.
+    /// Report its identity, addresses, services and state.
     Status,
-    /// The newest sessions.
+    /// List the newest sessions.
     Sessions {
-        /// At most so many.
+        /// The maximum number of entries.
         limit: u32,
     },
-    /// The newest entries of the audit log.
+    /// List the newest entries of the audit log.
     Log {
-        /// At most so many.
+        /// The maximum number of entries.
         limit: u32,
     },
-    /// End gracefully.
+    /// Stop gracefully.
     Stop,
-    /// Make an invitation.
+    /// Create an invitation.
     Invite {
-        /// For one service; for all if `None`.
+        /// The service that may be requested; `None` for every service.
         service: Option<String>,
-        /// The name under which this home is to know the guest.
+        /// The name under which this home pins the guest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
-        /// Seconds until it ends.
+        /// Seconds until it expires.
         expires_secs: u64,
-        /// Where the node is, for who is invited, before what the node knows itself: `host:port` each.
+        /// Addresses for the invitation, `host:port` each, which precede the node's own.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         addresses: Vec<String>,
     },
-    /// Revoke the root of a session, or a link of a capability, and all derived from it.
+    /// Revoke a session, or a link of a capability and every link derived from it.
     RevokeId {
-        /// The id of one or the other, in hexadecimal, or its beginning.
+        /// The id of the session or the link in hexadecimal, or a prefix of it.
         id: String,
     },
-    /// Take back what invitations gave an identity.
+    /// Revoke the rights that invitations gave to an identity.
     Disallow {
-        /// The identity, its beginning, or a name that is pinned here.
+        /// The identity, a prefix of it, or a name that is pinned here.
         identity: String,
     },
     /// Write a consistent copy of the node's database to a file.
     Snapshot {
-        /// Where to.
+        /// The path of the file.
         to: PathBuf,
     },
-    /// Write a consistent copy of the node's catalogue into an empty folder; `kept` says whether it keeps one.
+    /// Write a consistent copy of the node's catalogue into an empty folder. `kept` in the reply is false if the node has no
+    /// catalogue.
     BackUpCatalogue {
         /// The folder.
         to: PathBuf,
     },
-    /// Take over identity, configuration and databases from a folder, then start again.
+    /// Restore identity, configuration and databases from a folder, then restart.
     Restore {
         /// The folder with the unpacked backup.
         from: PathBuf,
     },
-    /// Replace the node's key; everything that names the old one ends.
+    /// Rotate the node's key. All sessions of the old key end.
     Rotate {
-        /// The ids of sessions at other nodes that go on, though the old key requested them for others.
+        /// The ids of sessions at other nodes that the old key requested for other identities, and that continue.
         #[serde(default)]
         keep: Vec<String>,
     },
-    /// Check the database.
+    /// Check the consistency of the database.
     Integrity,
-    /// Take the clock's time although it jumped.
+    /// Accept the system clock although it has jumped.
     AcceptClock,
-    /// Speak with the node's catalogue as its owner: behind the answer, the socket carries the messages of the
-    /// service `catalogue`, each with its length in front.
+    /// Open the node's catalogue as its owner. After the reply, the socket carries the messages of the service `catalogue`, each
+    /// prefixed with its length.
     Catalogue,
 }
 
-/// Why the node of this home did not answer.
+/// Why a request to the node of this home failed.
 #[derive(Debug, Error)]
 pub enum ControlError {
-    /// No node runs.
+    /// No node is running.
     #[error("no node of this home is running; start one with `levada up`")]
     NotRunning,
     /// The socket failed or the answer was malformed.
@@ -101,21 +102,21 @@ pub enum ControlError {
     Socket {
         /// The socket.
         path: PathBuf,
-        /// What failed.
+        /// The problem.
         text: String,
     },
-    /// The node refused or failed.
+    /// The node refused the request, or failed.
     #[error("{text}")]
     Refused {
-        /// The exit code that fits.
+        /// The exit code for the command line.
         exit_code: u8,
-        /// One line for a person.
+        /// One line of text.
         text: String,
     },
 }
 
 impl ControlError {
-    /// The exit code of the command line.
+    /// The exit code for the command line.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Refused { exit_code, .. } => *exit_code,
@@ -124,7 +125,7 @@ impl ControlError {
     }
 }
 
-/// An answer on the socket.
+/// A reply on the socket.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Reply {
@@ -132,25 +133,26 @@ enum Reply {
     Error { exit_code: u8, text: String },
 }
 
-/// Asks the node of `home`.
+/// Sends a request to the node of `home`, and returns its reply.
 ///
 /// # Errors
-/// [`ControlError::NotRunning`] if there is none; otherwise what it or the socket said.
+/// [`ControlError::NotRunning`] if there is none; otherwise the error of the node or of the socket.
 pub async fn call(home: &Home, request: &Request) -> Result<Value, ControlError> {
-    Ok(ask(home, request).await?.0)
+    Ok(send(home, request).await?.0)
 }
 
-/// Begins a conversation with the catalogue of the node of `home`.
+/// Opens the catalogue of the node of `home`: the halves of a socket for the messages of the service `catalogue`.
 ///
 /// # Errors
-/// As for [`call`]; the node may keep no catalogue.
-pub async fn converse(home: &Home) -> Result<(OwnedReadHalf, OwnedWriteHalf), ControlError> {
-    let (_, read, write) = ask(home, &Request::Catalogue).await?;
+/// As for [`call`]; [`ControlError::Refused`] if the node has no catalogue.
+pub async fn open_catalogue(home: &Home) -> Result<(OwnedReadHalf, OwnedWriteHalf), ControlError> {
+    let (_, read, write) = send(home, &Request::Catalogue).await?;
     Ok((read, write))
 }
 
-/// The answer, and the socket behind it: the node says nothing more before it is spoken to.
-async fn ask(
+/// Sends a request: the reply, and the socket. The node sends nothing after the reply before it receives a message, so the
+/// buffer of the reader is empty.
+async fn send(
     home: &Home,
     request: &Request,
 ) -> Result<(Value, OwnedReadHalf, OwnedWriteHalf), ControlError> {
@@ -161,10 +163,10 @@ async fn ask(
     let mut line = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
     line.push(b'\n');
     write.write_all(&line).await.map_err(|error| failed(error.to_string()))?;
-    let mut answer = String::new();
+    let mut reply = String::new();
     let mut reader = BufReader::new(read.take(MAX_LINE));
-    reader.read_line(&mut answer).await.map_err(|error| failed(error.to_string()))?;
-    match serde_json::from_str(&answer).map_err(|error| failed(error.to_string()))? {
+    reader.read_line(&mut reply).await.map_err(|error| failed(error.to_string()))?;
+    match serde_json::from_str(&reply).map_err(|error| failed(error.to_string()))? {
         Reply::Ok(value) => Ok((value, reader.into_inner().into_inner(), write)),
         Reply::Error { exit_code, text } => Err(ControlError::Refused { exit_code, text }),
     }

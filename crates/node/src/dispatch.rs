@@ -1,5 +1,5 @@
-//! One stream, one operation: read it, decide whether this peer may, do it, answer.
-//! Whoever asks was proved by the handshake; what it may do is decided here, per operation.
+//! Serves one operation for each stream: reads it, checks the rights of the peer, performs it and answers. The handshake has
+//! authenticated the peer; rights are checked for each operation.
 
 mod connect;
 mod grant;
@@ -18,32 +18,32 @@ use tokio::time::{sleep, timeout};
 use tracing::field::{DisplayValue, display};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::connections::Place;
+use crate::connections::ConnectionSlot;
 use crate::node::Node;
 use crate::store::StoreError;
 
-/// How long a peer may take to send its operation once it has opened the stream.
-pub(crate) const OPERATION: Duration = Duration::from_secs(10);
+/// The time in which a peer must send its operation after it has opened the stream.
+pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an operation waits at least before it is tried again, when its source has too many: many that wait
-/// must not cost more than they would have.
-const RETRY: Duration = Duration::from_millis(250);
+/// The minimum wait of an operation whose source exceeds its rate. A shorter one would cost the node more than serving the
+/// operation.
+const MIN_RATE_WAIT: Duration = Duration::from_millis(250);
 
-/// What an operation is answered with.
-type Verdict = Result<wire::answer::Answer, Refusal>;
+/// The result of an operation, from which its answer is made.
+type OperationResult = Result<wire::answer::Answer, Refusal>;
 
-/// Who asks, and over which connection.
-struct Asker<'a> {
+/// The peer of an operation, and its connection.
+struct RequestContext<'a> {
     node: &'a Arc<Node>,
     connection: &'a Connection,
     peer: Identity,
-    place: &'a Place,
-    concerned: Concerned,
+    slot: &'a ConnectionSlot,
+    subject: LogSubject,
 }
 
-/// What an operation turned out to concern, for the log.
+/// The service and the session of an operation, for log lines; set as soon as they are known.
 #[derive(Default)]
-struct Concerned {
+struct LogSubject {
     service: OnceLock<String>,
     session: OnceLock<SessionId>,
 }
@@ -52,19 +52,19 @@ struct Concerned {
 pub(crate) async fn serve_stream(
     node: &Arc<Node>,
     connection: &Connection,
-    place: &Place,
+    slot: &ConnectionSlot,
     mut stream: Stream,
 ) {
-    let (peer, concerned) = (connection.peer(), Concerned::default());
-    let asker = Asker { node, connection, peer, place, concerned };
-    // An operation that is not decided yet takes memory that no right was proved for: only so many at once.
-    let Ok(pending) = place.undecided.acquire().await else { return };
-    // Before it is read: a stream that is opened and reset counts, too.
-    if let Err(refusal) = asker.wait_for_rate().await {
-        asker.count("unread", &Err(refusal.clone()));
-        return answer(&mut stream, refusal.into()).await;
+    let (peer, subject) = (connection.peer(), LogSubject::default());
+    let context = RequestContext { node, connection, peer, slot, subject };
+    // Bounds the memory of operations whose rights are not checked yet.
+    let Ok(pending) = slot.pending_operations.acquire().await else { return };
+    // The rate is taken before the operation is read, so that a stream that is opened and reset counts, too.
+    if let Err(refusal) = context.wait_for_rate().await {
+        context.record_outcome("unread", Some(&refusal));
+        return send_answer(&mut stream, refusal.into()).await;
     }
-    let Some(operation) = asker.receive(&mut stream).await else { return };
+    let Some(operation) = context.receive(&mut stream).await else { return };
     let name = operation.as_ref().map_or("unknown", operation_name);
     drop(pending);
     if !connection.is_open() {
@@ -72,45 +72,47 @@ pub(crate) async fn serve_stream(
     }
     let Some(operation) = operation else {
         let refusal = Refusal::new(Reason::Malformed, "unknown operation");
-        asker.count(name, &Err(refusal.clone()));
-        return answer(&mut stream, refusal.into()).await;
+        context.record_outcome(name, Some(&refusal));
+        return send_answer(&mut stream, refusal.into()).await;
     };
-    // A peer that is blocked has no start any more: those end with the change of the policy.
+    // This needs no check of the policy: when a peer is blocked, its runs end.
     if let Operation::Attach(attach) = operation {
-        let attached = place.runs.attach(attach.run, stream);
+        let attached = slot.runs.attach(attach.run, stream);
         node.metrics.operation(name, if attached.is_ok() { "done" } else { "refused" });
-        tracing::debug!(peer = %asker.peer, ?attached, "a further stream");
+        tracing::debug!(peer = %context.peer, ?attached, "a further stream");
         return;
     }
-    // A policy that has changed since the handshake holds at once.
-    if let Some(text) = node.shut_out(&asker.peer).await {
-        asker.count(name, &Err(denied(&text)));
-        return answer(&mut stream, denied(&text).into()).await;
+    // The policy may have changed since the handshake.
+    if let Some(text) = node.denial_reason(&context.peer).await {
+        let refusal = denied(&text);
+        context.record_outcome(name, Some(&refusal));
+        return send_answer(&mut stream, refusal.into()).await;
     }
-    let verdict = match operation {
+    let result = match operation {
         Operation::Connect(presentation) => {
-            return connect::serve(&asker, presentation, stream).await;
+            return connect::serve(&context, presentation, stream).await;
         }
-        Operation::Start(request) => return grant::serve(&asker, request, stream).await,
+        Operation::Start(request) => return grant::serve(&context, request, stream).await,
         Operation::Attach(_) => return,
-        Operation::Query(query) => asker.query(&query),
-        Operation::Request(request) => asker.request(request).await,
-        Operation::Terminate(presentation) => asker.terminate(presentation).await,
-        Operation::Revoke(presentation) => asker.revoke(presentation).await,
-        Operation::Join(join) => asker.join(join).await,
-        Operation::Succession(succession) => asker.succession(&succession).await,
-        Operation::Successor(successor) => asker.successor(&successor),
-        Operation::Requested(_) => asker.requested().await,
+        Operation::Query(query) => context.query(&query),
+        Operation::Request(request) => context.request(request).await,
+        Operation::Terminate(presentation) => context.terminate(presentation).await,
+        Operation::Revoke(presentation) => context.revoke(presentation).await,
+        Operation::Join(join) => context.join(join).await,
+        Operation::Succession(succession) => context.succession(&succession).await,
+        Operation::Successor(successor) => context.successor(&successor),
+        Operation::Requested(_) => context.requested().await,
     };
-    asker.count(name, &verdict);
-    let message = verdict.map_or_else(Answer::from, Answer::from);
-    answer(&mut stream, message).await;
+    context.record_outcome(name, result.as_ref().err());
+    let message = result.map_or_else(Answer::from, Answer::from);
+    send_answer(&mut stream, message).await;
 }
 
-impl Asker<'_> {
-    /// The operation that the peer sends; the inner `None` is something else. `None`: the stream ended before.
+impl RequestContext<'_> {
+    /// Receives the peer's operation. `None` if the stream failed; the inner `None` stands for no operation, or an unknown or
+    /// malformed one.
     async fn receive(&self, stream: &mut Stream) -> Option<Option<Operation>> {
-        match timeout(OPERATION, stream.receive(wire::MAX_MESSAGE)).await {
+        match timeout(OPERATION_TIMEOUT, stream.receive(wire::MAX_MESSAGE)).await {
             Ok(Ok(Some(bytes))) => {
                 let bytes = Zeroizing::new(bytes);
                 let message = wire::decode::<wire::Operation>(&bytes).ok();
@@ -118,13 +120,13 @@ impl Asker<'_> {
             }
             Ok(Ok(None)) | Err(_) => Some(None),
             Ok(Err(error)) => {
-                tracing::debug!(peer = %self.peer, %error, "no operation came");
+                tracing::debug!(peer = %self.peer, %error, "no operation received");
                 None
             }
         }
     }
 
-    /// The time that holds for verdicts.
+    /// The time for decisions: never less than any time stored before.
     async fn now(&self) -> Result<UnixTime, Refusal> {
         let clock = self.node.clock.now();
         let now = self.node.with_store(move |store| store.now_at_least(clock)).await;
@@ -132,19 +134,22 @@ impl Asker<'_> {
         if now.jumped {
             tracing::warn!(
                 clock = now.time.0,
-                "the clock has jumped by more than a day; `levada doctor --accept-clock` takes it"
+                "the clock has jumped by more than a day; `levada doctor --accept-clock` accepts it"
             );
         }
         Ok(now.time)
     }
 
-    /// A peer without a right waits until its source may have another operation served.
+    /// Waits, for a peer without a right, until the rate of its source allows another operation.
+    ///
+    /// # Errors
+    /// `Busy` if that would take longer than [`OPERATION_TIMEOUT`].
     async fn wait_for_rate(&self) -> Result<(), Refusal> {
         let since = Instant::now();
-        while !self.place.is_proved() && self.connection.is_open() {
-            let Err(wait) = self.node.operations.take(self.place.source) else { break };
-            let wait = wait.max(RETRY);
-            if since.elapsed() + wait > OPERATION {
+        while !self.slot.is_proved() && self.connection.is_open() {
+            let Err(wait) = self.node.operations.take(self.slot.source) else { break };
+            let wait = wait.max(MIN_RATE_WAIT);
+            if since.elapsed() + wait > OPERATION_TIMEOUT {
                 self.node.metrics.operations_limited.inc();
                 let text = "too many operations from this address by peers without a right";
                 return Err(Refusal::new(Reason::Busy, text));
@@ -157,18 +162,14 @@ impl Asker<'_> {
         Ok(())
     }
 
-    fn count(&self, operation: &'static str, verdict: &Verdict) {
-        self.count_outcome(operation, verdict.as_ref().err());
-    }
-
-    /// An operation that was done, or its refusal, for metrics and log.
-    fn count_outcome(&self, operation: &'static str, refusal: Option<&Refusal>) {
+    /// Counts an operation in the metrics and logs it, with its refusal if it was refused.
+    fn record_outcome(&self, operation: &'static str, refusal: Option<&Refusal>) {
         let outcome = if refusal.is_none() { "done" } else { "refused" };
         self.node.metrics.operation(operation, outcome);
-        if !self.place.is_proved() && !self.node.notices.note(self.place.source) {
+        if !self.slot.is_proved() && !self.node.log_limiter.should_log(self.slot.source) {
             return;
         }
-        let (service, session) = self.concerned();
+        let (service, session) = self.log_fields();
         match refusal {
             None => tracing::info!(peer = %self.peer, operation, service, session, "done"),
             Some(refusal) => {
@@ -178,16 +179,16 @@ impl Asker<'_> {
         }
     }
 
-    /// Service and session for a line of the log; a field without a value is left out.
-    fn concerned(&self) -> (Option<&str>, Option<DisplayValue<&SessionId>>) {
-        let Concerned { service, session } = &self.concerned;
+    /// Service and session for a log line; a field without a value is omitted.
+    fn log_fields(&self) -> (Option<&str>, Option<DisplayValue<&SessionId>>) {
+        let LogSubject { service, session } = &self.subject;
         (service.get().map(String::as_str), session.get().map(display))
     }
 }
 
-/// Sends an answer and waits until the peer has ended its side: dropping the stream before would
-/// reset it, and could overtake the answer.
-async fn answer(stream: &mut Stream, mut answer: Answer) {
+/// Sends an answer and waits until the peer has finished its direction. Dropping the stream earlier would reset it, and the
+/// reset could overtake the answer.
+async fn send_answer(stream: &mut Stream, mut answer: Answer) {
     let bytes = Zeroizing::new(wire::encode(&answer));
     zeroize_secret(&mut answer);
     let sent = async {
@@ -197,11 +198,11 @@ async fn answer(stream: &mut Stream, mut answer: Answer) {
         while stream.read(&mut rest).await?.is_some() {}
         Ok::<_, levada_session::StreamError>(())
     };
-    // A peer that does not take its answer has lost only that.
-    let _ = timeout(OPERATION, sent).await;
+    // A failure affects only this peer, which does not receive its answer.
+    let _ = timeout(OPERATION_TIMEOUT, sent).await;
 }
 
-/// The bytes of an answer are made: its copy of a secret goes.
+/// Zeroizes the copy of a secret in an answer that was encoded.
 fn zeroize_secret(answer: &mut Answer) {
     match &mut answer.answer {
         Some(wire::answer::Answer::Granted(granted)) => granted.secret.zeroize(),
@@ -214,12 +215,12 @@ fn zeroize_secret(answer: &mut Answer) {
     }
 }
 
-/// The node could not: the cause goes to the log. A peer is told only of a disk that takes nothing.
+/// The refusal for an error of the node. The log has the cause; the peer learns only whether the disk is full or read-only.
 fn failed(error: &(dyn std::error::Error + 'static)) -> Refusal {
     tracing::error!(%error, "an operation failed");
     let text = match error.downcast_ref::<StoreError>().and_then(StoreError::disk) {
         Some(disk) => format!("the node's disk is {disk}"),
-        None => "an error of the node; its log says which".to_owned(),
+        None => "internal error of the node: see its log".to_owned(),
     };
     Refusal::new(Reason::Failed, text)
 }

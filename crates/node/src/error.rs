@@ -1,8 +1,8 @@
-//! Why a node could not be started.
+//! The error of `levada up`.
 
 use thiserror::Error;
 
-/// Why a node could not be started or had to end.
+/// Why a node could not start, or had to stop.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct UpError(pub String);

@@ -1,4 +1,4 @@
-//! Places for handshakes that have not finished: bounded, and given up by the oldest first.
+//! Unfinished handshakes: their number is bounded, and the oldest is evicted first.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::OccupiedEntry;
@@ -8,49 +8,51 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-/// How long every handshake may keep its place, however many others wait for one: they wait in the
-/// kernel's queue meanwhile, where they cost next to nothing.
-const STAY: Duration = Duration::from_millis(50);
+/// The time for which a handshake is not evicted. Meanwhile further connections wait in the kernel's accept queue, which costs
+/// the node almost nothing.
+const MIN_TIME: Duration = Duration::from_millis(50);
 
-/// Handshakes that have not finished.
+/// The unfinished handshakes.
 #[derive(Default)]
 pub(crate) struct HalfOpen(Mutex<HalfOpenTable>);
 
-/// By number, so the oldest is the first.
+/// Handshakes by ascending number, so that the oldest is the first.
 #[derive(Default)]
 struct HalfOpenTable {
     next: u64,
-    /// Those that have not sent a whole record: they cost us little, and whoever sends them even less.
-    silent: BTreeMap<u64, HalfOpenPlace>,
-    /// Those that are further.
-    speaking: BTreeMap<u64, HalfOpenPlace>,
+    /// Without a complete first record. They cost the node little, and an attacker even less.
+    silent: BTreeMap<u64, Handshake>,
+    /// With a complete first record.
+    active: BTreeMap<u64, Handshake>,
 }
 
-struct HalfOpenPlace {
+struct Handshake {
     since: Instant,
     /// Dropped to end the handshake.
     _end: oneshot::Sender<()>,
 }
 
 impl HalfOpenTable {
-    /// The oldest that has said nothing, or the oldest of all: one that has taken long is less likely
-    /// to be honest than one that has just come, and an honest one speaks at once.
-    fn oldest(&mut self) -> Option<OccupiedEntry<'_, u64, HalfOpenPlace>> {
-        self.silent.first_entry().or_else(|| self.speaking.first_entry())
+    /// The handshake to evict: the oldest without a first record, or the oldest. A legitimate client sends its first record at
+    /// once and finishes soon, so an old handshake is more likely an attack than a new one.
+    fn oldest(&mut self) -> Option<OccupiedEntry<'_, u64, Handshake>> {
+        self.silent.first_entry().or_else(|| self.active.first_entry())
     }
 
     fn len(&self) -> usize {
-        self.silent.len() + self.speaking.len()
+        self.silent.len() + self.active.len()
     }
 
-    /// Ends the oldest handshake if there are `limit`; true if one was ended. An error says how long
-    /// it may still keep its place.
+    /// Ends the oldest handshake if there are `limit`; returns whether one was ended.
+    ///
+    /// # Errors
+    /// The time until the oldest may be evicted.
     fn make_room(&mut self, limit: usize) -> Result<bool, Duration> {
         if self.len() < limit {
             return Ok(false);
         }
         let Some(oldest) = self.oldest() else { return Ok(false) };
-        match STAY.checked_sub(oldest.get().since.elapsed()) {
+        match MIN_TIME.checked_sub(oldest.get().since.elapsed()) {
             Some(left) if !left.is_zero() => Err(left),
             _ => {
                 oldest.remove();
@@ -61,7 +63,7 @@ impl HalfOpenTable {
 }
 
 impl HalfOpen {
-    /// Waits for a place; true if another handshake had to be ended for it.
+    /// Waits until there are less than `limit` handshakes; returns whether one was evicted.
     pub(crate) async fn make_room(&self, limit: usize) -> bool {
         loop {
             let outcome = self.lock().make_room(limit);
@@ -72,26 +74,28 @@ impl HalfOpen {
         }
     }
 
-    pub(crate) fn enter(&self) -> (u64, oneshot::Receiver<()>) {
+    /// Registers a handshake: its number, and a channel that closes when it is evicted.
+    pub(crate) fn insert(&self) -> (u64, oneshot::Receiver<()>) {
         let (end, evicted) = oneshot::channel();
         let mut table = self.lock();
         table.next += 1;
         let number = table.next;
-        table.silent.insert(number, HalfOpenPlace { since: Instant::now(), _end: end });
+        table.silent.insert(number, Handshake { since: Instant::now(), _end: end });
         (number, evicted)
     }
 
-    pub(crate) fn speaks(&self, number: u64) {
+    /// Records that a handshake has sent a complete first record.
+    pub(crate) fn mark_active(&self, number: u64) {
         let mut table = self.lock();
-        if let Some(place) = table.silent.remove(&number) {
-            table.speaking.insert(number, place);
+        if let Some(handshake) = table.silent.remove(&number) {
+            table.active.insert(number, handshake);
         }
     }
 
-    pub(crate) fn leave(&self, number: u64) {
+    pub(crate) fn remove(&self, number: u64) {
         let mut table = self.lock();
         table.silent.remove(&number);
-        table.speaking.remove(&number);
+        table.active.remove(&number);
     }
 
     pub(crate) fn evict_oldest(&self) {
@@ -106,7 +110,7 @@ impl HalfOpen {
     pub(crate) fn end_all(&self) {
         let mut table = self.lock();
         table.silent.clear();
-        table.speaking.clear();
+        table.active.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, HalfOpenTable> {

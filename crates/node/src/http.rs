@@ -1,4 +1,4 @@
-//! The HTTP port: `/healthz`, `/readyz`, `/metrics`, and the catalogue if the node keeps one. Read-only.
+//! The HTTP port: `/healthz`, `/readyz`, `/metrics`, and the catalogue if the node has one. Read-only.
 
 mod site;
 
@@ -13,20 +13,20 @@ use crate::config::{self, TlsFiles};
 use crate::error::UpError;
 use crate::node::Node;
 
-/// The port, and how it is served.
+/// The listener of the port, and its certificate.
 pub(crate) struct Port {
     pub listener: TcpListener,
     pub tls: Option<Certificate>,
 }
 
-/// A certificate, and where it was read from: that is read again on SIGHUP.
+/// A certificate with its files, which are read again on SIGHUP.
 pub(crate) struct Certificate {
     tls: Tls,
     files: TlsFiles,
 }
 
 impl Certificate {
-    /// Reads one.
+    /// Reads a certificate.
     ///
     /// # Errors
     /// [`UpError`] names the file.
@@ -36,15 +36,14 @@ impl Certificate {
     }
 }
 
-/// Answers until the node stops.
+/// Serves requests until the node stops.
 pub(crate) async fn serve(node: Arc<Node>, port: Port, catalogue: config::Catalogue) {
     let handle = node.catalogue.clone();
     site::serve(node, handle, port, catalogue).await;
 }
 
-/// Reads the files of a certificate again whenever the node is told to (SIGHUP), and gives `each` what is in them. Never
-/// ends.
-async fn follow(files: Option<TlsFiles>, each: impl Fn(Tls)) {
+/// Reads the files of a certificate again on each SIGHUP, and passes it to `replace`. Does not return.
+async fn reload_on_hangup(files: Option<TlsFiles>, replace: impl Fn(Tls)) {
     let (Some(files), Ok(mut hangup)) = (files, signal(SignalKind::hangup())) else {
         return std::future::pending().await;
     };
@@ -52,11 +51,13 @@ async fn follow(files: Option<TlsFiles>, each: impl Fn(Tls)) {
         let files = files.clone();
         let load = move || Tls::load(&files.certificate, &files.key);
         match spawn_blocking(load).await {
-            Ok(Ok(tls)) => each(tls),
+            Ok(Ok(tls)) => replace(tls),
             Ok(Err(error)) => {
-                tracing::error!(%error, "the HTTP port keeps the certificate that it has");
+                tracing::error!(%error, "could not read the certificate of the HTTP port again; the old one stays in use");
             }
-            Err(error) => tracing::error!(%error, "the certificate was not read again"),
+            Err(error) => {
+                tracing::error!(%error, "could not read the certificate of the HTTP port again")
+            }
         }
     }
     std::future::pending().await

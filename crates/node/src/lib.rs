@@ -1,4 +1,4 @@
-//! A running node: listens, checks rights, dispatches.
+//! A running node: accepts connections, checks rights, and dispatches operations to services.
 
 mod access;
 mod attempts;

@@ -1,4 +1,4 @@
-//! Rates for peers that have not proved a right: so many operations of each source, and of all sources together.
+//! Rate limits for peers that have not proved a right: operations of each source, and of all sources together.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
-/// Sources share this many rates. A table of sources would have to forget some of them, which would then have all
-/// their attempts back; here nothing is forgotten, and memory is fixed. The price: a source shares its rate with one
-/// in 4096 others, which it cannot choose, because the hash has a random key.
+/// The number of rate limiters; a source is assigned to one by a hash. A table of sources would have to evict entries, whose
+/// sources would get all their attempts back; here nothing is evicted, and memory is fixed. The cost: a source shares its rate
+/// with one in 4096 others, which an attacker cannot choose, because the hash has a random key.
 const SLOTS: usize = 4096;
 
-/// Bounds a rate by source and in all.
+/// Limits a rate for each source and in total.
 pub(crate) struct Limiter {
     hash: RandomState,
     slots: Vec<DefaultDirectRateLimiter>,
@@ -22,7 +22,7 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    /// Each source may do `per_source` within `period`, all together `total`, and as many at once.
+    /// Each source may do `per_source` operations within `period`, and all together `total`; a burst may use all of them.
     pub(crate) fn new(per_source: usize, total: usize, period: Duration) -> Self {
         let quota = |count: usize| {
             let count = u32::try_from(count).ok().and_then(NonZeroU32::new);
@@ -41,7 +41,7 @@ impl Limiter {
     /// Counts one operation of `source`.
     ///
     /// # Errors
-    /// How long it must wait at least; then it was not counted.
+    /// The minimum wait before the next attempt; the operation was not counted.
     pub(crate) fn take(&self, source: IpAddr) -> Result<(), Duration> {
         let slot = self.hash.hash_one(source) % SLOTS as u64;
         let Some(slot) = usize::try_from(slot).ok().and_then(|slot| self.slots.get(slot)) else {
@@ -61,20 +61,20 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn a_source_has_its_share_and_keeps_no_other_out() {
+    fn a_source_has_its_own_rate() {
         let limiter = Limiter::new(3, 1000, HOUR);
         let [one, two]: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
         for _ in 0..3 {
             limiter.take(one).unwrap();
         }
         assert!(limiter.take(one).unwrap_err() > Duration::from_secs(60));
-        // One in 4096 shares the slot: then there is another address that does not.
+        // One address in 4096 shares the slot of the first; not all of these do.
         let free = (3..9).map(|last| IpAddr::from([192, 0, 2, last])).chain([two]);
         assert!(free.filter(|source| limiter.take(*source).is_ok()).count() >= 5);
     }
 
     #[test]
-    fn many_other_sources_give_no_source_its_attempts_back() {
+    fn operations_of_other_sources_do_not_reset_a_rate() {
         let limiter = Limiter::new(2, 1_000_000, HOUR);
         let attacker: IpAddr = "192.0.2.1".parse().unwrap();
         while limiter.take(attacker).is_ok() {}
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn all_sources_together_have_a_total() {
+    fn all_sources_together_have_a_limit() {
         let limiter = Limiter::new(1, 100, HOUR);
         let taken = (0..10_000_u32).filter(|n| limiter.take(IpAddr::V4((*n).into())).is_ok());
         assert_eq!(taken.count(), 100);

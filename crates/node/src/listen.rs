@@ -1,4 +1,4 @@
-//! Listening sockets, and where they can be reached.
+//! Listening sockets, and the addresses at which they can be reached.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,20 +14,25 @@ use levada_client::known::MOST_ADDRESSES;
 use crate::error::UpError;
 use crate::overrides::Overrides;
 
-/// Connections that may wait to be accepted. The kernel lowers it to its own limit (`net.core.somaxconn`, usually this).
+/// The length of the accept queue, in connections. The kernel lowers it to its own limit (`net.core.somaxconn`, by default this
+/// value).
 const BACKLOG: i32 = 4096;
 /// The default port for HTTP.
 const HTTP_PORT: u16 = 5383;
 
-/// Binds the ports for everything encrypted. `again` are the addresses of a run before in this process.
+/// Binds the ports for everything encrypted. `previous` are the addresses of an earlier run in this process,
+/// which are bound again.
 pub(crate) fn bind(
     config: &Config,
     overrides: &Overrides,
-    again: &[SocketAddr],
+    previous: &[SocketAddr],
     notes: &mut Vec<String>,
 ) -> Result<Vec<TcpListener>, UpError> {
-    if !again.is_empty() {
-        return again.iter().map(|address| bind_one(*address).map_err(failed(address))).collect();
+    if !previous.is_empty() {
+        return previous
+            .iter()
+            .map(|address| bind_one(*address).map_err(failed(address)))
+            .collect();
     }
     let wanted = match &config.listen {
         _ if !overrides.listen.is_empty() => &overrides.listen,
@@ -37,7 +42,7 @@ pub(crate) fn bind(
     wanted.iter().map(|address| bind_one(*address).map_err(failed(address))).collect()
 }
 
-/// Binds the HTTP port; `None` if it is switched off.
+/// Binds the HTTP port; `None` if it is disabled.
 pub(crate) fn bind_http(
     config: &Config,
     overrides: &Overrides,
@@ -61,13 +66,13 @@ pub(crate) fn bind_http(
     Ok(Some(listener))
 }
 
-/// Every address of both families on the default port; a free port if that is taken.
+/// Binds all addresses of both families on the default port, or on a free port if that is taken.
 fn default_port(notes: &mut Vec<String>) -> Result<Vec<TcpListener>, UpError> {
     for port in [DEFAULT_PORT, 0] {
         let any6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         let any4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         match bind_one(any6).or_else(|error| {
-            // A host without IPv6. A taken port fails for both, and is the error to tell of.
+            // A host without IPv6. If the port is taken, both fail, and that error is returned.
             bind_one(any4).map_err(|other| {
                 if other.kind() == io::ErrorKind::AddrInUse { other } else { error }
             })
@@ -108,16 +113,16 @@ fn failed<T: std::fmt::Display + ?Sized>(address: &T) -> impl FnOnce(io::Error) 
     }
 }
 
-/// Where `listening` can be reached, `host:port` each: the machine's own addresses in the place of "every address",
-/// loopback last. For the user of this machine: what others are told is [`handed_out`].
+/// The addresses at which `listening` can be reached, `host:port` each: the machine's own addresses replace unspecified ones,
+/// loopback is last. For the user of this machine; other machines receive [`handed_out`].
 pub fn reachable_addresses(listening: &[SocketAddr]) -> Vec<String> {
     let mut addresses = own_addresses(listening);
     keep_one_of_loopback(&mut addresses, |address| address.ip().is_loopback());
     addresses.iter().map(ToString::to_string).collect()
 }
 
-/// What others are told: `advertised` first, then the machine's own addresses, those of loopback with the tag of this
-/// machine ([`levada_client::address`]).
+/// The addresses for other machines: `advertised`, then the machine's own, with the tag of this machine at those of loopback
+/// ([`levada_client::address`]).
 pub(crate) fn handed_out(listening: &[SocketAddr], advertised: &[String]) -> Vec<String> {
     let mut all: Vec<(String, bool)> = Vec::new();
     let own = own_addresses(listening);
@@ -144,13 +149,13 @@ fn own_addresses(listening: &[SocketAddr]) -> Vec<SocketAddr> {
             .map(|ip| SocketAddr::new(ip, bound.port()));
         addresses.extend(own);
     }
-    // Addresses of the network first, IPv4 before IPv6 within a kind.
+    // Network addresses before loopback; IPv4 before IPv6 within each.
     addresses.sort_by_key(|address| (address.ip().is_loopback(), address.is_ipv6()));
     addresses.dedup();
     addresses
 }
 
-/// Cuts a list to what an invitation can name. An invited identity of this very machine may have nothing but loopback.
+/// Truncates a list to the maximum of an invitation, and keeps one loopback address for guests on this machine.
 fn keep_one_of_loopback<T>(addresses: &mut Vec<T>, is_loopback: impl Fn(&T) -> bool) {
     let loopback = addresses.iter().position(is_loopback);
     if let Some(first) = loopback.filter(|first| *first >= MOST_ADDRESSES) {
@@ -159,7 +164,7 @@ fn keep_one_of_loopback<T>(addresses: &mut Vec<T>, is_loopback: impl Fn(&T) -> b
     addresses.truncate(MOST_ADDRESSES);
 }
 
-/// This machine's addresses, without link-local ones: those need a scope that only this machine knows.
+/// This machine's addresses, without link-local ones, whose scope is valid only on this machine.
 fn interface_addresses() -> impl Iterator<Item = IpAddr> {
     let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
     interfaces.into_iter().map(|interface| interface.ip()).filter(|ip| match ip {
@@ -173,13 +178,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_address_is_reachable_where_it_is_bound() {
+    fn a_specific_address_is_reachable_as_bound() {
         let listening = ["127.0.0.1:7".parse().unwrap(), "192.0.2.1:7".parse().unwrap()];
         assert_eq!(reachable_addresses(&listening), ["192.0.2.1:7", "127.0.0.1:7"]);
     }
 
     #[test]
-    fn loopback_is_handed_out_with_a_tag_and_what_is_advertised_comes_first() {
+    fn advertised_addresses_come_first_and_loopback_has_a_tag() {
         let listening: Vec<SocketAddr> =
             ["127.0.0.1:7", "192.0.2.1:7", "169.254.1.1:7", "[fe80::1]:7"]
                 .iter()
@@ -194,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_includes_loopback() {
+    fn an_unspecified_address_includes_loopback() {
         let all = reachable_addresses(&["0.0.0.0:7".parse().unwrap()]);
         assert!(all.contains(&"127.0.0.1:7".to_owned()), "{all:?}");
         assert!(all.len() <= MOST_ADDRESSES);

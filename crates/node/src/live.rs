@@ -1,4 +1,4 @@
-//! Sessions that run at this moment, and how they are ended from outside.
+//! The running sessions, and how other tasks end them.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 
 use crate::config::Limits;
 
-/// The sessions that run now. A session that may be used several times can run several times.
+/// The running sessions. A session whose uses allow it can run several times at once.
 #[derive(Default)]
-pub(crate) struct Live(Mutex<Table>);
+pub(crate) struct RunningSessions(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
@@ -26,7 +26,7 @@ struct Entry {
     end: oneshot::Sender<Reason>,
 }
 
-/// One start of a session, by a chain that holds.
+/// One start of a session, by a verified chain.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) session: SessionId,
@@ -36,12 +36,12 @@ pub(crate) struct Run {
     pub(crate) identities: Vec<Identity>,
     /// The identity that requested the session.
     pub(crate) requester: Identity,
-    /// The identity that has started it.
+    /// The identity that started it.
     pub(crate) holder: Identity,
 }
 
 impl Run {
-    /// The identity whose places it takes: what the owner requested for others is theirs.
+    /// The identity against whose limit the run counts: the requester, or the holder of a session that the owner requested.
     fn counts_for(&self, owner: &Identity) -> Identity {
         if self.requester == *owner { self.holder } else { self.requester }
     }
@@ -50,48 +50,48 @@ impl Run {
 /// Why no more sessions may run.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(crate) enum RunLimit {
-    #[error("the node runs as many sessions as it may ({0}; limits.sessions)")]
+    #[error("the node runs its maximum of {0} sessions (limits.sessions); try again later")]
     Node(usize),
     #[error(
-        "the sessions of one requester that run are as many as may ({0}; limits.sessions_per_requester)"
+        "{0} sessions of this requester run, which is the maximum (limits.sessions_per_requester); end one, or try again later"
     )]
     Requester(usize),
     #[error(
-        "the places for running sessions that are left are the owner's ({0}; limits.sessions_reserved)"
+        "the last {0} running sessions are reserved for the node's owner (limits.sessions_reserved); try again later"
     )]
     Reserved(usize),
 }
 
-/// A place in the table; dropping it leaves the table.
-pub(crate) struct Ticket<'a> {
-    live: &'a Live,
+/// The registration of a run; dropping it removes the run.
+pub(crate) struct SessionGuard<'a> {
+    sessions: &'a RunningSessions,
     number: u64,
-    /// Resolves when somebody ends the session.
+    /// Receives the reason when another task ends the run.
     pub(crate) ended: oneshot::Receiver<Reason>,
 }
 
-impl Live {
-    /// Enters a run. Done before its start is committed, so that a revocation which comes between
-    /// the two finds it. `owner` is the node's identity: some places are its own, and it may take all of them.
+impl RunningSessions {
+    /// Registers a run. This happens before its start is committed, so that a revocation between the two finds it. `owner` is
+    /// the node's identity, for which some runs are reserved, and which has no limit of its own.
     ///
     /// # Errors
-    /// [`RunLimit`] says which limit was reached; then nothing was entered.
-    pub(crate) fn enter(
+    /// [`RunLimit`]: the limit that was reached; the run is not registered.
+    pub(crate) fn register(
         &self,
         run: Run,
         owner: &Identity,
         limits: &Limits,
-    ) -> Result<Ticket<'_>, RunLimit> {
+    ) -> Result<SessionGuard<'_>, RunLimit> {
         let (end, ended) = oneshot::channel();
         let mut table = self.lock();
         table.check(&run.counts_for(owner), owner, limits)?;
         table.next += 1;
         let number = table.next;
         table.running.insert(number, Entry { run, end });
-        Ok(Ticket { live: self, number, ended })
+        Ok(SessionGuard { sessions: self, number, ended })
     }
 
-    /// Ends every run that one of whose links is `link`.
+    /// Ends every run whose chain contains `link`.
     pub(crate) fn end_link(&self, link: &LinkId, reason: Reason) -> usize {
         self.end_where(reason, |run| run.links.contains(link))
     }
@@ -101,14 +101,14 @@ impl Live {
         self.end_where(reason, |run| run.session == *session)
     }
 
-    /// Ends every run that an identity has requested, holds or has passed on.
+    /// Ends every run whose requester is `identity`, or whose chain contains it.
     pub(crate) fn end_identity(&self, identity: &Identity, reason: Reason) -> usize {
         self.end_where(reason, |run| {
             run.requester == *identity || run.identities.contains(identity)
         })
     }
 
-    /// What runs of the sessions `kept` was requested by the key `new` from now on.
+    /// Sets the requester of the runs of the sessions `kept` to the key `new`, after a key rotation.
     pub(crate) fn set_requester(&self, kept: &[SessionId], new: &Identity) {
         for entry in self.lock().running.values_mut() {
             if kept.contains(&entry.run.session) {
@@ -117,7 +117,7 @@ impl Live {
         }
     }
 
-    /// Ends all.
+    /// Ends every run.
     pub(crate) fn end_all(&self, reason: Reason) -> usize {
         self.end_where(reason, |_| true)
     }
@@ -126,7 +126,7 @@ impl Live {
         self.lock().running.len()
     }
 
-    /// How often each session runs now.
+    /// How many runs `session` has.
     pub(crate) fn runs_of(&self, session: &SessionId) -> usize {
         self.lock().running.values().filter(|entry| entry.run.session == *session).count()
     }
@@ -173,9 +173,9 @@ impl Table {
     }
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for SessionGuard<'_> {
     fn drop(&mut self) {
-        self.live.lock().running.remove(&self.number);
+        self.sessions.lock().running.remove(&self.number);
     }
 }
 
@@ -197,47 +197,48 @@ mod tests {
 
     #[test]
     fn a_run_ends_by_any_of_its_links_and_by_its_requester() {
-        let (live, limits) = (Live::default(), Limits::default());
-        let enter = |run| live.enter(run, &OWNER, &limits).unwrap();
-        let mut a = enter(run(1, &[2, 3], 4));
-        let mut b = enter(run(1, &[2], 5));
-        let mut c = enter(run(2, &[6], 5));
-        assert_eq!(live.end_link(&LinkId::from_bytes([3; 32]), Reason::Revoked), 1);
+        let (sessions, limits) = (RunningSessions::default(), Limits::default());
+        let register = |run| sessions.register(run, &OWNER, &limits).unwrap();
+        let mut a = register(run(1, &[2, 3], 4));
+        let mut b = register(run(1, &[2], 5));
+        let mut c = register(run(2, &[6], 5));
+        assert_eq!(sessions.end_link(&LinkId::from_bytes([3; 32]), Reason::Revoked), 1);
         assert_eq!(a.ended.try_recv(), Ok(Reason::Revoked));
         assert!(b.ended.try_recv().is_err());
         drop(a);
-        assert_eq!(live.count(), 2);
-        live.set_requester(&[SessionId::from_bytes([2; 16])], &Identity::from_bytes([7; 32]));
-        assert_eq!(live.end_identity(&Identity::from_bytes([5; 32]), Reason::Denied), 1);
+        assert_eq!(sessions.count(), 2);
+        sessions.set_requester(&[SessionId::from_bytes([2; 16])], &Identity::from_bytes([7; 32]));
+        assert_eq!(sessions.end_identity(&Identity::from_bytes([5; 32]), Reason::Denied), 1);
         assert_eq!(b.ended.try_recv(), Ok(Reason::Denied));
-        assert!(c.ended.try_recv().is_err(), "it is the new key's");
-        assert_eq!(live.end_session(&SessionId::from_bytes([2; 16]), Reason::Terminated), 1);
+        assert!(c.ended.try_recv().is_err(), "its requester is the new key");
+        assert_eq!(sessions.end_session(&SessionId::from_bytes([2; 16]), Reason::Terminated), 1);
         assert_eq!(c.ended.try_recv(), Ok(Reason::Terminated));
     }
 
     #[test]
-    fn no_requester_takes_the_places_of_others_nor_those_of_the_owner() {
-        let live = Live::default();
+    fn one_requester_cannot_use_all_runs_nor_those_reserved_for_the_owner() {
+        let sessions = RunningSessions::default();
         let limits = Limits {
             sessions: 6,
             sessions_per_requester: 3,
             sessions_reserved: 2,
             ..Limits::default()
         };
-        let enter = |requester| live.enter(run(1, &[requester], requester), &OWNER, &limits);
-        let mut held: Vec<_> = (0..3).map(|_| enter(4).unwrap()).collect();
-        assert_eq!(enter(4).err(), Some(RunLimit::Requester(3)));
-        held.push(enter(5).unwrap());
-        assert_eq!(enter(5).err(), Some(RunLimit::Reserved(2)));
-        held.extend((0..2).map(|_| enter(9).unwrap()));
-        assert_eq!(enter(9).err(), Some(RunLimit::Node(6)));
+        let register =
+            |requester| sessions.register(run(1, &[requester], requester), &OWNER, &limits);
+        let mut held: Vec<_> = (0..3).map(|_| register(4).unwrap()).collect();
+        assert_eq!(register(4).err(), Some(RunLimit::Requester(3)));
+        held.push(register(5).unwrap());
+        assert_eq!(register(5).err(), Some(RunLimit::Reserved(2)));
+        held.extend((0..2).map(|_| register(9).unwrap()));
+        assert_eq!(register(9).err(), Some(RunLimit::Node(6)));
         held.remove(0);
-        held.push(enter(9).unwrap());
-        assert_eq!(enter(4).err(), Some(RunLimit::Node(6)), "the owner has taken it");
-        // What the owner has requested for another is the other's.
+        held.push(register(9).unwrap());
+        assert_eq!(register(4).err(), Some(RunLimit::Node(6)), "the owner uses it");
+        // A session that the owner requested for another identity counts for that identity.
         held.clear();
-        let enter = |holder| live.enter(run(1, &[holder], 9), &OWNER, &limits);
-        held.extend((0..3).map(|_| enter(4).unwrap()));
-        assert_eq!(enter(4).err(), Some(RunLimit::Requester(3)));
+        let register = |holder| sessions.register(run(1, &[holder], 9), &OWNER, &limits);
+        held.extend((0..3).map(|_| register(4).unwrap()));
+        assert_eq!(register(4).err(), Some(RunLimit::Requester(3)));
     }
 }

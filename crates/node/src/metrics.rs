@@ -1,4 +1,4 @@
-//! What `/metrics` counts (OpenMetrics text).
+//! The metrics of `/metrics` (OpenMetrics text).
 
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
@@ -13,13 +13,13 @@ pub(crate) struct OperationLabels {
     pub(crate) outcome: &'static str,
 }
 
-/// Handshakes by whether they resumed an earlier one.
+/// Handshakes by kind: full, or resumed from an earlier one.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct HandshakeLabels {
     kind: &'static str,
 }
 
-/// The node's counters.
+/// The node's counters and gauges.
 pub(crate) struct Metrics {
     registry: Registry,
     pub(crate) operations: Family<OperationLabels, Counter>,
@@ -47,7 +47,7 @@ impl Metrics {
         let half_open = Gauge::default();
         registry.register("half_open", "Connections in their handshake", half_open.clone());
         let half_open_evicted = Counter::default();
-        let help = "Handshakes given up for newer ones";
+        let help = "Handshakes evicted for newer ones";
         registry.register("half_open_evicted", help, half_open_evicted.clone());
         let connections = Gauge::default();
         registry.register("connections", "Open connections", connections.clone());
@@ -81,13 +81,13 @@ impl Metrics {
         self.operations.get_or_create(&OperationLabels { operation, outcome }).inc();
     }
 
-    /// Handshakes that succeeded, in full or by resuming an earlier one.
+    /// The counter of successful handshakes, full or resumed.
     pub(crate) fn handshakes(&self, resumed: bool) -> Counter {
         let kind = if resumed { "resumed" } else { "full" };
         self.handshakes.get_or_create(&HandshakeLabels { kind }).clone()
     }
 
-    /// All counters as OpenMetrics text.
+    /// All metrics as OpenMetrics text.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.

@@ -21,25 +21,25 @@ use crate::forwards::Forwards;
 use crate::half_open::HalfOpen;
 use crate::limiter::Limiter;
 use crate::listen::handed_out;
-use crate::live::Live;
+use crate::live::RunningSessions;
 use crate::metrics::Metrics;
-use crate::notices::Notices;
+use crate::notices::LogLimiter;
 use crate::policy::Policy;
 use crate::services::Offered;
 use crate::store::Store;
 
-/// What ended a run of the node.
+/// How a run of the node ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It was asked to stop.
+    /// The process ends.
     Stop,
-    /// It starts again in the same process: its key or its state was replaced.
+    /// The node starts again in the same process, because its key or its state was replaced.
     Restart,
-    /// As `Restart`, after taking over the backup in this folder.
+    /// As `Restart`, after the backup in this folder was restored.
     Restore(PathBuf),
 }
 
-/// The state that every task of a running node shares.
+/// The state that all tasks of a running node share.
 pub struct Node {
     pub(crate) home: Home,
     pub(crate) key: SecretKey,
@@ -54,18 +54,18 @@ pub struct Node {
     pub(crate) limits: Limits,
     pub(crate) session_expires: std::time::Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) live: Live,
-    /// Wrong invitations.
+    pub(crate) sessions: RunningSessions,
+    /// Counts wrong invitations.
     pub(crate) attempts: Attempts,
-    /// Successions by source.
+    /// Limits the new successions of each source.
     pub(crate) successions: Limiter,
-    /// Operations of peers that have not proved a right.
+    /// Limits the operations of peers that have not proved a right.
     pub(crate) operations: Limiter,
-    /// Log lines about such peers.
-    pub(crate) notices: Notices,
+    /// Limits the log lines about such peers.
+    pub(crate) log_limiter: LogLimiter,
     pub(crate) half_open: HalfOpen,
     pub(crate) connections: Connections,
-    /// Memory of connections whose peers have not proved a right.
+    /// Bounds the memory of connections whose peers have not proved a right.
     pub(crate) unproved: Arc<Budget>,
     pub(crate) metrics: Metrics,
     pub(crate) listening: Vec<SocketAddr>,
@@ -80,17 +80,17 @@ impl Node {
         self.key.identity()
     }
 
-    /// Where others are told that the node is: first at `asked`, then where it is advertised, then at its own addresses.
-    pub(crate) fn addresses(&self, asked: &[String]) -> Vec<String> {
-        handed_out(&self.listening, &[asked, &self.advertise].concat())
+    /// The addresses for other machines: first `preferred`, then the advertised ones, then those of this machine.
+    pub(crate) fn addresses(&self, preferred: &[String]) -> Vec<String> {
+        handed_out(&self.listening, &[preferred, &self.advertise].concat())
     }
 
-    /// Asks the node to end; the first ending asked for holds.
+    /// Ends the run of the node. Only the first call has an effect.
     pub(crate) fn end(&self, ending: Ending) {
-        self.ending.send_if_modified(|known| {
-            let first = known.is_none();
-            known.get_or_insert(ending);
-            first
+        self.ending.send_if_modified(|current| {
+            let is_first = current.is_none();
+            current.get_or_insert(ending);
+            is_first
         });
     }
 
@@ -98,10 +98,10 @@ impl Node {
         self.ending.borrow().is_some()
     }
 
-    /// Waits until the node is asked to end.
+    /// Waits until [`Self::end`] is called.
     pub(crate) async fn stopping(&self) {
         let mut ending = self.ending.subscribe();
-        // The sender lives in `self`.
+        // This cannot fail: `self` has the sender.
         let _ = ending.wait_for(Option::is_some).await;
     }
 
@@ -109,7 +109,7 @@ impl Node {
         self.ending.borrow().clone().unwrap_or(Ending::Stop)
     }
 
-    /// Runs `work` on the store, outside the tasks that serve the network: it waits for the disk.
+    /// Runs `work` on the store in the blocking pool, because it waits for the disk.
     pub(crate) async fn with_store<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Store) -> T + Send + 'static,
@@ -117,7 +117,7 @@ impl Node {
         let store = self.store.clone();
         match tokio::task::spawn_blocking(move || work(&store)).await {
             Ok(result) => result,
-            // The runtime is being torn down, or `work` panicked: neither can be answered.
+            // The runtime is shutting down, or `work` panicked.
             Err(error) => std::panic::resume_unwind(
                 error.try_into_panic().unwrap_or_else(|_| Box::new("the runtime has ended")),
             ),

@@ -7,27 +7,27 @@ use levada_core::Identity;
 
 use crate::config::TlsFiles;
 
-/// What the command line says over the configuration.
+/// Settings of the command line, which override the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// The node's name.
     pub name: Option<String>,
     /// Addresses to listen on; replaces the configured ones if not empty.
     pub listen: Vec<SocketAddr>,
-    /// Where others are told that the node is; replaces what is configured if not empty.
+    /// Advertised addresses; replace the configured ones if not empty.
     pub advertise: Vec<String>,
     /// Address of the HTTP port.
     pub http: Option<SocketAddr>,
-    /// The certificate that it is served with.
+    /// The certificate of the HTTP port.
     pub http_tls: Option<TlsFiles>,
     /// Identities that may request every service.
     pub allow: Vec<Identity>,
     /// Files with one service each.
     pub services: Vec<PathBuf>,
-    /// Also offer `exec` of a few harmless commands.
+    /// Add a service `exec` with a few harmless commands.
     pub demo: bool,
-    /// Do not announce the node, whatever the configuration says.
+    /// Do not announce the node, even if the configuration does.
     pub no_announce: bool,
-    /// Keep a catalogue, and offer nothing but services of this type.
+    /// Open a catalogue, and offer only services of this type.
     pub only_catalogue: bool,
 }

@@ -1,4 +1,4 @@
-//! Who may request what: the node itself, the configuration, and what invitations opened.
+//! Rights and blocks of the configuration and the command line.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,22 @@ use crate::overrides::Overrides;
 use crate::store::Store;
 use levada_client::known::Known;
 
-/// The part of the policy that the configuration and the command line give; it can be read again
-/// while the node runs.
+/// The allow-list and blocks of the configuration and the command line, which can be read again while the node runs. Those of
+/// invitations are in the store.
 pub struct Policy(ArcSwap<Lists>);
 
 #[derive(Default)]
 struct Lists {
-    /// Identities with the services they may request; `None` stands for every service.
+    /// Identities with the services that they may request; `None` for every service.
     allow: Vec<(Identity, Option<BTreeSet<String>>)>,
     block: BTreeSet<Identity>,
 }
 
 impl Policy {
+    /// Reads the lists of the configuration.
+    ///
     /// # Errors
-    /// [`ConfigError`] names a name in the configuration that is not pinned here.
+    /// [`ConfigError`] for a name in the configuration that is not pinned here.
     pub(crate) fn new(
         config: &Config,
         overrides: &Overrides,
@@ -37,7 +39,7 @@ impl Policy {
         self.0.load().allow.iter().any(|(allowed, _)| allowed == identity)
     }
 
-    /// With `by_name`, an entry for every service does not count.
+    /// Whether `identity` may request `service`. With `by_name`, an entry for every service does not count.
     pub(crate) fn allows(&self, identity: &Identity, service: &str, by_name: bool) -> bool {
         self.0.load().allow.iter().any(|(allowed, services)| {
             let listed = services.as_ref().map_or(!by_name, |set| set.contains(service));
@@ -45,10 +47,10 @@ impl Policy {
         })
     }
 
-    /// Reads the lists of the configuration again, and returns the identities that are blocked now.
+    /// Reads the lists of the configuration again, and returns the blocked identities.
     ///
     /// # Errors
-    /// [`ConfigError`] names a name that is not pinned here; nothing has changed then.
+    /// [`ConfigError`] for a name that is not pinned here; nothing has changed.
     pub(crate) fn reload(
         &self,
         config: &Config,
@@ -62,7 +64,7 @@ impl Policy {
         Ok(blocked)
     }
 
-    /// Whether the configuration says anything about `identity`.
+    /// Whether the configuration allows or blocks `identity`.
     pub(crate) fn names(&self, identity: &Identity) -> bool {
         let lists = self.0.load();
         lists.block.contains(identity) || lists.allow.iter().any(|(allowed, _)| allowed == identity)
@@ -74,8 +76,8 @@ impl Policy {
 }
 
 impl Lists {
-    /// Names stand for the keys that are pinned under them now. A block holds for the keys that have taken the place of
-    /// a blocked one, too: the owner may have read the old one in the log.
+    /// Resolves names to the keys that are pinned now. A block of a rotated key includes its successors, because the owner may
+    /// have copied the old key from the log.
     fn new(
         config: &Config,
         overrides: &Overrides,
@@ -87,14 +89,14 @@ impl Lists {
             let services = entry.services.as_ref().map(|list| list.iter().cloned().collect());
             allow.push((entry.identity.identity(known)?, services));
         }
-        let block = config.block.iter().map(|who| who.identity(known));
+        let block = config.block.iter().map(|entry| entry.identity(known));
         let mut block: BTreeSet<Identity> = block.collect::<Result<_, _>>()?;
-        let rotated = store.policy().map(|policy| policy.dead).unwrap_or_else(|error| {
-            tracing::error!(%error, "could not read which keys were rotated");
+        let rotations = store.rotations().unwrap_or_else(|error| {
+            tracing::error!(%error, "could not read the rotated keys");
             Vec::new()
         });
         while let Some((_, new)) =
-            rotated.iter().find(|(old, new)| block.contains(old) && !block.contains(new))
+            rotations.iter().find(|(old, new)| block.contains(old) && !block.contains(new))
         {
             block.insert(*new);
         }

@@ -1,5 +1,5 @@
-//! Taking over an unpacked backup: identity, configuration, pins, log and catalogue come back, sessions come
-//! back terminated, because what was used or revoked since the backup is unknown.
+//! Restores an unpacked backup: identity, configuration, pins, audit log and catalogue. Sessions are terminated, because uses
+//! and revocations since the backup are unknown.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,18 +16,18 @@ use crate::store::{Store, StoreError};
 use levada_client::home::Home;
 use levada_client::known::Known;
 
-/// The files of an unpacked backup.
+/// The key in an unpacked backup.
 pub const KEY: &str = "identity.key";
-/// See [`KEY`]; may be missing.
+/// The configuration in an unpacked backup; may be missing.
 pub const CONFIG: &str = "config.toml";
-/// See [`KEY`].
+/// The node's database in an unpacked backup.
 pub const NODE_DB: &str = "node.db";
-/// See [`KEY`].
+/// The database of pins in an unpacked backup.
 pub const KNOWN_DB: &str = "known.db";
-/// See [`KEY`]; the folder of the catalogue, which may be missing.
+/// The folder of the catalogue in an unpacked backup; may be missing.
 pub const CATALOGUE: &str = "catalogue";
 
-/// Why a backup was not taken over.
+/// Why a backup was not restored.
 #[derive(Debug, Error)]
 pub enum RestoreError {
     /// A file could not be moved or written.
@@ -35,34 +35,34 @@ pub enum RestoreError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The problem.
         source: io::Error,
     },
-    /// A database of the backup is not usable.
+    /// A database of the backup is unusable.
     #[error("cannot restore: {0}")]
     Store(#[from] StoreError),
-    /// The catalogue of the backup is not usable, or not to be put in its place.
+    /// The catalogue of the backup is unusable, or could not be moved.
     #[error("cannot restore the catalogue: {0}")]
     Catalogue(#[from] levada_catalogue::store::StoreError),
-    /// The configuration of the backup is not usable.
+    /// The configuration of the backup is unusable.
     #[error("cannot restore: {0}")]
     Config(#[from] ConfigError),
 }
 
-/// Takes over the backup unpacked in `folder`, which must lie in the file system of `home` and goes
-/// away. The caller holds the home's lock, and no database of the home is open. Until the folder is
-/// in its place nothing of the home has changed; from then on [`finish_interrupted`] completes it.
+/// Restores the backup in `folder`, which must be in the file system of `home`, and which is moved. The caller holds the home's
+/// lock, and no database of the home is open. Nothing of the home changes until the folder is renamed into the home; after an
+/// interruption from then on, [`finish_interrupted`] completes the restore.
 ///
 /// # Errors
 /// [`RestoreError`] names the file.
 pub fn restore(home: &Home, folder: &Path) -> Result<(), RestoreError> {
-    invalidate(home, folder)?;
+    prepare(home, folder)?;
     let pending = pending(home);
     if pending.exists() {
         finish_interrupted(home)?;
     }
     for name in [KEY, CONFIG] {
-        sync_if_there(&folder.join(name))?;
+        sync_if_exists(&folder.join(name))?;
     }
     sync(folder)?;
     fs::rename(folder, &pending).map_err(at(&pending))?;
@@ -70,7 +70,7 @@ pub fn restore(home: &Home, folder: &Path) -> Result<(), RestoreError> {
     finish_interrupted(home)
 }
 
-/// Completes a restore that was cut short after its point of no return.
+/// Completes a restore that was interrupted after the backup was renamed into the home.
 ///
 /// # Errors
 /// [`RestoreError`] names the file.
@@ -79,13 +79,13 @@ pub fn finish_interrupted(home: &Home) -> Result<(), RestoreError> {
     if !pending.exists() {
         return Ok(());
     }
-    // Where it belongs is in the configuration, which must not have been moved yet.
+    // Before the configuration is moved, which has the path of the catalogue.
     move_catalogue(&pending, home)?;
     move_database(&pending.join(NODE_DB), &home.node_db())?;
     move_database(&pending.join(KNOWN_DB), &home.known_db())?;
     fs::create_dir_all(home.config_folder()).map_err(at(home.config_folder()))?;
     if pending.join(KEY).exists() {
-        // Neither a configuration nor a half-done rotation of before belongs to what comes back.
+        // An old configuration or an interrupted rotation does not belong to the restored identity.
         remove(&home.config_file())?;
         remove(&home.staged_key_file())?;
     }
@@ -101,8 +101,8 @@ fn pending(home: &Home) -> PathBuf {
     home.state_folder().join("restore.pending")
 }
 
-/// Opens all databases once: what is not usable is refused before anything changes.
-fn invalidate(home: &Home, folder: &Path) -> Result<(), RestoreError> {
+/// Opens and checks all databases before anything changes, and invalidates sessions.
+fn prepare(home: &Home, folder: &Path) -> Result<(), RestoreError> {
     let store = Store::open(&folder.join(NODE_DB))?;
     store.integrity_check()?;
     store.invalidate_sessions("restored from a backup", SystemClock.now())?;
@@ -110,20 +110,20 @@ fn invalidate(home: &Home, folder: &Path) -> Result<(), RestoreError> {
     Known::open(&folder.join(KNOWN_DB))?.integrity_check()?;
     let config = Config::load(&folder.join(CONFIG))?;
     if has_catalogue(folder) {
-        // It may lie anywhere, and a folder that cannot be made is known before it is too late.
-        let place = catalogue::folder(home, &config);
-        file::create_folder(&place).map_err(at(&place))?;
+        // Its folder may be anywhere: it is created now, so that an error comes before any change.
+        let target = catalogue::folder(home, &config);
+        file::create_folder(&target).map_err(at(&target))?;
         EmbeddedStore::open(&folder.join(CATALOGUE))?.skip_revisions()?;
     }
     Ok(())
 }
 
-/// Whether a backup has a catalogue. One that has none leaves that of the home as it is.
+/// Whether a backup has a catalogue. Without one, that of the home is not changed.
 pub fn has_catalogue(folder: &Path) -> bool {
     folder.join(CATALOGUE).join(DATABASE).exists()
 }
 
-/// It is moved before the configuration, so a second try finds both here, or the catalogue in its place.
+/// Moves the catalogue. This precedes the move of the configuration, so a second attempt finds the path again.
 fn move_catalogue(pending: &Path, home: &Home) -> Result<(), RestoreError> {
     if has_catalogue(pending) {
         let config = Config::load(&pending.join(CONFIG))?;
@@ -136,7 +136,7 @@ fn move_database(from: &Path, to: &Path) -> Result<(), RestoreError> {
     if !from.exists() {
         return Ok(());
     }
-    // The old log must go before the new database comes: SQLite would replay it into the new one.
+    // The old log is removed before the new database is moved: SQLite would replay it into the new one.
     for end in ["-wal", "-shm", "-journal"] {
         let mut log = to.as_os_str().to_owned();
         log.push(end);
@@ -145,15 +145,15 @@ fn move_database(from: &Path, to: &Path) -> Result<(), RestoreError> {
     move_file(from, to)
 }
 
-/// The configuration may lie in another file system: it is copied and renamed there.
+/// Moves the configuration. It may be in another file system, so it is copied there and renamed.
 fn move_config(from: &Path, to: &Path) -> Result<(), RestoreError> {
     if !from.exists() {
         return Ok(());
     }
-    let near = to.with_extension("toml.restored");
-    fs::copy(from, &near).map_err(at(&near))?;
-    sync(&near)?;
-    fs::rename(&near, to).map_err(at(to))?;
+    let staged = to.with_extension("toml.restored");
+    fs::copy(from, &staged).map_err(at(&staged))?;
+    sync(&staged)?;
+    fs::rename(&staged, to).map_err(at(to))?;
     fs::remove_file(from).map_err(at(from))
 }
 
@@ -175,7 +175,7 @@ fn sync(path: &Path) -> Result<(), RestoreError> {
     File::open(path).and_then(|file| file.sync_all()).map_err(at(path))
 }
 
-fn sync_if_there(path: &Path) -> Result<(), RestoreError> {
+fn sync_if_exists(path: &Path) -> Result<(), RestoreError> {
     if path.exists() { sync(path) } else { Ok(()) }
 }
 

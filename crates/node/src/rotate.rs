@@ -1,5 +1,5 @@
-//! Replacing the key of a home: old signs new, what names the old one ends, and no crash in between
-//! leaves a home without a key that its peers can follow.
+//! Rotates the key of a home: the old key signs the new one, and sessions of the old key end. After a crash at any step, the
+//! home still has a key that its peers accept.
 
 use levada_capability::SessionId;
 use levada_core::{Clock, Identity, SecretKey, Succession, SystemClock, SystemRandom};
@@ -10,12 +10,12 @@ use levada_client::known::Known;
 
 use crate::error::UpError;
 
-/// Gives `home` a new key. The order makes every step repeatable: the new key is on disk before the
-/// statement, the statement before sessions end, and the key changes last. Sessions that the old key requested for
-/// others at other nodes end, but for `keep`; if the process is killed before the statement is on disk, those end too.
+/// Gives `home` a new key. Every step can be repeated: the new key is on disk before the statement, the statement before
+/// sessions end, and the key is replaced last. Sessions that the old key requested for others at other nodes end, except `keep`;
+/// if the process is killed before the statement is on disk, those end, too.
 ///
 /// # Errors
-/// [`UpError`] if a file could not be written; the old key still holds then.
+/// [`UpError`] if a file could not be written; the old key stays in use.
 pub fn rotate(
     home: &Home,
     store: &Store,
@@ -23,7 +23,7 @@ pub fn rotate(
 ) -> Result<(Identity, Identity), UpError> {
     let old = home.key().map_err(UpError::of)?;
     if let Some(new) = home.staged_key().map_err(UpError::of)? {
-        // One that was cut short: its key may be announced already, and another must not replace it.
+        // An interrupted rotation: its new key may have been published, so it must not be replaced by another.
         complete(home, store, &old, &new, keep)?;
         return Ok((old.identity(), new.identity()));
     }
@@ -33,7 +33,7 @@ pub fn rotate(
     Ok((old.identity(), new.identity()))
 }
 
-/// Finishes a rotation that was cut short.
+/// Completes an interrupted rotation.
 pub(crate) fn finish_interrupted(home: &Home) -> Result<(), UpError> {
     let Some(new) = home.staged_key().map_err(UpError::of)? else { return Ok(()) };
     let old = home.key().map_err(UpError::of)?;
@@ -53,12 +53,12 @@ fn complete(
     let signed = Succession::sign_keeping(old, &new.identity(), now, &keep).map_err(UpError::of)?;
     let known = Known::open(&home.known_db()).map_err(UpError::of)?;
     known.add_succession(&signed).map_err(UpError::of)?;
-    // One that was cut short had its statement on disk already: there is only one of each key.
+    // An interrupted rotation may have stored its statement: each key has only one.
     let all = known.successions().map_err(UpError::of)?;
     let succession = all.into_iter().find(|one| one.old() == old.identity()).unwrap_or(signed);
-    // A node is pinned in its own home, too.
+    // The node is also pinned in its own home.
     known.follow(&succession).map_err(UpError::of)?;
-    store.succeed(&succession, now).map_err(UpError::of)?;
+    store.apply_succession(&succession, now).map_err(UpError::of)?;
     store.invalidate_sessions("the node's key was rotated", now).map_err(UpError::of)?;
     home.adopt_staged_key().map_err(UpError::of)
 }

@@ -1,4 +1,4 @@
-//! Runs a node: put together from a home and its configuration, serving until it is stopped.
+//! Runs a node: assembles it from a home and its configuration, and serves until it is stopped.
 
 mod announcer;
 mod assemble;
@@ -14,10 +14,10 @@ use crate::{restore, rotate};
 
 pub use assemble::Announcement;
 
-/// Runs a node of `home` until it is stopped; `announce` is called each time it is ready.
+/// Runs the node of `home` until it is stopped. `announce` is called each time it is ready.
 ///
 /// # Errors
-/// [`UpError`] says what stood in the way, and what to do.
+/// [`UpError`] is the problem, and what to do.
 pub async fn up(
     home: &Home,
     overrides: &Overrides,

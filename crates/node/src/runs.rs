@@ -1,4 +1,4 @@
-//! The starts that run on one connection, and how further streams find theirs.
+//! The runs (started sessions) of one connection, and the assignment of further streams to them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,8 +8,8 @@ use levada_service::Streams;
 use levada_service::streams::{Entrance, supported};
 use levada_session::{Connection, Stream};
 
-/// The starts that run on one connection. A number names a start on its own connection and nowhere else, so that
-/// nobody reaches the sessions of another.
+/// The runs of one connection. The number of a run is valid on its own connection only, so that a peer cannot attach a
+/// stream to a session of another peer.
 #[derive(Default)]
 pub(crate) struct Runs(Mutex<Table>);
 
@@ -19,30 +19,34 @@ struct Table {
     running: HashMap<u64, Entrance>,
 }
 
-/// A start's place; dropping it leaves the table.
-pub(crate) struct Run {
+/// The registration of a run; dropping it removes the run.
+pub(crate) struct RunGuard {
     runs: Arc<Runs>,
     number: u64,
 }
 
 impl Runs {
-    /// Enters a start, which may have `limit` further streams.
-    pub(crate) fn enter(self: &Arc<Self>, connection: &Connection, limit: usize) -> (Run, Streams) {
+    /// Registers a run, which may have `limit` further streams.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        connection: &Connection,
+        limit: usize,
+    ) -> (RunGuard, Streams) {
         if !supported(connection) {
-            return (Run { runs: self.clone(), number: 0 }, Streams::none());
+            return (RunGuard { runs: self.clone(), number: 0 }, Streams::none());
         }
         let mut table = self.lock();
         table.last += 1;
         let number = table.last;
         let (streams, entrance) = Streams::new(connection.clone(), number, limit);
         table.running.insert(number, entrance);
-        (Run { runs: self.clone(), number }, streams)
+        (RunGuard { runs: self.clone(), number }, streams)
     }
 
-    /// Hands a stream to the start that it names; one that is refused is reset with the reason.
+    /// Passes a stream to the run `number`. A refused stream is reset with the reason as its code.
     ///
     /// # Errors
-    /// The reason.
+    /// The reason of the refusal.
     pub(crate) fn attach(&self, number: u64, mut stream: Stream) -> Result<(), Reason> {
         let entrance = self.lock().running.get(&number).cloned();
         match entrance {
@@ -59,14 +63,14 @@ impl Runs {
     }
 }
 
-impl Run {
-    /// The number that names the start; 0 if it can have no further streams.
+impl RunGuard {
+    /// The number of the run; 0 if it can have no further streams.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 }
 
-impl Drop for Run {
+impl Drop for RunGuard {
     fn drop(&mut self) {
         self.runs.lock().running.remove(&self.number);
     }

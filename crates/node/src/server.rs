@@ -1,5 +1,5 @@
-//! Accepts connections, keeps the number of unfinished handshakes and of connections bounded, and
-//! hands each stream to [`crate::dispatch`].
+//! Accepts connections, bounds the number of unfinished handshakes and of connections, and passes each stream to
+//! [`crate::dispatch`].
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::dispatch;
 use crate::node::Node;
 use levada_client::close_code;
 
-/// How often it is looked whether free memory should go back to the system.
-const LOOK: Duration = Duration::from_secs(5);
-/// Less than this, in bytes, is kept for the next ones.
-const KEPT: usize = 1 << 20;
+/// The interval of checks whether free memory should be returned to the system.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
+/// Up to this peak, in bytes, free memory is kept for further connections.
+const MEMORY_KEPT: usize = 1 << 20;
 
-/// How often it is logged that accepting fails.
-const WARN_EVERY: Duration = Duration::from_secs(30);
-/// How long accepting pauses when the process has no file descriptor left.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The minimum time between two log lines about failures to accept.
+const WARN_INTERVAL: Duration = Duration::from_secs(30);
+/// The delay before the next attempt to accept, after a failure such as a lack of file descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(20);
 
-/// Accepts until the node stops.
+/// Accepts connections until the node stops.
 pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
     let mut warned: Option<Instant> = None;
     loop {
@@ -41,43 +41,43 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
                 if node.half_open.make_room(node.limits.half_open).await {
                     node.metrics.half_open_evicted.inc();
                 }
-                begin(&node, stream, address);
+                spawn_handshake(&node, stream, address);
             }
             Err(error) => {
-                // Under a flood it fails again and again.
-                if warned.is_none_or(|at| at.elapsed() > WARN_EVERY) {
+                // Under a flood this fails many times a second.
+                if warned.is_none_or(|at| at.elapsed() > WARN_INTERVAL) {
                     tracing::warn!(%error, "could not accept a connection");
                     warned = Some(Instant::now());
                 }
                 node.half_open.evict_oldest();
-                sleep(PAUSE).await;
+                sleep(ACCEPT_RETRY).await;
             }
         }
     }
 }
 
-/// Gives memory back to the system that connections held whose peers had not proved a right. Never ends.
+/// Returns memory of closed connections of unproved peers to the system. Does not return.
 pub(crate) async fn return_memory(node: Arc<Node>) {
-    let mut most = 0;
+    let mut peak = 0;
     loop {
-        sleep(LOOK).await;
-        most = most.max(node.unproved.take_peak());
+        sleep(MEMORY_INTERVAL).await;
+        peak = peak.max(node.unproved.take_peak());
         let used = node.unproved.used();
-        if most > KEPT && used < most / 2 {
-            most = used;
-            // It may keep its thread for milliseconds.
+        if peak > MEMORY_KEPT && used < peak / 2 {
+            peak = used;
+            // This may block its thread for milliseconds.
             let _ = spawn_blocking(return_free_memory).await;
         }
     }
 }
 
-fn begin(node: &Arc<Node>, stream: TcpStream, address: SocketAddr) {
-    let (number, evicted) = node.half_open.enter();
+fn spawn_handshake(node: &Arc<Node>, stream: TcpStream, address: SocketAddr) {
+    let (number, evicted) = node.half_open.insert();
     tokio::spawn(handshake(node.clone(), stream, address, number, evicted));
     node.metrics.half_open.set(node.half_open.count());
 }
 
-/// One handshake; the connection goes on in a task of its own.
+/// Performs one handshake, and spawns a task that serves the connection.
 async fn handshake(
     node: Arc<Node>,
     stream: TcpStream,
@@ -87,12 +87,12 @@ async fn handshake(
 ) {
     let source = source_of(address.ip());
     let result = tokio::select! {
-        // Whoever has just finished stays, even if its place was given away at the same moment.
+        // A handshake that finishes at the moment of its eviction counts as finished.
         biased;
-        result = meet(&node, stream, source, number) => result,
+        result = accept(&node, stream, source, number) => result,
         _ = evicted => return,
     };
-    node.half_open.leave(number);
+    node.half_open.remove(number);
     node.metrics.half_open.set(node.half_open.count());
     match result {
         Ok(connection) => {
@@ -106,46 +106,50 @@ async fn handshake(
     }
 }
 
-async fn meet(
+async fn accept(
     node: &Node,
     stream: TcpStream,
     source: IpAddr,
     number: u64,
 ) -> Result<Connection, SessionError> {
     let stream = Tcp::new(stream).map_err(|error| SessionError::Transport(error.to_string()))?;
-    let caller = first_record(Box::new(stream)).await?;
-    node.half_open.speaks(number);
-    caller.bounded(&node.unproved, source).accept(&node.tls, Options::default()).await
+    let incoming = first_record(Box::new(stream)).await?;
+    node.half_open.mark_active(number);
+    incoming.bounded(&node.unproved, source).accept(&node.tls, Options::default()).await
 }
 
 /// Serves the streams of one connection until it ends.
 async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAddr) {
     let peer = connection.peer();
-    let place = node.connections.enter(&connection, source, node.limits.connections);
+    let slot = node.connections.insert(&connection, source, node.limits.connections);
     node.metrics.connections.set(node.connections.count());
     if node.is_stopping() {
         connection.close(close_code(Reason::Failed), "the node is stopping");
-    } else if let Some(text) = node.shut_out(&peer).await {
-        if node.notices.note(source) {
-            tracing::info!(%peer, %source, %text, "turned away");
+    } else {
+        match node.evaluate_peer(&peer).await {
+            Ok(true) => slot.mark_proved(&connection),
+            Ok(false) => {}
+            Err(text) => {
+                if node.log_limiter.should_log(source) {
+                    tracing::info!(%peer, %source, %text, "connection denied");
+                }
+                connection.close(close_code(Reason::Denied), &text);
+            }
         }
-        connection.close(close_code(Reason::Denied), &text);
-    } else if node.has_right(&peer).await {
-        place.prove(&connection);
     }
     loop {
-        // Streams that may not be served yet wait in the channel, where one costs less than a task.
-        let permit = place.streams.clone().acquire_owned().await;
+        // Streams without a permit wait in the channel, where one costs less memory than a task.
+        let permit = slot.streams.clone().acquire_owned().await;
         let Some(stream) = connection.accept().await else { break };
-        let (node, connection, place) = (node.clone(), connection.clone(), place.clone());
+        let (node, connection, slot) = (node.clone(), connection.clone(), slot.clone());
         tokio::spawn(async move {
             let _permit = permit;
-            dispatch::serve_stream(&node, &connection, &place, stream).await;
+            dispatch::serve_stream(&node, &connection, &slot, stream).await;
         });
     }
-    // It is gone only when the goodbye has left.
+    // The slot is freed only after the close was sent.
     connection.flushed().await;
-    node.connections.leave(&place);
+    node.connections.remove(&slot);
     node.metrics.connections.set(node.connections.count());
     tracing::debug!(%peer, "connection ended");
 }

@@ -1,4 +1,4 @@
-//! What a node offers: the configured services, the default ones, and those for trying.
+//! The services of a node: the configured ones, the default ones, and the demo.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use crate::config::{Config, ConfigError, ServiceSource};
 use crate::overrides::Overrides;
 use levada_client::known::{Known, NameError};
 
-/// The type, and the name where nobody has given one, of the service that offers the catalogue.
+/// The type, and the default name, of the service that gives access to the catalogue.
 const CATALOGUE: &str = "catalogue";
 
-/// The type, and the name, of the service that `shell = true` offers.
+/// The type and the name of the service of `shell = true`.
 pub(crate) const SHELL: &str = "shell";
 
-/// The key of `invoke` that lists places.
+/// The key of `invoke` with its allowed NODE/SERVICE.
 const START: &str = "start";
 
-/// `up --demo`: commands that show something and change nothing.
+/// The service of `up --demo`, whose commands change nothing.
 const DEMO: &str = r#"
 name = "exec"
 type = "exec"
@@ -39,22 +39,22 @@ args = '-u|\+[\s\S]*'
 program = "cat"
 "#;
 
-/// A service that the node offers.
+/// A service of the node.
 pub(crate) struct Offered {
     pub(crate) description: Description,
     pub(crate) service: Arc<dyn Service>,
 }
 
-/// What a node's services are built with.
+/// Builds the services of a node.
 pub(crate) struct Builder {
     pub(crate) registry: Registry,
     pub(crate) context: Context,
 }
 
-/// The services by name. Without any configured, `echo` and `clock` are offered.
+/// The services by name. If none is configured, these are `echo` and `clock`.
 ///
 /// # Errors
-/// [`ConfigError`] names the file, the line and what is wrong there.
+/// [`ConfigError`] names the file, the line and the problem.
 pub(crate) fn offered(
     config: &Config,
     overrides: &Overrides,
@@ -76,29 +76,29 @@ pub(crate) fn offered(
     let wanted = overrides.only_catalogue || config.catalogue.wanted == Some(true);
     let defined = config.services.iter().chain(&files).any(is_catalogue);
     if wanted && !defined {
-        add_missing(&mut offered, Definition::plain(CATALOGUE, CATALOGUE), builder);
+        add_default(&mut offered, Definition::plain(CATALOGUE, CATALOGUE), builder);
     }
     if overrides.only_catalogue {
         return Ok(offered);
     }
     if config.services.is_empty() {
         for kind in ["clock", "echo"] {
-            add_missing(&mut offered, Definition::plain(kind, kind), builder);
+            add_default(&mut offered, Definition::plain(kind, kind), builder);
         }
     }
     if config.shell {
-        add_missing(&mut offered, Definition::plain(SHELL, SHELL), builder);
+        add_default(&mut offered, Definition::plain(SHELL, SHELL), builder);
     }
     if overrides.demo
         && let Ok(definition) = Definition::from_toml(DEMO, &builder.registry)
     {
-        add_missing(&mut offered, definition, builder);
+        add_default(&mut offered, definition, builder);
     }
     Ok(offered)
 }
 
-/// What services that are configured lack on this machine, each with its place. They are offered all the same: a
-/// program that was removed must not keep a node from starting.
+/// What the configured services lack on this machine, each with its position in the configuration. They are offered
+/// nevertheless, so that a removed program does not prevent the start of a node.
 ///
 /// # Errors
 /// [`ConfigError`] if a file cannot be read.
@@ -108,9 +108,10 @@ pub fn missing(config: &Config, files: &[PathBuf]) -> Result<Vec<ConfigError>, C
     let mut missing = Vec::new();
     let registry = registry(None);
     for source in config.services.iter().chain(&files) {
-        // What is no definition stops the node, with an error of its own.
+        // An invalid definition is an error of `offered`.
         let Ok(definition) = Definition::deserialize(source.table.clone()) else { continue };
-        missing.extend(registry.missing(&definition).iter().map(|error| placed(source, error)));
+        missing
+            .extend(registry.missing(&definition).iter().map(|error| with_position(source, error)));
     }
     Ok(missing)
 }
@@ -126,14 +127,14 @@ fn from_source(
     builder: &Builder,
 ) -> Result<Offered, ConfigError> {
     let mut table = source.table.clone();
-    written_out(&mut table, known).map_err(|error| source.wrong(START, error.to_string()))?;
+    resolve_names(&mut table, known).map_err(|error| source.wrong(START, error.to_string()))?;
     let definition = Definition::deserialize(table)
         .map_err(|error| source.wrong("service", one_line(&error.to_string())))?;
-    offer(&definition, builder).map_err(|error| placed(source, &error))
+    build(&definition, builder).map_err(|error| with_position(source, &error))
 }
 
-/// The error with its place.
-fn placed(source: &ServiceSource, error: &DefinitionError) -> ConfigError {
+/// The error with its position in the configuration.
+fn with_position(source: &ServiceSource, error: &DefinitionError) -> ConfigError {
     match error {
         DefinitionError::Type { .. } => source.wrong("type", error.to_string()),
         DefinitionError::Program { program, .. } => {
@@ -144,35 +145,35 @@ fn placed(source: &ServiceSource, error: &DefinitionError) -> ConfigError {
     }
 }
 
-/// Puts identities in the place of names in NODE/SERVICE, where a definition lists such places.
-fn written_out(table: &mut toml::Table, known: &Known) -> Result<(), NameError> {
-    let places = table.get_mut(START).and_then(toml::Value::as_array_mut).into_iter().flatten();
-    for place in places {
-        let Some((node, service)) = place.as_str().and_then(|text| text.rsplit_once('/')) else {
+/// Replaces pinned names by identities in the NODE/SERVICE patterns of a definition.
+fn resolve_names(table: &mut toml::Table, known: &Known) -> Result<(), NameError> {
+    let patterns = table.get_mut(START).and_then(toml::Value::as_array_mut).into_iter().flatten();
+    for pattern in patterns {
+        let Some((node, service)) = pattern.as_str().and_then(|text| text.rsplit_once('/')) else {
             continue;
         };
-        // What is no name either is for the service to refuse.
+        // The service reports an invalid pattern.
         if node != "*" && check_name(node).is_ok() {
-            *place = format!("{}/{service}", known.identity_of(node)?).into();
+            *pattern = format!("{}/{service}", known.identity_of(node)?).into();
         }
     }
     Ok(())
 }
 
-/// Adds a built-in definition; a name that the configuration has taken stays as it is.
-fn add_missing(offered: &mut BTreeMap<String, Offered>, definition: Definition, builder: &Builder) {
+/// Adds a built-in definition, unless the configuration has a service of its name.
+fn add_default(offered: &mut BTreeMap<String, Offered>, definition: Definition, builder: &Builder) {
     if offered.contains_key(&definition.name) {
         return;
     }
-    match offer(&definition, builder) {
+    match build(&definition, builder) {
         Ok(service) => {
             offered.insert(definition.name, service);
         }
-        Err(error) => tracing::warn!(%error, "a built-in service is not offered"),
+        Err(error) => tracing::warn!(%error, "could not build a built-in service"),
     }
 }
 
-fn offer(definition: &Definition, builder: &Builder) -> Result<Offered, DefinitionError> {
+fn build(definition: &Definition, builder: &Builder) -> Result<Offered, DefinitionError> {
     let service = builder.registry.build(definition, &builder.context)?;
     Ok(Offered { description: Description::new(definition, service.as_ref()), service })
 }
@@ -181,7 +182,7 @@ fn one_line(text: &str) -> String {
     text.lines().collect::<Vec<_>>().join(" ")
 }
 
-/// What a node answers to a query.
+/// The description in the answer to a query.
 pub(crate) fn describe(description: &Description) -> wire::Service {
     wire::Service {
         name: description.name.clone(),
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
     use levada_core::{Identity, Params, encode_list};
 
-    fn demo_takes(args: &[&str]) -> bool {
+    fn demo_accepts(args: &[&str]) -> bool {
         let registry = registry(None);
         let definition = Definition::from_toml(DEMO, &registry).unwrap();
         let mut params = Params::new();
@@ -213,30 +214,30 @@ mod tests {
     }
 
     #[test]
-    fn places_may_name_nodes_by_the_names_that_are_pinned() {
+    fn patterns_may_use_pinned_names() {
         let folder = tempfile::tempdir().unwrap();
         let known = Known::open(&folder.path().join("known.db")).unwrap();
         let well = Identity::from_bytes([2; 32]);
         known.pin("well", &well, &[], levada_core::UnixTime(1)).unwrap();
         let mut table: toml::Table =
             format!("start = ['well/exec', '*/echo', '{well}/a*', 'a b']").parse().unwrap();
-        written_out(&mut table, &known).unwrap();
-        let places: Vec<_> =
-            table[START].as_array().unwrap().iter().map(|place| place.as_str().unwrap()).collect();
+        resolve_names(&mut table, &known).unwrap();
+        let patterns = table[START].as_array().unwrap();
+        let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.as_str().unwrap()).collect();
         let [by_name, by_key] = [format!("{well}/exec"), format!("{well}/a*")];
-        assert_eq!(places, [by_name.as_str(), "*/echo", &by_key, "a b"]);
+        assert_eq!(patterns, [by_name.as_str(), "*/echo", &by_key, "a b"]);
         let mut table: toml::Table = "start = ['nowhere/exec']".parse().unwrap();
-        assert!(written_out(&mut table, &known).unwrap_err().to_string().contains("`nowhere`"));
+        assert!(resolve_names(&mut table, &known).unwrap_err().to_string().contains("`nowhere`"));
     }
 
     #[test]
-    fn the_demo_runs_what_shows_something_and_nothing_else() {
-        assert!(demo_takes(&["uname", "-a", "--", "anything"]));
-        assert!(demo_takes(&["date", "-u", "+%F %T"]));
-        assert!(demo_takes(&["cat"]));
-        assert!(!demo_takes(&["cat", "/etc/passwd"]));
-        assert!(!demo_takes(&["date", "-s", "2000-01-01"]));
-        assert!(!demo_takes(&["date", "--set=now"]));
-        assert!(!demo_takes(&["sh"]));
+    fn the_demo_runs_only_harmless_commands() {
+        assert!(demo_accepts(&["uname", "-a", "--", "anything"]));
+        assert!(demo_accepts(&["date", "-u", "+%F %T"]));
+        assert!(demo_accepts(&["cat"]));
+        assert!(!demo_accepts(&["cat", "/etc/passwd"]));
+        assert!(!demo_accepts(&["date", "-s", "2000-01-01"]));
+        assert!(!demo_accepts(&["date", "--set=now"]));
+        assert!(!demo_accepts(&["sh"]));
     }
 }

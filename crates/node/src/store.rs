@@ -1,9 +1,9 @@
-//! `node.db`: everything a running node must not forget. Sessions and their roots, uses, revocations,
-//! invitations, who may request, dead keys, the highest time seen, and the audit log.
+//! `node.db`: the persistent state of a node. It has sessions and their roots, uses, revocations, invitations, the allow-list
+//! and blocks, rotated keys, the highest time seen, and the audit log.
 //!
-//! The running node alone has the file open. Every call that changes something is one transaction and
-//! is on disk when it returns; a call that fails has changed nothing. What has ended, is revoked or
-//! used up stays so, whatever happens in between: the schema itself refuses the way back.
+//! Only the running node has the file open. A call that changes something is one transaction, which is on disk when the call
+//! returns; a call that fails has changed nothing. A session that has ended, or a capability that is revoked or used up, stays
+//! so after any crash: triggers of the schema abort the reverse changes.
 
 mod audit;
 mod end;
@@ -24,10 +24,10 @@ pub use audit::{AuditEntry, NewAuditEntry};
 pub use end::EndError;
 pub use find::Revocable;
 pub use invitation::{RedeemError, Redeemed};
-pub use policy::{Allowed, Barred, Policy};
+pub use policy::{DenialReason, PeerStatus};
 pub use session::{NewSession, SessionFilter, SessionRecord, SessionState, SessionSummary};
 pub use start::{NewStart, StartError};
-pub use succession::{SucceedError, Succeeded};
+pub use succession::{AppliedSuccession, SuccessionError};
 pub use time::Now;
 
 pub use levada_database::{DatabaseError as StoreError, DiskState};
@@ -51,17 +51,16 @@ const NODE: Kind = Kind {
 };
 
 impl Store {
-    /// Opens the database at `path`; makes it, with mode 0600, if it is missing. Holds it alone until
-    /// dropped.
+    /// Opens the database at `path`; creates it, with mode 0600, if it is missing. It stays locked for other processes until
+    /// the store is dropped.
     ///
     /// # Errors
-    /// [`StoreError`] names the file and says what is wrong with it.
+    /// [`StoreError`] names the file and the problem.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::with(Database::open(path, &NODE)?)
     }
 
-    /// As [`Self::open`] in the SQLite virtual file system that is registered as `vfs`; for tests of
-    /// what happens when the machine loses power.
+    /// As [`Self::open`], in the SQLite virtual file system that is registered as `vfs`; for tests of a loss of power.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -74,13 +73,13 @@ impl Store {
         Ok(Self { database, time })
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         self.database.path()
     }
 
-    /// Writes a copy of the database, as it is now, to the new file `to` (mode 0600). It is on disk
-    /// when this returns. The copy holds the roots of all sessions: keep it secret.
+    /// Writes a consistent copy of the database to the new file `to` (mode 0600), which is on disk when this returns. The copy
+    /// has the roots of all sessions, and so must stay secret.
     ///
     /// # Errors
     /// [`StoreError`] names `to`; it must not exist yet.
@@ -91,7 +90,7 @@ impl Store {
     /// Reads the whole file and checks that it is consistent.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] with the first thing found.
+    /// [`StoreError::Damaged`] with the first problem.
     pub fn integrity_check(&self) -> Result<(), StoreError> {
         self.database.integrity_check()
     }

@@ -4,15 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
-use levada_capability::{LinkId, SessionId};
+use levada_capability::LinkId;
 use levada_client::known::Known;
-use levada_core::{Framing, Identity, SecretKey, Succession, UnixTime};
-use levada_node::store::{
-    NewStart, RedeemError, SessionFilter, SessionState, StartError, Store, StoreError,
-};
+use levada_core::{Framing, Succession, UnixTime};
+use levada_node::store::{RedeemError, SessionFilter, SessionState, StartError, Store, StoreError};
 use rusqlite::Connection;
 use tempfile::TempDir;
-use zeroize::Zeroizing;
+
+use crate::support::{id, identity, key, link, start_by};
 
 const NODE_1: &str = include_str!("fixtures/node-v1.db.sql");
 const NODE_2: &str = include_str!("fixtures/node-v2.db.sql");
@@ -27,22 +26,6 @@ fn restore(sql: &str) -> (TempDir, PathBuf) {
     let path = folder.path().join("fixture.db");
     Connection::open(&path).unwrap().execute_batch(sql).unwrap();
     (folder, path)
-}
-
-fn key(byte: u8) -> SecretKey {
-    SecretKey::from_seed(Zeroizing::new([byte; 32])).unwrap()
-}
-
-fn identity(byte: u8) -> Identity {
-    key(byte).identity()
-}
-
-fn id(byte: u8) -> SessionId {
-    SessionId::from_bytes([byte; 16])
-}
-
-fn link(byte: u8) -> LinkId {
-    LinkId::from_bytes([byte; 32])
 }
 
 #[test]
@@ -69,18 +52,8 @@ fn node_1_revives_no_ended_right() {
     let (_folder, path) = restore(NODE_1);
     let store = Store::open(&path).unwrap();
     let start = |chain: &[(LinkId, u32)]| {
-        let (session, by) = (id(chain[0].0.as_bytes()[0]), identity(1));
-        let record = store.session(&session).unwrap();
-        let start = NewStart {
-            requester: record.map_or(by, |record| record.requester),
-            session,
-            uses: chain,
-            identities: &[by],
-            expires: UnixTime::NEVER,
-            by,
-            about: "",
-        };
-        store.start(&start, THEN)
+        let session = id(chain[0].0.as_bytes()[0]);
+        start_by(&store, &session, chain, &identity(1), THEN)
     };
     assert!(matches!(start(&[(link(2), 3), (link(20), 1)]), Err(StartError::UsedUp(_))));
     assert!(matches!(start(&[(link(2), 3), (link(21), 1)]), Err(StartError::Revoked(_))));
@@ -101,7 +74,7 @@ fn node_1_policy_and_audit_log_are_read() {
     assert!(!store.allowed(&identity(30), "exec").unwrap());
     assert!(store.allowed(&identity(31), "exec").unwrap());
     assert!(store.blocked(&identity(32)).unwrap());
-    assert_eq!(store.dead(&[identity(6)]).unwrap(), Some(identity(6)));
+    assert_eq!(store.first_rotated(&[identity(6)]).unwrap(), Some(identity(6)));
     let again = store.redeem(&[1; 32], &identity(33), THEN);
     assert!(matches!(again, Err(RedeemError::Used)));
     assert_eq!(store.redeem(&[2; 32], &identity(33), THEN).unwrap().service, None);

@@ -4,3 +4,5 @@
 
 mod database_formats;
 mod power_loss;
+mod store;
+mod support;

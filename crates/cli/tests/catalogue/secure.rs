@@ -84,7 +84,7 @@ fn a_catalogue_is_served_with_tls() {
     fs::copy(&second, file("second.pem")).unwrap();
     fs::write(&second, "nothing").unwrap();
     node.signal("HUP");
-    eventually("the log reports it", || node.log().contains("keeps the certificate"));
+    eventually("the log reports it", || node.log().contains("the old one stays in use"));
     assert!(curl(&file("second.pem"), &[&url("/healthz")]).status.success());
 }
 

@@ -1,4 +1,4 @@
-//! Services in a catalogue: descriptors of type `service`, and how a node keeps its own up to date.
+//! Services in a catalogue: descriptors of type `service`, and the publication of the node's own services.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,39 +16,39 @@ use tokio::time::{sleep, timeout};
 use crate::node::Node;
 use levada_client::{Client, ClientError, RequestSpec, Running, Verdict};
 
-/// How much is under way within this process, in bytes.
-const ROOM: usize = 64 * 1024;
-/// How long a catalogue elsewhere may take for all services.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// When one that could not be reached is tried again.
-const AGAIN: Duration = Duration::from_secs(60);
+/// The buffer of the pipe to the node's own catalogue, in bytes.
+const PIPE_BUFFER: usize = 64 * 1024;
+/// The time for the publication of all services in a catalogue of another node.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(60);
+/// The delay before the next attempt to publish in catalogues where it failed.
+const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// A service, as the descriptor of its object says it. The object's name is the node's identity, a dot, and the
-/// service's name, so that a right to publish may name one node.
+/// The descriptor of a service. The object's name is the node's identity, a dot, and the service's name, so that a right to
+/// publish can be limited to one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Catalogued {
+pub struct ServiceDescriptor {
     /// The service's name on its node.
     #[serde(rename = "objectName")]
     pub name: String,
     /// The node's identity.
     pub node: String,
-    /// What the node calls itself.
+    /// The node's name.
     pub node_name: String,
-    /// Where it can be reached, as far as it knows.
+    /// The node's addresses.
     pub addresses: Vec<String>,
     /// The type of the service.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What it is for.
+    /// The category of the service.
     pub category: String,
     /// The version of the service's own protocol and behaviour.
     pub version: String,
-    /// Where it is; free text, may be empty.
+    /// Its location: free text, may be empty.
     pub location: String,
-    /// Each parameter and what it means.
+    /// Its parameters.
     pub parameters: Vec<Parameter>,
-    /// The framings that are allowed; the first is the default.
+    /// The allowed framings; the first is the default.
     pub framings: Vec<String>,
 }
 
@@ -57,19 +57,19 @@ pub struct Catalogued {
 pub struct Parameter {
     /// Its key.
     pub key: String,
-    /// What it means.
+    /// Its meaning.
     pub meaning: String,
 }
 
-/// Where the node is for those who read a catalogue: without loopback, which means another machine to each of them, and
-/// whose tag would change the published object with each boot.
-fn published(node: &Node) -> Vec<String> {
+/// The node's addresses without loopback: they mean another machine to each reader of a catalogue, and their tag would change
+/// the published object with each boot.
+fn public_addresses(node: &Node) -> Vec<String> {
     let mut addresses = node.addresses(&[]);
     addresses.retain(|text| !text.contains('@'));
     addresses
 }
 
-impl Catalogued {
+impl ServiceDescriptor {
     fn new(node: &Node, service: &Description) -> Self {
         let parameter = |(key, meaning): &(String, String)| Parameter {
             key: key.clone(),
@@ -79,7 +79,7 @@ impl Catalogued {
             name: service.name.clone(),
             node: node.identity().to_string(),
             node_name: node.name.clone(),
-            addresses: published(node),
+            addresses: public_addresses(node),
             kind: service.kind.clone(),
             category: service.category.clone(),
             version: service.version.clone(),
@@ -89,7 +89,7 @@ impl Catalogued {
         }
     }
 
-    /// As the node itself would answer.
+    /// The description that the node itself would return to a query.
     pub fn service(&self) -> wire::Service {
         let parameter = |one: &Parameter| wire::Parameter {
             key: one.key.clone(),
@@ -107,16 +107,16 @@ impl Catalogued {
     }
 }
 
-/// What a published object of type `service` says, with the node that it is about. `None` if it is none that a node
-/// has published: its own signature must be on it, and its name be that of the object.
-pub fn service_of(published: &Published) -> Option<(Identity, Catalogued)> {
-    let found: Catalogued = serde_json::from_slice(&published.descriptor).ok()?;
+/// The node and the descriptor of a published object of type `service`. `None` unless the node itself has published it: its
+/// signature must be valid, and the object's name must match.
+pub fn service_of(published: &Published) -> Option<(Identity, ServiceDescriptor)> {
+    let found: ServiceDescriptor = serde_json::from_slice(&published.descriptor).ok()?;
     let node: Identity = found.node.parse().ok()?;
-    // As a node is asked itself: names are names, whichever key signed them.
+    // The same rules as for the answers of a node: a signature does not make a name valid.
     check_name(&found.node_name).and(check_name(&found.kind)).ok()?;
-    let named = published.key.kind == Kind::Service
+    let name_matches = published.key.kind == Kind::Service
         && published.key.name.as_str() == name(&node, &found.name);
-    if named && is_signed_by(&node, published) { Some((node, found)) } else { None }
+    if name_matches && is_signed_by(&node, published) { Some((node, found)) } else { None }
 }
 
 fn is_signed_by(node: &Identity, published: &Published) -> bool {
@@ -129,20 +129,20 @@ fn name(node: &Identity, service: &str) -> String {
     format!("{node}.{service}")
 }
 
-/// Publishes what the node offers in its own catalogue, and takes back what it does not offer any more. That something
-/// of it fails is no reason not to run.
+/// Publishes the node's services in its own catalogue, and withdraws those that it no longer has. A failure is logged, and
+/// does not stop the node.
 pub(crate) async fn publish_here(node: &Node) {
     let Some(handle) = &node.catalogue else { return };
-    let (near, far) = tokio::io::duplex(ROOM);
+    let (near, far) = tokio::io::duplex(PIPE_BUFFER);
     let (read, write) = tokio::io::split(far);
     let principal =
         Principal { identity: Some(node.identity()), rights: Rights::all(), max_package: 0 };
     let serving = serve(handle, &principal, of_bytes(read, write));
     let publishing = async {
         let (read, write) = tokio::io::split(near);
-        let mut caller = CatalogueClient::new(of_bytes(read, write));
-        let published = publish(node, &mut caller, Hurry::Yes).await;
-        caller.finish().await;
+        let mut catalogue = CatalogueClient::new(of_bytes(read, write));
+        let published = publish(node, &mut catalogue, Priority::Normal).await;
+        catalogue.finish().await;
         published
     };
     if let (_, Err(error)) = tokio::join!(serving, publishing) {
@@ -150,96 +150,98 @@ pub(crate) async fn publish_here(node: &Node) {
     }
 }
 
-/// Publishes what the node offers in the catalogues of `places`, NODE/SERVICE each. Tries again until it has succeeded.
-pub(crate) async fn publish_elsewhere(node: Arc<Node>, mut places: Vec<String>) {
-    while !places.is_empty() {
-        let mut left = Vec::new();
-        for place in places {
-            if let Err(text) = publish_at(&node, &place).await {
-                tracing::warn!(error = %text, %place, "the node's services were not published");
-                left.push(place);
+/// Publishes the node's services in the catalogues `targets`, NODE/SERVICE each. Retries until it has succeeded.
+pub(crate) async fn publish_elsewhere(node: Arc<Node>, mut targets: Vec<String>) {
+    while !targets.is_empty() {
+        let mut failed = Vec::new();
+        for target in targets {
+            if let Err(text) = publish_at(&node, &target).await {
+                tracing::warn!(error = %text, %target, "could not publish the node's services; trying again");
+                failed.push(target);
             }
         }
-        places = left;
-        if !places.is_empty() {
-            sleep(AGAIN).await;
+        targets = failed;
+        if !targets.is_empty() {
+            sleep(RETRY_DELAY).await;
         }
     }
 }
 
-async fn publish_at(node: &Node, place: &str) -> Result<(), String> {
+async fn publish_at(node: &Node, target: &str) -> Result<(), String> {
     let text = |error: ClientError| error.to_string();
-    let (name, service) = place.rsplit_once('/').unwrap_or((place, ""));
+    let (name, service) = target.rsplit_once('/').unwrap_or((target, ""));
     let client = Client::new(&node.home).map_err(text)?;
     let work = async {
         let target = client.resolve(name, |_| Verdict::Unasked).await.map_err(text)?;
         let spec = RequestSpec { service: service.to_owned(), uses: 1, ..RequestSpec::default() };
         let capability = client.request(&target, spec).await.map_err(text)?;
         let Running { stream, connection, .. } = client.connect(&capability).await.map_err(text)?;
-        let mut caller = CatalogueClient::new(of_stream(stream));
+        let mut catalogue = CatalogueClient::new(of_stream(stream));
         let published =
-            publish(node, &mut caller, Hurry::No).await.map_err(|error| error.to_string());
-        caller.finish().await;
+            publish(node, &mut catalogue, Priority::Low).await.map_err(|error| error.to_string());
+        catalogue.finish().await;
         connection.close(0, "");
         published
     };
-    let done = timeout(PATIENCE, work).await;
+    let done = timeout(PUBLISH_TIMEOUT, work).await;
     client.close();
     done.map_err(|_| "the catalogue does not answer".to_owned())?
 }
 
-/// Whether somebody waits until it is published. What is published one by one steps aside for those who read.
+/// The priority of a publication.
 #[derive(Clone, Copy)]
-enum Hurry {
-    Yes,
-    No,
+enum Priority {
+    /// As a batch, because the start of the node waits for it.
+    Normal,
+    /// One by one, on the catalogue's low-priority thread, so that it does not delay readers.
+    Low,
 }
 
 async fn publish(
     node: &Node,
-    caller: &mut CatalogueClient,
-    hurry: Hurry,
+    catalogue: &mut CatalogueClient,
+    priority: Priority,
 ) -> Result<(), CatalogueError> {
     for offered in node.services.values() {
-        publish_one(node, caller, &offered.description, hurry).await?;
+        publish_one(node, catalogue, &offered.description, priority).await?;
     }
-    withdraw(node, caller).await
+    withdraw(node, catalogue).await
 }
 
 async fn publish_one(
     node: &Node,
-    caller: &mut CatalogueClient,
+    catalogue: &mut CatalogueClient,
     service: &Description,
-    hurry: Hurry,
+    priority: Priority,
 ) -> Result<(), CatalogueError> {
     let Ok(name) = name(&node.identity(), &service.name).parse() else { return Ok(()) };
     let key = Key { kind: Kind::Service, name };
-    // Texts and lists of texts: this cannot fail.
-    let descriptor = serde_json::to_vec(&Catalogued::new(node, service)).unwrap_or_default();
-    let versions = versions(caller, &key).await?;
+    // Strings and lists of strings: this cannot fail.
+    let descriptor = serde_json::to_vec(&ServiceDescriptor::new(node, service)).unwrap_or_default();
+    let versions = versions(catalogue, &key).await?;
     let shown = versions.iter().rev().find(|one| !one.yanked);
     let is_ours = |shown: &Published| {
-        // Others may have published the same, and nobody believes them.
+        // The same object without this node's signature is not valid.
         shown.digest == sha256(&[&descriptor]) && is_signed_by(&node.identity(), shown)
     };
     if shown.is_some_and(is_ours) {
         return Ok(());
     }
-    let version = next(&service.version, versions.last().map(|last| &last.version));
+    let version = next_version(&service.version, versions.last().map(|last| &last.version));
     let mut draft = Draft { key, version, descriptor, package: None, signatures: Vec::new() };
     draft.sign(&node.key);
-    match hurry {
-        Hurry::Yes => {
-            let outcomes = caller.publish_all(&[(draft, Vec::new())]).await?;
+    match priority {
+        Priority::Normal => {
+            let outcomes = catalogue.publish_all(&[(draft, Vec::new())]).await?;
             outcomes.into_iter().try_for_each(|outcome| outcome.map(drop))
         }
-        Hurry::No => caller.publish(&draft, &mut std::io::empty(), |_| {}).await.map(drop),
+        Priority::Low => catalogue.publish(&draft, &mut std::io::empty(), |_| {}).await.map(drop),
     }
 }
 
 /// All versions, ascending; none if there is no such object.
 async fn versions(
-    caller: &mut CatalogueClient,
+    catalogue: &mut CatalogueClient,
     key: &Key,
 ) -> Result<Vec<Published>, CatalogueError> {
     let mut found = Vec::new();
@@ -247,16 +249,16 @@ async fn versions(
         found.push(one);
         Ok::<_, CatalogueError>(())
     };
-    match caller.versions(key, each).await {
+    match catalogue.versions(key, each).await {
         Err(CatalogueError::Failed { cause: Cause::Unknown, .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
         Ok(()) => Ok(found),
     }
 }
 
-/// The service's own version, or the next one behind what was published last: a node that moves, or gets another
-/// configuration, publishes anew.
-fn next(own: &str, last: Option<&Version>) -> Version {
+/// The service's own version, or the successor of the last published version if that is not lower: a node publishes again
+/// after its addresses or its configuration have changed.
+fn next_version(own: &str, last: Option<&Version>) -> Version {
     let own = Version::parse(own).unwrap_or(Version::new(0, 1, 0));
     match last {
         Some(last) if *last >= own => {
@@ -266,8 +268,8 @@ fn next(own: &str, last: Option<&Version>) -> Version {
     }
 }
 
-/// Takes back what the node has published and does not offer any more.
-async fn withdraw(node: &Node, caller: &mut CatalogueClient) -> Result<(), CatalogueError> {
+/// Withdraws the published services that the node no longer has.
+async fn withdraw(node: &Node, catalogue: &mut CatalogueClient) -> Result<(), CatalogueError> {
     let own = format!("{}.", node.identity());
     let mut gone = Vec::new();
     let each = |item: Item| {
@@ -277,10 +279,10 @@ async fn withdraw(node: &Node, caller: &mut CatalogueClient) -> Result<(), Catal
         }
         Ok::<_, CatalogueError>(())
     };
-    caller.list(Some(Kind::Service), &own, 0, Detail::Newest, each).await?;
+    catalogue.list(Some(Kind::Service), &own, 0, Detail::Newest, each).await?;
     for key in gone {
-        for one in versions(caller, &key).await?.into_iter().filter(|one| !one.yanked) {
-            caller.yank(&key, &one.version, true).await?;
+        for one in versions(catalogue, &key).await?.into_iter().filter(|one| !one.yanked) {
+            catalogue.yank(&key, &one.version, true).await?;
         }
     }
     Ok(())
@@ -291,8 +293,8 @@ mod tests {
     use super::*;
     use levada_core::{SecretKey, SystemRandom, UnixTime};
 
-    fn catalogued(node: &Identity) -> Catalogued {
-        Catalogued {
+    fn descriptor(node: &Identity) -> ServiceDescriptor {
+        ServiceDescriptor {
             name: "echo".into(),
             node: node.to_string(),
             node_name: "well".into(),
@@ -306,7 +308,7 @@ mod tests {
         }
     }
 
-    fn draft(name: &str, about: &Catalogued) -> Draft {
+    fn draft(name: &str, about: &ServiceDescriptor) -> Draft {
         Draft {
             key: Key { kind: Kind::Service, name: name.parse().unwrap() },
             version: Version::new(1, 0, 0),
@@ -317,9 +319,9 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_known_by_its_nodes_own_signature() {
+    fn a_service_descriptor_needs_the_signature_of_its_node() {
         let [key, other] = [(); 2].map(|()| SecretKey::generate(&SystemRandom).unwrap());
-        let about = catalogued(&key.identity());
+        let about = descriptor(&key.identity());
         let right = name(&key.identity(), "echo");
         let read = |name: &str, signer: &SecretKey| {
             let mut draft = draft(name, &about);
@@ -329,19 +331,20 @@ mod tests {
         assert_eq!(read(&right, &key), Some((key.identity(), about.clone())));
         assert_eq!(read(&right, &other), None);
         assert_eq!(read("echo", &key), None);
-        let mut lie = draft(&right, &Catalogued { node_name: "\x1b[2J".into(), ..about.clone() });
-        lie.sign(&key);
-        assert_eq!(service_of(&Published::new(&lie, None, UnixTime(1), 1)), None);
+        let mut invalid =
+            draft(&right, &ServiceDescriptor { node_name: "\x1b[2J".into(), ..about.clone() });
+        invalid.sign(&key);
+        assert_eq!(service_of(&Published::new(&invalid, None, UnixTime(1), 1)), None);
         let text = String::from_utf8(draft(&right, &about).descriptor).unwrap();
         assert!(text.contains(r#""objectName":"echo""#) && text.contains("nodeName"), "{text}");
     }
 
     #[test]
-    fn every_publication_has_a_version_of_its_own() {
-        assert_eq!(next("1.0.0", None), Version::new(1, 0, 0));
-        assert_eq!(next("1.0.0", Some(&Version::new(1, 0, 0))), Version::new(1, 0, 1));
-        assert_eq!(next("1.0.0", Some(&Version::new(1, 0, 7))), Version::new(1, 0, 8));
-        assert_eq!(next("1.1.0", Some(&Version::new(1, 0, 7))), Version::new(1, 1, 0));
-        assert_eq!(next("none", None), Version::new(0, 1, 0));
+    fn every_publication_has_a_new_version() {
+        assert_eq!(next_version("1.0.0", None), Version::new(1, 0, 0));
+        assert_eq!(next_version("1.0.0", Some(&Version::new(1, 0, 0))), Version::new(1, 0, 1));
+        assert_eq!(next_version("1.0.0", Some(&Version::new(1, 0, 7))), Version::new(1, 0, 8));
+        assert_eq!(next_version("1.1.0", Some(&Version::new(1, 0, 7))), Version::new(1, 1, 0));
+        assert_eq!(next_version("none", None), Version::new(0, 1, 0));
     }
 }

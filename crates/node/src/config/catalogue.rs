@@ -10,20 +10,20 @@ use levada_catalogue::rethink::PathType;
 use super::reader::{Section, Value};
 use super::{ConfigError, flag};
 
-/// Whether and where the node keeps a catalogue, and what of it everybody may see.
+/// The catalogue of the node, and which of its objects are public.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
-    /// `None`: if there is one already, or a service needs it.
+    /// Whether the node has a catalogue; with `None`, if it exists already or a service needs it.
     pub wanted: Option<bool>,
-    /// Its folder; `None` for the one in the home's state.
+    /// Its folder; `None` for the default in the home's state folder.
     pub folder: Option<PathBuf>,
-    /// Whether the node's own services are published in it.
+    /// Whether the node publishes its services in it.
     pub services: bool,
-    /// What the HTTP port shows of it.
+    /// The objects that the HTTP port shows.
     pub open: Open,
-    /// Which hosts the HTTP port answers for.
+    /// The host names that the HTTP port serves.
     pub hosts: Hosts,
-    /// For each type the names that `default` stands for under `/.well-known/`: the first that is there.
+    /// For each type, the names for `default` under `/.well-known/`: the first that exists is used.
     pub defaults: Vec<(PathType, Vec<String>)>,
 }
 
@@ -104,8 +104,8 @@ fn folder(value: &Value<'_>) -> Result<PathBuf, ConfigError> {
     if path.is_absolute() { Ok(path) } else { Err(value.not(ALLOWED)) }
 }
 
-/// NODE/SERVICE.
-pub(super) fn place(value: &Value<'_>) -> Result<String, ConfigError> {
+/// Reads NODE/SERVICE.
+pub(super) fn service_target(value: &Value<'_>) -> Result<String, ConfigError> {
     const ALLOWED: &str = "NODE/SERVICE, such as \"hub/catalogue\"";
     let text = value.text(ALLOWED)?;
     match text.rsplit_once('/') {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_catalogue_is_wanted_described_or_not_mentioned() {
+    fn a_catalogue_is_a_flag_a_table_or_absent() {
         let wanted = |text: &str| parse(text).unwrap().catalogue.wanted;
         assert_eq!(wanted(""), None);
         assert_eq!(wanted("catalogue = false"), Some(false));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_have_positions() {
         for (text, place) in [
             ("catalogue = 1\n", "config.toml:1: key `catalogue`"),
             ("[catalogue]\nfolder = 'srv'\n", "config.toml:2: key `catalogue.folder`"),

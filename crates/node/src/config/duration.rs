@@ -1,13 +1,13 @@
-//! Durations as people write them: a whole number and a unit.
+//! Durations in text form: a whole number and a unit.
 
 use std::time::Duration;
 use thiserror::Error;
 
 const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
-/// A hundred years: beyond it somebody means "never", and sums of times stay far from overflow.
+/// A hundred years, in seconds. Sums of times stay far from overflow.
 const MAX_SECS: u64 = 100 * 366 * 86_400;
 
-/// Not a duration.
+/// A text that is not a duration.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error("a duration is a whole number and a unit, such as 90s, 10m, 1h or 7d, from 1s to 36600d")]
 pub struct DurationError;
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn invalid_texts_are_refused() {
         for text in [
             "",
             "10",

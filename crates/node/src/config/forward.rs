@@ -1,4 +1,4 @@
-//! Forwards that the node keeps up.
+//! The forwards of the configuration.
 
 use levada_services::forward::Address;
 
@@ -11,11 +11,11 @@ const KEYS: [&str; 6] = ["service", "target", "listen", "udp", "reverse", "socks
 /// A `[[forward]]` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardSource {
-    /// The node, as it is typed.
+    /// The node, as in the configuration.
     pub node: String,
     /// The name of its service.
     pub service: String,
-    /// What is carried where.
+    /// The listeners and targets.
     pub plan: Plan,
     target: Vec<String>,
 }
@@ -26,7 +26,7 @@ impl ForwardSource {
         format!("{}/{}", self.node, self.service)
     }
 
-    /// Where connections go, as it is configured.
+    /// The targets of connections, as in the configuration.
     pub fn target(&self) -> String {
         self.target.join(", ")
     }
@@ -35,10 +35,10 @@ impl ForwardSource {
         let section = value.section()?;
         section.only(&KEYS)?;
         let at = section.required("service", "NODE/SERVICE, such as \"box/forward\"")?;
-        let place = catalogue::place(&at)?;
-        let (node, service) = place.rsplit_once('/').ok_or_else(|| at.not("NODE/SERVICE"))?;
-        let target = section.value("target").map(|value| texts(&value)).transpose()?;
-        let target = target.unwrap_or_default();
+        let target = catalogue::service_target(&at)?;
+        let (node, service) = target.rsplit_once('/').ok_or_else(|| at.not("NODE/SERVICE"))?;
+        let targets = section.value("target").map(|value| texts(&value)).transpose()?;
+        let targets = targets.unwrap_or_default();
         let words = Words {
             listen: section
                 .value("listen")
@@ -48,13 +48,13 @@ impl ForwardSource {
             udp: is_set(&section, "udp")?,
             reverse: is_set(&section, "reverse")?,
             socks: is_set(&section, "socks")?,
-            target: target.clone(),
+            target: targets.clone(),
         };
         if [words.udp, words.reverse, words.socks].iter().filter(|one| **one).count() > 1 {
             return Err(value.wrong("it is one of `udp`, `reverse` and `socks`"));
         }
         let plan = Plan::new(words).map_err(|error| value.wrong(error.text))?;
-        Ok(Self { node: node.to_owned(), service: service.to_owned(), plan, target })
+        Ok(Self { node: node.to_owned(), service: service.to_owned(), plan, target: targets })
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use levada_services::forward::client::Mode;
 
     #[test]
-    fn a_forward_is_what_the_command_line_would_say() {
+    fn a_forward_has_the_options_of_the_command_line() {
         let parse = |text: &str| Config::parse(Path::new("config.toml"), text);
         let text = "[[forward]]\nservice = 'box/forward'\ntarget = 'db:1'\nlisten = '5432'\n\
                     [[forward]]\nservice = 'box/forward'\nsocks = true\nlisten = ['1080', 'unix:/a']\n";

@@ -1,4 +1,4 @@
-//! An identity in the configuration: written out, or by the name that is pinned for it here.
+//! An identity in the configuration, or the name of a pin.
 
 use std::path::PathBuf;
 
@@ -11,29 +11,29 @@ use levada_client::known::Known;
 pub(super) const ALLOWED: &str =
     "an identity, which begins with `lv` (`levada id` prints it), or a name of `levada peers ls`";
 
-/// Who is meant by an identity or a name, and where that is written.
+/// An identity or the name of a pin, with its position in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Who {
+pub struct IdentityRef {
     text: String,
     file: PathBuf,
     line: usize,
     key: String,
 }
 
-impl Who {
+impl IdentityRef {
     pub(super) fn read(value: &Value<'_>) -> Result<Self, ConfigError> {
         let text = value.text(ALLOWED)?;
         if text.parse::<Identity>().is_err() && check_name(text).is_err() {
             return Err(value.not(ALLOWED));
         }
-        let (file, line, key) = value.place();
+        let (file, line, key) = value.position();
         Ok(Self { text: text.to_owned(), file, line, key })
     }
 
-    /// The key that is meant: a name stands for what is pinned under it now.
+    /// The identity; a name is resolved with the current pins.
     ///
     /// # Errors
-    /// [`ConfigError::Wrong`] names the place of a name that is not pinned.
+    /// [`ConfigError::Wrong`] for a name that is not pinned, with its position.
     pub fn identity(&self, known: &Known) -> Result<Identity, ConfigError> {
         known.identity_of(&self.text).map_err(|error| ConfigError::Wrong {
             file: self.file.clone(),

@@ -1,4 +1,4 @@
-//! Walks a TOML document and keeps the place of everything, so that errors can name it.
+//! Reads a TOML document and records the position of each value for error messages.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::ConfigError;
 
-/// Parses `text` and gives its top table to `read`.
+/// Parses `text` and passes its root table to `read`.
 pub(super) fn parse<T>(
     file: &Path,
     text: &str,
@@ -38,7 +38,7 @@ impl Document<'_> {
     }
 }
 
-/// A table and where it stands.
+/// A table and its position.
 pub(super) struct Section<'a> {
     document: &'a Document<'a>,
     path: String,
@@ -47,7 +47,7 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Refuses keys other than `known`, with the nearest of them.
+    /// Refuses keys other than `known`; the error suggests the nearest of them.
     pub(super) fn only(&self, known: &[&str]) -> Result<(), ConfigError> {
         for value in self.values() {
             if !known.contains(&value.name()) {
@@ -57,7 +57,7 @@ impl<'a> Section<'a> {
         Ok(())
     }
 
-    /// Every value, in the order of the file.
+    /// All values, in the order of the file.
     pub(super) fn values(&self) -> Vec<Value<'a>> {
         let mut entries: Vec<_> = self.table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
@@ -73,12 +73,12 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// The value under `name`.
+    /// The value of the key `name`.
     pub(super) fn value(&self, name: &str) -> Option<Value<'a>> {
         self.values().into_iter().find(|value| value.name == name)
     }
 
-    /// The value under `name`, or an error that says what belongs there.
+    /// The value of the key `name`; if it is missing, an error with the `allowed` values.
     pub(super) fn required(&self, name: &str, allowed: &str) -> Result<Value<'a>, ConfigError> {
         self.value(name).ok_or_else(|| {
             let key = join(&self.path, name);
@@ -86,7 +86,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// The file that this is read from.
+    /// The path of the file.
     pub(super) fn file(&self) -> &Path {
         self.document.file
     }
@@ -96,13 +96,13 @@ impl<'a> Section<'a> {
         self.document.line(self.at)
     }
 
-    /// Every key below this table and its line: outer before inner, in the order of the file.
-    pub(super) fn places(&self) -> Vec<Place> {
-        let mut places = Vec::new();
+    /// The position of every key in this table and in inner tables, in the order of the file.
+    pub(super) fn key_positions(&self) -> Vec<KeyPosition> {
+        let mut positions = Vec::new();
         let mut tables = vec![self.table];
         while let Some(table) = tables.pop() {
             for (key, value) in table {
-                places.push(Place {
+                positions.push(KeyPosition {
                     key: key.get_ref().to_string(),
                     line: self.document.line(key.span().start),
                     text: value.get_ref().as_str().map(str::to_owned),
@@ -112,11 +112,11 @@ impl<'a> Section<'a> {
                 tables.extend(items.filter_map(|item| item.get_ref().as_table()));
             }
         }
-        places.sort_by_key(|place| place.line);
-        places
+        positions.sort_by_key(|position| position.line);
+        positions
     }
 
-    /// A copy without places.
+    /// A copy without positions.
     pub(super) fn to_table(&self) -> Result<toml::Table, ConfigError> {
         let mut table = toml::Table::new();
         for value in self.values() {
@@ -130,18 +130,18 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Where a key stands, for errors of those who do not see the document.
+/// The position of a key, for errors that are found after the document was read.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
-    /// The key, without its tables.
+pub(super) struct KeyPosition {
+    /// The key, without the names of its tables.
     pub(super) key: String,
-    /// From 1.
+    /// The line, from 1.
     pub(super) line: usize,
-    /// Its value, if that is a text.
+    /// Its value, if that is a string.
     pub(super) text: Option<String>,
 }
 
-/// A value, its key and where it stands.
+/// A value with its key and position.
 pub(super) struct Value<'a> {
     document: &'a Document<'a>,
     key: String,
@@ -156,7 +156,7 @@ impl<'a> Value<'a> {
         self.name
     }
 
-    /// An error at this place.
+    /// An error at this position.
     pub(super) fn wrong(&self, message: impl Into<String>) -> ConfigError {
         self.document.wrong(self.at, self.key.clone(), message.into())
     }
@@ -166,8 +166,8 @@ impl<'a> Value<'a> {
         self.wrong(format!("it is {}; allowed is {allowed}", self.shown()))
     }
 
-    /// File, line and key: where it stands, for errors of later.
-    pub(super) fn place(&self) -> (PathBuf, usize, String) {
+    /// File, line and key, for errors that are found later.
+    pub(super) fn position(&self) -> (PathBuf, usize, String) {
         (self.document.file.to_owned(), self.document.line(self.at), self.key.clone())
     }
 
@@ -183,7 +183,7 @@ impl<'a> Value<'a> {
         self.value.as_str().ok_or_else(|| self.not(allowed))
     }
 
-    /// A text that `T` can read.
+    /// A string that `T` parses.
     pub(super) fn parsed<T: FromStr>(&self, allowed: &str) -> Result<T, ConfigError> {
         self.text(allowed)?.parse().map_err(|_| self.not(allowed))
     }
@@ -208,7 +208,7 @@ impl<'a> Value<'a> {
         Ok(Section { document: self.document, path: self.key.clone(), at: self.at, table })
     }
 
-    /// Reads every item of a list.
+    /// Reads each item of a list.
     pub(super) fn each<T>(
         &self,
         read: impl Fn(&Value<'a>) -> Result<T, ConfigError>,
@@ -231,7 +231,7 @@ impl<'a> Value<'a> {
             .map_err(|error| self.wrong(error.message()))
     }
 
-    /// What stands there, short enough for an error.
+    /// The value, shortened for an error.
     fn shown(&self) -> String {
         match self.value {
             DeValue::String(text) => {
@@ -258,11 +258,11 @@ fn unknown(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// How many characters must be added, removed or changed to make one text of the other.
+/// The edit distance of two texts: characters to insert, remove or replace (Levenshtein).
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
-    // Longer names are not typing errors, and the work stays small whatever is in the file.
+    // Longer names are not typing errors; this bounds the work.
     for (i, a) in from.chars().take(64).enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);
         for (j, b) in to.iter().enumerate() {

@@ -4,43 +4,43 @@ use std::path::{Path, PathBuf};
 
 use levada_core::{NAME_RULE, check_name};
 
-use super::reader::{self, Place, Section, Value};
+use super::reader::{self, KeyPosition, Section, Value};
 use super::{ConfigError, read_file};
 
-/// A service as it was written down, with the place for errors about it.
+/// The definition of a service, with positions for errors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceSource {
-    /// The name under which it is found.
+    /// The name of the service.
     pub name: String,
-    /// All of its keys, `name` included.
+    /// All of its keys, including `name`.
     pub table: toml::Table,
     /// The file that defines it.
     pub file: PathBuf,
     /// The line on which the definition begins.
     pub line: usize,
-    /// The line of every key, nested ones too.
-    places: Vec<Place>,
+    /// The position of every key, including nested ones.
+    positions: Vec<KeyPosition>,
 }
 
 impl ServiceSource {
     /// Reads a file that defines one service: the keys of a `[[service]]`, at the top.
     ///
     /// # Errors
-    /// [`ConfigError`] if it cannot be read, or something in it is wrong.
+    /// [`ConfigError`] if it cannot be read, or has an error.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         Self::parse(file, &read_file(file)?)
     }
 
-    /// Reads the text of such a file; `file` is named in errors.
+    /// Parses the text of such a file; errors name `file`.
     ///
     /// # Errors
-    /// [`ConfigError::Wrong`] for the first thing that is wrong.
+    /// [`ConfigError::Wrong`] for the first error.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
         reader::parse(file, text, Self::read)
     }
 
-    /// An error about this definition, from whoever builds the service and knows no places. If there
-    /// is no `key` but the message names one in backticks, the error is about that one.
+    /// An error about `key` of this definition, with its position. If there is no such key but the message names one in
+    /// backticks, the error is about that one.
     pub fn wrong(&self, key: &str, message: impl Into<String>) -> ConfigError {
         let message = message.into();
         let known = self.line_of(key).map(|line| (key, line));
@@ -54,11 +54,12 @@ impl ServiceSource {
 
     /// As [`Self::wrong`], about the `key` whose value is `text`.
     pub fn wrong_text(&self, key: &str, text: &str, message: impl Into<String>) -> ConfigError {
-        let is_it = |place: &&Place| place.key == key && place.text.as_deref() == Some(text);
-        match self.places.iter().find(is_it) {
-            Some(place) => ConfigError::Wrong {
+        let matches =
+            |position: &&KeyPosition| position.key == key && position.text.as_deref() == Some(text);
+        match self.positions.iter().find(matches) {
+            Some(position) => ConfigError::Wrong {
                 file: self.file.clone(),
-                line: place.line,
+                line: position.line,
                 key: key.to_owned(),
                 message: message.into(),
             },
@@ -66,14 +67,14 @@ impl ServiceSource {
         }
     }
 
-    /// The line of a key, with its tables in front or not; that of its first table if several tables
-    /// have such a key.
+    /// The line of a key, with or without the names of its tables. If several tables have such a key, the line of the first
+    /// table.
     fn line_of(&self, key: &str) -> Option<usize> {
         let last = key.rsplit('.').next()?;
-        let mut found = self.places.iter().filter(|place| place.key == last);
+        let mut found = self.positions.iter().filter(|position| position.key == last);
         match (found.next(), found.next()) {
             (Some(_), Some(_)) if last != key => self.line_of(key.split('.').next()?),
-            (first, _) => first.map(|place| place.line),
+            (first, _) => first.map(|position| position.line),
         }
     }
 
@@ -86,7 +87,7 @@ impl ServiceSource {
             table: section.to_table()?,
             file: section.file().to_owned(),
             line: section.line(),
-            places: section.places(),
+            positions: section.key_positions(),
         })
     }
 }

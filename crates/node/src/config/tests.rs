@@ -8,12 +8,12 @@ fn parse(text: &str) -> Result<Config, ConfigError> {
 }
 
 #[track_caller]
-fn refused(text: &str, message: &str) {
+fn assert_error(text: &str, message: &str) {
     let error = parse(text).unwrap_err().to_string();
     assert_eq!(error, message);
 }
 
-fn someone() -> Identity {
+fn peer() -> Identity {
     Identity::from_bytes([7; 32])
 }
 
@@ -48,7 +48,7 @@ args = ".*"
 name = "echo"
 type = "echo"
 "#,
-        someone()
+        peer()
     );
     let config = parse(&text).unwrap();
     assert_eq!(config.name.as_deref(), Some("alpha"));
@@ -58,11 +58,12 @@ type = "echo"
     assert!(!config.announce && Config::default().announce);
     let folder = tempfile::tempdir().unwrap();
     let known = Known::open(&folder.path().join("known.db")).unwrap();
-    assert_eq!(config.allow[0].identity.identity(&known).unwrap(), someone());
+    assert_eq!(config.allow[0].identity.identity(&known).unwrap(), peer());
     assert_eq!(config.allow[0].services, None);
     assert_eq!(config.allow[1].services, Some(vec!["echo".into()]));
-    let blocked: Vec<_> = config.block.iter().map(|who| who.identity(&known).unwrap()).collect();
-    assert_eq!(blocked, [someone()]);
+    let blocked: Vec<_> =
+        config.block.iter().map(|entry| entry.identity(&known).unwrap()).collect();
+    assert_eq!(blocked, [peer()]);
     assert_eq!(config.session_expires, Duration::from_secs(600));
     assert_eq!((config.limits.half_open, config.limits.sessions), (10, 5));
     assert_eq!((config.limits.streams, Limits::default().streams), (7, 128));
@@ -74,31 +75,34 @@ type = "echo"
 }
 
 #[test]
-fn errors_name_file_line_and_key_and_what_is_allowed() {
-    refused(
+fn errors_name_file_line_key_and_allowed_values() {
+    assert_error(
         "name = \"a\"\nlisten = [\n  \"0.0.0.0:1\",\n  \"nowhere\",\n]",
         "config.toml:4: key `listen[1]`: it is \"nowhere\"; allowed is an address and port such as \
          \"0.0.0.0:5382\" or \"[::1]:5382\"",
     );
-    refused(
+    assert_error(
         "http = 80",
         "config.toml:1: key `http`: it is 80; allowed is an address and port such as \
          \"127.0.0.1:5383\", or false for no HTTP port",
     );
-    refused("announce = 1", "config.toml:1: key `announce`: it is 1; allowed is true or false");
-    refused(
+    assert_error(
+        "announce = 1",
+        "config.toml:1: key `announce`: it is 1; allowed is true or false",
+    );
+    assert_error(
         "\n[limits]\nhalf_open = 0",
         "config.toml:3: key `limits.half_open`: it is 0; allowed is a whole number from 1 to 1000000",
     );
-    refused(
+    assert_error(
         "session_expires = \"1y\"",
         &format!("config.toml:1: key `session_expires`: {DurationError}"),
     );
-    refused(
+    assert_error(
         "allow = [\"a b\"]",
         &format!("config.toml:1: key `allow[0]`: it is \"a b\"; allowed is {}", identify::ALLOWED),
     );
-    refused(
+    assert_error(
         "[[service]]\nname = \"a\"",
         "config.toml:1: key `service[0].type`: it is missing; it is the type of the service, such as \
          \"exec\"",
@@ -106,9 +110,9 @@ fn errors_name_file_line_and_key_and_what_is_allowed() {
 }
 
 #[test]
-fn unknown_keys_are_refused_with_the_nearest_known_one() {
-    refused("listn = []", "config.toml:1: key `listn`: it is unknown; did you mean `listen`?");
-    refused(
+fn an_unknown_key_is_refused_with_the_nearest_known_key() {
+    assert_error("listn = []", "config.toml:1: key `listn`: it is unknown; did you mean `listen`?");
+    assert_error(
         "[limits]\nsesions = 1",
         "config.toml:2: key `limits.sesions`: it is unknown; did you mean `sessions`?",
     );
@@ -121,14 +125,14 @@ fn broken_toml_and_repeated_services_are_refused() {
     let error = parse("name = \"a\"\nlisten = [").unwrap_err().to_string();
     assert!(error.starts_with("config.toml:2: "), "{error}");
     let two = "[[service]]\nname = \"a\"\ntype = \"echo\"\n";
-    refused(
+    assert_error(
         &two.repeat(2),
         "config.toml:5: key `service[1].name`: the service `a` is already on line 1",
     );
 }
 
 #[test]
-fn a_name_stands_for_the_key_that_is_pinned_under_it() {
+fn a_name_is_resolved_to_its_pinned_key() {
     let folder = tempfile::tempdir().unwrap();
     let known = Known::open(&folder.path().join("known.db")).unwrap();
     let config = parse("block = [\n\"alice\"]\nallow = [{ identity = \"alice\" }]").unwrap();
@@ -138,19 +142,19 @@ fn a_name_stands_for_the_key_that_is_pinned_under_it() {
         "{error}"
     );
     assert!(error.contains("levada peers add alice"), "{error}");
-    known.pin("alice", &someone(), &[], UnixTime(1)).unwrap();
-    for who in [&config.block[0], &config.allow[0].identity] {
-        assert_eq!(who.identity(&known).unwrap(), someone());
+    known.pin("alice", &peer(), &[], UnixTime(1)).unwrap();
+    for entry in [&config.block[0], &config.allow[0].identity] {
+        assert_eq!(entry.identity(&known).unwrap(), peer());
     }
-    // What was meant as an identity is not taken for a name.
-    let mistyped = format!("{}a", &someone().to_string()[..59]);
+    // A mistyped identity is not taken for a name.
+    let mistyped = format!("{}a", &peer().to_string()[..59]);
     let config = parse(&format!("block = [\"{mistyped}\"]")).unwrap();
     let error = config.block[0].identity(&known).unwrap_err().to_string();
     assert!(error.contains("not an identity"), "{error}");
 }
 
 #[test]
-fn a_service_file_has_the_same_reader() {
+fn a_service_file_is_read_like_the_configuration() {
     let file = Path::new("exec.toml");
     let text = "name = \"exec\"\ntype = \"exec\"\npty = false\n[[command]]\nprogram = \"cat\"\n";
     let service = ServiceSource::parse(file, text).unwrap();
@@ -171,7 +175,7 @@ fn a_service_file_has_the_same_reader() {
 }
 
 #[test]
-fn no_file_is_the_default_and_a_folder_is_an_error() {
+fn a_missing_file_is_the_default_and_a_folder_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     assert!(Config::load(&folder.path().join("none")).unwrap().listen.is_none());
     assert!(matches!(Config::load(folder.path()), Err(ConfigError::Io { .. })));
@@ -183,7 +187,7 @@ fn arbitrary_text_never_panics() {
         let text = String::from_utf8_lossy(text);
         let _ = parse(&text);
         let _ = ServiceSource::parse(Path::new("service.toml"), &text);
-        // Known keys with values of every kind reach deeper than noise does.
+        // Known keys with values of every type reach more code than arbitrary text.
         let values = ["1", "\"a\"", "[]", "[[]]", "{}", "true", "1.5", "2020-01-01", "[{a = 1}]"];
         let mixed: String = keys
             .iter()
@@ -197,7 +201,7 @@ fn arbitrary_text_never_panics() {
 }
 
 #[test]
-fn what_is_advertised_must_be_of_use_to_other_machines() {
+fn advertised_addresses_must_be_reachable_from_other_machines() {
     let advertise = |text: &str| parse(text).map(|config| config.advertise);
     assert_eq!(advertise("advertise = 'box:1'").unwrap(), ["box:1"]);
     let error = advertise("name = 'a'\nadvertise = ['box:1', 'localhost:1']").unwrap_err();

@@ -1,4 +1,4 @@
-//! Taking rights back from the command line, by what its tables print.
+//! Revokes rights for the command line, by the ids and identities in its tables.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::node::Node;
 use crate::store::{EndError, Revocable};
 use levada_client::known::NameError;
 
-/// The beginning of an identity has so many characters at least: as many as the tables print.
-const SHORTEST_IDENTITY: usize = 10;
-/// The same for an id.
-const SHORTEST_ID: usize = 8;
+/// The minimum length of a prefix of an identity, in characters: the length that the tables print.
+const MIN_IDENTITY: usize = 10;
+/// The minimum length of a prefix of an id, in digits.
+const MIN_ID: usize = 8;
 
 /// Revokes the session or the link of a capability whose id begins with `id`.
 pub(super) async fn revoke(node: &Arc<Node>, id: String) -> Result<Value, Reply> {
-    if id.len() < SHORTEST_ID {
-        return Err(refused(2, &format!("{id}: an id is given by {SHORTEST_ID} digits at least")));
+    if id.len() < MIN_ID {
+        return Err(refused(2, &format!("{id}: give at least {MIN_ID} digits of the id")));
     }
-    let wanted = id.clone();
-    let found = node.with_store(move |store| store.revocable_like(&wanted)).await;
+    let prefix = id.clone();
+    let found = node.with_store(move |store| store.revocable_with_prefix(&prefix)).await;
     let found = single(found.map_err(|error| refused(120, &error))?, &id)?;
     let found = found.ok_or_else(|| Reply::Error {
         exit_code: 1,
-        text: format!("this node has no session, and knows no capability, with the id {id}"),
+        text: format!("this node has no session and no capability with the id {id}"),
     })?;
     let (by, clock) = (node.identity(), node.clock.now());
     let revoked = node.with_store(move |store| {
@@ -45,25 +45,25 @@ pub(super) async fn revoke(node: &Arc<Node>, id: String) -> Result<Value, Reply>
     }
 }
 
-/// Ends what runs by what was revoked.
+/// Ends the runs of what was revoked.
 fn end(node: &Node, found: &Revocable) -> Value {
     match found {
         Revocable::Session(session) => {
-            let ended = node.live.end_session(session, Reason::Revoked);
+            let ended = node.sessions.end_session(session, Reason::Revoked);
             json!({ "ended": ended, "session": session.to_string() })
         }
         Revocable::Link { link, .. } => {
-            node.live.end_link(link, Reason::Revoked);
+            node.sessions.end_link(link, Reason::Revoked);
             json!({ "capability": link.to_string() })
         }
     }
 }
 
-/// Takes back what invitations gave the identity that `text` stands for.
+/// Revokes the rights that invitations gave to the identity `text`.
 pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Reply> {
     let identity = identity(node, text).await?;
     let now = node.clock.now();
-    // Tickets of before the change must not carry anything over it.
+    // TLS tickets from before the change must not resume connections.
     node.tls.forget_sessions();
     on_store(node, move |store| {
         let was_allowed = store.disallow(&identity, now)?;
@@ -72,30 +72,30 @@ pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Re
     .await
 }
 
-/// An identity, a name that is pinned here, or the beginning of an identity that this node has dealt with.
+/// Resolves an identity, a name that is pinned here, or a prefix of an identity in the database.
 async fn identity(node: &Arc<Node>, text: String) -> Result<Identity, Reply> {
     let unknown = match node.known.identity_of(&text) {
         Ok(identity) => return Ok(identity),
         Err(NameError::Store(error)) => return Err(refused(120, &error)),
         Err(unknown) => refused(2, &unknown),
     };
-    if text.len() < SHORTEST_IDENTITY {
+    if text.len() < MIN_IDENTITY {
         return Err(unknown);
     }
     let pins = node.known.names().map_err(|error| refused(120, &error))?;
-    let wanted = text.clone();
-    let found = node.with_store(move |store| store.identities_like(&wanted)).await;
+    let prefix = text.clone();
+    let found = node.with_store(move |store| store.identities_with_prefix(&prefix)).await;
     let mut found = found.map_err(|error| refused(120, &error))?;
     let pinned = pins.into_iter().map(|pin| pin.identity);
     found.extend(pinned.filter(|identity| identity.to_string().starts_with(&text)));
     single(found, &text)?.ok_or(unknown)
 }
 
-/// The only one that was found; an error if another begins in the same way.
+/// The only match; an error if there are several.
 fn single<T>(found: BTreeSet<T>, text: &str) -> Result<Option<T>, Reply> {
     if found.len() > 1 {
         let text =
-            format!("more than one begins with {text}: give more of it, as `--json` shows it");
+            format!("several begin with {text}: give more characters, which `--json` prints");
         return Err(Reply::Error { exit_code: 2, text });
     }
     Ok(found.into_iter().next())

@@ -1,4 +1,4 @@
-//! The node's end of the control socket.
+//! The node's side of the control socket.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -28,13 +28,12 @@ use levada_client::home::Home;
 
 use super::{Reply, Request, revoke};
 
-/// Requests are short: they come from the command line of the same user.
+/// The maximum length of a request, in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
-/// How long a request may take to come.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time in which a client must send its request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Listens on the control socket of `home`; a socket left by a node that was killed is replaced. The
-/// caller holds the home's lock.
+/// Listens on the control socket of `home`, and replaces the socket of a killed node. The caller holds the home's lock.
 pub(crate) fn bind(home: &Home) -> Result<UnixListener, UpError> {
     let path = home.control_socket();
     let failed = |error: std::io::Error| UpError(format!("{}: {error}", path.display()));
@@ -43,19 +42,19 @@ pub(crate) fn bind(home: &Home) -> Result<UnixListener, UpError> {
         _ => {}
     }
     let listener = UnixListener::bind(&path).map_err(failed)?;
-    // The folder is ours alone already; the mode says it again.
+    // Its folder is private already; the mode is a second protection.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
     Ok(listener)
 }
 
-/// Answers until the task is ended.
+/// Serves requests until the task is aborted.
 pub(crate) async fn serve(node: Arc<Node>, listener: UnixListener) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) if is_ours(&stream) => {
-                tokio::spawn(converse(node.clone(), stream));
+            Ok((stream, _)) if is_authorized(&stream) => {
+                tokio::spawn(serve_connection(node.clone(), stream));
             }
-            Ok(_) => tracing::warn!("another user knocked at the control socket"),
+            Ok(_) => tracing::warn!("refused a connection of another user to the control socket"),
             Err(error) => {
                 tracing::warn!(%error, "the control socket failed");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -64,30 +63,30 @@ pub(crate) async fn serve(node: Arc<Node>, listener: UnixListener) {
     }
 }
 
-/// Only the user whom the node runs as, and root.
-fn is_ours(stream: &UnixStream) -> bool {
+/// Whether the peer is the node's user or root.
+fn is_authorized(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid().as_raw();
     stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
 }
 
-async fn converse(node: Arc<Node>, stream: UnixStream) {
+async fn serve_connection(node: Arc<Node>, stream: UnixStream) {
     let (read, mut write) = stream.into_split();
     let mut line = String::new();
     let mut reader = BufReader::new(read.take(MAX_REQUEST));
-    match timeout(PATIENCE, reader.read_line(&mut line)).await {
+    match timeout(REQUEST_TIMEOUT, reader.read_line(&mut line)).await {
         Ok(Ok(_)) => {}
         _ => return,
     }
     let (reply, ending) = match serde_json::from_str::<Request>(&line) {
         Ok(Request::Catalogue) => match node.catalogue.clone() {
             Some(handle) => {
-                // Nothing follows the request before its answer is there.
+                // The client sends nothing more before the reply, so the reader's buffer is empty.
                 let read = reader.into_inner().into_inner();
-                return catalogue(&node, &handle, read, write).await;
+                return serve_catalogue(&node, &handle, read, write).await;
             }
             None => (Err(no_catalogue()), None),
         },
-        Ok(request) => act(&node, request).await,
+        Ok(request) => handle(&node, request).await,
         Err(error) => (Err(refused(2, &error)), None),
     };
     let reply = match reply {
@@ -96,7 +95,7 @@ async fn converse(node: Arc<Node>, stream: UnixStream) {
     };
     let _ = send(&mut write, &reply).await;
     let _ = write.shutdown().await;
-    // The answer leaves before the node does.
+    // The reply is sent before the node ends.
     if let Some(ending) = ending {
         node.end(ending);
     }
@@ -108,8 +107,8 @@ async fn send(write: &mut OwnedWriteHalf, reply: &Reply) -> std::io::Result<()> 
     write.write_all(&bytes).await
 }
 
-/// Serves the catalogue to its owner, until he has done or the node ends.
-async fn catalogue(
+/// Serves the catalogue to its owner until they close the socket or the node stops.
+async fn serve_catalogue(
     node: &Node,
     handle: &CatalogueHandle,
     read: OwnedReadHalf,
@@ -122,7 +121,7 @@ async fn catalogue(
     tokio::select! {
         served = levada_services::catalogue::serve(handle, &principal, of_bytes(read, write)) => {
             if let Err(error) = served {
-                tracing::warn!(%error, "a conversation with the catalogue's owner was cut off");
+                tracing::warn!(%error, "a session of the catalogue's owner failed");
             }
         }
         () = node.stopping() => {}
@@ -130,13 +129,14 @@ async fn catalogue(
 }
 
 fn no_catalogue() -> Reply {
-    let text = "the running node keeps no catalogue: put `catalogue = true` into config.toml and start it again";
+    let text = "the running node has no catalogue: set `catalogue = true` in config.toml and restart the node";
     Reply::Error { exit_code: 120, text: text.into() }
 }
 
-type Acted = (Result<Value, Reply>, Option<Ending>);
+/// The reply to a request, and the ending of the node that follows it.
+type Handled = (Result<Value, Reply>, Option<Ending>);
 
-async fn act(node: &Arc<Node>, request: Request) -> Acted {
+async fn handle(node: &Arc<Node>, request: Request) -> Handled {
     let ending = match &request {
         Request::Stop => Some(Ending::Stop),
         Request::Restore { from } => Some(Ending::Restore(from.clone())),
@@ -146,7 +146,7 @@ async fn act(node: &Arc<Node>, request: Request) -> Acted {
     let result = match request {
         Request::Status => status(node).await,
         Request::Stop => Ok(json!({ "process": std::process::id() })),
-        // Answered before.
+        // `serve_connection` handles it.
         Request::Catalogue => Err(no_catalogue()),
         Request::Restore { .. } => Ok(json!({})),
         Request::Sessions { limit } => sessions(node, limit).await,
@@ -176,15 +176,15 @@ async fn act(node: &Arc<Node>, request: Request) -> Acted {
 async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
     let clock = node.clock.now();
     let folder = node.home.state_folder().to_owned();
-    let asked = node.with_store(move |store| {
+    let found = node.with_store(move |store| {
         let now = match store.now_at_least(clock) {
-            // Its time cannot be stored, which is no reason not to say why.
+            // The disk is full or read-only: the status reports it.
             Err(error) if error.disk().is_some() => Now { time: clock, jumped: false },
             now => now?,
         };
         Ok::<_, StoreError>((now, store.open_sessions()?, DiskState::of(&folder)))
     });
-    let (now, open_sessions, disk) = asked.await.map_err(|error| refused(120, &error))?;
+    let (now, open_sessions, disk) = found.await.map_err(|error| refused(120, &error))?;
     Ok(json!({
         "name": node.name,
         "identity": node.identity().to_string(),
@@ -198,7 +198,7 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "services": node.services.keys().collect::<Vec<_>>(),
         "forwards": node.forwards.describe(),
         "open_sessions": open_sessions,
-        "running_sessions": node.live.count(),
+        "running_sessions": node.sessions.count(),
         "connections": node.connections.count(),
         "catalogue": node.catalogue.is_some(),
         "disk": disk.as_str(),
@@ -215,10 +215,10 @@ async fn sessions(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
     Ok(json!({ "sessions": rows }))
 }
 
-/// The name that each identity has here, the oldest if there are several.
+/// The pinned name of each identity; the oldest if it has several.
 async fn names(node: &Arc<Node>) -> Result<HashMap<Identity, String>, Reply> {
-    let asked = node.clone();
-    let pins = tokio::task::spawn_blocking(move || asked.known.names()).await;
+    let owned = node.clone();
+    let pins = tokio::task::spawn_blocking(move || owned.known.names()).await;
     let pins = pins.map_err(|error| refused(120, &error))?;
     let mut pins = pins.map_err(|error| refused(120, &error))?;
     pins.sort_by_key(|pin| Reverse(pin.added));
@@ -230,7 +230,7 @@ fn session_row(node: &Node, session: &SessionSummary, names: &HashMap<Identity, 
         "session": session.id.to_string(),
         "service": session.service,
         "state": session.state.as_str(),
-        "running": node.live.runs_of(&session.id),
+        "running": node.sessions.runs_of(&session.id),
         "framing": session.framing.to_string(),
         "requester": session.requester.to_string(),
         "requester_name": names.get(&session.requester),
@@ -271,23 +271,23 @@ async fn invite(
     service: Option<String>,
     name: Option<String>,
     expires_secs: u64,
-    asked: &[String],
+    addresses: &[String],
 ) -> Result<Value, Reply> {
     if let Some(name) = service.as_ref().filter(|name| !node.services.contains_key(*name)) {
         let offered: Vec<_> = node.services.keys().cloned().collect();
         let text = format!("this node offers no service `{name}`, only {}", offered.join(", "));
         return Err(Reply::Error { exit_code: 1, text });
     }
-    for address in asked {
+    for address in addresses {
         advertised(address).map_err(|error| refused(2, &format!("{address}: {error}")))?;
     }
     if let Some(name) = &name {
-        name_is_free(node, name)?;
+        check_guest_name(node, name)?;
     }
     let secret =
         Invitation::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
     let hash = Invitation::hash(&secret);
-    let invitation = Invitation::new(node.identity(), secret, node.addresses(asked))
+    let invitation = Invitation::new(node.identity(), secret, node.addresses(addresses))
         .map_err(|error| refused(120, &error))?;
     let clock = node.clock.now();
     on_store(node, move |store| {
@@ -299,12 +299,12 @@ async fn invite(
     .await
 }
 
-fn name_is_free(node: &Node, name: &str) -> Result<(), Reply> {
+fn check_guest_name(node: &Node, name: &str) -> Result<(), Reply> {
     check_name(name).map_err(|error| refused(2, &format!("`{name}`: {error}")))?;
     match node.known.by_name(name).map_err(|error| refused(120, &error))? {
         Some(pin) => {
             let text = format!(
-                "`{name}` stands for {} here already: choose another name, or `levada peers forget {name}` first",
+                "`{name}` is pinned to {} already: choose another name, or `levada peers forget {name}` first",
                 pin.identity
             );
             Err(Reply::Error { exit_code: 121, text })

@@ -1,5 +1,5 @@
-//! Starting a session: the right is checked, the use is counted and on disk, and only then the
-//! service runs; whoever revokes or terminates the session ends it here.
+//! Starts sessions. The right is checked and the use is counted on disk before the service runs. Revocation and termination of
+//! the session end its run here.
 
 use std::time::Duration;
 
@@ -12,34 +12,38 @@ use levada_session::{Stream, StreamAborter};
 use tokio::time::sleep;
 use zeroize::Zeroizing;
 
-use crate::live::Ticket;
+use crate::live::SessionGuard;
 use crate::services::Offered;
 use crate::store::NewAuditEntry;
 
-use super::Asker;
+use super::RequestContext;
 use super::start::{Admitted, Start};
 
 /// Serves one start of a session to its end.
-pub(super) async fn serve(asker: &Asker<'_>, presentation: wire::Presentation, mut stream: Stream) {
-    let start = match asker.presented(presentation).await {
+pub(super) async fn serve(
+    context: &RequestContext<'_>,
+    presentation: wire::Presentation,
+    mut stream: Stream,
+) {
+    let start = match context.verify_start(presentation).await {
         Ok(start) => start,
-        Err(refusal) => return refuse(asker, "connect", &mut stream, refusal).await,
+        Err(refusal) => return refuse(context, "connect", &mut stream, refusal).await,
     };
-    let admitted = asker.admit(&start, |store, start, now| store.start(start, now)).await;
+    let admitted = context.admit(&start, |store, start, now| store.start(start, now)).await;
     match admitted {
         Ok(admitted) => {
-            run_to_end(asker, "connect", start, admitted, stream, Answer::Started).await
+            run_to_end(context, "connect", start, admitted, stream, Answer::Started).await
         }
-        Err(refusal) => refuse(asker, "connect", &mut stream, refusal).await,
+        Err(refusal) => refuse(context, "connect", &mut stream, refusal).await,
     }
 }
 
-impl Asker<'_> {
-    /// The start that a presentation asks for, if its proof holds.
-    async fn presented(&self, presentation: wire::Presentation) -> Result<Start, Refusal> {
-        let named = presentation.service.clone();
+impl RequestContext<'_> {
+    /// Verifies a presentation, and returns the start that it requests.
+    async fn verify_start(&self, presentation: wire::Presentation) -> Result<Start, Refusal> {
+        let expected = presentation.service.clone();
         let (mut verified, record) = self.verify(presentation, Right::Connect).await?;
-        if !named.is_empty() && named != record.service {
+        if !expected.is_empty() && expected != record.service {
             return Err(Refusal::new(Reason::Foreign, "the session is not one of that service"));
         }
         verified.params = verified.params.without(Params::NONCE);
@@ -48,42 +52,43 @@ impl Asker<'_> {
     }
 }
 
-/// Tells the client of the start and runs the service until its end. `answer` makes the answer of `Started`.
+/// Answers the client and runs the service until its end. `answer` wraps `Started` into the answer of the operation.
 pub(super) async fn run_to_end(
-    asker: &Asker<'_>,
+    context: &RequestContext<'_>,
     operation: &'static str,
     start: Start,
     admitted: Admitted<'_>,
     mut stream: Stream,
     answer: impl FnOnce(wire::Started) -> wire::answer::Answer,
 ) {
-    let Admitted { offered, mut ticket } = admitted;
-    let node = asker.node;
-    asker.place.prove(asker.connection);
-    let _busy = asker.place.busy();
-    // Before the client learns of the start: it may open further streams at once.
-    let (entered, streams) = asker.place.runs.enter(asker.connection, node.limits.streams);
+    let Admitted { offered, mut guard } = admitted;
+    let node = context.node;
+    context.slot.mark_proved(context.connection);
+    let _count = context.slot.count_session();
+    // Registered before the client receives the answer, after which it may open further streams.
+    let (run_guard, streams) = context.slot.runs.register(context.connection, node.limits.streams);
     let session = start.verified.session.as_bytes().to_vec();
-    asker.count_outcome(operation, None);
-    let mut message = wire::Answer::from(answer(wire::Started { session, run: entered.number() }));
+    context.record_outcome(operation, None);
+    let mut message =
+        wire::Answer::from(answer(wire::Started { session, run: run_guard.number() }));
     let bytes = Zeroizing::new(wire::encode(&message));
     super::zeroize_secret(&mut message);
     if stream.send(&bytes).await.is_err() {
         return;
     }
-    let outcome = run(asker, offered, &start.verified, (stream, streams), &mut ticket).await;
-    drop((entered, ticket));
-    record_end(asker, &start, outcome).await;
+    let outcome = run(context, offered, &start.verified, (stream, streams), &mut guard).await;
+    drop((run_guard, guard));
+    record_end(context, &start, outcome).await;
 }
 
-/// Runs the service until it ends, the session is ended from outside, or the connection is gone.
-/// Dropping the service's future ends everything it started, further streams included.
+/// Runs the service until it ends, another task ends the session, or the connection ends. Dropping the service's future ends
+/// everything that it started, including further streams. Returns the outcome for the audit log.
 async fn run(
-    asker: &Asker<'_>,
+    context: &RequestContext<'_>,
     offered: &Offered,
     verified: &Verified,
     (stream, streams): (Stream, Streams),
-    ticket: &mut Ticket<'_>,
+    guard: &mut SessionGuard<'_>,
 ) -> &'static str {
     let aborter = stream.aborter();
     let invocation = Invocation {
@@ -93,44 +98,44 @@ async fn run(
         streams,
     };
     let service = offered.service.run(invocation, stream);
-    // The peer is told why before the service, and the stream with it, is dropped.
-    let from_outside = async {
+    // The stream is reset with the reason before the service, which owns it, is dropped.
+    let ended_by_node = async {
         let reason = tokio::select! {
-            ended = &mut ticket.ended => ended.unwrap_or(Reason::Failed),
-            () = time_over(verified.max_run) => Reason::Expired,
+            ended = &mut guard.ended => ended.unwrap_or(Reason::Failed),
+            () = run_time_over(verified.max_run) => Reason::Expired,
         };
-        end_from_outside(&aborter, reason)
+        reset_stream(&aborter, reason)
     };
     tokio::select! {
-        // A node that stops ends sessions and connections at almost the same moment: the cause counts.
+        // A stopping node ends sessions and connections almost at once: the first cause is recorded.
         biased;
-        outcome = from_outside => outcome,
-        result = service => ended(asker, result),
-        _ = asker.connection.closed() => "the client went away",
+        outcome = ended_by_node => outcome,
+        result = service => service_outcome(context, result),
+        _ = context.connection.closed() => "the client went away",
     }
 }
 
-/// Waits until a start has run for as long as it may, in seconds.
-async fn time_over(max_run: Option<u64>) {
+/// Waits for `max_run` seconds; forever if there is no limit.
+async fn run_time_over(max_run: Option<u64>) {
     match max_run {
         Some(seconds) => sleep(Duration::from_secs(seconds)).await,
         None => std::future::pending().await,
     }
 }
 
-fn ended(asker: &Asker<'_>, result: Result<(), ServiceError>) -> &'static str {
+fn service_outcome(context: &RequestContext<'_>, result: Result<(), ServiceError>) -> &'static str {
     match result {
         Ok(()) => "ended",
         Err(ServiceError::Gone | ServiceError::Stream(_)) => "the client went away",
         Err(error) => {
-            let (service, session) = asker.concerned();
-            tracing::warn!(peer = %asker.peer, service, session, %error, "a session failed");
+            let (service, session) = context.log_fields();
+            tracing::warn!(peer = %context.peer, service, session, %error, "a session failed");
             "failed"
         }
     }
 }
 
-fn end_from_outside(aborter: &StreamAborter, reason: Reason) -> &'static str {
+fn reset_stream(aborter: &StreamAborter, reason: Reason) -> &'static str {
     aborter.reset(reason as u64);
     match reason {
         Reason::Revoked => "revoked",
@@ -140,12 +145,12 @@ fn end_from_outside(aborter: &StreamAborter, reason: Reason) -> &'static str {
     }
 }
 
-/// The end goes to the audit log as the start did.
-async fn record_end(asker: &Asker<'_>, start: &Start, outcome: &'static str) {
-    let Ok(now) = asker.now().await else { return };
-    let (identity, session) = (asker.peer, start.verified.session);
+/// Records the end of a run in the audit log.
+async fn record_end(context: &RequestContext<'_>, start: &Start, outcome: &'static str) {
+    let Ok(now) = context.now().await else { return };
+    let (identity, session) = (context.peer, start.verified.session);
     let (service, link) = (start.service.clone(), start.verified.ids.last().copied());
-    let recorded = asker.node.with_store(move |store| {
+    let recorded = context.node.with_store(move |store| {
         let entry = NewAuditEntry {
             identity: Some(identity),
             service: Some(&service),
@@ -156,18 +161,16 @@ async fn record_end(asker: &Asker<'_>, start: &Start, outcome: &'static str) {
         store.record(&entry, now)
     });
     if let Err(error) = recorded.await {
-        tracing::error!(%error, "the audit log was not written");
+        tracing::error!(%error, "could not write the end of a session to the audit log");
     }
 }
 
 pub(super) async fn refuse(
-    asker: &Asker<'_>,
+    context: &RequestContext<'_>,
     operation: &'static str,
     stream: &mut Stream,
     refusal: Refusal,
 ) {
-    let verdict = Err(refusal);
-    asker.count(operation, &verdict);
-    let message = verdict.map_or_else(wire::Answer::from, wire::Answer::from);
-    super::answer(stream, message).await;
+    context.record_outcome(operation, Some(&refusal));
+    super::send_answer(stream, refusal.into()).await;
 }

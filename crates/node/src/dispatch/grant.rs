@@ -1,5 +1,5 @@
-//! A request: a session with fixed parameters, and the first link of its capability. A client that wants no more
-//! than to start the session asks for both at once.
+//! Grants requests: creates a session with fixed parameters, and the first link of its capability. A client that only wants to
+//! start the session requests and starts it in one operation.
 
 use levada_capability::{LinkBody, LinkId, Rights, SessionId, Verified, mint};
 use levada_core::printable::one_line;
@@ -15,9 +15,9 @@ use crate::store::{NewSession, Store, StoreError};
 
 use super::operations::unknown_service;
 use super::start::Start;
-use super::{Asker, Verdict, connect, denied, failed};
+use super::{OperationResult, RequestContext, connect, denied, failed};
 
-/// A session that may be made: nothing of it is stored yet.
+/// A session that was granted but is not stored yet.
 struct Prepared {
     id: SessionId,
     root: Zeroizing<[u8; 32]>,
@@ -32,24 +32,28 @@ struct Prepared {
     now: UnixTime,
 }
 
-/// The longest line of the audit log that says what a session is for, in bytes.
-const MOST_ABOUT: usize = 128;
+/// The maximum length of a session's summary in the audit log, in bytes.
+const MAX_ABOUT: usize = 128;
 
 /// Requests a session and serves its first start to its end.
-pub(super) async fn serve(asker: &Asker<'_>, request: wire::Request, mut stream: Stream) {
-    let prepared = match asker.prepare(request).await {
+pub(super) async fn serve(
+    context: &RequestContext<'_>,
+    request: wire::Request,
+    mut stream: Stream,
+) {
+    let prepared = match context.prepare(request).await {
         Ok(prepared) => prepared,
-        Err(refusal) => return connect::refuse(asker, "start", &mut stream, refusal).await,
+        Err(refusal) => return connect::refuse(context, "start", &mut stream, refusal).await,
     };
-    if prepared.body.identity != asker.peer {
+    if prepared.body.identity != context.peer {
         let refusal = denied("a session is started by its holder; request it first");
-        return connect::refuse(asker, "start", &mut stream, refusal).await;
+        return connect::refuse(context, "start", &mut stream, refusal).await;
     }
     let start = prepared.start();
     let (link, secret) = (prepared.link.clone(), prepared.secret.clone());
     let framing = prepared.framing.to_string();
-    let _ = asker.concerned.session.set(prepared.id);
-    let admitted = asker.admit(&start, move |store, start, now| {
+    let _ = context.subject.session.set(prepared.id);
+    let admitted = context.admit(&start, move |store, start, now| {
         store.create_and_start(&prepared.new_session(), start, now)
     });
     match admitted.await {
@@ -59,31 +63,31 @@ pub(super) async fn serve(asker: &Asker<'_>, request: wire::Request, mut stream:
                 let (granted, started) = (Some(granted), Some(started));
                 Answer::StartedAtOnce(wire::StartedAtOnce { granted, started })
             };
-            connect::run_to_end(asker, "start", start, admitted, stream, answer).await;
+            connect::run_to_end(context, "start", start, admitted, stream, answer).await;
         }
-        Err(refusal) => connect::refuse(asker, "start", &mut stream, refusal).await,
+        Err(refusal) => connect::refuse(context, "start", &mut stream, refusal).await,
     }
 }
 
-impl Asker<'_> {
-    /// Makes a session; the grant leaves only when it is on disk.
-    pub(super) async fn request(&self, request: wire::Request) -> Verdict {
+impl RequestContext<'_> {
+    /// Creates a session. The grant is sent only after the session is on disk.
+    pub(super) async fn request(&self, request: wire::Request) -> OperationResult {
         let prepared = self.prepare(request).await?;
         let created = self.node.with_store(move |store: &Store| {
             store.create_session(&prepared.new_session(), prepared.now).map(|()| prepared)
         });
         let prepared = created.await.map_err(|error: StoreError| failed(&error))?;
-        let _ = self.concerned.session.set(prepared.id);
-        self.place.prove(self.connection);
+        let _ = self.subject.session.set(prepared.id);
+        self.slot.mark_proved(self.connection);
         Ok(Answer::Granted(prepared.granted()))
     }
 
-    /// Checks a request, and makes root, id and first link of its session.
+    /// Checks a request, and generates the root, the id and the first link of its session.
     async fn prepare(&self, request: wire::Request) -> Result<Prepared, Refusal> {
-        let _ = self.concerned.service.set(one_line(&request.service, MAX_NAME));
+        let _ = self.subject.service.set(one_line(&request.service, MAX_NAME));
         if !self.node.may_request(&self.peer, &request.service).await {
             return Err(denied(&format!(
-                "this identity may not request `{}` here; an invitation would let it in",
+                "this identity may not request `{}` here; an invitation from the node's owner allows it",
                 one_line(&request.service, MAX_NAME)
             )));
         }
@@ -105,7 +109,7 @@ impl Asker<'_> {
             max_run: (request.max_run > 0).then_some(request.max_run),
             params,
         };
-        let (root, id) = fresh().map_err(|error| failed(&error))?;
+        let (root, id) = generate_root_and_id().map_err(|error| failed(&error))?;
         let minted = mint(&root, &body, self.node.identity(), id);
         let (link, secret) =
             minted.map_err(|error| Refusal::new(Reason::Parameters, error.to_string()))?;
@@ -133,7 +137,7 @@ impl Asker<'_> {
         }
         let expires = UnixTime(request.expires);
         if expires <= now {
-            return Err(Refusal::new(Reason::Expired, "the expiry asked for is in the past"));
+            return Err(Refusal::new(Reason::Expired, "the requested expiry is in the past"));
         }
         Ok(expires)
     }
@@ -160,7 +164,7 @@ impl Prepared {
         wire::Granted { link, secret, framing: self.framing.to_string() }
     }
 
-    /// The start by the first link alone: it was made here, so that nothing of it needs to be verified.
+    /// The start by the first link. It needs no verification, because this node has just minted it.
     fn start(&self) -> Start {
         let verified = Verified {
             session: self.id,
@@ -178,7 +182,7 @@ impl Prepared {
     }
 }
 
-fn fresh() -> Result<(Zeroizing<[u8; 32]>, SessionId), levada_core::RandomError> {
+fn generate_root_and_id() -> Result<(Zeroizing<[u8; 32]>, SessionId), levada_core::RandomError> {
     let mut root = Zeroizing::new([0; 32]);
     let mut id = [0; 16];
     SystemRandom.fill(root.as_mut())?;
@@ -186,24 +190,23 @@ fn fresh() -> Result<(Zeroizing<[u8; 32]>, SessionId), levada_core::RandomError>
     Ok((root, SessionId::from_bytes(id)))
 }
 
-/// The framing asked for, if the service allows it; its default if none was.
-fn framing(offered: &Offered, asked: &str) -> Result<Framing, Refusal> {
+/// The requested framing, if the service allows it; the default of the service if none was requested.
+fn framing(offered: &Offered, requested: &str) -> Result<Framing, Refusal> {
     let allowed = &offered.description.framings;
-    if asked.is_empty() {
+    if requested.is_empty() {
         return Ok(allowed.first().copied().unwrap_or_default());
     }
-    let asked: Framing =
-        asked.parse().map_err(|_| Refusal::new(Reason::Malformed, "no such framing"))?;
-    if allowed.contains(&asked) {
-        return Ok(asked);
+    let requested: Framing =
+        requested.parse().map_err(|_| Refusal::new(Reason::Malformed, "unknown framing"))?;
+    if allowed.contains(&requested) {
+        return Ok(requested);
     }
     let list: Vec<_> = allowed.iter().map(ToString::to_string).collect();
-    let text = format!("this service does not allow framing {asked}, only {}", list.join(", "));
+    let text = format!("this service does not allow framing {requested}, only {}", list.join(", "));
     Err(Refusal::new(Reason::Parameters, text))
 }
 
-/// The parameters as they will stand in the first link; the framing is one of them, so that no later
-/// link can change it.
+/// The parameters of the first link. The framing is one of them, so that no later link can change it.
 fn params(request: &wire::Request, framing: Framing) -> Result<Params, Refusal> {
     let mut params = Params::new();
     let refuse =
@@ -226,7 +229,7 @@ fn holder(request: &wire::Request, requester: Identity) -> Result<Identity, Refu
         .map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))
 }
 
-/// What a session with these parameters is for, short and on one line.
+/// A summary of a session with these parameters for the audit log, on one line.
 pub(super) fn about(offered: &Offered, params: &Params) -> String {
-    one_line(&offered.service.summary(params).unwrap_or_default(), MOST_ABOUT)
+    one_line(&offered.service.summary(params).unwrap_or_default(), MAX_ABOUT)
 }

@@ -1,4 +1,4 @@
-//! Query, join, terminate, revoke, and rotated keys.
+//! The operations query, join, terminate, revoke, and those about rotated keys.
 
 use std::time::Instant;
 
@@ -10,21 +10,22 @@ use zeroize::Zeroizing;
 
 use crate::services;
 use crate::store::{
-    Barred, EndError, RedeemError, Redeemed, SessionRecord, SessionSummary, SucceedError, Succeeded,
+    AppliedSuccession, DenialReason, EndError, RedeemError, Redeemed, SessionRecord,
+    SessionSummary, StoreError, SuccessionError,
 };
 
-use super::start::barred;
-use super::{Asker, Verdict, denied, failed};
+use super::start::denied_capability;
+use super::{OperationResult, RequestContext, denied, failed};
 
-/// Most sessions in one answer; with names of 63 bytes it stays far below the longest message.
+/// The maximum number of sessions in one answer. With names of 63 bytes it stays far below the maximum message length.
 const MAX_REQUESTED: u32 = 1000;
 
-impl Asker<'_> {
-    /// What is offered is no secret; what may be used is decided at the request.
-    pub(super) fn query(&self, query: &wire::Query) -> Verdict {
+impl RequestContext<'_> {
+    /// Describes services. Descriptions are public; rights are checked when a service is requested.
+    pub(super) fn query(&self, query: &wire::Query) -> OperationResult {
         let all = query.service.is_empty();
         if !all {
-            let _ = self.concerned.service.set(one_line(&query.service, MAX_NAME));
+            let _ = self.subject.service.set(one_line(&query.service, MAX_NAME));
         }
         let services: Vec<_> = self
             .node
@@ -40,18 +41,22 @@ impl Asker<'_> {
         Ok(Answer::Services(wire::Services { services }))
     }
 
-    pub(super) async fn join(&self, join: wire::Join) -> Verdict {
+    /// Redeems an invitation.
+    pub(super) async fn join(&self, join: wire::Join) -> OperationResult {
         let now = Instant::now();
-        if let Some(left) = self.node.attempts.shut_out(self.place.source, now) {
+        if let Some(left) = self.node.attempts.lockout(self.slot.source, now) {
             let minutes = left.as_secs().div_ceil(60);
             let text = format!("too many wrong invitations; try again in {minutes} minutes");
             return Err(Refusal::new(Reason::ShutOut, text));
         }
-        // Counted before it is judged, so that guesses sent at once do not slip through together.
-        let wait = self.node.attempts.count(self.place.source, now);
+        // Counted before the secret is checked, so that concurrent guesses all count.
+        let delay = self.node.attempts.record(self.slot.source, now);
         let secret = Zeroizing::new(join.secret);
         let secret: Zeroizing<[u8; 16]> = Zeroizing::new(
-            secret.as_slice().try_into().map_err(|_| denied("this is no invitation"))?,
+            secret
+                .as_slice()
+                .try_into()
+                .map_err(|_| denied("the secret of an invitation has 16 bytes"))?,
         );
         let (hash, peer) = (Invitation::hash(&secret), self.peer);
         let time = self.now().await?;
@@ -59,44 +64,44 @@ impl Asker<'_> {
         let redeemed = self.node.with_store(move |store| {
             let redeemed = store.redeem(&hash, &peer, time);
             if let Ok(Redeemed { name: Some(name), .. }) = &redeemed {
-                node.name_guest(name, &peer, time);
+                node.pin_guest(name, &peer, time);
             }
             redeemed
         });
         let redeemed = redeemed.await;
         match redeemed {
             Ok(redeemed) => {
-                self.node.attempts.right(self.place.source);
-                self.place.prove(self.connection);
-                let open = |name: &&String| !self.node.must_be_named(name);
-                let all = || self.node.services.keys().filter(open).cloned().collect();
+                self.node.attempts.reset(self.slot.source);
+                self.slot.mark_proved(self.connection);
+                let included = |name: &&String| !self.node.must_be_named(name);
+                let all = || self.node.services.keys().filter(included).cloned().collect();
                 let services = redeemed.service.map_or_else(all, |service| vec![service]);
                 Ok(Answer::Joined(wire::Joined { name: self.node.name.clone(), services }))
             }
             Err(RedeemError::Unknown) => {
-                tokio::time::sleep(wait).await;
-                Err(denied("this invitation is unknown here"))
+                tokio::time::sleep(delay).await;
+                Err(denied("this node has not issued this invitation"))
             }
             Err(known) => {
-                // Whoever names a secret that was once right has not guessed.
-                self.node.attempts.forgive(self.place.source);
+                // The secret is that of an invitation, so it was not guessed.
+                self.node.attempts.uncount(self.slot.source);
                 Err(match known {
                     RedeemError::Expired => {
                         Refusal::new(Reason::Expired, "this invitation has expired")
                     }
                     RedeemError::Store(error) => failed(&error),
-                    _ => denied("this invitation was used already"),
+                    _ => denied("this invitation has been used"),
                 })
             }
         }
     }
 
-    pub(super) async fn terminate(&self, presentation: wire::Presentation) -> Verdict {
+    pub(super) async fn terminate(&self, presentation: wire::Presentation) -> OperationResult {
         let (verified, _) = self.verify(presentation, Right::Terminate).await?;
         let (session, by, now) = (verified.session, self.peer, self.now().await?);
         let ids = verified.ids.clone();
         let ended = self.node.with_store(move |store| {
-            // Checked here and not before: a revoked right ends nothing.
+            // Checked in the same call as the change: a revoked capability must not terminate the session.
             if store.revoked(&ids)?.is_some() {
                 return Ok(None);
             }
@@ -108,17 +113,17 @@ impl Asker<'_> {
             Err(EndError::UnknownSession) => return Err(unknown_session()),
             Err(EndError::Store(error)) => return Err(failed(&error)),
         }
-        self.node.live.end_session(&session, Reason::Terminated);
+        self.node.sessions.end_session(&session, Reason::Terminated);
         Ok(Answer::Done(wire::Done {}))
     }
 
-    pub(super) async fn revoke(&self, presentation: wire::Presentation) -> Verdict {
+    pub(super) async fn revoke(&self, presentation: wire::Presentation) -> OperationResult {
         let (verified, _) = self.verify(presentation, Right::Revoke).await?;
         let (session, by, now) = (verified.session, self.peer, self.now().await?);
         let Some(link) = verified.ids.last().copied() else { return Err(unknown_session()) };
         let ids = verified.ids;
         let done = self.node.with_store(move |store| {
-            // What is dead already needs no row of its own.
+            // A capability that is revoked already needs no further row.
             if store.revoked(&ids)?.is_some() {
                 return Ok(false);
             }
@@ -130,38 +135,38 @@ impl Asker<'_> {
             Err(EndError::UnknownSession) => return Err(unknown_session()),
             Err(EndError::Store(error)) => return Err(failed(&error)),
         }
-        self.node.live.end_link(&link, Reason::Revoked);
+        self.node.sessions.end_link(&link, Reason::Revoked);
         Ok(Answer::Done(wire::Done {}))
     }
 
-    /// The peer's key follows an older one: what the older one was allowed is the new one's, and what
-    /// names the older one ends.
-    pub(super) async fn succession(&self, message: &wire::Succession) -> Verdict {
+    /// Applies a key rotation: the new key receives the rights of the old one, and sessions and capabilities of the old key
+    /// end.
+    pub(super) async fn succession(&self, message: &wire::Succession) -> OperationResult {
         let succession = Succession::from_wire(message)
             .map_err(|error| Refusal::new(Reason::Forged, error.to_string()))?;
         let (old, new) = (succession.old(), succession.new_identity());
         self.check_succession(&old, &new).await?;
         let (now, node) = (self.now().await?, self.node.clone());
         let done = self.node.with_store(move |store| {
-            store.succeed(&succession, now).inspect(|_| node.rename_key(&succession))
+            store.apply_succession(&succession, now).inspect(|_| node.move_pin(&succession))
         });
-        let succeeded = match done.await {
-            Ok(succeeded) => succeeded,
-            Err(SucceedError::Store(error)) => return Err(failed(&error)),
+        let applied = match done.await {
+            Ok(applied) => applied,
+            Err(SuccessionError::Store(error)) => return Err(failed(&error)),
             Err(refused) => return Err(denied(&refused.to_string())),
         };
-        if succeeded == Succeeded::default() {
+        if applied == AppliedSuccession::default() {
             return Ok(Answer::Done(wire::Done {}));
         }
-        // Tickets of the old key are void, and so is whatever it still runs.
+        // TLS tickets of the old key become invalid, and its runs end.
         self.node.tls.forget_sessions();
-        self.node.live.set_requester(&succeeded.kept, &new);
+        self.node.sessions.set_requester(&applied.kept, &new);
         self.node.disconnect(&old, &format!("this key was rotated to {new}"));
-        for (session, _) in &succeeded.revoked {
-            self.node.live.end_session(session, Reason::Revoked);
+        for (session, _) in &applied.revoked {
+            self.node.sessions.end_session(session, Reason::Revoked);
         }
         if self.node.policy.blocks(&old) {
-            // It was blocked while this was written: a new key is no way around that.
+            // The old key was blocked while the succession was written: the block applies to the new key, too.
             let blocked = self.node.with_store(move |store| store.block(&new, now)).await;
             blocked.map_err(|error| failed(&error))?;
             self.node.disconnect(&new, "this identity is blocked");
@@ -169,41 +174,43 @@ impl Asker<'_> {
         Ok(Answer::Done(wire::Done {}))
     }
 
-    /// Who may take the place of whom. The old key signs alone, so it must not name a key of another: that one would
-    /// get its blocks, its name and the sessions that it has requested. The new key is the peer's, or, as an earlier step
-    /// to the peer's, one that was never seen here.
+    /// Checks whether `new` may succeed `old`. Only the old key signs the statement, so it must not name a key of another
+    /// identity, which would receive its blocks, its name and its sessions. The new key must be the peer's own, or, for an
+    /// earlier step of several rotations, one that this node has never seen.
     async fn check_succession(&self, old: &Identity, new: &Identity) -> Result<(), Refusal> {
         let (node, old, new) = (self.node, *old, *new);
         if old == node.identity() {
-            return Err(denied("only this node replaces its own key"));
+            return Err(denied("the node's own key is rotated only on its machine"));
         }
         if node.policy.blocks(&old) {
-            return Err(denied("this identity is blocked, and so is what follows it"));
+            return Err(denied("this identity is blocked, and so is its new key"));
         }
-        let known = node.with_store(move |store| {
-            Ok::<_, crate::store::StoreError>((
-                store.knows(&old)?,
-                store.knows(&new)?,
-                store.dead(&[old])?,
-            ))
+        let found = node.with_store(move |store| {
+            let is_rotated = store.first_rotated(&[old])?.is_some();
+            Ok::<_, StoreError>((is_rotated, store.is_known(&old)?, store.is_known(&new)?))
         });
-        let (old_known, new_known, recorded) = known.await.map_err(|error| failed(&error))?;
-        // A key that was never seen here has nothing to lose, and a row of it would be a peer's to make.
+        let (is_rotated, old_known, new_known) = found.await.map_err(|error| failed(&error))?;
+        if is_rotated {
+            // The checks below were made when the first statement was stored; the store compares this one with it.
+            return Ok(());
+        }
+        // An unknown key has no rights to pass on, and storing it would let any peer fill the disk.
         if !old_known && !node.policy.names(&old) {
-            return Err(Refusal::new(Reason::Unknown, "this node does not know the old key"));
+            return Err(Refusal::new(Reason::Unknown, "the old key is unknown to this node"));
         }
-        let is_others = new_known || node.policy.names(&new) || new == node.identity();
-        if self.peer != new && recorded.is_none() && is_others {
-            return Err(denied("the new key is not the one that presents the statement"));
+        let is_in_use = new_known || node.policy.names(&new) || new == node.identity();
+        if self.peer != new && is_in_use {
+            return Err(denied(
+                "the new key is in use, and is not the one that presents the statement",
+            ));
         }
-        if recorded.is_none() && node.successions.take(self.place.source).is_err() {
-            return Err(Refusal::new(Reason::ShutOut, "too many new keys from one source"));
-        }
-        Ok(())
+        node.successions.take(self.slot.source).map_err(|_| {
+            Refusal::new(Reason::ShutOut, "too many new keys from this address; try again later")
+        })
     }
 
-    /// The sessions that the peer requested for other identities: what a rotation of its key ends.
-    pub(super) async fn requested(&self) -> Verdict {
+    /// Lists the sessions that the peer requested for other identities, which a rotation of its key ends.
+    pub(super) async fn requested(&self) -> OperationResult {
         let requester = self.peer;
         let found = self
             .node
@@ -215,17 +222,18 @@ impl Asker<'_> {
         Ok(Answer::Requested(wire::RequestedSessions { sessions, more }))
     }
 
-    pub(super) fn successor(&self, question: &wire::Successor) -> Verdict {
+    /// Returns the statement of this node's own rotation from the key in question.
+    pub(super) fn successor(&self, question: &wire::Successor) -> OperationResult {
         let old = Identity::try_from(question.old.as_slice())
             .map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
         let successions = self.node.known.successions().map_err(|error| failed(&error))?;
         let found = successions.into_iter().find(|succession| succession.old() == old);
-        let succession = found.ok_or_else(|| denied("this node never had that key"))?;
+        let succession = found.ok_or_else(|| denied("this key was never the key of this node"))?;
         Ok(Answer::Succession(succession.to_wire()))
     }
 
-    /// Judges a presented capability against the root of its session, this connection and this peer,
-    /// and the keys that are dead.
+    /// Verifies a presented capability against the root of its session, this connection and this peer, and checks that none
+    /// of its keys is blocked or was rotated.
     pub(super) async fn verify(
         &self,
         presentation: wire::Presentation,
@@ -242,10 +250,10 @@ impl Asker<'_> {
         let found = self.node.with_store(move |store| {
             let record = store.session(&session)?;
             keys.extend(record.as_ref().map(|record| record.requester));
-            let barred = store.barred(&keys)?;
-            Ok::<_, crate::store::StoreError>((record, barred))
+            let denial = store.denial_reason(&keys)?;
+            Ok::<_, StoreError>((record, denial))
         });
-        let (record, barred_key) = found.await.map_err(|error| failed(&error))?;
+        let (record, denial) = found.await.map_err(|error| failed(&error))?;
         let context = Context {
             node: self.node.identity(),
             peer: self.peer,
@@ -257,28 +265,30 @@ impl Asker<'_> {
             return Err(refuse(levada_capability::VerifyError::Foreign));
         }
         let record = record.ok_or_else(unknown_session)?;
-        let _ = self.concerned.session.set(session);
-        let _ = self.concerned.service.set(record.service.clone());
+        let _ = self.subject.session.set(session);
+        let _ = self.subject.service.set(record.service.clone());
         let mut keys = chain.into_iter().chain([record.requester]);
-        let blocked = keys.find(|key| self.node.policy.blocks(key)).map(Barred::Blocked);
-        // What a blocked identity has requested or passed on ends with it; revoking it is no use of it.
+        let blocked = keys.find(|key| self.node.policy.blocks(key)).map(DenialReason::Blocked);
+        // Capabilities that a blocked identity has requested or passed on cannot be used. Revoking them is still allowed.
         if operation != Right::Revoke
-            && let Some(found @ Barred::Blocked(_)) = blocked.or(barred_key)
+            && let Some(reason @ DenialReason::Blocked(_)) = blocked.or(denial)
         {
-            return Err(barred(found, &record.requester));
+            return Err(denied_capability(reason, &record.requester));
         }
         let verified = match verify(&presented, &record.root, &context) {
             Err(expired @ levada_capability::VerifyError::Expired(_)) => {
-                // Once said, it stays so, whatever the clock does.
+                // The time is stored, so that the capability stays expired even if the clock is set back.
                 let now = context.now;
-                let held = self.node.with_store(move |store| store.hold_time(now)).await;
-                held.map_err(|error| failed(&error))?;
+                let stored = self.node.with_store(move |store| store.store_time(now)).await;
+                stored.map_err(|error| failed(&error))?;
                 return Err(refuse(expired));
             }
             other => other.map_err(refuse)?,
         };
-        match barred_key {
-            Some(dead @ Barred::Dead(_)) => Err(barred(dead, &record.requester)),
+        match denial {
+            Some(reason @ DenialReason::Rotated(_)) => {
+                Err(denied_capability(reason, &record.requester))
+            }
             _ => Ok((verified, record)),
         }
     }
@@ -300,7 +310,7 @@ pub(super) fn revoked() -> Refusal {
 }
 
 pub(super) fn unknown_session() -> Refusal {
-    denied("the capability is foreign: this node has no such session")
+    denied("this node has no session of this capability")
 }
 
 pub(super) fn unknown_service(name: &str) -> Refusal {

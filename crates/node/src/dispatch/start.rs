@@ -1,18 +1,18 @@
-//! Whether a session may be started: one function decides, whichever operation asks for it.
+//! Decides whether a session may start. Every operation that starts a session uses [`RequestContext::admit`].
 
 use levada_capability::Verified;
 use levada_core::wire::{Reason, Refusal};
 use levada_core::{Framing, Identity, UnixTime};
 
-use crate::live::{Run, Ticket};
+use crate::live::{Run, SessionGuard};
 use crate::services::Offered;
-use crate::store::{Barred, NewStart, StartError, Store};
+use crate::store::{DenialReason, NewStart, StartError, Store};
 
 use super::grant::about;
 use super::operations::{revoked, unknown_service, unknown_session};
-use super::{Asker, denied, failed};
+use super::{RequestContext, denied, failed};
 
-/// A start that is asked for: a chain whose signatures and proof hold, and its session.
+/// A requested start: a verified chain, and its session.
 pub(super) struct Start {
     pub(super) verified: Verified,
     pub(super) service: String,
@@ -21,19 +21,18 @@ pub(super) struct Start {
     pub(super) requester: Identity,
 }
 
-/// A start that was counted. Its service may run.
+/// A start that was counted: its service may run.
 pub(super) struct Admitted<'a> {
     pub(super) offered: &'a Offered,
-    pub(super) ticket: Ticket<'a>,
+    pub(super) guard: SessionGuard<'a>,
 }
 
-impl<'a> Asker<'a> {
-    /// Enters the run, checks everything that must hold, and counts the start by `commit`, one transaction that
-    /// calls [`Store::start`] or does the same beside other changes.
+impl<'a> RequestContext<'a> {
+    /// Registers the run, checks every condition, and counts the start by `commit`, one transaction that calls
+    /// [`Store::start`] or does the same with further changes.
     ///
-    /// The order matters: from the moment that the run is entered, whatever blocks an identity, follows a
-    /// succession or revokes a link finds the run and ends it. What was blocked, followed or revoked before that
-    /// moment is seen by the checks behind it. So no start slips through between the two.
+    /// The order matters. A block, succession or revocation after the registration finds the run and ends it. The checks
+    /// find one from before the registration. So none is missed.
     pub(super) async fn admit(
         &self,
         start: &Start,
@@ -47,8 +46,9 @@ impl<'a> Asker<'a> {
             requester: start.requester,
             holder: start.verified.holder,
         };
-        let entered = node.live.enter(run, &node.identity(), &node.limits);
-        let mut ticket = entered.map_err(|limit| Refusal::new(Reason::Busy, limit.to_string()))?;
+        let registered = node.sessions.register(run, &node.identity(), &node.limits);
+        let mut guard =
+            registered.map_err(|limit| Refusal::new(Reason::Busy, limit.to_string()))?;
         let offered =
             node.services.get(&start.service).ok_or_else(|| unknown_service(&start.service))?;
         self.check_framing(start.framing)?;
@@ -58,13 +58,13 @@ impl<'a> Asker<'a> {
             .map_err(|refused| Refusal::new(Reason::Parameters, refused.to_string()))?;
         let keys = start.verified.identities.iter().chain([&start.requester]);
         if let Some(identity) = keys.copied().find(|identity| node.policy.blocks(identity)) {
-            return Err(barred(Barred::Blocked(identity), &start.requester));
+            return Err(denied_capability(DenialReason::Blocked(identity), &start.requester));
         }
         self.commit(start, about(offered, &start.verified.params), commit).await?;
-        match ticket.ended.try_recv() {
+        match guard.ended.try_recv() {
             Ok(Reason::Revoked) => Err(revoked()),
             Ok(reason) => Err(Refusal::new(reason, "the session was ended while it started")),
-            Err(_) => Ok(Admitted { offered, ticket }),
+            Err(_) => Ok(Admitted { offered, guard }),
         }
     }
 
@@ -107,19 +107,21 @@ fn refusal(error: StartError, requester: &Identity) -> Refusal {
         StartError::Revoked(_) => revoked(),
         StartError::UsedUp(_) => Refusal::new(Reason::UsedUp, "the capability is used up"),
         StartError::Expired => Refusal::new(Reason::Expired, "the capability has expired"),
-        StartError::Barred(found) => barred(found, requester),
+        StartError::Denied(reason) => denied_capability(reason, requester),
         StartError::Store(error) => failed(&error),
     }
 }
 
-/// The refusal of a capability with a key that may do nothing any more.
-pub(super) fn barred(barred: Barred, requester: &Identity) -> Refusal {
-    match barred {
-        Barred::Blocked(identity) if identity == *requester => {
+/// The refusal of a capability with a key that is blocked or was rotated.
+pub(super) fn denied_capability(reason: DenialReason, requester: &Identity) -> Refusal {
+    match reason {
+        DenialReason::Blocked(identity) if identity == *requester => {
             denied("the session was requested by an identity that is blocked")
         }
-        Barred::Blocked(_) => denied("the capability was passed on by an identity that is blocked"),
-        Barred::Dead(key) => {
+        DenialReason::Blocked(_) => {
+            denied("the capability was passed on by an identity that is blocked")
+        }
+        DenialReason::Rotated(key) => {
             let text = format!("the capability was revoked: the key {key} was rotated away");
             Refusal::new(Reason::Revoked, text)
         }

@@ -1,4 +1,4 @@
-//! What the HTTP port answers.
+//! The site of the HTTP port: the catalogue, and the paths of the node itself.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -22,14 +22,14 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 const PLAIN: &str = "text/plain; charset=utf-8";
 /// The last line of OpenMetrics.
 const END: &str = "# EOF\n";
-/// How long the index waits for a thread that steps aside.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// How often it is looked whether the databases answer.
-const LOOK: Duration = Duration::from_secs(2);
-/// After a failure, the index is brought up to date this much later.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How long the index waits for the low-priority thread before it updates at normal priority.
+const LOW_PRIORITY_TIMEOUT: Duration = Duration::from_millis(100);
+/// The interval of checks whether the databases answer.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// The delay before the next update of the index after a failure.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Answers until the node stops. Without a catalogue, or if it cannot be read, only what the node answers itself.
+/// Serves requests until the node stops. Without a catalogue, or if it cannot be read, only the paths of the node.
 pub(super) async fn serve(
     node: Arc<Node>,
     handle: Option<Arc<CatalogueHandle>>,
@@ -49,7 +49,7 @@ pub(super) async fn serve(
     let paths = Arc::new(Paths {
         node: node.clone(),
         is_readable,
-        trouble: Mutex::new(None),
+        unready: Mutex::new(None),
         site: OnceLock::new(),
     });
     let (tls, files) = port.tls.map(|it| (it.tls, it.files)).unzip();
@@ -61,9 +61,9 @@ pub(super) async fn serve(
         tls,
         ..http::Config::default()
     };
-    let Some((index, store)) = shown.clone().or_else(nothing) else { return };
+    let Some((index, store)) = shown.clone().or_else(empty) else { return };
     let site = Site::new(index, store, config, Some(Box::new(Shared(paths.clone()))));
-    // Nobody has set it before.
+    // It is set only here.
     let _ = paths.site.set(Arc::downgrade(&site));
     let stopped = {
         let node = node.clone();
@@ -73,10 +73,10 @@ pub(super) async fn serve(
     let renew = |tls| {
         if let Some(site) = renewed.upgrade() {
             site.replace_tls(tls);
-            tracing::info!("the HTTP port has read its certificate again");
+            tracing::info!("certificate of the HTTP port read again");
         }
     };
-    let following = async {
+    let updates = async {
         match (&handle, &shown) {
             (Some(handle), Some((index, _))) => follow(handle, index).await,
             _ => std::future::pending().await,
@@ -88,13 +88,13 @@ pub(super) async fn serve(
                 tracing::error!(%error, "the HTTP port failed");
             }
         }
-        () = following => {}
-        () = look(&node, &paths) => {}
-        () = super::follow(files, renew) => {}
+        () = updates => {}
+        () = check(&node, &paths) => {}
+        () = super::reload_on_hangup(files, renew) => {}
     }
 }
 
-/// What is shown, and from where.
+/// The index of the catalogue, and its store.
 type Shown = (Arc<Index>, Arc<dyn Store>);
 
 async fn load(handle: &CatalogueHandle, options: Options) -> Result<Option<Shown>, String> {
@@ -106,35 +106,35 @@ async fn load(handle: &CatalogueHandle, options: Options) -> Result<Option<Shown
     Ok(Some((Arc::new(index), store)))
 }
 
-/// For a node that shows no catalogue.
-fn nothing() -> Option<Shown> {
+/// An empty index and store, for a node without a catalogue.
+fn empty() -> Option<Shown> {
     let index = Index::load(&NoStore, Options::default()).ok()?;
     Some((Arc::new(index), Arc::new(NoStore)))
 }
 
-/// Brings the index up to date whenever something was changed. Never ends.
+/// Updates the index after each change of the store. Does not return.
 async fn follow(handle: &CatalogueHandle, index: &Arc<Index>) {
     let mut changes = handle.changes();
     loop {
         changes.mark_unchanged();
         if let Err(error) = catch_up(handle, index).await {
-            tracing::warn!(%error, "the catalogue's index does not follow its store");
-            sleep(AGAIN).await;
+            tracing::warn!(%error, "could not update the catalogue's index; trying again");
+            sleep(RETRY_DELAY).await;
             continue;
         }
         if changes.changed().await.is_err() {
-            // The handle goes with the node.
+            // The handle was dropped: the node ends.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Takes over what has changed. If that is little, it is prepared where it holds up nobody who reads; but then the
-/// processors may be too busy for it.
+/// Applies the changes of the store to the index. A small update is prepared on the low-priority thread, so that it does not
+/// delay readers; if that takes longer than [`LOW_PRIORITY_TIMEOUT`], it is done at normal priority.
 async fn catch_up(handle: &CatalogueHandle, index: &Arc<Index>) -> Result<(), HandleError> {
     let preparing = index.clone();
     let prepare = handle.low_priority(move |store| preparing.prepare(store));
-    let is_done = match timeout(PATIENCE, prepare).await {
+    let is_done = match timeout(LOW_PRIORITY_TIMEOUT, prepare).await {
         Ok(Ok(update)) => update.is_none_or(|update| index.apply(update)),
         Ok(Err(HandleError::Store(StoreError::Compacted { .. }))) | Err(_) => false,
         Ok(Err(error)) => return Err(error),
@@ -146,41 +146,41 @@ async fn catch_up(handle: &CatalogueHandle, index: &Arc<Index>) -> Result<(), Ha
     handle.with(move |store| index.catch_up(store)).await.map(drop)
 }
 
-/// Why the node should get no new work, in a line: a database does not answer, or the disk takes nothing.
-async fn trouble(node: &Node) -> Option<&'static str> {
-    const SILENT: &str = "the database does not answer\n";
+/// Why the node is not ready, in one line: a database does not answer, or the disk is full or read-only.
+async fn unready(node: &Node) -> Option<&'static str> {
+    const DATABASE: &str = "the database does not answer\n";
     let (any, folder) = (Identity::from_bytes([0; 32]), node.home.state_folder().to_owned());
-    let asked =
+    let disk =
         node.with_store(move |store| store.blocked(&any).map(|_| DiskState::of(&folder))).await;
     if let Some(handle) = &node.catalogue
         && handle.with(|store| store.revision()).await.is_err()
     {
-        return Some(SILENT);
+        return Some(DATABASE);
     }
-    match asked {
+    match disk {
         Ok(DiskState::Writable) => None,
         Ok(DiskState::Full) => Some("the disk is full\n"),
         Ok(DiskState::ReadOnly) => Some("the disk is read-only\n"),
-        Err(_) => Some(SILENT),
+        Err(_) => Some(DATABASE),
     }
 }
 
-/// Keeps it known whether the databases answer and the disk takes what is written. Never ends.
-async fn look(node: &Node, paths: &Paths) {
-    let mut ticks = interval(LOOK);
+/// Checks periodically whether the databases answer and the disk is writable. Does not return.
+async fn check(node: &Node, paths: &Paths) {
+    let mut ticks = interval(CHECK_INTERVAL);
     loop {
         ticks.tick().await;
-        let trouble = trouble(node).await;
-        *paths.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        let unready = unready(node).await;
+        *paths.unready.lock().unwrap_or_else(PoisonError::into_inner) = unready;
     }
 }
 
-/// What the node answers itself.
+/// The paths of the node itself.
 struct Paths {
     node: Arc<Node>,
-    /// Why the node should get no new work.
-    trouble: Mutex<Option<&'static str>>,
-    /// Whether the catalogue could be read, if there is one.
+    /// Why the node is not ready.
+    unready: Mutex<Option<&'static str>>,
+    /// Whether the catalogue could be read; true if there is none.
     is_readable: bool,
     site: OnceLock<Weak<Site>>,
 }
@@ -200,7 +200,8 @@ impl Extra for Shared {
 }
 
 impl Paths {
-    /// Alive is not ready: a node that is stopping, whose database does not answer or whose disk is full wants no new work.
+    /// Whether the node should receive new work. One that is stopping, whose databases do not answer, or whose disk is full is
+    /// alive but not ready.
     fn ready(&self) -> Response {
         if self.node.is_stopping() {
             return Response::text(503, PLAIN, "stopping\n");
@@ -208,7 +209,7 @@ impl Paths {
         if !self.is_readable {
             return Response::text(503, PLAIN, "the catalogue cannot be read: see the log\n");
         }
-        match *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
+        match *self.unready.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Response::text(200, PLAIN, "ready\n"),
             Some(text) => Response::text(503, PLAIN, text),
         }
@@ -216,7 +217,7 @@ impl Paths {
 
     fn metrics(&self) -> String {
         let node = &self.node;
-        node.metrics.sessions.set(i64::try_from(node.live.count()).unwrap_or(i64::MAX));
+        node.metrics.sessions.set(i64::try_from(node.sessions.count()).unwrap_or(i64::MAX));
         let held = i64::try_from(node.unproved.used()).unwrap_or(i64::MAX);
         node.metrics.unproved_memory.set(held);
         node.metrics.unproved_closed.inner().store(node.unproved.closed(), Ordering::Relaxed);
@@ -240,7 +241,7 @@ fn write_counters(text: &mut String, site: &Site) -> std::fmt::Result {
     writeln!(text, "# HELP {metric}_open Connections that are open.")?;
     writeln!(text, "# TYPE {metric}_open gauge")?;
     writeln!(text, "{metric}_open {}", open.load(Ordering::Relaxed))?;
-    writeln!(text, "# HELP {metric}_evicted Connections that had to make room for others.")?;
+    writeln!(text, "# HELP {metric}_evicted Connections evicted for others.")?;
     writeln!(text, "# TYPE {metric}_evicted counter")?;
     writeln!(text, "{metric}_evicted_total {}", site.evicted())?;
     writeln!(text, "# HELP {metric}_answers Answers by the first digit of their status.")?;
@@ -252,7 +253,7 @@ fn write_counters(text: &mut String, site: &Site) -> std::fmt::Result {
     writeln!(text, "# HELP {metric}_sent_bytes Bytes that were sent.")?;
     writeln!(text, "# TYPE {metric}_sent_bytes counter")?;
     writeln!(text, "{metric}_sent_bytes_total {}", sent.load(Ordering::Relaxed))?;
-    writeln!(text, "# HELP levada_catalogue_objects Objects that everybody may see.")?;
+    writeln!(text, "# HELP levada_catalogue_objects Objects that are public.")?;
     writeln!(text, "# TYPE levada_catalogue_objects gauge")?;
     for (kind, count) in site.index().count() {
         writeln!(text, "levada_catalogue_objects{{kind=\"{kind}\"}} {count}")?;

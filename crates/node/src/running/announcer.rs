@@ -1,10 +1,10 @@
-//! The node's announcement on the networks that it listens on.
+//! The announcement of the node by multicast DNS.
 
 use levada_discovery::{Announcement, Announcer};
 
 use crate::node::Node;
 
-/// Announces the node; a network without multicast is no reason not to run.
+/// Announces the node. A failure, as on a network without multicast, becomes a note.
 pub(super) fn start(node: &Node, notes: &mut Vec<String>) -> Option<Announcer> {
     let announcement = Announcement {
         name: node.name.clone(),

@@ -1,4 +1,4 @@
-//! Puts a node together: key, database, services, sockets.
+//! Assembles a node: key, databases, services, sockets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::attempts::Attempts;
 use crate::calls::Calls;
 use crate::catalogue;
 use crate::config::{self, Config, ForwardSource};
-use crate::dispatch::OPERATION;
+use crate::dispatch::OPERATION_TIMEOUT;
 use crate::forwards::Forwards;
 use crate::http;
 use crate::limiter::Limiter;
@@ -35,28 +35,28 @@ use crate::node::Node;
 use crate::overrides::Overrides;
 use crate::policy::Policy;
 
-/// What a node says of itself once it is ready.
+/// The description of a node that is ready.
 #[derive(Clone, Debug)]
 pub struct Announcement {
     /// Its name.
     pub name: String,
     /// Its identity.
     pub identity: Identity,
-    /// Where it can be reached, as far as it knows.
+    /// Its addresses.
     pub addresses: Vec<String>,
     /// Its HTTP port.
     pub http: Option<SocketAddr>,
-    /// Whether that is served with TLS.
+    /// Whether the HTTP port uses TLS.
     pub https: bool,
-    /// What it offers.
+    /// The names of its services.
     pub services: Vec<String>,
-    /// The first service of type `clock`, which can be tried as it is.
+    /// The name of its first service of type `clock`, for an example that works without parameters.
     pub clock: Option<String>,
-    /// Things that the person who started it should know, a line each.
+    /// Notes for the operator, a line each.
     pub notes: Vec<String>,
 }
 
-/// Successions that one source, and all together, may present within [`SUCCESSIONS_PERIOD`].
+/// The new successions that one source, and all together, may present within [`SUCCESSIONS_PERIOD`].
 const SUCCESSIONS: (usize, usize) = (32, 1000);
 const SUCCESSIONS_PERIOD: Duration = Duration::from_secs(3600);
 
@@ -67,21 +67,22 @@ pub(super) struct Assembled {
     pub(super) http: Option<http::Port>,
     pub(super) overrides: Overrides,
     pub(super) announcement: Announcement,
-    /// Whether neighbours are to learn of the node.
+    /// Whether the node is announced by multicast DNS.
     pub(super) announced: bool,
-    /// How its catalogue is shown, and whether its services are to be published there.
+    /// What the HTTP port shows of its catalogue, and whether the node's services are published there.
     pub(super) catalogue: config::Catalogue,
-    /// In which catalogues of others they are to be published, too.
+    /// The catalogues of other nodes in which its services are published.
     pub(super) publish_in: Vec<String>,
-    /// What it keeps up.
+    /// Its forwards.
     pub(super) forwards: Vec<ForwardSource>,
 }
 
+/// Assembles the node of `home`. `previous` are the addresses of an earlier run in this process, which are bound again.
 pub(super) fn assemble(
     home: &Home,
     config: &Config,
     overrides: &Overrides,
-    again: &[SocketAddr],
+    previous: &[SocketAddr],
 ) -> Result<Assembled, UpError> {
     let mut notes = Vec::new();
     let key = home.key().map_err(UpError::of)?;
@@ -90,7 +91,7 @@ pub(super) fn assemble(
     let policy = Policy::new(config, overrides, &known, &store).map_err(UpError::of)?;
     let calls = Calls::new(Client::new(home).map_err(UpError::of)?);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let catalogue = catalogue::open(home, config, overrides, clock.clone())?;
+    let catalogue = catalogue::open_if_needed(home, config, overrides, clock.clone())?;
     let client = Arc::new(calls);
     let builder = services::Builder {
         registry: registry(catalogue.clone()),
@@ -101,7 +102,7 @@ pub(super) fn assemble(
         let missing = services::missing(config, &overrides.services).map_err(UpError::of)?;
         notes.extend(missing.iter().map(ToString::to_string));
     }
-    let listeners = listen::bind(config, overrides, again, &mut notes)?;
+    let listeners = listen::bind(config, overrides, previous, &mut notes)?;
     let files = overrides.http_tls.as_ref().or(config.http_tls.as_ref());
     let tls = files.map(http::Certificate::load).transpose()?;
     let http = listen::bind_http(config, overrides, &mut notes)?;
@@ -123,7 +124,7 @@ pub(super) fn assemble(
         limits: config.limits,
         session_expires: config.session_expires,
         clock,
-        live: Default::default(),
+        sessions: Default::default(),
         attempts: Attempts::new(
             config.limits.invitation_attempts,
             config.limits.invitation_attempts_total,
@@ -134,12 +135,12 @@ pub(super) fn assemble(
             config.limits.operations_total,
             Duration::from_secs(1),
         ),
-        notices: Default::default(),
+        log_limiter: Default::default(),
         half_open: Default::default(),
         connections: Default::default(),
         unproved: Budget::new(
             config.limits.unproved_memory.saturating_mul(1 << 20),
-            OPERATION,
+            OPERATION_TIMEOUT,
             close_code(Reason::Busy),
         ),
         metrics: Metrics::new(),
@@ -166,12 +167,12 @@ pub(super) fn assemble(
         announced: config.announce && !overrides.no_announce,
         catalogue: config.catalogue.clone(),
         publish_in: config.publish_in.clone(),
-        // `catalogue serve` does nothing else.
+        // `catalogue serve` serves only the catalogue.
         forwards: if overrides.only_catalogue { Vec::new() } else { config.forwards.clone() },
     })
 }
 
-/// Makes the node's own name work on its own machine, where nothing else has it.
+/// Pins the node in its own home, so that its name works on its own machine. A failure becomes a note.
 fn pin_self(node: &Node, notes: &mut Vec<String>) {
     if let Err(text) = try_pin_self(node) {
         notes.push(format!("the name `{}` does not work on this machine: {text}", node.name));
@@ -183,7 +184,7 @@ fn try_pin_self(node: &Node) -> Result<(), String> {
     let addresses = node.addresses(&[]);
     let text = |error: &dyn std::fmt::Display| error.to_string();
     match known.by_identity(&identity).map_err(|error| text(&error))? {
-        // One name for each identity: a node that was renamed takes its pin along.
+        // An identity has one name: if the node was renamed, its pin is renamed.
         Some(pin) if pin.name != node.name => {
             known.rename(&pin.name, &node.name).map_err(|error| text(&error))?;
         }

@@ -1,4 +1,4 @@
-//! Serving until the end: signals, readiness, and a stop that leaves nothing behind.
+//! Serves until the node stops: signals, readiness, and an orderly shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::error::UpError;
 use crate::node::{Ending, Node};
 use crate::overrides::Overrides;
 
-/// How long running sessions may go on after a stop was asked for.
-const GRACE: Duration = Duration::from_secs(3);
-/// How long their ends and the connections' farewells may take.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// How long the database may stay in use when the node starts again in the same process.
-const RELEASE: Duration = Duration::from_secs(15);
-/// How often sessions that nobody started are swept out.
-const SWEEP: Duration = Duration::from_secs(30);
+/// The time for which sessions may continue after the stop was requested.
+const GRACE_PERIOD: Duration = Duration::from_secs(3);
+/// The time for sessions to end, and again for connections to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time for the databases to be closed before the node starts again in the same process.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The interval of [`maintain`].
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Serves until somebody asks for an end; a second signal cuts the grace short.
+/// Serves until the node is stopped. A second signal skips the grace period.
 pub(super) async fn serve(
     assembled: Assembled,
     announce: impl Fn(&Announcement),
@@ -54,7 +54,7 @@ pub(super) async fn serve(
         tasks.spawn(http::serve(node.clone(), port, catalogue.clone()));
     }
     tasks.spawn(control::serve(node.clone(), control));
-    tasks.spawn(sweep(node.clone()));
+    tasks.spawn(maintain(node.clone()));
     tasks.spawn(server::return_memory(node.clone()));
     tasks.spawn(publish_elsewhere(node.clone(), publish_in));
     if catalogue.services {
@@ -64,40 +64,40 @@ pub(super) async fn serve(
     node.forwards.apply(&forwards);
     announce(&announcement);
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
-    wait(&node, &mut signals, &overrides).await;
+    wait_for_end(&node, &mut signals, &overrides).await;
     if node.ending() == Ending::Stop {
-        // Said before a new start, systemd would wait for an end that never comes.
+        // Before a restart in the same process this is omitted: systemd would wait for the process to end.
         notify(&[NotifyState::Stopping]);
     }
-    // From here on nobody new is let in, so nobody is to be sent here.
-    let goodbye = announcer.map(|announcer| tokio::spawn(announcer.goodbye()));
+    // New connections are refused from here on, so the announcement is withdrawn.
+    let withdrawal = announcer.map(|announcer| tokio::spawn(announcer.goodbye()));
     node.half_open.end_all();
     let forwards = tokio::spawn({
         let node = node.clone();
         async move { node.forwards.end().await }
     });
     tokio::select! {
-        () = wind_down(&node) => {}
-        () = signals.again() => tracing::warn!("stopping at once"),
+        () = shut_down(&node) => {}
+        () = signals.stop() => tracing::warn!("second signal: stopping without the grace period"),
     }
     let _ = forwards.await;
     tasks.abort_all();
     while tasks.join_next().await.is_some() {}
     let _ = std::fs::remove_file(node.home.control_socket());
-    if let Some(goodbye) = goodbye {
-        let _ = goodbye.await;
+    if let Some(withdrawal) = withdrawal {
+        let _ = withdrawal.await;
     }
-    released(&node).await?;
+    release(&node).await?;
     Ok(node.ending())
 }
 
-async fn wait(node: &Arc<Node>, signals: &mut Signals, overrides: &Overrides) {
+async fn wait_for_end(node: &Arc<Node>, signals: &mut Signals, overrides: &Overrides) {
     loop {
         tokio::select! {
             () = node.stopping() => return,
-            reload = signals.next() => match reload {
-                Wish::Stop => node.end(Ending::Stop),
-                Wish::Reload => reload_policy(node, overrides),
+            action = signals.next() => match action {
+                Action::Stop => node.end(Ending::Stop),
+                Action::Reload => reload_policy(node, overrides),
             },
         }
     }
@@ -112,82 +112,84 @@ fn reload_policy(node: &Node, overrides: &Overrides) {
         Ok(())
     });
     if let Err(error) = applied {
-        tracing::error!(%error, "the configuration was not read again");
+        tracing::error!(%error, "could not read the configuration again; the old one stays in effect");
     }
 }
 
-/// Lets sessions finish for a while, ends the others, and says goodbye on every connection.
-async fn wind_down(node: &Node) {
-    // A node that starts again ends every session anyway.
-    let grace = if node.ending() == Ending::Stop { GRACE } else { Duration::ZERO };
-    until(grace, || node.live.count() == 0).await;
-    node.live.end_all(Reason::Failed);
-    until(FAREWELL, || node.live.count() == 0).await;
+/// Waits for sessions to finish, ends the others after the grace period, and closes every connection.
+async fn shut_down(node: &Node) {
+    // A restart after a rotation or a restore terminates all sessions, so there is no grace period.
+    let grace = if node.ending() == Ending::Stop { GRACE_PERIOD } else { Duration::ZERO };
+    wait_until(grace, || node.sessions.count() == 0).await;
+    node.sessions.end_all(Reason::Failed);
+    wait_until(CLOSE_TIMEOUT, || node.sessions.count() == 0).await;
     node.connections.close(None, Reason::Failed, "the node is stopping");
-    until(FAREWELL, || node.connections.count() == 0).await;
+    wait_until(CLOSE_TIMEOUT, || node.connections.count() == 0).await;
 }
 
-/// Waits until nobody else holds the node, so that its database is closed before it is opened again:
-/// files must not be replaced under an open one.
-async fn released(node: &Arc<Node>) -> Result<(), UpError> {
-    let closed = || node.catalogue.as_ref().is_none_or(|handle| handle.is_idle());
-    let alone = || Arc::strong_count(node) == 1 && Arc::strong_count(&node.store) == 1 && closed();
+/// Waits until no other task uses the node, so that its databases are closed: a restart may replace their files.
+async fn release(node: &Arc<Node>) -> Result<(), UpError> {
+    let idle = || node.catalogue.as_ref().is_none_or(|handle| handle.is_idle());
+    let unused = || Arc::strong_count(node) == 1 && Arc::strong_count(&node.store) == 1 && idle();
     let stopping = node.ending() == Ending::Stop;
-    until(if stopping { FAREWELL } else { RELEASE }, alone).await;
-    if stopping || alone() {
+    wait_until(if stopping { CLOSE_TIMEOUT } else { RELEASE_TIMEOUT }, unused).await;
+    if stopping || unused() {
         return Ok(());
     }
-    Err(UpError(
-        "the node could not let go of its database; start it again with `levada up`".into(),
-    ))
+    Err(UpError(format!(
+        "the databases are still in use after {} s; start the node again with `levada up`",
+        RELEASE_TIMEOUT.as_secs()
+    )))
 }
 
-async fn until(limit: Duration, holds: impl Fn() -> bool) {
+/// Waits until `condition` is true, at most for `limit`.
+async fn wait_until(limit: Duration, condition: impl Fn() -> bool) {
     let waited = async {
-        while !holds() {
+        while !condition() {
             sleep(Duration::from_millis(5)).await;
         }
     };
     let _ = tokio::time::timeout(limit, waited).await;
 }
 
-/// Sessions that were never started expire.
-async fn sweep(node: Arc<Node>) {
-    let mut ticks = interval(SWEEP);
+/// Periodically expires sessions that were not started, and logs how many log lines were suppressed. Does not return.
+async fn maintain(node: Arc<Node>) {
+    let mut ticks = interval(MAINTENANCE_INTERVAL);
     loop {
         ticks.tick().await;
         let clock = node.clock.now();
-        let swept = node
+        let expired = node
             .with_store(move |store| {
                 let now = store.now_at_least(clock)?.time;
                 store.expire_unstarted(now)
             })
             .await;
-        if let Err(error) = swept {
-            tracing::error!(%error, "could not sweep out expired sessions");
+        if let Err(error) = expired {
+            tracing::error!(%error, "could not expire sessions");
         }
-        let left_out = node.notices.take();
-        for (source, events) in &left_out.sources {
-            tracing::info!(%source, events, "more of a source without a right, not logged");
+        let suppressed = node.log_limiter.take();
+        for (source, events) in &suppressed.sources {
+            tracing::info!(%source, events, "suppressed log lines about a source without a right");
         }
-        if left_out.others > 0 {
-            tracing::info!(events = left_out.others, "more of other sources, not logged");
+        if suppressed.others > 0 {
+            tracing::info!(events = suppressed.others, "suppressed log lines about other sources");
         }
     }
 }
 
 fn notify(states: &[NotifyState<'_>]) {
-    // Outside systemd there is nobody to tell.
+    // Without systemd this does nothing.
     let _ = sd_notify::notify(states);
 }
 
-enum Wish {
+/// What a signal requests.
+enum Action {
     Stop,
     Reload,
 }
 
-/// A node that was started in the background of a script inherits that SIGINT and SIGQUIT are ignored, and so would
-/// the programs that it runs: what is handled here has its default effect there (execve(2)).
+/// The handled signals. A node in the background of a script inherits SIGINT and SIGQUIT as ignored, and its programs would
+/// inherit them, too. Signals that the node handles have their default action in its programs (execve(2)).
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -206,16 +208,17 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Wish {
+    async fn next(&mut self) -> Action {
         tokio::select! {
-            _ = self.terminate.recv() => Wish::Stop,
-            _ = self.interrupt.recv() => Wish::Stop,
-            _ = self.quit.recv() => Wish::Stop,
-            _ = self.reload.recv() => Wish::Reload,
+            _ = self.terminate.recv() => Action::Stop,
+            _ = self.interrupt.recv() => Action::Stop,
+            _ = self.quit.recv() => Action::Stop,
+            _ = self.reload.recv() => Action::Reload,
         }
     }
 
-    async fn again(&mut self) {
-        while !matches!(self.next().await, Wish::Stop) {}
+    /// Waits for a signal that stops the node.
+    async fn stop(&mut self) {
+        while !matches!(self.next().await, Action::Stop) {}
     }
 }

@@ -1,10 +1,10 @@
-//! A node in this process, whose policy changes without its tickets being made void: judging a peer
-//! does not rely on that.
+//! A node in this process whose policy changes while TLS tickets stay valid: the evaluation of a peer does not rely on their
+//! invalidation.
 
 use super::*;
 use crate::node::Node;
 use levada_client::{Client, ClientError, RequestSpec, Target};
-use levada_core::{Clock, SystemClock};
+use levada_core::{Clock, SystemClock, UnixTime};
 use std::sync::Arc;
 
 struct Scene {
@@ -32,33 +32,37 @@ impl Scene {
         Self { _folder: folder, node, guest, target }
     }
 
-    /// Whether a new connection was resumed, and what a request got on it. It is the node that is
-    /// asked: one who is turned away may learn of it before its connection counts as made.
+    /// Whether a new connection was resumed, and the result of a request on it. The node's metric is read, because a denied
+    /// client may receive the denial before its handshake finishes.
     async fn request(&self) -> (bool, Result<(), ClientError>) {
         self.guest.close();
         let resumed = self.node.metrics.handshakes(true);
         let before = resumed.get();
         let spec = RequestSpec { service: "clock".into(), ..RequestSpec::default() };
-        let verdict = self.guest.request(&self.target, spec).await.map(drop);
-        (resumed.get() > before, verdict)
+        let result = self.guest.request(&self.target, spec).await.map(drop);
+        (resumed.get() > before, result)
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resumed_connection_is_judged_like_any_other() {
+async fn the_peer_of_a_resumed_connection_is_evaluated_again() {
     let scene = Scene::new();
-    let (store, who, now) = (&scene.node.store, scene.guest.identity(), SystemClock.now());
-    store.allow(&who, None, now).unwrap();
+    let (store, guest, now) = (&scene.node.store, scene.guest.identity(), SystemClock.now());
+    let allow = |hash| {
+        store.add_invitation(&hash, None, None, UnixTime::NEVER, now).unwrap();
+        store.redeem(&hash, &guest, now).unwrap();
+    };
+    allow([1; 32]);
     assert!(matches!(scene.request().await, (false, Ok(()))));
     assert!(matches!(scene.request().await, (true, Ok(()))));
 
-    store.block(&who, now).unwrap();
-    let (resumed, verdict) = scene.request().await;
-    assert!(resumed && verdict.unwrap_err().to_string().contains("blocked"));
+    store.disallow(&guest, now).unwrap();
+    let (resumed, result) = scene.request().await;
+    assert!(resumed && result.unwrap_err().to_string().contains("may not request"));
 
-    store.unblock(&who, now).unwrap();
+    allow([2; 32]);
     assert!(matches!(scene.request().await, (_, Ok(()))));
-    store.disallow(&who, now).unwrap();
-    let (resumed, verdict) = scene.request().await;
-    assert!(resumed && verdict.unwrap_err().to_string().contains("may not request"));
+    store.block(&guest, now).unwrap();
+    let (resumed, result) = scene.request().await;
+    assert!(resumed && result.unwrap_err().to_string().contains("blocked"));
 }

@@ -1,4 +1,4 @@
-//! The audit log: who did what, when, by which capability. Rows are added and never changed.
+//! The audit log: time, identity, operation, capability and outcome. Rows are only added.
 
 use levada_capability::{LinkId, SessionId};
 use levada_core::{Identity, UnixTime};
@@ -6,27 +6,27 @@ use rusqlite::{Connection, Row, named_params};
 
 use super::{Store, StoreError, row};
 
-/// What is to be noted. Start from [`NewAuditEntry::new`] and set what applies.
+/// A new entry. Start from [`NewAuditEntry::new`] and set the fields that apply.
 #[derive(Clone, Copy, Debug)]
 pub struct NewAuditEntry<'a> {
-    /// Who did it; none if the owner of the node did.
+    /// The identity that did it; `None` for the owner of the node.
     pub identity: Option<Identity>,
-    /// What was done, in one word, as on the command line: `request`, `connect`, `join`.
+    /// The operation in one word, as on the command line: `request`, `connect`, `join`.
     pub operation: &'a str,
     /// The service concerned.
     pub service: Option<&'a str>,
     /// The session concerned.
     pub session: Option<SessionId>,
-    /// The link by whose right it was done, or that was revoked.
+    /// The link that gave the right, or that was revoked.
     pub link: Option<LinkId>,
-    /// How it went, in one word: `done`, `denied`.
+    /// The outcome in one word: `done`, `denied`.
     pub outcome: &'a str,
-    /// A line for a person; may be empty.
+    /// A line of text for the operator; may be empty.
     pub text: &'a str,
 }
 
 impl<'a> NewAuditEntry<'a> {
-    /// An entry that says only what was done and how it went.
+    /// An entry with only an operation and an outcome.
     pub fn new(operation: &'a str, outcome: &'a str) -> Self {
         let (identity, service, session, link) = (None, None, None, None);
         Self { identity, operation, service, session, link, outcome, text: "" }
@@ -36,13 +36,13 @@ impl<'a> NewAuditEntry<'a> {
 /// A row of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Grows with time; never used twice.
+    /// Ascending with time; never reused.
     pub id: i64,
-    /// When.
+    /// The time of the operation.
     pub time: UnixTime,
-    /// Who; none for the owner of the node.
+    /// The identity that did it; `None` for the owner of the node.
     pub identity: Option<Identity>,
-    /// What was done.
+    /// The operation.
     pub operation: String,
     /// The service concerned.
     pub service: Option<String>,
@@ -50,14 +50,14 @@ pub struct AuditEntry {
     pub session: Option<SessionId>,
     /// The link concerned.
     pub link: Option<LinkId>,
-    /// How it went.
+    /// The outcome.
     pub outcome: String,
-    /// A line for a person.
+    /// A line of text for the operator.
     pub text: String,
 }
 
 impl Store {
-    /// Adds an entry, for what changes nothing else in the store; the other calls add their own.
+    /// Adds an entry for an operation that changes nothing else in the store. The other calls add their own entries.
     ///
     /// # Errors
     /// [`StoreError`] if it is not on disk.
@@ -65,7 +65,7 @@ impl Store {
         self.database.write(|tx| Ok(add(tx, entry, now)?))
     }
 
-    /// The newest `limit` entries, newest first; those older than the id `before`, if given.
+    /// The newest `limit` entries, newest first; with `before`, only entries with a lower id.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.

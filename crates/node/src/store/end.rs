@@ -1,4 +1,4 @@
-//! How sessions end: by termination, revocation, expiry, or all at once.
+//! Ends sessions: termination, revocation, expiry, and invalidation of all.
 
 use levada_capability::{LinkId, SessionId};
 use levada_core::{Identity, UnixTime};
@@ -20,8 +20,7 @@ pub enum EndError {
 }
 
 impl Store {
-    /// Revokes the link `link` of `session`, and so everything derived from it. False if it was
-    /// revoked before.
+    /// Revokes the link `link` of `session`, and thereby every link derived from it. False if it was revoked before.
     ///
     /// # Errors
     /// [`EndError::UnknownSession`], or the database failed.
@@ -40,7 +39,7 @@ impl Store {
         })
     }
 
-    /// Revokes the first link of `session`, and so the whole session. False if it was revoked before.
+    /// Revokes the first link of `session`, and thereby the whole session. False if it was revoked before.
     ///
     /// # Errors
     /// [`EndError::UnknownSession`], or the database failed.
@@ -56,7 +55,7 @@ impl Store {
         })
     }
 
-    /// Ends a session for good. False if it had ended before.
+    /// Ends a session permanently. False if it had ended before.
     ///
     /// # Errors
     /// [`EndError::UnknownSession`], or the database failed.
@@ -82,8 +81,8 @@ impl Store {
         })
     }
 
-    /// Marks every session that was not started and whose time is over; returns how many. Does nothing
-    /// while the clock has jumped: the jump may be an error, and the mark cannot be taken back.
+    /// Marks the sessions that have expired without a start, and returns their number. Does nothing while the clock has
+    /// jumped: the jump may be an error, and the mark is permanent.
     ///
     /// # Errors
     /// [`StoreError`] if it is not on disk.
@@ -91,7 +90,7 @@ impl Store {
         if self.is_jump(now) || !self.database.read(|connection| any_unstarted(connection, now))? {
             return Ok(0);
         }
-        self.hold_time(now)?;
+        self.store_time(now)?;
         self.database.write(|tx| {
             Ok(tx.execute(
                 "UPDATE session SET state = 'expired', ended = ?1
@@ -101,9 +100,9 @@ impl Store {
         })
     }
 
-    /// Terminates every session that has not ended, and voids every invitation: after a restore,
-    /// because what was used or revoked since is unknown, and when the node's own key has changed.
-    /// Returns how many sessions. `reason` goes to the audit log.
+    /// Terminates every session that has not ended, and voids every unused invitation. Needed after a restore, because uses and
+    /// revocations since the backup are unknown, and after a rotation of the node's own key. Returns the number of sessions.
+    /// `reason` is written to the audit log.
     ///
     /// # Errors
     /// [`StoreError`] if it is not on disk.
@@ -126,7 +125,7 @@ impl Store {
     }
 }
 
-/// False if it was revoked before; then nothing is written.
+/// Revokes a link. False if it was revoked before; then nothing is written.
 pub(super) fn revoke_link(
     connection: &Connection,
     link: &LinkId,
@@ -157,7 +156,7 @@ pub(super) fn revoke_link(
     Ok(true)
 }
 
-/// False if it had ended before.
+/// Terminates a session. False if it had ended before.
 fn end(connection: &Connection, id: &SessionId, now: UnixTime) -> rusqlite::Result<bool> {
     let ended = connection.execute(
         "UPDATE session SET state = 'terminated', ended = ?2

@@ -1,4 +1,4 @@
-//! Invitations: one use each, known only by their hash.
+//! Invitations. Each can be used once; only the hash of its secret is stored.
 
 use levada_core::{Digest, Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension};
@@ -6,25 +6,25 @@ use thiserror::Error;
 
 use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, row};
 
-/// What an invitation opened.
+/// The content of a redeemed invitation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redeemed {
-    /// The service; none for every service.
+    /// The service that may be requested; `None` for every service.
     pub service: Option<String>,
-    /// The name under which the node is to know the guest, if the invitation has one.
+    /// The name under which the node pins the guest, if the invitation has one.
     pub name: Option<String>,
 }
 
 /// Why an invitation was not redeemed.
 #[derive(Debug, Error)]
 pub enum RedeemError {
-    /// This node gave out no such invitation.
+    /// This node has not issued this invitation.
     #[error("no such invitation")]
     Unknown,
-    /// It was redeemed before, or made void.
+    /// It was redeemed before, or voided.
     #[error("the invitation has been used")]
     Used,
-    /// Its time is over.
+    /// It has expired.
     #[error("the invitation has expired")]
     Expired,
     /// The database failed; the invitation is not used.
@@ -33,7 +33,7 @@ pub enum RedeemError {
 }
 
 impl Store {
-    /// Remembers an invitation by the hash of its secret; it opens `service`, or every service if none, and
+    /// Stores an invitation by the hash of its secret. It allows requests of `service`, or of every service if `None`, and
     /// gives the guest `name`.
     ///
     /// # Errors
@@ -58,10 +58,10 @@ impl Store {
         })
     }
 
-    /// Uses an invitation up and lets `identity` request what it opens, both in one transaction.
+    /// Marks an invitation as used and adds `identity` to the allow-list, in one transaction.
     ///
     /// # Errors
-    /// [`RedeemError`] says what stands against it; then nothing has changed.
+    /// [`RedeemError`] is the reason of the refusal; nothing has changed.
     pub fn redeem(
         &self,
         hash: &Digest,
@@ -91,7 +91,7 @@ impl Store {
             Ok(Redeemed { service, name })
         });
         if let Err(RedeemError::Expired) = outcome {
-            self.hold_time(now)?;
+            self.store_time(now)?;
         }
         outcome
     }

@@ -1,4 +1,4 @@
-//! Who may request what, and who is shut out.
+//! The allow-list, blocks, and the rights of identities.
 
 use levada_core::{Identity, UnixTime};
 use rusqlite::Connection;
@@ -7,68 +7,45 @@ use thiserror::Error;
 use super::succession::successor;
 use super::{NewAuditEntry, Store, StoreError, audit, row};
 
-/// Why an identity may do nothing at this node.
+/// Why an identity is denied every operation.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum Barred {
-    /// The node's owner has blocked it.
+pub enum DenialReason {
+    /// The owner of the node has blocked it.
     #[error("{0} is blocked")]
     Blocked(Identity),
-    /// Another key has taken its place.
+    /// Its key was rotated: another key has succeeded it.
     #[error("the key {0} was rotated away")]
-    Dead(Identity),
+    Rotated(Identity),
 }
 
-/// An entry of the allow-list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allowed {
-    /// Who may request.
-    pub identity: Identity,
-    /// What; none for every service.
-    pub service: Option<String>,
-    /// Since when.
-    pub added: UnixTime,
-}
-
-/// The policy of this node, in the order in which it was made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// The allow-list.
-    pub allowed: Vec<Allowed>,
-    /// Who is blocked, since when.
-    pub blocked: Vec<(Identity, UnixTime)>,
-    /// Keys that are dead, and what took the place of each.
-    pub dead: Vec<(Identity, Identity)>,
+/// The rights of a peer after its handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerStatus {
+    /// Every operation is denied.
+    Denied(DenialReason),
+    /// It may request a service, holds a session that has not ended, or was part of a chain by which one was started.
+    HasRight,
+    /// None of these: the limits for unproved peers apply.
+    Unproved,
 }
 
 impl Store {
-    /// Lets `identity` request `service`, or every service if none. False if it could before.
-    ///
-    /// # Errors
-    /// [`StoreError`] if it is not on disk.
-    pub fn allow(
-        &self,
-        identity: &Identity,
-        service: Option<&str>,
-        now: UnixTime,
-    ) -> Result<bool, StoreError> {
-        self.database.write(|tx| {
-            let added = add_allowed(tx, identity, service, now)?;
-            if added {
-                note(tx, "allow", identity, service, now)?;
-            }
-            Ok(added)
-        })
-    }
-
-    /// Takes `identity` off the allow-list, for every service. False if it was not on it.
+    /// Removes every entry of `identity` from the allow-list. False if there was none.
     ///
     /// # Errors
     /// [`StoreError`] if it is not on disk.
     pub fn disallow(&self, identity: &Identity, now: UnixTime) -> Result<bool, StoreError> {
-        self.remove("DELETE FROM allowed WHERE identity = ?1", "disallow", identity, now)
+        self.database.write(|tx| {
+            let sql = "DELETE FROM allowed WHERE identity = ?1";
+            let removed = tx.execute(sql, [identity.as_bytes()])? > 0;
+            if removed {
+                add_entry(tx, "disallow", identity, now)?;
+            }
+            Ok(removed)
+        })
     }
 
-    /// Whether `identity` may request `service`: it is on the allow-list, not blocked and not dead.
+    /// Whether `identity` may request `service`: it is on the allow-list, not blocked, and its key was not rotated.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
@@ -102,28 +79,21 @@ impl Store {
         })
     }
 
-    /// Whether `identity` may request any service, holds a session that has not ended, or was part of a chain by which one
-    /// was started; and is neither blocked nor dead.
+    /// The rights of a peer, in one read.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
-    pub fn has_right(&self, identity: &Identity) -> Result<bool, StoreError> {
+    pub fn peer_status(&self, identity: &Identity) -> Result<PeerStatus, StoreError> {
         self.database.read(|connection| {
-            connection
-                .prepare_cached(
-                    "SELECT 1
-                     WHERE (EXISTS (SELECT 1 FROM allowed WHERE identity = ?1)
-                         OR EXISTS (SELECT 1 FROM known_identity WHERE identity = ?1)
-                         OR EXISTS (SELECT 1 FROM session
-                                    WHERE holder = ?1 AND state IN ('requested', 'started')))
-                       AND NOT EXISTS (SELECT 1 FROM blocked WHERE identity = ?1)
-                       AND NOT EXISTS (SELECT 1 FROM succession WHERE old = ?1)",
-                )?
-                .exists([identity.as_bytes()])
+            if let Some(reason) = first_denied(connection, [identity])? {
+                return Ok(PeerStatus::Denied(reason));
+            }
+            let has_right = has_right(connection, identity)?;
+            Ok(if has_right { PeerStatus::HasRight } else { PeerStatus::Unproved })
         })
     }
 
-    /// Shuts `identity` out altogether. False if it was before.
+    /// Blocks `identity`: every operation is denied. False if it was blocked before.
     ///
     /// # Errors
     /// [`StoreError`] if it is not on disk.
@@ -131,21 +101,13 @@ impl Store {
         self.database.write(|tx| {
             let added = add_blocked(tx, identity, now)?;
             if added {
-                note(tx, "block", identity, None, now)?;
+                add_entry(tx, "block", identity, now)?;
             }
             Ok(added)
         })
     }
 
-    /// Lets `identity` back in to what else it is allowed. False if it was not blocked.
-    ///
-    /// # Errors
-    /// [`StoreError`] if it is not on disk.
-    pub fn unblock(&self, identity: &Identity, now: UnixTime) -> Result<bool, StoreError> {
-        self.remove("DELETE FROM blocked WHERE identity = ?1", "unblock", identity, now)
-    }
-
-    /// Whether `identity` is shut out.
+    /// Whether `identity` is blocked.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
@@ -153,37 +115,28 @@ impl Store {
         self.database.read(|connection| is_blocked(connection, identity))
     }
 
-    /// Whether one of these identities is blocked or was rotated away: the first that is.
+    /// Why the first of these identities that is blocked or was rotated is denied, if there is one.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
-    pub fn barred(&self, identities: &[Identity]) -> Result<Option<Barred>, StoreError> {
-        self.database.read(|connection| first_barred(connection, identities))
-    }
-
-    /// All of the policy.
-    ///
-    /// # Errors
-    /// [`StoreError`] if it could not be read.
-    pub fn policy(&self) -> Result<Policy, StoreError> {
-        self.database.read(policy)
-    }
-
-    fn remove(
+    pub fn denial_reason(
         &self,
-        sql: &str,
-        operation: &str,
-        identity: &Identity,
-        now: UnixTime,
-    ) -> Result<bool, StoreError> {
-        self.database.write(|tx| {
-            let removed = tx.execute(sql, [identity.as_bytes()])? > 0;
-            if removed {
-                note(tx, operation, identity, None, now)?;
-            }
-            Ok(removed)
-        })
+        identities: &[Identity],
+    ) -> Result<Option<DenialReason>, StoreError> {
+        self.database.read(|connection| first_denied(connection, identities))
     }
+}
+
+fn has_right(connection: &Connection, identity: &Identity) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached(
+            "SELECT 1
+             WHERE EXISTS (SELECT 1 FROM allowed WHERE identity = ?1)
+                OR EXISTS (SELECT 1 FROM known_identity WHERE identity = ?1)
+                OR EXISTS (SELECT 1 FROM session
+                           WHERE holder = ?1 AND state IN ('requested', 'started'))",
+        )?
+        .exists([identity.as_bytes()])
 }
 
 pub(super) fn add_allowed(
@@ -217,24 +170,24 @@ pub(super) fn is_blocked(connection: &Connection, identity: &Identity) -> rusqli
         .exists([identity.as_bytes()])
 }
 
-/// The first of `identities` that is blocked or was rotated away.
-pub(super) fn first_barred<'a>(
+/// The reason for the first of `identities` that is blocked or was rotated.
+pub(super) fn first_denied<'a>(
     connection: &Connection,
     identities: impl IntoIterator<Item = &'a Identity>,
-) -> rusqlite::Result<Option<Barred>> {
+) -> rusqlite::Result<Option<DenialReason>> {
     for identity in identities {
         if is_blocked(connection, identity)? {
-            return Ok(Some(Barred::Blocked(*identity)));
+            return Ok(Some(DenialReason::Blocked(*identity)));
         }
         if successor(connection, identity)?.is_some() {
-            return Ok(Some(Barred::Dead(*identity)));
+            return Ok(Some(DenialReason::Rotated(*identity)));
         }
     }
     Ok(None)
 }
 
-/// Notes that these identities have proved a right here: from now on a succession of theirs is kept.
-pub(super) fn remember(connection: &Connection, identities: &[Identity]) -> rusqlite::Result<()> {
+/// Records that these identities have proved a right, so that successions of their keys are stored.
+pub(super) fn add_known(connection: &Connection, identities: &[Identity]) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached(
         "INSERT INTO known_identity (identity) VALUES (?1) ON CONFLICT DO NOTHING",
     )?;
@@ -244,7 +197,7 @@ pub(super) fn remember(connection: &Connection, identities: &[Identity]) -> rusq
     Ok(())
 }
 
-/// Whether a right of `identity` was ever granted, proved or blocked here.
+/// Whether `identity` was ever allowed, blocked, part of a session, or part of a succession.
 pub(super) fn is_known(connection: &Connection, identity: &Identity) -> rusqlite::Result<bool> {
     connection
         .prepare_cached(
@@ -259,37 +212,14 @@ pub(super) fn is_known(connection: &Connection, identity: &Identity) -> rusqlite
         .exists([identity.as_bytes()])
 }
 
-/// The owner's own doing: the text names whom it concerns.
-fn note(
+/// Adds an audit entry for an operation of the owner. Its text is the identity that is affected.
+fn add_entry(
     connection: &Connection,
     operation: &str,
     identity: &Identity,
-    service: Option<&str>,
     now: UnixTime,
 ) -> rusqlite::Result<()> {
     let text = identity.to_string();
-    let entry = NewAuditEntry { service, text: &text, ..NewAuditEntry::new(operation, "done") };
+    let entry = NewAuditEntry { text: &text, ..NewAuditEntry::new(operation, "done") };
     audit::add(connection, &entry, now)
-}
-
-fn policy(connection: &Connection) -> rusqlite::Result<Policy> {
-    let allowed = connection
-        .prepare("SELECT * FROM allowed ORDER BY rowid")?
-        .query_map([], |row| {
-            Ok(Allowed {
-                identity: row::identity(row, "identity")?,
-                service: row.get("service")?,
-                added: row::time(row, "added")?,
-            })
-        })?
-        .collect::<Result<_, _>>()?;
-    let blocked = connection
-        .prepare("SELECT * FROM blocked ORDER BY added, identity")?
-        .query_map([], |row| Ok((row::identity(row, "identity")?, row::time(row, "added")?)))?
-        .collect::<Result<_, _>>()?;
-    let dead = connection
-        .prepare("SELECT * FROM succession ORDER BY added, old")?
-        .query_map([], |row| Ok((row::identity(row, "old")?, row::identity(row, "new")?)))?
-        .collect::<Result<_, _>>()?;
-    Ok(Policy { allowed, blocked, dead })
 }

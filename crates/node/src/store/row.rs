@@ -1,4 +1,4 @@
-//! How values of this project stand in a column.
+//! Converts between columns and the types of this project.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! Sessions: how they are made, found and listed.
+//! Sessions: creates, finds and lists them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,32 +12,32 @@ use zeroize::Zeroizing;
 use super::start::count_start;
 use super::{NewAuditEntry, NewStart, StartError, Store, StoreError, audit, row};
 
-/// A session that is to be made. Has no `Debug`: it holds the root secret.
+/// A session to create. Has no `Debug`, because it has the root secret.
 #[derive(Clone, Copy)]
 pub struct NewSession<'a> {
     /// Its id, random.
     pub id: SessionId,
-    /// The secret from which the first link's secret was made.
+    /// The secret from which the first link's secret is derived.
     pub root: &'a [u8; 32],
     /// The name of the service.
     pub service: &'a str,
-    /// The framing that holds.
+    /// The framing of its connections.
     pub framing: Framing,
-    /// Who asked for it.
+    /// The identity that requested it.
     pub requester: Identity,
-    /// Whom the first link names.
+    /// The identity that the first link names.
     pub holder: Identity,
     /// The first link, encoded.
     pub link: &'a [u8],
     /// The id of the first link.
     pub link_id: LinkId,
-    /// When the right to start it ends.
+    /// When the right to start it expires.
     pub expires: UnixTime,
-    /// What it is for, for the audit log; may be empty.
+    /// A summary for the audit log; may be empty.
     pub about: &'a str,
 }
 
-/// How far a session has come.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionState {
     /// Not started yet.
@@ -67,7 +67,7 @@ impl SessionState {
         }
     }
 
-    /// Whether nothing can start this session any more.
+    /// Whether the session has ended, and so cannot start again.
     pub fn has_ended(self) -> bool {
         !matches!(self, Self::Requested | Self::Started)
     }
@@ -79,24 +79,24 @@ impl fmt::Display for SessionState {
     }
 }
 
-/// Not the name of a session's state.
+/// A text that is not the name of a state.
 #[derive(Debug, Error)]
 #[error("not the state of a session")]
 struct StateError;
 
-/// What the node must know to judge a capability.
+/// The data of a session that the verification of a capability needs.
 pub struct SessionRecord {
-    /// The secret from which the first link's secret was made.
+    /// The secret from which the first link's secret is derived.
     pub root: Zeroizing<[u8; 32]>,
     /// The name of the service.
     pub service: String,
-    /// The framing that holds.
+    /// The framing of its connections.
     pub framing: Framing,
-    /// How far it has come.
+    /// Its state.
     pub state: SessionState,
     /// The id of the first link.
     pub link_id: LinkId,
-    /// The identity that requested the session, or the key that took its place.
+    /// The identity that requested the session, or the key that succeeded it.
     pub requester: Identity,
 }
 
@@ -106,43 +106,43 @@ impl fmt::Debug for SessionRecord {
     }
 }
 
-/// A session as it is listed.
+/// A session in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSummary {
     /// Its id.
     pub id: SessionId,
     /// The name of the service.
     pub service: String,
-    /// The framing that holds.
+    /// The framing of its connections.
     pub framing: Framing,
-    /// Who asked for it.
+    /// The identity that requested it.
     pub requester: Identity,
-    /// Whom the first link names.
+    /// The identity that the first link names.
     pub holder: Identity,
     /// The id of the first link.
     pub link_id: LinkId,
-    /// How far it has come.
+    /// Its state.
     pub state: SessionState,
     /// When it was requested.
     pub created: UnixTime,
-    /// When the right to start it ends.
+    /// When the right to start it expires.
     pub expires: UnixTime,
-    /// When it was started first.
+    /// When it was first started.
     pub started: Option<UnixTime>,
     /// When it ended.
     pub ended: Option<UnixTime>,
-    /// How often it was started, by whichever link.
+    /// How many times it was started, by any link.
     pub starts: u32,
 }
 
 /// Which sessions to list, newest first.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionFilter {
-    /// Leave out those that have ended.
+    /// Omit sessions that have ended.
     pub active: bool,
-    /// Only those whose first link names this identity.
+    /// Only sessions whose first link names this identity.
     pub holder: Option<Identity>,
-    /// At most so many.
+    /// The maximum number of sessions.
     pub limit: u32,
 }
 
@@ -153,7 +153,7 @@ impl Default for SessionFilter {
 }
 
 impl Store {
-    /// Makes a session; the grant may be handed out when this has returned.
+    /// Creates a session. Its grant may be sent after this has returned.
     ///
     /// # Errors
     /// [`StoreError`] if it is not on disk, or the id is taken.
@@ -161,10 +161,10 @@ impl Store {
         self.database.write(|tx| Ok(create(tx, new, now)?))
     }
 
-    /// Makes a session and counts its first start, in one transaction; the service may run when this has returned.
+    /// Creates a session and counts its first start in one transaction. The service may run after this has returned.
     ///
     /// # Errors
-    /// [`StartError`] says what stands against it; then there is no such session.
+    /// [`StartError`] is the reason of the refusal; the session was not created.
     pub fn create_and_start(
         &self,
         new: &NewSession,
@@ -177,7 +177,7 @@ impl Store {
         })
     }
 
-    /// What is known of a session; none if there is no such session.
+    /// A session by its id; `None` if there is none.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
@@ -190,7 +190,7 @@ impl Store {
         })
     }
 
-    /// The sessions that `filter` lets through, newest first.
+    /// The sessions that match `filter`, newest first.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.
@@ -239,7 +239,7 @@ impl Store {
         })
     }
 
-    /// How many sessions have not ended.
+    /// The number of sessions that have not ended.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be counted.
@@ -262,7 +262,7 @@ impl Store {
     }
 }
 
-/// The part of a session that transactions look at first.
+/// The columns of a session that transactions check.
 pub(super) struct Found {
     pub service: String,
     pub state: SessionState,
@@ -367,7 +367,7 @@ fn state(row: &Row) -> rusqlite::Result<SessionState> {
     row::parsed::<Stored>(row, "state").map(|stored| stored.0)
 }
 
-/// Keeps `FromStr` of a state out of the public API.
+/// Implements `FromStr` for a state outside the public API.
 struct Stored(SessionState);
 
 impl FromStr for Stored {

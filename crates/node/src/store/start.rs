@@ -1,30 +1,30 @@
-//! The start of a session: the one transaction that must never happen once too often.
+//! Starts of sessions, counted so that no link is used more often than it allows.
 
 use levada_capability::{LinkId, SessionId};
 use levada_core::{Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension};
 use thiserror::Error;
 
-use super::policy::{self, Barred, first_barred};
+use super::policy::{self, DenialReason, first_denied};
 use super::session::{Found, SessionState, find, first_revoked};
 use super::{Fault, NewAuditEntry, Store, StoreError, audit, row};
 
-/// A start of a session, by a chain whose signatures and proof hold.
+/// A start of a session by a verified chain.
 #[derive(Clone, Copy, Debug)]
 pub struct NewStart<'a> {
     /// The session.
     pub session: SessionId,
-    /// The id of each link and how often it may be used, in the order of the chain.
+    /// The id and the maximum number of uses of each link, in the order of the chain.
     pub uses: &'a [(LinkId, u32)],
-    /// The identity of each link: none of them may be blocked or rotated away.
+    /// The identity of each link: none of them may be blocked or rotated.
     pub identities: &'a [Identity],
     /// When the last link expires.
     pub expires: UnixTime,
-    /// The identity that requested the session, as it was read before.
+    /// The requester of the session, as the caller has read it.
     pub requester: Identity,
     /// The identity that starts it.
     pub by: Identity,
-    /// What it is for, for the audit log; may be empty.
+    /// A summary for the audit log; may be empty.
     pub about: &'a str,
 }
 
@@ -40,37 +40,36 @@ pub enum StartError {
     /// A link of the chain has been revoked.
     #[error("the capability has been revoked (link {0})")]
     Revoked(LinkId),
-    /// A link of the chain has been used as often as it may be.
+    /// A link of the chain has no use left.
     #[error("the capability has been used up (link {0})")]
     UsedUp(LinkId),
     /// The right to start the session has expired.
     #[error("the capability has expired")]
     Expired,
-    /// The requester or an identity of the chain may do nothing any more.
+    /// The requester or an identity of the chain is blocked or was rotated.
     #[error(transparent)]
-    Barred(Barred),
+    Denied(DenialReason),
     /// The database failed; nothing was started.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Store {
-    /// Counts one use of every link of a verified chain and marks its session as started. Session,
-    /// revocations, expiry, counters, and the keys of the requester and the chain are checked and changed,
-    /// and the audit log is written, in one transaction, which is on disk when this returns: the service
-    /// may run only then. A crash may waste a use and never gives one back.
+    /// Counts one use of every link of a verified chain and marks its session as started. One transaction checks the session,
+    /// revocations, expiry, uses, and the keys of the requester and the chain, and writes the uses and the audit log. It is on
+    /// disk when this returns; only then may the service run. A crash may lose a use, and never restores one.
     ///
     /// # Errors
-    /// [`StartError`] says what stands against it; then nothing has been counted.
+    /// [`StartError`] is the reason of the refusal; nothing was counted.
     pub fn start(&self, start: &NewStart, now: UnixTime) -> Result<(), StartError> {
         let outcome = self.database.write(|tx| count_start(tx, start, now));
         if let Err(StartError::Expired) = outcome {
-            self.hold_time(now)?;
+            self.store_time(now)?;
         }
         outcome
     }
 
-    /// How often this link was used.
+    /// The number of uses of a link.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
@@ -79,7 +78,7 @@ impl Store {
     }
 }
 
-/// The checks and changes of a start, in the transaction of the caller.
+/// Checks and counts a start in the transaction of the caller.
 pub(super) fn count_start(
     tx: &Connection,
     start: &NewStart,
@@ -87,10 +86,10 @@ pub(super) fn count_start(
 ) -> Result<(), Fault<StartError>> {
     let found = check(tx, start, now)?;
     for (link, uses) in start.uses {
-        count(tx, &start.session, link, *uses)?;
+        count_use(tx, &start.session, link, *uses)?;
     }
-    mark(tx, &start.session, now)?;
-    policy::remember(tx, start.identities)?;
+    mark_started(tx, &start.session, now)?;
+    policy::add_known(tx, start.identities)?;
     let entry = NewAuditEntry {
         identity: Some(start.by),
         service: Some(&found.service),
@@ -122,24 +121,25 @@ fn check(
         SessionState::Revoked => return refused(StartError::Revoked(found.link_id)),
         SessionState::Expired => return refused(StartError::Expired),
     }
-    // A row stores "never" as the largest number of SQLite.
+    // A row stores "never" as the largest integer of SQLite.
     let expires = found.expires.min(start.expires);
     if expires != UnixTime::NEVER && expires <= now {
         return refused(StartError::Expired);
     }
     if found.requester != start.requester {
-        // It was rotated after the session was read.
-        return refused(StartError::Barred(Barred::Dead(start.requester)));
+        // The requester's key was rotated after the caller has read the session.
+        return refused(StartError::Denied(DenialReason::Rotated(start.requester)));
     }
     let keys = start.identities.iter().chain([&found.requester]);
-    match first_barred(connection, keys)? {
-        Some(barred) => refused(StartError::Barred(barred)),
+    match first_denied(connection, keys)? {
+        Some(reason) => refused(StartError::Denied(reason)),
         None => Ok(found),
     }
 }
 
-/// Read and write are one transaction: nobody counts in between.
-fn count(
+/// Counts one use of a link. The caller's transaction includes the read and the write, so that concurrent starts cannot
+/// exceed `uses`.
+fn count_use(
     connection: &Connection,
     session: &SessionId,
     link: &LinkId,
@@ -164,7 +164,11 @@ fn used(connection: &Connection, link: &LinkId) -> rusqlite::Result<u32> {
     Ok(used.unwrap_or(0))
 }
 
-fn mark(connection: &Connection, session: &SessionId, now: UnixTime) -> rusqlite::Result<()> {
+fn mark_started(
+    connection: &Connection,
+    session: &SessionId,
+    now: UnixTime,
+) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
             "UPDATE session SET state = 'started', started = ifnull(started, ?2) WHERE id = ?1",

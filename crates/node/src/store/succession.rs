@@ -1,4 +1,4 @@
-//! What happens here when somebody's key is rotated.
+//! Applies rotations of the keys of peers.
 
 use levada_capability::{LinkId, SessionId};
 use levada_core::{Identity, Succession, UnixTime};
@@ -8,62 +8,61 @@ use thiserror::Error;
 use super::end::revoke_link;
 use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, row};
 
-/// What a succession has changed.
+/// The changes of a succession.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Succeeded {
-    /// How many entries of the allow-list now name the new key.
+pub struct AppliedSuccession {
+    /// The number of entries of the allow-list that now name the new key.
     pub moved: usize,
-    /// The sessions whose first link named the old key, and those that it had requested for others and that
-    /// the statement does not keep, with the first link: revoked, and to be ended if they run.
+    /// Revoked sessions with their first links: those whose first link named the old key, and those that it had requested for
+    /// others and that the statement does not keep. The caller ends their runs.
     pub revoked: Vec<(SessionId, LinkId)>,
-    /// The sessions that it had requested for others and that go on in the name of the new key.
+    /// The sessions that the old key had requested for others and whose requester is now the new key.
     pub kept: Vec<SessionId>,
 }
 
-/// Why a succession was not followed.
+/// Why a succession was not applied.
 #[derive(Debug, Error)]
-pub enum SucceedError {
+pub enum SuccessionError {
     /// The old key has another successor already.
-    #[error("{0} has been succeeded by another key before")]
-    Already(Identity),
-    /// The new key is dead itself, or the same as the old one.
-    #[error("{0} is dead and cannot take the place of a key")]
-    Dead(Identity),
+    #[error("the key {0} has another successor already")]
+    AlreadySucceeded(Identity),
+    /// The new key was rotated itself, or is the same as the old one.
+    #[error("the key {0} cannot succeed another key: it was rotated itself, or both are the same")]
+    Rotated(Identity),
     /// The database failed; nothing has changed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Store {
-    /// Follows a verified succession, once: the old key is dead from now on, the new one stands in its
-    /// place in the allow-list, every session whose first link names the old key is revoked, and so is every session
-    /// that the old key requested for others and that the statement does not keep. To be shown the same one again
-    /// changes nothing; another statement for the same new key ends what it does not keep, because one of the two may be a
-    /// thief's.
+    /// Applies a verified succession: the old key is denied from now on, and its entries of the allow-list and its blocks move to
+    /// the new key. Sessions whose first link names the old key are revoked, and those that the old key requested for others
+    /// unless the statement keeps them. The same statement again changes nothing. A different statement for the same new key
+    /// revokes the sessions that it does not keep, because one of the two may have been signed with a stolen key.
     ///
     /// # Errors
-    /// [`SucceedError`] says what stands against it.
-    pub fn succeed(
+    /// [`SuccessionError`] is the reason of the refusal; nothing has changed.
+    pub fn apply_succession(
         &self,
         succession: &Succession,
         now: UnixTime,
-    ) -> Result<Succeeded, SucceedError> {
+    ) -> Result<AppliedSuccession, SuccessionError> {
         let (old, new) = (succession.old(), succession.new_identity());
         self.database.write(|tx| {
             match successor(tx, &old)? {
                 Some(known) if known == new => {
-                    let revoked = keep_fewer(tx, succession, now)?;
-                    return Ok(Succeeded { revoked, ..Succeeded::default() });
+                    let revoked = revoke_unkept(tx, succession, now)?;
+                    return Ok(AppliedSuccession { revoked, ..AppliedSuccession::default() });
                 }
-                Some(_) => return Err(Fault::Refused(SucceedError::Already(old))),
+                Some(_) => return Err(Fault::Refused(SuccessionError::AlreadySucceeded(old))),
                 None => {}
             }
             if old == new || successor(tx, &new)?.is_some() {
-                return Err(Fault::Refused(SucceedError::Dead(new)));
+                return Err(Fault::Refused(SuccessionError::Rotated(new)));
             }
             insert(tx, succession, now)?;
             let moved = move_policy(tx, &old, &new, now)?;
-            let kept = keep(tx, succession)?;
+            let kept = set_requester(tx, succession)?;
             let revoked = revoke_all(tx, &old, now)?;
             let text = format!("to {new}");
             let entry = NewAuditEntry {
@@ -72,24 +71,24 @@ impl Store {
                 ..NewAuditEntry::new("rotate", "done")
             };
             audit::add(tx, &entry, now)?;
-            Ok(Succeeded { moved, revoked, kept })
+            Ok(AppliedSuccession { moved, revoked, kept })
         })
     }
 
-    /// Whether `identity` was ever let in, blocked, or part of a chain by which a session was started: only then is
-    /// a succession of its key worth a row.
+    /// Whether `identity` was ever allowed, blocked, part of a session, or part of a succession. Only then is a succession of
+    /// its key stored.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
-    pub fn knows(&self, identity: &Identity) -> Result<bool, StoreError> {
+    pub fn is_known(&self, identity: &Identity) -> Result<bool, StoreError> {
         self.database.read(|connection| policy::is_known(connection, identity))
     }
 
-    /// The first of these identities whose key is dead, if any.
+    /// The first of these identities whose key was rotated, if any.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
-    pub fn dead(&self, identities: &[Identity]) -> Result<Option<Identity>, StoreError> {
+    pub fn first_rotated(&self, identities: &[Identity]) -> Result<Option<Identity>, StoreError> {
         self.database.read(|connection| {
             for identity in identities {
                 if successor(connection, identity)?.is_some() {
@@ -97,6 +96,19 @@ impl Store {
                 }
             }
             Ok(None)
+        })
+    }
+
+    /// All rotated keys with their successors, in the order in which the successions were stored.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn rotations(&self) -> Result<Vec<(Identity, Identity)>, StoreError> {
+        self.database.read(|connection| {
+            connection
+                .prepare("SELECT old, new FROM succession ORDER BY added, old")?
+                .query_map([], |row| Ok((row::identity(row, "old")?, row::identity(row, "new")?)))?
+                .collect()
         })
     }
 }
@@ -128,9 +140,12 @@ fn insert(connection: &Connection, succession: &Succession, now: UnixTime) -> ru
     Ok(())
 }
 
-/// The new key takes the old one's place as requester of the sessions that the statement keeps: so they go on, and
-/// end with the new key. An id of another's session changes nothing.
-fn keep(connection: &Connection, succession: &Succession) -> rusqlite::Result<Vec<SessionId>> {
+/// Sets the new key as the requester of the sessions that the statement keeps, so that they continue, and end with the new key.
+/// An id of a session of another requester is ignored.
+fn set_requester(
+    connection: &Connection,
+    succession: &Succession,
+) -> rusqlite::Result<Vec<SessionId>> {
     let mut update = connection.prepare_cached(
         "UPDATE session SET requester = ?3 WHERE id = ?1 AND requester = ?2 AND holder <> ?2",
     )?;
@@ -144,8 +159,8 @@ fn keep(connection: &Connection, succession: &Succession) -> rusqlite::Result<Ve
     Ok(kept)
 }
 
-/// What an earlier statement has kept, and this one for the same new key does not.
-fn keep_fewer(
+/// Revokes the sessions that the stored statement keeps and this one, for the same new key, does not.
+fn revoke_unkept(
     connection: &Connection,
     succession: &Succession,
     now: UnixTime,
@@ -172,7 +187,8 @@ fn keep_fewer(
     Ok(revoked)
 }
 
-/// A block moves along: a new key is no way around it.
+/// Moves the entries of the allow-list to the new key, and copies a block, so that a rotation does not lift it. Returns the
+/// number of moved entries.
 fn move_policy(
     connection: &Connection,
     old: &Identity,

@@ -1,4 +1,4 @@
-//! A clock that never goes back: the greater of the system's clock and the highest time stored.
+//! A clock that never goes back: the later of the system clock and the highest stored time.
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,28 +9,29 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::{Store, StoreError, row};
 
-/// Calls in between find a stored time that is at most this old, and save a write.
+/// The stored time is written again once it is this old, which bounds the number of writes.
 const STORE_EVERY: Duration = Duration::from_secs(10);
-/// A clock that leaps further than this while the node runs is not believed.
+/// A step of the clock that is larger than this while the node runs is a jump.
 const JUMP: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The answer of [`Store::now_at_least`].
+/// The result of [`Store::now_at_least`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// The time that holds.
+    /// The effective time.
     pub time: UnixTime,
-    /// The clock is more than a day ahead of every time before: worth a warning. Such a time is not
-    /// stored until [`Store::accept_clock`].
+    /// Whether the clock is more than a day ahead of every earlier time. Such a time is not stored until
+    /// [`Store::accept_clock`].
     pub jumped: bool,
 }
 
-/// What is known about time, in memory.
+/// The state of the clock in memory.
 pub(super) struct Time {
-    /// The highest time seen that was no jump.
+    /// The highest time seen that was not a jump.
     highest: UnixTime,
     /// The highest time on disk.
     stored: UnixTime,
-    /// Whether the clock was read since the start: while the node was off, any time may have passed.
+    /// Whether the clock was read since the start. The first reading is not a jump, because the node may have been off for any
+    /// time.
     running: bool,
 }
 
@@ -46,8 +47,8 @@ impl Time {
 }
 
 impl Store {
-    /// The time that holds when the system's clock shows `clock`: never less than any time stored. The
-    /// node calls this for every verdict, and at least every few minutes.
+    /// The effective time when the system clock shows `clock`: never less than the stored time. The node calls this for every
+    /// decision, and at least every few minutes.
     ///
     /// # Errors
     /// [`StoreError`] if the time could not be stored.
@@ -59,27 +60,26 @@ impl Store {
         time.running = true;
         time.highest = time.highest.max(clock);
         if time.highest >= time.stored.after(STORE_EVERY) {
-            self.store_time(&mut time)?;
+            self.write_time(&mut time)?;
         }
         Ok(Now { time: time.highest, jumped: false })
     }
 
-    /// Stores `now`, if it is no jump. To be called before saying that something has expired: whatever
-    /// the clock does later, it stays expired. The calls of this store that say so do it themselves.
+    /// Stores `now` if it is not a jump. The caller does this before it reports an expiry, so that the object stays expired even
+    /// if the clock is set back. Calls of this store that report one do this themselves.
     ///
     /// # Errors
     /// [`StoreError`] if the time could not be stored.
-    pub fn hold_time(&self, now: UnixTime) -> Result<(), StoreError> {
+    pub fn store_time(&self, now: UnixTime) -> Result<(), StoreError> {
         let mut time = self.time();
         if time.is_jump(now) {
             return Ok(());
         }
         time.highest = time.highest.max(now);
-        if time.highest > time.stored { self.store_time(&mut time) } else { Ok(()) }
+        if time.highest > time.stored { self.write_time(&mut time) } else { Ok(()) }
     }
 
-    /// Makes `now` the time that holds, even if it is less than the stored one or a jump: the owner
-    /// vouches for the clock.
+    /// Makes `now` the effective time, even if it is earlier than the stored one or a jump. The owner confirms the clock.
     ///
     /// # Errors
     /// [`StoreError`] if the time could not be stored.
@@ -87,7 +87,7 @@ impl Store {
         let mut time = self.time();
         let before = time.highest;
         time.highest = now;
-        self.store_time(&mut time).inspect_err(|_| time.highest = before)?;
+        self.write_time(&mut time).inspect_err(|_| time.highest = before)?;
         time.running = true;
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Store {
         self.time().is_jump(now)
     }
 
-    fn store_time(&self, time: &mut Time) -> Result<(), StoreError> {
+    fn write_time(&self, time: &mut Time) -> Result<(), StoreError> {
         let seconds = row::from_time(time.highest);
         self.database.write::<_, StoreError>(|tx| {
             tx.execute("INSERT OR REPLACE INTO clock (only, time) VALUES (1, ?1)", [seconds])?;

@@ -2,19 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use levada_capability::{LinkId, SessionId};
-use levada_core::{Identity, SecretKey, Succession, UnixTime};
-use levada_node::store::{NewStart, RedeemError, SessionState, StartError, Store};
-use zeroize::Zeroizing;
+use levada_capability::LinkId;
+use levada_core::{Identity, Succession, UnixTime};
+use levada_node::store::{RedeemError, SessionState, StartError, Store};
 
-pub const NOW: UnixTime = UnixTime(1_000_000);
-pub const LATER: UnixTime = UnixTime(2_000_000);
+use crate::support::{LATER, NOW, id, identity, key, link, start_by};
 
 /// One call of the scenario. A byte stands for an id made of this byte; a chain is the ids of its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     // First in the order in which steps are checked: the check of an invitation moves the time.
-    HoldTime(UnixTime),
+    StoreTime(UnixTime),
     Create(u8),
     Start {
         session: u8,
@@ -50,52 +48,12 @@ pub struct Model {
     complete: bool,
 }
 
-pub fn id(byte: u8) -> SessionId {
-    SessionId::from_bytes([byte; 16])
-}
-
-pub fn link(byte: u8) -> LinkId {
-    LinkId::from_bytes([byte; 32])
-}
-
-pub fn identity(byte: u8) -> Identity {
-    key(byte).identity()
-}
-
 pub fn chain_of(chain: &[(u8, u32)]) -> Vec<(LinkId, u32)> {
     chain.iter().map(|(byte, uses)| (link(*byte), *uses)).collect()
 }
 
 pub fn succession(old: u8, new: u8) -> Succession {
     Succession::sign(&key(old), &identity(new), NOW)
-}
-
-/// Counts a start by `by` alone.
-pub fn start_by(
-    store: &Store,
-    session: &SessionId,
-    uses: &[(LinkId, u32)],
-    by: &Identity,
-    now: UnixTime,
-) -> Result<(), StartError> {
-    let (session, identities) = (*session, &[*by]);
-    let requester = store.session(&session)?.map_or(*by, |record| record.requester);
-    store.start(
-        &NewStart {
-            session,
-            uses,
-            identities,
-            expires: UnixTime::NEVER,
-            requester,
-            by: *by,
-            about: "",
-        },
-        now,
-    )
-}
-
-fn key(byte: u8) -> SecretKey {
-    SecretKey::from_seed(Zeroizing::new([byte; 32])).unwrap()
 }
 
 impl Model {
@@ -155,8 +113,12 @@ impl Model {
                 assert_eq!(matches!(used, Err(RedeemError::Used)), allowed, "{at}");
             }
             Some(Step::Rotate { old, new }) if self.done.contains(&Step::Create(old)) => {
-                let dead = store.dead(&[identity(old)]).unwrap().is_some();
-                assert_eq!(store.revoked(&[link(old)]).unwrap().is_some(), dead, "{at} {new}");
+                let is_rotated = store.first_rotated(&[identity(old)]).unwrap().is_some();
+                assert_eq!(
+                    store.revoked(&[link(old)]).unwrap().is_some(),
+                    is_rotated,
+                    "{at} {new}"
+                );
             }
             _ => {}
         }
@@ -197,9 +159,13 @@ impl Model {
             }
             Step::Block(key_id) => assert!(store.blocked(&identity(key_id)).unwrap(), "{at}"),
             Step::Rotate { old, .. } => {
-                assert_eq!(store.dead(&[identity(old)]).unwrap(), Some(identity(old)), "{at}");
+                assert_eq!(
+                    store.first_rotated(&[identity(old)]).unwrap(),
+                    Some(identity(old)),
+                    "{at}"
+                );
             }
-            Step::HoldTime(time) => {
+            Step::StoreTime(time) => {
                 assert!(store.now_at_least(NOW).unwrap().time >= time, "{at}");
             }
             Step::Reopen => {}
@@ -239,7 +205,7 @@ impl Model {
 
     /// The current key of identity `key_id`; a rotation in flight may have taken effect.
     fn current_key(&self, store: &Store, key_id: u8) -> Identity {
-        if store.dead(&[identity(key_id)]).unwrap().is_none() {
+        if store.first_rotated(&[identity(key_id)]).unwrap().is_none() {
             return identity(key_id);
         }
         let rotations = self.done.iter().chain(&self.in_flight);
@@ -247,7 +213,7 @@ impl Model {
             Step::Rotate { old, new } if *old == key_id => Some(identity(*new)),
             _ => None,
         });
-        successor.expect("only a rotation makes a key dead")
+        successor.expect("only a rotation rotates a key")
     }
 
     fn has_ended(&self, session: u8) -> bool {
@@ -265,7 +231,7 @@ impl Model {
 
     /// The number of acknowledged steps without an entry in the audit log.
     fn unlogged(&self) -> usize {
-        let unlogged = |step: &&Step| matches!(step, Step::HoldTime(_) | Step::Reopen);
+        let unlogged = |step: &&Step| matches!(step, Step::StoreTime(_) | Step::Reopen);
         self.done.iter().filter(unlogged).count()
     }
 }

@@ -3,13 +3,14 @@
 use levada_core::{Framing, UnixTime};
 use levada_node::store::{NewSession, Store, StoreError};
 
-use super::model::{LATER, Model, NOW, Step, chain_of, id, identity, link, start_by, succession};
+use super::model::{Model, Step, chain_of, succession};
+use crate::support::{LATER, NOW, id, identity, link, start_by};
 
 /// The uses of the first link of every session.
 pub const USES: u32 = 3;
 
 const STEPS: &[Step] = &[
-    Step::HoldTime(NOW),
+    Step::StoreTime(NOW),
     Step::Create(1),
     Step::Invite(1),
     Step::Start { session: 1, chain: &[(1, USES)] },
@@ -33,7 +34,7 @@ const STEPS: &[Step] = &[
     Step::Create(6),
     Step::Rotate { old: 6, new: 26 },
     Step::Rotate { old: 22, new: 27 },
-    Step::HoldTime(UnixTime(NOW.0 + 60)),
+    Step::StoreTime(UnixTime(NOW.0 + 60)),
     Step::Reopen,
     Step::Create(7),
     Step::Start { session: 7, chain: &[(7, USES), (17, 2), (18, 1)] },
@@ -86,8 +87,8 @@ fn make(store: &Store, step: Step) -> Result<(), ()> {
             done(store.redeem(&[invitation; 32], &identity(key_id), NOW))
         }
         Step::Block(key_id) => done(store.block(&identity(key_id), NOW)),
-        Step::Rotate { old, new } => done(store.succeed(&succession(old, new), NOW)),
-        Step::HoldTime(time) => done(store.hold_time(time)),
+        Step::Rotate { old, new } => done(store.apply_succession(&succession(old, new), NOW)),
+        Step::StoreTime(time) => done(store.store_time(time)),
         Step::Reopen => Ok(()),
     }
 }

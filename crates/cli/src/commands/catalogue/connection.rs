@@ -9,7 +9,7 @@ use levada_client::home::{Home, HomeError, Lock};
 use levada_client::{Client, ClientError, Running};
 use levada_core::SystemClock;
 use levada_core::wire::catalogue::Cause;
-use levada_node::catalogue::keep;
+use levada_node::catalogue::open;
 use levada_node::config::Config;
 use levada_node::control::{self, ControlError};
 use levada_node::restore::finish_interrupted;
@@ -97,7 +97,7 @@ impl At {
 async fn open_own(home: &Home) -> Result<CatalogueConnection, Failure> {
     let end = Instant::now() + LOCK_TIMEOUT;
     loop {
-        match control::converse(home).await {
+        match control::open_catalogue(home).await {
             Ok((read, write)) => {
                 return Ok(CatalogueConnection {
                     caller: CatalogueClient::new(of_bytes(read, write)),
@@ -119,7 +119,7 @@ async fn open_own(home: &Home) -> Result<CatalogueConnection, Failure> {
 fn serve_in_process(home: &Home, lock: Lock) -> Result<CatalogueConnection, Failure> {
     finish_interrupted(home).map_err(Failure::local)?;
     let config = Config::load(&home.config_file())?;
-    let catalogue = keep(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?;
+    let catalogue = open(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?;
     let (near, far) = tokio::io::duplex(BUFFER);
     let (read, write) = tokio::io::split(far);
     let served =

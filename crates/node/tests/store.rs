@@ -1,0 +1,71 @@
+//! The store: sessions, starts, rights, time and the file.
+
+mod file;
+mod rights;
+mod sessions;
+mod starts;
+mod time;
+
+use std::path::PathBuf;
+
+use levada_core::{Framing, Identity, Random, SystemRandom};
+use levada_node::store::{NewSession, StartError, Store};
+use tempfile::TempDir;
+
+use super::support::{LATER, NOW, id, identity, link, start_by};
+
+struct Home(TempDir);
+
+impl Home {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("state").join("node.db")
+    }
+
+    fn open(&self) -> Store {
+        Store::open(&self.path()).unwrap()
+    }
+
+    /// A connection without the checks of the store, which must be closed.
+    fn open_raw(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.path()).unwrap()
+    }
+}
+
+/// Creates session `byte`, whose first link has the id `byte` and names the identity `byte`.
+fn create(store: &Store, byte: u8) {
+    create_for(store, byte, identity(200));
+}
+
+/// As [`create`], requested by `requester`.
+fn create_for(store: &Store, byte: u8, requester: Identity) {
+    let new = NewSession {
+        id: id(byte),
+        root: &[byte; 32],
+        service: "echo",
+        framing: Framing::Block(512),
+        requester,
+        holder: identity(byte),
+        link: &[byte; 90],
+        link_id: link(byte),
+        expires: LATER,
+        about: "",
+    };
+    store.create_session(&new, NOW).unwrap();
+}
+
+/// Starts session `byte` by its first link.
+fn start(store: &Store, byte: u8, uses: u32) -> Result<(), StartError> {
+    start_by(store, &id(byte), &[(link(byte), uses)], &identity(byte), NOW)
+}
+
+/// Adds `identity` to the allow-list, by an invitation.
+fn allow(store: &Store, identity: &Identity, service: Option<&str>) {
+    let mut hash = [0; 32];
+    SystemRandom.fill(&mut hash).unwrap();
+    store.add_invitation(&hash, service, None, LATER, NOW).unwrap();
+    store.redeem(&hash, identity, NOW).unwrap();
+}
