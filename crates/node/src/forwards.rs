@@ -1,4 +1,4 @@
-//! Forwards of the configuration: a node keeps each up for as long as it runs, whatever happens to the other node.
+//! The forwards of the configuration. A running node restarts each of them when it ends.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,32 +13,32 @@ use tokio::time::{sleep, timeout};
 
 use crate::config::ForwardSource;
 
-/// The pause after a refusal: the right may be given later.
-const REFUSED_PAUSE: Duration = Duration::from_secs(300);
-/// How long the sessions may take to end in good order.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// The delay after a refusal, because the right may be granted later.
+const REFUSED_DELAY: Duration = Duration::from_secs(300);
+/// The time for the sessions to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The forwards of a running node.
 pub(crate) struct Forwards {
     client: Arc<Client>,
-    kept: Mutex<Vec<Kept>>,
+    running: Mutex<Vec<Forward>>,
 }
 
-/// A forward that is kept up; dropped, it ends.
-struct Kept {
+/// A running forward; dropping it stops it.
+struct Forward {
     source: ForwardSource,
     state: Arc<Mutex<State>>,
     _stop: watch::Sender<()>,
     task: JoinHandle<()>,
 }
 
-/// How a forward is.
+/// The state of a forward.
 #[derive(Clone)]
 struct State {
-    is: &'static str,
+    name: &'static str,
     listening: Vec<String>,
-    /// Why it does not carry connections.
-    why: Option<String>,
+    /// Why it does not forward connections.
+    reason: Option<String>,
 }
 
 const CONNECTING: &str = "connecting";
@@ -47,35 +47,35 @@ const WAITING: &str = "waiting";
 const REFUSED: &str = "refused";
 
 impl Forwards {
-    /// None yet.
+    /// Without any forward.
     pub(crate) fn new(client: Client) -> Self {
-        Self { client: Arc::new(client), kept: Mutex::default() }
+        Self { client: Arc::new(client), running: Mutex::default() }
     }
 
-    /// Keeps up `wanted`, and nothing else. To be called within a tokio runtime.
-    pub(crate) fn apply(&self, wanted: &[ForwardSource]) {
-        let mut kept = self.lock();
-        kept.retain(|one| wanted.contains(&one.source));
-        for source in wanted {
-            if !kept.iter().any(|one| one.source == *source) {
-                kept.push(Kept::start(self.client.clone(), source.clone()));
+    /// Starts the forwards of `configured` that do not run, and stops all others. Must be called in a tokio runtime.
+    pub(crate) fn apply(&self, configured: &[ForwardSource]) {
+        let mut running = self.lock();
+        running.retain(|one| configured.contains(&one.source));
+        for source in configured {
+            if !running.iter().any(|one| one.source == *source) {
+                running.push(Forward::start(self.client.clone(), source.clone()));
             }
         }
-        // In the order of the configuration.
-        kept.sort_by_key(|one| wanted.iter().position(|source| *source == one.source));
+        // `status` lists them in the order of the configuration.
+        running.sort_by_key(|one| configured.iter().position(|source| *source == one.source));
     }
 
-    /// What `status` says of them.
+    /// Their description for `status`.
     pub(crate) fn describe(&self) -> Vec<Value> {
-        self.lock().iter().map(Kept::describe).collect()
+        self.lock().iter().map(Forward::describe).collect()
     }
 
-    /// Ends all of them.
+    /// Stops all of them, and waits until their sessions have closed.
     pub(crate) async fn end(&self) {
-        let kept = std::mem::take(&mut *self.lock());
-        let tasks: Vec<_> = kept.into_iter().map(|one| one.task).collect();
+        let running = std::mem::take(&mut *self.lock());
+        let tasks: Vec<_> = running.into_iter().map(|one| one.task).collect();
         for mut task in tasks {
-            if timeout(FAREWELL, &mut task).await.is_err() {
+            if timeout(CLOSE_TIMEOUT, &mut task).await.is_err() {
                 task.abort();
                 let _ = task.await;
             }
@@ -83,50 +83,50 @@ impl Forwards {
         self.client.close();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Forward>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl Forward {
     fn start(client: Arc<Client>, source: ForwardSource) -> Self {
-        let state = State { is: CONNECTING, listening: Vec::new(), why: None };
+        let state = State { name: CONNECTING, listening: Vec::new(), reason: None };
         let state = Arc::new(Mutex::new(state));
         let (_stop, stop) = Stop::new();
-        let told = Arc::new(Told { at: source.at(), state: state.clone() });
-        let task = tokio::spawn(keep(client, source.clone(), told, stop));
+        let status = Arc::new(Status { at: source.at(), state: state.clone() });
+        let task = tokio::spawn(run(client, source.clone(), status, stop));
         Self { source, state, _stop, task }
     }
 
     fn describe(&self) -> Value {
-        let State { is, listening, why } =
+        let State { name, listening, reason } =
             self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
         json!({
             "service": self.source.at(),
             "target": self.source.target(),
             "listening": listening,
-            "state": is,
-            "text": why,
+            "state": name,
+            "text": reason,
         })
     }
 }
 
-/// Starts a forward, and anew whenever it has ended, until it is stopped.
-async fn keep(client: Arc<Client>, source: ForwardSource, told: Arc<Told>, mut stop: Stop) {
+/// Runs a forward, and restarts it when it ends, until it is stopped.
+async fn run(client: Arc<Client>, source: ForwardSource, status: Arc<Status>, mut stop: Stop) {
     let mut backoff = Backoff::default();
     loop {
-        told.set(CONNECTING, None);
-        let beginning = begin(&client, &source, &told, stop.clone());
-        let kept = tokio::select! {
+        status.set(CONNECTING, None);
+        let connecting = connect(&client, &source, &status, stop.clone());
+        let ended = tokio::select! {
             () = stop.stopped() => return,
-            reconnector = beginning => match reconnector {
-                // It ends in good order when it is stopped.
+            reconnector = connecting => match reconnector {
+                // When it is stopped, it closes its session before it returns.
                 Ok(reconnector) => reconnector.run().await,
                 Err(error) => Err(error),
             },
         };
-        let was_open = told.was_open();
-        let (state, why) = match &kept {
+        let was_open = status.was_open();
+        let (state, reason) = match &ended {
             Ok(0) => return,
             Ok(code) => (WAITING, format!("it ended with {code}")),
             Err(error) if error.is_refusal() => (REFUSED, error.to_string()),
@@ -135,50 +135,51 @@ async fn keep(client: Arc<Client>, source: ForwardSource, told: Arc<Told>, mut s
         if was_open {
             backoff.reset();
         }
-        let pause = if state == REFUSED { REFUSED_PAUSE } else { backoff.pause() };
-        told.set(state, Some(&why));
-        tracing::warn!(forward = %told.at, %why, "a forward is tried again in {} s", pause.as_secs());
+        let delay = if state == REFUSED { REFUSED_DELAY } else { backoff.pause() };
+        status.set(state, Some(&reason));
+        let seconds = delay.as_secs();
+        tracing::warn!(forward = %status.at, %reason, "a forward ended; trying again in {seconds} s");
         tokio::select! {
             () = stop.stopped() => return,
-            () = sleep(pause) => {}
+            () = sleep(delay) => {}
         }
     }
 }
 
-async fn begin(
+async fn connect(
     client: &Arc<Client>,
     source: &ForwardSource,
-    told: &Arc<Told>,
+    status: &Arc<Status>,
     stop: Stop,
 ) -> Result<Reconnector, ForwardError> {
     let target = client.identify(&source.node, |_| Verdict::Unasked).await;
     let target = target.map_err(ForwardError::from)?;
     let right = Right::Request { target, service: source.service.clone() };
-    Reconnector::new(client.clone(), right, source.plan.clone(), told.clone(), stop).await
+    Reconnector::new(client.clone(), right, source.plan.clone(), status.clone(), stop).await
 }
 
-/// Where the state of a forward is kept up to date.
-struct Told {
+/// Updates the state of a forward.
+struct Status {
     at: String,
     state: Arc<Mutex<State>>,
 }
 
-impl Told {
-    fn set(&self, is: &'static str, why: Option<&str>) {
+impl Status {
+    fn set(&self, name: &'static str, reason: Option<&str>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.is = is;
-        state.why = why.map(str::to_owned);
-        if is != OPEN && is != WAITING {
+        state.name = name;
+        state.reason = reason.map(str::to_owned);
+        if name != OPEN && name != WAITING {
             state.listening.clear();
         }
     }
 
     fn was_open(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).is != CONNECTING
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).name != CONNECTING
     }
 }
 
-impl Report for Told {
+impl Report for Status {
     fn listening(&self, at: &str) -> Result<(), ForwardError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.listening = at.lines().map(str::to_owned).collect();

@@ -63,7 +63,7 @@ fn policy_is_deny_by_default_and_a_block_overrides_a_right() {
         rows.map(Result::unwrap).collect::<Vec<([u8; 32], Option<String>, i64)>>()
     };
     let entry = (*identity(1).as_bytes(), None, 1_000_000);
-    assert_eq!(rows("SELECT identity, service, added FROM allowed"), [entry.clone()]);
+    assert_eq!(rows("SELECT identity, service, added FROM allowed"), std::slice::from_ref(&entry));
     assert_eq!(rows("SELECT identity, NULL, added FROM blocked"), [entry]);
 }
 
