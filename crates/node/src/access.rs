@@ -113,10 +113,11 @@ impl Node {
         }
     }
 
-    /// Ends the runs of `identity`, and closes its connections.
+    /// Closes the connections of `identity`, and ends its runs. In this order, because a client that receives the reset of its
+    /// stream first does not report `text`.
     pub(crate) fn disconnect(&self, identity: &Identity, text: &str) {
-        self.sessions.end_identity(identity, Reason::Denied);
         self.connections.close(Some(identity), Reason::Denied, text);
+        self.sessions.end_identity(identity, Reason::Denied);
     }
 }
 
