@@ -341,11 +341,11 @@ fn configured_limits_apply() {
     let person = Person::start(&homes.eve, &scene.mediator, &[]);
     let _asked = Killed(scene.asks(&[], &["uname", "-s"]));
     person.sees("Type `yes 1`");
-    scene.ask(&[], &["uname", "-s"]).fails(122, "as many questions of yours");
+    scene.ask(&[], &["uname", "-s"]).fails(122, "your limit of questions");
     let rules = homes.alice.path().join("rules.toml");
     std::fs::write(&rules, "").unwrap();
     let words = ["approve", "--at", &scene.mediator, "--policy", rules.to_str().unwrap()];
-    homes.alice.args(words).fails(122, "as many entities");
+    homes.alice.args(words).fails(122, "limit of registered entities");
 }
 
 /// A process that is killed when dropped.

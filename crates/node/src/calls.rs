@@ -2,7 +2,7 @@
 
 use levada_capability::Capability;
 use levada_client::{Client, ClientError};
-use levada_service::{CallError, Calling, Client as ServiceClient};
+use levada_service::{CallError, CallFuture, Client as ServiceClient};
 use levada_session::Stream;
 
 /// Calls other nodes with the identity of this one.
@@ -15,7 +15,7 @@ impl Calls {
 }
 
 impl ServiceClient for Calls {
-    fn start<'a>(&'a self, capability: &'a Capability, service: &'a str) -> Calling<'a, Stream> {
+    fn start<'a>(&'a self, capability: &'a Capability, service: &'a str) -> CallFuture<'a, Stream> {
         Box::pin(async move {
             // A dedicated connection, which closes after the call: a peer that may name nodes must not open lasting ones.
             let running = self.0.connect_apart(capability, service).await.map_err(call_error)?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use levada_core::wire::Reason;
 use levada_service::Streams;
-use levada_service::streams::{Entrance, supported};
+use levada_service::streams::{IncomingSender, supported};
 use levada_session::{Connection, Stream};
 
 /// The runs of one connection. The number of a run is valid on its own connection only, so that a peer cannot attach a
@@ -16,7 +16,7 @@ pub(crate) struct Runs(Mutex<Table>);
 #[derive(Default)]
 struct Table {
     last: u64,
-    running: HashMap<u64, Entrance>,
+    running: HashMap<u64, IncomingSender>,
 }
 
 /// The registration of a run; dropping it removes the run.
@@ -38,8 +38,8 @@ impl Runs {
         let mut table = self.lock();
         table.last += 1;
         let number = table.last;
-        let (streams, entrance) = Streams::new(connection.clone(), number, limit);
-        table.running.insert(number, entrance);
+        let (streams, sender) = Streams::new(connection.clone(), number, limit);
+        table.running.insert(number, sender);
         (RunGuard { runs: self.clone(), number }, streams)
     }
 
@@ -48,9 +48,9 @@ impl Runs {
     /// # Errors
     /// The reason of the refusal.
     pub(crate) fn attach(&self, number: u64, mut stream: Stream) -> Result<(), Reason> {
-        let entrance = self.lock().running.get(&number).cloned();
-        match entrance {
-            Some(entrance) => entrance.enter(stream),
+        let sender = self.lock().running.get(&number).cloned();
+        match sender {
+            Some(sender) => sender.deliver(stream),
             None => {
                 stream.reset(Reason::Unknown as u64);
                 Err(Reason::Unknown)

@@ -1,4 +1,4 @@
-//! How a service calls other nodes, with the identity of its own node. The node implements it.
+//! Calls of a service to other nodes, with the identity of its own node. The node implements [`Client`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,41 +9,41 @@ use levada_core::Identity;
 use levada_session::Stream;
 use thiserror::Error;
 
-/// A call to another node, as a boxed future. Every wait in it is bounded.
-pub type Calling<'a, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 'a>>;
+/// A call to another node, as a boxed future. Each wait in it has a timeout.
+pub type CallFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 'a>>;
 
-/// What a service does at other nodes.
+/// Starts sessions at other nodes.
 pub trait Client: Send + Sync {
-    /// Starts the session that `capability` permits, if it is one of the service called `service`, on
-    /// a connection that ends with the stream. From here on the service at the other end speaks.
+    /// Starts the session that `capability` permits, if its service is called `service`, on a dedicated connection,
+    /// which is closed with the stream. The stream carries the messages of that service.
     ///
     /// # Errors
-    /// [`CallError`] if the node cannot be reached or does not want to.
-    fn start<'a>(&'a self, capability: &'a Capability, service: &'a str) -> Calling<'a, Stream>;
+    /// [`CallError`] if the node cannot be reached or refuses.
+    fn start<'a>(&'a self, capability: &'a Capability, service: &'a str) -> CallFuture<'a, Stream>;
 }
 
 /// Why a call did not succeed.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[error("{text}")]
 pub struct CallError {
-    /// The exit code of the command line that says of what kind it is: 1 no, 120 local, 121 denied,
-    /// 122 unreachable, 123 protocol.
+    /// The exit code of the command line for this kind of error: 1 no, 120 local, 121 denied, 122 unreachable,
+    /// 123 protocol.
     pub code: u8,
-    /// One line for a person.
+    /// The error in one line.
     pub text: String,
 }
 
-/// What a service gets when it is built.
+/// The node for which a service is built.
 #[derive(Clone)]
 pub struct Context {
-    /// The node that offers it.
+    /// The identity of the node that offers the service.
     pub node: Identity,
-    /// How it calls other nodes.
+    /// Calls to other nodes.
     pub client: Arc<dyn Client>,
 }
 
 impl Context {
-    /// For services that call nobody: definitions that are only looked at, and tests.
+    /// A context whose calls fail: to check definitions, and for tests.
     pub fn without_client(node: Identity) -> Self {
         Self { node, client: Arc::new(NoClient) }
     }
@@ -52,8 +52,8 @@ impl Context {
 struct NoClient;
 
 impl Client for NoClient {
-    fn start<'a>(&'a self, _: &'a Capability, _: &'a str) -> Calling<'a, Stream> {
-        let text = "no other node can be called from here".to_owned();
+    fn start<'a>(&'a self, _: &'a Capability, _: &'a str) -> CallFuture<'a, Stream> {
+        let text = "this service cannot call other nodes".to_owned();
         Box::pin(async move { Err(CallError { code: 120, text }) })
     }
 }

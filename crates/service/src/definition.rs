@@ -1,4 +1,4 @@
-//! What the configuration says about one service.
+//! The definition of one service in the configuration.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use thiserror::Error;
 
 use crate::Registry;
 
-/// Declares the options of a type. The keys of every definition are added to its own, so that the options can be
-/// read from the whole definition and an error about an unknown key lists all known keys. The caller depends on
-/// `serde`.
+/// Declares the options of a type. The common keys of definitions are added to its own, so that the options can be
+/// deserialized from the whole definition, and an error about an unknown key lists all known keys. The caller must
+/// depend on `serde`.
 #[macro_export]
 macro_rules! definition_options {
     ($(#[$attribute:meta])* $visible:vis struct $name:ident { $($fields:tt)* }) => {
@@ -36,7 +36,7 @@ macro_rules! definition_options {
 }
 
 definition_options! {
-    /// For types without options of their own.
+    /// The options of types that have none.
     pub struct NoOptions {}
 }
 
@@ -52,15 +52,15 @@ pub struct Definition {
     /// The type, by which the registry finds it; `type` in the configuration.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What it is for, if not the type's own category.
+    /// The category; without it, the category of the type.
     pub category: Option<String>,
-    /// Where it is; free text.
+    /// The location; free text.
     pub location: Option<String>,
-    /// The framings that are allowed, the first being the default; `framing` in the configuration:
-    /// one or a list. Without it: `auto`.
+    /// The allowed framings, the first being the default; `framing` in the configuration, one or a list. Without it:
+    /// `auto`.
     #[serde(rename = "framing", default = "auto", deserialize_with = "framings")]
     pub framings: Vec<Framing>,
-    /// Everything else: the options of the type, which refuses those it does not know.
+    /// All other keys: the options of the type, which refuses unknown ones.
     #[serde(flatten)]
     pub options: toml::Table,
 }
@@ -68,25 +68,25 @@ pub struct Definition {
 /// Why a definition was refused.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum DefinitionError {
-    /// Not TOML, or a key that is unknown, missing or of another form.
+    /// Not TOML, or a key that is unknown, missing or of the wrong form.
     #[error("line {line}: {}{message}", key_prefix(.key))]
     Text {
         /// The line of the text, from 1.
         line: usize,
         /// The key at this line, if there is one.
         key: Option<String>,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
-    /// An option of the type that is unknown, missing or of another form; the place in the text is not known.
+    /// An option of the type that is unknown, missing or of the wrong form; its position in the text is not known.
     #[error("service `{name}`: {message}")]
     Option {
         /// The service's name.
         name: String,
-        /// What is wrong, with the key.
+        /// The error, with the key.
         message: String,
     },
-    /// No service has this type.
+    /// The type does not exist.
     #[error("service `{name}`: there is no type `{kind}`; the types are {}", .types.join(", "))]
     Type {
         /// The service's name.
@@ -96,7 +96,7 @@ pub enum DefinitionError {
         /// The types that exist.
         types: Vec<&'static str>,
     },
-    /// A program that this machine does not have.
+    /// A program that is not an executable file on this machine.
     #[error("service `{name}`: program `{program}` is not an executable file on this machine")]
     Program {
         /// The service's name.
@@ -104,15 +104,15 @@ pub enum DefinitionError {
         /// The program as the configuration names it.
         program: String,
     },
-    /// A folder that this machine does not have.
+    /// A directory that does not exist on this machine.
     #[error("service `{name}`: `{}` is not a directory on this machine", .directory.display())]
     Directory {
         /// The service's name.
         name: String,
-        /// The folder as the configuration names it.
+        /// The directory as the configuration names it.
         directory: PathBuf,
     },
-    /// Something else that the service needs and this machine lacks; the text says what to do.
+    /// Another requirement of the service that this machine does not meet.
     #[error("service `{name}`: {text}")]
     Machine {
         /// The service's name.
@@ -123,14 +123,14 @@ pub enum DefinitionError {
 }
 
 impl Definition {
-    /// Reads the definition of one service from TOML, the options of its type in `registry` included.
+    /// Parses the definition of one service from TOML, and checks the options of its type in `registry`.
     ///
     /// # Errors
-    /// [`DefinitionError`] names the line and the key.
+    /// [`DefinitionError`], with the line and the key.
     pub fn from_toml(text: &str, registry: &Registry) -> Result<Self, DefinitionError> {
         let locate = |error| DefinitionError::locate(text, &error);
         let definition: Self = toml::from_str(text).map_err(locate)?;
-        // Again for the type alone: what is kept in `options` has forgotten its place in the text.
+        // The text a second time, for the type: the values in `options` have no position in the text.
         registry.check_options(&definition, text)?.map_err(locate)?;
         Ok(definition)
     }
@@ -138,7 +138,7 @@ impl Definition {
     /// The options of the type.
     ///
     /// # Errors
-    /// [`DefinitionError::Option`] if one is unknown, missing or of another form.
+    /// [`DefinitionError::Option`] if one is unknown, missing or of the wrong form.
     pub fn read_options<O: DeserializeOwned>(&self) -> Result<O, DefinitionError> {
         let options = self.options.clone().try_into();
         options.map_err(|error| DefinitionError::option(self, &error))
@@ -158,7 +158,7 @@ impl Definition {
 }
 
 impl DefinitionError {
-    /// Finds the line and the key of an error; of the value nothing is shown, it may be a secret.
+    /// Adds the line and the key to an error. The value is not shown, because it may be a secret.
     fn locate(text: &str, error: &toml::de::Error) -> Self {
         let at = error.span().map_or(0, |span| span.start);
         let before = text.get(..at).unwrap_or_default();
@@ -172,7 +172,7 @@ impl DefinitionError {
         }
     }
 
-    /// For an option whose place in the text is not known.
+    /// An error of an option whose position in the text is not known.
     fn option(definition: &Definition, error: &toml::de::Error) -> Self {
         let text = error.to_string();
         let message = text.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
@@ -197,7 +197,7 @@ fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
         || !name.chars().all(plain)
     {
         return Err(D::Error::custom(format_args!(
-            "a service's name is 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`, and begins with none of `-` and `.`"
+            "a service's name is 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`, and does not begin with `-` or `.`"
         )));
     }
     Ok(name)
@@ -222,7 +222,7 @@ fn framings<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Framing>, 
             while let Some(text) = items.next_element::<String>()? {
                 let framing: Framing = text.parse().map_err(A::Error::custom)?;
                 if framings.contains(&framing) {
-                    return Err(A::Error::custom(format_args!("`{framing}` stands here twice")));
+                    return Err(A::Error::custom(format_args!("`{framing}` is listed twice")));
                 }
                 framings.push(framing);
             }

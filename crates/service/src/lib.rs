@@ -1,5 +1,5 @@
-//! The [`Service`] trait, the messages and streams of a session, and the table of service types. No concrete
-//! service is known here.
+//! The [`Service`] trait, the messages and streams of a session, and the table of service types. The services
+//! themselves are in other crates.
 
 #![forbid(unsafe_code)]
 
@@ -12,10 +12,10 @@ pub mod streams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use client::{CallError, Calling, Client, Context};
+pub use client::{CallError, CallFuture, Client, Context};
 pub use definition::{Definition, DefinitionError, NoOptions};
 pub use registry::{Registry, ServiceType};
 pub use service::{
-    Description, Invocation, LINGER, Refused, Running, Service, ServiceError, close, exit, fail,
+    Description, Invocation, LINGER, Refused, RunFuture, Service, ServiceError, close, exit, fail,
 };
 pub use streams::Streams;

@@ -1,4 +1,4 @@
-//! The table of service types: finds a type by its name, checks a definition's options, and builds the service.
+//! The table of service types: finds a type by its name, checks the options of a definition, and builds the service.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ pub struct ServiceType {
     name: &'static str,
     check_options: fn(&str) -> Result<(), toml::de::Error>,
     build: Box<Build>,
-    missing: fn(&Definition) -> Vec<DefinitionError>,
+    find_missing: fn(&Definition) -> Vec<DefinitionError>,
 }
 
 impl ServiceType {
-    /// The type called `name`, whose options are read as `O` and whose services `build` makes. `O` is declared with
-    /// [`crate::definition_options`], because it is also read from the text of a whole definition.
+    /// The type called `name`: `O` are its options, and `build` makes its services. `O` is declared with
+    /// [`crate::definition_options`], because it is also deserialized from the text of a whole definition.
     pub fn new<O, B>(name: &'static str, build: B) -> Self
     where
         O: DeserializeOwned,
@@ -34,14 +34,14 @@ impl ServiceType {
             build: Box::new(move |definition, context| {
                 build(definition, context, definition.read_options()?)
             }),
-            missing: |_| Vec::new(),
+            find_missing: |_| Vec::new(),
         }
     }
 
-    /// The same type, where `missing` says what a definition names that this machine lacks.
+    /// The same type with `find_missing`, which returns what a definition names and this machine lacks.
     #[must_use]
-    pub fn with_missing(mut self, missing: fn(&Definition) -> Vec<DefinitionError>) -> Self {
-        self.missing = missing;
+    pub fn with_missing(mut self, find_missing: fn(&Definition) -> Vec<DefinitionError>) -> Self {
+        self.find_missing = find_missing;
         self
     }
 }
@@ -50,7 +50,7 @@ impl ServiceType {
 pub struct Registry(Vec<ServiceType>);
 
 impl Registry {
-    /// A table of these types. Error messages list them in this order.
+    /// A table of `types`. Error messages list them in this order.
     pub fn new(types: Vec<ServiceType>) -> Self {
         Self(types)
     }
@@ -60,10 +60,10 @@ impl Registry {
         self.0.iter().map(|one| one.name)
     }
 
-    /// The service that `definition` defines, for the node of `context`. Programs are looked up once, here.
+    /// Builds the service that `definition` defines, for the node of `context`.
     ///
     /// # Errors
-    /// [`DefinitionError`] if there is no such type, or its options are wrong.
+    /// [`DefinitionError`] if the type does not exist, or its options are invalid.
     pub fn build(
         &self,
         definition: &Definition,
@@ -72,14 +72,14 @@ impl Registry {
         (self.find(definition)?.build)(definition, context)
     }
 
-    /// What the service that `definition` defines lacks on this machine. A node offers it all the same, because the
-    /// rest of it works.
+    /// What `definition` names and this machine lacks: programs and directories. The node still offers the service,
+    /// because the rest of it works.
     pub fn missing(&self, definition: &Definition) -> Vec<DefinitionError> {
-        self.find(definition).map(|one| (one.missing)(definition)).unwrap_or_default()
+        self.find(definition).map(|one| (one.find_missing)(definition)).unwrap_or_default()
     }
 
-    /// Reads the options of the definition's type from the text of the whole definition, for an error with a
-    /// position in that text.
+    /// Deserializes the options of the definition's type from the text of the whole definition, so that an error has
+    /// a position in that text.
     pub(crate) fn check_options(
         &self,
         definition: &Definition,

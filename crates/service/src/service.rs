@@ -1,4 +1,4 @@
-//! What a service is to the node that offers it.
+//! The interface between a node and the services that it offers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,10 +12,10 @@ use thiserror::Error;
 use crate::stdio::{FAILURE_EXIT, Message, ReceiveError, StdioError};
 use crate::{Definition, Streams};
 
-/// A running service, as a boxed future. Dropping it ends everything that it started.
-pub type Running<'a> = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send + 'a>>;
+/// One run of a service, as a boxed future. Dropping it ends everything that the run started.
+pub type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send + 'a>>;
 
-/// Something a node offers. One value serves all sessions of one definition.
+/// A service of a node. One value serves all sessions of one definition.
 pub trait Service: Send + Sync {
     /// The category, unless the definition names another.
     fn category(&self) -> &'static str;
@@ -25,64 +25,65 @@ pub trait Service: Send + Sync {
         "1.0.0"
     }
 
-    /// The parameters it takes: each key and what it means.
+    /// The parameters of its sessions: each key and its meaning.
     fn parameters(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
 
-    /// Whether a session may have these parameters. While `complete` is false, links to come may add
-    /// pairs that are still missing: only what is there is judged. By default only the framing, and an empty list of
-    /// arguments, may be set.
+    /// Checks the parameters of a session. The node calls it at the request and at each start. While `complete` is
+    /// false, later links may add the pairs that are missing, and only the present ones are checked. The default
+    /// accepts the framing and an empty list of arguments.
     ///
     /// # Errors
-    /// [`Refused`] says which parameter is not allowed.
+    /// [`Refused`], with the parameter that is not allowed.
     fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {
         let _ = complete;
         check_none(params)
     }
 
-    /// What a session with these parameters is for, in a few words: the program, the target. For the audit log of the
-    /// node, which cuts it; so it says nothing that is only for the client to know.
+    /// What a session with these parameters is for, in a few words: the program, the target. The node truncates it and
+    /// writes it to the audit log, so it must not contain what is confidential to the client.
     fn summary(&self, _: &Params) -> Option<String> {
         None
     }
 
-    /// Runs one session on its stream, in the messages of [`crate::stdio`], until it has ended.
-    /// Dropping the future ends everything it started: this is how a session is terminated.
+    /// Runs one session on its stream until it has ended. A service that `levada run` can use speaks the messages of
+    /// [`crate::stdio`]. Dropping the future must end everything that it started: this is how the node terminates a
+    /// session.
     ///
     /// # Errors
-    /// [`ServiceError`] if the session did not run to its own end.
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a>;
+    /// [`ServiceError`] if the session was cut off or failed.
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a>;
 }
 
-/// One start of a session: who, and with which parameters.
+/// One start of a session.
 pub struct Invocation {
     /// The session.
     pub session: SessionId,
-    /// The identity that started it: the capability's last link.
+    /// The identity that started it: the holder in the capability's last link.
     pub holder: Identity,
     /// The parameters of all links together; [`Service::check`] has accepted them as complete.
     pub params: Params,
-    /// Further streams of this start, which either side may open. A service that drops this has none.
+    /// Further streams of this start, which either side may open. A service that drops this value refuses them.
     pub streams: Streams,
 }
 
-/// What a node answers when it is asked about a service.
+/// The description of a service that a node sends to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// The name on this node.
     pub name: String,
-    /// What it is for.
+    /// The category.
     pub category: String,
     /// The type, by which the registry finds it.
     pub kind: String,
     /// The version of the service's own protocol and behaviour.
     pub version: String,
-    /// Where it is; free text, may be empty.
+    /// The location; free text, may be empty.
     pub location: String,
     /// Each parameter's key and meaning.
     pub parameters: Vec<(String, String)>,
-    /// The framings that are allowed; the first is the default.
+    /// The allowed framings; the first is the default.
     pub framings: Vec<Framing>,
 }
 
@@ -103,22 +104,22 @@ impl Description {
     }
 }
 
-/// Why a service does not accept parameters. Each is one line: what came from outside is escaped.
+/// Why a service does not accept parameters. Each text is one line: values from the parameters are escaped.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum Refused {
     /// The service has no such parameter.
     #[error("there is no parameter {0:?}")]
     Unknown(String),
-    /// A value that cannot be read.
+    /// A value that cannot be parsed.
     #[error("the parameter {0:?} is malformed")]
     Malformed(String),
     /// The service takes no arguments.
     #[error("this service takes no arguments")]
     Arguments,
-    /// The session names no program to run.
+    /// The parameters name no program.
     #[error("no program is named")]
     NoProgram,
-    /// A program that is not allowed.
+    /// A program that the configuration does not allow.
     #[error("the program {0:?} is not allowed")]
     Program(String),
     /// An argument that is not allowed for the program.
@@ -134,27 +135,27 @@ pub enum Refused {
     TooMany {
         /// The program.
         program: String,
-        /// How many it takes.
+        /// The largest number of arguments.
         limit: usize,
     },
-    /// A program that is allowed, and not on this machine.
+    /// An allowed program that is not installed on this machine.
     #[error("the program {0:?} is not installed on this machine")]
-    NotHere(String),
-    /// The folder in which programs are to start is not on this machine.
+    NotInstalled(String),
+    /// The configured working directory does not exist on this machine.
     #[error("the directory {0:?} does not exist on this machine")]
     Directory(String),
-    /// The session has no terminal.
+    /// The parameters ask for no terminal.
     #[error("this service needs a terminal (`--pty`)")]
     NoTerminal,
     /// An environment variable that clients may not set.
     #[error("the environment variable {0:?} may not be set")]
     Environment(String),
-    /// A parameter that must be there.
+    /// A required parameter that is missing.
     #[error("the parameter {0:?} is missing")]
     Missing(&'static str),
-    /// A session that this service may not start for others: a service of a node.
+    /// A service of a node that this service may not invoke.
     #[error("this node may not start {service:?} at {node} for others")]
-    Place {
+    Target {
         /// The node.
         node: Identity,
         /// The service's name there.
@@ -162,24 +163,24 @@ pub enum Refused {
     },
     /// Not a rule of the service `catalogue`.
     #[error(
-        "{0:?} is no rule: expected `read`, `write` or `yank`, a space, and TYPE/NAME, or `admin */*`"
+        "{0:?} is not a rule: expected `read`, `write` or `yank`, a space, and TYPE/NAME, or `admin */*`"
     )]
     Rule(String),
-    /// A rule that gives more than the configuration does.
-    #[error("the right {0:?} is more than this service gives")]
-    Beyond(String),
-    /// Terminals are not allowed.
-    #[error("this service gives no terminal")]
+    /// A rule that grants more than the configuration does.
+    #[error("the right {0:?} is more than this service grants")]
+    TooBroad(String),
+    /// The configuration does not allow terminals.
+    #[error("this service does not allow a terminal")]
     Pty,
-    /// The session names an empty list of addresses.
+    /// The parameters name no address.
     #[error("no address is named")]
     NoAddress,
-    /// Neither an address nor a pattern of some.
+    /// Neither an address nor a pattern of addresses.
     #[error(
-        "{0:?} is no address: expected HOST:PORT, udp:HOST:PORT, unix:/PATH or listen:ADDRESS:PORT"
+        "{0:?} is not an address: expected HOST:PORT, udp:HOST:PORT, unix:/PATH or listen:ADDRESS:PORT"
     )]
-    NotAddress(String),
-    /// An address that is not allowed.
+    InvalidAddress(String),
+    /// An address that the configuration does not allow.
     #[error("the address {0:?} is not allowed")]
     Address(String),
 }
@@ -190,22 +191,22 @@ impl From<ParamsError> for Refused {
     }
 }
 
-/// Why a session did not run to its own end.
+/// Why a session was cut off or failed.
 #[derive(Debug, Error)]
 pub enum ServiceError {
     /// The stream or its connection ended.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// The client ended its side before the service had ended.
+    /// The client finished or stopped responding before the service had ended.
     #[error("the client went away")]
     Gone,
-    /// The client sent something that is no message of [`crate::stdio`], or not for a service.
+    /// The client sent an invalid message, or one that only a service may send.
     #[error("the client sent {0}")]
     Message(#[from] StdioError),
-    /// The parameters are not allowed (any more).
+    /// The parameters are not allowed.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The service could not do it; the client was told the same.
+    /// The service failed; the client received the reason.
     #[error("{0}")]
     Failed(String),
 }
@@ -219,11 +220,10 @@ impl From<ReceiveError> for ServiceError {
     }
 }
 
-/// How long a client may take to end its side after the last message, before it is cut off.
+/// How long a client may take to finish its side after the last message, before the stream is reset.
 pub const LINGER: Duration = Duration::from_secs(5);
 
-/// Sends the last message and waits until the client has ended its side: dropping the stream before
-/// would reset it, and could overtake what was sent.
+/// Sends [`Message::Exit`], and closes the stream as [`close`] does.
 ///
 /// # Errors
 /// [`StreamError`] if the stream or the connection ended before the message was sent.
@@ -232,7 +232,8 @@ pub async fn exit(mut send: SendHalf, receive: ReceiveHalf, code: u8) -> Result<
     close(send, receive).await
 }
 
-/// Ends this side behind the last message, and waits until the client has ended its own.
+/// Finishes this side after the last message, and waits up to [`LINGER`] until the client has finished its own: dropping
+/// the stream earlier would reset it, and a reset can overtake the last messages.
 ///
 /// # Errors
 /// [`StreamError`] if the stream or the connection ended first.
@@ -242,15 +243,15 @@ pub async fn close(mut send: SendHalf, mut receive: ReceiveHalf) -> Result<(), S
         let mut buffer = [0; 16 * 1024];
         while let Ok(Some(_)) = receive.read(&mut buffer).await {}
     };
-    // Whatever the client still does, the session has run to its end.
+    // An error of the client after the last message does not matter: the session has run to its end.
     let _ = tokio::time::timeout(LINGER, rest).await;
     Ok(())
 }
 
-/// Tells the client in one line why the service could not do it, and ends the session with that error.
+/// Sends the client `error` in one line, and ends the session with it.
 ///
 /// # Errors
-/// `error`, or that the client could not be told.
+/// `error`, or a [`ServiceError::Stream`] if it could not be sent.
 pub async fn fail(stream: Stream, error: ServiceError) -> Result<(), ServiceError> {
     let (mut send, receive) = stream.split();
     send.send(&Message::Failure(&error.to_string()).to_bytes()).await?;
@@ -258,7 +259,7 @@ pub async fn fail(stream: Stream, error: ServiceError) -> Result<(), ServiceErro
     Err(error)
 }
 
-/// For services without parameters.
+/// The check of services without parameters.
 fn check_none(params: &Params) -> Result<(), Refused> {
     for (key, _) in params.iter() {
         match key {
@@ -277,7 +278,7 @@ mod tests {
     use levada_core::encode_list;
 
     #[test]
-    fn a_service_without_parameters_takes_only_the_framing_and_no_arguments() {
+    fn a_service_without_parameters_accepts_only_the_framing_and_no_arguments() {
         let mut params = Params::new();
         params.add(Params::FRAMING, b"auto".to_vec()).unwrap();
         params.add(Params::ARGS, Vec::new()).unwrap();

@@ -1,6 +1,5 @@
-//! The messages that every built-in service speaks on its stream once the session has started: one
-//! byte of tag, then the payload. They are those of a program: standard input towards the service,
-//! standard output and error towards the client, and an exit code at the end.
+//! The messages of a started session on its stream: a tag of one byte, then the payload. They carry what a program
+//! has: standard input towards the service, standard output and error towards the client, and an exit code at the end.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,32 +38,32 @@ pub enum Message<'a> {
     Data(&'a [u8]),
     /// Standard error, towards the client; at most [`MAX_PAYLOAD`].
     Error(&'a [u8]),
-    /// Standard input has ended. The client keeps its sending direction open all the same.
+    /// Standard input has ended. The client keeps its sending direction open.
     End,
     /// The program has ended with this code; the last message towards the client.
     Exit(u8),
-    /// The client's terminal has this size now.
+    /// The new size of the client's terminal.
     Window(Window),
-    /// The service could not do it; one line for a person. [`Message::Exit`] with [`FAILURE_EXIT`] follows.
+    /// Why the service failed, in one line. [`Message::Exit`] follows, as a rule with [`FAILURE_EXIT`].
     Failure(&'a str),
 }
 
-/// Why bytes are no message.
+/// Why bytes are not a valid message.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum StdioError {
     /// Longer than [`MAX_MESSAGE`].
     #[error("a message of more than {MAX_MESSAGE} bytes")]
     TooLong,
-    /// No message has this form.
+    /// An unknown tag, or a payload of the wrong form.
     #[error("a malformed message")]
     Malformed,
-    /// A well-formed message that may not go in this direction.
+    /// A well-formed message that only the other side may send.
     #[error("a message in the wrong direction")]
     Direction,
 }
 
 impl<'a> Message<'a> {
-    /// Reads one message; nothing is copied.
+    /// Decodes one message; the payload is borrowed.
     ///
     /// # Errors
     /// [`StdioError`] if it is too long or malformed.
@@ -88,7 +87,7 @@ impl<'a> Message<'a> {
     }
 
     /// Appends the message to `bytes`. A [`Message::Failure`] becomes one line of at most
-    /// [`MAX_FAILURE`] bytes. For a large payload that is still to be read, see [`Chunk`].
+    /// [`MAX_FAILURE`] bytes. [`Chunk`] avoids a copy of a payload that has yet to be read.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         match *self {
             Self::Data(payload) => append(bytes, Tag::Data as u8, payload),
@@ -103,7 +102,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The message as bytes of its own.
+    /// The encoded message.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.encode(&mut bytes);
@@ -111,7 +110,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A buffer for one message of bytes: they are read to where they are sent from, behind the tag.
+/// A buffer for one [`Message::Data`] or [`Message::Error`]: the payload is read into its place behind the tag, and the
+/// message is sent from there without a copy.
 pub struct Chunk(Box<[u8]>);
 
 impl Chunk {
@@ -122,7 +122,7 @@ impl Chunk {
         Self(bytes)
     }
 
-    /// Where to put the payload: [`MAX_PAYLOAD`] bytes.
+    /// The space for the payload: [`MAX_PAYLOAD`] bytes.
     pub fn space(&mut self) -> &mut [u8] {
         &mut self.0[1..]
     }
@@ -134,11 +134,11 @@ impl Chunk {
 }
 
 /// Receives messages one after the other into one buffer.
-pub struct Inbox {
+pub struct MessageReader {
     bytes: Box<[u8]>,
     filled: usize,
-    /// The buffer holds a whole message, which the caller has had.
-    whole: bool,
+    /// The buffer holds a complete message, which [`Self::next`] has returned.
+    complete: bool,
 }
 
 /// Why no message could be received.
@@ -147,32 +147,32 @@ pub enum ReceiveError {
     /// The stream or its connection ended early.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// What came is no message.
+    /// The received bytes are not a valid message.
     #[error(transparent)]
     Message(#[from] StdioError),
 }
 
-impl Inbox {
+impl MessageReader {
     /// An empty buffer.
     pub fn new() -> Self {
-        // One byte more than a message may have, to see that it has more.
+        // One byte more than the limit, to detect a message that exceeds it.
         let bytes = vec![0; MAX_MESSAGE + 1].into_boxed_slice();
-        Self { bytes, filled: 0, whole: false }
+        Self { bytes, filled: 0, complete: false }
     }
 
-    /// The next message; `None` once the peer has finished. If the future is dropped, the part that
-    /// came is kept, and the next call goes on behind it.
+    /// The next message; `None` once the peer has finished. Cancel-safe: if the future is dropped, the received part
+    /// is kept, and the next call continues after it.
     ///
     /// # Errors
-    /// [`ReceiveError`] if the stream ended early, or what came is no message.
+    /// [`ReceiveError`] if the stream ended early, or the received bytes are not a valid message.
     pub async fn next(
         &mut self,
         receive: &mut ReceiveHalf,
     ) -> Result<Option<Message<'_>>, ReceiveError> {
-        if self.whole {
-            (self.filled, self.whole) = (0, false);
+        if self.complete {
+            (self.filled, self.complete) = (0, false);
         }
-        while !self.whole {
+        while !self.complete {
             let Some((length, end)) = receive.read(&mut self.bytes[self.filled..]).await? else {
                 return Ok(None);
             };
@@ -180,24 +180,24 @@ impl Inbox {
             if self.filled > MAX_MESSAGE {
                 return Err(StdioError::TooLong.into());
             }
-            self.whole = end;
+            self.complete = end;
         }
         Ok(Some(Message::decode(&self.bytes[..self.filled])?))
     }
 }
 
-impl Default for Inbox {
+impl Default for MessageReader {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// The size of a terminal in characters. As text: rows, a space, columns.
+/// The size of a terminal, in characters. Its text is rows, a space, columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// How many lines.
+    /// Number of lines.
     pub rows: u16,
-    /// How many characters in a line.
+    /// Characters in a line.
     pub columns: u16,
 }
 
@@ -217,7 +217,7 @@ impl FromStr for Window {
 }
 
 fn parse_size(text: &str) -> Result<u16, StdioError> {
-    // The standard parser would take a sign.
+    // The standard parser accepts a sign.
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(StdioError::Malformed);
     }
@@ -230,7 +230,8 @@ fn append(bytes: &mut Vec<u8>, tag: u8, payload: &[u8]) {
     bytes.extend_from_slice(payload);
 }
 
-/// A control character in the text is an attack on the terminal; what else is not printable, `levada` escapes.
+/// Refuses control characters, with which a peer could attack the client's terminal. `levada` escapes the other
+/// characters that are not printable.
 fn decode_failure(payload: &[u8]) -> Result<&str, StdioError> {
     let text = str::from_utf8(payload).map_err(|_| StdioError::Malformed)?;
     if text.len() > MAX_FAILURE || text.contains(char::is_control) {
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_round_trips() {
+    fn each_message_round_trips() {
         let messages = [
             Message::Data(b""),
             Message::Data(b"in"),
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_two_plain_numbers() {
+    fn a_window_is_parsed_from_two_plain_numbers() {
         assert_eq!("24 80".parse(), Ok(Window { rows: 24, columns: 80 }));
         for text in ["", "24", "24 ", " 80", "24  80", "+24 80", "24 80 ", "24 65536", "24x80"] {
             assert_eq!(text.parse::<Window>(), Err(StdioError::Malformed), "{text:?}");
@@ -305,45 +306,45 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_inbox_takes_messages_of_every_length_and_none_that_is_longer() {
+    async fn a_reader_accepts_messages_up_to_the_limit_and_refuses_longer_ones() {
         let (near, far) = levada_session::testing::pair().await.unwrap();
         let ((mut send, _near), (_far, mut receive)) = (near.split(), far.split());
-        let mut inbox = Inbox::new();
+        let mut reader = MessageReader::new();
         let longest = vec![0; MAX_MESSAGE + 1];
         let lengths = [1, 2, MAX_MESSAGE, 1, MAX_MESSAGE + 1];
         let write = async {
             for length in lengths {
-                // The last may be refused before it is whole.
+                // The last one may be refused before it is complete.
                 let _ = send.send(&longest[..length]).await;
             }
         };
         let read = async {
             for length in &lengths[..4] {
                 let expected = Ok(Some(Message::Data(&longest[1..*length])));
-                assert!(inbox.next(&mut receive).await == expected, "{length}");
+                assert!(reader.next(&mut receive).await == expected, "{length}");
             }
-            let error = inbox.next(&mut receive).await.unwrap_err();
+            let error = reader.next(&mut receive).await.unwrap_err();
             assert_eq!(error, ReceiveError::Message(StdioError::TooLong));
         };
         tokio::join!(write, read);
     }
 
     #[tokio::test]
-    async fn an_inbox_goes_on_where_it_was_interrupted() {
+    async fn a_reader_continues_after_its_future_was_dropped() {
         let (near, far) = levada_session::testing::pair().await.unwrap();
         let ((mut send, _near), (_far, mut receive)) = (near.split(), far.split());
-        let mut inbox = Inbox::new();
+        let mut reader = MessageReader::new();
         send.write(&[0, b'a'], false).await.unwrap();
         let short = std::time::Duration::from_millis(50);
-        assert!(tokio::time::timeout(short, inbox.next(&mut receive)).await.is_err());
+        assert!(tokio::time::timeout(short, reader.next(&mut receive)).await.is_err());
         send.write(b"b", true).await.unwrap();
-        assert_eq!(inbox.next(&mut receive).await, Ok(Some(Message::Data(b"ab"))));
+        assert_eq!(reader.next(&mut receive).await, Ok(Some(Message::Data(b"ab"))));
         send.finish().await.unwrap();
-        assert_eq!(inbox.next(&mut receive).await, Ok(None));
+        assert_eq!(reader.next(&mut receive).await, Ok(None));
     }
 
     #[test]
-    fn a_chunk_is_sent_from_where_it_was_read_to() {
+    fn a_chunk_sends_the_payload_that_was_read_into_it() {
         let mut chunk = Chunk::new(Tag::Error);
         chunk.space()[..2].copy_from_slice(b"ab");
         assert_eq!(Message::decode(chunk.message(2)), Ok(Message::Error(b"ab")));

@@ -6,7 +6,7 @@ use levada_capability::SessionId;
 use levada_core::{Identity, Params};
 use levada_session::{ReceiveHalf, SendHalf, Stream, testing};
 
-use crate::stdio::{Inbox, Message, Window};
+use crate::stdio::{Message, MessageReader, Window};
 use crate::{Context, Definition, DefinitionError, Invocation, Registry, ServiceType, Streams};
 
 /// The client's end of a session.
@@ -15,7 +15,7 @@ pub struct Client {
     receive: ReceiveHalf,
 }
 
-/// All that a session sent until it ended.
+/// Everything that a session sent until it ended.
 #[derive(Debug, Default)]
 pub struct End {
     pub output: Vec<u8>,
@@ -25,16 +25,16 @@ pub struct End {
 }
 
 impl End {
-    /// Everything up to the end of the session.
+    /// Receives until the end of the session.
     pub async fn collect(receive: &mut ReceiveHalf) -> Self {
         Self::collect_until(receive, |_| false).await
     }
 
     async fn collect_until(receive: &mut ReceiveHalf, enough: impl Fn(&Self) -> bool) -> Self {
         let mut end = Self::default();
-        let mut inbox = Inbox::new();
+        let mut reader = MessageReader::new();
         while !enough(&end) && end.exit.is_none() {
-            let Ok(Some(message)) = inbox.next(receive).await else { break };
+            let Ok(Some(message)) = reader.next(receive).await else { break };
             match message {
                 Message::Data(data) => end.output.extend_from_slice(data),
                 Message::Error(data) => end.error.extend_from_slice(data),
@@ -62,17 +62,17 @@ pub fn invocation(pairs: &[(&str, &[u8])]) -> Invocation {
     }
 }
 
-/// A node that calls nobody.
+/// A node whose services cannot call other nodes.
 pub fn context() -> Context {
     Context::without_client(Identity::from_bytes([3; 32]))
 }
 
-/// The definition in `text`, which is of this type.
+/// The definition in `text`, whose type is `service_type`.
 pub fn definition(service_type: ServiceType, text: &str) -> Result<Definition, DefinitionError> {
     Definition::from_toml(text, &Registry::new(vec![service_type]))
 }
 
-/// These parameters.
+/// Parameters of these keys and values.
 pub fn params(pairs: &[(&str, &[u8])]) -> Params {
     let mut params = Params::new();
     for (key, value) in pairs {
@@ -82,7 +82,7 @@ pub fn params(pairs: &[(&str, &[u8])]) -> Params {
 }
 
 impl Client {
-    /// A client, and the stream of the service that it talks to.
+    /// A client, and the service's end of its stream.
     pub async fn pair() -> (Self, Stream) {
         let (near, far) = testing::pair().await.unwrap();
         let (send, receive) = near.split();
@@ -106,12 +106,12 @@ impl Client {
         self.send(Message::Window(Window { rows, columns })).await;
     }
 
-    /// Everything up to the end of the session; then ends this side too.
+    /// Receives until the end of the session, then finishes this side.
     pub async fn collect(&mut self) -> End {
         self.collect_until(|_| false).await
     }
 
-    /// Like [`Self::collect`], but returns as soon as `enough` holds.
+    /// As [`Self::collect`], but returns as soon as `enough` holds.
     pub async fn collect_until(&mut self, enough: impl Fn(&End) -> bool) -> End {
         let end = End::collect_until(&mut self.receive, enough).await;
         if end.exit.is_some() {
@@ -120,12 +120,12 @@ impl Client {
         end
     }
 
-    /// Both directions at once; whoever uses them ends the sending one.
+    /// Both directions at once; the caller finishes the sending one.
     pub fn halves(&mut self) -> (&mut SendHalf, &mut ReceiveHalf) {
         (&mut self.send, &mut self.receive)
     }
 
-    /// Says that the input has ended, and collects.
+    /// Sends the end of the input, then collects.
     pub async fn finish_and_collect(&mut self) -> End {
         self.send(Message::End).await;
         self.collect().await

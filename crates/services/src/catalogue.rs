@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use levada_core::Params;
 use levada_service::{
-    Context, Definition, DefinitionError, Invocation, Refused, Running, Service, ServiceError,
+    Context, Definition, DefinitionError, Invocation, Refused, RunFuture, Service, ServiceError,
     ServiceType, definition_options,
 };
 use levada_session::Stream;
@@ -104,7 +104,7 @@ impl Catalogue {
         let parse = |text: &String| text.parse::<Rule>().map_err(|_| Refused::Rule(text.clone()));
         let rules = texts.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         match rules.iter().find(|rule| !self.bound.covers(rule)) {
-            Some(rule) => Err(Refused::Beyond(rule.to_string())),
+            Some(rule) => Err(Refused::TooBroad(rule.to_string())),
             None => Ok(Some(Rights::new(rules))),
         }
     }
@@ -153,7 +153,7 @@ impl Service for Catalogue {
         Some(params.args().ok()??.join(", "))
     }
 
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
         Box::pin(self.run_session(invocation, stream))
     }
 }

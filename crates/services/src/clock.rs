@@ -1,11 +1,11 @@
-//! `clock`: answers the time once and ends.
+//! `clock`: sends the time once and ends.
 
 use std::sync::Arc;
 
 use levada_core::{Clock as Source, SystemClock, UnixTime};
 use levada_service::stdio::Message;
 use levada_service::{
-    Invocation, NoOptions, Running, Service, ServiceError, ServiceType, exit, fail,
+    Invocation, NoOptions, RunFuture, Service, ServiceError, ServiceType, exit, fail,
 };
 use levada_session::Stream;
 use time::OffsetDateTime;
@@ -20,14 +20,15 @@ pub(crate) fn service_type() -> ServiceType {
 struct Clock(Arc<dyn Source>);
 
 impl Clock {
-    /// Answers the time of this machine.
+    /// A service that sends the time of this machine.
     fn new() -> Self {
         Self(Arc::new(SystemClock))
     }
 
     async fn answer(&self, stream: Stream) -> Result<(), ServiceError> {
         let Some(line) = line(self.0.now()) else {
-            let error = ServiceError::Failed("the time cannot be written".to_owned());
+            let text = "the clock of this machine is after the year 9999: set it";
+            let error = ServiceError::Failed(text.to_owned());
             return fail(stream, error).await;
         };
         let (mut send, receive) = stream.split();
@@ -41,7 +42,7 @@ impl Service for Clock {
         "information"
     }
 
-    fn run<'a>(&'a self, _: Invocation, stream: Stream) -> Running<'a> {
+    fn run<'a>(&'a self, _: Invocation, stream: Stream) -> RunFuture<'a> {
         Box::pin(self.answer(stream))
     }
 }
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_once_and_ends() {
+    async fn sends_the_time_once_and_ends() {
         let clock = Clock(Arc::new(ManualClock::new(UnixTime(0))));
         let (mut client, stream) = Client::pair().await;
         let (result, end) =
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_time_that_cannot_be_written_is_a_failure() {
+    async fn a_time_after_the_year_9999_is_a_failure() {
         let clock = Clock(Arc::new(ManualClock::new(UnixTime::NEVER)));
         let (mut client, stream) = Client::pair().await;
         let (result, end) =

@@ -1,15 +1,15 @@
-//! `echo`: streams back what comes, for trying and measuring.
+//! `echo`: sends received data back, for trials and measurements.
 
 use std::sync::Arc;
 
 use levada_service::stdio::{Message, StdioError, Tag};
-use levada_service::{Invocation, NoOptions, Running, Service, ServiceError, ServiceType, exit};
+use levada_service::{Invocation, NoOptions, RunFuture, Service, ServiceError, ServiceType, exit};
 use levada_session::{ReceiveHalf, SendHalf, Stream};
 
-/// How much is read and written back at a time, in bytes.
+/// The size of a read, in bytes.
 const PART: usize = 64 * 1024;
-/// The longest message that is not streamed through: a window.
-const SHORT: usize = 8;
+/// The longest message other than data, in bytes: a window has 5.
+const MAX_CONTROL: usize = 8;
 
 /// The type `echo`.
 pub(crate) fn service_type() -> ServiceType {
@@ -24,7 +24,7 @@ impl Service for Echo {
         "test"
     }
 
-    fn run<'a>(&'a self, _: Invocation, stream: Stream) -> Running<'a> {
+    fn run<'a>(&'a self, _: Invocation, stream: Stream) -> RunFuture<'a> {
         Box::pin(async move {
             let (mut send, mut receive) = stream.split();
             echo(&mut send, &mut receive).await?;
@@ -33,7 +33,7 @@ impl Service for Echo {
     }
 }
 
-/// Until the client says that its input has ended.
+/// Sends data back until the client sends [`Message::End`].
 async fn echo(send: &mut SendHalf, receive: &mut ReceiveHalf) -> Result<(), ServiceError> {
     let mut part = vec![0; PART];
     loop {
@@ -45,12 +45,12 @@ async fn echo(send: &mut SendHalf, receive: &mut ReceiveHalf) -> Result<(), Serv
             continue;
         }
         if part[0] != Tag::Data as u8 {
-            if other(receive, &part[..length], end).await? {
+            if is_end(receive, &part[..length], end).await? {
                 return Ok(());
             }
             continue;
         }
-        // A message goes back part by part: its length needs no bound.
+        // A message is sent back in parts as it arrives, so its length needs no bound.
         loop {
             send.write(&part[..length], end).await?;
             if end {
@@ -65,18 +65,18 @@ async fn read(receive: &mut ReceiveHalf, part: &mut [u8]) -> Result<(usize, bool
     receive.read(part).await?.ok_or(ServiceError::Gone)
 }
 
-/// A message other than data, whose first part is here: true if it says that the input has ended.
-async fn other(
+/// Receives the rest of a message other than data, which begins with `first`: true if it is [`Message::End`].
+async fn is_end(
     receive: &mut ReceiveHalf,
     first: &[u8],
     mut end: bool,
 ) -> Result<bool, ServiceError> {
     let mut message = first.to_vec();
     while !end {
-        let mut part = [0; SHORT];
+        let mut part = [0; MAX_CONTROL];
         let (length, last) = read(receive, &mut part).await?;
         message.extend_from_slice(&part[..length]);
-        if message.len() > SHORT {
+        if message.len() > MAX_CONTROL {
             return Err(StdioError::Malformed.into());
         }
         end = last;
@@ -95,9 +95,9 @@ mod tests {
     use levada_service::testing::{Client, invocation};
 
     #[tokio::test]
-    async fn what_comes_goes_back_until_the_input_ends() {
+    async fn data_is_sent_back_until_the_input_ends() {
         let (mut client, stream) = Client::pair().await;
-        let talk = async {
+        let client_side = async {
             client.send(Message::Data(b"")).await;
             client.send(Message::Data(b"one")).await;
             client.window(24, 80).await;
@@ -105,18 +105,18 @@ mod tests {
             client.send(Message::End).await;
             client.collect().await
         };
-        let (result, end) = tokio::join!(Echo.run(invocation(&[]), stream), talk);
+        let (result, end) = tokio::join!(Echo.run(invocation(&[]), stream), client_side);
         result.unwrap();
         assert_eq!(end.output[..3], *b"one");
         assert_eq!((end.output.len(), end.exit), (60_003, Some(0)));
     }
 
     #[tokio::test]
-    async fn a_long_message_streams_through_in_parts() {
+    async fn a_long_message_is_sent_back_in_parts() {
         const LENGTH: usize = 3 * 1024 * 1024;
         let (client, stream) = Client::pair().await;
         let (mut send, mut receive) = client.split();
-        let talk = async {
+        let client_side = async {
             let mut back = vec![0; PART];
             let write = async {
                 send.write(&[Tag::Data as u8], false).await.unwrap();
@@ -139,22 +139,22 @@ mod tests {
             drop((send, receive));
             sum
         };
-        let (result, sum) = tokio::join!(Echo.run(invocation(&[]), stream), talk);
+        let (result, sum) = tokio::join!(Echo.run(invocation(&[]), stream), client_side);
         assert_eq!(sum, 1 + LENGTH);
         assert!(result.is_err());
     }
 
     #[tokio::test]
-    async fn wrong_messages_end_the_session() {
+    async fn invalid_messages_end_the_session() {
         let long_window = [4; MAX_MESSAGE];
         let wrong: [&[u8]; 5] = [b"", &[3, 0], &[2, 0], &[9], &long_window];
         for bytes in wrong {
             let (mut client, stream) = Client::pair().await;
-            let talk = async {
+            let client_side = async {
                 client.send_raw(bytes).await;
                 client.collect().await
             };
-            let (result, end) = tokio::join!(Echo.run(invocation(&[]), stream), talk);
+            let (result, end) = tokio::join!(Echo.run(invocation(&[]), stream), client_side);
             assert!(
                 matches!(result, Err(ServiceError::Message(_))),
                 "{:?}",
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_goes_away_is_an_error() {
+    async fn a_client_that_disconnects_is_an_error() {
         let (client, stream) = Client::pair().await;
         drop(client);
         assert!(Echo.run(invocation(&[]), stream).await.is_err());

@@ -1,7 +1,8 @@
-//! `exec`: runs a command that the configuration allows, and carries its standard input, output and
-//! error, its terminal and its exit code.
+//! `exec`: runs a command that the configuration allows, and carries its standard input, output and error, its terminal
+//! and its exit code. `shell`: the same for the login shell of the node's user.
 
-mod config;
+mod options;
+mod policy;
 mod process;
 pub mod program;
 mod pty;
@@ -14,13 +15,14 @@ use std::sync::Arc;
 
 use levada_core::Params;
 use levada_service::{
-    Definition, DefinitionError, Invocation, NoOptions, Refused, Running, Service, ServiceError,
+    Definition, DefinitionError, Invocation, NoOptions, Refused, RunFuture, Service, ServiceError,
     ServiceType, fail,
 };
 use levada_session::Stream;
 
-use config::{Options, PTY, Plan, Policy};
-pub use config::{TERM, is_term};
+use options::Options;
+use policy::{PTY, Plan, Policy};
+pub use policy::{TERM, is_term};
 use shell::Shell;
 
 /// The type `exec`.
@@ -36,7 +38,7 @@ pub(crate) fn shell_type() -> ServiceType {
 
 fn missing(definition: &Definition) -> Vec<DefinitionError> {
     match definition.read_options() {
-        Ok(options) => Exec::new(options).missing(&definition.name),
+        Ok(options) => Policy::new(options).missing(&definition.name),
         Err(error) => vec![error],
     }
 }
@@ -50,13 +52,7 @@ impl Exec {
         Self(Policy::new(options))
     }
 
-    /// What the service called `name` lacks on this machine: programs, and its directory.
-    fn missing(&self, name: &str) -> Vec<DefinitionError> {
-        self.0.missing(name)
-    }
-
     async fn execute(&self, params: &Params, stream: Stream) -> Result<(), ServiceError> {
-        // Checked again: the configuration may have changed since the request.
         let plan = match self.0.plan(params) {
             Ok(plan) => plan,
             Err(refused) => return fail(stream, refused.into()).await,
@@ -93,12 +89,12 @@ impl Service for Exec {
         self.0.check(params, complete)
     }
 
-    /// The program; its arguments may be confidential.
+    /// The program, without its arguments, which may be confidential.
     fn summary(&self, params: &Params) -> Option<String> {
         params.args().ok()??.into_iter().next()
     }
 
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
         let params = invocation.params;
         Box::pin(async move { self.execute(&params, stream).await })
     }

@@ -1,10 +1,11 @@
-//! `forward`: carries TCP connections, flows of UDP and Unix sockets, many at a time over one session, each on a stream
-//! of its own. Either the client's side is connected to and this one connects, or the other way round.
+//! `forward`: carries TCP connections, UDP flows and connections of Unix sockets over one session, each on its own stream.
+//! Either the client accepts them and the node connects, or the node accepts them and the client connects.
 
 mod address;
 pub mod client;
 mod config;
 mod connect;
+mod hosts;
 mod message;
 mod pattern;
 mod pump;
@@ -17,16 +18,16 @@ mod udp;
 use std::sync::Arc;
 
 use levada_core::Params;
-use levada_service::{Invocation, Refused, Running, Service, ServiceError, ServiceType, fail};
+use levada_service::{Invocation, Refused, RunFuture, Service, ServiceError, ServiceType, fail};
 use levada_session::Stream;
 use tokio::sync::Semaphore;
 
-pub use address::{Address, AddressError, Host, MAX_ADDRESS, Place};
+pub use address::{Address, AddressError, Host, HostPort, MAX_ADDRESS};
 use config::{Options, Policy, Scope};
 use connect::Connector;
-pub use message::{Cause, Failure, answer};
+pub use message::{Cause, Failure, receive_answer};
 pub use pattern::{LISTEN, Pattern, PatternError};
-pub use pump::{Cut, carry, carry_accepted};
+pub use pump::{CarryError, carry, carry_accepted};
 use run::Shared;
 pub use socket::{Listener, Socket, SocketFile, resolve};
 pub use udp::{IDLE, MAX_DATAGRAM};
@@ -46,7 +47,7 @@ impl Forward {
     fn new(options: Options) -> Self {
         let policy = Policy::new(options);
         let shared = Shared {
-            places: Arc::new(Semaphore::new(policy.connections)),
+            connections: Arc::new(Semaphore::new(policy.connections)),
             lookups: connect::lookups(),
             wait: levada_service::streams::WAIT,
             idle: IDLE,
@@ -55,7 +56,6 @@ impl Forward {
     }
 
     async fn forward(&self, invocation: Invocation, stream: Stream) -> Result<(), ServiceError> {
-        // Checked again: the configuration may have changed since the request.
         match self.policy.scope(&invocation.params) {
             Ok(Scope::Connect(rules)) => {
                 let connector = Connector::new(rules, self.shared.lookups.clone());
@@ -77,13 +77,13 @@ impl Service for Forward {
     fn parameters(&self) -> &'static [(&'static str, &'static str)] {
         &[(
             Params::ARGS,
-            "the addresses that may be connected to, patterns included; or listen: and one to listen at",
+            "the addresses to connect to, patterns included; or listen: and one address to listen at",
         )]
     }
 
     fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {
         match self.policy.scope(params) {
-            // A link to come may name them; until one does, there is nothing that could be done.
+            // A later link may name them.
             Err(Refused::NoAddress) if !complete && params.value(Params::ARGS).is_none() => Ok(()),
             scope => scope.map(drop),
         }
@@ -94,7 +94,7 @@ impl Service for Forward {
         Some(params.args().ok()??.join(" "))
     }
 
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
         Box::pin(self.forward(invocation, stream))
     }
 }

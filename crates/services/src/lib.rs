@@ -1,5 +1,5 @@
-//! The built-in services, a room (module) each. [`registry`] lists their types for a node; no room but those that
-//! `crates/cli/tests/layering.rs` names imports another.
+//! The built-in services, one module each. [`registry`] lists their types for a node. `crates/cli/tests/layering.rs`
+//! lists which module may import which.
 
 #![forbid(unsafe_code)]
 

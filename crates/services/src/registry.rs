@@ -7,8 +7,7 @@ use levada_service::Registry;
 use crate::catalogue::CatalogueHandle;
 use crate::{brokering, catalogue, clock, desktop, echo, exec, forward};
 
-/// Every type of service in alphabetical order. The services of type `catalogue` are over `catalogue`; without it none
-/// can be built.
+/// All types in alphabetical order. Services of type `catalogue` use `catalogue`; without it they cannot be built.
 pub fn registry(catalogue: Option<Arc<CatalogueHandle>>) -> Registry {
     Registry::new(vec![
         brokering::capability::service_type(),
@@ -45,15 +44,15 @@ mod tests {
     }
 
     #[test]
-    fn every_type_can_be_built_and_described() {
+    fn each_type_can_be_built_and_described() {
         for kind in registry(None).names() {
             let definition = match kind {
                 "exec" => read(EXEC).unwrap(),
                 "invoke" => read(INVOKE).unwrap(),
                 "forward" => read(FORWARD).unwrap(),
-                // A screen, and a machine that has what it takes, are for the tests with real screens.
+                // They need a screen: the tests of the module `screens` of levada-cli build them.
                 "display" | "input" => continue,
-                // A store.
+                // It needs a store.
                 "catalogue" => continue,
                 kind => Definition::plain("run", kind),
             };
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_options_are_refused_with_their_key() {
+    fn invalid_options_are_refused_with_their_key() {
         let wrong = |definition: &Definition| build(definition).err().unwrap().to_string();
         let mut definition = Definition::plain("a", "echo");
         definition.options.insert("speed".into(), 1.into());
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_is_read() {
+    fn a_definition_is_parsed() {
         let text =
             "name = 'echo'\ntype = 'echo'\nlocation = 'attic'\nframing = ['block:512', 'auto']";
         let definition = read(text).unwrap();
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_line_and_key() {
+    fn errors_have_the_line_and_the_key() {
         assert!(refused("name = 'a'\ntype = 3").starts_with("line 2: `type`: "));
         assert!(refused("name = 'a b'\ntype = 'echo'").starts_with("line 1: `name`: "));
         assert!(

@@ -62,8 +62,8 @@ fn remote_rights_are_those_of_the_configuration_and_the_capability() {
     bob.args(["catalogue", "yank", "hyperty/acme.one@1.0.0", "--at", &narrow]).ok();
     // No link grants more than the configuration.
     let wide = grant(&["write runtime/*"]);
-    bob.args(["catalogue", "ls", "--at", &wide]).denied("more than this service gives");
-    alice.args(["request", "hub/catalogue", "--", "own */*"]).denied("is no rule");
+    bob.args(["catalogue", "ls", "--at", &wide]).denied("more than this service grants");
+    alice.args(["request", "hub/catalogue", "--", "own */*"]).denied("is not a rule");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! `capability`: carries questions for capabilities to the entities that have registered, and their
-//! replies back: Capone (secure channels and capabilities), figure "Capability Request".
+//! `capability`: carries requests for capabilities (questions) to the entities that have registered, and their replies
+//! back: Capone (secure channels and capabilities), figure "Capability Request".
 //!
-//! It trusts nobody and need not be trusted: questions are signed, replies sealed
-//! ([`levada_capability::exchange`]). What it can do is hold them back.
+//! The clients need not trust it: questions are signed, replies sealed ([`levada_capability::exchange`]). It can only
+//! withhold them.
 
 mod entity;
 mod pending;
@@ -17,7 +17,7 @@ use levada_core::wire::{Cause, Ended, mediation::Part};
 use levada_core::{Identity, Params};
 use levada_service::stdio::StdioError;
 use levada_service::{
-    Context, Invocation, Refused, Running, Service, ServiceError, ServiceType, close,
+    Context, Invocation, Refused, RunFuture, Service, ServiceError, ServiceType, close,
     definition_options,
 };
 use levada_session::{ReceiveHalf, SendHalf, Stream};
@@ -28,14 +28,14 @@ use tokio::time::timeout;
 use crate::brokering::mediation::{self, ENTITY, REQUESTER, ROLE};
 use pending::PendingRequests;
 
-/// How long whoever has begun a session may take to say what for.
-const FIRST_WORDS: Duration = Duration::from_secs(10);
-/// How long somebody may take to accept one message.
-const DELIVERY: Duration = Duration::from_secs(30);
-/// How long a question may wait for its reply, whatever the requester says.
-const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// How long a client may take to send each message of the beginning of its session.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take to accept one message.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a question may wait for its reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The most that a limit may be set to.
+/// The largest value of a limit.
 const MAX_LIMIT: usize = 10_000;
 
 definition_options! {
@@ -50,14 +50,14 @@ definition_options! {
     }
 }
 
-/// How much the service takes on.
+/// The limits of the service.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Entities that are registered at once.
+    /// Registered entities.
     entities: usize,
     /// Questions that wait for their reply.
     questions: usize,
-    /// Those of one requester.
+    /// Questions of one requester that wait for their reply.
     questions_per_requester: usize,
 }
 
@@ -74,14 +74,14 @@ struct Mediator {
     pending: PendingRequests,
 }
 
-/// Who speaks in a session.
+/// The role of a session's client.
 enum Role {
     Entity,
     Requester,
 }
 
 impl Mediator {
-    /// A service with nobody registered.
+    /// A service without registered entities.
     fn new(context: &Context, options: &Options) -> Self {
         let limits = Limits {
             entities: options.entities,
@@ -93,7 +93,7 @@ impl Mediator {
 
     async fn serve(&self, invocation: Invocation, stream: Stream) -> Result<(), ServiceError> {
         let Invocation { holder, params, streams, .. } = invocation;
-        // There are no further streams: what a client opens is refused.
+        // Further streams that the client opens are refused.
         drop(streams);
         let (send, receive) = stream.split();
         match role(&params)?.ok_or(Refused::Missing(ROLE))? {
@@ -128,7 +128,7 @@ impl Service for Mediator {
         }
     }
 
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
         Box::pin(self.serve(invocation, stream))
     }
 }
@@ -142,19 +142,19 @@ fn role(params: &Params) -> Result<Option<Role>, Refused> {
     }
 }
 
-/// The first message of somebody who has a session, or the next one that must come at once.
+/// The next message, which must arrive within [`RECEIVE_TIMEOUT`].
 async fn expect(receive: &mut ReceiveHalf) -> Result<Part, ServiceError> {
-    let part = timeout(FIRST_WORDS, mediation::receive(receive)).await;
+    let part = timeout(RECEIVE_TIMEOUT, mediation::receive(receive)).await;
     part.map_err(|_| ServiceError::Gone)??.ok_or(ServiceError::Gone)
 }
 
-/// Somebody who takes nothing has gone.
+/// Sends a message. A client that does not accept it within [`SEND_TIMEOUT`] counts as disconnected.
 async fn deliver(send: &mut SendHalf, part: Part) -> Result<(), ServiceError> {
-    timeout(DELIVERY, mediation::send(send, part)).await.map_err(|_| ServiceError::Gone)??;
+    timeout(SEND_TIMEOUT, mediation::send(send, part)).await.map_err(|_| ServiceError::Gone)??;
     Ok(())
 }
 
-/// Says the last words, and ends the session.
+/// Sends the last message, and ends the session.
 async fn finish(mut send: SendHalf, receive: ReceiveHalf, part: Part) -> Result<(), ServiceError> {
     deliver(&mut send, part).await?;
     Ok(close(send, receive).await?)

@@ -1,8 +1,8 @@
-//! `invoke`: starts a session elsewhere in its client's place, and carries what is said both ways:
-//! Capone (secure channels and capabilities), figure "Invoke Service".
+//! `invoke`: starts a session at another node on behalf of its client, and carries the messages both ways: Capone (secure
+//! channels and capabilities), figure "Invoke Service".
 //!
-//! The client narrows its capability and passes it on to this node. Which session that is stands in the
-//! parameters; the capability itself is the first message on the stream, and is not kept.
+//! The client narrows its capability and passes it on to this node. The parameters name the session; the capability itself
+//! is the first message on the stream, and is not stored.
 
 #[cfg(test)]
 mod tests;
@@ -14,14 +14,14 @@ use levada_capability::{Capability, LinkId};
 use levada_core::{Identity, Params};
 use levada_service::stdio::{Message, Window};
 use levada_service::{
-    CallError, Client, Context, Invocation, LINGER, Refused, Running, Service, ServiceError,
+    CallError, Client, Context, Invocation, LINGER, Refused, RunFuture, Service, ServiceError,
     ServiceType, definition_options, exit,
 };
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use tokio::select;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::pattern::ServicePattern;
@@ -38,23 +38,20 @@ const PTY: &str = "pty";
 /// The longest text of a capability, in bytes.
 pub const MAX_CAPABILITY: usize = 320 * 1024;
 /// How long a client may take to send its capability.
-const FIRST_WORDS: Duration = Duration::from_secs(10);
-/// How often it is looked whether the client is still there while nothing is read from it.
-const PULSE: Duration = Duration::from_secs(1);
-/// How much is carried at a time, in bytes.
+const CAPABILITY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The size of a read, in bytes.
 const PART: usize = 64 * 1024;
-/// Exit codes of the command line: this end, and not permitted.
+/// Exit codes of the command line: an error of this node, not permitted, and unreachable.
 const LOCAL: u8 = 120;
 const DENIED: u8 = 121;
 const UNREACHABLE: u8 = 122;
 
-/// The parameters of an invocation of `capability`, which is bound to the invoking node. There is
-/// nothing in them that is of use to others.
+/// The parameters of an invocation of `capability`, which is bound to the invoking node. They contain no secret.
 pub fn parameters(capability: &Capability) -> Params {
     let mut params = Params::new();
     let link = capability.ids().last().map(ToString::to_string).unwrap_or_default();
     let mut add = |key: &str, value: &[u8]| {
-        // No key stands here twice.
+        // It fails only for a duplicate key.
         let _ = params.add(key, value.to_vec());
     };
     add(NODE, capability.node().to_string().as_bytes());
@@ -69,7 +66,7 @@ pub fn parameters(capability: &Capability) -> Params {
 definition_options! {
     /// The options of a definition of type `invoke`.
     struct Options {
-        #[serde(deserialize_with = "places")]
+        #[serde(deserialize_with = "patterns")]
         start: Vec<ServicePattern>,
     }
 }
@@ -88,7 +85,7 @@ struct Invoke {
     start: Vec<ServicePattern>,
 }
 
-/// What a session's parameters say that is to be started.
+/// The session that the parameters name.
 struct Target {
     node: Identity,
     service: String,
@@ -100,26 +97,26 @@ impl Invoke {
         Self { node: context.node, client: context.client.clone(), start: options.start }
     }
 
-    /// What is there of a target, if it is one that may be started for others.
+    /// The target in the parameters; `None` if a part of it is missing. A present node and service must be allowed.
     fn target(&self, params: &Params) -> Result<Option<Target>, Refused> {
         let node = text::<Identity>(params, NODE)?;
         let service = text::<String>(params, SERVICE)?;
         let link = text::<LinkId>(params, LINK)?;
         let (Some(node), Some(service)) = (node, service) else { return Ok(None) };
-        if !self.start.iter().any(|place| place.matches(&node, &service)) {
-            return Err(Refused::Place { node, service });
+        if !self.start.iter().any(|pattern| pattern.matches(&node, &service)) {
+            return Err(Refused::Target { node, service });
         }
         Ok(link.map(|link| Target { node, service, link }))
     }
 
     async fn invoke(&self, params: &Params, stream: Stream) -> Result<(), ServiceError> {
-        // Checked again: the configuration may have changed since the request.
         let target = self.target(params)?.ok_or(Refused::Missing(LINK))?;
         let (mut send, mut receive) = stream.split();
-        let started = match self.take(&target, &mut receive).await? {
+        let started = match self.receive_capability(&target, &mut receive).await? {
             Ok(capability) => select! {
                 started = self.client.start(&capability, &target.service) => started,
-                left = lost(&receive) => return Err(left.into()),
+                // Nothing is read meanwhile: the client may have sent input already.
+                reason = receive.closed() => return Err(reason.into()),
             },
             Err(refused) => Err(refused),
         };
@@ -131,7 +128,7 @@ impl Invoke {
             Ok(()) => Ok(()),
             Err(Broken::Near(error)) => Err(error.into()),
             Err(Broken::Far(error)) => {
-                // The client hears what this node heard.
+                // The client gets the reason that this node got.
                 send.reset(match &error {
                     StreamError::Reset(code) => *code,
                     _ => 0,
@@ -141,19 +138,18 @@ impl Invoke {
         }
     }
 
-    /// The capability, if it is the one that the session is for; the outer error ends the session
-    /// without a word.
-    async fn take(
+    /// The capability, if it is the one that the session is for; the outer error ends the session without a message.
+    async fn receive_capability(
         &self,
         target: &Target,
         receive: &mut ReceiveHalf,
     ) -> Result<Result<Capability, CallError>, ServiceError> {
-        let text = timeout(FIRST_WORDS, receive.receive(MAX_CAPABILITY)).await;
+        let text = timeout(CAPABILITY_TIMEOUT, receive.receive(MAX_CAPABILITY)).await;
         let text = text.map_err(|_| ServiceError::Gone)??.ok_or(ServiceError::Gone)?;
         let text = Zeroizing::new(text);
         let refuse = |text: String| Ok(Err(CallError { code: DENIED, text }));
         let Ok(text) = str::from_utf8(&text) else {
-            return refuse("not a capability: it is no text".into());
+            return refuse("not a capability: it is not UTF-8".into());
         };
         let capability = match Capability::from_text(text) {
             Ok(capability) => capability,
@@ -168,7 +164,9 @@ impl Invoke {
             );
         }
         if capability.holder() != self.node {
-            return refuse("the capability is not bound to this node, which is to start it".into());
+            return refuse(
+                "the capability is not bound to the invoking node: pass it on to it".into(),
+            );
         }
         Ok(Ok(capability))
     }
@@ -214,14 +212,14 @@ impl Service for Invoke {
         Some(format!("{} of {}", target.service, target.node))
     }
 
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
-        // Further streams are dropped here: what a client opens is refused.
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
+        // `streams` is dropped: further streams of the client are refused.
         let params = invocation.params;
         Box::pin(async move { self.invoke(&params, stream).await })
     }
 }
 
-/// On whose side carrying ended early.
+/// The side whose stream ended early.
 enum Broken {
     /// The client's.
     Near(StreamError),
@@ -229,8 +227,8 @@ enum Broken {
     Far(StreamError),
 }
 
-/// Carries messages both ways until both sides have ended theirs. Only the client is waited for when
-/// the service has ended, and not for long; a client that has gone, not at all.
+/// Carries messages both ways until both sides have finished. When the service has finished, the client has [`LINGER`] to
+/// finish; when the client has disconnected, this returns at once.
 async fn carry(
     near_send: &mut SendHalf,
     near_receive: &mut ReceiveHalf,
@@ -243,41 +241,42 @@ async fn carry(
         let to_service = to_service(near_receive, &mut far_send);
         tokio::pin!(to_service);
         select! {
-            // What the service has said goes before the news that it takes no more.
+            // In this order: received output of the service is sent before its end is handled.
             biased;
             result = &mut to_client => {
                 result?;
                 let _ = timeout(LINGER, to_service).await;
                 return Ok(());
             }
-            // A service that takes no more may still have something to say.
-            result = &mut to_service => if let Err(left @ Broken::Near(_)) = result {
-                return Err(left);
+            // A service that accepts no more input may still send output.
+            result = &mut to_service => if let Err(broken @ Broken::Near(_)) = result {
+                return Err(broken);
             },
         }
     }
     select! {
         biased;
         result = &mut to_client => result,
-        left = lost(near_receive) => Err(Broken::Near(left)),
+        reason = near_receive.closed() => Err(Broken::Near(reason)),
     }
 }
 
-/// Carries what the client says, part by part: messages need no bound, and no meaning.
+/// Carries the client's messages in parts, so their length needs no bound. They are not interpreted.
 async fn to_service(near: &mut ReceiveHalf, far: &mut SendHalf) -> Result<(), Broken> {
     let mut part = vec![0; PART];
+    let mut closed = near.closed();
     while let Some((length, end)) = near.read(&mut part).await.map_err(Broken::Near)? {
         select! {
             biased;
             written = far.write(&part[..length], end) => written.map_err(Broken::Far)?,
-            // A service that takes nothing does not keep what its client has left.
-            left = lost(near) => return Err(Broken::Near(left)),
+            // While the service accepts nothing, no read detects that the client has disconnected.
+            reason = &mut closed => return Err(Broken::Near(reason)),
         }
     }
     far.finish().await.map_err(Broken::Far)
 }
 
-/// Carries what the service says, in the same way. That the client has gone, the other direction notices.
+/// Carries the service's messages in the same way. The other direction detects that the client has disconnected.
 async fn to_client(far: &mut ReceiveHalf, near: &mut SendHalf) -> Result<(), Broken> {
     let mut part = vec![0; PART];
     while let Some((length, end)) = far.read(&mut part).await.map_err(Broken::Far)? {
@@ -286,17 +285,7 @@ async fn to_client(far: &mut ReceiveHalf, near: &mut SendHalf) -> Result<(), Bro
     near.finish().await.map_err(Broken::Near)
 }
 
-/// Ends when the client has gone. Nothing is read: it may have sent input already.
-async fn lost(near: &ReceiveHalf) -> StreamError {
-    loop {
-        sleep(PULSE).await;
-        if let Some(left) = near.lost() {
-            return left;
-        }
-    }
-}
-
-/// Tells the client why its session was not started, with the exit code that says so.
+/// Sends the client the reason why its session was not started, and the exit code.
 async fn fail(
     mut send: SendHalf,
     receive: ReceiveHalf,
@@ -304,9 +293,9 @@ async fn fail(
     error: CallError,
 ) -> Result<(), ServiceError> {
     let text = match error.code {
-        // Which addresses answer, and how, is not for those to learn who may name any.
+        // Without the addresses: otherwise a client could scan the network of this node with addresses of its choice.
         UNREACHABLE => format!("unreachable: this node does not reach {}", target.node),
-        LOCAL => "the invoking node could not; its log says why".to_owned(),
+        LOCAL => "an error of the invoking node, which is in its log".to_owned(),
         _ => error.text.clone(),
     };
     send.send(&Message::Failure(&text).to_bytes()).await?;
@@ -314,17 +303,17 @@ async fn fail(
     Err(ServiceError::Failed(error.text))
 }
 
-/// The value of a parameter that is written as text.
+/// The value of a parameter, parsed from text.
 fn text<T: std::str::FromStr>(params: &Params, key: &str) -> Result<Option<T>, Refused> {
     let Some(value) = params.value(key) else { return Ok(None) };
     let read = str::from_utf8(value).ok().and_then(|text| text.parse().ok());
     read.map(Some).ok_or_else(|| Refused::Malformed(key.to_owned()))
 }
 
-fn places<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ServicePattern>, D::Error> {
-    let places = Vec::deserialize(deserializer)?;
-    if places.is_empty() {
-        return Err(D::Error::custom("at least one place must be allowed"));
+fn patterns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ServicePattern>, D::Error> {
+    let patterns = Vec::deserialize(deserializer)?;
+    if patterns.is_empty() {
+        return Err(D::Error::custom("at least one service must be allowed"));
     }
-    Ok(places)
+    Ok(patterns)
 }

@@ -1,5 +1,5 @@
-//! The messages of a session of type `capability` on its stream, for the service and for both who use
-//! it: entities that decide, and requesters that ask.
+//! The messages of a session of type `capability` on its stream, for the service and for both kinds of clients: entities,
+//! which decide, and requesters.
 
 use levada_core::wire::{self, mediation::Part};
 use levada_service::ServiceError;
@@ -7,11 +7,11 @@ use levada_service::stdio::StdioError;
 use levada_session::{ReceiveHalf, SendHalf, StreamError};
 use thiserror::Error;
 
-/// The parameter that says who speaks: [`ENTITY`] or [`REQUESTER`].
+/// The parameter with the client's role: [`ENTITY`] or [`REQUESTER`].
 pub const ROLE: &str = "role";
-/// Registers, and decides what others ask for.
+/// The role of a client that registers, and decides about the requests of others.
 pub const ENTITY: &str = "entity";
-/// Asks an entity for a capability.
+/// The role of a client that requests a capability from an entity.
 pub const REQUESTER: &str = "requester";
 
 /// Why no message could be received.
@@ -20,7 +20,7 @@ pub enum MediationError {
     /// The stream or its connection ended early.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// What came is no message.
+    /// The received bytes are not a valid message.
     #[error("a malformed message")]
     Malformed,
 }
@@ -34,10 +34,10 @@ impl From<MediationError> for ServiceError {
     }
 }
 
-/// The next message; `None` once the peer has finished. If the future is dropped, nothing is lost.
+/// The next message; `None` once the peer has finished. Cancel-safe.
 ///
 /// # Errors
-/// [`MediationError`] if the stream ended early, or what came is no message.
+/// [`MediationError`] if the stream ended early, or the received bytes are not a valid message.
 pub async fn receive(receive: &mut ReceiveHalf) -> Result<Option<Part>, MediationError> {
     let bytes = match receive.receive(wire::MAX_MEDIATION).await {
         Ok(Some(bytes)) => bytes,
@@ -63,7 +63,7 @@ mod tests {
     use levada_core::wire::{Cause, Ended};
 
     #[tokio::test]
-    async fn messages_come_as_they_were_sent_and_nothing_else_does() {
+    async fn messages_round_trip_and_other_bytes_are_refused() {
         let (near, far) = levada_session::testing::pair().await.unwrap();
         let ((mut sending, _near), (_far, mut receiving)) = (near.split(), far.split());
         let part = Part::Ended(Ended::new(Cause::Away, "gone"));
@@ -83,7 +83,7 @@ mod tests {
         let ((mut sending, _near), (_far, mut receiving)) = (near.split(), far.split());
         let long = vec![0; wire::MAX_MEDIATION + 1];
         let write = async {
-            // It may be refused before it is whole.
+            // It may be refused before it is complete.
             let _ = sending.send(&long).await;
         };
         let ((), received) = tokio::join!(write, receive(&mut receiving));

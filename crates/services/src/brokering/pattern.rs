@@ -1,4 +1,4 @@
-//! Patterns of places: which services of which nodes a rule speaks of.
+//! Patterns of services: which services of which nodes a rule applies to.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,10 +17,10 @@ pub struct ServicePattern {
     regex: Regex,
 }
 
-/// Not a pattern of places.
+/// Not a pattern of services.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error(
-    "a place is NODE/SERVICE: NODE is an identity or `*`, and `*` in SERVICE stands for any characters"
+    "expected NODE/SERVICE: NODE is an identity or `*`, and `*` in SERVICE stands for any characters"
 )]
 pub struct PatternError;
 
@@ -42,7 +42,7 @@ impl ServicePattern {
         Ok(Self { node, service: service.to_owned(), regex })
     }
 
-    /// Whether it speaks of this service of this node.
+    /// Whether it matches this service of this node.
     pub fn matches(&self, node: &Identity, service: &str) -> bool {
         self.node.is_none_or(|only| only == *node)
             && service.len() <= MAX_SERVICE
@@ -86,7 +86,7 @@ mod tests {
     const TWO: Identity = Identity::from_bytes([2; 32]);
 
     #[test]
-    fn a_place_is_matched_whole() {
+    fn a_service_is_matched_completely() {
         let pattern: ServicePattern = format!("{ONE}/exec").parse().unwrap();
         assert!(pattern.matches(&ONE, "exec"));
         assert!(!pattern.matches(&TWO, "exec"));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_node_and_any_characters() {
+    fn a_star_matches_any_node_and_any_characters() {
         let any: ServicePattern = "*/*".parse().unwrap();
         assert!(any.matches(&ONE, "exec") && any.matches(&TWO, "a.b"));
         let some: ServicePattern = "*/re*.d*".parse().unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn arbitrary_text_is_a_pattern_that_writes_itself_or_none() {
+    fn arbitrary_text_never_panics_and_patterns_round_trip() {
         bolero::check!().with_type::<String>().for_each(|text| {
             if let Ok(pattern) = text.parse::<ServicePattern>() {
                 assert_eq!(&pattern.to_string(), text);

@@ -396,7 +396,7 @@ async fn the_rules_of_a_session_are_limited_by_the_configuration() {
         assert_eq!(service.check(&args(inside), true), Ok(()), "{inside:?}");
     }
     let beyond = service.check(&args(&["write hyperty/*"]), false);
-    assert_eq!(beyond, Err(Refused::Beyond("write hyperty/*".into())));
+    assert_eq!(beyond, Err(Refused::TooBroad("write hyperty/*".into())));
     assert_eq!(service.check(&args(&["x"]), false), Err(Refused::Rule("x".into())));
     let pty = params(&[("pty", b"")]);
     assert_eq!(service.check(&pty, false), Err(Refused::Unknown("pty".into())));

@@ -15,7 +15,7 @@ use std::time::Duration;
 use levada_core::Identity;
 use levada_service::stdio::{FAILURE_EXIT, Message};
 use levada_service::{
-    DefinitionError, Invocation, Running, Service, ServiceError, ServiceType, exit,
+    DefinitionError, Invocation, RunFuture, Service, ServiceError, ServiceType, exit,
 };
 use levada_session::Stream;
 use tokio::net::{UnixListener, UnixStream};
@@ -149,7 +149,7 @@ impl Service for Display {
         "screen"
     }
 
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
         Box::pin(self.show(invocation.holder, stream))
     }
 }

@@ -1,4 +1,4 @@
-//! A started program and its ends of the pipes.
+//! A started program, and this side of its standard input.
 
 use std::io;
 
@@ -6,19 +6,19 @@ use levada_service::stdio::Window;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 
-use super::config::Plan;
+use super::policy::Plan;
 use super::pty::Terminal;
 use crate::exec::program::Group;
 
-/// A program that was started.
+/// A started program.
 pub(super) struct Process {
     pub(super) input: Input,
     pub(super) group: Group,
 }
 
-/// Starts the program, in a process group of its own or, on a terminal, in a session of its own.
+/// Starts the program of `plan`.
 pub(super) async fn start(plan: &Plan) -> io::Result<Process> {
-    let mut group = Group::start_at_once(&plan.launch).await?;
+    let mut group = Group::start_with_spare(&plan.launch).await?;
     let input = match (group.master.take(), group.input.take()) {
         (Some(master), _) => Input::Terminal(Terminal::new(master)),
         (None, Some(pipe)) => Input::Pipe(pipe),
@@ -27,38 +27,38 @@ pub(super) async fn start(plan: &Plan) -> io::Result<Process> {
     Ok(Process { input, group })
 }
 
-/// Where input goes.
+/// The program's standard input.
 pub(super) enum Input {
     Pipe(pipe::Sender),
     Terminal(Terminal),
-    /// The program takes no more; what still comes is discarded.
+    /// The program has closed it; further input is discarded.
     Closed,
 }
 
 impl Input {
-    /// Waits until the program, or a buffer before it, has taken all of `bytes`.
+    /// Waits until the kernel has accepted all of `bytes`.
     pub(super) async fn write(&mut self, bytes: &[u8]) {
         let result = match self {
             Self::Pipe(pipe) => pipe.write_all(bytes).await,
             Self::Terminal(terminal) => terminal.write(bytes).await,
             Self::Closed => return,
         };
-        // That nobody reads is no error: the program decides how much it takes.
+        // A program that stops reading is not an error.
         if result.is_err() {
             *self = Self::Closed;
         }
     }
 
-    /// Lets the program see the end of its input.
+    /// Signals the end of the input to the program.
     pub(super) async fn end(&mut self) {
         match self {
-            // The terminal stays, it may still change its size.
+            // The terminal stays open: its size may still change.
             Self::Terminal(terminal) => drop(terminal.end().await),
             Self::Pipe(_) | Self::Closed => *self = Self::Closed,
         }
     }
 
-    /// Gives the terminal another size, if there is a terminal.
+    /// Sets the size of the terminal, if there is one.
     pub(super) fn resize(&self, window: Window) {
         if let Self::Terminal(terminal) = self {
             terminal.resize(window);

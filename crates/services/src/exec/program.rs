@@ -1,13 +1,12 @@
-//! Programs that services and verbs start: where they are, their supervisors, the end of all that they started, and
-//! what they printed last.
+//! Starts programs for services and verbs, ends all their descendants, and keeps the end of their output.
 //!
-//! Each run has a supervisor process (`supervisor.rs`), and a control group where one can be made (`cgroup.rs`).
+//! Each run has a supervisor process (`supervisor.rs`), and a control group where one can be created (`cgroup.rs`).
 
 mod cgroup;
 mod descendants;
+mod fd_passing;
 mod group;
 mod launch;
-mod passing;
 mod start;
 mod supervisor;
 mod tail;
@@ -25,10 +24,10 @@ pub use launch::Launch;
 pub use supervisor::{ARGUMENT, WITH_CGROUP, supervise};
 pub use tail::Tail;
 
-/// Where output comes from.
+/// An output of a program.
 pub(crate) type Output = Box<dyn AsyncRead + Send + Unpin>;
 
-/// The file of a program: an absolute path, or a name that is looked up in this process's PATH.
+/// The executable file of a program: an absolute path, or a name that is looked up in this process's PATH.
 pub fn find(program: &str) -> Option<PathBuf> {
     let executable = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
     if program.starts_with('/') {

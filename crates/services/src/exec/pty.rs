@@ -7,10 +7,10 @@ use rustix::termios::{LocalModes, SpecialCodeIndex, Winsize, tcgetattr, tcsetwin
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 
-/// The side of a terminal that a person would sit at.
+/// The master side of a pseudoterminal.
 pub(super) struct Terminal {
     master: pipe::Sender,
-    /// Whether something was typed since the last newline.
+    /// Whether there is input since the last newline.
     in_line: bool,
 }
 
@@ -19,7 +19,7 @@ impl Terminal {
         Self { master, in_line: false }
     }
 
-    /// Types `bytes`.
+    /// Writes `bytes` as typed input.
     pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Some(last) = bytes.last() {
             self.in_line = *last != b'\n' && *last != b'\r';
@@ -27,8 +27,8 @@ impl Terminal {
         self.master.write_all(bytes).await
     }
 
-    /// Types the terminal's end-of-file character, if the program reads by lines. In the middle of a
-    /// line it only hands over what was typed so far, hence twice.
+    /// Writes the terminal's end-of-file character (VEOF, termios(3)), if the program reads by lines. In the middle of a
+    /// line it only delivers the input so far, so it is written twice there.
     pub(super) async fn end(&mut self) -> io::Result<()> {
         let modes = tcgetattr(&self.master)?;
         if !modes.local_modes.contains(LocalModes::ICANON) {
@@ -39,11 +39,11 @@ impl Terminal {
         self.master.write_all(&[character; 2][..times]).await
     }
 
-    /// The program is told by SIGWINCH.
+    /// Sets the size; the kernel notifies the program by SIGWINCH.
     pub(super) fn resize(&self, window: Window) {
         let size =
             Winsize { ws_row: window.rows, ws_col: window.columns, ws_xpixel: 0, ws_ypixel: 0 };
-        // It fails only if the terminal is gone.
+        // It fails only if the terminal is closed.
         let _ = tcsetwinsize(&self.master, size);
     }
 }

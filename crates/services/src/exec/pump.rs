@@ -1,32 +1,28 @@
-//! Moves bytes between a stream and a program, both ways at once and with back-pressure, until the
-//! program or the client has ended.
+//! Copies bytes between a stream and a program in both directions, with back-pressure, until the program has ended or the
+//! client has disconnected.
 
 use std::future::pending;
 use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
-use levada_service::stdio::{Chunk, Inbox, Message, StdioError, Tag};
+use levada_service::stdio::{Chunk, Message, MessageReader, StdioError, Tag};
 use levada_service::{ServiceError, exit};
 use levada_session::{ReceiveHalf, SendHalf, Stream};
 use tokio::io::AsyncReadExt;
 use tokio::select;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::process::{Input, Process};
 use crate::exec::program::{Group, Output};
 
-/// How long others may keep a program's output open after it has ended.
-const LEFT_OPEN: Duration = Duration::from_millis(200);
-/// How often the stream is looked at: while the program takes no input nothing is read from it, and
-/// nobody would notice that the client went away.
-const PULSE: Duration = Duration::from_secs(1);
-/// How much an ended program can have left in a pipe, in bytes: the most that the kernel gives to
-/// those without privileges (`/proc/sys/fs/pipe-max-size`).
-const PIPE: usize = 1024 * 1024;
+/// How long descendants may keep the output of an ended program open.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+/// The most that an ended program can have left in a pipe, in bytes: the kernel's limit for unprivileged processes
+/// (`/proc/sys/fs/pipe-max-size`).
+const MAX_PIPE: usize = 1024 * 1024;
 
-/// Runs the session to its end. Everything happens in this one future: when it is dropped, the
-/// program's group is dropped with it.
+/// Runs the session to its end. There is no other task: dropping this future drops the program's group.
 pub(super) async fn run(process: Process, stream: Stream) -> Result<(), ServiceError> {
     let (mut send, mut receive) = stream.split();
     let Process { input, mut group } = process;
@@ -34,16 +30,16 @@ pub(super) async fn run(process: Process, stream: Stream) -> Result<(), ServiceE
         ended = feed(&mut receive, input) => return Err(ended),
         code = drain(&mut send, &mut group) => code?,
     };
-    // Before the client hears of the end: no process that the program has left outlives it.
+    // Before the exit code is sent: no descendant of the program outlives the session.
     group.end().await;
     Ok(exit(send, receive, code).await?)
 }
 
-/// Takes the client's messages until it goes away: returns why.
+/// Passes the client's messages to the program until the stream ends or an invalid message arrives: returns why.
 async fn feed(receive: &mut ReceiveHalf, mut input: Input) -> ServiceError {
-    let mut inbox = Inbox::new();
+    let mut reader = MessageReader::new();
     loop {
-        match inbox.next(receive).await {
+        match reader.next(receive).await {
             Ok(Some(Message::Data(bytes))) => input.write(bytes).await,
             Ok(Some(Message::End)) => input.end().await,
             Ok(Some(Message::Window(window))) => input.resize(window),
@@ -54,49 +50,48 @@ async fn feed(receive: &mut ReceiveHalf, mut input: Input) -> ServiceError {
     }
 }
 
-/// Sends the program's output until it has ended: returns its exit code.
+/// Sends the program's output until it has ended, and returns its exit code.
 async fn drain(send: &mut SendHalf, group: &mut Group) -> Result<u8, ServiceError> {
     let Group { output, error, exit, .. } = group;
     let mut output = Source::new(Tag::Data, output);
     let mut error = Source::new(Tag::Error, error);
-    let mut pulse = interval(PULSE);
-    pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // While the program reads no input, `feed` reads nothing from the stream, and does not detect its end.
+    let mut closed = send.closed();
     let code = loop {
         select! {
-            read = output.read() => output.pass(read, send).await?,
-            read = error.read() => error.pass(read, send).await?,
+            read = output.read() => output.forward(read, send).await?,
+            read = error.read() => error.forward(read, send).await?,
             code = exit.code() => break code,
-            // An empty part sends nothing, and fails if the stream has ended.
-            _ = pulse.tick() => send.write(b"", false).await?,
+            reason = &mut closed => return Err(reason.into()),
         }
     };
-    rest(send, &mut output, &mut error).await?;
+    drain_ended(send, &mut output, &mut error).await?;
     code.map_err(|error| ServiceError::Failed(format!("the program's exit code is lost: {error}")))
 }
 
-/// Sends what an ended program has left: all that it wrote itself, and what others write to its
-/// output for a short while more.
-async fn rest(
+/// Sends the remaining output of an ended program: everything that it wrote itself, and what its descendants write within
+/// [`DRAIN_TIMEOUT`].
+async fn drain_ended(
     send: &mut SendHalf,
     output: &mut Source<'_>,
     error: &mut Source<'_>,
 ) -> Result<(), ServiceError> {
-    let limit = Instant::now() + LEFT_OPEN;
-    let mut limit_passes = pin!(sleep_until(limit));
-    output.left = PIPE;
-    error.left = PIPE;
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
+    let mut timeout = pin!(sleep_until(deadline));
+    output.left = MAX_PIPE;
+    error.left = MAX_PIPE;
     loop {
-        let late = Instant::now() >= limit;
-        let (some_output, some_error) = (output.wanted(late), error.wanted(late));
-        if !some_output && !some_error {
+        let late = Instant::now() >= deadline;
+        let (read_output, read_error) = (output.is_open(late), error.is_open(late));
+        if !read_output && !read_error {
             return Ok(());
         }
         select! {
-            // In this order: after the limit, what can be read at once is still read.
+            // In this order: after the deadline, what is already in the pipes is still read.
             biased;
-            read = output.read(), if some_output => output.pass(read, send).await?,
-            read = error.read(), if some_error => error.pass(read, send).await?,
-            () = &mut limit_passes => return Ok(()),
+            read = output.read(), if read_output => output.forward(read, send).await?,
+            read = error.read(), if read_error => error.forward(read, send).await?,
+            () = &mut timeout => return Ok(()),
         }
     }
 }
@@ -105,7 +100,7 @@ async fn rest(
 struct Source<'a> {
     output: &'a mut Option<Output>,
     chunk: Chunk,
-    /// How much is read at most after the limit, in bytes.
+    /// The bytes that may still be read after the deadline of [`drain_ended`].
     left: usize,
 }
 
@@ -114,7 +109,8 @@ impl<'a> Source<'a> {
         Self { output, chunk: Chunk::new(tag), left: 0 }
     }
 
-    fn wanted(&self, late: bool) -> bool {
+    /// Whether to read on; `late` says that the deadline has passed.
+    fn is_open(&self, late: bool) -> bool {
         self.output.is_some() && (!late || self.left > 0)
     }
 
@@ -126,8 +122,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Sends what was read.
-    async fn pass(
+    /// Sends the result of [`Self::read`].
+    async fn forward(
         &mut self,
         read: io::Result<usize>,
         send: &mut SendHalf,

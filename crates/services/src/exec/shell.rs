@@ -1,4 +1,4 @@
-//! `shell`: the login shell of the node's user, on a terminal. A client of it has all that this user has.
+//! `shell`: the login shell of the node's user, on a terminal. Its clients can do everything that this user can.
 
 use std::env;
 use std::ffi::OsString;
@@ -6,24 +6,24 @@ use std::fs;
 
 use levada_core::Params;
 use levada_service::stdio::Window;
-use levada_service::{Invocation, Refused, Running, Service, ServiceError, fail};
+use levada_service::{Invocation, Refused, RunFuture, Service, ServiceError, fail};
 use levada_session::Stream;
 use rustix::process::getuid;
 
-use super::config::{ENVIRONMENT, PTY, Plan, TERM, check_term};
+use super::policy::{DUMB, PTY, Plan, TERM, is_term_key, parse_term, parse_window};
 use crate::exec::program::Launch;
 
-/// Where accounts are, see passwd(5).
+/// The file of accounts, see passwd(5).
 const ACCOUNTS: &str = "/etc/passwd";
-/// The shell of an account that names none, and of one that is not in the file.
+/// The shell of an account without one, and of one that is not in the file.
 const SHELL: &str = "/bin/sh";
-/// Variables of the node that the shell gets.
+/// Environment variables that the shell inherits from the node.
 const INHERITED: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "XDG_RUNTIME_DIR"];
 
 /// The service of type `shell`.
 pub(crate) struct Shell;
 
-/// What a login needs to know of the node's user.
+/// The account of a user, as a login shell needs it.
 #[derive(Debug, PartialEq, Eq)]
 struct Account {
     name: OsString,
@@ -53,48 +53,39 @@ impl Service for Shell {
     }
 
     fn check(&self, params: &Params, _: bool) -> Result<(), Refused> {
-        for (key, value) in params.iter() {
-            match key {
-                Params::FRAMING => {}
-                Params::ARGS if params.args()?.is_none_or(|args| args.is_empty()) => {}
-                Params::ARGS => return Err(Refused::Arguments),
-                PTY => drop(window(value)?),
-                _ if is_term(key) => check_term(key, value)?,
-                _ => return Err(Refused::Unknown(key.to_owned())),
-            }
-        }
-        // Told at the request: nothing that is added later would be a terminal of the client's.
-        if params.value(PTY).is_none() {
-            return Err(Refused::NoTerminal);
-        }
-        Ok(())
+        parse(params).map(drop)
     }
 
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> Running<'a> {
+    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
         let params = invocation.params;
         Box::pin(async move { self.login(&params, stream).await })
     }
 }
 
-fn is_term(key: &str) -> bool {
-    key.strip_prefix(ENVIRONMENT) == Some(TERM)
+/// The size and the kind of the terminal. The size must be in the request: a later link cannot add it, because the
+/// terminal would not be the client's.
+fn parse(params: &Params) -> Result<(Window, &str), Refused> {
+    let (mut window, mut term) = (None, DUMB);
+    for (key, value) in params.iter() {
+        match key {
+            Params::FRAMING => {}
+            Params::ARGS if params.args()?.is_none_or(|args| args.is_empty()) => {}
+            Params::ARGS => return Err(Refused::Arguments),
+            PTY => window = Some(parse_window(value)?),
+            _ if is_term_key(key) => term = parse_term(key, value)?,
+            _ => return Err(Refused::Unknown(key.to_owned())),
+        }
+    }
+    Ok((window.ok_or(Refused::NoTerminal)?, term))
 }
 
-fn window(value: &[u8]) -> Result<Window, Refused> {
-    let text = str::from_utf8(value).ok();
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| Refused::Malformed(PTY.to_owned()))
-}
-
-/// A name that begins with `-` makes it a login shell.
 fn plan(params: &Params, account: &Account) -> Result<Plan, Refused> {
-    Shell.check(params, true)?;
-    let window = params.value(PTY).map(window).transpose()?;
-    let term = params.iter().find(|(key, _)| is_term(key)).map(|(_, value)| value);
-    let term = term.map_or("dumb".into(), String::from_utf8_lossy).into_owned();
+    let (window, term) = parse(params)?;
     let program = account.shell.to_string_lossy().into_owned();
+    // A name that begins with `-` makes it a login shell.
     let name = format!("-{}", program.rsplit('/').next().unwrap_or_default());
     let mut launch = Launch::new(&account.shell);
-    launch.name(name).input().terminal(window).current_dir(&account.home);
+    launch.name(name).input().terminal(Some(window)).current_dir(&account.home);
     launch.envs(INHERITED.iter().filter_map(|name| Some((name, env::var_os(name)?))));
     launch.env("HOME", &account.home).env("SHELL", &account.shell).env(TERM, term);
     launch.env("USER", &account.name).env("LOGNAME", &account.name);
@@ -102,7 +93,8 @@ fn plan(params: &Params, account: &Account) -> Result<Plan, Refused> {
 }
 
 impl Account {
-    /// That of this process's user. Accounts that other sources have are known by the environment alone.
+    /// The account of this process's user. For an account that is not in the file, for example of LDAP, the environment
+    /// is used.
     fn own() -> Self {
         let accounts = fs::read_to_string(ACCOUNTS).unwrap_or_default();
         Self::find(&accounts, getuid().as_raw()).unwrap_or_else(|| {
@@ -129,7 +121,7 @@ mod tests {
     use levada_service::testing::params;
 
     #[test]
-    fn an_account_is_found_by_its_number() {
+    fn an_account_is_found_by_its_user_id() {
         let accounts = "root:x:0:0:root:/root:/bin/bash\nbroken\na:x:7:7::/srv/a:\n";
         let account = |name: &str, home: &str, shell: &str| Account {
             name: name.into(),
@@ -143,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_takes_a_terminal_and_nothing_else() {
+    fn a_shell_accepts_a_terminal_and_nothing_else() {
         let check = |pairs: &[(&str, &[u8])]| Shell.check(&params(pairs), false);
         let pty: (&str, &[u8]) = ("pty", b"24 80");
         assert_eq!(check(&[pty, ("env.TERM", b"xterm")]), Ok(()));

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use levada_core::encode_list;
-use levada_service::stdio::{Inbox, MAX_PAYLOAD, Message};
+use levada_service::stdio::{MAX_PAYLOAD, Message, MessageReader};
 use levada_service::testing::{Client, End, invocation};
 use levada_service::{Definition, Registry};
 use tokio::signal::unix::{SignalKind, signal};
@@ -12,8 +12,8 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 
-/// Far longer than anything here takes; only keeps a failing test from hanging.
-const HANGING: Duration = Duration::from_secs(120);
+/// Far longer than any step takes; only keeps a failing test from hanging.
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 fn exec() -> Exec {
     let text = r#"
@@ -29,31 +29,30 @@ fn exec() -> Exec {
     Exec::new(toml::from_str(text).unwrap())
 }
 
-/// Runs `args` with these further parameters, while `talk` plays the client.
+/// Runs `args` with these further parameters, while `client_side` plays the client.
 async fn run<T>(
     args: &[&str],
     more: &[(&str, &[u8])],
-    talk: impl AsyncFnOnce(&mut Client) -> T,
+    client_side: impl AsyncFnOnce(&mut Client) -> T,
 ) -> (Result<(), ServiceError>, T) {
     let exec = exec();
     let (mut client, stream) = Client::pair().await;
     let args = encode_list(args);
     let pairs = [&[("args", args.as_slice())], more].concat();
     let session = exec.run(invocation(&pairs), stream);
-    let both = async { tokio::join!(session, talk(&mut client)) };
-    timeout(HANGING, both).await.unwrap()
+    let both = async { tokio::join!(session, client_side(&mut client)) };
+    timeout(TEST_TIMEOUT, both).await.unwrap()
 }
 
-/// Runs a shell script that gets no input, and whose input stays open.
+/// Runs a shell script without input, whose input stays open.
 async fn script(text: &str) -> End {
     let (result, end) = run(&["sh", "-c", text], &[], async |client| client.collect().await).await;
     result.unwrap();
     end
 }
 
-/// Starts a shell script that prints a number (or several) and then waits; cuts it off by dropping its
-/// future, and returns the numbers.
-async fn cut_off(text: &str, more: &[(&str, &[u8])]) -> Vec<i32> {
+/// Starts a shell script that prints numbers and then waits, drops its future, and returns the numbers.
+async fn start_and_drop(text: &str, more: &[(&str, &[u8])]) -> Vec<i32> {
     let exec = exec();
     let (mut client, stream) = Client::pair().await;
     let args = encode_list(&["sh", "-c", text]);
@@ -63,7 +62,7 @@ async fn cut_off(text: &str, more: &[(&str, &[u8])]) -> Vec<i32> {
         end.output.ends_with(b"ready\n") || end.output.ends_with(b"ready\r\n")
     });
     let end = tokio::select! {
-        end = timeout(HANGING, ready) => end.unwrap(),
+        end = timeout(TEST_TIMEOUT, ready) => end.unwrap(),
         result = &mut session => panic!("{result:?}"),
     };
     drop(session);
@@ -71,12 +70,12 @@ async fn cut_off(text: &str, more: &[(&str, &[u8])]) -> Vec<i32> {
     text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Whether a process is there; a zombie is.
-fn there(id: i32) -> bool {
+/// Whether a process exists, also as a zombie.
+fn exists(id: i32) -> bool {
     fs::exists(format!("/proc/{id}")).unwrap()
 }
 
-/// Whether a process runs; a zombie does not, nor does one that another reaper has yet to take away.
+/// Whether a process runs; a zombie does not.
 fn runs(id: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -88,24 +87,24 @@ async fn until(condition: impl Fn() -> bool) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(HANGING, wait).await.unwrap();
+    timeout(TEST_TIMEOUT, wait).await.unwrap();
 }
 
-/// The program is gone, zombie included; the others do not run any more.
+/// Waits until the program has been reaped and the others have ended.
 async fn all_gone(ids: &[i32]) {
     assert!(!ids.is_empty());
-    until(|| !there(ids[0])).await;
+    until(|| !exists(ids[0])).await;
     until(|| !ids.iter().any(|id| runs(*id))).await;
 }
 
-/// Byte `at` of what goes through `cat`: no period of a power of two.
+/// Byte `at` of the data for `cat`: the period is not a power of two.
 fn byte(at: usize) -> u8 {
     (at % 251).to_le_bytes()[0]
 }
 
-/// One gigabyte with `LEVADA_TEST_FULL=1`. Neither end holds more than a few messages.
+/// One gigabyte with `LEVADA_TEST_FULL=1`. Neither end buffers more than a few messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn input_goes_through_cat_unchanged() {
+async fn cat_returns_its_input_unchanged() {
     let full = std::env::var_os("LEVADA_TEST_FULL").is_some();
     let length = if full { 1 << 30 } else { 16 << 20 };
     let source: Vec<u8> = (0..MAX_PAYLOAD + 251).map(byte).collect();
@@ -122,8 +121,8 @@ async fn input_goes_through_cat_unchanged() {
             send.send(&Message::End.to_bytes()).await.unwrap();
         };
         let read = async {
-            let (mut at, mut inbox) = (0, Inbox::new());
-            while let Some(message) = inbox.next(receive).await.unwrap() {
+            let (mut at, mut reader) = (0, MessageReader::new());
+            while let Some(message) = reader.next(receive).await.unwrap() {
                 match message {
                     Message::Data(part) => {
                         assert!(part == &source[at % 251..][..part.len()], "{at}");
@@ -135,8 +134,8 @@ async fn input_goes_through_cat_unchanged() {
             }
             panic!("no exit code");
         };
-        let ((), came) = tokio::join!(write, read);
-        assert_eq!(came, length);
+        let ((), received) = tokio::join!(write, read);
+        assert_eq!(received, length);
         send.finish().await.unwrap();
     })
     .await;
@@ -144,7 +143,7 @@ async fn input_goes_through_cat_unchanged() {
 }
 
 #[tokio::test]
-async fn exit_codes_and_signals_are_carried_over() {
+async fn exit_codes_and_signals_are_reported() {
     assert_eq!(script("exit 0").await.exit, Some(0));
     assert_eq!(script("exit 7").await.exit, Some(7));
     assert_eq!(script("exit 255").await.exit, Some(255));
@@ -153,13 +152,13 @@ async fn exit_codes_and_signals_are_carried_over() {
 }
 
 #[tokio::test]
-async fn output_and_error_are_apart() {
+async fn output_and_error_are_separate() {
     let end = script("echo out; echo err >&2; exit 3").await;
     assert_eq!((end.output, end.error, end.exit), (b"out\n".into(), b"err\n".into(), Some(3)));
 }
 
 #[tokio::test]
-async fn the_program_sees_its_environment_directory_name_and_nothing_else() {
+async fn the_program_has_only_its_environment_directory_and_name() {
     let print = "echo $0 $PWD $GREETING $KEPT; env | cut -d= -f1 | sort | tr '\\n' ' '";
     let (result, end) = run(&["sh", "-c", print], &[("env.GREETING", b"theirs")], async |client| {
         client.collect().await
@@ -177,7 +176,7 @@ async fn the_program_sees_its_environment_directory_name_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_is_not_allowed_is_refused_when_it_starts_too() {
+async fn parameters_that_are_not_allowed_are_refused_at_the_start_too() {
     let variable = ("env.LD_PRELOAD", b"x".as_slice());
     let refused = [
         (["rm"].as_slice(), [].as_slice()),
@@ -217,17 +216,17 @@ async fn a_program_that_cannot_start_is_a_failure() {
 }
 
 #[tokio::test]
-async fn the_end_comes_at_once_though_the_input_stays_open() {
+async fn the_session_ends_while_the_input_is_open() {
     assert_eq!(script("echo done").await.output, b"done\n");
 }
 
 #[tokio::test]
-async fn input_that_nobody_reads_does_not_hold_up_the_end() {
+async fn unread_input_does_not_delay_the_end() {
     let (result, end) = run(&["sh", "-c", "sleep 0.2; exit 4"], &[], async |client| {
         let (send, receive) = client.halves();
         let write = async {
             let message = Message::Data(&[0; MAX_PAYLOAD]).to_bytes();
-            // Far more than the pipe takes; after the end it is discarded or refused.
+            // Far more than fits into the pipe; after the end it is discarded or refused.
             for _ in 0..64 {
                 if send.send(&message).await.is_err() {
                     break;
@@ -244,7 +243,7 @@ async fn input_that_nobody_reads_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn a_program_that_closes_its_input_is_no_error() {
+async fn a_program_that_closes_its_input_is_not_an_error() {
     let (result, end) =
         run(&["sh", "-c", "exec <&-; echo closed; sleep 0.2; exit 5"], &[], async |client| {
             client.collect_until(|end| end.output == b"closed\n").await;
@@ -258,9 +257,9 @@ async fn a_program_that_closes_its_input_is_no_error() {
 }
 
 #[tokio::test]
-async fn all_output_arrives_before_the_end_however_slowly_it_is_read() {
+async fn all_output_arrives_before_the_end_with_a_slow_reader() {
     let (result, end) = run(&["sh", "-c", "head -c 1500000 /dev/zero"], &[], async |client| {
-        // Longer than others may keep the output open.
+        // Longer than descendants may keep the output open.
         sleep(Duration::from_millis(500)).await;
         client.collect().await
     })
@@ -270,7 +269,7 @@ async fn all_output_arrives_before_the_end_however_slowly_it_is_read() {
 }
 
 #[tokio::test]
-async fn those_who_keep_the_output_open_do_not_hold_up_the_end_and_are_killed() {
+async fn descendants_with_the_output_open_do_not_delay_the_end_and_are_killed() {
     let end = script("sleep 1000 & echo $!; exit 6").await;
     assert_eq!(end.exit, Some(6));
     let left: i32 = end.text().trim().parse().unwrap();
@@ -281,37 +280,39 @@ async fn those_who_keep_the_output_open_do_not_hold_up_the_end_and_are_killed() 
 }
 
 #[tokio::test]
-async fn the_hang_up_can_be_heard() {
-    // As in a node. What the tests were started with, such as nohup, may ignore it, and a program would inherit that.
+async fn a_program_can_handle_the_hangup() {
+    // As in a node. `nohup` ignores SIGHUP in the tests, and a program would inherit that.
     let _not_ignored = signal(SignalKind::hangup()).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("heard");
+    let file = folder.path().join("handled");
     let text = format!(
-        "trap 'echo farewell; echo heard >{}; exit' HUP; echo $$ ready; while :; do sleep 0.01; done",
+        "trap 'echo bye; echo handled >{}; exit' HUP; echo $$ ready; while :; do sleep 0.01; done",
         file.display()
     );
-    let ids = cut_off(&text, &[]).await;
+    let ids = start_and_drop(&text, &[]).await;
     all_gone(&ids).await;
-    assert_eq!(fs::read_to_string(&file).unwrap(), "heard\n");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "handled\n");
 }
 
 #[tokio::test]
-async fn who_ignores_the_hang_up_is_killed() {
-    let ids = cut_off("trap '' HUP TERM INT; sleep 1000 & echo $$ $! ready; sleep 1000", &[]).await;
+async fn processes_that_ignore_the_hangup_are_killed() {
+    let ids =
+        start_and_drop("trap '' HUP TERM INT; sleep 1000 & echo $$ $! ready; sleep 1000", &[])
+            .await;
     assert_eq!(ids.len(), 2);
     all_gone(&ids).await;
 }
 
 #[tokio::test]
 async fn a_stopped_program_is_killed() {
-    let ids = cut_off("echo $$ ready; kill -STOP $$", &[]).await;
+    let ids = start_and_drop("echo $$ ready; kill -STOP $$", &[]).await;
     all_gone(&ids).await;
 }
 
 #[tokio::test]
-async fn who_leaves_the_process_group_is_killed_too() {
+async fn processes_outside_the_process_group_are_killed() {
     let text = "trap '' HUP; echo $$; setsid sh -c 'trap \"\" HUP; sleep 1000 & echo $! $$ ready; sleep 1000' & wait";
-    let ids = cut_off(text, &[]).await;
+    let ids = start_and_drop(text, &[]).await;
     assert_eq!(ids.len(), 3);
     all_gone(&ids).await;
 }
@@ -319,18 +320,18 @@ async fn who_leaves_the_process_group_is_killed_too() {
 #[tokio::test]
 async fn jobs_of_a_shell_on_a_terminal_are_killed() {
     let text = "trap '' HUP; set -m; sleep 1000 & echo $$ $! ready; sleep 1000";
-    let ids = cut_off(text, &[("pty", b"24 80")]).await;
+    let ids = start_and_drop(text, &[("pty", b"24 80")]).await;
     assert_eq!(ids.len(), 2);
     all_gone(&ids).await;
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_ends_the_program() {
+async fn a_client_that_disconnects_ends_the_program() {
     let exec = exec();
     for finish in [false, true] {
         let (mut client, stream) = Client::pair().await;
         let args = encode_list(&["sh", "-c", "trap '' HUP; echo $$; sleep 1000"]);
-        let talk = async {
+        let client_side = async {
             let end = client.collect_until(|end| end.output.ends_with(b"\n")).await;
             let (mut send, mut receive) = client.split();
             if finish {
@@ -340,34 +341,36 @@ async fn a_client_that_goes_away_ends_the_program() {
             end
         };
         let session = exec.run(invocation(&[("args", &args)]), stream);
-        let (result, end) = timeout(HANGING, async { tokio::join!(session, talk) }).await.unwrap();
+        let (result, end) =
+            timeout(TEST_TIMEOUT, async { tokio::join!(session, client_side) }).await.unwrap();
         assert!(matches!(result, Err(ServiceError::Gone | ServiceError::Stream(_))));
         all_gone(&[end.text().trim().parse().unwrap()]).await;
     }
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_is_noticed_while_the_program_takes_no_input() {
+async fn a_disconnect_is_detected_while_the_program_reads_no_input() {
     let exec = exec();
     let (mut client, stream) = Client::pair().await;
     let args = encode_list(&["sh", "-c", "echo $$; exec sleep 1000"]);
-    let talk = async {
+    let client_side = async {
         let end = client.collect_until(|end| end.output.ends_with(b"\n")).await;
         let message = Message::Data(&[0; MAX_PAYLOAD]).to_bytes();
-        // Until neither the pipe nor the stream takes any more.
+        // Until the pipe and the stream are full.
         let (send, _) = client.halves();
         while timeout(Duration::from_millis(200), send.send(&message)).await.is_ok() {}
         drop(client);
         end
     };
     let session = exec.run(invocation(&[("args", &args)]), stream);
-    let (result, end) = timeout(HANGING, async { tokio::join!(session, talk) }).await.unwrap();
+    let (result, end) =
+        timeout(TEST_TIMEOUT, async { tokio::join!(session, client_side) }).await.unwrap();
     assert!(matches!(result, Err(ServiceError::Stream(_))), "{result:?}");
     all_gone(&[end.text().trim().parse().unwrap()]).await;
 }
 
 #[tokio::test]
-async fn a_wrong_message_ends_the_program() {
+async fn an_invalid_message_ends_the_program() {
     let wrong: [&[u8]; 3] = [&[3, 0], &[9], &[0; MAX_PAYLOAD + 2]];
     for message in wrong {
         let (result, end) = run(&["cat"], &[], async |client| {
@@ -381,7 +384,7 @@ async fn a_wrong_message_ends_the_program() {
 }
 
 #[tokio::test]
-async fn a_terminal_has_the_size_that_was_asked_for() {
+async fn a_terminal_has_the_requested_size() {
     let (result, end) =
         run(&["stty", "size"], &[("pty", b"33 101")], async |client| client.collect().await).await;
     result.unwrap();
@@ -402,7 +405,7 @@ async fn a_terminal_changes_its_size() {
 }
 
 #[tokio::test]
-async fn a_terminal_takes_control_characters_and_the_end_of_input() {
+async fn a_terminal_handles_control_characters_and_the_end_of_input() {
     // Where tests run in the background of a script SIGINT is ignored, unless it is handled (execve(2)).
     let _handled = signal(SignalKind::interrupt()).unwrap();
     let size: &[(&str, &[u8])] = &[("pty", b"24 80"), ("env.TERM", b"vt100")];
@@ -439,9 +442,9 @@ async fn pipes_ignore_a_window() {
 }
 
 #[test]
-fn a_runtime_that_ends_takes_its_programs_along() {
+fn the_end_of_a_runtime_ends_its_programs() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let ids = runtime.block_on(cut_off("trap '' HUP; echo $$ ready; sleep 1000", &[]));
+    let ids = runtime.block_on(start_and_drop("trap '' HUP; echo $$ ready; sleep 1000", &[]));
     drop(runtime);
     let wait = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     wait.block_on(until(|| !ids.iter().any(|id| runs(*id))));

@@ -1,4 +1,4 @@
-//! Where a forwarded connection goes, as one types it.
+//! Addresses of forwarded connections, as typed.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// In front of an address to which datagrams are sent.
+/// The prefix of a UDP address.
 pub(super) const UDP: &str = "udp:";
-/// In front of the path of a Unix socket.
+/// The prefix of the path of a Unix socket.
 pub(super) const UNIX: &str = "unix:";
 /// The longest text of an address, in bytes.
 pub const MAX_ADDRESS: usize = 512;
@@ -18,61 +18,61 @@ const MAX_NAME: usize = 253;
 /// The longest path of a Unix socket, in bytes: `sun_path` without its last byte (unix(7)).
 const MAX_PATH: usize = 107;
 
-/// Where a connection goes, or where one listens.
+/// An address to connect to or to listen at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// TCP.
-    Tcp(Place),
-    /// Datagrams of UDP.
-    Udp(Place),
+    Tcp(HostPort),
+    /// UDP.
+    Udp(HostPort),
     /// A Unix socket, by its absolute path.
     Unix(PathBuf),
 }
 
-/// A host and one of its ports.
+/// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct HostPort {
     /// The host.
     pub host: Host,
-    /// The port; 0 stands for a free one where one listens, and for nothing elsewhere.
+    /// The port. 0 means any free port to listen at, and is not valid to connect to.
     pub port: u16,
 }
 
 /// A host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// By its address. An IPv4 address within IPv6 (RFC 4291 section 2.5.5.2) is an IPv4 address.
+    /// An IP address. An IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2) becomes an IPv4 address.
     Address(IpAddr),
-    /// By its name, in lower case and without a dot at the end.
+    /// A name, in lower case and without a dot at the end.
     Name(String),
 }
 
 /// Not an address.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
-#[error("{0:?} is no address: expected HOST:PORT, [IPV6]:PORT, udp:HOST:PORT or unix:/PATH")]
+#[error("{0:?} is not an address: expected HOST:PORT, [IPV6]:PORT, udp:HOST:PORT or unix:/PATH")]
 pub struct AddressError(pub(super) String);
 
 impl Address {
-    /// TCP to this place, or datagrams to it.
+    /// With `udp`, a TCP address becomes a UDP address; others stay as they are.
     pub fn with_udp(self, udp: bool) -> Self {
         match self {
-            Self::Tcp(place) | Self::Udp(place) if udp => Self::Udp(place),
+            Self::Tcp(target) | Self::Udp(target) if udp => Self::Udp(target),
             other => other,
         }
     }
 
-    /// The host and the port of datagrams; `None` of what carries bytes.
-    pub(super) fn udp_place(&self) -> Option<&Place> {
+    /// The host and the port of a UDP address; `None` for others.
+    pub(super) fn udp_target(&self) -> Option<&HostPort> {
         match self {
-            Self::Udp(place) => Some(place),
+            Self::Udp(target) => Some(target),
             Self::Tcp(_) | Self::Unix(_) => None,
         }
     }
 
-    /// The host and the port, if there are any.
-    pub fn place(&self) -> Option<&Place> {
+    /// The host and the port; `None` for a Unix socket.
+    pub fn host_port(&self) -> Option<&HostPort> {
         match self {
-            Self::Tcp(place) | Self::Udp(place) => Some(place),
+            Self::Tcp(target) | Self::Udp(target) => Some(target),
             Self::Unix(_) => None,
         }
     }
@@ -89,38 +89,38 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix(UNIX) {
             return socket_path(path).map(Self::Unix).ok_or_else(wrong);
         }
-        let (udp, place) = match text.strip_prefix(UDP) {
-            Some(place) => (true, place),
+        let (udp, rest) = match text.strip_prefix(UDP) {
+            Some(rest) => (true, rest),
             None => (false, text),
         };
-        let (host, port) = split(place).ok_or_else(wrong)?;
-        let place = Place {
+        let (host, port) = split(rest).ok_or_else(wrong)?;
+        let target = HostPort {
             host: Host::parse(host).ok_or_else(wrong)?,
             port: number(port).ok_or_else(wrong)?,
         };
-        Ok(Self::Tcp(place).with_udp(udp))
+        Ok(Self::Tcp(target).with_udp(udp))
     }
 }
 
-/// As it is read.
+/// The text that [`Address::from_str`] accepts.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(place) => place.fmt(f),
-            Self::Udp(place) => write!(f, "{UDP}{place}"),
+            Self::Tcp(target) => target.fmt(f),
+            Self::Udp(target) => write!(f, "{UDP}{target}"),
             Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
 impl Host {
-    /// Reads an address or a name; an IPv6 address stands in brackets.
+    /// Parses an address or a name; an IPv6 address is in brackets.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if let Some(inner) = text.strip_prefix('[') {
             let address: Ipv6Addr = inner.strip_suffix(']')?.parse().ok()?;
@@ -154,19 +154,19 @@ impl fmt::Display for Host {
 /// Host and port of `HOST:PORT`; the host keeps its brackets.
 pub(super) fn split(text: &str) -> Option<(&str, &str)> {
     let (host, port) = text.rsplit_once(':')?;
-    // An IPv6 address without brackets could end with anything.
+    // In an IPv6 address without brackets the last group could be the port.
     let bracketed = host.starts_with('[') && host.ends_with(']');
     (bracketed || !host.contains(':')).then_some((host, port))
 }
 
-/// A port, in digits: the standard parser would take a sign.
+/// A port in digits; the standard parser accepts a sign.
 pub(super) fn number(text: &str) -> Option<u16> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok())?
 }
 
-/// A host's name: labels of letters, digits, `-` and `_` (RFC 1123 section 2.1, and what is used all the same). The last
-/// one has a letter: what looks like a number could be taken for an address by a resolver, which this side would not see.
+/// A host's name: labels of letters, digits, `-` (RFC 1123 section 2.1), and of `_`, which is also in use. The last label
+/// has a letter: a resolver could read a number as an address, without a check of that address here.
 pub(super) fn name(text: &str) -> Option<String> {
     let text = text.strip_suffix('.').unwrap_or(text);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -178,7 +178,7 @@ pub(super) fn name(text: &str) -> Option<String> {
     fits.then(|| text.to_ascii_lowercase())
 }
 
-/// The path of a Unix socket: absolute, as short as the system demands, and without detours.
+/// The path of a Unix socket: absolute, within the system's limit, and without `.`, `..` and empty components.
 pub(super) fn socket_path(text: &str) -> Option<PathBuf> {
     let parts = text.strip_prefix('/')?.split('/');
     let direct = parts.into_iter().all(|part| !part.is_empty() && part != "." && part != "..");
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arbitrary_text_never_panics_and_what_is_written_is_read_again() {
+    fn arbitrary_text_never_panics_and_addresses_round_trip() {
         bolero::check!().with_type::<String>().for_each(|text| {
             for text in [text.clone(), format!("udp:{text}:1"), format!("unix:/{text}")] {
                 if let Ok(address) = text.parse::<Address>() {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_and_written_in_one_form() {
+    fn addresses_have_one_canonical_form() {
         for (typed, written) in [
             ("host:80", "host:80"),
             ("Host.Example.:80", "host.example:80"),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn invalid_addresses_are_refused() {
         let long = format!("{}:80", "a.".repeat(127) + "a");
         for text in [
             "",

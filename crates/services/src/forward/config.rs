@@ -1,4 +1,4 @@
-//! What may be reached: the options of the type `forward`, and what a session's parameters leave of it.
+//! Which addresses a session may use: the options of the type `forward`, narrowed by the session's parameters.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
 use super::address::Address;
-use super::pattern::{By, Pattern};
+use super::hosts::Origin;
+use super::pattern::Pattern;
 
-/// Connections that a service carries at a time, of all its sessions, if nothing else is configured. Each is an open
-/// file of the node.
+/// The default number of connections that a service carries at a time, for all its sessions. Each is an open file of the
+/// node.
 const CONNECTIONS: usize = 256;
 
 definition_options! {
@@ -35,11 +36,11 @@ pub(super) struct Policy {
 pub(super) enum Scope {
     /// Connect to these addresses.
     Connect(Rules),
-    /// Listen at this one.
+    /// Listen at this address.
     Listen(Address),
 }
 
-/// Which addresses a session may reach: those that both the configuration and its parameters name.
+/// The addresses that a session may connect to: those that both the configuration and its parameters allow.
 #[derive(Clone)]
 pub(super) struct Rules {
     node: Arc<[Pattern]>,
@@ -51,8 +52,8 @@ impl Policy {
         Self { allow: options.allow.into(), connections: options.connections }
     }
 
-    /// What a session with these parameters may do. Addresses must be named, in one pair: whoever has named them has
-    /// said what the session is for, and no later link changes that.
+    /// What a session with these parameters may do. One pair must name the addresses: the link that names them decides, and
+    /// no later link can change them.
     pub(super) fn scope(&self, params: &Params) -> Result<Scope, Refused> {
         for (key, _) in params.iter() {
             if ![Params::FRAMING, Params::ARGS].contains(&key) {
@@ -65,11 +66,11 @@ impl Policy {
             [] => Err(Refused::NoAddress),
             [listen] if listen.listen => {
                 let address = listen.single();
-                // Several would be as many listeners.
+                // A pattern of several addresses would need several listeners.
                 address.map(Scope::Listen).ok_or_else(|| Refused::Address(listen.to_string()))
             }
             several => match several.iter().find(|pattern| pattern.listen) {
-                // To listen and to connect are two things, and a session is for one.
+                // A session either listens or connects.
                 Some(listen) => Err(Refused::Address(listen.to_string())),
                 None => {
                     let rules = Rules { node: self.allow.clone(), session: several.into() };
@@ -79,10 +80,11 @@ impl Policy {
         }
     }
 
-    /// An address or pattern of the parameters, of which something must be allowed.
+    /// Parses an address or pattern of the parameters. The configuration must allow at least one of its addresses.
     fn named(&self, text: &str) -> Result<Pattern, Refused> {
-        let pattern: Pattern = text.parse().map_err(|_| Refused::NotAddress(text.to_owned()))?;
-        if self.allow.iter().any(|allowed| allowed.overlaps(&pattern, By::Node)) {
+        let pattern: Pattern =
+            text.parse().map_err(|_| Refused::InvalidAddress(text.to_owned()))?;
+        if self.allow.iter().any(|allowed| allowed.overlaps(&pattern, Origin::Node)) {
             return Ok(pattern);
         }
         Err(Refused::Address(text.to_owned()))
@@ -90,19 +92,19 @@ impl Policy {
 }
 
 impl Rules {
-    /// Whether a connection to `address` may be allowed, if its name has the right address.
+    /// Whether a connection to `address` may be allowed, depending on the resolution of its name.
     pub(super) fn may_permit(&self, address: &Address) -> bool {
         let Ok(one) = address.to_string().parse::<Pattern>() else { return false };
-        self.session.iter().any(|named| named.overlaps(&one, By::Session))
-            && self.node.iter().any(|allowed| allowed.overlaps(&one, By::Node))
+        self.session.iter().any(|named| named.overlaps(&one, Origin::Session))
+            && self.node.iter().any(|allowed| allowed.overlaps(&one, Origin::Node))
     }
 
-    /// Whether a connection to `address` is allowed; of a place, `resolved` is the address of its host.
+    /// Whether a connection to `address` is allowed. `resolved` is the IP address of its host, if it has one.
     pub(super) fn permit(&self, address: &Address, resolved: Option<IpAddr>) -> bool {
-        let any = |patterns: &[Pattern], by| {
-            patterns.iter().any(|pattern| pattern.permits(address, resolved, by))
+        let any = |patterns: &[Pattern], origin| {
+            patterns.iter().any(|pattern| pattern.permits(address, resolved, origin))
         };
-        any(&self.session, By::Session) && any(&self.node, By::Node)
+        any(&self.session, Origin::Session) && any(&self.node, Origin::Node)
     }
 }
 
@@ -121,7 +123,7 @@ fn patterns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Pattern>, 
 fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     match usize::deserialize(deserializer)? {
         count @ 1..=1_000_000 => Ok(count),
-        _ => Err(D::Error::custom("it is a whole number from 1 to 1000000")),
+        _ => Err(D::Error::custom("expected a whole number from 1 to 1000000")),
     }
 }
 
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_narrow_what_the_configuration_allows_and_never_widen_it() {
+    fn parameters_only_narrow_the_configuration() {
         let policy = policy(&["db.example:5432", "192.0.2.0/24:80", "listen:127.0.0.1:*"]);
         let at = Some(IpAddr::from([192, 0, 2, 1]));
         let db: Address = "db.example:5432".parse().unwrap();
@@ -169,13 +171,13 @@ mod tests {
         assert!(one.permit(&db, at) && !one.permit(&web, at));
         let wide = rules(scope(&policy, &["*:*", "0.0.0.0/0:*"]));
         assert!(wide.permit(&db, at) && wide.permit(&web, at) && !wide.permit(&other, at));
-        // What is resolved to another address is another thing.
+        // The same names with addresses that are not allowed.
         assert!(!wide.permit(&web, Some(IpAddr::from([192, 0, 3, 1]))));
         assert!(!wide.permit(&db, Some(IpAddr::from([127, 0, 0, 1]))));
     }
 
     #[test]
-    fn an_address_to_listen_at_stands_alone_and_is_one() {
+    fn a_session_listens_at_exactly_one_address() {
         let policy = policy(&["db.example:5432", "listen:127.0.0.1:*", "listen:unix:/run/a"]);
         let listen = |args: &[&str]| match scope(&policy, args) {
             Ok(Scope::Listen(address)) => Ok(address.to_string()),
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_is_refused_before_anything_is_tried() {
+    fn parameters_that_are_not_allowed_are_refused() {
         let policy = policy(&["db.example:5432"]);
         let refused = |args: &[&str]| scope(&policy, args).err();
         assert_eq!(refused(&["db.example:5433"]), Some(Refused::Address("db.example:5433".into())));
@@ -204,7 +206,7 @@ mod tests {
             refused(&["db.example:5432", "www.example:80"]),
             Some(Refused::Address("www.example:80".into()))
         );
-        assert_eq!(refused(&["nowhere"]), Some(Refused::NotAddress("nowhere".into())));
+        assert_eq!(refused(&["nowhere"]), Some(Refused::InvalidAddress("nowhere".into())));
         assert_eq!(refused(&[]), Some(Refused::NoAddress));
         assert_eq!(policy.scope(&params(None)).err(), Some(Refused::NoAddress));
         let mut pty = params(None);
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_read_and_their_errors_name_line_and_key() {
+    fn errors_of_options_have_the_line_and_the_key() {
         let refused = |text: &str| {
             let text = format!("name = 'a'\ntype = 'forward'\n{text}");
             definition(service_type(), &text).unwrap_err().to_string()
@@ -221,7 +223,7 @@ mod tests {
         assert!(refused("").contains("missing field `allow`"));
         assert!(refused("allow = []").starts_with("line 3: `allow`: at least one"));
         let error = refused("allow = ['db.example:5432', 'db.example']");
-        assert!(error.contains("\"db.example\" is no address"), "{error}");
+        assert!(error.contains("\"db.example\" is not an address"), "{error}");
         assert!(refused("allow = ['*:*']\nconnections = 0").starts_with("line 4: `connections`"));
         assert!(refused("allow = ['*:*']\nhosts = 0").starts_with("line 4: `hosts`: unknown"));
         let text = "name = 'a'\ntype = 'forward'\nallow = ['*:*']\nconnections = 3";

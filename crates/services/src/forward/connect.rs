@@ -1,4 +1,5 @@
-//! Connects to an address that somebody else has named: only where the rules allow it, and to what its name is now.
+//! Connects to an address that the peer has named, if the rules allow it. A name is resolved once, and the result is both
+//! checked and connected to.
 
 use std::fmt;
 use std::io;
@@ -11,24 +12,24 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::address::{Address, Host, Place};
+use super::address::{Address, Host, HostPort};
 use super::config::Rules;
 use super::message::{Cause, Failure};
 use super::socket::{Socket, connect_unix};
 
-/// How long all of it may take, the name included.
-const CONNECT: Duration = Duration::from_secs(10);
-/// Names that are looked up at a time. The system's resolver occupies a thread until it gives up by itself.
+/// How long a connect may take, with the resolution of the name.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Names that are resolved at a time. The system's resolver occupies a thread until its own timeout.
 const LOOKUPS: usize = 32;
 
-/// Connects, within the rules of a session.
+/// Connects within the rules of a session.
 #[derive(Clone)]
 pub(super) struct Connector {
     rules: Rules,
     lookups: Arc<Semaphore>,
 }
 
-/// The places for looking up names, shared by all sessions of a service.
+/// The limit of concurrent lookups, shared by all sessions of a service.
 pub(super) fn lookups() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(LOOKUPS))
 }
@@ -38,9 +39,9 @@ impl Connector {
         Self { rules, lookups }
     }
 
-    /// A connection to `address`, which is for bytes.
+    /// Connects to `address`, which is not a UDP address.
     pub(super) async fn connect(&self, address: &Address) -> Result<Socket, Failure> {
-        let until = Instant::now() + CONNECT;
+        let until = Instant::now() + CONNECT_TIMEOUT;
         let connected = timeout_at(until, async {
             match address {
                 Address::Unix(path) => {
@@ -48,29 +49,29 @@ impl Connector {
                     let connected = connect_unix(path).await;
                     connected.map(Socket::unix).map_err(|error| Failure::of(address, &error))
                 }
-                Address::Tcp(place) => self.connect_tcp(address, place).await,
-                Address::Udp(_) => Err(Failure::new(Cause::Failed, "not for bytes")),
+                Address::Tcp(target) => self.connect_tcp(address, target).await,
+                Address::Udp(_) => Err(Failure::new(Cause::Failed, "UDP carries no connections")),
             }
         });
         connected.await.unwrap_or_else(|_| Err(Failure::timed_out(address)))
     }
 
-    /// A socket whose datagrams go to and come from `place` alone.
+    /// A connected UDP socket, which exchanges datagrams with `target` only.
     pub(super) async fn connect_udp(
         &self,
         address: &Address,
-        place: &Place,
+        target: &HostPort,
     ) -> Result<UdpSocket, Failure> {
-        let resolved = timeout(CONNECT, self.resolve(address, place)).await;
+        let resolved = timeout(CONNECT_TIMEOUT, self.resolve(address, target)).await;
         let mut last = Failure::new(Cause::UnknownName, format_args!("{address}: no address"));
-        for place in resolved.unwrap_or_else(|_| Err(Failure::timed_out(address)))? {
-            let any: SocketAddr = match place {
+        for found in resolved.unwrap_or_else(|_| Err(Failure::timed_out(address)))? {
+            let any: SocketAddr = match found {
                 SocketAddr::V4(_) => ([0_u8; 4], 0).into(),
                 SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
             };
             let connected = async {
                 let socket = UdpSocket::bind(any).await?;
-                socket.connect(place).await?;
+                socket.connect(found).await?;
                 Ok::<_, io::Error>(socket)
             };
             match connected.await {
@@ -81,22 +82,26 @@ impl Connector {
         Err(last)
     }
 
-    async fn connect_tcp(&self, address: &Address, place: &Place) -> Result<Socket, Failure> {
-        let places = self.resolve(address, place).await?;
-        let connected = Socket::connect_any(&places, CONNECT).await;
+    async fn connect_tcp(&self, address: &Address, target: &HostPort) -> Result<Socket, Failure> {
+        let found = self.resolve(address, target).await?;
+        let connected = Socket::connect_any(&found, CONNECT_TIMEOUT).await;
         connected.map_err(|error| Failure::of(address, &error))
     }
 
-    /// The addresses of a place that are allowed. They are looked up now, and what is found is what is connected to:
-    /// a name that means another address a moment later leads nowhere else.
-    async fn resolve(&self, address: &Address, place: &Place) -> Result<Vec<SocketAddr>, Failure> {
-        // Nobody is asked for names that lead nowhere.
+    /// The allowed addresses of `target`. The caller connects to exactly these: if the name is resolved differently a moment
+    /// later (DNS rebinding), that does not matter.
+    async fn resolve(
+        &self,
+        address: &Address,
+        target: &HostPort,
+    ) -> Result<Vec<SocketAddr>, Failure> {
+        // No lookup for a name that cannot be allowed.
         if !self.rules.may_permit(address) {
             return Err(not_allowed(format_args!("{address} is")));
         }
-        let found = match &place.host {
-            Host::Address(host) => vec![SocketAddr::new(*host, place.port)],
-            Host::Name(name) => self.look_up(address, name.clone(), place.port).await?,
+        let found = match &target.host {
+            Host::Address(host) => vec![SocketAddr::new(*host, target.port)],
+            Host::Name(name) => self.look_up(address, name.clone(), target.port).await?,
         };
         let hosts: Vec<_> = found.iter().map(|found| Some(found.ip())).collect();
         self.permitted(address, &hosts)?;
@@ -109,7 +114,7 @@ impl Connector {
         if resolved.iter().any(|resolved| self.rules.permit(address, *resolved)) {
             return Ok(());
         }
-        let is_name = matches!(address.place(), Some(Place { host: Host::Name(_), .. }));
+        let is_name = matches!(address.host_port(), Some(HostPort { host: Host::Name(_), .. }));
         match resolved.first() {
             Some(Some(found)) if is_name => {
                 Err(not_allowed(format_args!("{address} is {found} here, which is")))
@@ -124,12 +129,12 @@ impl Connector {
         name: String,
         port: u16,
     ) -> Result<Vec<SocketAddr>, Failure> {
-        let Ok(place) = self.lookups.clone().acquire_owned().await else {
+        let Ok(permit) = self.lookups.clone().acquire_owned().await else {
             return Err(Failure::new(Cause::Failed, "the service has ended"));
         };
-        // The place is held for as long as the thread is, even if nobody waits for it any more.
+        // The thread holds the permit until it ends, also if this future is dropped.
         let found = spawn_blocking(move || {
-            let _place = place;
+            let _permit = permit;
             (name.as_str(), port).to_socket_addrs().map(|found| found.collect::<Vec<_>>())
         });
         match found.await {

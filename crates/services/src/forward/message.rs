@@ -1,9 +1,9 @@
 //! The messages of a forwarded connection, on the stream that carries it.
 //!
-//! Whoever opens the stream sends the address to connect to, as text; whoever accepts it, a byte and a text that say
-//! whether it is connected. Then each side sends what its socket says: of a stream of bytes one message, as long as it
-//! takes, and of datagrams one message each. The end of the stream is the end of the socket's data; a message
-//! [`RESET`] in front of it says that the socket was reset.
+//! The side that opens the stream sends the address to connect to, as text. The side that accepts it answers with a byte
+//! and a text: connected, or why not. Then each side sends the data of its socket: the bytes of a connection as one message
+//! of any length, each datagram as one message. The end of the stream is the end of the socket's data; a message [`RESET`]
+//! before it means that the socket was reset.
 
 use std::fmt;
 use std::io;
@@ -17,26 +17,26 @@ use tokio::time::timeout;
 const MAX_TEXT: usize = 512;
 /// The longest answer, in bytes.
 pub(super) const MAX_ANSWER: usize = 1 + MAX_TEXT;
-/// How long the side that accepted a stream may take to answer: more than it takes to wait for a place for the stream, and for
-/// one for the connection, and to connect.
-const ANSWER: Duration = Duration::from_secs(90);
-/// The message behind the bytes of a socket that was reset.
+/// How long the side that accepted a stream may take to answer: longer than its waits for a stream permit (30 s) and a
+/// connection permit (30 s), and its connect timeout (10 s), together.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
+/// The message after the bytes of a socket that was reset.
 pub(super) const RESET: &[u8] = &[1];
 
-/// What became of a connection that was asked for.
+/// Why a requested connection was not made, as the code in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Whoever is at the address refused.
+    /// The target refused the connection.
     Refused = 1,
-    /// Nobody answered in time.
+    /// There was no answer in time.
     TimedOut = 2,
-    /// There is no way there.
+    /// There is no route to the target.
     Unreachable = 3,
     /// The address is not allowed.
     NotAllowed = 4,
-    /// The name of the host has no address.
+    /// The host's name has no address.
     UnknownName = 5,
-    /// As many connections as may be are carried already.
+    /// The limit of connections is reached.
     Busy = 6,
     /// Anything else.
     Failed = 7,
@@ -45,23 +45,23 @@ pub enum Cause {
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// For programs.
+    /// The kind of failure.
     pub cause: Cause,
-    /// One line for people.
+    /// The reason in one line.
     pub text: String,
 }
 
 impl Failure {
-    /// A failure; `text` is cut to one line of 512 bytes.
+    /// A failure; `text` is truncated to one line of 512 bytes.
     pub fn new(cause: Cause, text: impl fmt::Display) -> Self {
         Self { cause, text: one_line(&text.to_string(), MAX_TEXT) }
     }
 
-    /// What an error of connecting to `address` means.
+    /// The failure for an error of connecting to `address`.
     pub fn of(address: impl fmt::Display, error: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         let cause = match error.kind() {
-            // A Unix socket that is not there is one that nobody listens at.
+            // `NotFound`: the file of a Unix socket does not exist.
             Kind::ConnectionRefused | Kind::ConnectionReset | Kind::NotFound => Cause::Refused,
             Kind::TimedOut => return Self::timed_out(address),
             Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::NetworkDown => {
@@ -72,7 +72,7 @@ impl Failure {
         Self::new(cause, format_args!("{address}: {error}"))
     }
 
-    /// Nobody answers at `address`.
+    /// The failure for a timeout at `address`.
     pub(super) fn timed_out(address: impl fmt::Display) -> Self {
         Self::new(Cause::TimedOut, format_args!("{address}: no answer in time"))
     }
@@ -91,7 +91,7 @@ impl fmt::Display for Failure {
 /// The answer that there is a connection.
 pub(super) const CONNECTED: &[u8] = &[0];
 
-/// Reads an answer; `None` if it is none.
+/// Decodes an answer; `None` if it is invalid.
 pub(super) fn decode(bytes: &[u8]) -> Option<Result<(), Failure>> {
     let (&code, text) = bytes.split_first()?;
     if code == 0 {
@@ -108,37 +108,34 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Result<(), Failure>> {
         _ => return None,
     };
     let text = str::from_utf8(text).ok()?;
-    // A control character in it is an attack on the terminal; what else is not printable, `levada` escapes.
+    // A peer could attack the terminal with control characters. `levada` escapes other characters that are not printable.
     let plain = text.len() <= MAX_TEXT && !text.contains(char::is_control);
     plain.then(|| Err(Failure { cause, text: text.to_owned() }))
 }
 
-/// Waits for the answer of whoever accepted the stream; `Ok(Err)` says why there is no connection.
+/// Waits up to 90 s for the answer of the side that accepted the stream; `Ok(Err)` is the reason why there is no
+/// connection.
 ///
 /// # Errors
-/// What ended the stream; [`StreamError::Finished`] if there is no answer in good order.
-pub async fn answer(stream: &mut Stream) -> Result<Result<(), Failure>, StreamError> {
-    in_time(stream.receive(MAX_ANSWER)).await
+/// What ended the stream; [`StreamError::Finished`] if the answer is missing or invalid.
+pub async fn receive_answer(stream: &mut Stream) -> Result<Result<(), Failure>, StreamError> {
+    decode_in_time(stream.receive(MAX_ANSWER)).await
 }
 
-/// As [`answer`], where the directions are apart.
-pub(super) async fn answer_to(
+/// As [`receive_answer`], for the receiving half.
+pub(super) async fn receive_answer_on(
     receive: &mut ReceiveHalf,
 ) -> Result<Result<(), Failure>, StreamError> {
-    in_time(receive.receive(MAX_ANSWER)).await
+    decode_in_time(receive.receive(MAX_ANSWER)).await
 }
 
-async fn in_time(
+async fn decode_in_time(
     received: impl Future<Output = Result<Option<Vec<u8>>, StreamError>>,
 ) -> Result<Result<(), Failure>, StreamError> {
-    match timeout(ANSWER, received).await {
-        Ok(received) => read(received?.as_deref()),
+    match timeout(ANSWER_TIMEOUT, received).await {
+        Ok(received) => received?.as_deref().and_then(decode).ok_or(StreamError::Finished),
         Err(_) => Ok(Err(Failure::timed_out("the other side"))),
     }
-}
-
-fn read(bytes: Option<&[u8]>) -> Result<Result<(), Failure>, StreamError> {
-    bytes.and_then(decode).ok_or(StreamError::Finished)
 }
 
 #[cfg(test)]
@@ -146,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arbitrary_answers_never_panic_and_have_one_form() {
+    fn arbitrary_answers_never_panic_and_round_trip() {
         bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| match decode(bytes) {
             Some(Ok(())) => assert_eq!(bytes, CONNECTED),
             Some(Err(failure)) => assert_eq!(&failure.encode(), bytes),

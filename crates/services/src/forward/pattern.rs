@@ -1,5 +1,4 @@
-//! Which addresses are allowed: the patterns of the configuration, and those of a session's parameters, which narrow
-//! them.
+//! Patterns of addresses: in the configuration, and in a session's parameters, which narrow it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,108 +8,87 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::address::{Address, Host, MAX_ADDRESS, UDP, UNIX, name, number, socket_path, split};
+use super::address::{Address, Host, HostPort, MAX_ADDRESS, UDP, UNIX, number, socket_path, split};
+use super::hosts::{Hosts, Origin};
 
-/// In front of an address at which connections are accepted, to be carried to the client.
+/// The prefix of an address to listen at for connections, which are carried to the client.
 pub const LISTEN: &str = "listen:";
 
 /// A set of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// Addresses to listen at, not such to connect to.
+    /// Addresses to listen at, not addresses to connect to.
     pub(super) listen: bool,
-    what: What,
+    addresses: Addresses,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
-    Place { udp: bool, hosts: Hosts, ports: RangeInclusive<u16> },
+enum Addresses {
+    Ip { udp: bool, hosts: Hosts, ports: RangeInclusive<u16> },
     Unix(PathBuf),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Hosts {
-    /// `*`
-    Any,
-    Net(Net),
-    Name(String),
-    /// `*.example`: every name that ends so; the dot is a part of it.
-    Suffix(String),
-}
-
-/// An address and how many of its bits count (CIDR, RFC 4632 section 3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Net {
-    address: IpAddr,
-    bits: u8,
 }
 
 /// Not a pattern.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[error(
-    "{0:?} is no address or pattern: expected HOST:PORT, udp:HOST:PORT, unix:/PATH, or `listen:` and one of them; \
+    "{0:?} is not an address or pattern: expected HOST:PORT, udp:HOST:PORT, unix:/PATH, or `listen:` and one of them; \
      HOST is a name, *.NAME, an address, ADDRESS/BITS (IPv6 in brackets) or *, PORT a number, FIRST-LAST or *"
 )]
 pub struct PatternError(String);
 
-/// Who wrote patterns, and so what they are good for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
-    /// The node's configuration. A name that it allows is not allowed to be a [special](is_special) address: whoever
-    /// answers for the name would otherwise reach what nobody has allowed.
-    Node,
-    /// The session's parameters: they only narrow what the configuration allows.
-    Session,
-}
-
 impl Pattern {
-    /// Whether `address` is one of these. Of a place, `resolved` is the address that its host has now.
-    pub(super) fn permits(&self, address: &Address, resolved: Option<IpAddr>, by: By) -> bool {
+    /// Whether `address` is one of these. `resolved` is the IP address to which its host is resolved, if it has a host.
+    pub(super) fn permits(
+        &self,
+        address: &Address,
+        resolved: Option<IpAddr>,
+        origin: Origin,
+    ) -> bool {
         if self.listen {
             return false;
         }
-        let (place, over_udp) = match (address, &self.what) {
-            (Address::Unix(path), What::Unix(allowed)) => return path == allowed,
-            (Address::Tcp(place), _) => (place, false),
-            (Address::Udp(place), _) => (place, true),
-            (Address::Unix(_), What::Place { .. }) => return false,
+        let (target, over_udp) = match (address, &self.addresses) {
+            (Address::Unix(path), Addresses::Unix(allowed)) => return path == allowed,
+            (Address::Tcp(target), _) => (target, false),
+            (Address::Udp(target), _) => (target, true),
+            (Address::Unix(_), Addresses::Ip { .. }) => return false,
         };
-        let What::Place { udp, hosts, ports } = &self.what else { return false };
+        let Addresses::Ip { udp, hosts, ports } = &self.addresses else { return false };
         let Some(resolved) = resolved else { return false };
-        let port = place.port != 0 && ports.contains(&place.port);
-        *udp == over_udp && port && hosts.permit(&place.host, resolved, by)
+        let port = target.port != 0 && ports.contains(&target.port);
+        *udp == over_udp && port && hosts.permit(&target.host, resolved, origin)
     }
 
-    /// Whether `address` may be one of these, of a session's parameters, as far as can be said before its name is resolved.
-    pub fn may_be(&self, address: &Address) -> bool {
+    /// Whether this pattern, of a session's parameters, may permit `address`, before its name is resolved.
+    pub fn may_permit(&self, address: &Address) -> bool {
         let one = address.to_string().parse();
-        one.is_ok_and(|one| self.overlaps(&one, By::Session))
+        one.is_ok_and(|one| self.overlaps(&one, Origin::Session))
     }
 
-    /// Whether something of `other` may be among these, as far as can be said before names are resolved.
-    /// A single address is not among names, whatever they may be resolved to.
-    pub(super) fn overlaps(&self, other: &Self, by: By) -> bool {
+    /// Whether one of `other` may be one of these, before names are resolved. A single address does not overlap with a name,
+    /// whatever the name is resolved to.
+    pub(super) fn overlaps(&self, other: &Self, origin: Origin) -> bool {
         if self.listen != other.listen {
             return false;
         }
-        match (&self.what, &other.what) {
-            (What::Unix(a), What::Unix(b)) => a == b,
+        match (&self.addresses, &other.addresses) {
+            (Addresses::Unix(a), Addresses::Unix(b)) => a == b,
             (
-                What::Place { udp, hosts, ports },
-                What::Place { udp: other_udp, hosts: other_hosts, ports: other_ports },
+                Addresses::Ip { udp, hosts, ports },
+                Addresses::Ip { udp: other_udp, hosts: other_hosts, ports: other_ports },
             ) => {
                 let meet = ports.start() <= other_ports.end() && other_ports.start() <= ports.end();
-                udp == other_udp && meet && hosts.overlap(other_hosts, by)
+                udp == other_udp && meet && hosts.overlap(other_hosts, origin)
             }
             _ => false,
         }
     }
 
-    /// The one address that this is; `None` if it may be several.
+    /// The address, if the pattern has only one.
     pub fn single(&self) -> Option<Address> {
-        let (udp, hosts, ports) = match &self.what {
-            What::Unix(path) => return Some(Address::Unix(path.clone())),
-            What::Place { udp, hosts, ports } => (*udp, hosts, ports),
+        let (udp, hosts, ports) = match &self.addresses {
+            Addresses::Unix(path) => return Some(Address::Unix(path.clone())),
+            Addresses::Ip { udp, hosts, ports } => (*udp, hosts, ports),
         };
         let host = match hosts {
             Hosts::Name(name) => Host::Name(name.clone()),
@@ -118,129 +96,7 @@ impl Pattern {
             _ => return None,
         };
         let port = (ports.start() == ports.end()).then(|| *ports.start())?;
-        Some(Address::Tcp(super::address::Place { host, port }).with_udp(udp))
-    }
-}
-
-impl Hosts {
-    fn permit(&self, host: &Host, resolved: IpAddr, by: By) -> bool {
-        let harmless = by == By::Session || !is_special(resolved);
-        match self {
-            Self::Net(net) => net.contains(resolved),
-            Self::Any => harmless,
-            Self::Name(allowed) => {
-                // That name is loopback by definition (RFC 6761 section 6.3): who allows it means that.
-                let local = allowed == "localhost" && resolved.is_loopback();
-                matches!(host, Host::Name(name) if name == allowed) && (harmless || local)
-            }
-            Self::Suffix(suffix) => {
-                matches!(host, Host::Name(name) if name.ends_with(suffix)) && harmless
-            }
-        }
-    }
-
-    fn overlap(&self, other: &Self, by: By) -> bool {
-        match (self, other) {
-            (Self::Any, Self::Net(net)) if by == By::Node && net.is_single() => {
-                !is_special(net.address)
-            }
-            (Self::Any, _) | (_, Self::Any) => true,
-            (Self::Net(a), Self::Net(b)) => a.meets(*b),
-            // One address is not a name, though a name may have it.
-            (Self::Name(_) | Self::Suffix(_), Self::Net(net)) => !net.is_single(),
-            (Self::Net(_), Self::Name(_) | Self::Suffix(_)) => true,
-            (Self::Name(a), Self::Name(b)) => a == b,
-            (Self::Name(name), Self::Suffix(suffix)) | (Self::Suffix(suffix), Self::Name(name)) => {
-                name.ends_with(suffix)
-            }
-            (Self::Suffix(a), Self::Suffix(b)) => a.ends_with(b) || b.ends_with(a),
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        if text == "*" {
-            return Some(Self::Any);
-        }
-        if let Some(suffix) = text.strip_prefix("*.") {
-            return Some(Self::Suffix(format!(".{}", name(suffix)?)));
-        }
-        let inner = text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
-        let Some((address, bits)) = inner.unwrap_or(text).split_once('/') else {
-            return Some(match Host::parse(text)? {
-                Host::Name(name) => Self::Name(name),
-                Host::Address(address) => Self::Net(Net::single(address)),
-            });
-        };
-        let address: IpAddr = match inner {
-            Some(_) => IpAddr::V6(address.parse().ok()?),
-            None => IpAddr::V4(address.parse().ok()?),
-        };
-        // Of IPv4 within IPv6 nothing is left when addresses are compared.
-        if address.to_canonical() != address {
-            return None;
-        }
-        Net::new(address, u8::try_from(number(bits)?).ok()?).map(Self::Net)
-    }
-}
-
-impl Net {
-    /// `None` if there are not so many bits, or some that do not count are set: that is a slip, and could mean either.
-    fn new(address: IpAddr, bits: u8) -> Option<Self> {
-        let net = Self { address, bits };
-        let most = Self::single(address).bits;
-        (bits <= most && net.head(address) == address_bits(address)).then_some(net)
-    }
-
-    fn single(address: IpAddr) -> Self {
-        Self { address, bits: if address.is_ipv4() { 32 } else { 128 } }
-    }
-
-    fn is_single(self) -> bool {
-        self == Self::single(self.address)
-    }
-
-    fn contains(self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        self.address.is_ipv4() == address.is_ipv4() && self.head(address) == self.head(self.address)
-    }
-
-    fn meets(self, other: Self) -> bool {
-        let holds = |a: Self, b: Self| a.bits <= b.bits && a.contains(b.address);
-        holds(self, other) || holds(other, self)
-    }
-
-    /// The bits of `address` that count.
-    fn head(self, address: IpAddr) -> u128 {
-        let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
-        address_bits(address) & mask
-    }
-}
-
-/// The bits of an address, from the highest on.
-fn address_bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
-        IpAddr::V6(address) => address.to_bits(),
-    }
-}
-
-/// Addresses that mean this machine, this link, or many: a pattern that does not name them as addresses never allows
-/// them (loopback, link-local, unspecified and "this network", multicast, broadcast; RFC 6890).
-pub(super) fn is_special(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => {
-            v4.is_loopback()
-                || v4.is_link_local()
-                || v4.is_multicast()
-                || v4.is_broadcast()
-                || v4.octets()[0] == 0
-        }
-        IpAddr::V6(v6) => {
-            v6.is_loopback()
-                || v6.is_unicast_link_local()
-                || v6.is_multicast()
-                || v6.is_unspecified()
-        }
+        Some(Address::Tcp(HostPort { host, port }).with_udp(udp))
     }
 }
 
@@ -253,30 +109,30 @@ impl FromStr for Pattern {
             return Err(wrong());
         }
         let rest = text.strip_prefix(LISTEN);
-        let what = parse_what(rest.unwrap_or(text), rest.is_some()).ok_or_else(wrong)?;
-        Ok(Self { listen: rest.is_some(), what })
+        let addresses = parse_addresses(rest.unwrap_or(text), rest.is_some()).ok_or_else(wrong)?;
+        Ok(Self { listen: rest.is_some(), addresses })
     }
 }
 
-fn parse_what(text: &str, listen: bool) -> Option<What> {
+fn parse_addresses(text: &str, listen: bool) -> Option<Addresses> {
     if let Some(path) = text.strip_prefix(UNIX) {
-        return socket_path(path).map(What::Unix);
+        return socket_path(path).map(Addresses::Unix);
     }
-    let (udp, place) = match text.strip_prefix(UDP) {
-        Some(place) => (true, place),
+    let (udp, rest) = match text.strip_prefix(UDP) {
+        Some(rest) => (true, rest),
         None => (false, text),
     };
-    let (hosts, ports) = split(place)?;
+    let (hosts, ports) = split(rest)?;
     let (hosts, ports) = (Hosts::parse(hosts)?, parse_ports(ports)?);
-    // One listens for streams, and at addresses: a name says nothing about those of this machine.
+    // A listener is for TCP or a Unix socket, and its host is an IP address of this machine.
     if listen && (udp || !matches!(hosts, Hosts::Net(_))) {
         return None;
     }
-    // No connection goes to port 0; to listen there means at any free one.
+    // Port 0 is not valid to connect to; to listen at, it means any free port.
     if !listen && *ports.end() == 0 {
         return None;
     }
-    Some(What::Place { udp, hosts, ports })
+    Some(Addresses::Ip { udp, hosts, ports })
 }
 
 fn parse_ports(text: &str) -> Option<RangeInclusive<u16>> {
@@ -288,15 +144,15 @@ fn parse_ports(text: &str) -> Option<RangeInclusive<u16>> {
     (first <= last).then_some(first..=last)
 }
 
-/// As it is read.
+/// The text that [`Pattern::from_str`] accepts.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.listen {
             f.write_str(LISTEN)?;
         }
-        match &self.what {
-            What::Unix(path) => write!(f, "{UNIX}{}", path.display()),
-            What::Place { udp, hosts, ports } => {
+        match &self.addresses {
+            Addresses::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+            Addresses::Ip { udp, hosts, ports } => {
                 let udp = if *udp { UDP } else { "" };
                 write!(f, "{udp}{hosts}:")?;
                 match (*ports.start(), *ports.end()) {
@@ -304,21 +160,6 @@ impl fmt::Display for Pattern {
                     (first, last) if first == last => first.fmt(f),
                     (first, last) => write!(f, "{first}-{last}"),
                 }
-            }
-        }
-    }
-}
-
-impl fmt::Display for Hosts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Any => f.write_str("*"),
-            Self::Name(name) => f.write_str(name),
-            Self::Suffix(suffix) => write!(f, "*{suffix}"),
-            Self::Net(net) if net.is_single() => Host::Address(net.address).fmt(f),
-            Self::Net(Net { address: IpAddr::V4(address), bits }) => write!(f, "{address}/{bits}"),
-            Self::Net(Net { address: IpAddr::V6(address), bits }) => {
-                write!(f, "[{address}/{bits}]")
             }
         }
     }
@@ -333,18 +174,18 @@ mod tests {
     }
 
     /// Whether `allowed` permits `address`, whose host is resolved to `resolved`, or is an address itself.
-    fn permits(allowed: &str, address: &str, resolved: &str, by: By) -> bool {
+    fn permits(allowed: &str, address: &str, resolved: &str, origin: Origin) -> bool {
         let address: Address = address.parse().unwrap();
-        let resolved = match (resolved, address.place().map(|place| &place.host)) {
+        let resolved = match (resolved, address.host_port().map(|target| &target.host)) {
             ("", Some(Host::Address(address))) => Some(*address),
             ("", _) => None,
             (resolved, _) => Some(resolved.parse().unwrap()),
         };
-        pattern(allowed).permits(&address, resolved, by)
+        pattern(allowed).permits(&address, resolved, origin)
     }
 
     #[test]
-    fn arbitrary_text_never_panics_and_what_is_written_is_read_again() {
+    fn arbitrary_text_never_panics_and_patterns_round_trip() {
         bolero::check!().with_type::<String>().for_each(|text| {
             let texts = [text.clone(), format!("listen:{text}:*"), format!("[{text}/9]:1-2")];
             for text in texts {
@@ -356,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_networks_and_ports_are_compared_as_numbers() {
+    fn addresses_networks_and_ports_are_matched() {
         for (allowed, address, permitted) in [
             ("192.0.2.1:80", "192.0.2.1:80", true),
             ("192.0.2.1:80", "192.0.2.1:81", false),
@@ -377,14 +218,14 @@ mod tests {
             ("*:*", "unix:/run/a", false),
             ("listen:192.0.2.1:80", "192.0.2.1:80", false),
         ] {
-            for by in [By::Node, By::Session] {
-                assert_eq!(permits(allowed, address, "", by), permitted, "{allowed} {address}");
+            for origin in [Origin::Node, Origin::Session] {
+                assert_eq!(permits(allowed, address, "", origin), permitted, "{allowed} {address}");
             }
         }
     }
 
     #[test]
-    fn a_name_leads_only_where_its_rule_or_a_rule_for_addresses_allows() {
+    fn a_name_is_permitted_only_with_an_address_that_is_allowed() {
         for (allowed, address, resolved, permitted) in [
             ("db.example:1", "db.example:1", "192.0.2.1", true),
             ("db.example:1", "DB.example.:1", "192.0.2.1", true),
@@ -394,7 +235,7 @@ mod tests {
             ("*.example:1", "a.db.example:1", "192.0.2.1", true),
             ("*.example:1", "example:1", "192.0.2.1", false),
             ("*.example:1", "dbexample:1", "192.0.2.1", false),
-            // A name that is suddenly this machine, or its link.
+            // A name that is resolved to this machine, or to its link.
             ("db.example:1", "db.example:1", "127.0.0.1", false),
             ("*.example:1", "db.example:1", "::1", false),
             ("*:1", "db.example:1", "169.254.1.1", false),
@@ -404,22 +245,22 @@ mod tests {
             ("*:1", "db.example:1", "192.0.2.1", true),
             ("localhost:1", "localhost:1", "127.0.0.1", true),
             ("localhost:1", "localhost:1", "169.254.1.1", false),
-            // A rule for addresses holds for every name that has one of them, and for no other address of it.
+            // A pattern of addresses permits each name that is resolved to one of them.
             ("127.0.0.0/8:1", "db.example:1", "127.0.0.1", true),
             ("192.0.2.0/24:1", "db.example:1", "192.0.2.9", true),
             ("192.0.2.0/24:1", "db.example:1", "127.0.0.1", false),
         ] {
-            let found = permits(allowed, address, resolved, By::Node);
+            let found = permits(allowed, address, resolved, Origin::Node);
             assert_eq!(found, permitted, "{allowed} {address} {resolved}");
         }
-        // The session only narrows: what is special is for the node to say.
-        assert!(permits("db.example:1", "db.example:1", "127.0.0.1", By::Session));
-        assert!(permits("*:*", "db.example:1", "127.0.0.1", By::Session));
-        assert!(!permits("192.0.2.0/24:1", "db.example:1", "127.0.0.1", By::Session));
+        // The session only narrows: special addresses are the configuration's decision.
+        assert!(permits("db.example:1", "db.example:1", "127.0.0.1", Origin::Session));
+        assert!(permits("*:*", "db.example:1", "127.0.0.1", Origin::Session));
+        assert!(!permits("192.0.2.0/24:1", "db.example:1", "127.0.0.1", Origin::Session));
     }
 
     #[test]
-    fn what_can_never_be_permitted_does_not_overlap() {
+    fn patterns_that_share_no_address_do_not_overlap() {
         for (node, session, overlap) in [
             ("192.0.2.0/24:80", "192.0.2.7:80", true),
             ("192.0.2.0/24:80", "192.0.3.7:80", false),
@@ -445,17 +286,23 @@ mod tests {
             ("listen:127.0.0.1:*", "127.0.0.1:1", false),
             ("127.0.0.1:*", "listen:127.0.0.1:1", false),
         ] {
-            let found = pattern(node).overlaps(&pattern(session), By::Node);
+            let found = pattern(node).overlaps(&pattern(session), Origin::Node);
             assert_eq!(found, overlap, "{node} {session}");
         }
-        let may_be = |named: &str, address: &str| pattern(named).may_be(&address.parse().unwrap());
-        assert!(may_be("*:*", "127.0.0.1:80") && may_be("192.0.2.0/24:80", "www.example:80"));
-        assert!(!may_be("192.0.2.1:80", "192.0.2.2:80") && !may_be("a.example:80", "192.0.2.1:80"));
-        assert!(!may_be("listen:127.0.0.1:80", "127.0.0.1:80"));
+        let may_permit =
+            |named: &str, address: &str| pattern(named).may_permit(&address.parse().unwrap());
+        assert!(
+            may_permit("*:*", "127.0.0.1:80") && may_permit("192.0.2.0/24:80", "www.example:80")
+        );
+        assert!(
+            !may_permit("192.0.2.1:80", "192.0.2.2:80")
+                && !may_permit("a.example:80", "192.0.2.1:80")
+        );
+        assert!(!may_permit("listen:127.0.0.1:80", "127.0.0.1:80"));
     }
 
     #[test]
-    fn one_address_is_told_from_many() {
+    fn a_pattern_of_one_address_is_detected() {
         for text in ["db.example:80", "192.0.2.1:80", "udp:[2001:db8::1]:53", "unix:/run/a"] {
             assert_eq!(pattern(text).single().unwrap().to_string(), text);
         }
@@ -467,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn invalid_patterns_are_refused() {
         for text in [
             "",
             "*",

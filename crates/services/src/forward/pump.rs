@@ -1,8 +1,8 @@
-//! Moves bytes between a socket and a stream, both ways at once, until both directions have ended: what one side
-//! of a TCP connection would see of the other, it sees through the stream.
+//! Copies bytes between a socket and a stream in both directions, until both have ended: each side of a TCP connection sees
+//! the same events as without the stream.
 //!
-//! Each direction ends by itself (half-close). A socket that was reset is told by a message of its own behind the
-//! bytes that came before: a reset of the stream would overtake them.
+//! Each direction ends separately (half-close). The reset of a socket is sent as a message after the bytes that preceded it:
+//! a reset of the stream would overtake them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,47 +14,45 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::message::{CONNECTED, Failure, RESET, answer_to};
+use super::message::{CONNECTED, Failure, RESET, receive_answer_on};
 use super::socket::{Connected, Socket};
 
-/// Bytes asked of a socket at once, at first…
+/// The first size of the buffer for reads from a socket, in bytes.
 const FIRST_READ: usize = 16 * 1024;
-/// …and at most: it grows for sockets that fill it. This is what a connection holds at each end, beside what its
-/// stream's window allows.
+/// Its largest size: it grows for sockets that fill it. A connection needs this memory at each end, beside the window of its
+/// stream.
 const LARGEST_READ: usize = 256 * 1024;
-/// How often somebody who waits for a socket looks whether the stream is still there.
-const PULSE: Duration = Duration::from_secs(1);
-/// How long the peer may take to learn how a connection ended, before the stream is cut off.
+/// How long the peer may take to receive the end of a connection, before the stream is reset.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Why a connection did not end in good order.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
-pub enum Cut {
-    /// There never was one at the accepting side.
+pub enum CarryError {
+    /// The accepting side made no connection.
     #[error("{0}")]
     Refused(Failure),
-    /// The socket at this side was reset or broke, and the other side was told behind all that came from it.
+    /// The socket at this side was reset or failed, which the other side received after its bytes.
     #[error("the connection was reset")]
-    Here,
-    /// The socket at this side broke after the end of its data.
+    LocalReset,
+    /// The socket at this side failed after the end of its data.
     #[error("the connection was reset after its end")]
-    Late,
+    LateReset,
     /// The socket at the other side was reset.
     #[error("the connection was reset at the other side")]
-    There,
-    /// The stream was given up, or what came on it makes no sense.
+    RemoteReset,
+    /// The stream ended early, or carried an invalid message.
     #[error("{0}")]
-    Lost(#[from] StreamError),
+    Stream(#[from] StreamError),
 }
 
-/// Answers a stream that the peer has opened, and carries the connection that it asked for, if there is one.
+/// Answers a stream that the peer has opened, and carries the requested connection if it was made.
 ///
 /// # Errors
-/// [`Cut`] says why there is none, or why it was cut.
+/// [`CarryError`]: why there is no connection, or why it was cut.
 pub async fn carry_accepted(
     mut stream: Stream,
     connected: Result<Socket, Failure>,
-) -> Result<(), Cut> {
+) -> Result<(), CarryError> {
     let failure = match connected {
         Ok(socket) => {
             stream.send(CONNECTED).await?;
@@ -66,39 +64,43 @@ pub async fn carry_accepted(
     stream.finish().await?;
     let (_send, mut receive) = stream.split();
     linger(&mut receive).await;
-    Err(Cut::Refused(failure))
+    Err(CarryError::Refused(failure))
 }
 
-/// Carries a connection until it has ended. With `asked`, this side has opened the stream, and the answer is still to
-/// come: bytes go out before it, so that nobody waits for a round trip. In good order both sockets see ends; if it is
-/// cut, they see resets.
+/// Carries a connection until it has ended. With `expect_answer`, this side has opened the stream, and the answer has yet to
+/// come: bytes are sent before it, which saves a round trip. In good order both sockets see an end; if the connection is cut,
+/// both see a reset.
 ///
 /// # Errors
-/// [`Cut`] says why it was cut.
-pub async fn carry(mut socket: Socket, stream: Stream, asked: bool) -> Result<(), Cut> {
+/// [`CarryError`]: why it was cut.
+pub async fn carry(
+    mut socket: Socket,
+    stream: Stream,
+    expect_answer: bool,
+) -> Result<(), CarryError> {
     let (mut send, mut receive) = stream.split();
     let carried = match &mut socket.stream {
         Connected::Tcp(stream) => {
             let (read, write) = stream.split();
-            both(read, write, &mut send, &mut receive, asked).await
+            both(read, write, &mut send, &mut receive, expect_answer).await
         }
         Connected::Unix(stream) => {
             let (read, write) = stream.split();
-            both(read, write, &mut send, &mut receive, asked).await
+            both(read, write, &mut send, &mut receive, expect_answer).await
         }
     };
     match carried {
         Ok(()) => socket.end(),
-        // Reset, before anything is waited for.
+        // Resets the socket, before the wait below.
         Err(_) => drop(socket),
     }
-    if carried == Err(Cut::Here) {
+    if carried == Err(CarryError::LocalReset) {
         linger(&mut receive).await;
     }
     carried
 }
 
-/// What was said last must not be overtaken by the reset of a stream that is dropped: the peer gives it up when it knows.
+/// Waits until the peer ends the stream: dropping it earlier would reset it, and a reset overtakes the last message.
 async fn linger(receive: &mut ReceiveHalf) {
     let rest = async {
         while let Ok(Some(_)) = receive.peek().await {
@@ -108,15 +110,15 @@ async fn linger(receive: &mut ReceiveHalf) {
     let _ = timeout(LINGER, rest).await;
 }
 
-/// What both directions know of each other.
+/// The state that both directions share.
 #[derive(Default)]
 struct Shared {
-    /// The socket takes no more bytes.
-    broken: AtomicBool,
-    /// The end of the socket's data is being told, or was.
+    /// A write to the socket failed.
+    write_failed: AtomicBool,
+    /// The end of the socket's data is being sent, or was.
     ended: AtomicBool,
-    /// It was.
-    told: Notify,
+    /// Notified once the end was sent.
+    finished: Notify,
 }
 
 async fn both(
@@ -124,51 +126,54 @@ async fn both(
     mut write: impl AsyncWrite + Unpin,
     send: &mut SendHalf,
     receive: &mut ReceiveHalf,
-    asked: bool,
-) -> Result<(), Cut> {
+    expect_answer: bool,
+) -> Result<(), CarryError> {
     let shared = Shared::default();
     let out = async {
         let read = copy_out(&mut read, send).await?;
-        let broken = read.is_err() || shared.broken.load(Ordering::Relaxed);
+        let failed = read.is_err() || shared.write_failed.load(Ordering::Relaxed);
         shared.ended.store(true, Ordering::Relaxed);
-        if broken {
+        if failed {
             send.send(RESET).await?;
         }
         send.finish().await?;
-        shared.told.notify_one();
-        if broken { Err(Cut::Here) } else { Ok(()) }
+        shared.finished.notify_one();
+        if failed { Err(CarryError::LocalReset) } else { Ok(()) }
     };
     let back = async {
-        if asked {
-            answer_to(receive).await?.map_err(Cut::Refused)?;
+        if expect_answer {
+            receive_answer_on(receive).await?.map_err(CarryError::Refused)?;
         }
         match copy_back(receive, &mut write).await? {
-            Ok(()) => watch(receive, &shared).await,
-            Err(_) => broken(&shared).await,
+            Ok(()) => wait_for_finish(receive, &shared).await,
+            Err(_) => report_write_failure(&shared).await,
         }
     };
     tokio::try_join!(out, back).map(drop)
 }
 
-/// Nothing is read from the stream any more, so that nobody would notice its end while the socket has nothing to say.
-async fn watch(receive: &ReceiveHalf, shared: &Shared) -> Result<(), Cut> {
-    while timeout(PULSE, shared.told.notified()).await.is_err() {
-        receive.lost().map_or(Ok(()), Err)?;
+/// Waits until the other direction has ended, or the stream is reset: nothing more is read from the stream, and while the
+/// socket sends nothing, no write would detect its end.
+async fn wait_for_finish(receive: &ReceiveHalf, shared: &Shared) -> Result<(), CarryError> {
+    tokio::select! {
+        // In this order: a connection that ends after the last message is not an error.
+        biased;
+        () = shared.finished.notified() => Ok(()),
+        reason = receive.closed() => Err(reason.into()),
     }
-    Ok(())
 }
 
-/// The socket takes no more. If the end of its data was not told yet, that will be, as a reset: whoever reads from the
-/// socket finds an end or an error, and what came before that still counts.
-async fn broken(shared: &Shared) -> Result<(), Cut> {
-    shared.broken.store(true, Ordering::Relaxed);
+/// The socket accepts no more bytes. Unless the end of its data was already sent, the other direction sends it as a reset,
+/// after all bytes that it still reads from the socket.
+async fn report_write_failure(shared: &Shared) -> Result<(), CarryError> {
+    shared.write_failed.store(true, Ordering::Relaxed);
     if shared.ended.load(Ordering::Relaxed) {
-        return Err(Cut::Late);
+        return Err(CarryError::LateReset);
     }
     std::future::pending().await
 }
 
-/// Sends what the socket says as one long message, until its end: the inner result says whether that was in good order.
+/// Sends the socket's bytes as one message, until their end: the inner result is an error of the socket.
 async fn copy_out(
     read: &mut (impl AsyncRead + Unpin),
     send: &mut SendHalf,
@@ -193,39 +198,41 @@ async fn copy_out(
     }
 }
 
-/// Gives the socket what comes, until its end: the inner result says whether the socket took it all.
+/// Writes the received bytes to the socket, until their end: the inner result is an error of the socket.
 async fn copy_back(
     receive: &mut ReceiveHalf,
     write: &mut (impl AsyncWrite + Unpin),
-) -> Result<io::Result<()>, Cut> {
+) -> Result<io::Result<()>, CarryError> {
+    let mut closed = receive.closed();
     loop {
         let Some((bytes, end)) = receive.peek().await? else { return Err(malformed()) };
-        let there = bytes.len();
+        let available = bytes.len();
         let mut length = 0;
-        if there > 0 {
-            match timeout(PULSE, write.write(bytes)).await {
-                Ok(Ok(0)) => return Ok(Err(io::ErrorKind::WriteZero.into())),
-                Ok(Ok(written)) => length = written,
-                Ok(Err(error)) => return Ok(Err(error)),
-                // Whoever takes nothing is waited for, unless nobody is left who waits.
-                Err(_) => {
-                    receive.lost().map_or(Ok(()), Err)?;
-                    continue;
-                }
+        if available > 0 {
+            let written = tokio::select! {
+                biased;
+                written = write.write(bytes) => written,
+                // While the socket accepts nothing, no read detects the end of the stream.
+                reason = &mut closed => return Err(reason.into()),
+            };
+            match written {
+                Ok(0) => return Ok(Err(io::ErrorKind::WriteZero.into())),
+                Ok(written) => length = written,
+                Err(error) => return Ok(Err(error)),
             }
         }
         receive.consume(length);
-        if end && length == there {
+        if end && length == available {
             break;
         }
     }
     match receive.receive(RESET.len()).await?.as_deref() {
         None => Ok(write.shutdown().await),
-        Some(RESET) => Err(Cut::There),
+        Some(RESET) => Err(CarryError::RemoteReset),
         Some(_) => Err(malformed()),
     }
 }
 
-fn malformed() -> Cut {
-    Cut::Lost(StreamError::Finished)
+fn malformed() -> CarryError {
+    CarryError::Stream(StreamError::Finished)
 }

@@ -1,10 +1,10 @@
-//! One session: connections are carried, each on a stream of its own, until the client ends it.
+//! One session: carries connections, each on its own stream, until the client ends the session.
 
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use levada_service::stdio::{Inbox, Message, StdioError};
+use levada_service::stdio::{Message, MessageReader, StdioError};
 use levada_service::streams::Opener;
 use levada_service::{ServiceError, Streams, exit, fail};
 use levada_session::{Class, ReceiveHalf, Stream, StreamError};
@@ -19,26 +19,26 @@ use super::pump::{carry, carry_accepted};
 use super::socket::{Listener, Socket};
 use super::udp;
 
-/// How long a client may take to name an address on a stream that it has opened.
-const ADDRESS: Duration = Duration::from_secs(10);
+/// How long a client may take to send an address on a stream that it has opened.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections that came in at this side and wait for a place, of one session. More wait to be accepted.
-const WAITING: usize = 64;
+/// Connections of one session that were accepted here and wait for a permit. Further ones wait in the listener's backlog.
+const MAX_WAITING: usize = 64;
 
-/// What sessions of one service share.
+/// What the sessions of one service share.
 #[derive(Clone)]
 pub(super) struct Shared {
-    /// Places for connections.
-    pub(super) places: Arc<Semaphore>,
-    /// Places for names that are looked up.
+    /// Limits the connections.
+    pub(super) connections: Arc<Semaphore>,
+    /// Limits the concurrent lookups of names.
     pub(super) lookups: Arc<Semaphore>,
-    /// How long a connection waits for a place.
+    /// How long a connection waits for a permit.
     pub(super) wait: Duration,
-    /// How long a flow of datagrams may be silent.
+    /// The idle timeout of a flow of datagrams.
     pub(super) idle: Duration,
 }
 
-/// Carries connections that the client asks for.
+/// Carries the connections that the client requests.
 pub(super) async fn connect(
     shared: &Shared,
     connector: Connector,
@@ -46,7 +46,7 @@ pub(super) async fn connect(
     stream: Stream,
 ) -> Result<(), ServiceError> {
     let (send, mut receive) = stream.split();
-    // Dropped, it ends all that it holds.
+    // Dropping the set aborts its tasks.
     let mut carried = JoinSet::new();
     let mut control = Control::default();
     loop {
@@ -62,7 +62,7 @@ pub(super) async fn connect(
     Ok(exit(send, receive, 0).await?)
 }
 
-/// Carries connections that come to `address` to the client.
+/// Carries the connections that are accepted at `address` to the client.
 pub(super) async fn listen(
     shared: &Shared,
     address: &Address,
@@ -81,16 +81,17 @@ pub(super) async fn listen(
     send.send(&Message::Data(line.as_bytes()).to_bytes()).await?;
     let mut carried = JoinSet::new();
     let mut control = Control::default();
-    let waiting = Arc::new(Semaphore::new(WAITING));
-    let mut turn = None;
+    let waiting = Arc::new(Semaphore::new(MAX_WAITING));
+    let mut slot = None;
     loop {
         tokio::select! {
             ended = control.ended(&mut receive) => break ended?,
-            Ok(next) = waiting.clone().acquire_owned(), if turn.is_none() => turn = Some(next),
-            (socket, peer) = listener.accept(), if turn.is_some() => {
-                carried.spawn(bring(shared.clone(), streams.opener(), socket, peer, turn.take()));
+            Ok(next) = waiting.clone().acquire_owned(), if slot.is_none() => slot = Some(next),
+            (socket, peer) = listener.accept(), if slot.is_some() => {
+                let opener = streams.opener();
+                carried.spawn(carry_to_client(shared.clone(), opener, socket, peer, slot.take()));
             }
-            // The client has nothing to ask for here.
+            // The client may not request connections in this session.
             stream = streams.accept() => drop(stream),
             Some(_) = carried.join_next() => {}
         }
@@ -99,16 +100,16 @@ pub(super) async fn listen(
     Ok(exit(send, receive, 0).await?)
 }
 
-/// What the client says on the session's first stream: nothing, until it ends its input.
+/// The client's messages on the session's first stream: only the end of its input matters.
 #[derive(Default)]
-struct Control(Inbox);
+struct Control(MessageReader);
 
 impl Control {
     async fn ended(&mut self, receive: &mut ReceiveHalf) -> Result<(), ServiceError> {
         loop {
             match self.0.next(receive).await? {
                 Some(Message::End) => return Ok(()),
-                // Typed into `levada connect`, or a terminal that has changed.
+                // Text that was typed into `levada connect`, and new sizes of its terminal.
                 Some(Message::Data(_) | Message::Window(_)) => {}
                 Some(_) => return Err(StdioError::Direction.into()),
                 None => return Err(ServiceError::Gone),
@@ -117,20 +118,20 @@ impl Control {
     }
 }
 
-/// One connection that the client asks for.
+/// Serves one connection that the client requests.
 async fn serve(shared: Shared, connector: Connector, mut stream: Stream) {
-    let Ok(address) = named(&mut stream).await else { return };
-    let place = match &address {
-        Ok(_) => shared.place_in_turn().await,
+    let Ok(address) = receive_address(&mut stream).await else { return };
+    let permit = match &address {
+        Ok(_) => shared.connection_permit().await,
         Err(_) => None,
     };
-    // How it ended is for the client to know: a connection that was cut is no fault of the session.
-    let _ = match (address, place) {
+    // The client learns how the connection ended. A cut connection is not an error of the session.
+    let _ = match (address, permit) {
         (Err(failure), _) => carry_accepted(stream, Err(failure)).await,
         (_, None) => carry_accepted(stream, Err(busy())).await,
-        (Ok(address), Some(_place)) => match address.udp_place() {
-            Some(place) => {
-                let connected = connector.connect_udp(&address, place).await;
+        (Ok(address), Some(_permit)) => match address.udp_target() {
+            Some(target) => {
+                let connected = connector.connect_udp(&address, target).await;
                 udp::carry(stream, connected, shared.idle).await
             }
             None => carry_accepted(stream, connector.connect(&address).await).await,
@@ -138,39 +139,40 @@ async fn serve(shared: Shared, connector: Connector, mut stream: Stream) {
     };
 }
 
-/// The address that the client names; the outer error is that of a client that names none in time.
-async fn named(stream: &mut Stream) -> Result<Result<Address, Failure>, StreamError> {
-    let received = timeout(ADDRESS, stream.receive(MAX_ADDRESS)).await;
+/// The address that the client sends; the outer error means that it sent none in time.
+async fn receive_address(stream: &mut Stream) -> Result<Result<Address, Failure>, StreamError> {
+    let received = timeout(ADDRESS_TIMEOUT, stream.receive(MAX_ADDRESS)).await;
     let bytes = received.map_err(|_| StreamError::Finished)??.ok_or(StreamError::Finished)?;
     let failure = |text: &dyn Display| Failure::new(Cause::NotAllowed, text);
-    let Ok(text) = str::from_utf8(&bytes) else { return Ok(Err(failure(&"no address"))) };
+    let Ok(text) = str::from_utf8(&bytes) else {
+        return Ok(Err(failure(&"the address is not UTF-8")));
+    };
     Ok(text.parse().map_err(|error: super::address::AddressError| failure(&error)))
 }
 
 impl Shared {
-    /// A place for a connection: one more than there are waits for a while, in the order in which they came.
-    async fn place_in_turn(&self) -> Option<OwnedSemaphorePermit> {
-        timeout(self.wait, self.places.clone().acquire_owned()).await.ok()?.ok()
+    /// A permit for a connection: above the limit, it waits for up to [`Self::wait`], in order of arrival.
+    async fn connection_permit(&self) -> Option<OwnedSemaphorePermit> {
+        timeout(self.wait, self.connections.clone().acquire_owned()).await.ok()?.ok()
     }
 }
 
-/// One connection that has come to this side; if it cannot be brought to the client, it is reset. `turn` is its place among
-/// those that wait.
-async fn bring(
+/// Carries one accepted connection to the client, or resets it. `slot` counts it among the waiting ones.
+async fn carry_to_client(
     shared: Shared,
     opener: Opener,
     socket: Socket,
     peer: String,
-    turn: Option<OwnedSemaphorePermit>,
+    slot: Option<OwnedSemaphorePermit>,
 ) {
-    let Some(_place) = shared.place_in_turn().await else { return };
-    let Ok(mut stream) = opener.open_in_turn(Class::Bulk).await else { return };
-    drop(turn);
+    let Some(_permit) = shared.connection_permit().await else { return };
+    let Ok(mut stream) = opener.open_or_wait(Class::Bulk).await else { return };
+    drop(slot);
     if stream.send(peer.as_bytes()).await.is_ok() {
         let _ = carry(socket, stream, true).await;
     }
 }
 
 fn busy() -> Failure {
-    Failure::new(Cause::Busy, "the service carries as many connections as it may")
+    Failure::new(Cause::Busy, "the service has reached its limit of connections")
 }

@@ -1,4 +1,4 @@
-//! The sockets at both ends of what is carried: TCP and Unix, connected and listening.
+//! The sockets at both ends of a forwarded connection: TCP and Unix, connected and listening.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,42 +21,42 @@ use tokio::time::{sleep, timeout};
 
 use super::address::{Address, Host};
 
-/// A connection on which nothing passes is asked for a sign of life after so long, and so often again…
-const KEEP_ALIVE: Duration = Duration::from_secs(60);
-const KEEP_ALIVE_AGAIN: Duration = Duration::from_secs(15);
-/// …until so many were not answered: a peer that has vanished is noticed after two minutes.
+/// TCP keep-alive (tcp(7)): the idle time before the first probe, the interval of further ones, and their number. A peer
+/// that has vanished is detected after two minutes.
+const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_COUNT: u32 = 4;
-/// Connections that wait to be accepted.
+/// The backlog of a listening Unix socket.
 const BACKLOG: i32 = 1024;
-/// How long accepting pauses when no more files can be opened, and connecting when a queue is full.
-const PAUSE: Duration = Duration::from_millis(20);
-/// How long a name may take to be resolved.
-const RESOLVE: Duration = Duration::from_secs(5);
+/// The pause before a retry: of an accept that failed, for example for lack of files, and of a connect to a full backlog.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// How long the resolution of a name may take.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection. One that is closed before [`Self::end`], be it because this process was killed, is reset, so that nobody
-/// takes what was cut for an end; a Unix socket knows no reset, and ends.
+/// A connection. Dropped without [`Self::end`], or if this process is killed, a TCP connection is reset, so that its peer
+/// detects the cut. A Unix socket has no reset, and is closed.
 pub struct Socket {
     pub(super) stream: Connected,
 }
 
-/// What a connection is made of.
+/// The stream of a [`Socket`].
 pub(super) enum Connected {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Socket {
-    /// A TCP connection that sends at once, and notices when its peer has vanished.
+    /// A TCP connection with TCP_NODELAY and keep-alive.
     ///
     /// # Errors
-    /// The operating system's, if the socket is not connected any more.
+    /// The operating system's, if the socket is no longer connected.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        // Whoever closes it now sends a reset; its data can be ended all the same.
+        // A close sends a reset from now on. Shutting down one direction still ends it in good order.
         stream.set_zero_linger()?;
         set_socket_keepalive(&stream, true)?;
-        set_tcp_keepidle(&stream, KEEP_ALIVE)?;
-        set_tcp_keepintvl(&stream, KEEP_ALIVE_AGAIN)?;
+        set_tcp_keepidle(&stream, KEEP_ALIVE_IDLE)?;
+        set_tcp_keepintvl(&stream, KEEP_ALIVE_INTERVAL)?;
         set_tcp_keepcnt(&stream, KEEP_ALIVE_COUNT)?;
         Ok(Self { stream: Connected::Tcp(stream) })
     }
@@ -66,7 +66,8 @@ impl Socket {
         Self { stream: Connected::Unix(stream) }
     }
 
-    /// Connects to `address`, which this side has chosen itself. All of it takes at most `limit`, the name included.
+    /// Connects to `address`, which this side has chosen, without rules. It takes at most `limit`, with the resolution of
+    /// the name.
     ///
     /// # Errors
     /// The last address's error, or `TimedOut`; `Unsupported` for datagrams.
@@ -81,13 +82,13 @@ impl Socket {
         timeout(limit, connected).await?
     }
 
-    /// Connects to the first of these addresses that takes it. One that stands alone has `limit`, one of several two
-    /// fifths of that.
-    pub(super) async fn connect_any(places: &[SocketAddr], limit: Duration) -> io::Result<Self> {
-        let each = if places.len() > 1 { limit * 2 / 5 } else { limit };
+    /// Connects to the first of these addresses that accepts. A single address has `limit`, each of several two fifths of
+    /// that.
+    pub(super) async fn connect_any(addresses: &[SocketAddr], limit: Duration) -> io::Result<Self> {
+        let each = if addresses.len() > 1 { limit * 2 / 5 } else { limit };
         let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for place in places {
-            match timeout(each, TcpStream::connect(*place)).await {
+        for address in addresses {
+            match timeout(each, TcpStream::connect(*address)).await {
                 Ok(Ok(stream)) => return Self::tcp(stream),
                 Ok(Err(error)) => last = error,
                 Err(elapsed) => last = elapsed.into(),
@@ -96,10 +97,10 @@ impl Socket {
         Err(last)
     }
 
-    /// Both directions have ended: the connection is closed in good order, and the system still sends what is left.
+    /// Closes the connection in good order after both directions have ended: the kernel still sends buffered data.
     pub fn end(self) {
         if let Connected::Tcp(stream) = &self.stream {
-            // If that cannot be said, it is reset, which is the lesser evil.
+            // If the option cannot be set, the connection is reset.
             let _ = set_socket_linger(stream, None);
         }
     }
@@ -130,7 +131,7 @@ impl AsyncWrite for Socket {
         }
     }
 
-    /// Sockets keep nothing back.
+    /// Nothing is buffered here.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -143,27 +144,27 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// Connects to a Unix socket. One whose queue is full says so at once, where TCP would be silent: it is asked again, for
-/// as long as the caller waits.
+/// Connects to a Unix socket. If its backlog is full, `connect` fails at once, where TCP would wait: it is retried until the
+/// caller drops the future.
 pub(super) async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(PAUSE).await,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(RETRY_PAUSE).await,
             connected => return connected,
         }
     }
 }
 
-/// The addresses of a place that this side has chosen itself.
+/// Resolves an address that this side has chosen, without rules.
 ///
 /// # Errors
-/// The resolver's, `TimedOut`, or `NotFound` for a name without addresses and a path.
+/// The resolver's, `TimedOut`, or `NotFound` for a name without addresses and for a path.
 pub async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
-    let place = address.place().ok_or(io::ErrorKind::NotFound)?;
-    let found: Vec<SocketAddr> = match &place.host {
-        Host::Address(host) => vec![(*host, place.port).into()],
+    let target = address.host_port().ok_or(io::ErrorKind::NotFound)?;
+    let found: Vec<SocketAddr> = match &target.host {
+        Host::Address(host) => vec![(*host, target.port).into()],
         Host::Name(name) => {
-            timeout(RESOLVE, lookup_host((name.as_str(), place.port))).await??.collect()
+            timeout(RESOLVE_TIMEOUT, lookup_host((name.as_str(), target.port))).await??.collect()
         }
     };
     if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
@@ -173,40 +174,40 @@ pub async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
 pub enum Listener {
     /// TCP.
     Tcp(TcpListener),
-    /// A Unix socket, whose file is removed with it.
+    /// A Unix socket, whose file is removed when it is dropped.
     Unix(UnixListener, SocketFile),
 }
 
-/// The file of a listening Unix socket; removed when dropped, unless it is another one by then.
+/// The file of a listening Unix socket; removed when dropped, unless it was replaced.
 pub struct SocketFile {
     path: PathBuf,
-    number: Option<(u64, u64)>,
+    file_id: Option<(u64, u64)>,
 }
 
 impl SocketFile {
     fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), number: number_of(path) }
+        Self { path: path.to_owned(), file_id: file_id(path) }
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it, and somebody else may listen there now.
-        if self.number.is_some() && number_of(&self.path) == self.number {
+        // The file may have been removed, and another process may listen there now.
+        if self.file_id.is_some() && file_id(&self.path) == self.file_id {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Device and number of a file.
-fn number_of(path: &Path) -> Option<(u64, u64)> {
+/// Device and inode number of a file.
+fn file_id(path: &Path) -> Option<(u64, u64)> {
     let file = std::fs::symlink_metadata(path).ok()?;
     Some((file.dev(), file.ino()))
 }
 
 impl Listener {
-    /// Listens at `address`; port 0 is a free one. A Unix socket is for this user alone (0600), and takes the place of
-    /// one that nobody listens at any more.
+    /// Listens at `address`; port 0 means any free one. A Unix socket is accessible to this user only (0600), and replaces a
+    /// stale one.
     ///
     /// # Errors
     /// The operating system's; `Unsupported` for datagrams.
@@ -216,7 +217,7 @@ impl Listener {
                 Ok(Self::Tcp(TcpListener::bind(resolve(address).await?.as_slice()).await?))
             }
             Address::Unix(path) => {
-                remove_left_behind(path).await;
+                remove_stale(path).await;
                 let listener = listen_privately(path)?;
                 let file = SocketFile::new(path);
                 Ok(Self::Unix(UnixListener::from_std(listener)?, file))
@@ -225,7 +226,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, as one types it.
+    /// The address at which it listens, as typed.
     pub fn address(&self) -> String {
         match self {
             Self::Tcp(listener) => {
@@ -235,8 +236,8 @@ impl Listener {
         }
     }
 
-    /// The next connection, and whose it is. Errors of single connections are passed over; when no more files can be
-    /// opened, it waits until some can.
+    /// The next connection, and the address of its peer. Errors are retried after 20 ms: those of single connections, and
+    /// the lack of free file descriptors.
     pub async fn accept(&self) -> (Socket, String) {
         loop {
             let accepted = match self {
@@ -250,14 +251,14 @@ impl Listener {
             };
             match accepted {
                 Ok(accepted) => return accepted,
-                Err(_) => sleep(PAUSE).await,
+                Err(_) => sleep(RETRY_PAUSE).await,
             }
         }
     }
 }
 
-/// A listener that was killed leaves its socket behind, and nobody answers there.
-async fn remove_left_behind(path: &Path) {
+/// Removes the socket of a listener that was killed: a connect to it is refused.
+async fn remove_stale(path: &Path) {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if !is_socket {
         return;
@@ -268,7 +269,7 @@ async fn remove_left_behind(path: &Path) {
     }
 }
 
-/// Between binding and listening nobody can connect: that is when the socket is made this user's own.
+/// Sets the mode between `bind` and `listen`, when no client can connect yet.
 fn listen_privately(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -288,7 +289,7 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     #[tokio::test]
-    async fn a_unix_socket_is_private_and_its_file_goes_with_it() {
+    async fn a_unix_socket_is_private_and_its_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         let address = Address::Unix(path.clone());
@@ -299,12 +300,12 @@ mod tests {
         let limit = Duration::from_secs(10);
         let (near, _far) = tokio::join!(Socket::connect(&address, limit), listener.accept());
         near.unwrap().end();
-        // Somebody listens there.
+        // The first listener is still open.
         let taken = Listener::bind(&address).await.err().unwrap();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         drop(listener);
         assert!(!path.exists());
-        // Left behind by somebody who was killed, and something that is no socket.
+        // A stale socket, and a file that is not a socket.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         drop(Listener::bind(&address).await.unwrap());
@@ -312,7 +313,7 @@ mod tests {
         assert!(Listener::bind(&address).await.is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"kept");
         std::fs::remove_file(&path).unwrap();
-        // Another one that listens there now keeps its file.
+        // A listener does not remove the file of the one that replaced it.
         let first = Listener::bind(&address).await.unwrap();
         std::fs::remove_file(&path).unwrap();
         let second = Listener::bind(&address).await.unwrap();
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_unix_socket_whose_queue_is_full_is_waited_for() {
+    async fn a_connect_waits_for_a_unix_socket_with_a_full_backlog() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         let socket =
@@ -341,7 +342,7 @@ mod tests {
                     break;
                 }
             }
-            assert!(queue.len() < 100, "the queue takes everybody");
+            assert!(queue.len() < 100, "the backlog is unlimited");
         }
         let address = Address::Unix(path);
         let hangs = Socket::connect(&address, Duration::from_millis(200)).await.err().unwrap();
@@ -349,14 +350,14 @@ mod tests {
         let waits = tokio::spawn(async move {
             Socket::connect(&address, Duration::from_secs(30)).await.is_ok()
         });
-        // The listener stays: one that is gone refuses whoever still waits.
+        // The listener is kept: a closed one refuses the connections that wait.
         let accepted = tokio::task::spawn_blocking(move || (listener.accept().is_ok(), listener));
         let (accepted, _listener) = accepted.await.unwrap();
         assert!(accepted && waits.await.unwrap());
     }
 
     #[tokio::test]
-    async fn a_free_port_is_told_and_nobody_there_is_refused() {
+    async fn a_listener_reports_its_free_port_and_refuses_once_closed() {
         let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address: Address = listener.address().parse().unwrap();
         let limit = Duration::from_secs(10);

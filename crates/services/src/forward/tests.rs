@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use levada_core::encode_list;
 use levada_service::Streams;
-use levada_service::stdio::{Inbox, Message};
+use levada_service::stdio::{Message, MessageReader};
 use levada_service::testing::{End, definition, invocation, params};
 use levada_session::testing::connections;
 use levada_session::{Class, Options, ReceiveHalf, SendHalf, StreamError};
@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// How long anything may take before a test says that it hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a step may take before a test fails.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running session, from the client's side.
 struct Session {
@@ -47,7 +47,7 @@ impl Session {
         Self { send, receive, streams, service }
     }
 
-    /// A stream on which the service is asked for `address`.
+    /// A stream on which the client has requested `address`.
     async fn ask(&self, address: &str) -> Stream {
         let mut stream = self.streams.opener().open(Class::Bulk).await.unwrap();
         stream.send(address.as_bytes()).await.unwrap();
@@ -56,10 +56,10 @@ impl Session {
 
     /// Why the service does not connect to `address`.
     async fn refused(&self, address: &str) -> Failure {
-        answer(&mut self.ask(address).await).await.unwrap().unwrap_err()
+        receive_answer(&mut self.ask(address).await).await.unwrap().unwrap_err()
     }
 
-    /// A program's end of a connection that is carried to `address`.
+    /// A program's end of a connection that the session carries to `address`.
     async fn through(&self, address: &str) -> TcpStream {
         let (program, socket) = tcp_pair().await;
         let stream = self.ask(address).await;
@@ -68,13 +68,13 @@ impl Session {
     }
 
     async fn line(&mut self) -> String {
-        match Inbox::new().next(&mut self.receive).await.unwrap() {
+        match MessageReader::new().next(&mut self.receive).await.unwrap() {
             Some(Message::Data(line)) => String::from_utf8(line.to_vec()).unwrap(),
             other => panic!("{other:?}"),
         }
     }
 
-    /// Says that nothing more is to come, and waits until the service has ended.
+    /// Sends the end of the input, and waits until the service has ended.
     async fn end(mut self) -> End {
         self.send.send(&Message::End.to_bytes()).await.unwrap();
         let end = End::collect(&mut self.receive).await;
@@ -99,17 +99,17 @@ async fn target() -> (TcpListener, String, Session) {
     (listener, address, session)
 }
 
-/// Reads until the end, which must be in good order.
+/// Reads until the end, which must not be a reset.
 async fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap().unwrap();
+    timeout(TEST_TIMEOUT, stream.read_to_end(&mut bytes)).await.unwrap().unwrap();
     bytes
 }
 
-/// Reads until the connection is reset: what came before.
+/// Reads until the connection is reset: the bytes before that.
 async fn read_until_reset(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap();
+    let read = timeout(TEST_TIMEOUT, stream.read_to_end(&mut bytes)).await.unwrap();
     assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
     bytes
 }
@@ -119,9 +119,9 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn bytes_go_both_ways_and_each_direction_ends_by_itself() {
+async fn bytes_are_carried_both_ways_and_each_direction_ends_separately() {
     let (listener, address, session) = target().await;
-    // The program ends first; what it asked for still comes.
+    // The program ends first, and still receives the answer.
     let mut program = session.through(&address).await;
     let (mut served, _) = listener.accept().await.unwrap();
     let much = pattern(3_000_000);
@@ -155,7 +155,7 @@ async fn bytes_go_both_ways_and_each_direction_ends_by_itself() {
 }
 
 #[tokio::test]
-async fn a_reset_of_one_side_is_a_reset_of_the_other_behind_what_it_had_said() {
+async fn a_reset_of_one_side_resets_the_other_after_its_bytes() {
     let (listener, address, session) = target().await;
     for by_target in [true, false] {
         let program = session.through(&address).await;
@@ -168,7 +168,7 @@ async fn a_reset_of_one_side_is_a_reset_of_the_other_behind_what_it_had_said() {
         drop(one);
         assert_eq!(read_until_reset(&mut other).await, b"words");
     }
-    // One that has ended its side already, and is reset by whoever writes to it: it has gone.
+    // A socket that has ended its side and is closed: a write to it is answered with a reset.
     let mut program = session.through(&address).await;
     let (mut served, _) = listener.accept().await.unwrap();
     served.shutdown().await.unwrap();
@@ -179,8 +179,8 @@ async fn a_reset_of_one_side_is_a_reset_of_the_other_behind_what_it_had_said() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, gone).await.unwrap();
-    // The session is none the worse for it.
+    timeout(TEST_TIMEOUT, gone).await.unwrap();
+    // The session continues.
     let mut program = session.through(&address).await;
     let (mut served, _) = listener.accept().await.unwrap();
     program.write_all(b"on").await.unwrap();
@@ -189,22 +189,22 @@ async fn a_reset_of_one_side_is_a_reset_of_the_other_behind_what_it_had_said() {
 }
 
 #[tokio::test]
-async fn what_comes_behind_the_bytes_is_a_reset_in_whatever_pieces_or_makes_no_sense() {
+async fn a_message_after_the_bytes_is_a_reset_or_invalid_also_in_pieces() {
     let (listener, address, session) = target().await;
     for last in [&[1][..], &[7], &[1, 1], &[]] {
         let mut stream = session.ask(&address).await;
         let (mut served, _) = listener.accept().await.unwrap();
-        assert_eq!(answer(&mut stream).await, Ok(Ok(())));
+        assert_eq!(receive_answer(&mut stream).await, Ok(Ok(())));
         stream.write(b"by", false).await.unwrap();
         stream.send(b"tes").await.unwrap();
-        // The service may have heard enough before all was said.
+        // The service may reset the stream before the last piece.
         for byte in last {
             let _ = stream.write(std::slice::from_ref(byte), false).await;
         }
         let _ = stream.write(b"", true).await;
         assert_eq!(read_until_reset(&mut served).await, b"bytes", "{last:?}");
     }
-    // An end is one, however the bytes came.
+    // An end in an empty piece is an end.
     let mut stream = session.ask(&address).await;
     let (mut served, _) = listener.accept().await.unwrap();
     stream.write(b"bytes", false).await.unwrap();
@@ -214,30 +214,30 @@ async fn what_comes_behind_the_bytes_is_a_reset_in_whatever_pieces_or_makes_no_s
 }
 
 #[tokio::test]
-async fn a_target_that_refuses_is_told_by_its_cause_and_by_a_reset() {
+async fn a_refusing_target_is_reported_with_its_cause_and_by_a_reset() {
     let (listener, address, session) = target().await;
     drop(listener);
     let failure = session.refused(&address).await;
     assert_eq!(failure.cause, Cause::Refused);
     assert!(failure.text.starts_with(&address), "{failure}");
     let mut program = session.through(&address).await;
-    // Sent before anybody knows that there is nobody.
-    let _ = program.write_all(b"anybody?").await;
+    // Sent before the refusal arrives.
+    let _ = program.write_all(b"early").await;
     assert_eq!(read_until_reset(&mut program).await, b"");
 }
 
 #[tokio::test]
-async fn what_neither_configuration_nor_parameters_allow_is_not_connected_to() {
+async fn addresses_need_the_permission_of_configuration_and_parameters() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let allowed = format!("127.0.0.1:{port}");
     let options = format!("allow = ['{allowed}', '*:{port}', '127.0.0.2:81']");
     let session = Session::start(service(&options), &[&allowed, "*.example:*"]).await;
     for address in [
-        // Allowed by the configuration alone.
+        // Allowed only by the configuration.
         "127.0.0.2:81",
         "192.0.2.1:80",
-        // By the parameters alone.
+        // Allowed only by the parameters.
         "www.example:80",
         "udp:127.0.0.1:80",
         "unix:/run/a",
@@ -250,18 +250,18 @@ async fn what_neither_configuration_nor_parameters_allow_is_not_connected_to() {
     let failure = session.refused("127.0.0.2:81").await;
     assert_eq!(failure, Failure::new(Cause::NotAllowed, "127.0.0.2:81 is not allowed"));
     let mut stream = session.ask(&"x".repeat(MAX_ADDRESS + 1)).await;
-    assert!(matches!(answer(&mut stream).await, Err(StreamError::Reset(_))));
-    // What is allowed is served all the same.
+    assert!(matches!(receive_answer(&mut stream).await, Err(StreamError::Reset(_))));
+    // An allowed address is still served.
     let _program = session.through(&allowed).await;
     listener.accept().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_name_leads_only_to_addresses_that_are_allowed() {
+async fn a_name_is_connected_only_to_allowed_addresses() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let name = format!("localhost:{port}");
-    // The name is there, its address is not; then the other way round; then the name that means nothing else.
+    // First the name is allowed but not its address, then only its address, then `localhost`, which is always loopback.
     let elsewhere = format!("allow = ['*:{port}', '192.0.2.0/24:{port}']");
     let session = Session::start(service(&elsewhere), &[&name]).await;
     let failure = session.refused(&name).await;
@@ -270,12 +270,12 @@ async fn a_name_leads_only_to_addresses_that_are_allowed() {
     for allowed in [format!("127.0.0.0/8:{port}"), name.clone()] {
         let session = Session::start(service(&format!("allow = ['{allowed}']")), &[&name]).await;
         let _program = session.through(&name).await;
-        timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        timeout(TEST_TIMEOUT, listener.accept()).await.unwrap().unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_session_that_is_cut_resets_what_it_carries_on_both_sides() {
+async fn a_terminated_session_resets_its_connections_on_both_sides() {
     let (listener, address, session) = target().await;
     let mut program = session.through(&address).await;
     let (mut served, _) = listener.accept().await.unwrap();
@@ -288,19 +288,19 @@ async fn a_session_that_is_cut_resets_what_it_carries_on_both_sides() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_takes_its_connections_along() {
+async fn a_client_that_disconnects_ends_its_connections() {
     let (listener, address, session) = target().await;
     let _program = session.through(&address).await;
     let (mut served, _) = listener.accept().await.unwrap();
     let Session { send, receive, service, .. } = session;
     drop((send, receive));
-    let ended = timeout(PATIENCE, service).await.unwrap().unwrap();
+    let ended = timeout(TEST_TIMEOUT, service).await.unwrap().unwrap();
     assert!(matches!(ended, Err(ServiceError::Stream(_) | ServiceError::Gone)));
     read_until_reset(&mut served).await;
 }
 
 #[tokio::test]
-async fn one_connection_too_many_waits_for_a_while_and_the_others_go_on() {
+async fn a_connection_above_the_limit_is_refused_after_the_wait_and_the_others_continue() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let options = format!("allow = ['{address}']\nconnections = 2");
@@ -316,20 +316,20 @@ async fn one_connection_too_many_waits_for_a_while_and_the_others_go_on() {
     first.shutdown().await.unwrap();
     assert_eq!(read_all(&mut served).await, b"on");
     drop(second);
-    // Its place is free again, as soon as its end has come through.
+    // Its permit is free again once its end has been carried.
     let free = async {
         loop {
-            match answer(&mut session.ask(&address).await).await.unwrap() {
+            match receive_answer(&mut session.ask(&address).await).await.unwrap() {
                 Ok(()) => return,
                 Err(failure) => assert_eq!(failure.cause, Cause::Busy),
             }
         }
     };
-    timeout(PATIENCE, free).await.unwrap();
+    timeout(TEST_TIMEOUT, free).await.unwrap();
 }
 
 #[tokio::test]
-async fn one_connection_too_many_has_the_place_of_one_that_ends() {
+async fn a_connection_above_the_limit_gets_the_permit_of_one_that_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let options = format!("allow = ['{address}']\nconnections = 1");
@@ -338,11 +338,11 @@ async fn one_connection_too_many_has_the_place_of_one_that_ends() {
     let served = listener.accept().await.unwrap();
     let mut waiting = session.ask(&address).await;
     drop((first, served));
-    assert_eq!(answer(&mut waiting).await, Ok(Ok(())));
+    assert_eq!(receive_answer(&mut waiting).await, Ok(Ok(())));
 }
 
 #[tokio::test]
-async fn unix_sockets_are_reached_by_their_path() {
+async fn unix_sockets_are_connected_by_their_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.sock");
     let address = format!("unix:{}", path.display());
@@ -362,28 +362,29 @@ async fn unix_sockets_are_reached_by_their_path() {
 }
 
 #[tokio::test]
-async fn datagrams_keep_their_ends_and_an_idle_flow_ends() {
+async fn datagrams_keep_their_boundaries_and_an_idle_flow_ends() {
     let target = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = format!("udp:{}", target.local_addr().unwrap());
     let mut quick = service(&format!("allow = ['{address}']"));
     quick.shared.idle = Duration::from_secs(2);
     let session = Session::start(quick, &[&address]).await;
     let mut flow = session.ask(&address).await;
-    answer(&mut flow).await.unwrap().unwrap();
+    receive_answer(&mut flow).await.unwrap().unwrap();
     let (mut send, mut receive) = flow.split();
     let mut buffer = vec![0; MAX_DATAGRAM];
     for length in [0, 1, 1472, 60_000] {
         send.send(&pattern(length)).await.unwrap();
-        let (got, from) = timeout(PATIENCE, target.recv_from(&mut buffer)).await.unwrap().unwrap();
+        let (got, from) =
+            timeout(TEST_TIMEOUT, target.recv_from(&mut buffer)).await.unwrap().unwrap();
         assert_eq!(buffer[..got], pattern(length));
         target.send_to(&buffer[..got], from).await.unwrap();
         assert_eq!(receive.receive(MAX_DATAGRAM).await, Ok(Some(pattern(length))));
     }
-    assert_eq!(timeout(PATIENCE, receive.receive(0)).await.unwrap(), Ok(None));
-    // Nobody there: datagrams are lost, and the flow stays, because somebody may come.
+    assert_eq!(timeout(TEST_TIMEOUT, receive.receive(0)).await.unwrap(), Ok(None));
+    // Without a listener datagrams are lost, and the flow stays: a listener may start later.
     drop(target);
     let mut flow = session.ask(&address).await;
-    answer(&mut flow).await.unwrap().unwrap();
+    receive_answer(&mut flow).await.unwrap().unwrap();
     let (mut send, _receive) = flow.split();
     send.send(b"lost").await.unwrap();
     send.send(b"lost").await.unwrap();
@@ -397,11 +398,11 @@ async fn datagrams_keep_their_ends_and_an_idle_flow_ends() {
             }
         }
     };
-    timeout(PATIENCE, found).await.unwrap();
+    timeout(TEST_TIMEOUT, found).await.unwrap();
 }
 
 #[tokio::test]
-async fn connections_that_come_to_the_node_are_brought_to_the_client() {
+async fn connections_accepted_by_the_node_are_carried_to_the_client() {
     let session = service("allow = ['listen:127.0.0.1:*']");
     let mut session = Session::start(session, &["listen:127.0.0.1:0"]).await;
     let address = session.line().await.trim_end().to_owned();
@@ -417,22 +418,22 @@ async fn connections_that_come_to_the_node_are_brought_to_the_client() {
     served.write_all(b"answer").await.unwrap();
     drop(served);
     assert_eq!(read_all(&mut visitor).await, b"answer");
-    // What the client cannot connect to is reset here.
+    // If the client cannot connect, the connection is reset here.
     let mut visitor = TcpStream::connect(&address).await.unwrap();
     let mut stream = session.streams.accept().await;
     stream.receive(MAX_ADDRESS).await.unwrap();
-    let failure = Failure::new(Cause::Refused, "nobody there");
+    let failure = Failure::new(Cause::Refused, "no listener");
     tokio::spawn(carry_accepted(stream, Err(failure)));
     read_until_reset(&mut visitor).await;
-    // The client cannot have it connect to anything.
+    // The client cannot request a connection.
     let mut stream = session.ask("127.0.0.1:80").await;
-    assert!(matches!(answer(&mut stream).await, Err(StreamError::Reset(_))));
+    assert!(matches!(receive_answer(&mut stream).await, Err(StreamError::Reset(_))));
     assert_eq!(session.end().await.exit, Some(0));
     assert!(TcpStream::connect(&address).await.is_err());
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_said_so() {
+async fn an_address_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("listen:{}", taken.local_addr().unwrap());
     let session = service(&format!("allow = ['{address}']"));
@@ -443,14 +444,14 @@ async fn an_address_that_is_taken_is_said_so() {
 }
 
 #[tokio::test]
-async fn parameters_that_are_not_allowed_any_more_are_refused_at_the_start() {
+async fn parameters_that_are_not_allowed_are_refused_at_the_start() {
     let mut session = Session::start(service("allow = ['127.0.0.1:1']"), &["127.0.0.1:2"]).await;
     let end = End::collect(&mut session.receive).await;
     assert_eq!((end.exit, end.failure.is_some()), (Some(120), true));
 }
 
 #[test]
-fn a_request_may_leave_the_addresses_to_a_later_link_and_a_start_may_not() {
+fn only_a_start_needs_the_addresses() {
     let service = service("allow = ['127.0.0.1:1']");
     assert_eq!(service.check(&params(&[]), false), Ok(()));
     assert_eq!(service.check(&params(&[]), true), Err(Refused::NoAddress));

@@ -1,4 +1,4 @@
-//! Datagrams: a stream for each flow, a message for each datagram.
+//! UDP: a stream for each flow, a message for each datagram.
 
 use std::io;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep_until};
 
 use super::message::{CONNECTED, Failure};
-use super::pump::Cut;
+use super::pump::CarryError;
 
 /// The longest datagram, in bytes (RFC 768: a length of 16 bits).
 pub const MAX_DATAGRAM: usize = 65_535;
-/// A flow on which nothing passes for so long has ended (RFC 4787 section 4.3: not less than two minutes).
+/// The idle timeout of a flow (RFC 4787 section 4.3: not less than two minutes).
 pub const IDLE: Duration = Duration::from_secs(120);
 
-/// Answers a stream that the peer has opened for a flow, and carries its datagrams until nothing has passed for `idle`,
-/// or the peer has ended it.
+/// Answers a stream that the peer has opened for a flow, and carries its datagrams until there was none for `idle`, or the
+/// peer has finished the stream.
 ///
 /// # Errors
-/// [`Cut`] says why there is none, or why it was cut.
+/// [`CarryError`]: why there is no flow, or why it was cut.
 pub(super) async fn carry(
     mut stream: Stream,
     connected: Result<UdpSocket, Failure>,
     idle: Duration,
-) -> Result<(), Cut> {
+) -> Result<(), CarryError> {
     let socket = match connected {
         Ok(socket) => socket,
         Err(failure) => return super::pump::carry_accepted(stream, Err(failure)).await,
@@ -38,14 +38,14 @@ pub(super) async fn carry(
         tokio::select! {
             received = socket.recv(&mut datagram) => match received {
                 Ok(length) => send.send(&datagram[..length]).await?,
-                Err(error) => passing(&error)?,
+                Err(error) => ignore_transient(&error)?,
             },
             received = receive.receive_into(&mut message, MAX_DATAGRAM) => {
                 if !received? {
                     break;
                 }
-                // What the socket has to say of an earlier datagram comes in the place of sending this one, once.
-                // And datagrams may be lost.
+                // `send` may report the error of an earlier datagram once, instead of sending this one. A second error
+                // is ignored: datagrams may be lost.
                 if socket.send(&message).await.is_err() {
                     let _ = socket.send(&message).await;
                 }
@@ -59,8 +59,8 @@ pub(super) async fn carry(
     Ok(())
 }
 
-/// What a socket says of datagrams that it sent before (nobody listens there) ends no flow: somebody may listen soon.
-fn passing(error: &io::Error) -> Result<(), StreamError> {
+/// Errors of earlier datagrams (ICMP: no listener at the target) do not end the flow: a listener may start later.
+fn ignore_transient(error: &io::Error) -> Result<(), StreamError> {
     use io::ErrorKind as Kind;
     match error.kind() {
         Kind::ConnectionRefused | Kind::HostUnreachable | Kind::NetworkUnreachable => Ok(()),

@@ -6,7 +6,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use levada_client::ClientError;
-use levada_service::stdio::{Inbox, Message, ReceiveError, StdioError};
+use levada_service::stdio::{Message, MessageReader, ReceiveError, StdioError};
 use levada_services::desktop::input::event::{decode_count, encode};
 use levada_services::desktop::input::{Event, Outbox};
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
@@ -112,7 +112,7 @@ impl Shared {
 
     /// Handles the node's messages until the exit code.
     async fn receive(&self, mut stream: ReceiveHalf) -> Outcome {
-        let mut inbox = Inbox::new();
+        let mut inbox = MessageReader::new();
         loop {
             match inbox.next(&mut stream).await.map_err(lost)? {
                 Some(Message::Data(bytes)) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use levada_capability::Capability;
 use levada_client::{Client, ClientError, Running};
 use levada_core::Backoff;
-use levada_service::stdio::{Chunk, Inbox, Message, ReceiveError, StdioError, Tag};
+use levada_service::stdio::{Chunk, Message, MessageReader, ReceiveError, StdioError, Tag};
 use levada_session::{Class, ReceiveHalf, SendHalf, Stream, StreamError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -133,7 +133,7 @@ impl Tunnel<'_> {
         mut receive: ReceiveHalf,
         mut to: OwnedWriteHalf,
     ) -> Result<u8, Failure> {
-        let mut inbox = Inbox::new();
+        let mut inbox = MessageReader::new();
         let mut refused = None;
         let mut shown = false;
         loop {

@@ -1,4 +1,4 @@
-//! The session of an entity: it registers, hears questions, and replies.
+//! The session of an entity, which registers, receives questions, and replies.
 
 use levada_core::Identity;
 use levada_core::wire::{
@@ -9,11 +9,11 @@ use levada_session::{ReceiveHalf, SendHalf};
 use tokio::select;
 use tokio::sync::mpsc::Receiver;
 
-use super::pending::{Order, PendingRequests, Registration};
+use super::pending::{Notice, PendingRequests, Registration};
 use super::{deliver, expect, finish, malformed};
 use crate::brokering::mediation;
 
-/// Serves an entity until it leaves. When this is dropped, it is registered no more.
+/// Serves an entity until it disconnects. Dropping the future removes its registration.
 pub(super) async fn serve(
     pending: &PendingRequests,
     entity: Identity,
@@ -22,52 +22,52 @@ pub(super) async fn serve(
 ) -> Result<(), ServiceError> {
     let Part::Register(register) = expect(&mut receive).await? else { return Err(malformed()) };
     let registered = pending.register(entity, challenge(&register)?);
-    let (registration, mut orders) = match registered {
+    let (registration, mut notices) = match registered {
         Ok(registered) => registered,
         Err(ended) => return finish(send, receive, Part::Ended(ended)).await,
     };
     deliver(&mut send, Part::Registered(Registered {})).await?;
-    // Both at once: otherwise an entity and a service that both send much would wait for each other.
+    // Both at the same time: otherwise an entity and a service that both send large messages would block each other.
     select! {
-        replaced = pass_on(&registration, &mut orders, &mut send) => {
+        replaced = send_questions(&registration, &mut notices, &mut send) => {
             replaced?;
             let text = "this identity has registered again, which ends this registration";
             finish(send, receive, Part::Ended(Ended::new(Cause::Replaced, text))).await
         }
-        left = hear(&registration, &mut receive) => {
-            left?;
+        finished = receive_replies(&registration, &mut receive) => {
+            finished?;
             Ok(send.finish().await?)
         }
     }
 }
 
-/// Tells the entity what it is asked, until another registration takes the place of this one.
-async fn pass_on(
+/// Sends the entity its questions and their withdrawals, until another registration replaces this one.
+async fn send_questions(
     registration: &Registration<'_>,
-    orders: &mut Receiver<Order>,
+    notices: &mut Receiver<Notice>,
     send: &mut SendHalf,
 ) -> Result<(), ServiceError> {
-    while let Some(order) = orders.recv().await {
-        if let Some(part) = told(registration, order) {
+    while let Some(notice) = notices.recv().await {
+        if let Some(part) = message(registration, notice) {
             deliver(send, part).await?;
         }
     }
     Ok(())
 }
 
-/// Takes what the entity says, until it leaves.
-async fn hear(
+/// Receives the entity's replies and new challenges, until it finishes.
+async fn receive_replies(
     registration: &Registration<'_>,
     receive: &mut ReceiveHalf,
 ) -> Result<(), ServiceError> {
     while let Some(part) = mediation::receive(receive).await? {
-        take(registration, part)?;
+        handle(registration, part)?;
     }
     Ok(())
 }
 
-/// Takes what an entity says once it is registered.
-fn take(registration: &Registration<'_>, part: Part) -> Result<(), ServiceError> {
+/// Handles one message of a registered entity.
+fn handle(registration: &Registration<'_>, part: Part) -> Result<(), ServiceError> {
     match part {
         Part::Answered(Answered { number, reply: Some(reply) }) => {
             registration.answer(number, reply);
@@ -82,13 +82,13 @@ fn challenge(register: &Register) -> Result<[u8; 32], ServiceError> {
     register.challenge.as_slice().try_into().map_err(|_| malformed())
 }
 
-/// What the entity hears of an order; nothing of a question that was withdrawn before it left.
-fn told(registration: &Registration<'_>, order: Order) -> Option<Part> {
-    match order {
-        Order::Ask(number) => {
+/// The message for a notice; `None` for a question that was withdrawn before it was sent.
+fn message(registration: &Registration<'_>, notice: Notice) -> Option<Part> {
+    match notice {
+        Notice::Ask(number) => {
             let question = Some(registration.question(number)?);
             Some(Part::Asked(Asked { number, question }))
         }
-        Order::Withdraw(number) => Some(Part::Withdrawn(Withdrawn { number })),
+        Notice::Withdraw(number) => Some(Part::Withdrawn(Withdrawn { number })),
     }
 }

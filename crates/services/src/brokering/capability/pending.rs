@@ -1,4 +1,4 @@
-//! Who is registered, and which questions wait for their reply.
+//! The registered entities, and the questions that wait for their reply.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -22,43 +22,42 @@ struct Table {
     /// The last number given to a registration or a question.
     last: u64,
     entities: HashMap<Identity, Entity>,
-    questions: HashMap<u64, Waiting>,
+    questions: HashMap<u64, Pending>,
 }
 
 struct Entity {
     registration: u64,
     challenge: [u8; 32],
-    orders: Sender<Order>,
+    notices: Sender<Notice>,
 }
 
-struct Waiting {
+struct Pending {
     requester: Identity,
     entity: Identity,
     registration: u64,
-    /// Until the entity has it. A question that is withdrawn before takes no memory any more.
+    /// `None` once the session of the entity has taken it to send it.
     question: Option<SignedQuestion>,
     reply: oneshot::Sender<SealedReply>,
 }
 
-/// What an entity is to be told. When no more orders can come, another registration has replaced it.
+/// A notice for the session of an entity. The sender is dropped when another registration replaces this one.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Order {
-    /// The question with this number.
+pub(super) enum Notice {
+    /// The question with this number was asked.
     Ask(u64),
-    /// Nobody waits for the reply to this number any more.
+    /// The question with this number was withdrawn.
     Withdraw(u64),
 }
 
-/// An entity that is registered; it is no more when this is dropped, and whoever waits for a reply of
-/// it learns so.
+/// The registration of an entity. Dropping it removes the entity, and fails the questions that wait for its reply.
 pub(super) struct Registration<'a> {
     pending: &'a PendingRequests,
     entity: Identity,
     number: u64,
 }
 
-/// A place in the table of questions; it is withdrawn when this is dropped before the reply came.
-pub(super) struct Place<'a> {
+/// A question in the table. Dropping this before the reply withdraws the question.
+pub(super) struct PendingGuard<'a> {
     pending: &'a PendingRequests,
     number: u64,
 }
@@ -68,55 +67,56 @@ impl PendingRequests {
         Self { limits, table: Mutex::default() }
     }
 
-    /// Registers `entity`, in the place of an earlier registration of it: whoever comes back after
-    /// his connection was lost is let in before the loss is noticed here.
+    /// Registers `entity`, and replaces an earlier registration of it: an entity that has lost its connection can register
+    /// again before the loss is detected here.
     pub(super) fn register(
         &self,
         entity: Identity,
         challenge: [u8; 32],
-    ) -> Result<(Registration<'_>, Receiver<Order>), Ended> {
-        // Room for every question and for its end: an entity that reads misses nothing.
-        let (orders, receiver) = channel(2 * self.limits.questions);
+    ) -> Result<(Registration<'_>, Receiver<Notice>), Ended> {
+        // Room for two notices of each question: an entity that reads misses none.
+        let (notices, receiver) = channel(2 * self.limits.questions);
         let mut table = self.lock();
         if !table.entities.contains_key(&entity) && table.entities.len() >= self.limits.entities {
-            return Err(Ended::new(Cause::Busy, "as many entities are registered as may be"));
+            let text = "the service has reached its limit of registered entities";
+            return Err(Ended::new(Cause::Busy, text));
         }
         let registration = table.number();
-        table.entities.insert(entity, Entity { registration, challenge, orders });
-        table.questions.retain(|_, waiting| waiting.entity != entity);
+        table.entities.insert(entity, Entity { registration, challenge, notices });
+        table.questions.retain(|_, pending| pending.entity != entity);
         Ok((Registration { pending: self, entity, number: registration }, receiver))
     }
 
-    /// The challenge of an entity that is registered.
+    /// The challenge of a registered entity.
     pub(super) fn challenge(&self, entity: &Identity) -> Result<[u8; 32], Ended> {
         let table = self.lock();
         let entity = table.entities.get(entity);
         entity.map(|entity| entity.challenge).ok_or_else(not_registered)
     }
 
-    /// Passes a question on; its reply comes by the receiver, which fails if the entity goes away.
+    /// Passes a question to its entity. The receiver returns the reply, or fails if the entity disconnects.
     pub(super) fn ask(
         &self,
         question: &Question,
         signed: SignedQuestion,
-    ) -> Result<(Place<'_>, oneshot::Receiver<SealedReply>), Ended> {
+    ) -> Result<(PendingGuard<'_>, oneshot::Receiver<SealedReply>), Ended> {
         let mut table = self.lock();
         let (requester, entity) = (question.requester, question.route.entity);
         table.check_room(&self.limits, &requester)?;
         let number = table.number();
         let Some(found) = table.entities.get(&entity) else { return Err(not_registered()) };
         if found.challenge != question.route.challenge {
-            return Err(away("the entity has registered anew in this moment; ask again"));
+            return Err(away("the entity has renewed its registration meanwhile; ask again"));
         }
-        if found.orders.try_send(Order::Ask(number)).is_err() {
-            return Err(Ended::new(Cause::Busy, "the entity takes no more questions for now"));
+        if found.notices.try_send(Notice::Ask(number)).is_err() {
+            return Err(Ended::new(Cause::Busy, "the entity accepts no more questions; ask later"));
         }
         let registration = found.registration;
         let (reply, receiver) = oneshot::channel();
         let question = Some(signed);
-        let waiting = Waiting { requester, entity, registration, question, reply };
-        table.questions.insert(number, waiting);
-        Ok((Place { pending: self, number }, receiver))
+        let pending = Pending { requester, entity, registration, question, reply };
+        table.questions.insert(number, pending);
+        Ok((PendingGuard { pending: self, number }, receiver))
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -131,20 +131,21 @@ impl Table {
     }
 
     fn check_room(&self, limits: &Limits, requester: &Identity) -> Result<(), Ended> {
-        let own = self.questions.values().filter(|waiting| waiting.requester == *requester);
+        let own = self.questions.values().filter(|pending| pending.requester == *requester);
         if own.count() >= limits.questions_per_requester {
-            let text = "as many questions of yours wait for a reply as may";
+            let text = "your limit of questions that wait for a reply is reached";
             return Err(Ended::new(Cause::Busy, text));
         }
         if self.questions.len() >= limits.questions {
-            return Err(Ended::new(Cause::Busy, "as many questions wait for a reply as may"));
+            let text = "the service has reached its limit of questions that wait for a reply";
+            return Err(Ended::new(Cause::Busy, text));
         }
         Ok(())
     }
 }
 
 impl Registration<'_> {
-    /// Another challenge holds from now on, unless another registration has taken this one's place.
+    /// Sets a new challenge, unless another registration has replaced this one.
     pub(super) fn renew(&self, challenge: [u8; 32]) {
         let mut table = self.pending.lock();
         let entity = table.entities.get_mut(&self.entity);
@@ -153,24 +154,24 @@ impl Registration<'_> {
         }
     }
 
-    /// The question with this number, once; `None` if it was withdrawn.
+    /// Takes the question with this number; `None` if it was withdrawn.
     pub(super) fn question(&self, number: u64) -> Option<SignedQuestion> {
         let mut table = self.pending.lock();
-        let waiting = table.questions.get_mut(&number);
-        waiting.filter(|waiting| waiting.registration == self.number)?.question.take()
+        let pending = table.questions.get_mut(&number);
+        pending.filter(|pending| pending.registration == self.number)?.question.take()
     }
 
-    /// Hands a reply to who waits for it. Of a question that was withdrawn, or that is another
-    /// registration's, nobody hears.
+    /// Passes a reply to its requester. A reply to a question that was withdrawn, or was asked in another registration, is
+    /// ignored.
     pub(super) fn answer(&self, number: u64, reply: SealedReply) {
         let mut table = self.pending.lock();
-        let own = |waiting: &Waiting| waiting.registration == self.number;
+        let own = |pending: &Pending| pending.registration == self.number;
         if !table.questions.get(&number).is_some_and(own) {
             return;
         }
-        if let Some(waiting) = table.questions.remove(&number) {
-            // Whoever waited may have gone in this moment.
-            let _ = waiting.reply.send(reply);
+        if let Some(pending) = table.questions.remove(&number) {
+            // The requester may have disconnected meanwhile.
+            let _ = pending.reply.send(reply);
         }
     }
 }
@@ -181,21 +182,21 @@ impl Drop for Registration<'_> {
         if table.entities.get(&self.entity).is_some_and(|own| own.registration == self.number) {
             table.entities.remove(&self.entity);
         }
-        table.questions.retain(|_, waiting| waiting.registration != self.number);
+        table.questions.retain(|_, pending| pending.registration != self.number);
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
         let mut table = self.pending.lock();
-        let Some(waiting) = table.questions.remove(&self.number) else { return };
-        if waiting.question.is_some() {
+        let Some(pending) = table.questions.remove(&self.number) else { return };
+        if pending.question.is_some() {
             return;
         }
-        let entity = table.entities.get(&waiting.entity);
-        if let Some(entity) = entity.filter(|own| own.registration == waiting.registration) {
-            // An entity that does not read learns of nothing.
-            let _ = entity.orders.try_send(Order::Withdraw(self.number));
+        let entity = table.entities.get(&pending.entity);
+        if let Some(entity) = entity.filter(|own| own.registration == pending.registration) {
+            // The queue is full only if the entity does not read.
+            let _ = entity.notices.try_send(Notice::Withdraw(self.number));
         }
     }
 }

@@ -11,10 +11,10 @@ use tokio::select;
 use tokio::time::sleep;
 
 use super::pending::PendingRequests;
-use super::{LONGEST_WAIT, away, deliver, expect, finish, malformed};
+use super::{REPLY_TIMEOUT, away, deliver, expect, finish, malformed};
 use crate::brokering::mediation;
 
-/// Serves a requester to its reply. When this is dropped, its question is withdrawn.
+/// Serves a requester until its reply. Dropping the future withdraws its question.
 pub(super) async fn serve(
     pending: &PendingRequests,
     node: Identity,
@@ -43,8 +43,8 @@ pub(super) async fn serve(
     finish(send, receive, last).await
 }
 
-/// Spares the entity what it would not hear: a question must be signed by who brings it, and go the
-/// way that it says.
+/// Refuses questions that the entity would refuse: a question must be signed by its requester, and name this service and
+/// this entity.
 fn check(
     signed: &SignedQuestion,
     node: Identity,
@@ -62,14 +62,14 @@ fn check(
     Ok(question)
 }
 
-/// Waits for the reply; the outer error ends the session without a word.
+/// Waits for the reply; the outer error ends the session without a message.
 async fn wait(
     pending: &PendingRequests,
     question: &Question,
     signed: SignedQuestion,
     receive: &mut ReceiveHalf,
 ) -> Result<Result<SealedReply, Ended>, ServiceError> {
-    let (_place, reply) = match pending.ask(question, signed) {
+    let (_guard, reply) = match pending.ask(question, signed) {
         Ok(asked) => asked,
         Err(ended) => return Ok(Err(ended)),
     };
@@ -77,12 +77,12 @@ async fn wait(
         reply = reply => {
             Ok(reply.map_err(|_| away("the entity went away before it replied")))
         }
-        // Nothing more is to be said here.
+        // The requester may only finish, which withdraws the question.
         part = mediation::receive(receive) => match part? {
             Some(_) => Err(malformed()),
             None => Err(ServiceError::Gone),
         },
-        () = sleep(LONGEST_WAIT) => {
+        () = sleep(REPLY_TIMEOUT) => {
             Ok(Err(Ended::new(Cause::Late, "the entity did not reply within an hour")))
         }
     }

@@ -1,4 +1,4 @@
-//! The service between real ends: who gets what, when one of them goes away, and how many there may be.
+//! The service between real clients: the delivery of questions and replies, disconnects and limits.
 
 use levada_capability::SessionId;
 use levada_capability::exchange::{
@@ -14,10 +14,10 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// A service that others use at the same time.
+/// A service that several clients use.
 struct Scene(std::sync::Arc<Mediator>);
 
-/// One end of a session; the service's end runs in a task.
+/// The client's end of a session; the service's end runs in a task.
 struct End {
     send: SendHalf,
     receive: ReceiveHalf,
@@ -47,13 +47,13 @@ impl Scene {
         End { send, receive, service }
     }
 
-    /// An entity that has registered.
+    /// A registered entity.
     async fn entity(&self, key: &SecretKey) -> (End, Registration) {
-        let hearing = Registration::new(key.identity(), self.node(), &SystemRandom).unwrap();
+        let registration = Registration::new(key.identity(), self.node(), &SystemRandom).unwrap();
         let mut end = self.session(key.identity(), ENTITY).await;
-        end.say(Part::Register(Register { challenge: hearing.challenge().to_vec() })).await;
-        assert!(matches!(end.hear().await, Part::Registered(_)));
-        (end, hearing)
+        end.send(Part::Register(Register { challenge: registration.challenge().to_vec() })).await;
+        assert!(matches!(end.receive().await, Part::Registered(_)));
+        (end, registration)
     }
 
     /// A requester that has asked `entity`.
@@ -69,47 +69,47 @@ impl Scene {
         params: Params,
     ) -> (End, PendingQuestion) {
         let mut end = self.session(key.identity(), REQUESTER).await;
-        end.say(Part::Seek(Seek { entity: entity.as_bytes().to_vec() })).await;
-        let Part::Found(found) = end.hear().await else { panic!() };
+        end.send(Part::Seek(Seek { entity: entity.as_bytes().to_vec() })).await;
+        let Part::Found(found) = end.receive().await else { panic!() };
         let challenge = found.challenge.try_into().unwrap();
-        let (asking, question) = question_for(key, entity, self.node(), challenge, params);
-        end.say(Part::Asked(Asked { number: 0, question: Some(question) })).await;
-        (end, asking)
+        let (pending, question) = question_for(key, entity, self.node(), challenge, params);
+        end.send(Part::Asked(Asked { number: 0, question: Some(question) })).await;
+        (end, pending)
     }
 }
 
 impl End {
-    async fn say(&mut self, part: Part) {
+    async fn send(&mut self, part: Part) {
         mediation::send(&mut self.send, part).await.unwrap();
     }
 
-    async fn hear(&mut self) -> Part {
+    async fn receive(&mut self) -> Part {
         mediation::receive(&mut self.receive).await.unwrap().unwrap()
     }
 
-    /// Hears why the session ends.
+    /// Receives the reason why the session ends.
     async fn ends(&mut self) -> (Cause, String) {
-        let Part::Ended(ended) = self.hear().await else { panic!() };
+        let Part::Ended(ended) = self.receive().await else { panic!() };
         self.send.finish().await.unwrap();
         (ended.cause(), ended.text)
     }
 
     /// The next question, and its number.
-    async fn question(&mut self, hearing: &mut Registration) -> (u64, Question) {
-        let Part::Asked(asked) = self.hear().await else { panic!() };
-        (asked.number, hearing.accept(&asked.question.unwrap()).unwrap())
+    async fn question(&mut self, registration: &mut Registration) -> (u64, Question) {
+        let Part::Asked(asked) = self.receive().await else { panic!() };
+        (asked.number, registration.accept(&asked.question.unwrap()).unwrap())
     }
 
     async fn answer(&mut self, number: u64, question: &Question, key: &SecretKey, text: &str) {
         let reply = Reply::No(Refusal::new(Reason::Denied, text));
         let reply = Some(question.reply(key, &reply).unwrap());
-        self.say(Part::Answered(Answered { number, reply })).await;
+        self.send(Part::Answered(Answered { number, reply })).await;
     }
 
-    /// The entity's words in its reply.
-    async fn reads(&mut self, asking: &PendingQuestion) -> String {
-        let Part::Answered(answered) = self.hear().await else { panic!() };
-        let Reply::No(refusal) = asking.read(&answered.reply.unwrap()).unwrap() else { panic!() };
+    /// The text of the entity's reply.
+    async fn reads(&mut self, pending: &PendingQuestion) -> String {
+        let Part::Answered(answered) = self.receive().await else { panic!() };
+        let Reply::No(refusal) = pending.read(&answered.reply.unwrap()).unwrap() else { panic!() };
         self.send.finish().await.unwrap();
         refusal.text
     }
@@ -132,7 +132,7 @@ fn question_for(
     params: Params,
 ) -> (PendingQuestion, levada_core::wire::SignedQuestion) {
     let route = Route { via, entity, challenge, until: UnixTime::NEVER };
-    let wish = SessionRequest {
+    let request = SessionRequest {
         node: Identity::from_bytes([9; 32]),
         addresses: Vec::new(),
         service: "echo".into(),
@@ -140,7 +140,7 @@ fn question_for(
         expires: None,
         uses: 1,
     };
-    PendingQuestion::new(key, &route, wish, &SystemRandom).unwrap()
+    PendingQuestion::new(key, &route, request, &SystemRandom).unwrap()
 }
 
 fn key() -> SecretKey {
@@ -148,7 +148,7 @@ fn key() -> SecretKey {
 }
 
 #[tokio::test]
-async fn replies_reach_those_who_asked_whatever_their_order() {
+async fn replies_reach_their_requesters_in_any_order() {
     let scene = Scene::new("");
     let [alice, bob, one, two] = [(); 4].map(|()| key());
     let (mut first, mut hears_first) = scene.entity(&one).await;
@@ -173,60 +173,60 @@ async fn replies_reach_those_who_asked_whatever_their_order() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_who_is_not_registered() {
+async fn a_question_for_an_unregistered_entity_is_refused() {
     let scene = Scene::new("");
     let (alice, one) = (key(), key());
     let seek = || Part::Seek(Seek { entity: one.identity().as_bytes().to_vec() });
     let mut end = scene.session(alice.identity(), REQUESTER).await;
-    end.say(seek()).await;
+    end.send(seek()).await;
     assert_eq!(end.ends().await, (Cause::Away, "the entity is not registered here".into()));
     end.service.await.unwrap().unwrap();
-    // One who has left is registered no more.
+    // An entity that has finished is no longer registered.
     let (mut entity, _) = scene.entity(&one).await;
     entity.send.finish().await.unwrap();
     entity.service.await.unwrap().unwrap();
     let mut end = scene.session(alice.identity(), REQUESTER).await;
-    end.say(seek()).await;
+    end.send(seek()).await;
     assert_eq!(end.ends().await.0, Cause::Away);
 }
 
 #[tokio::test]
-async fn an_entity_that_dies_leaves_nobody_waiting() {
+async fn a_disconnect_of_an_entity_ends_its_questions() {
     let scene = Scene::new("");
     let (alice, one) = (key(), key());
-    let (mut entity, mut hearing) = scene.entity(&one).await;
+    let (mut entity, mut registration) = scene.entity(&one).await;
     let (mut end, _) = scene.requester(&alice, one.identity()).await;
-    entity.question(&mut hearing).await;
+    entity.question(&mut registration).await;
     drop((entity.send, entity.receive));
     assert_eq!(end.ends().await, (Cause::Away, "the entity went away before it replied".into()));
     assert!(entity.service.await.unwrap().is_err());
 }
 
 #[tokio::test]
-async fn a_requester_that_leaves_withdraws_its_question() {
+async fn a_disconnect_of_a_requester_withdraws_its_question() {
     let scene = Scene::new("");
     let (alice, one) = (key(), key());
-    let (mut entity, mut hearing) = scene.entity(&one).await;
+    let (mut entity, mut registration) = scene.entity(&one).await;
     let (end, _) = scene.requester(&alice, one.identity()).await;
-    let (number, question) = entity.question(&mut hearing).await;
+    let (number, question) = entity.question(&mut registration).await;
     drop((end.send, end.receive));
-    let Part::Withdrawn(withdrawn) = entity.hear().await else { panic!() };
+    let Part::Withdrawn(withdrawn) = entity.receive().await else { panic!() };
     assert_eq!(withdrawn.number, number);
-    // A reply that comes too late disturbs nobody, and neither does one to what nobody asked.
+    // A late reply, and one with an unknown number, are ignored.
     entity.answer(number, &question, &one, "late").await;
-    entity.answer(99, &question, &one, "to nobody").await;
-    let (mut end, asking) = scene.requester(&alice, one.identity()).await;
-    let (number, question) = entity.question(&mut hearing).await;
+    entity.answer(99, &question, &one, "unknown").await;
+    let (mut end, pending) = scene.requester(&alice, one.identity()).await;
+    let (number, question) = entity.question(&mut registration).await;
     entity.answer(number, &question, &one, "in time").await;
-    assert_eq!(end.reads(&asking).await, "in time");
+    assert_eq!(end.reads(&pending).await, "in time");
 }
 
 #[tokio::test]
-async fn an_entity_that_speaks_before_it_listens_is_heard() {
+async fn an_entity_may_send_before_it_reads() {
     let scene = Scene::new("questions_per_requester = 64\n");
     let (alice, one) = (key(), key());
-    let (mut entity, mut hearing) = scene.entity(&one).await;
-    // More is asked, and then answered, than fits on the way to somebody who does not read.
+    let (mut entity, mut registration) = scene.entity(&one).await;
+    // More questions, and then replies, than the buffers to an entity that does not read can hold.
     let mut asked = Vec::new();
     for _ in 0..32 {
         let params = params(&[("long", &[0; 30_000])]);
@@ -236,16 +236,16 @@ async fn an_entity_that_speaks_before_it_listens_is_heard() {
     let reply = SealedReply { sealed, ..SealedReply::default() };
     for _ in 0..32 {
         let reply = Some(reply.clone());
-        entity.say(Part::Answered(Answered { number: u64::MAX, reply })).await;
+        entity.send(Part::Answered(Answered { number: u64::MAX, reply })).await;
     }
-    let (number, question) = entity.question(&mut hearing).await;
+    let (number, question) = entity.question(&mut registration).await;
     entity.answer(number, &question, &one, "heard").await;
-    let (mut end, asking) = asked.remove(0);
-    assert_eq!(end.reads(&asking).await, "heard");
+    let (mut end, pending) = asked.remove(0);
+    assert_eq!(end.reads(&pending).await, "heard");
 }
 
 #[tokio::test]
-async fn the_newest_registration_of_an_entity_holds() {
+async fn a_new_registration_replaces_the_old_one() {
     let scene = Scene::new("");
     let (alice, one) = (key(), key());
     let (mut old, mut hears_old) = scene.entity(&one).await;
@@ -255,48 +255,48 @@ async fn the_newest_registration_of_an_entity_holds() {
     assert_eq!(asked.ends().await.0, Cause::Away);
     assert_eq!(old.ends().await.0, Cause::Replaced);
     old.service.await.unwrap().unwrap();
-    let (mut end, asking) = scene.requester(&alice, one.identity()).await;
-    // What another registration was asked is not this one's to answer.
+    let (mut end, pending) = scene.requester(&alice, one.identity()).await;
+    // A registration cannot answer the questions of another one.
     new.answer(number, &question, &one, "old").await;
     let (number, question) = new.question(&mut hears_new).await;
     new.answer(number, &question, &one, "new").await;
-    assert_eq!(end.reads(&asking).await, "new");
+    assert_eq!(end.reads(&pending).await, "new");
 }
 
 #[tokio::test]
-async fn another_challenge_holds_for_questions_from_then_on() {
+async fn a_new_challenge_holds_for_later_questions() {
     let scene = Scene::new("");
     let (alice, one) = (key(), key());
-    let (mut entity, mut hearing) = scene.entity(&one).await;
-    let old = *hearing.challenge();
-    hearing.renew(&SystemRandom).unwrap();
-    entity.say(Part::Register(Register { challenge: hearing.challenge().to_vec() })).await;
-    // Its answer to this shows that the service has read what came before.
+    let (mut entity, mut registration) = scene.entity(&one).await;
+    let old = *registration.challenge();
+    registration.renew(&SystemRandom).unwrap();
+    entity.send(Part::Register(Register { challenge: registration.challenge().to_vec() })).await;
+    // Its answer with the new challenge shows that the service has read the renewal.
     let mut found = old.to_vec();
     while found == old {
         let mut end = scene.session(alice.identity(), REQUESTER).await;
-        end.say(Part::Seek(Seek { entity: one.identity().as_bytes().to_vec() })).await;
-        let Part::Found(message) = end.hear().await else { panic!() };
+        end.send(Part::Seek(Seek { entity: one.identity().as_bytes().to_vec() })).await;
+        let Part::Found(message) = end.receive().await else { panic!() };
         found = message.challenge;
         let (_, question) = question(&alice, one.identity(), scene.node(), old);
         if found != old {
-            end.say(Part::Asked(Asked { number: 0, question: Some(question) })).await;
-            assert!(end.ends().await.1.contains("registered anew"));
+            end.send(Part::Asked(Asked { number: 0, question: Some(question) })).await;
+            assert!(end.ends().await.1.contains("renewed its registration"));
         }
     }
-    assert_eq!(found, hearing.challenge());
-    let (mut end, asking) = scene.requester(&alice, one.identity()).await;
-    let (number, question) = entity.question(&mut hearing).await;
+    assert_eq!(found, registration.challenge());
+    let (mut end, pending) = scene.requester(&alice, one.identity()).await;
+    let (number, question) = entity.question(&mut registration).await;
     entity.answer(number, &question, &one, "yes").await;
-    assert_eq!(end.reads(&asking).await, "yes");
+    assert_eq!(end.reads(&pending).await, "yes");
 }
 
 #[tokio::test]
-async fn a_question_must_be_of_who_brings_it_and_go_its_way() {
+async fn a_question_must_be_signed_by_its_requester_and_name_this_service() {
     let scene = Scene::new("");
     let (alice, mallory, one) = (key(), key(), key());
-    let (_entity, hearing) = scene.entity(&one).await;
-    let challenge = *hearing.challenge();
+    let (_entity, registration) = scene.entity(&one).await;
+    let challenge = *registration.challenge();
     let one = one.identity();
     let good = question(&alice, one, scene.node(), challenge).1;
     let mut forged = good.clone();
@@ -305,46 +305,46 @@ async fn a_question_must_be_of_who_brings_it_and_go_its_way() {
         (question(&mallory, one, scene.node(), challenge).1, "another requester's"),
         (question(&alice, mallory.identity(), scene.node(), challenge).1, "another entity"),
         (question(&alice, one, mallory.identity(), challenge).1, "another service"),
-        (question(&alice, one, scene.node(), [0; 32]).1, "registered anew"),
+        (question(&alice, one, scene.node(), [0; 32]).1, "renewed its registration"),
         (forged, "not signed"),
         (levada_core::wire::SignedQuestion::default(), "malformed"),
     ] {
         let mut end = scene.session(alice.identity(), REQUESTER).await;
-        end.say(Part::Seek(Seek { entity: one.as_bytes().to_vec() })).await;
-        end.hear().await;
-        end.say(Part::Asked(Asked { number: 0, question: Some(question) })).await;
+        end.send(Part::Seek(Seek { entity: one.as_bytes().to_vec() })).await;
+        end.receive().await;
+        end.send(Part::Asked(Asked { number: 0, question: Some(question) })).await;
         let (_, told) = end.ends().await;
         assert!(told.contains(text), "{told}");
     }
 }
 
 #[tokio::test]
-async fn limits_are_kept_and_given_back() {
+async fn limits_are_enforced_and_released() {
     let scene = Scene::new("entities = 1\nquestions = 2\nquestions_per_requester = 1\n");
     let [alice, bob, carol, one, two] = [(); 5].map(|()| key());
-    let (mut entity, mut hearing) = scene.entity(&one).await;
+    let (mut entity, mut registration) = scene.entity(&one).await;
     let mut second = scene.session(two.identity(), ENTITY).await;
-    second.say(Part::Register(Register { challenge: vec![0; 32] })).await;
+    second.send(Part::Register(Register { challenge: vec![0; 32] })).await;
     assert_eq!(second.ends().await.0, Cause::Busy);
     let (mut alices, alice_asks) = scene.requester(&alice, one.identity()).await;
-    let (number, from_alice) = entity.question(&mut hearing).await;
+    let (number, from_alice) = entity.question(&mut registration).await;
     let (mut more, _) = scene.requester(&alice, one.identity()).await;
     let (cause, text) = more.ends().await;
-    assert!(cause == Cause::Busy && text.contains("of yours"), "{text}");
+    assert!(cause == Cause::Busy && text.contains("your limit"), "{text}");
     let (_bobs, _) = scene.requester(&bob, one.identity()).await;
-    entity.question(&mut hearing).await;
+    entity.question(&mut registration).await;
     let (mut carols, _) = scene.requester(&carol, one.identity()).await;
     assert_eq!(carols.ends().await.0, Cause::Busy);
     entity.answer(number, &from_alice, &one, "no").await;
     alices.reads(&alice_asks).await;
     let (_carols, _) = scene.requester(&carol, one.identity()).await;
-    assert_eq!(entity.question(&mut hearing).await.1.requester, carol.identity());
-    // An entity that registers again needs no second place.
+    assert_eq!(entity.question(&mut registration).await.1.requester, carol.identity());
+    // An entity that registers again counts once.
     scene.entity(&one).await;
 }
 
 #[tokio::test]
-async fn who_says_what_does_not_belong_here_is_cut_off() {
+async fn unexpected_messages_end_the_session() {
     let scene = Scene::new("");
     let one = key();
     let registered = Part::Registered(Default::default());
@@ -359,17 +359,17 @@ async fn who_says_what_does_not_belong_here_is_cut_off() {
         (REQUESTER, Part::Ended(Ended::default())),
     ] {
         let mut end = scene.session(one.identity(), role).await;
-        end.say(part.clone()).await;
+        end.send(part.clone()).await;
         let result = end.service.await.unwrap();
         assert!(matches!(result, Err(ServiceError::Message(_))), "{role}: {part:?}");
     }
     let (mut entity, _) = scene.entity(&one).await;
-    entity.say(Part::Answered(Answered { number: 1, reply: None })).await;
+    entity.send(Part::Answered(Answered { number: 1, reply: None })).await;
     assert!(entity.service.await.unwrap().is_err());
 }
 
 #[test]
-fn a_session_says_who_speaks_and_nothing_else() {
+fn a_session_has_only_the_parameter_role() {
     let mediator = Scene::new("").0;
     let check = |pairs: &[(&str, &[u8])], complete| mediator.check(&params(pairs), complete);
     assert_eq!(check(&[(ROLE, b"entity"), ("framing", b"auto")], true), Ok(()));

@@ -1,35 +1,35 @@
-//! The service with a real stream on each side, and the node of the invoked session played by the test.
+//! The service with a real stream on each side. The test plays the node of the invoked session.
 
 use std::sync::Mutex;
 
 use levada_capability::{LinkBody, Narrowing, Rights, SessionId, mint};
 use levada_core::{SecretKey, SystemRandom, UnixTime, wire};
 use levada_service::testing::{Client as Near, definition, params};
-use levada_service::{Calling, DefinitionError};
+use levada_service::{CallFuture, DefinitionError};
 use levada_session::testing;
 use tokio::task::JoinHandle;
 
 use super::*;
 
-/// What the invoking node finds where it calls.
-enum Elsewhere {
+/// The result of a call to the other node.
+enum Outcome {
     Answers(Stream),
     Fails(CallError),
     Hangs,
 }
 
 /// Answers one call.
-struct Calls(Mutex<Option<Elsewhere>>);
+struct Calls(Mutex<Option<Outcome>>);
 
 impl Client for Calls {
-    fn start<'a>(&'a self, _: &'a Capability, service: &'a str) -> Calling<'a, Stream> {
+    fn start<'a>(&'a self, _: &'a Capability, service: &'a str) -> CallFuture<'a, Stream> {
         assert_eq!(service, "echo");
         let found = self.0.lock().unwrap().take().unwrap();
         Box::pin(async move {
             match found {
-                Elsewhere::Answers(stream) => Ok(stream),
-                Elsewhere::Fails(error) => Err(error),
-                Elsewhere::Hangs => std::future::pending().await,
+                Outcome::Answers(stream) => Ok(stream),
+                Outcome::Fails(error) => Err(error),
+                Outcome::Hangs => std::future::pending().await,
             }
         })
     }
@@ -64,10 +64,10 @@ impl Scene {
         whole.grant(&self.client, to, Narrowing::to_rights(Rights::EXECUTE)).unwrap()
     }
 
-    fn service(&self, start: &str, elsewhere: Option<Elsewhere>) -> Invoke {
+    fn service(&self, start: &str, outcome: Option<Outcome>) -> Invoke {
         let text = format!("name = 'invoke'\ntype = 'invoke'\nstart = [{start}]\n");
         let options = definition(service_type(), &text).unwrap().read_options().unwrap();
-        let client = Arc::new(Calls(Mutex::new(elsewhere)));
+        let client = Arc::new(Calls(Mutex::new(outcome)));
         Invoke::new(&Context { node: self.invoker.identity(), client }, options)
     }
 
@@ -75,9 +75,9 @@ impl Scene {
     async fn running(
         &self,
         capability: &Capability,
-        elsewhere: Elsewhere,
+        outcome: Outcome,
     ) -> (Near, JoinHandle<Result<(), ServiceError>>) {
-        let service = self.service("'*/*'", Some(elsewhere));
+        let service = self.service("'*/*'", Some(outcome));
         let (near, stream) = Near::pair().await;
         let invocation = Invocation {
             session: SessionId::from_bytes([7; 16]),
@@ -91,11 +91,11 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn what_is_said_is_carried_both_ways_with_the_exit_code() {
+async fn messages_are_carried_both_ways_with_the_exit_code() {
     let scene = Scene::new();
     let capability = scene.capability(scene.invoker.identity());
     let (far, stream) = testing::pair().await.unwrap();
-    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    let (mut near, task) = scene.running(&capability, Outcome::Answers(far)).await;
     near.send_raw(capability.to_text().as_bytes()).await;
     near.send(Message::Data(b"in")).await;
     let (mut far_send, mut far_receive) = stream.split();
@@ -115,11 +115,11 @@ async fn what_is_said_is_carried_both_ways_with_the_exit_code() {
 }
 
 #[tokio::test]
-async fn messages_of_any_length_and_meaning_are_carried() {
+async fn messages_of_any_length_and_content_are_carried() {
     let scene = Scene::new();
     let capability = scene.capability(scene.invoker.identity());
     let (far, mut stream) = testing::pair().await.unwrap();
-    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    let (mut near, task) = scene.running(&capability, Outcome::Answers(far)).await;
     near.send_raw(capability.to_text().as_bytes()).await;
     let (mut near_send, mut near_receive) = near.split();
     let long = vec![0xa5; 1_000_000];
@@ -142,11 +142,11 @@ async fn messages_of_any_length_and_meaning_are_carried() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_cut_off_is_cut_off_with_its_reason() {
+async fn a_reset_of_the_invoked_session_is_passed_on_with_its_reason() {
     let scene = Scene::new();
     let capability = scene.capability(scene.invoker.identity());
     let (far, mut stream) = testing::pair().await.unwrap();
-    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    let (mut near, task) = scene.running(&capability, Outcome::Answers(far)).await;
     near.send_raw(capability.to_text().as_bytes()).await;
     let reason = wire::Reason::Terminated as u64;
     stream.reset(reason);
@@ -156,11 +156,11 @@ async fn a_session_that_is_cut_off_is_cut_off_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_what_was_started_for_it() {
+async fn a_client_that_disconnects_ends_the_invoked_session() {
     let scene = Scene::new();
     let capability = scene.capability(scene.invoker.identity());
     let (far, mut stream) = testing::pair().await.unwrap();
-    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    let (mut near, task) = scene.running(&capability, Outcome::Answers(far)).await;
     near.send_raw(capability.to_text().as_bytes()).await;
     near.send(Message::Data(b"in")).await;
     stream.receive(100).await.unwrap();
@@ -168,44 +168,44 @@ async fn a_client_that_leaves_ends_what_was_started_for_it() {
     assert!(stream.receive(100).await.is_err());
     assert!(task.await.unwrap().is_err());
     // Also while its session is being started.
-    let (mut near, task) = scene.running(&capability, Elsewhere::Hangs).await;
+    let (mut near, task) = scene.running(&capability, Outcome::Hangs).await;
     near.send_raw(capability.to_text().as_bytes()).await;
     drop(near);
     assert!(task.await.unwrap().is_err());
 }
 
-/// When a test hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a step may take before a test fails.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn a_client_that_gives_up_its_stream_alone_is_noticed_whatever_the_service_does() {
+async fn a_reset_of_the_stream_alone_is_detected_while_the_service_blocks() {
     let scene = Scene::new();
     let capability = scene.capability(scene.invoker.identity());
-    // The service takes nothing, and more was sent than lies anywhere on the way.
+    // The service reads nothing, and the client sends more than all buffers hold.
     let (far, mut stream) = testing::pair().await.unwrap();
-    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    let (mut near, task) = scene.running(&capability, Outcome::Answers(far)).await;
     near.send_raw(capability.to_text().as_bytes()).await;
     let (mut near_send, _connection) = near.split();
-    let much = vec![0; 8 << 20];
-    assert!(timeout(Duration::from_secs(1), near_send.send(&much)).await.is_err());
+    let data = vec![0; 8 << 20];
+    assert!(timeout(Duration::from_secs(1), near_send.send(&data)).await.is_err());
     drop(near_send);
-    assert!(timeout(PATIENCE, task).await.unwrap().unwrap().is_err());
-    assert!(stream.receive(much.len()).await.is_err());
-    // The client has said all that it wanted to, and nothing more is read from it.
+    assert!(timeout(TEST_TIMEOUT, task).await.unwrap().unwrap().is_err());
+    assert!(stream.receive(data.len()).await.is_err());
+    // The client has finished its input, and nothing more is read from it.
     let (far, mut stream) = testing::pair().await.unwrap();
-    let (mut near, task) = scene.running(&capability, Elsewhere::Answers(far)).await;
+    let (mut near, task) = scene.running(&capability, Outcome::Answers(far)).await;
     near.send_raw(capability.to_text().as_bytes()).await;
     let (mut near_send, _connection) = near.split();
     near_send.finish().await.unwrap();
     assert_eq!(stream.receive(1).await, Ok(None));
     near_send.reset(0);
-    assert!(timeout(PATIENCE, task).await.unwrap().unwrap().is_err());
+    assert!(timeout(TEST_TIMEOUT, task).await.unwrap().unwrap().is_err());
     let ended = async {
         while stream.send(b"x").await.is_ok() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, ended).await.unwrap();
+    timeout(TEST_TIMEOUT, ended).await.unwrap();
 }
 
 #[tokio::test]
@@ -217,9 +217,9 @@ async fn only_the_capability_that_was_announced_is_started() {
     for (parameters, sent, text) in [
         (&announced, another.to_text().to_string(), "not the one"),
         (&announced, "lvcap1".to_owned(), "not a capability"),
-        (&mine, mine.to_text().to_string(), "not bound to this node"),
+        (&mine, mine.to_text().to_string(), "not bound to the invoking node"),
     ] {
-        let (mut near, task) = scene.running(parameters, Elsewhere::Hangs).await;
+        let (mut near, task) = scene.running(parameters, Outcome::Hangs).await;
         near.send_raw(sent.as_bytes()).await;
         let end = near.collect().await;
         assert_eq!(end.exit, Some(DENIED), "{text}");
@@ -229,12 +229,12 @@ async fn only_the_capability_that_was_announced_is_started() {
 }
 
 #[tokio::test]
-async fn what_went_wrong_elsewhere_is_told_without_telling_of_addresses() {
+async fn errors_of_the_other_node_are_reported_without_addresses() {
     let scene = Scene::new();
     let capability = scene.capability(scene.invoker.identity());
     for (code, told) in [(DENIED, "the cause"), (UNREACHABLE, "does not reach"), (LOCAL, "log")] {
         let error = CallError { code, text: "the cause at 127.0.0.1:1".into() };
-        let (mut near, task) = scene.running(&capability, Elsewhere::Fails(error)).await;
+        let (mut near, task) = scene.running(&capability, Outcome::Fails(error)).await;
         near.send_raw(capability.to_text().as_bytes()).await;
         let end = near.collect().await;
         let failure = end.failure.unwrap();
@@ -246,13 +246,13 @@ async fn what_went_wrong_elsewhere_is_told_without_telling_of_addresses() {
 }
 
 #[test]
-fn what_may_be_started_for_others_is_configured() {
+fn only_configured_services_may_be_invoked() {
     let scene = Scene::new();
     let params = parameters(&scene.capability(scene.invoker.identity()));
     let check = |start: &str| scene.service(start, None).check(&params, true);
     assert_eq!(check("'*/*'"), Ok(()));
     assert_eq!(check(&format!("'{}/ec*'", scene.node)), Ok(()));
-    let refused = Err(Refused::Place { node: scene.node, service: "echo".into() });
+    let refused = Err(Refused::Target { node: scene.node, service: "echo".into() });
     assert_eq!(check("'*/exec'"), refused);
     assert_eq!(check(&format!("'{}/*'", scene.client.identity())), refused);
     let wrong = |start: &str| -> DefinitionError {
@@ -264,7 +264,7 @@ fn what_may_be_started_for_others_is_configured() {
 }
 
 #[test]
-fn a_session_names_what_it_starts_and_nothing_else() {
+fn a_session_has_only_the_parameters_of_its_target() {
     let scene = Scene::new();
     let service = scene.service("'*/*'", None);
     let node = scene.node.to_string();

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use levada_service::stdio::{Chunk, FAILURE_EXIT, Inbox, Message, StdioError, Tag};
+use levada_service::stdio::{Chunk, FAILURE_EXIT, Message, MessageReader, StdioError, Tag};
 use levada_service::{ServiceError, exit};
 use levada_session::{ReceiveHalf, SendHalf, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,7 +41,7 @@ async fn write_input(
     receive: &mut ReceiveHalf,
     mut to: OwnedWriteHalf,
 ) -> Result<u8, ServiceError> {
-    let mut inbox = Inbox::new();
+    let mut inbox = MessageReader::new();
     loop {
         match inbox.next(receive).await? {
             Some(Message::Data(bytes)) => {

@@ -7,9 +7,9 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use levada_service::stdio::{FAILURE_EXIT, Inbox, Message, StdioError};
+use levada_service::stdio::{FAILURE_EXIT, Message, MessageReader, StdioError};
 use levada_service::{
-    DefinitionError, Invocation, Running, Service, ServiceError, ServiceType, exit, fail,
+    DefinitionError, Invocation, RunFuture, Service, ServiceError, ServiceType, exit, fail,
 };
 use levada_session::{ReceiveHalf, SendHalf, Stream};
 use tokio::select;
@@ -82,7 +82,7 @@ async fn receive_events(
     batches: Batches,
     limits: Limits,
 ) -> ServiceError {
-    let mut inbox = Inbox::new();
+    let mut inbox = MessageReader::new();
     let mut limiter = RateLimiter::new(limits.rate, limits.burst());
     let mut pressed = Pressed::default();
     loop {
@@ -147,7 +147,7 @@ impl Service for Input {
         "input"
     }
 
-    fn run<'a>(&'a self, _: Invocation, stream: Stream) -> Running<'a> {
+    fn run<'a>(&'a self, _: Invocation, stream: Stream) -> RunFuture<'a> {
         Box::pin(self.serve(stream))
     }
 }

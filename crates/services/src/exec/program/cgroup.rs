@@ -1,5 +1,5 @@
-//! A control group (cgroups(7), version 2) for one run: a process cannot leave it by `setsid` or by losing its
-//! parents, and all of it is killed by one write, forks under way included.
+//! A control group (cgroups(7), version 2) for one run: a process cannot leave it by `setsid` or by a double fork, and one
+//! write kills all its processes, including those that are being forked.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,29 +12,29 @@ use tokio::time::sleep;
 
 /// The processes of a group. Writing `0` moves the process that writes.
 const PROCESSES: &str = "cgroup.procs";
-/// A group is called so, with the number of its supervisor behind.
+/// The name of a group is this prefix and the process id of its supervisor.
 const PREFIX: &str = "levada-";
-/// Since Linux 5.14.
+/// Kills all processes of a group; since Linux 5.14.
 const KILL: &str = "cgroup.kill";
-/// A killed process is in the group until it is gone; a group is looked at so often, and so many times.
-const STEP: Duration = Duration::from_millis(10);
-const STEPS: usize = 500;
+/// A killed process stays in the group until it has exited: the interval and the number of attempts to remove the group.
+const REMOVE_INTERVAL: Duration = Duration::from_millis(10);
+const REMOVE_ATTEMPTS: usize = 500;
 
-/// A group below that of this process.
+/// A control group below that of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ControlGroup(PathBuf);
 
 impl ControlGroup {
-    /// Makes a group below that of this process, and moves this process there. `None` if that is not possible: there
-    /// is no version 2, or this user may not.
+    /// Creates a group below that of this process, and moves this process there. `None` if that is not possible: there
+    /// is no version 2, or this user lacks the permission.
     pub(super) fn enter() -> Option<Self> {
         let parent = own_group()?;
         remove_empty(&parent);
         let group = Self(parent.join(format!("{PREFIX}{}", std::process::id())));
         if let Err(error) = fs::create_dir(&group.0) {
-            // Of a process that had this number before, and was killed together with its node.
-            let left = error.kind() == io::ErrorKind::AlreadyExists;
-            if !left || group.kill().is_err() {
+            // A stale group: of an earlier process with this id, which was killed together with its node.
+            let stale = error.kind() == io::ErrorKind::AlreadyExists;
+            if !stale || group.kill().is_err() {
                 return None;
             }
         }
@@ -45,17 +45,17 @@ impl ControlGroup {
         entered.then_some(group)
     }
 
-    /// The group whose folder another process has told.
+    /// The group at `path`, which another process has created.
     pub(super) fn at(path: &[u8]) -> Option<Self> {
         (!path.is_empty()).then(|| Self(OsStr::from_bytes(path).into()))
     }
 
-    /// Its folder.
+    /// Its directory.
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Moves this process, the last one in it, back to where it was, and removes the group.
+    /// Moves this process, the last one of the group, back to the parent group, and removes the group.
     pub(super) fn leave(&self) {
         if let Some(parent) = self.0.parent() {
             let _ = move_to(parent);
@@ -63,25 +63,25 @@ impl ControlGroup {
         }
     }
 
-    /// Kills every process in it, this one, too, if it is.
+    /// Kills all its processes, this one included if it is one of them.
     pub(super) fn kill(&self) -> io::Result<()> {
         fs::write(self.0.join(KILL), "1")
     }
 
-    /// Kills what is in it until nothing is, and removes it.
+    /// Kills its processes until none is left, and removes it.
     pub(super) async fn end(&self) {
-        for _ in 0..STEPS {
+        for _ in 0..REMOVE_ATTEMPTS {
             if fs::remove_dir(&self.0).is_ok() || !self.0.exists() {
                 return;
             }
             let _ = self.kill();
-            sleep(STEP).await;
+            sleep(REMOVE_INTERVAL).await;
         }
     }
 }
 
-/// Removes the groups of supervisors that are gone: a node that is stopped does not wait until it can remove them.
-/// A group with processes in it cannot be removed.
+/// Removes the groups of supervisors that have exited: a node that stops does not wait until it can remove them. A group
+/// with processes cannot be removed.
 fn remove_empty(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -96,15 +96,15 @@ fn move_to(group: &Path) -> io::Result<()> {
     fs::write(group.join(PROCESSES), "0")
 }
 
-/// The folder of this process's group.
+/// The directory of this process's group.
 fn own_group() -> Option<PathBuf> {
     let groups = fs::read("/proc/self/cgroup").ok()?;
     let mounts = fs::read("/proc/self/mountinfo").ok()?;
     find(&groups, &mounts)
 }
 
-/// `0::PATH` of `groups` (cgroups(7)), below the mount of version 2 (proc_pid_mountinfo(5)): it may be beside
-/// version 1, and may show a part of the hierarchy only.
+/// The path in `0::PATH` of `groups` (cgroups(7)), below the mount point of version 2 (proc_pid_mountinfo(5)). Version 1
+/// may be mounted, too, and the mount may show only a part of the hierarchy.
 fn find(groups: &[u8], mounts: &[u8]) -> Option<PathBuf> {
     let path = lines(groups).find_map(|line| line.strip_prefix(b"0::"))?;
     let path = Path::new(OsStr::from_bytes(path));
@@ -125,16 +125,16 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b'\n')
 }
 
-/// Four characters stand as `\` and three octal digits: space, tabulator, newline and the backslash.
+/// Decodes `\` and three octal digits, which stand for space, tab, newline and backslash.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::new();
     let mut rest = field;
-    while let Some((first, behind)) = rest.split_first() {
-        let digits = behind.get(..3).filter(|_| *first == b'\\');
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| *first == b'\\');
         let code =
             digits.and_then(|digits| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok());
         bytes.push(code.unwrap_or(*first));
-        rest = if code.is_some() { &behind[3..] } else { behind };
+        rest = if code.is_some() { &after[3..] } else { after };
     }
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
@@ -175,9 +175,9 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_supervisors_that_are_gone_are_removed() {
+    fn groups_of_exited_supervisors_are_removed() {
         let folder = tempfile::tempdir().unwrap();
-        // No process has such a number (PID_MAX_LIMIT).
+        // No process has such an id (PID_MAX_LIMIT).
         let names =
             ["levada-4194305", "levada-x", "other", &format!("levada-{}", std::process::id())];
         names.iter().for_each(|name| fs::create_dir(folder.path().join(name)).unwrap());

@@ -1,5 +1,5 @@
-//! The processes that descend from this one. It is a child subreaper (PR_SET_CHILD_SUBREAPER(2const)): a process
-//! whose parent is gone becomes its child, so that none is lost by a double fork or by `setsid`.
+//! The descendants of this process, which is a child subreaper (PR_SET_CHILD_SUBREAPER(2const)): a process whose parent has
+//! exited becomes its child, so that none escapes by a double fork or by `setsid`.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -11,12 +11,12 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
 
-/// Room for one entry of a folder with the longest name, in bytes, and for few entries of `/proc`: between the look
-/// at an entry and the kill a process that forks and exits all the time must not get far.
+/// The directory buffer, in bytes: room for one entry with the longest name, and so for few entries of `/proc`. A short
+/// time between reading an entry and the kill matters for processes that fork and exit continuously.
 const ENTRIES: usize = 288;
 
-/// Takes away the children that have ended: calls `ended` with the number of each and its exit code, or 128 and the
-/// number of the signal. Gives whether children are left.
+/// Reaps the children that have ended: calls `ended` with the id of each and its exit code, or 128 and the number of the
+/// signal. Returns whether children are left.
 pub(super) fn reap(mut ended: impl FnMut(Pid, u8)) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -33,12 +33,12 @@ pub(super) fn reap(mut ended: impl FnMut(Pid, u8)) -> bool {
     }
 }
 
-/// Kills this process's children. Their own children become ours then: called until [`reap`] finds none, it kills
-/// every descendant.
+/// Kills this process's children. Their children then become children of this process: repeated until [`reap`] finds none,
+/// it kills all descendants.
 pub(super) fn kill_children() {
     let own = own();
     each(|process| {
-        // The number is the child's until it is reaped, which happens nowhere else.
+        // The id is the child's until it is reaped, which happens only in `reap`.
         if process.parent == own
             && let Some(id) = Pid::from_raw(process.id)
         {
@@ -47,12 +47,12 @@ pub(super) fn kill_children() {
     });
 }
 
-/// Sends `signals` to every descendant that is found: to those that are forked meanwhile, not.
+/// Sends `signals` to all descendants, except those that are forked meanwhile.
 pub(super) fn signal_all(signals: &[Signal]) {
     let mut all = Vec::new();
     each(|process| all.push(process));
     let mut family = HashSet::from([own()]);
-    // Children are usually younger than their parents, so that few rounds are needed.
+    // Children usually have higher ids than their parents, so that few rounds are needed.
     loop {
         let size = family.len();
         let born = all.iter().filter(|process| family.contains(&process.parent));
@@ -72,25 +72,25 @@ fn own() -> i32 {
     std::process::id().cast_signed()
 }
 
-/// Calls `see` with every process that `/proc` shows, as soon as it is found.
-fn each(mut see: impl FnMut(Process)) {
+/// Calls `visit` with each process in `/proc`, as soon as it is found.
+fn each(mut visit: impl FnMut(Process)) {
     let Ok(folder) = File::open("/proc") else { return };
     let mut space = [MaybeUninit::uninit(); ENTRIES];
     let mut entries = RawDir::new(folder, &mut space);
     while let Some(Ok(entry)) = entries.next() {
         let id = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());
         if let Some(process) = id.and_then(Process::read) {
-            see(process);
+            visit(process);
         }
     }
 }
 
-/// A line of `/proc/PID/stat`, see proc_pid_stat(5).
+/// The line of `/proc/PID/stat`, see proc_pid_stat(5).
 #[derive(Debug, PartialEq, Eq)]
 struct Process {
     id: i32,
     parent: i32,
-    /// When it started: tells it from another one that was given its number later.
+    /// The start time in clock ticks since boot: distinguishes it from a later process with the same id.
     start: u64,
 }
 
@@ -100,7 +100,7 @@ impl Process {
     }
 
     fn parse(id: i32, stat: &[u8]) -> Option<Self> {
-        // The second field is the program's name in parentheses, and may itself contain them, and any bytes.
+        // The second field is the program's name in parentheses, which may contain parentheses and any bytes.
         let end = stat.iter().rposition(|byte| *byte == b')')?;
         let mut fields = str::from_utf8(&stat[end + 1..]).ok()?.split_ascii_whitespace().skip(1);
         let parent = fields.next()?.parse().ok()?;
@@ -108,7 +108,7 @@ impl Process {
         Some(Self { id, parent, start })
     }
 
-    /// Sends it signals, unless it has ended and its number was given to another one.
+    /// Sends it signals, unless it has ended and another process has its id.
     fn signal(&self, signals: &[Signal]) {
         let Some(id) = Pid::from_raw(self.id) else { return };
         let Ok(fd) = pidfd_open(id, PidfdFlags::empty()) else { return };
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_proc_is_read_whatever_the_program_is_called() {
+    fn a_stat_line_is_parsed_with_any_program_name() {
         let stat = b"42 (a) S 1 (\xff) R 7 8 9 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987 1 2";
         let process = Process::parse(42, stat).unwrap();
         assert_eq!(process, Process { id: 42, parent: 7, start: 987 });

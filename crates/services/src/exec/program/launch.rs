@@ -1,4 +1,4 @@
-//! What a program is started with, and how that is passed to its supervisor.
+//! What a program is started with, and its encoding for the supervisor.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,27 +12,27 @@ use std::process::Command;
 use super::find;
 use levada_service::stdio::Window;
 
-/// The longest encoded form, in bytes: the kernel passes less than this to a program (execve(2)).
+/// The longest encoded form, in bytes. The kernel's own limit for arguments and environment is lower (execve(2)).
 pub(super) const MAX_ENCODED: usize = 8 * 1024 * 1024;
 
-/// A program, its arguments, its whole environment, and where it starts.
+/// A program, its arguments, its complete environment, its directory and its standard files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     pub(super) file: PathBuf,
-    /// What the program finds as its own name (`argv[0]`).
+    /// The name that the program sees as its own (`argv[0]`).
     pub(super) name: OsString,
     pub(super) args: Vec<OsString>,
     pub(super) environment: BTreeMap<OsString, OsString>,
-    /// Without one, the folder of this process.
+    /// The working directory; without one, that of this process.
     pub(super) directory: Option<PathBuf>,
-    /// A terminal of this size, or pipes.
+    /// The size of its terminal; without one, it has pipes.
     pub(super) terminal: Option<Window>,
-    /// Whether standard input is a pipe; otherwise it is empty. A terminal always has input.
+    /// Whether standard input is a pipe; otherwise it is `/dev/null`. A terminal always has input.
     pub(super) input: bool,
 }
 
 impl Launch {
-    /// The program `program`: a path, or a name that is looked up in PATH. Its environment is empty.
+    /// Launches `program`: a path, or a name that is looked up in PATH. The environment is empty.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let name = program.as_ref();
         let found = name.to_str().filter(|name| !name.contains('/')).and_then(find);
@@ -47,7 +47,7 @@ impl Launch {
         }
     }
 
-    /// Gives it the environment of this process.
+    /// Adds the environment of this process.
     pub fn inherit_environment(&mut self) -> &mut Self {
         self.envs(env::vars_os())
     }
@@ -64,12 +64,12 @@ impl Launch {
         self
     }
 
-    /// Its arguments, without the program.
+    /// The arguments, without the program.
     pub fn arguments(&self) -> &[OsString] {
         &self.args
     }
 
-    /// The same program with the same environment, to be started without a supervisor.
+    /// A command for the same program with the same environment, to start it without a supervisor.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.file);
         command.arg0(&self.name).args(&self.args).env_clear().envs(&self.environment);
@@ -102,31 +102,31 @@ impl Launch {
         self
     }
 
-    /// Where it starts.
+    /// Sets the working directory.
     pub fn current_dir(&mut self, directory: impl AsRef<Path>) -> &mut Self {
         self.directory = Some(directory.as_ref().to_owned());
         self
     }
 
-    /// What it finds as its own name, in the place of its file's.
+    /// Sets `argv[0]`, by default the program as given to [`Self::new`].
     pub fn name(&mut self, name: impl AsRef<OsStr>) -> &mut Self {
         self.name = name.as_ref().to_owned();
         self
     }
 
-    /// Gives it an input, in the place of an empty one.
+    /// Makes standard input a pipe.
     pub(crate) fn input(&mut self) -> &mut Self {
         self.input = true;
         self
     }
 
-    /// Gives it a terminal of this size, in the place of pipes.
+    /// Sets the size of its terminal; `None` for pipes.
     pub(crate) fn terminal(&mut self, window: Option<Window>) -> &mut Self {
         self.terminal = window;
         self
     }
 
-    /// The fields, a zero byte behind each: no program can be given one in any of them.
+    /// The fields, each followed by a zero byte: no field can contain one (execve(2)).
     pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
         let directory = self.directory.as_deref().unwrap_or(Path::new(""));
         let terminal = self.terminal.map(|window| window.to_string()).unwrap_or_default();
@@ -146,7 +146,7 @@ impl Launch {
         Ok(bytes)
     }
 
-    /// Reads what [`Self::encode`] has made.
+    /// Decodes what [`Self::encode`] returned, without `input`: standard input is passed as a file.
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         Self::parse(bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
@@ -157,7 +157,7 @@ impl Launch {
         let (file, name, directory) = (next()?, next()?, next()?);
         let (terminal, count) = (next()?.into_string().ok()?, next()?.into_string().ok()?);
         let count: usize = count.parse().ok()?;
-        // Each argument takes a byte at least.
+        // Each argument has one byte at least.
         if count > bytes.len() {
             return None;
         }
@@ -185,7 +185,8 @@ fn push(bytes: &mut Vec<u8>, parts: &[&[u8]]) -> io::Result<()> {
     let start = bytes.len();
     parts.iter().for_each(|part| bytes.extend_from_slice(part));
     if bytes[start..].contains(&0) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a zero byte in an argument"));
+        let text = "an argument or environment variable contains a zero byte";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     bytes.push(0);
     Ok(())
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_passed_on_is_what_was_given() {
+    fn a_launch_round_trips() {
         let mut launch = Launch::new("sh");
         assert!(launch.file.is_absolute(), "looked up");
         launch.args(["-c", "", "é\n"]).env("A", "x=y").env("B", "").current_dir("/tmp");

@@ -1,4 +1,4 @@
-//! Starts a program under a supervisor, or under one that waits for it already.
+//! Starts a program under a new supervisor, or under a spare one that was started earlier.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -16,51 +16,51 @@ use tokio::task::spawn_blocking;
 
 use super::Output;
 use super::cgroup::ControlGroup;
+use super::fd_passing;
 use super::launch::Launch;
-use super::passing;
 use super::supervisor::{STARTED, UNKNOWN, WITH_CGROUP, WITHOUT_CGROUP};
 
 /// The longest path of a control group, in bytes (PATH_MAX).
 const MAX_PATH: usize = 4096;
-/// Set to `off`, no control groups are made.
+/// The environment variable that disables control groups if it is `off`.
 const CGROUP: &str = "LEVADA_CGROUP";
 
-/// How a run is held together, beside the supervisor that every run has.
+/// How the processes of a run are found, beside the supervisor that each run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// By a control group, if one can be made.
+pub(super) enum Containment {
+    /// By a control group, if one can be created.
     Cgroup,
-    /// By the descent of its processes alone.
+    /// Only as descendants of the supervisor.
     Tree,
 }
 
-impl Way {
-    pub(super) fn of_environment() -> Self {
+impl Containment {
+    pub(super) fn from_environment() -> Self {
         let off = std::env::var_os(CGROUP).is_some_and(|value| value == "off");
         if off { Self::Tree } else { Self::Cgroup }
     }
 }
 
-/// A process that is waited for, so that the kernel can forget it.
-pub(super) struct Reaped(pub(super) Option<Child>);
+/// A child process that is reaped when this is dropped.
+pub(super) struct ReapedChild(pub(super) Option<Child>);
 
-/// A supervisor that has no program yet.
+/// The spare supervisor of this process.
 static SPARE: Mutex<Option<Spare>> = Mutex::new(None);
 
-/// A supervisor that waits for a program; of no runtime. It ends when it is dropped.
+/// A supervisor without a program, which is not bound to a runtime. Dropping it ends the process.
 pub(super) struct Spare {
-    child: Reaped,
+    child: ReapedChild,
     control: StdStream,
 }
 
-/// This side of the supervisor.
+/// A supervisor with a program, seen from the process that started it.
 pub(super) struct Supervisor {
-    pub(super) child: Reaped,
+    pub(super) child: ReapedChild,
     pub(super) control: UnixStream,
     pub(super) cgroup: Option<ControlGroup>,
 }
 
-/// The ends of the pipes, or of the terminal, at this side.
+/// This side's ends of the pipes or of the terminal.
 #[derive(Default)]
 pub(super) struct Ends {
     pub(super) input: Option<pipe::Sender>,
@@ -70,39 +70,39 @@ pub(super) struct Ends {
 }
 
 impl Spare {
-    /// A new one.
-    pub(super) fn new(way: Way) -> io::Result<Self> {
+    /// Starts a supervisor.
+    pub(super) fn new(containment: Containment) -> io::Result<Self> {
         let (control, far) = StdStream::pair()?;
         control.set_nonblocking(true)?;
-        let mut command = supervisor(way);
+        let mut command = supervisor(containment);
         command.stdin(OwnedFd::from(far)).stdout(Stdio::null()).stderr(Stdio::null());
-        // With the command goes its copy of the far end.
-        Ok(Self { child: Reaped(Some(command.spawn()?)), control })
+        // Dropping the command closes this process's copy of the far end.
+        Ok(Self { child: ReapedChild(Some(command.spawn()?)), control })
     }
 
-    /// The one that waits, if there is one.
+    /// Takes the spare supervisor of this process, if there is one that runs.
     pub(super) fn take() -> Option<Self> {
-        SPARE.lock().unwrap_or_else(PoisonError::into_inner).take()?.usable()
+        SPARE.lock().unwrap_or_else(PoisonError::into_inner).take()?.if_running()
     }
 
-    /// Makes one that waits: for the next program.
-    pub(super) fn prepare(way: Way) {
+    /// Starts the spare supervisor for the next program, unless there is one.
+    pub(super) fn prepare(containment: Containment) {
         let is_there = SPARE.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        if !is_there && let Ok(next) = Self::new(way) {
-            // One is enough: a second one is dropped.
+        if !is_there && let Ok(next) = Self::new(containment) {
+            // If another thread was faster, the surplus one is dropped.
             let _other = SPARE.lock().unwrap_or_else(PoisonError::into_inner).replace(next);
         }
     }
 
-    /// Unless it was killed.
-    fn usable(mut self) -> Option<Self> {
+    /// `None` if it was killed.
+    fn if_running(mut self) -> Option<Self> {
         let runs = self.child.0.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
         runs.then_some(self)
     }
 }
 
-impl Reaped {
-    /// Waits until it has ended, which it does by itself, or when its socket is closed.
+impl ReapedChild {
+    /// Waits until it has ended.
     async fn ended(mut self) {
         if let Some(mut child) = self.0.take() {
             let _ = spawn_blocking(move || child.wait()).await;
@@ -110,9 +110,9 @@ impl Reaped {
     }
 }
 
-impl Drop for Reaped {
+impl Drop for ReapedChild {
     fn drop(&mut self) {
-        // Without a runtime the end of this process takes it away.
+        // Without a runtime it is reaped by init when this process ends.
         if let (Some(mut child), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn_blocking(move || child.wait());
         }
@@ -120,7 +120,7 @@ impl Drop for Reaped {
 }
 
 impl Supervisor {
-    /// Waits until it has ended, and removes the control group with what is left in it.
+    /// Closes the socket, waits until the supervisor has ended, and removes the control group with its processes.
     pub(super) async fn ended(self) {
         drop(self.control);
         self.child.ended().await;
@@ -137,16 +137,16 @@ pub(super) async fn start(launch: &Launch, spare: Spare) -> io::Result<(Supervis
     let mut control = UnixStream::from_std(control)?;
     let (files, ends) = pipes(launch)?;
     let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-    let order = [&length.to_le_bytes(), bytes.as_slice()].concat();
+    let message = [&length.to_le_bytes(), bytes.as_slice()].concat();
     let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-    passing::send(&mut control, &order, &borrowed).await?;
+    fd_passing::send(&mut control, &message, &borrowed).await?;
     drop(files);
-    let Answer { code, cgroup, terminal } = answer(&mut control).await?;
+    let Answer { code, cgroup, terminal } = receive_answer(&mut control).await?;
     let supervisor = Supervisor { child, control, cgroup };
     if code != STARTED {
         supervisor.ended().await;
         return Err(match code {
-            UNKNOWN => io::Error::other("the system does not say why"),
+            UNKNOWN => io::Error::other("the supervisor reported no cause"),
             code => io::Error::from_raw_os_error(code),
         });
     }
@@ -156,19 +156,19 @@ pub(super) async fn start(launch: &Launch, spare: Spare) -> io::Result<(Supervis
     }
 }
 
-/// This very executable, even if its file has been replaced.
+/// The running executable, also if its file has been replaced.
 #[cfg(not(test))]
-fn supervisor(way: Way) -> Command {
+fn supervisor(containment: Containment) -> Command {
     use std::os::unix::process::CommandExt;
 
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("levada").arg(super::supervisor::ARGUMENT).arg(word(way)).env_clear();
+    command.arg0("levada").arg(super::supervisor::ARGUMENT).arg(argument(containment)).env_clear();
     command
 }
 
-/// The executable of these tests has no other way in than a test.
+/// The executable of these tests runs the supervisor as a test.
 #[cfg(test)]
-fn supervisor(way: Way) -> Command {
+fn supervisor(containment: Containment) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args([
         "--exact",
@@ -176,18 +176,18 @@ fn supervisor(way: Way) -> Command {
         "--nocapture",
         "--test-threads=1",
     ]);
-    command.env_clear().env(super::supervisor::ARGUMENT, word(way));
+    command.env_clear().env(super::supervisor::ARGUMENT, argument(containment));
     command
 }
 
-fn word(way: Way) -> &'static str {
-    match way {
-        Way::Cgroup => WITH_CGROUP,
-        Way::Tree => WITHOUT_CGROUP,
+fn argument(containment: Containment) -> &'static str {
+    match containment {
+        Containment::Cgroup => WITH_CGROUP,
+        Containment::Tree => WITHOUT_CGROUP,
     }
 }
 
-/// The standard files of the program, and what is at this side of them.
+/// The standard files of the program, and this side's ends of them.
 fn pipes(launch: &Launch) -> io::Result<(Vec<OwnedFd>, Ends)> {
     if launch.terminal.is_some() {
         return Ok((Vec::new(), Ends::default()));
@@ -210,7 +210,7 @@ fn pipes(launch: &Launch) -> io::Result<(Vec<OwnedFd>, Ends)> {
 }
 
 impl Ends {
-    /// A terminal's master is no pipe, and read and written as one.
+    /// The ends of a terminal. Its master is not a pipe, but tokio reads and writes it in the same way.
     fn of_terminal(master: OwnedFd) -> io::Result<Self> {
         fcntl_setfl(&master, fcntl_getfl(&master)? | OFlags::NONBLOCK)?;
         let read = pipe::Receiver::from_file_unchecked(master.try_clone()?.into())?;
@@ -219,17 +219,17 @@ impl Ends {
     }
 }
 
-/// What the supervisor says of the start.
+/// The supervisor's answer: see `send_answer` in `supervisor.rs`.
 struct Answer {
     code: i32,
     cgroup: Option<ControlGroup>,
     terminal: Option<OwnedFd>,
 }
 
-async fn answer(control: &mut UnixStream) -> io::Result<Answer> {
+async fn receive_answer(control: &mut UnixStream) -> io::Result<Answer> {
     let killed = || io::Error::new(io::ErrorKind::BrokenPipe, "its supervisor has ended");
     let mut head = [0; 8];
-    let files = passing::receive(control, &mut head).await?.ok_or_else(killed)?;
+    let files = fd_passing::receive(control, &mut head).await?.ok_or_else(killed)?;
     let [c0, c1, c2, c3, length @ ..] = head;
     let length = u32::from_le_bytes(length) as usize;
     if length > MAX_PATH {

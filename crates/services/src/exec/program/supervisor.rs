@@ -1,9 +1,8 @@
-//! The process between this one and a program, one for each run: it is the parent that every orphan of the program
-//! gets, and it ends all of them when the program has ended and its output is read, or when the process that started
-//! it has closed the socket between them, `kill -9` included.
+//! The supervisor: a process between this one and a program, one for each run. It is the parent of the program and of its
+//! orphans. It kills all of them when this process shuts down or closes the socket between them, also by `kill -9`.
 //!
-//! It is this very executable, started again with [`ARGUMENT`]: what a process could do between fork and exec would
-//! need `unsafe`. It takes the program over a socket, and the files that become the program's.
+//! It is the same executable, started again with [`ARGUMENT`]: code between fork and exec would need `unsafe`. It receives
+//! the launch and the program's standard files over the socket.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -24,66 +23,66 @@ use tokio::time::timeout;
 
 use super::cgroup::ControlGroup;
 use super::descendants::{kill_children, reap, signal_all};
+use super::fd_passing;
 use super::launch::{Launch, MAX_ENCODED};
-use super::passing;
 
 /// The first argument of a supervisor.
 pub const ARGUMENT: &str = "__supervise";
-/// The second: whether it makes a control group.
+/// The second argument: whether it creates a control group.
 pub const WITH_CGROUP: &str = "cgroup";
 pub(super) const WITHOUT_CGROUP: &str = "tree";
-/// What its answer begins with: the program runs, or the system's number for why it does not, or none is known.
+/// The first field of its answer: the program runs, or the `errno` of the failed start, or an error without one.
 pub(super) const STARTED: i32 = 0;
 pub(super) const UNKNOWN: i32 = -1;
-/// The byte behind the exit code: no process is left.
+/// The byte after the exit code: no process is left.
 pub(super) const GONE: u8 = 0;
-/// How long processes may take to clean up after SIGHUP before SIGKILL comes.
+/// How long processes may take to clean up after SIGHUP before SIGKILL is sent.
 const GRACE: Duration = Duration::from_millis(200);
-/// How often children are looked for while they are being killed.
-const STEP: Duration = Duration::from_millis(5);
-/// How often that is done before the control group is killed as a whole.
-const STEPS: u32 = 100;
-/// What a supervisor that cannot do its work ends with.
-const BROKEN: u8 = 120;
+/// The interval between searches for children to kill.
+const KILL_INTERVAL: Duration = Duration::from_millis(5);
+/// The number of such searches before the whole control group is killed.
+const KILL_ROUNDS: u32 = 100;
+/// The exit code of a supervisor that fails.
+const FAILED: u8 = 120;
 
-/// Is the supervisor of one program: standard input is the socket. `with_cgroup` is the second argument.
+/// Runs as the supervisor of one program, with the socket as standard input. `with_cgroup` is the second argument.
 pub fn supervise(with_cgroup: bool) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.and_then(|runtime| runtime.block_on(serve(with_cgroup))) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(_) => BROKEN.into(),
+        Err(_) => FAILED.into(),
     }
 }
 
 async fn serve(with_cgroup: bool) -> io::Result<()> {
-    // The terminal of the process that started it is not for programs of others.
+    // A new session: programs must not have access to the terminal of the process that started the node.
     let _ = setsid();
     set_child_subreaper(Some(getpid()))?;
     let mut control = take_control()?;
-    let mut waking = Waking::new()?;
-    // It stays there: a second move would take milliseconds while the client waits.
+    let mut wakeups = Wakeups::new()?;
+    // The supervisor stays in the group: moving it out takes milliseconds, for which the client would wait.
     let cgroup = if with_cgroup { ControlGroup::enter() } else { None };
-    let ordered = order(&control).await;
-    let Ok(Some((launch, files))) = ordered else {
+    let received = receive_launch(&control).await;
+    let Ok(Some((launch, files))) = received else {
         cgroup.inspect(ControlGroup::leave);
-        return ordered.map(drop);
+        return received.map(drop);
     };
     let (program, master) = match start(&launch, files) {
         Ok(started) => started,
         Err(error) => {
             let code = error.raw_os_error().unwrap_or(UNKNOWN);
-            return answer(&mut control, code, cgroup.as_ref(), None).await;
+            return send_answer(&mut control, code, cgroup.as_ref(), None).await;
         }
     };
-    // If the other side has gone, the next look at the socket says so.
-    let _ = answer(&mut control, STARTED, cgroup.as_ref(), master).await;
+    // If the other side has closed the socket, the next read returns its end.
+    let _ = send_answer(&mut control, STARTED, cgroup.as_ref(), master).await;
     let mut run = Run { program: Some(program), code: None, control, cgroup };
-    run.watch(&mut waking).await;
-    run.end(&mut waking).await;
+    run.watch(&mut wakeups).await;
+    run.end(&mut wakeups).await;
     Ok(())
 }
 
-/// The socket, with nothing at standard input in its place.
+/// Takes the socket from standard input, which becomes `/dev/null`.
 fn take_control() -> io::Result<UnixStream> {
     let control = fcntl_dupfd_cloexec(io::stdin(), 3)?;
     dup2_stdin(OpenOptions::new().read(true).open("/dev/null")?)?;
@@ -92,24 +91,24 @@ fn take_control() -> io::Result<UnixStream> {
     UnixStream::from_std(control)
 }
 
-/// What is to be started, and its standard files; `None` if nothing is.
-async fn order(control: &UnixStream) -> io::Result<Option<(Launch, Vec<OwnedFd>)>> {
+/// The launch and its standard files; `None` if the other side closed the socket without sending one.
+async fn receive_launch(control: &UnixStream) -> io::Result<Option<(Launch, Vec<OwnedFd>)>> {
     let mut length = [0; 4];
-    let Some(files) = passing::receive(control, &mut length).await? else { return Ok(None) };
+    let Some(files) = fd_passing::receive(control, &mut length).await? else { return Ok(None) };
     let length = u32::from_le_bytes(length) as usize;
     if length > MAX_ENCODED {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut bytes = vec![0; length];
-    if passing::receive(control, &mut bytes).await?.is_none() {
+    if fd_passing::receive(control, &mut bytes).await?.is_none() {
         return Ok(None);
     }
     Ok(Some((Launch::decode(&bytes)?, files)))
 }
 
-/// The answer to the order: four bytes say how the start went, four how long the path of the control group is, which
-/// comes behind. A terminal's master comes with the first.
-async fn answer(
+/// Sends the result of the start: four bytes of [`STARTED`], an `errno` or [`UNKNOWN`], four bytes with the length of the
+/// control group's path, and the path. The master of a terminal comes with the first byte.
+async fn send_answer(
     control: &mut UnixStream,
     code: i32,
     cgroup: Option<&ControlGroup>,
@@ -120,16 +119,12 @@ async fn answer(
     message.extend_from_slice(&u32::try_from(path.len()).map_err(io::Error::other)?.to_le_bytes());
     message.extend_from_slice(path);
     let files: Vec<_> = master.iter().map(AsFd::as_fd).collect();
-    passing::send(control, &message, &files).await
+    fd_passing::send(control, &message, &files).await
 }
 
-/// Starts the program in a process group of its own: gives its number, and its terminal's master if it has one.
+/// Starts the program in a new process group: returns its id, and the master of its terminal if it has one.
 fn start(launch: &Launch, files: Vec<OwnedFd>) -> io::Result<(Pid, Option<OwnedFd>)> {
-    let mut command = Command::new(&launch.file);
-    command.arg0(&launch.name).args(&launch.args).env_clear().envs(&launch.environment);
-    if let Some(directory) = &launch.directory {
-        command.current_dir(directory);
-    }
+    let mut command = launch.command();
     let (child, master) = match launch.terminal {
         Some(window) => start_on_terminal(command, window)?,
         None => {
@@ -140,11 +135,11 @@ fn start(launch: &Launch, files: Vec<OwnedFd>) -> io::Result<(Pid, Option<OwnedF
         }
     };
     let id = Pid::from_raw(child.id().cast_signed()).ok_or(io::ErrorKind::NotFound)?;
-    // Reaped with all others: `child` is only a number.
+    // `child` may be dropped: `Run::reap` waits for all children.
     Ok((id, master))
 }
 
-/// As the leader of a session with a new terminal.
+/// Starts `command` as the leader of a new session with a new terminal.
 fn start_on_terminal(
     command: Command,
     window: Window,
@@ -155,7 +150,7 @@ fn start_on_terminal(
     Ok((child, Some(pty.into())))
 }
 
-/// The system's error without the library's words around it.
+/// The system's error, without the text that the library adds.
 fn plain(error: pty_process::Error) -> io::Error {
     match error {
         pty_process::Error::Io(error) => error,
@@ -164,14 +159,14 @@ fn plain(error: pty_process::Error) -> io::Error {
     }
 }
 
-/// What a supervisor waits for beside its socket.
-struct Waking {
+/// The signals that a supervisor waits for.
+struct Wakeups {
     children: Signals,
-    /// What would end it before its program: the whole run ends then.
+    /// Signals that would terminate it: they end the whole run instead.
     ending: [Signals; 4],
 }
 
-impl Waking {
+impl Wakeups {
     fn new() -> io::Result<Self> {
         let kinds = [
             SignalKind::terminate(),
@@ -180,12 +175,12 @@ impl Waking {
             SignalKind::quit(),
         ];
         let [terminate, hangup, interrupt, quit] = kinds.map(signal);
-        // Before the program is there: exit codes are lost while SIGCHLD is ignored.
+        // Before the program starts: exit codes are lost while SIGCHLD is ignored.
         let children = signal(SignalKind::child())?;
         Ok(Self { children, ending: [terminate?, hangup?, interrupt?, quit?] })
     }
 
-    async fn ended(ending: &mut [Signals; 4]) {
+    async fn end_requested(ending: &mut [Signals; 4]) {
         let [terminate, hangup, interrupt, quit] = ending;
         select! {
             _ = terminate.recv() => {}
@@ -196,9 +191,9 @@ impl Waking {
     }
 }
 
-/// A program that was started, and all that descends from it.
+/// A started program and its descendants.
 struct Run {
-    /// Until it was reaped.
+    /// `None` once it was reaped.
     program: Option<Pid>,
     code: Option<u8>,
     control: UnixStream,
@@ -206,68 +201,69 @@ struct Run {
 }
 
 impl Run {
-    /// Takes away orphans, tells how the program ended, and passes signals on, until all is to end.
-    async fn watch(&mut self, waking: &mut Waking) {
+    /// Reaps children, reports the exit code of the program, and forwards signals, until the run is to end.
+    async fn watch(&mut self, wakeups: &mut Wakeups) {
         let mut signals = [0; 16];
         loop {
             self.reap().await;
             select! {
-                _ = waking.children.recv() => {}
+                _ = wakeups.children.recv() => {}
                 read = self.control.read(&mut signals) => match read {
                     Ok(0) | Err(_) => return,
                     Ok(length) => signals[..length].iter().for_each(|signal| self.signal(*signal)),
                 },
-                () = Waking::ended(&mut waking.ending) => return,
+                () = Wakeups::end_requested(&mut wakeups.ending) => return,
             }
         }
     }
 
-    /// Ends what is left: with a grace if the program itself still runs.
-    async fn end(&mut self, waking: &mut Waking) {
+    /// Ends the remaining processes: with SIGHUP and [`GRACE`] first if the program itself still runs.
+    async fn end(&mut self, wakeups: &mut Wakeups) {
         if self.reap().await && self.program.is_some() {
-            // A stopped process could not act upon the hang-up.
+            // A stopped process handles SIGHUP only after SIGCONT.
             signal_all(&[Signal::HUP, Signal::CONT]);
             let gone = async {
                 while self.reap().await {
-                    waking.children.recv().await;
+                    wakeups.children.recv().await;
                 }
             };
             let _ = timeout(GRACE, gone).await;
         }
-        let mut steps = 0;
+        let mut rounds = 0;
         while self.reap().await {
             kill_children();
-            let _ = timeout(STEP, waking.children.recv()).await;
-            steps += 1;
-            if steps > STEPS
+            let _ = timeout(KILL_INTERVAL, wakeups.children.recv()).await;
+            rounds += 1;
+            if rounds > KILL_ROUNDS
                 && let Some(group) = &self.cgroup
             {
-                // A process of another user, for example. This one dies, too, and the other side sees it.
+                // For processes that it may not signal, such as those of another user. It kills the supervisor, too, which
+                // the other side detects.
                 let _ = group.kill();
             }
         }
-        // If the other side is there, it removes the group.
+        // The other side removes the group, unless it has exited.
         if self.control.write_all(&[GONE]).await.is_err() {
             self.cgroup.as_ref().inspect(|group| group.leave());
         }
     }
 
-    /// Whether any process is left. The program's exit code is told at once.
+    /// Reaps children, and reports the program's exit code at once. Returns whether any process is left.
     async fn reap(&mut self) -> bool {
         let Self { program, code, .. } = self;
-        let told = code.is_some();
+        let reported = code.is_some();
         let left = reap(|id, status| {
             if *program == Some(id) {
                 (*program, *code) = (None, Some(status));
             }
         });
-        if let (false, Some(code)) = (told, self.code) {
+        if let (false, Some(code)) = (reported, self.code) {
             let _ = self.control.write_all(&[code]).await;
         }
         left
     }
 
-    /// Sends the program and its process group a signal. The number is theirs until the program is reaped.
+    /// Sends the program's process group a signal. The id is valid until the program is reaped.
     fn signal(&self, number: u8) {
         let signal = Signal::from_named_raw(number.into());
         if let (Some(program), Some(signal)) = (self.program, signal) {

@@ -102,7 +102,7 @@ pub async fn from_node(mut stream: Stream, target: Address, report: Reporter) {
 
 /// A stream on which the node was asked to connect to `target`.
 pub async fn ask(opener: &Opener, target: &Address) -> Result<Stream, OpenError> {
-    let mut stream = opener.open_in_turn(Class::Bulk).await?;
+    let mut stream = opener.open_or_wait(Class::Bulk).await?;
     stream.send(target.to_string().as_bytes()).await?;
     Ok(stream)
 }

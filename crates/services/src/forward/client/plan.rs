@@ -159,7 +159,7 @@ fn target_within(
     named: &[Pattern],
 ) -> Result<Address, ForwardError> {
     if let Some(typed) = target(words)? {
-        let allowed = named.iter().any(|pattern| pattern.may_be(&typed));
+        let allowed = named.iter().any(|pattern| pattern.may_permit(&typed));
         return if allowed { Ok(typed) } else { Err(other_than(args, typed)) };
     }
     match named {

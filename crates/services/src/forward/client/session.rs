@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use levada_service::Streams;
-use levada_service::stdio::{Inbox, Message, ReceiveError};
+use levada_service::stdio::{Message, MessageReader, ReceiveError};
 use levada_service::streams::Opener;
 use levada_session::{Connection, ReceiveHalf, SendHalf};
 use tokio::task::JoinSet;
@@ -44,7 +44,7 @@ pub enum Ended {
 /// What the service says on the session's first stream.
 struct Control {
     receive: ReceiveHalf,
-    inbox: Inbox,
+    inbox: MessageReader,
     report: Reporter,
 }
 
@@ -59,7 +59,7 @@ enum Said {
 impl Session {
     pub fn new((running, streams): (Running, Streams), report: Reporter) -> Self {
         let (send, receive) = running.stream.split();
-        let control = Control { receive, inbox: Inbox::new(), report };
+        let control = Control { receive, inbox: MessageReader::new(), report };
         Self { send, control, streams, connection: running.connection }
     }
 

@@ -12,10 +12,10 @@ use rustix::net::{
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
-/// Files that are passed at once at most: the standard ones.
+/// The most files that are passed at once: the standard ones.
 const FILES: usize = 3;
 
-/// Sends all of `bytes`, and `files` with the first of them.
+/// Sends all of `bytes`, and `files` with the first byte.
 pub(super) async fn send(
     stream: &mut UnixStream,
     bytes: &[u8],
@@ -40,7 +40,8 @@ fn send_now(stream: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::
     Ok(sendmsg(stream, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?)
 }
 
-/// Fills `bytes`, and gives the files that came with them. `None` if the other side has closed before.
+/// Fills `bytes`, and returns the files that came with them. `None` if the other side closed the socket before the first
+/// byte.
 pub(super) async fn receive(
     stream: &UnixStream,
     bytes: &mut [u8],
