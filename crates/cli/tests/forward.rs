@@ -12,7 +12,7 @@ use crate::support::{self, Home, Ran, eventually, own_loopback};
 use levada_client::{Client, RequestSpec, Verdict};
 use levada_core::wire::Reason;
 use levada_service::Streams;
-use levada_services::forward::{Cause, answer};
+use levada_services::forward::{Cause, receive_answer};
 use levada_session::{Class, StreamError};
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 
@@ -299,7 +299,7 @@ async fn ask(streams: &Streams, address: &str) -> Result<Result<(), Cause>, Stre
     let mut stream = streams.opener().open(Class::Bulk).await.unwrap();
     // The node may have reset the stream already.
     let _ = stream.send(address.as_bytes()).await;
-    answer(&mut stream).await.map(|answered| answered.map_err(|failure| failure.cause))
+    receive_answer(&mut stream).await.map(|answered| answered.map_err(|failure| failure.cause))
 }
 
 /// A client whose streams request addresses that its capability does not name.

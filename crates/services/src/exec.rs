@@ -21,8 +21,9 @@ use levada_service::{
 use levada_session::Stream;
 
 use options::Options;
+pub use options::TERM;
+pub use policy::is_term;
 use policy::{PTY, Plan, Policy};
-pub use policy::{TERM, is_term};
 use shell::Shell;
 
 /// The type `exec`.

@@ -8,7 +8,8 @@ use regex_lite::Regex;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use super::policy::TERM;
+/// The environment variable with the kind of a terminal.
+pub const TERM: &str = "TERM";
 
 definition_options! {
     /// The options of a definition of type `exec`.
@@ -84,7 +85,7 @@ fn program<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Erro
     Ok(program)
 }
 
-fn commands<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Allowed>, D::Error> {
+fn commands<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AllowedCommand>, D::Error> {
     let commands = Vec::deserialize(deserializer)?;
     if commands.is_empty() {
         return Err(D::Error::custom("at least one command must be allowed"));

@@ -9,15 +9,13 @@ use levada_core::Params;
 use levada_service::stdio::Window;
 use levada_service::{DefinitionError, Refused};
 
-use super::options::{AllowedCommand, Options};
+use super::options::{AllowedCommand, Options, TERM};
 use crate::exec::program::{Launch, find};
 
 /// The parameter that asks for a terminal; its value is a [`Window`] as text.
 pub(super) const PTY: &str = "pty";
 /// Parameters with this prefix set the environment variable whose name follows.
 const ENVIRONMENT: &str = "env.";
-/// The environment variable with the kind of a terminal.
-pub const TERM: &str = "TERM";
 /// Its value if the client sends none: a terminal without capabilities, see terminfo(5).
 pub(super) const DUMB: &str = "dumb";
 /// The longest name of a kind of terminal, in bytes.

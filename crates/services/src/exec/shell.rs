@@ -10,7 +10,8 @@ use levada_service::{Invocation, Refused, RunFuture, Service, ServiceError, fail
 use levada_session::Stream;
 use rustix::process::getuid;
 
-use super::policy::{DUMB, PTY, Plan, TERM, is_term_key, parse_term, parse_window};
+use super::options::TERM;
+use super::policy::{DUMB, PTY, Plan, is_term_key, parse_term, parse_window};
 use crate::exec::program::Launch;
 
 /// The file of accounts, see passwd(5).

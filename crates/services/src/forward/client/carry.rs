@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::forward::{
-    Address, Cause, Cut, Failure, MAX_ADDRESS, Socket, answer, carry, carry_accepted,
+    Address, CarryError, Cause, Failure, MAX_ADDRESS, Socket, carry, carry_accepted, receive_answer,
 };
 use levada_core::wire::Reason;
 use levada_service::streams::{OpenError, Opener, QUEUE, WAIT};
@@ -34,7 +34,7 @@ pub async fn to(opener: Opener, target: Address, socket: Socket, peer: String, r
         // The node lets so many wait for a place. It may refuse this one, and bytes that were sent would be lost.
         match connect(&opener, &target).await {
             Ok(Ok(stream)) => carry(socket, stream, false).await,
-            Ok(Err(failure)) => Err(Cut::Refused(failure)),
+            Ok(Err(failure)) => Err(CarryError::Refused(failure)),
             Err(error) => return report.note(&format!("{peer}: {}", why(&error))),
         }
     };
@@ -42,11 +42,11 @@ pub async fn to(opener: Opener, target: Address, socket: Socket, peer: String, r
 }
 
 /// Carries one connection by itself.
-pub async fn one(opener: Opener, target: Address, socket: Socket) -> Result<(), Cut> {
+pub async fn one(opener: Opener, target: Address, socket: Socket) -> Result<(), CarryError> {
     match ask(&opener, &target).await {
         Ok(stream) => carry(socket, stream, true).await,
-        Err(OpenError::Lost(error)) => Err(Cut::Lost(error)),
-        Err(error) => Err(Cut::Refused(Failure::new(Cause::Busy, error))),
+        Err(OpenError::Lost(error)) => Err(CarryError::Stream(error)),
+        Err(error) => Err(CarryError::Refused(Failure::new(Cause::Busy, error))),
     }
 }
 
@@ -56,7 +56,7 @@ async fn connect(opener: &Opener, target: &Address) -> Result<Result<Stream, Fai
     let end = Instant::now() + WAIT;
     loop {
         let mut stream = ask(opener, target).await?;
-        match answer(&mut stream).await {
+        match receive_answer(&mut stream).await {
             Ok(answered) => return Ok(answered.map(|()| stream)),
             Err(error) if is_busy(&error) && Instant::now() < end => drop(stream),
             Err(error) => return Err(error.into()),
@@ -108,12 +108,12 @@ pub async fn ask(opener: &Opener, target: &Address) -> Result<Stream, OpenError>
 }
 
 /// Says why there was no connection. All else its two ends have seen.
-fn said(report: &Reporter, peer: &str, carried: &Result<(), Cut>) {
+fn said(report: &Reporter, peer: &str, carried: &Result<(), CarryError>) {
     match carried {
-        Err(Cut::Refused(failure)) => {
+        Err(CarryError::Refused(failure)) => {
             report.note(&format!("{peer}: {}", failure.text));
         }
-        Err(Cut::Lost(error)) if is_busy(error) => report.note(&format!("{peer}: {BUSY}")),
+        Err(CarryError::Stream(error)) if is_busy(error) => report.note(&format!("{peer}: {BUSY}")),
         _ => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::forward::{Address, Host, LISTEN, Pattern, Place};
+use crate::forward::{Address, Host, HostPort, LISTEN, Pattern};
 use levada_core::Params;
 
 use super::{ForwardError, USAGE};
@@ -105,7 +105,7 @@ impl Plan {
                 "with --reverse the node listens at one address: give --listen once",
             ));
         };
-        if matches!(listen.place(), Some(Place { host: Host::Name(_), .. })) {
+        if matches!(listen.host_port(), Some(HostPort { host: Host::Name(_), .. })) {
             return Err(usage(format_args!("{listen} is a name; with --reverse give an address")));
         }
         let args = vec![format!("{LISTEN}{listen}")];
@@ -120,13 +120,13 @@ impl Plan {
 pub fn listen_address(text: &str) -> Result<Address, String> {
     let local = |port| {
         let host = Host::Address(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        Address::Tcp(Place { host, port })
+        Address::Tcp(HostPort { host, port })
     };
     if let Ok(port) = text.parse::<u16>() {
         return Ok(local(port));
     }
     match text.parse::<Address>() {
-        Ok(Address::Tcp(Place { host: Host::Name(name), port })) if name == "localhost" => {
+        Ok(Address::Tcp(HostPort { host: Host::Name(name), port })) if name == "localhost" => {
             Ok(local(port))
         }
         Ok(address @ (Address::Tcp(_) | Address::Unix(_))) => Ok(address),
@@ -206,7 +206,7 @@ fn or_free_port(listen: Vec<Address>) -> Vec<Address> {
         return listen;
     }
     let host = Host::Address(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    vec![Address::Tcp(Place { host, port: 0 })]
+    vec![Address::Tcp(HostPort { host, port: 0 })]
 }
 
 fn other_than(args: &[String], what: impl std::fmt::Display) -> ForwardError {

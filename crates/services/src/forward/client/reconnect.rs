@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::forward::{Address, Cause, Cut, LISTEN, Socket};
+use crate::forward::{Address, CarryError, Cause, LISTEN, Socket};
 use levada_capability::Capability;
 use levada_core::{Backoff, Params, encode_list};
 use tokio::time::{sleep, timeout};
@@ -194,11 +194,11 @@ pub async fn carry_one(
     session.end().await;
     match carried {
         Ok(Ok(())) => Ok(0),
-        Ok(Err(Cut::Refused(failure))) => {
+        Ok(Err(CarryError::Refused(failure))) => {
             let code = if failure.cause == Cause::NotAllowed { DENIED } else { UNREACHABLE };
             Err(ForwardError::new(code, failure))
         }
-        Ok(Err(Cut::Lost(error))) => Err(ClientError::from(error).into()),
+        Ok(Err(CarryError::Stream(error))) => Err(ClientError::from(error).into()),
         Ok(Err(cut)) => Err(ForwardError::new(UNREACHABLE, cut)),
         Err(Ended::Refused(code)) => Ok(code),
         Err(Ended::Broken(failure)) => Err(failure),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use crate::forward::{Address, Cause, Host, Place, Socket};
+use crate::forward::{Address, Cause, Host, HostPort, Socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -142,7 +142,7 @@ fn decode(bytes: &[u8]) -> Decoded {
         Some(host) => host,
         None => return Decoded::Refused(GENERAL),
     };
-    Decoded::Connect(Address::Tcp(Place { host, port: u16::from_be_bytes(*port) }))
+    Decoded::Connect(Address::Tcp(HostPort { host, port: u16::from_be_bytes(*port) }))
 }
 
 fn host_of(kind: u8, bytes: &[u8]) -> Option<Host> {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::forward::{Address, IDLE, MAX_DATAGRAM, answer};
+use crate::forward::{Address, IDLE, MAX_DATAGRAM, receive_answer};
 use levada_service::streams::Opener;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -115,7 +115,7 @@ async fn carry_flow(
     datagrams: &mut Receiver<Datagram>,
 ) -> Result<(), String> {
     let mut stream = ask(opener, target).await.map_err(|error| why(&error))?;
-    match answer(&mut stream).await {
+    match receive_answer(&mut stream).await {
         Ok(Ok(())) => {}
         Ok(Err(failure)) => return Err(failure.text),
         Err(error) => return Err(why(&error.into())),
