@@ -313,8 +313,8 @@ async fn a_question_must_be_signed_by_its_requester_and_name_this_service() {
         end.send(Part::Seek(Seek { entity: one.as_bytes().to_vec() })).await;
         end.receive().await;
         end.send(Part::Asked(Asked { number: 0, question: Some(question) })).await;
-        let (_, told) = end.ends().await;
-        assert!(told.contains(text), "{told}");
+        let (_, reason) = end.ends().await;
+        assert!(reason.contains(text), "{reason}");
     }
 }
 
