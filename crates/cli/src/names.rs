@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::output;
 use clap::Args;
 use levada_client::address::shown;
-use levada_client::{Client, Stranger, Target, Verdict};
+use levada_client::{Client, Target, UnpinnedNode, Verdict};
 
 /// How names that are used for the first time are treated.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -21,7 +21,7 @@ impl Names {
     /// # Errors
     /// [`Failure`] 121 if its key is not accepted, 122 if it does not answer.
     pub async fn resolve(self, client: &Client, node: &str) -> Result<Target, Failure> {
-        Ok(client.resolve(node, |stranger| self.confirm(stranger)).await?)
+        Ok(client.resolve(node, |unpinned| self.confirm(unpinned)).await?)
     }
 
     /// As [`Self::resolve`], without a connection to a node whose name is pinned: for a node that is only named to
@@ -30,13 +30,13 @@ impl Names {
     /// # Errors
     /// As [`Self::resolve`].
     pub async fn identify(self, client: &Client, node: &str) -> Result<Target, Failure> {
-        Ok(client.identify(node, |stranger| self.confirm(stranger)).await?)
+        Ok(client.identify(node, |unpinned| self.confirm(unpinned)).await?)
     }
 
-    fn confirm(self, stranger: &Stranger) -> Verdict {
-        let Stranger { name, identity, addresses } = stranger;
+    fn confirm(self, unpinned: &UnpinnedNode) -> Verdict {
+        let UnpinnedNode { name, identity, addresses } = unpinned;
         if self.accept_new {
-            output::note(format_args!("`{name}` is new here, and now stands for {identity}"));
+            output::note(format_args!("`{name}` is new here, and is now pinned to {identity}"));
             return Verdict::Accept;
         }
         if !output::is_attended() {

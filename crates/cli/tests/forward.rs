@@ -323,7 +323,7 @@ async fn the_node_checks_every_connection_against_the_capability() {
     let unknown = Err(StreamError::Reset(Reason::Unknown as u64));
     let (none, _) = Streams::new(running.connection.clone(), u64::MAX, 1);
     assert_eq!(ask(&none, &target).await, unknown);
-    let other = client.connection_of_its_own(&node, levada_core::Framing::Auto).await.unwrap();
+    let other = client.dedicated_connection(&node, levada_core::Framing::Auto).await.unwrap();
     while other.version() < 2 {
         // The node's HELLO has not arrived yet.
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -440,7 +440,7 @@ fn an_address_in_use_is_reported_before_the_node_is_asked() {
     let ran = home.args(["forward", "well/forward", "--listen", &at, "--", &address]);
     assert_eq!(ran.stdout, "");
     ran.fails(120, &format!("cannot listen at {at}"));
-    home.args(["forward", "unknown/forward", "--", &address]).fails(2, "no node is known");
+    home.args(["forward", "unknown/forward", "--", &address]).fails(2, "no node is pinned");
     home.args(["forward", "well/none", "--", &address]).fails(1, "no service");
     let nowhere = format!("{}@{}:1/forward", home.identity(), own_loopback());
     home.args(["forward", &nowhere, "--", &address]).fails(122, "unreachable");

@@ -232,7 +232,7 @@ fn ls_reports_missing_multicast() {
     let listing: Value = serde_json::from_str(&alone(&["ls", "--json"]).ok()).unwrap();
     assert!(listing["blind"].as_str().unwrap().contains("multicast DNS"), "{listing}");
     assert_eq!(listing["nodes"], serde_json::json!([]));
-    alone(&["query", "well", "--accept-new"]).fails(2, "cannot be looked for");
+    alone(&["query", "well", "--accept-new"]).fails(2, "cannot be browsed for");
     alone(&["query", &Home::new().identity()]).fails(122, "no address is known");
     let report = alone(&["doctor"]).stdout;
     assert!(report.contains("note   multicast: multicast DNS does not work here"), "{report}");

@@ -243,6 +243,6 @@ async fn the_attacker_can_only_withhold_messages() {
     scene.pass(alice.question.clone()).await;
     eventually("the question is refused", || scene.approver.log().contains("another registration"));
     drop(alice.session);
-    ended(alice.child).await.fails(123, "gave the session up");
+    ended(alice.child).await.fails(123, "reset the stream of the session");
     assert_eq!(scene.requested(), 0);
 }

@@ -84,7 +84,7 @@ fn nodes_are_found_used_by_name_renamed_and_forgotten() {
     guest.run(&format!("peers rename {one} cellar")).ok();
     guest.run("run cellar/clock").ok();
     until_found(|| guest.run(&format!("query {one} --accept-new")))
-        .denied("known here as `cellar`");
+        .denied("pinned here as `cellar`");
     guest.run(&format!("peers rename {one} x")).fails(1, "peers ls");
     until_found(|| guest.run(&format!("run {two}/clock --accept-new"))).ok();
     guest.run(&format!("peers rename {two} cellar")).denied("stands for");

@@ -310,7 +310,7 @@ fn max_run_ends_a_session_and_can_be_narrowed() {
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // `cat` runs as long as its input is open.
     let _input = child.stdin.take();
-    support::Ran::from(child.wait_with_output().unwrap()).denied("as long as it may");
+    support::Ran::from(child.wait_with_output().unwrap()).denied("its maximum run time");
     eventually("the session has ended", || scene.node.json("status")["running_sessions"] == 0);
     // The start counts as a use, and the capability stays valid.
     assert_eq!(scene.bob.with_input(&format!("connect {inherited}"), b"x").ok(), "x");

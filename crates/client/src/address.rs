@@ -1,8 +1,8 @@
-//! Addresses as text, in pins, invitations and capabilities: hints, never trusted.
+//! Addresses as text, in pins, invitations and capabilities. They are hints and are not authenticated.
 //!
-//! `HOST:PORT` means the same on every machine. An address of loopback or of a single link does not: it is written
-//! `HOST:PORT@TAG`, and is dialled only where TAG stands for this machine ([`machine`]). Without a tag, only an address that
-//! the user types is dialled; [`typed`] gives it this machine's.
+//! `HOST:PORT` means the same on every machine. An address of loopback or of a single link does not: its text is
+//! `HOST:PORT@TAG`, and it is dialled only on the machine with this TAG ([`machine`]). Without a tag, such an address is
+//! dialled only if the user types it; [`typed`] adds the tag of this machine.
 
 mod machine;
 
@@ -14,30 +14,31 @@ use thiserror::Error;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-/// The longest address, in bytes: a name in a text form (`docs/protocol.md`, "Text forms").
+/// Maximum length of an address in bytes: that of a name in a text form (`docs/protocol.md`, "Text forms").
 const MAX_ADDRESS: usize = 255;
-/// How long a name may take to be resolved.
-const RESOLVE: Duration = Duration::from_secs(5);
-/// Addresses of one name that are tried.
-const MOST_OF_NAME: usize = 16;
+/// How long the resolution of a name may take.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of addresses of one name that are tried.
+const MAX_OF_NAME: usize = 16;
 
-/// Not an address that other machines can use.
+/// Why a text is not an address that other machines can use.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum AdvertiseError {
-    /// It has another form.
+    /// It is not `HOST:PORT`.
     #[error("expected HOST:PORT, such as box.example:5382, 192.0.2.1:5382 or [2001:db8::1]:5382")]
     Form,
-    /// It leads to whatever machine dials it, or to no machine.
+    /// It is of loopback, of a single link, or of no host.
     #[error(
         "it is an address of loopback, of one link, or of no host: other machines cannot use it"
     )]
     Local,
 }
 
-/// An address for others: a DNS name, or an IPv4 or IPv6 address that means the same everywhere, with its port.
+/// Checks an address for other machines: a DNS name, or an IPv4 or IPv6 address that means the same everywhere, with its
+/// port.
 ///
 /// # Errors
-/// [`AdvertiseError`] says what is wrong.
+/// [`AdvertiseError`] names the fault.
 pub fn advertised(text: &str) -> Result<String, AdvertiseError> {
     let (host, port) = text.rsplit_once(':').ok_or(AdvertiseError::Form)?;
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
@@ -56,8 +57,8 @@ pub fn advertised(text: &str) -> Result<String, AdvertiseError> {
     }
 }
 
-/// A host's name: labels of letters, digits, `-` and `_`; the last has a letter, so that it is no address (RFC 1123
-/// section 2.1).
+/// Whether `host` is a host name: labels of letters, digits, `-` and `_`, the last with a letter, which distinguishes it
+/// from an address (RFC 1123 section 2.1).
 fn is_name(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -67,13 +68,13 @@ fn is_name(host: &str) -> bool {
     all && host.len() <= 253 && last.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Names of loopback (RFC 6761 section 6.3).
+/// Whether `host` is a name of loopback (RFC 6761 section 6.3).
 fn is_localhost(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// Whether `ip` means another host, or none, on another machine: loopback, link-local, unspecified.
+/// Whether `ip` means another host, or none, on another machine: it is loopback, link-local or unspecified.
 fn is_local(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => ip.is_loopback() || ip.is_link_local() || ip.octets()[0] == 0,
@@ -86,97 +87,99 @@ pub(crate) fn of_socket(address: &SocketAddr) -> String {
     if is_local(address.ip()) { tagged(&address.to_string()) } else { address.to_string() }
 }
 
-/// As [`of_socket`], for a list that is handed out; `None` if another process could not use it.
+/// As [`of_socket`], for a list that other processes use; `None` if they could not.
 pub fn handed_out(address: &SocketAddr) -> Option<String> {
     let ip = address.ip();
     let is_usable = !is_local(ip) || (ip.to_canonical().is_loopback() && machine::is_known());
     is_usable.then(|| of_socket(address))
 }
 
-/// The addresses that an address typed by the user stands for. It is always dialled, so one that could mean this
-/// machine has its tag.
+/// The addresses for one that the user typed. It is always dialled, so the tag of this machine is added where it may be of
+/// this machine.
 pub(crate) fn typed(text: &str) -> Vec<String> {
-    let (place, _) = split(text);
-    match place.parse::<SocketAddr>() {
-        Ok(address) if is_local(address.ip()) => vec![tagged(place)],
-        Ok(_) => vec![place.to_owned()],
+    let (host_port, _) = split(text);
+    match host_port.parse::<SocketAddr>() {
+        Ok(address) if is_local(address.ip()) => vec![tagged(host_port)],
+        Ok(_) => vec![host_port.to_owned()],
         Err(_) => {
-            let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
-            let everywhere = (!is_localhost(host)).then(|| place.to_owned());
-            // The name may stand for loopback in `/etc/hosts`.
-            everywhere.into_iter().chain([tagged(place)]).collect()
+            let host = host_port.rsplit_once(':').map_or(host_port, |(host, _)| host);
+            let everywhere = (!is_localhost(host)).then(|| host_port.to_owned());
+            // `/etc/hosts` may map the name to loopback.
+            everywhere.into_iter().chain([tagged(host_port)]).collect()
         }
     }
 }
 
-/// As people read it: without the tag of this machine.
+/// The text for users: without the tag of this machine.
 pub fn shown(text: &str) -> &str {
     match split(text) {
-        (place, Some(tag)) if tag == machine::tag() => place,
+        (host_port, Some(tag)) if tag == machine::tag() => host_port,
         _ => text,
     }
 }
 
-/// Whether it may be dialled here, as far as its text says.
+/// Whether it may be dialled on this machine, by its text alone.
 pub(crate) fn is_usable(text: &str) -> bool {
     match split(text) {
         (_, Some(tag)) => tag == machine::tag(),
-        (place, None) => !place.parse::<SocketAddr>().is_ok_and(|address| is_local(address.ip())),
+        (host_port, None) => {
+            !host_port.parse::<SocketAddr>().is_ok_and(|address| is_local(address.ip()))
+        }
     }
 }
 
-/// Whether it is an address of a single link: another machine has no use for it.
+/// Whether it is an address of a single link, which other machines cannot use.
 pub(crate) fn is_of_link(text: &str) -> bool {
     let ip = split(text).0.parse::<SocketAddr>().map(|address| address.ip());
     ip.is_ok_and(|ip| is_local(ip) && !ip.to_canonical().is_loopback())
 }
 
-/// Where to dial: every address of the name, both families in turn (RFC 8305 section 4). Without a tag, those that mean
-/// this machine are left out.
+/// Resolves an address to socket addresses, both families in turn (RFC 8305 section 4). Without a tag, those of this machine
+/// are left out.
 ///
 /// # Errors
-/// The resolver's; `TimedOut`; `NotFound` if nothing is left.
+/// The error of the resolver; `TimedOut` after 5 s; `NotFound` if no address is left.
 pub(crate) async fn resolve(text: &str) -> io::Result<Vec<SocketAddr>> {
-    let refused = |why| Err(io::Error::new(io::ErrorKind::NotFound, why));
+    let not_found = |text| Err(io::Error::new(io::ErrorKind::NotFound, text));
     if !is_usable(text) {
-        return refused("an address of another machine's loopback, or of one link");
+        return not_found("an address of another machine's loopback, or of one link");
     }
-    let (place, tag) = split(text);
+    let (host_port, tag) = split(text);
     let mut found: Vec<SocketAddr> = Vec::new();
-    for address in timeout(RESOLVE, lookup_host(place)).await?? {
-        let is_meant = tag.is_some() || !is_local(address.ip());
-        if is_meant && found.len() < MOST_OF_NAME && !found.contains(&address) {
+    for address in timeout(RESOLVE_TIMEOUT, lookup_host(host_port)).await?? {
+        let is_usable = tag.is_some() || !is_local(address.ip());
+        if is_usable && found.len() < MAX_OF_NAME && !found.contains(&address) {
             found.push(address);
         }
     }
     if found.is_empty() {
-        return refused("the name has no address, or none but loopback");
+        return not_found("the name has no address, or none but loopback");
     }
-    Ok(in_turn(found))
+    Ok(interleave(found))
 }
 
-/// Both families in turn, beginning with the first.
-fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+/// Alternates between the two families, beginning with that of the first address.
+fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (Vec<_>, Vec<_>) =
         addresses.into_iter().partition(|address| address.is_ipv6() == first_is_v6);
     let (mut first, mut second) = (first.into_iter(), second.into_iter());
-    let mut turns = Vec::new();
+    let mut interleaved = Vec::new();
     loop {
         match (first.next(), second.next()) {
-            (None, None) => return turns,
-            (one, other) => turns.extend(one.into_iter().chain(other)),
+            (None, None) => return interleaved,
+            (one, other) => interleaved.extend(one.into_iter().chain(other)),
         }
     }
 }
 
-fn tagged(place: &str) -> String {
-    format!("{place}@{}", machine::tag())
+fn tagged(host_port: &str) -> String {
+    format!("{host_port}@{}", machine::tag())
 }
 
-/// The place, and the tag of the machine on which it is meant.
+/// Splits `HOST:PORT@TAG` into `HOST:PORT` and the tag, if there is one.
 fn split(text: &str) -> (&str, Option<&str>) {
-    text.rsplit_once('@').map_or((text, None), |(place, tag)| (place, Some(tag)))
+    text.rsplit_once('@').map_or((text, None), |(host_port, tag)| (host_port, Some(tag)))
 }
 
 #[cfg(test)]
@@ -184,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_advertised_means_the_same_everywhere() {
+    fn accepts_only_addresses_that_other_machines_can_use() {
         for good in [
             "box.example:5382",
             "box:1",
@@ -231,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn what_means_another_machine_elsewhere_has_a_tag_and_only_this_ones_is_dialled() {
+    fn local_addresses_have_a_tag_and_only_that_of_this_machine_is_dialled() {
         for local in ["127.0.0.1:7", "[::1]:7", "169.254.0.1:7", "[fe80::1%2]:7", "0.0.0.0:7"] {
             let text = of_socket(&local.parse().unwrap());
             assert!(text.len() > local.len() + 10 && text.starts_with(&format!("{local}@")));
             assert!(is_usable(&text) && !is_usable(local));
             assert!(!is_usable(&format!("{local}@0123456789abcdef0123")));
             assert_eq!((shown(&text), &typed(local)[..]), (local, &[text.clone()][..]));
-            // Pasted from where tags are shown.
+            // A pasted address with the tag of another machine.
             assert_eq!(typed(&format!("{local}@0123456789abcdef0123")), [text]);
         }
         let global = "192.0.2.1:7";
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_leads_to_loopback_only_if_it_was_typed() {
+    async fn resolves_to_loopback_only_if_typed() {
         assert!(resolve("localhost:7").await.is_err());
         assert!(resolve("127.0.0.1:7").await.is_err());
         let [localhost] = &typed("localhost:7")[..] else { panic!("two addresses") };
@@ -261,12 +264,12 @@ mod tests {
     }
 
     #[test]
-    fn families_are_tried_in_turn() {
+    fn interleaves_the_families() {
         let all = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         let given = all(&["[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8::3]:1", "192.0.2.1:1"]);
-        let turns: Vec<SocketAddr> =
+        let expected: Vec<SocketAddr> =
             all(&["[2001:db8::1]:1", "192.0.2.1:1", "[2001:db8::2]:1", "[2001:db8::3]:1"]);
-        assert_eq!(in_turn(given), turns);
+        assert_eq!(interleave(given), expected);
     }
 
     #[test]

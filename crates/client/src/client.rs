@@ -1,9 +1,10 @@
-//! What a program does at other nodes, with the identity of this home: query, request, connect,
-//! terminate, revoke, join. Works with no node running here.
+//! The client: queries, requests, connects, terminates, revokes and joins at other nodes, with the identity of this
+//! home. It needs no running node on this machine.
 
 mod dial;
 mod error;
 mod identify;
+mod join;
 mod list;
 mod operations;
 mod reach;
@@ -25,7 +26,7 @@ use levada_capability::SessionId;
 pub use error::{ClientError, close_code};
 pub use list::{Listed, Listing, Standing};
 pub use operations::operation_name;
-pub use resolve::{DEFAULT_PORT, Stranger, Target, Verdict};
+pub use resolve::{DEFAULT_PORT, Target, UnpinnedNode, Verdict};
 
 /// The client side of this home: its key, its pins, and one shared connection to each node.
 pub struct Client {
@@ -36,22 +37,22 @@ pub struct Client {
     shared: Mutex<HashMap<Identity, Connection>>,
 }
 
-/// What to ask for with a request.
+/// The contents of a request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestSpec {
     /// The service's name.
     pub service: String,
-    /// Whom the capability is bound to; the requester itself if `None`.
+    /// The identity that the capability is bound to; the requester itself if `None`.
     pub holder: Option<Identity>,
     /// When the right to start ends; the node's default if `None`.
     pub expires: Option<UnixTime>,
-    /// How often the session may be started; 0 counts as 1.
+    /// The number of times that the session may be started; 0 counts as 1.
     pub uses: u32,
-    /// For how many seconds one start may run; `None` for no limit.
+    /// The time that one start may run, in seconds; `None` for no limit.
     pub max_run: Option<u64>,
-    /// The session's parameters, fixed from now on.
+    /// The session's parameters, which no start can change.
     pub params: Params,
-    /// The framing asked for; the service's default if `None`.
+    /// The requested framing; the service's default if `None`.
     pub framing: Option<Framing>,
 }
 
@@ -59,28 +60,28 @@ pub struct RequestSpec {
 pub struct Running {
     /// Its id.
     pub session: SessionId,
-    /// Its messages: from here on the service speaks.
+    /// The stream of the session; the next message is the service's.
     pub stream: Stream,
-    /// Keeps the connection for as long as the session is used.
+    /// Keeps the connection open while the session is used.
     pub connection: Connection,
 }
 
-/// What joining gave.
+/// The result of [`Client::join`].
 #[derive(Clone, Debug)]
 pub struct Joined {
     /// The nickname that the node is pinned under.
     pub name: String,
     /// The node.
     pub identity: Identity,
-    /// The services that the invitation opened.
+    /// The services that the invitation permits.
     pub services: Vec<String>,
 }
 
 impl Client {
-    /// Opens the key and the pins of `home`; both are made on first use.
+    /// Opens the key and the pins of `home`; both are created on first use.
     ///
     /// # Errors
-    /// [`ClientError::Local`] says which file could not be used.
+    /// [`ClientError::Local`] names the file that could not be used.
     pub fn new(home: &Home) -> Result<Self, ClientError> {
         let key = home.key().map_err(ClientError::local)?;
         let known = Known::open(&home.known_db()).map_err(ClientError::local)?;
@@ -88,17 +89,17 @@ impl Client {
         Ok(Self { key, known, tls, shared: Mutex::new(HashMap::new()) })
     }
 
-    /// Who we are.
+    /// The identity of this home.
     pub fn identity(&self) -> Identity {
         self.key.identity()
     }
 
-    /// Who is known here.
+    /// The pins of this home.
     pub fn known(&self) -> &Known {
         &self.known
     }
 
-    /// The key of this home, for granting.
+    /// The key of this home, which signs grants.
     pub fn key(&self) -> &SecretKey {
         &self.key
     }

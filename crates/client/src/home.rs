@@ -1,4 +1,4 @@
-//! Where a home keeps its things: the folders, the identity's key, and the lock of the running node.
+//! A home: its folders, the key of its identity, and the lock of the running node.
 
 mod key_file;
 mod lock;
@@ -16,23 +16,23 @@ pub use key_file::load as read_key_file;
 pub use lock::Lock;
 pub use private::write_private;
 
-/// The variable that puts configuration, state and runtime files of one home under one folder.
+/// The environment variable for one folder of the configuration, state and runtime files of a home.
 pub const HOME_VARIABLE: &str = "LEVADA_HOME";
 
-/// `sun_path` has 108 bytes (unix(7)), the last of which ends the text.
+/// Maximum length of a socket path in bytes: `sun_path` has 108 bytes (unix(7)), with a terminating zero.
 const MAX_SOCKET_PATH: usize = 107;
 const SOCKET: &str = "control.sock";
 
-/// Why a home could not be used. Each text says what to do about it.
+/// Why a home could not be used. Each text names the remedy.
 #[derive(Debug, Error)]
 pub enum HomeError {
     /// Neither `LEVADA_HOME` nor a home folder is known.
     #[error("no home folder is known: set LEVADA_HOME (or HOME) to a folder of yours")]
     NoHome,
-    /// The operating system refused something.
+    /// An operation of the operating system failed.
     #[error("cannot {action} {path}: {source}")]
     Io {
-        /// What was tried, as in "cannot ACTION PATH".
+        /// The operation, as in "cannot ACTION PATH".
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -50,40 +50,40 @@ pub enum HomeError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The key file holds no key.
+    /// The key file has no valid key.
     #[error(
-        "{path} holds no key ({reason}): restore it from a backup, or move it away to start with a new identity"
+        "{path} has no valid key ({reason}): restore it from a backup, or move it away to start with a new identity"
     )]
     KeyMalformed {
         /// The key file.
         path: PathBuf,
-        /// What is wrong with its text.
+        /// The fault in its text.
         reason: TextError,
     },
     /// Another process holds this home's lock.
-    #[error("{} uses this home ({path}): stop it first (`levada stop`), or set LEVADA_HOME to another folder", holder(.process))]
+    #[error("{} uses this home ({path}): stop it first (`levada stop`), or set LEVADA_HOME to another folder", lock_owner(.process))]
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// The process that holds it, if it said so.
+        /// The process that holds it, if the file has its number.
         process: Option<u32>,
     },
-    /// A folder for private files belongs to somebody else or is open to others.
+    /// A folder for private files belongs to another user, or other users can write to it.
     #[error(
         "{path} is not safe to use ({reason}): remove it, or set LEVADA_HOME to a folder of yours"
     )]
     Unsafe {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: &'static str,
     },
-    /// No random bytes for a new key.
+    /// The operating system has no random bytes for a new key.
     #[error(transparent)]
     Random(#[from] RandomError),
 }
 
-fn holder(process: &Option<u32>) -> String {
+fn lock_owner(process: &Option<u32>) -> String {
     process.map_or_else(|| "another process".into(), |id| format!("a node (process {id})"))
 }
 
@@ -109,11 +109,11 @@ pub struct Home {
 }
 
 impl Home {
-    /// The home of this process: `LEVADA_HOME`, else the XDG folders. Makes the folders of state and
-    /// runtime files, readable by their owner only.
+    /// The home of this process: `LEVADA_HOME`, otherwise the XDG folders. Creates the folders of state and runtime files,
+    /// readable by their owner only.
     ///
     /// # Errors
-    /// [`HomeError`] if no home is known, or a folder cannot be made or is not safe.
+    /// [`HomeError`] if no home is known, or a folder cannot be created or is not safe.
     pub fn open() -> Result<Self, HomeError> {
         let home = Self::locate(std::env::var_os(HOME_VARIABLE))?;
         home.prepare()?;
@@ -140,57 +140,57 @@ impl Home {
         &self.state
     }
 
-    /// The folder of what lasts no longer than the machine runs: sockets above all.
+    /// The folder of sockets and other files that are not needed after a restart of the machine.
     pub fn runtime_folder(&self) -> &Path {
         &self.runtime
     }
 
-    /// The configuration; the file need not exist.
+    /// The configuration file, which need not exist.
     pub fn config_file(&self) -> PathBuf {
         self.config.join("config.toml")
     }
 
-    /// The identity's secret key.
+    /// The file of the identity's secret key.
     pub fn key_file(&self) -> PathBuf {
         self.state.join("identity.key")
     }
 
-    /// The node's database: only the holder of the [`Lock`] opens it.
+    /// The node's database, which only the process with the [`Lock`] opens.
     pub fn node_db(&self) -> PathBuf {
         self.state.join("node.db")
     }
 
-    /// Pins and nicknames: any process of this home opens it for short.
+    /// The database of pins, which any process of this home opens for short transactions.
     pub fn known_db(&self) -> PathBuf {
         self.state.join("known.db")
     }
 
-    /// The folder of the catalogue, unless the configuration names another: only the holder of the [`Lock`]
-    /// opens what is in it.
+    /// The folder of the catalogue, unless the configuration names another. Only the process with the [`Lock`] opens its
+    /// files.
     pub fn catalogue_folder(&self) -> PathBuf {
         self.state.join("catalogue")
     }
 
-    /// Where a node of this home listens for its commands. At most 107 bytes long.
+    /// The socket on which a node of this home accepts commands. Its path has at most 107 bytes.
     pub fn control_socket(&self) -> PathBuf {
         self.runtime.join(SOCKET)
     }
 
-    /// Where the node that last took the lock listens. It differs from [`Self::control_socket`] when
-    /// that node was started with another runtime folder (by cron, or over ssh).
+    /// The socket of the node that last took the lock. It differs from [`Self::control_socket`] if that node was started
+    /// with another runtime folder (by cron, or over ssh).
     pub fn node_socket(&self) -> PathBuf {
-        lock::socket_of_holder(&self.lock_file()).unwrap_or_else(|| self.control_socket())
+        lock::socket_of_owner(&self.lock_file()).unwrap_or_else(|| self.control_socket())
     }
 
-    /// The file that the running node locks. It lies beside the state that it guards.
+    /// The file that the running node locks, in the folder of the state that it protects.
     pub fn lock_file(&self) -> PathBuf {
         self.state.join("node.lock")
     }
 
-    /// The identity's key; made on first use.
+    /// The identity's key; created on first use.
     ///
     /// # Errors
-    /// [`HomeError`] if the key cannot be read, made or trusted.
+    /// [`HomeError`] if the key cannot be read or created, or other users can read it.
     pub fn key(&self) -> Result<SecretKey, HomeError> {
         key_file::load_or_create(&self.key_file())
     }
@@ -198,13 +198,13 @@ impl Home {
     /// The identity's key, or `None` if this home has none yet.
     ///
     /// # Errors
-    /// [`HomeError`] if the key cannot be read or trusted.
+    /// [`HomeError`] if the key cannot be read, or other users can read it.
     pub fn existing_key(&self) -> Result<Option<SecretKey>, HomeError> {
         key_file::load(&self.key_file())
     }
 
-    /// Keeps `key` durably beside this home's key, which stays what it is until
-    /// [`Self::adopt_staged_key`]: so that a rotation cut short loses neither key.
+    /// Writes `key` durably to a second file. This home's key stays the same until [`Self::activate_staged_key`], so that an
+    /// interrupted rotation loses neither key.
     ///
     /// # Errors
     /// [`HomeError::Io`] if it cannot be written.
@@ -212,24 +212,24 @@ impl Home {
         key_file::replace(&self.staged_key_file(), key)
     }
 
-    /// The key of an unfinished rotation.
+    /// The staged key of an unfinished rotation.
     ///
     /// # Errors
-    /// [`HomeError`] if the key cannot be read or trusted.
+    /// [`HomeError`] if the key cannot be read, or other users can read it.
     pub fn staged_key(&self) -> Result<Option<SecretKey>, HomeError> {
         key_file::load(&self.staged_key_file())
     }
 
-    /// Makes the staged key this home's key.
+    /// Replaces this home's key by the staged one.
     ///
     /// # Errors
-    /// [`HomeError::Io`] if there is none or it cannot be renamed.
-    pub fn adopt_staged_key(&self) -> Result<(), HomeError> {
+    /// [`HomeError::Io`] if there is no staged key, or its file cannot be renamed.
+    pub fn activate_staged_key(&self) -> Result<(), HomeError> {
         private::rename_over(&self.staged_key_file(), &self.key_file())
     }
 
-    /// Takes this home's lock: held by the running node, and by what changes its files without one.
-    /// It ends with the process at the latest, even by `kill -9`.
+    /// Takes this home's lock, which the running node holds, and otherwise a command that changes the node's files. The
+    /// kernel releases it when the process ends, even by `kill -9`.
     ///
     /// # Errors
     /// [`HomeError::Locked`] if another process holds it.
@@ -237,7 +237,7 @@ impl Home {
         lock::acquire(&self.lock_file(), &self.control_socket())
     }
 
-    /// The key of an unfinished rotation.
+    /// The file of the staged key of an unfinished rotation.
     pub fn staged_key_file(&self) -> PathBuf {
         self.state.join("identity.key.next")
     }
@@ -263,11 +263,11 @@ impl Home {
     }
 
     fn prepare(&self) -> Result<(), HomeError> {
-        private::make_folder(&self.state)?;
-        private::make_own_folder(&self.runtime)
+        private::create_folder(&self.state)?;
+        private::create_own_folder(&self.runtime)
     }
 
-    /// Replaces a runtime folder whose socket path would be too long by a short one of its own.
+    /// Replaces a runtime folder whose socket path would be too long by a short one that is specific to this home.
     fn shortened(mut self) -> Self {
         let length = |folder: &Path| folder.join(SOCKET).as_os_str().len();
         if length(&self.runtime) <= MAX_SOCKET_PATH {
@@ -290,7 +290,7 @@ impl Home {
     }
 }
 
-/// 16 hexadecimal digits that differ from home to home.
+/// 16 hexadecimal digits of a hash of the state folder, different for each home.
 fn short_name(state: &Path) -> String {
     let digest = sha256(&[state.as_os_str().as_encoded_bytes()]);
     digest[..8].iter().fold(String::new(), |mut text, byte| {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_made_once_and_is_private() {
+    fn creates_one_private_key() {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::at(&folder.path().join("new/home")).unwrap();
         assert!(home.existing_key().unwrap().is_none());
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_start_together_get_one_key() {
+    fn concurrent_processes_get_one_key() {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::at(folder.path()).unwrap();
         let identities: Vec<_> = std::thread::scope(|scope| {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exposed_or_garbled_key_is_refused_with_the_remedy() {
+    fn refuses_an_exposed_or_malformed_key_with_the_remedy() {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::at(folder.path()).unwrap();
         home.key().unwrap();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_keeps_both_keys_until_it_is_done() {
+    fn a_staged_key_takes_effect_only_when_activated() {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::at(folder.path()).unwrap();
         let old = home.key().unwrap().identity();
@@ -356,13 +356,13 @@ mod tests {
         home.stage_key(&new).unwrap();
         assert_eq!(home.key().unwrap().identity(), old);
         assert_eq!(home.staged_key().unwrap().unwrap().identity(), new.identity());
-        home.adopt_staged_key().unwrap();
+        home.activate_staged_key().unwrap();
         assert_eq!(home.key().unwrap().identity(), new.identity());
         assert!(home.staged_key().unwrap().is_none());
     }
 
     #[test]
-    fn one_process_holds_the_lock_and_says_where_it_listens() {
+    fn the_lock_is_exclusive_and_names_the_socket() {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::at(folder.path()).unwrap();
         let lock = home.lock().unwrap();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_home_gets_a_short_socket_path_of_its_own() {
+    fn a_home_with_a_long_path_has_a_short_socket_path() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| Home {
             config: folder.path().into(),
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_folder_of_others_is_refused() {
+    fn refuses_a_runtime_folder_that_others_control() {
         let folder = tempfile::tempdir().unwrap();
         let open = folder.path().join("run");
         fs::create_dir(&open).unwrap();

@@ -1,8 +1,7 @@
-//! `known.db`: whom this home knows. Pinned names and keys, which capabilities passed through it, and
-//! the rotations of its own key.
+//! `known.db`: pinned names and keys, records of the capabilities that passed through this home, and the rotations of its
+//! own key.
 //!
-//! Any verb opens it, at the same time as others, in short transactions; each is on disk when the call
-//! returns. There is no secret in it.
+//! Commands open it concurrently, for short transactions; each is on disk when the call returns. It has no secrets.
 
 mod address;
 mod name;
@@ -23,7 +22,7 @@ pub use name::NameError;
 pub use pin::{Pin, PinError, RenameError};
 pub use rotation::FollowError;
 
-/// The database of known identities.
+/// The database `known.db`.
 pub struct Known {
     database: Database,
 }
@@ -38,37 +37,37 @@ const KNOWN: Kind = Kind {
     busy_timeout: Duration::from_secs(5),
 };
 
-/// A capability that passed through this home, without what would make it usable.
+/// A record of a capability that passed through this home, without its secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenCapability {
     /// The id of its last link.
     pub link: LinkId,
     /// The node that can verify it.
     pub node: Identity,
-    /// Whom its last link names.
+    /// The identity that its last link names.
     pub holder: Identity,
     /// When it expires.
     pub expires: UnixTime,
 }
 
 impl Known {
-    /// Opens the database at `path`; makes it, with mode 0600, if it is missing.
+    /// Opens the database at `path`; creates it with mode 0600 if it is missing.
     ///
     /// # Errors
-    /// [`StoreError`] names the file and says what is wrong with it.
+    /// [`StoreError`] names the file and the fault.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Ok(Self { database: Database::open(path, &KNOWN)? })
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         self.database.path()
     }
 
-    /// Remembers a capability, so that it can be counted later; forgets the expired ones.
+    /// Stores a record of a capability, and deletes the expired records.
     ///
     /// # Errors
-    /// [`StoreError`] if it is not on disk.
+    /// [`StoreError`] if it could not be written.
     pub fn remember_capability(
         &self,
         seen: &SeenCapability,
@@ -90,8 +89,8 @@ impl Known {
         })
     }
 
-    /// How many capabilities of other nodes that have not expired are bound to `identity`. Those of its
-    /// own node are sessions of `node.db`.
+    /// The number of valid capabilities of other nodes that are bound to `identity`. Those of its own node are sessions in
+    /// `node.db`.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.
@@ -129,7 +128,7 @@ impl Known {
         })
     }
 
-    /// The version of the protocol that `node` spoke when it was last connected to; 0 if that is not known.
+    /// The version of the protocol that `node` spoke on its last connection; 0 if that is unknown.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
@@ -143,10 +142,10 @@ impl Known {
         })
     }
 
-    /// Remembers which version of the protocol `node` speaks; writes only what has changed.
+    /// Stores the version of the protocol that `node` speaks. Writes only a change.
     ///
     /// # Errors
-    /// [`StoreError`] if it is not on disk.
+    /// [`StoreError`] if it could not be written.
     pub fn note_version(&self, node: &Identity, version: u32) -> Result<(), StoreError> {
         if self.version_of(node)? == version {
             return Ok(());
@@ -161,11 +160,10 @@ impl Known {
         })
     }
 
-    /// Writes a copy of the database, as it is now, to the new file `to` (mode 0600). It is on disk
-    /// when this returns.
+    /// Writes a snapshot of the database to the new file `to` (mode 0600). It is on disk when this returns.
     ///
     /// # Errors
-    /// [`StoreError`] names `to`; it must not exist yet.
+    /// [`StoreError`] names `to`, which must not exist.
     pub fn snapshot(&self, to: &Path) -> Result<(), StoreError> {
         self.database.snapshot(to)
     }
@@ -173,7 +171,7 @@ impl Known {
     /// Reads the whole file and checks that it is consistent.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] with the first thing found.
+    /// [`StoreError::Damaged`] with the first fault found.
     pub fn integrity_check(&self) -> Result<(), StoreError> {
         self.database.integrity_check()
     }

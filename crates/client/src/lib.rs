@@ -1,5 +1,5 @@
-//! What a program does at other nodes with the identity of a home: the home's folders and key, the names and keys that
-//! it has pinned, connections, and the operations on them. Nothing here serves anything.
+//! The client side of Levada: the folders and key of a home, its pinned names and keys, connections to nodes, and the
+//! operations on them. No server code is in this crate.
 
 #![forbid(unsafe_code)]
 
@@ -10,5 +10,5 @@ pub mod known;
 
 pub use client::{
     Client, ClientError, DEFAULT_PORT, Joined, Listed, Listing, RequestSpec, Running, Standing,
-    Stranger, Target, Verdict, close_code, operation_name,
+    Target, UnpinnedNode, Verdict, close_code, operation_name,
 };

@@ -60,5 +60,5 @@ fn complete(
     known.follow(&succession).map_err(UpError::of)?;
     store.apply_succession(&succession, now).map_err(UpError::of)?;
     store.invalidate_sessions("the node's key was rotated", now).map_err(UpError::of)?;
-    home.adopt_staged_key().map_err(UpError::of)
+    home.activate_staged_key().map_err(UpError::of)
 }

@@ -1,5 +1,5 @@
-//! The tag of this machine: what loopback means depends on the machine, its boot and the network namespace. It is a hash,
-//! so that an address that is handed out does not reveal the machine's id.
+//! The tag of this machine, boot and network namespace, which determine the meaning of a loopback address. It is a hash, so
+//! that an address in an invitation or capability does not reveal the machine's id.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,17 +9,16 @@ use std::sync::LazyLock;
 
 use levada_core::{label, sha256};
 
-/// Bytes of the hash that are written: enough that two machines do not share a tag by chance.
+/// Bytes of the hash in a tag: 80 bits, so that two machines do not share a tag by chance.
 const BYTES: usize = 10;
 
-/// `None` if the system does not say which machine this is.
+/// The tag; `None` if the system does not provide a boot id and network namespace.
 static KNOWN: LazyLock<Option<String>> = LazyLock::new(read);
-/// For this process alone: an address that the user types is dialled in any case.
+/// A random tag of this process, because an address that the user types is always dialled.
 static UNKNOWN: LazyLock<String> =
     LazyLock::new(|| format!("{:016x}", RandomState::new().build_hasher().finish()));
 
-/// The tag of this machine, boot and network namespace. If they are not known, a tag of this process, which stands for
-/// nothing elsewhere.
+/// The tag of this machine, boot and network namespace; if they are unknown, a tag that is valid in this process only.
 pub(super) fn tag() -> &'static str {
     KNOWN.as_deref().unwrap_or(&UNKNOWN)
 }
@@ -31,14 +30,14 @@ pub(super) fn is_known() -> bool {
 
 fn read() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    // Containers on one machine share its boot, and often all have the same machine id, or none.
+    // Containers share the boot id of their machine, and often have the same machine id or none.
     let network = fs::read_link("/proc/self/ns/net").ok()?;
     let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
     Some(of(machine.trim(), boot.trim(), network.as_os_str().as_bytes()))
 }
 
-/// SHA-256(label ‖ 00 ‖ machine id ‖ 00 ‖ boot id ‖ 00 ‖ network namespace), the first bytes in hexadecimal. None of them
-/// has a zero byte.
+/// SHA-256(label ‖ 00 ‖ machine id ‖ 00 ‖ boot id ‖ 00 ‖ network namespace), its first [`BYTES`] in hexadecimal. No part has
+/// a zero byte, so the encoding is unambiguous.
 fn of(machine: &str, boot: &str, network: &[u8]) -> String {
     let label = label::MACHINE.as_bytes();
     let digest = sha256(&[label, &[0], machine.as_bytes(), &[0], boot.as_bytes(), &[0], network]);
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_part_makes_another_tag() {
+    fn the_tag_depends_on_each_part() {
         let tags = [
             of("a", "b", b"net:[1]"),
             of("x", "b", b"net:[1]"),
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_here_and_reveals_nothing() {
+    fn the_tag_does_not_contain_the_machine_id() {
         assert!(is_known() && tag().bytes().all(|byte| byte.is_ascii_hexdigit()));
         let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
         assert!(machine.trim().is_empty() || !machine.contains(tag()));

@@ -1,4 +1,4 @@
-//! Connections: one shared by all sessions with `auto` framing, one of its own for each `block:N`.
+//! Connections: one for each node that its sessions with `auto` framing share, and a dedicated one for each `block:N`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,15 +15,16 @@ use super::{Client, ClientError, Target};
 use crate::address;
 
 /// How long one address may take to accept a TCP connection.
-const DIAL: Duration = Duration::from_secs(5);
-/// How long the next address waits for the one before it (RFC 8305 section 5).
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The delay between the attempts at two addresses (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
-/// How often a handshake that was cut is tried again, and after which pause.
-const CUTS: u32 = 8;
-const PAUSE: Duration = Duration::from_millis(20);
+/// Maximum number of retries of a handshake that was cut.
+const MAX_RETRIES: u32 = 8;
+/// The pause before each retry.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 impl Client {
-    /// A connection to `target` with `framing`: the shared one if it is `auto` and alive, a new one otherwise.
+    /// A connection to `target` with `framing`: with `auto` the shared one if it is open, otherwise a new one.
     ///
     /// # Errors
     /// [`ClientError::Unreachable`] if no address answers; [`ClientError::OtherKey`] if only other keys do.
@@ -41,7 +42,7 @@ impl Client {
         Ok(self.new_connection(target, framing).await?.0)
     }
 
-    /// A new connection, which with `auto` is the shared one from then on, and the address that answered.
+    /// A new connection and the address that answered. With `auto` it becomes the shared one.
     ///
     /// # Errors
     /// As for [`Self::connection`].
@@ -57,7 +58,7 @@ impl Client {
         Ok((connection, address))
     }
 
-    /// The shared connection to `node`, if there is one that nothing uses: it is shared no more.
+    /// Takes the shared connection to `node` out of the shared ones, if it has no streams.
     pub(super) fn unused_connection(&self, node: &Identity) -> Option<Connection> {
         let mut shared = self.connections();
         let unused = |connection: &&Connection| connection.is_open() && connection.streams() == 0;
@@ -65,21 +66,21 @@ impl Client {
         shared.remove(node)
     }
 
-    /// Whoever still has a key that was rotated away is not the node that it was.
-    fn refuse_dead(&self, identity: &Identity) -> Result<(), ClientError> {
+    /// Refuses a key that was rotated away: the old key may be in other hands.
+    fn refuse_rotated(&self, identity: &Identity) -> Result<(), ClientError> {
         match self.known.successor(identity).map_err(ClientError::local)? {
             Some(new) => Err(ClientError::Denied(format!(
-                "the key {identity} was rotated away; {new} has taken its place"
+                "the key {identity} was rotated away; its successor is {new}"
             ))),
             None => Ok(()),
         }
     }
 
-    /// A new connection, by resumption where a ticket is at hand.
+    /// A new connection that is not shared. It resumes an earlier one if there is a TLS ticket.
     ///
     /// # Errors
     /// As for [`Self::connection`].
-    pub async fn connection_of_its_own(
+    pub async fn dedicated_connection(
         &self,
         target: &Target,
         framing: Framing,
@@ -87,8 +88,8 @@ impl Client {
         Ok(self.connect_at(target, framing).await?.0)
     }
 
-    /// As [`Self::connection_of_its_own`], with the address that answered: of those that were only announced,
-    /// the one that is proven.
+    /// As [`Self::dedicated_connection`]. Also returns the address that answered, which is the only proven one of
+    /// announced addresses.
     ///
     /// # Errors
     /// As for [`Self::connection`].
@@ -97,15 +98,15 @@ impl Client {
         target: &Target,
         framing: Framing,
     ) -> Result<(Connection, String), ClientError> {
-        self.refuse_dead(&target.identity)?;
+        self.refuse_rotated(&target.identity)?;
         let (connection, address) = self.dial_or_follow(target, framing).await?;
         self.note_success(&connection.peer(), &address);
-        self.announce_successions(&connection).await?;
+        self.announce_successions_on(&connection).await?;
         Ok((connection, address))
     }
 
-    /// Connects; where nodes present other keys than the expected one, asks each for the proof that its key follows
-    /// that one, and follows the first proof that holds.
+    /// Connects. If nodes present other keys than the expected one, asks each for the proof that its key succeeds that one,
+    /// and follows the first valid proof.
     pub(super) async fn dial_or_follow(
         &self,
         target: &Target,
@@ -125,10 +126,10 @@ impl Client {
         Err(failure.into())
     }
 
-    /// Notes in the pin of `node` that it was reached at `address`. Failing to is no reason to lose the connection.
+    /// Stores in the pin of `node` that it was reached at `address`. An error is logged, and the connection stays usable.
     fn note_success(&self, node: &Identity, address: &str) {
         if let Err(error) = self.known.note_success(node, address, self.now()) {
-            tracing::warn!(%error, "could not note in known.db where a node was found");
+            tracing::warn!(%error, "could not store the address of a node in known.db");
         }
     }
 }
@@ -136,9 +137,9 @@ impl Client {
 /// Why no address led to the expected key.
 #[derive(Debug)]
 pub(super) struct DialError {
-    /// What says most.
+    /// The most specific error.
     error: SessionError,
-    /// Where other keys answered, and which.
+    /// The addresses at which other keys answered, with these keys.
     others: Vec<(String, Identity)>,
 }
 
@@ -155,10 +156,10 @@ impl DialError {
         Self { error: SessionError::Transport(text), others: Vec::new() }
     }
 
-    /// Both, as one.
-    fn and(mut self, other: Self) -> Self {
+    /// Both failures as one.
+    fn merge(mut self, other: Self) -> Self {
         self.others.extend(other.others);
-        self.error = graver(self.error, other.error);
+        self.error = most_specific(self.error, other.error);
         self
     }
 }
@@ -178,8 +179,8 @@ impl From<DialError> for ClientError {
     }
 }
 
-/// Tries every address, each a little after the one before, and takes the first whose handshake
-/// succeeds; also gives that address. A wrong key at one does not end the attempts at the others.
+/// Tries every address, each [`STAGGER`] after the one before. Returns the first connection whose handshake succeeds, and
+/// its address. A wrong key at one address does not end the attempts at the others.
 pub(super) async fn dial(
     tls: &Arc<ClientConfig>,
     target: &Target,
@@ -191,7 +192,7 @@ pub(super) async fn dial(
     if usable.is_empty() {
         let text = match target.addresses.as_slice() {
             [] => format!("no address is known for {}", target.identity),
-            _ => format!("only addresses of another machine are known for {}", target.identity),
+            _ => format!("all addresses known for {} are of another machine", target.identity),
         };
         return Err(DialError::unreachable(text));
     }
@@ -205,7 +206,7 @@ pub(super) async fn dial(
     race(attempts).await
 }
 
-/// Resolves one address, and tries all that it stands for.
+/// Resolves one address, and tries all socket addresses of it.
 async fn dial_address(
     address: &str,
     tls: &Arc<ClientConfig>,
@@ -242,7 +243,7 @@ async fn race<T: Send + 'static>(
             Ok(Ok(found)) => return Ok(found),
             Ok(Err(new)) => {
                 failure = Some(match failure {
-                    Some(known) => known.and(new),
+                    Some(known) => known.merge(new),
                     None => new,
                 });
             }
@@ -252,34 +253,34 @@ async fn race<T: Send + 'static>(
     Err(failure.unwrap_or(DialError { error: SessionError::Closed, others: Vec::new() }))
 }
 
-/// Tries one address, again if the handshake was cut short: a node under attack drops its oldest
-/// unfinished handshakes, and an honest one may be among them.
+/// Tries one socket address. Retries a handshake that was cut, because a node under attack drops its oldest unfinished
+/// handshakes, and this one may be among them.
 async fn dial_one(
     address: SocketAddr,
     tls: &ClientConfig,
     expected: Option<Identity>,
     framing: Framing,
 ) -> Result<Connection, SessionError> {
-    let mut cut = 0;
+    let mut retries = 0;
     loop {
-        let transport = connect_tcp(address, DIAL)
+        let transport = connect_tcp(address, DIAL_TIMEOUT)
             .await
             .map_err(|error| SessionError::Transport(format!("{address}: {error}")))?;
         match connect(Box::new(transport), tls, expected, Client::options(framing)).await {
             Err(
                 SessionError::Channel(levada_channel::Error::Truncated)
                 | SessionError::Transport(_),
-            ) if cut < CUTS => {
-                cut += 1;
-                sleep(PAUSE).await;
+            ) if retries < MAX_RETRIES => {
+                retries += 1;
+                sleep(RETRY_PAUSE).await;
             }
             other => return other,
         }
     }
 }
 
-/// Of two failures the one that says more: a wrong answer over none.
-fn graver(known: SessionError, new: SessionError) -> SessionError {
+/// The more specific of two errors: a wrong answer rather than no answer.
+fn most_specific(known: SessionError, new: SessionError) -> SessionError {
     match (known, new) {
         (known @ SessionError::WrongPeer { .. }, _) => known,
         (known, SessionError::Transport(_)) => known,

@@ -1,4 +1,4 @@
-//! What went wrong, and the exit code that says so.
+//! The errors of the client, and their exit codes.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use levada_core::wire::{Reason, Refusal};
 use levada_session::{ChannelError, Close, SessionError, StreamError};
 use thiserror::Error;
 
-/// The code of a close for this reason: below [`Close::APPLICATION`] are the channel's own.
+/// The close code for this reason. The codes below [`Close::APPLICATION`] are the channel's.
 pub fn close_code(reason: Reason) -> u64 {
     Close::APPLICATION + reason as u64
 }
@@ -15,22 +15,22 @@ pub fn close_code(reason: Reason) -> u64 {
 /// Why an operation at another node did not succeed.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// The answer is no: there is no such service.
+    /// The service or object does not exist.
     #[error("{0}")]
     No(String),
-    /// An argument that has no meaning.
+    /// An argument is malformed or has no meaning here.
     #[error("{0}")]
     Usage(String),
-    /// This machine: a file, a key, an argument.
+    /// An error of this machine, such as of a file or a key.
     #[error("{0}")]
     Local(String),
-    /// Not permitted, by the node or by ourselves.
+    /// Not permitted, by the node or by this home.
     #[error("denied: {0}")]
     Denied(String),
-    /// No address leads to the expected key: others answered. Nothing of this identity was sent to them.
+    /// Only nodes with other keys answered. Nothing of this identity was sent to them.
     #[error("unreachable: {0}")]
     OtherKey(String),
-    /// Nobody answered.
+    /// No node answered.
     #[error("unreachable: {0}")]
     Unreachable(String),
     /// The peer broke the protocol or cut the connection.
@@ -51,12 +51,12 @@ impl ClientError {
         }
     }
 
-    /// Whether it was refused for good: what follows is refused as well. Anything else may pass.
+    /// Whether the refusal is permanent: a retry is refused, too. All other errors may be temporary.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::No(_) | Self::Usage(_) | Self::Denied(_))
     }
 
-    /// Whether the node may be somewhere else: another one answered, or none.
+    /// Whether the node may have another address now: another node answered, or none.
     pub(super) fn may_have_moved(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::OtherKey(_) | Self::Protocol(_))
     }
@@ -71,30 +71,30 @@ impl ClientError {
         Self::Usage(error.to_string())
     }
 
-    /// What a stream that was reset with `code` means: the node gives the reason as its code.
+    /// The error for a stream that was reset with `code`, which is the number of a [`Reason`].
     pub fn reset(code: u64) -> Self {
         let reason = i32::try_from(code).ok().and_then(|code| Reason::try_from(code).ok());
         match reason {
             Some(Reason::Revoked) => Self::Denied("the capability was revoked".into()),
             Some(Reason::Terminated) => Self::Denied("the session was terminated".into()),
             Some(Reason::Expired) => {
-                Self::Denied("the session has run for as long as it may (--max-run)".into())
+                Self::Denied("the session reached its maximum run time (--max-run)".into())
             }
             Some(Reason::Denied) => Self::Denied("the node ended the session".into()),
             Some(Reason::Failed) => Self::Unreachable("the node is stopping".into()),
-            _ => Self::Protocol("the other side gave the session up".into()),
+            _ => Self::Protocol("the peer reset the stream of the session".into()),
         }
     }
 }
 
 impl From<Refusal> for ClientError {
     fn from(refusal: Refusal) -> Self {
-        // What another machine says is shown on a terminal: one short line without control characters.
+        // The text of another machine is shown on a terminal: one short line without control characters.
         let refusal = Refusal::new(refusal.reason(), refusal.text);
         match refusal.reason() {
             Reason::Unknown => Self::No(refusal.text),
             Reason::Busy => Self::Unreachable(refusal.text),
-            Reason::Failed => Self::Local(format!("the node could not: {}", refusal.text)),
+            Reason::Failed => Self::Local(format!("the node failed: {}", refusal.text)),
             _ => Self::Denied(refusal.text),
         }
     }
@@ -111,7 +111,7 @@ impl From<SessionError> for ClientError {
         };
         match error {
             SessionError::Transport(_) => Self::Unreachable(error.to_string()),
-            // It has stopped answering, which breaks no rule of the protocol.
+            // A peer that stops answering does not violate the protocol.
             SessionError::Channel(ChannelError::Idle | ChannelError::HandshakeTimeout) => {
                 Self::Unreachable(error.to_string())
             }
@@ -141,7 +141,7 @@ impl From<StreamError> for ClientError {
 
 impl From<CapabilityError> for ClientError {
     fn from(error: CapabilityError) -> Self {
-        Self::Protocol(format!("the node answered with no capability: {error}"))
+        Self::Protocol(format!("the node's answer has no valid capability: {error}"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who somebody is here: names for keys, and keys for names. A name never vouches for a key.
+//! Keys of pinned names, and names of pinned keys. A name alone never authenticates a key.
 
 use levada_core::Identity;
 
@@ -19,7 +19,7 @@ impl Client {
 
     /// The nickname that `identity` is pinned under here.
     pub fn name_of(&self, identity: &Identity) -> Option<String> {
-        // Without the pins there is no name, and nothing depends on one.
+        // The name is only shown, so an error of the database is ignored.
         self.known.by_identity(identity).ok().flatten().map(|pin| pin.name)
     }
 }

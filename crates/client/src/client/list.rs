@@ -1,7 +1,7 @@
-//! Who is on this network: announcements, and what pinned nodes answer.
+//! The nodes of this network: announcements, and the answers of pinned nodes.
 //!
-//! Only pinned nodes are asked, under our identity, and only where their pinned key was found before or is
-//! announced now. All others are shown as they announce themselves; nothing is sent to them.
+//! Only pinned nodes are queried, with the identity of this home, at their pinned addresses and where their pinned key
+//! is announced. Other nodes are listed as announced; nothing is sent to them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -17,61 +17,61 @@ use super::{Client, ClientError, Target};
 use crate::address::shown;
 use crate::known::Pin;
 
-/// How long all of it takes at most: within two seconds whoever asked has an answer.
-const LIMIT: Duration = Duration::from_millis(1850);
-/// Pinned nodes that are asked.
-const MOST_ASKED: usize = 256;
+/// The time for all queries, which is below the two seconds that [`Client::list`] promises.
+const QUERY_TIME: Duration = Duration::from_millis(1850);
+/// Maximum number of pinned nodes that are queried.
+const MAX_QUERIED: usize = 256;
 
-/// What we know of a node's name.
+/// How the name of a node relates to the pins and to other announcements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// It stands for this key here.
+    /// The name is pinned to this key.
     Pinned,
-    /// One key claims it, and none is pinned to it.
+    /// One key claims the name, and no key is pinned to it.
     New,
-    /// Another key claims it, too, or is pinned to it; or the key is dead.
+    /// Another key claims the name or is pinned to it, or the key was rotated away.
     Conflicting,
 }
 
 /// A node of this network, or a pinned one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
-    /// Its nickname, or the name that it gives itself if it is not pinned.
+    /// Its nickname, or the name that it announces if it is not pinned.
     pub name: String,
-    /// Its key; proven only if it is pinned and answered.
+    /// Its key; proven only if the node is pinned and answered.
     pub identity: Identity,
-    /// Where it answered, or else says that it is, or else was found last.
+    /// The addresses at which it answered; otherwise those that it announces; otherwise those of its pin.
     pub addresses: Vec<String>,
-    /// What we know of the name.
+    /// The state of its name.
     pub standing: Standing,
-    /// What it offers; `None` if it was not asked or did not answer.
+    /// Its services; `None` if it was not queried or did not answer.
     pub services: Option<Vec<wire::Service>>,
-    /// It is pinned, is not announced, and does not answer.
+    /// Whether it is pinned, is not announced, and did not answer.
     pub away: bool,
     /// Why a pinned node gave no answer.
     pub trouble: Option<String>,
 }
 
-/// All that was found within two seconds.
+/// The result of [`Client::list`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listing {
-    /// The nodes, by name; under one name the pinned one first.
+    /// The nodes, sorted by name; the pinned one first among those of the same name.
     pub nodes: Vec<Listed>,
-    /// More nodes are announced than are shown.
+    /// Whether more nodes are announced than are listed.
     pub more: bool,
-    /// Why nobody could be looked for, if so.
+    /// Why this network could not be browsed, if it could not.
     pub blind: Option<String>,
 }
 
 impl Client {
-    /// The nodes of this network, and those that are pinned, wherever they are. Takes two seconds at most.
+    /// Lists the nodes of this network, and all pinned nodes. Takes at most two seconds.
     ///
     /// # Errors
-    /// [`ClientError::Local`] if the pins cannot be read. That this machine has no multicast is no error.
+    /// [`ClientError::Local`] if the pins cannot be read. A machine without multicast is not an error.
     pub async fn list(self: &Arc<Self>) -> Result<Listing, ClientError> {
         let pins = self.known.names().map_err(ClientError::local)?;
-        let mut asking = Asking::new(self);
-        asking.ask_where_pinned(&pins);
+        let mut queries = Queries::new(self);
+        queries.query_pinned(&pins);
         let targets = Targets {
             names: pins.iter().map(|pin| pin.name.clone()).collect(),
             keys: pins.iter().map(|pin| pin.identity).collect(),
@@ -80,22 +80,23 @@ impl Client {
             Ok(seen) => (seen, None),
             Err(error) => (BrowseResult::default(), Some(error.to_string())),
         };
-        asking.ask_where_announced(&pins, &neighbours);
-        let answers = asking.finish().await;
-        let nodes = self.judge(&pins, &answers, &neighbours)?;
+        queries.query_announced(&pins, &neighbours);
+        let answers = queries.finish().await;
+        let nodes = self.classify(&pins, &answers, &neighbours)?;
         Ok(Listing { nodes, more, blind })
     }
 
-    fn judge(
+    /// Combines the pins that were `queried` with the answers and announcements.
+    fn classify(
         &self,
-        asked: &[Pin],
+        queried: &[Pin],
         answers: &Answers,
         neighbours: &[Neighbour],
     ) -> Result<Vec<Listed>, ClientError> {
-        // Who was asked may have proven that his key was rotated.
+        // A queried node may have proven that its key was rotated.
         let pins = self.known.names().map_err(ClientError::local)?;
         let mut nodes = Vec::new();
-        for pin in asked {
+        for pin in queried {
             let Some(now) = pins.iter().find(|now| now.name == pin.name) else { continue };
             nodes.push(pinned(now, answers.get(&pin.identity), neighbours));
         }
@@ -116,7 +117,7 @@ fn pinned_keys(pins: &[Pin]) -> HashSet<Identity> {
     pins.iter().map(|pin| pin.identity).collect()
 }
 
-/// The names that more than one key has or claims.
+/// The names that more than one key is pinned to or claims.
 fn contested<'a>(pins: &'a [Pin], neighbours: &'a [Neighbour]) -> HashSet<&'a str> {
     let pinned = pins.iter().map(|pin| (pin.name.as_str(), pin.identity));
     let announced = neighbours.iter().map(|one| (one.name.as_str(), one.identity));
@@ -160,48 +161,48 @@ fn unknown(neighbour: &Neighbour, conflicting: bool) -> Listed {
     }
 }
 
-/// What a node offers, and the addresses by which it was reached.
+/// The services of a node, and the addresses at which it was reached.
 type Answer = Result<(Vec<wire::Service>, Vec<String>), ClientError>;
-/// By the key that was asked for.
+/// The answers by the requested key.
 type Answers = HashMap<Identity, Answer>;
 
-/// Questions under way, all at once.
-struct Asking {
+/// Concurrent queries.
+struct Queries {
     client: Arc<Client>,
     end: Instant,
     tasks: JoinSet<(Target, Result<Vec<wire::Service>, ClientError>)>,
     answers: Answers,
 }
 
-impl Asking {
+impl Queries {
     fn new(client: &Arc<Client>) -> Self {
         Self {
             client: client.clone(),
-            end: Instant::now() + LIMIT,
+            end: Instant::now() + QUERY_TIME,
             tasks: JoinSet::new(),
             answers: HashMap::new(),
         }
     }
 
-    fn ask_where_pinned(&mut self, pins: &[Pin]) {
+    fn query_pinned(&mut self, pins: &[Pin]) {
         // A key may have two nicknames.
         let targets: BTreeMap<Identity, Target> =
             pins.iter().map(|pin| (pin.identity, Target::from(pin))).collect();
-        for (place, target) in targets.into_values().enumerate() {
-            if place < MOST_ASKED {
-                self.ask(target, false);
+        for (index, target) in targets.into_values().enumerate() {
+            if index < MAX_QUERIED {
+                self.query(target, false);
             } else {
-                let text = format!("it was not asked: no more than {MOST_ASKED} nodes are");
+                let text = format!("it was not queried: at most {MAX_QUERIED} nodes are");
                 self.answers.insert(target.identity, Err(ClientError::Unreachable(text)));
             }
         }
     }
 
-    /// Asks who has not answered yet and is announced somewhere else than where he was pinned; each claim by
-    /// itself, because who announces a key that is not his must not hide who has it.
-    fn ask_where_announced(&mut self, pins: &[Pin], neighbours: &[Neighbour]) {
+    /// Queries the pinned nodes that have not answered and are announced at new addresses. Each announcement has its own
+    /// query, so that a node that announces a key falsely cannot hide the one that has it.
+    fn query_announced(&mut self, pins: &[Pin], neighbours: &[Neighbour]) {
         while let Some(Ok((target, answer))) = self.tasks.try_join_next() {
-            self.note(&target, answer);
+            self.record(&target, answer);
         }
         let mut targets = Vec::new();
         for neighbour in neighbours {
@@ -214,17 +215,17 @@ impl Asking {
                 targets.push(Target { identity: neighbour.identity, addresses });
             }
         }
-        for target in targets.into_iter().take(MOST_ASKED) {
-            self.ask(target, true);
+        for target in targets.into_iter().take(MAX_QUERIED) {
+            self.query(target, true);
         }
     }
 
-    fn ask(&mut self, mut target: Target, is_claimed: bool) {
+    fn query(&mut self, mut target: Target, is_claimed: bool) {
         let (client, end) = (self.client.clone(), self.end);
         self.tasks.spawn(async move {
-            let answer = match timeout_at(end, client.query_there(&target)).await {
+            let answer = match timeout_at(end, client.query_dedicated(&target)).await {
                 Ok(Ok((services, address))) => {
-                    // What else was announced is not proven.
+                    // Of announced addresses, only the one that answered is proven.
                     let others: &[String] = if is_claimed { &[] } else { &target.addresses };
                     target.addresses = merged(&[address], others);
                     Ok(services)
@@ -238,16 +239,16 @@ impl Asking {
 
     async fn finish(mut self) -> Answers {
         while let Some(done) = self.tasks.join_next().await {
-            // Every question ends in time.
+            // Each query has a timeout.
             if let Ok((target, answer)) = done {
-                self.note(&target, answer);
+                self.record(&target, answer);
             }
         }
         self.answers
     }
 
-    /// A good answer stands; of others the last.
-    fn note(&mut self, target: &Target, answer: Result<Vec<wire::Service>, ClientError>) {
+    /// Stores an answer: the first success, otherwise the last error.
+    fn record(&mut self, target: &Target, answer: Result<Vec<wire::Service>, ClientError>) {
         if matches!(self.answers.get(&target.identity), Some(Ok(_))) {
             return;
         }
@@ -264,7 +265,7 @@ mod tests {
 
     const NOW: UnixTime = UnixTime(1_000_000);
 
-    fn someone() -> SecretKey {
+    fn key() -> SecretKey {
         SecretKey::generate(&SystemRandom).unwrap()
     }
 
@@ -273,12 +274,12 @@ mod tests {
         Neighbour { name: name.into(), identity, addresses }
     }
 
-    struct Scene {
+    struct Fixture {
         _folder: tempfile::TempDir,
         client: Client,
     }
 
-    impl Scene {
+    impl Fixture {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
             let client = Client::new(&Home::at(folder.path()).unwrap()).unwrap();
@@ -289,9 +290,9 @@ mod tests {
             self.client.known.pin(name, &identity, &["192.0.2.9:9".into()], NOW).unwrap();
         }
 
-        fn judge(&self, answers: &Answers, neighbours: &[Neighbour]) -> Vec<Listed> {
+        fn classify(&self, answers: &Answers, neighbours: &[Neighbour]) -> Vec<Listed> {
             let pins = self.client.known.names().unwrap();
-            self.client.judge(&pins, answers, neighbours).unwrap()
+            self.client.classify(&pins, answers, neighbours).unwrap()
         }
     }
 
@@ -300,19 +301,19 @@ mod tests {
     }
 
     #[test]
-    fn names_are_pinned_new_or_conflicting() {
-        let scene = Scene::new();
-        let [pinned, gone, thief, new, one, two] = [(); 6].map(|()| someone().identity());
-        scene.pin("well", pinned);
-        scene.pin("gone", gone);
+    fn classifies_names_as_pinned_new_or_conflicting() {
+        let fixture = Fixture::new();
+        let [pinned, gone, impostor, new, one, two] = [(); 6].map(|()| key().identity());
+        fixture.pin("well", pinned);
+        fixture.pin("gone", gone);
         let neighbours = [
             neighbour("well", pinned),
-            neighbour("well", thief),
+            neighbour("well", impostor),
             neighbour("new", new),
             neighbour("twins", one),
             neighbour("twins", two),
         ];
-        let nodes = scene.judge(&Answers::new(), &neighbours);
+        let nodes = fixture.classify(&Answers::new(), &neighbours);
         use Standing::{Conflicting, New, Pinned};
         assert_eq!(
             short(&nodes),
@@ -326,22 +327,22 @@ mod tests {
             ]
         );
         assert_eq!(nodes[0].addresses, ["192.0.2.9:9"]);
-        assert_eq!((nodes[4].identity, nodes[5].identity), (pinned, thief));
+        assert_eq!((nodes[4].identity, nodes[5].identity), (pinned, impostor));
         assert!(nodes.iter().all(|node| node.services.is_none()));
     }
 
     #[test]
-    fn a_pinned_node_is_shown_by_its_nickname_and_with_what_it_answered() {
-        let scene = Scene::new();
-        let [pinned, silent] = [(); 2].map(|()| someone().identity());
-        scene.pin("cellar", pinned);
-        scene.pin("silent", silent);
+    fn a_pinned_node_is_listed_by_its_nickname_with_its_answer() {
+        let fixture = Fixture::new();
+        let [pinned, silent] = [(); 2].map(|()| key().identity());
+        fixture.pin("cellar", pinned);
+        fixture.pin("silent", silent);
         let services = vec![wire::Service { name: "echo".into(), ..wire::Service::default() }];
         let answers = Answers::from([
             (pinned, Ok((services.clone(), vec!["192.0.2.5:5".into()]))),
             (silent, Err(ClientError::Unreachable("it does not answer".into()))),
         ]);
-        let nodes = scene.judge(&answers, &[neighbour("well", pinned)]);
+        let nodes = fixture.classify(&answers, &[neighbour("well", pinned)]);
         assert_eq!(
             short(&nodes),
             [("cellar", Standing::Pinned, false), ("silent", Standing::Pinned, true)]
@@ -349,20 +350,21 @@ mod tests {
         assert_eq!(nodes[0].addresses, ["192.0.2.5:5"]);
         assert_eq!(nodes[0].services.as_ref(), Some(&services));
         assert!(nodes[1].trouble.as_ref().unwrap().contains("does not answer"));
-        // What it calls itself, nobody else can claim without being told.
-        let other = someone().identity();
-        let nodes = scene.judge(&answers, &[neighbour("well", pinned), neighbour("well", other)]);
+        // The name that a pinned node announces is contested if another key announces it, too.
+        let other = key().identity();
+        let nodes =
+            fixture.classify(&answers, &[neighbour("well", pinned), neighbour("well", other)]);
         assert_eq!(nodes[2].standing, Standing::Conflicting);
     }
 
     #[test]
-    fn a_dead_key_is_not_new() {
-        let scene = Scene::new();
-        let (old, new) = (someone(), someone());
-        scene.pin("well", old.identity());
+    fn a_rotated_key_is_conflicting() {
+        let fixture = Fixture::new();
+        let (old, new) = (key(), key());
+        fixture.pin("well", old.identity());
         let succession = Succession::sign(&old, &new.identity(), NOW);
-        scene.client.known.follow(&succession).unwrap();
-        let nodes = scene.judge(&Answers::new(), &[neighbour("other", old.identity())]);
+        fixture.client.known.follow(&succession).unwrap();
+        let nodes = fixture.classify(&Answers::new(), &[neighbour("other", old.identity())]);
         assert_eq!(
             short(&nodes),
             [("other", Standing::Conflicting, false), ("well", Standing::Pinned, true)]

@@ -1,10 +1,10 @@
-//! The operations, one stream each.
+//! The operations at other nodes. Each has its own stream.
 
 use std::time::Duration;
 
-use levada_capability::{Capability, Invitation, Operation as Right, SessionId};
+use levada_capability::{Capability, Operation as Right, SessionId};
 use levada_core::wire::{self, answer::Answer, operation::Operation};
-use levada_core::{Framing, Identity, Params, check_name, label};
+use levada_core::{Framing, Params, check_name, label};
 use levada_service::Streams;
 use levada_service::streams::DEFAULT_STREAMS;
 use levada_session::{Class, Connection, Stream};
@@ -14,14 +14,13 @@ use zeroize::Zeroizing;
 use crate::address;
 use crate::known::SeenCapability;
 
-use super::resolve::merged;
-use super::{Client, ClientError, Joined, RequestSpec, Running, Target};
+use super::{Client, ClientError, RequestSpec, Running, Target};
 
 /// How long a node may take to answer an operation.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Client {
-    /// Which services the node offers: one, or all if `service` is `None`.
+    /// Queries the services of the node: the one named `service`, or all of them.
     ///
     /// # Errors
     /// [`ClientError::No`] if there is no such service.
@@ -31,28 +30,28 @@ impl Client {
         service: Option<&str>,
     ) -> Result<Vec<wire::Service>, ClientError> {
         let connection = self.connection(target, Framing::Auto).await?;
-        offered(&connection, service).await
+        query_on(&connection, service).await
     }
 
-    /// All services of the node, and which of the target's addresses has answered: asked on a connection of its
-    /// own, because one that is shared shows nothing of these addresses.
+    /// Queries all services of the node on a dedicated connection. Also returns the address that answered: a shared
+    /// connection may lead to another of the node's addresses.
     ///
     /// # Errors
     /// As for [`Self::query`].
-    pub(super) async fn query_there(
+    pub(super) async fn query_dedicated(
         &self,
         target: &Target,
     ) -> Result<(Vec<wire::Service>, String), ClientError> {
         let (connection, address) = self.connect_at(target, Framing::Auto).await?;
-        let services = offered(&connection, None).await;
+        let services = query_on(&connection, None).await;
         connection.close(0, "");
         Ok((services?, address))
     }
 
-    /// Asks for a session with fixed parameters.
+    /// Requests a session with fixed parameters.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] if this identity may not, or the service does not take the parameters.
+    /// [`ClientError::Denied`] if this identity has no right to it, or the service rejects the parameters.
     pub async fn request(
         &self,
         target: &Target,
@@ -62,17 +61,17 @@ impl Client {
         self.request_on(&connection, target, spec).await
     }
 
-    /// As [`Self::request`], on a connection that is closed again: for those who ask at the wish of others, at
-    /// nodes that these may name.
+    /// As [`Self::request`], on a dedicated connection that is closed afterwards: for requests on behalf of other
+    /// identities, which choose the node and must not cause connections that stay open.
     ///
     /// # Errors
     /// As [`Self::request`].
-    pub async fn request_apart(
+    pub async fn request_dedicated(
         &self,
         target: &Target,
         spec: RequestSpec,
     ) -> Result<Capability, ClientError> {
-        let connection = self.connection_of_its_own(target, Framing::Auto).await?;
+        let connection = self.dedicated_connection(target, Framing::Auto).await?;
         let granted = self.request_on(&connection, target, spec).await;
         connection.close(0, "");
         granted
@@ -84,7 +83,7 @@ impl Client {
         target: &Target,
         spec: RequestSpec,
     ) -> Result<Capability, ClientError> {
-        let answer = ask(connection, Operation::Request(wire_request(&spec))).await?;
+        let answer = call(connection, Operation::Request(wire_request(&spec))).await?;
         self.note_version(connection);
         let Answer::Granted(granted) = answer else { return Err(unexpected()) };
         let capability = self.granted(connection, target, spec, granted)?;
@@ -92,7 +91,7 @@ impl Client {
         Ok(capability)
     }
 
-    /// The capability that a node has granted, if it is what was asked for.
+    /// The capability in an answer, after a check that it is the requested one.
     pub(super) fn granted(
         &self,
         connection: &Connection,
@@ -100,14 +99,14 @@ impl Client {
         spec: RequestSpec,
         granted: wire::Granted,
     ) -> Result<Capability, ClientError> {
-        // One of loopback goes on with its tag, one of a single link not at all.
+        // An address of loopback is passed on with its tag; one of a single link is not passed on.
         let is_hint = |one: &&String| address::is_usable(one) && !address::is_of_link(one);
         let addresses = target.addresses.iter().filter(is_hint).cloned().collect();
         let capability = Capability::from_granted(granted, spec.service.clone(), addresses)?;
         let holder = spec.holder.unwrap_or_else(|| self.identity());
         if capability.node() != connection.peer() || capability.holder() != holder {
             return Err(ClientError::Protocol(
-                "the node answered with another's capability".into(),
+                "the node answered with a capability of another node or holder".into(),
             ));
         }
         check_granted(&spec, &capability)?;
@@ -117,12 +116,12 @@ impl Client {
     /// Starts the session that `capability` permits.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] says which rule stands against it.
+    /// [`ClientError::Denied`] names the rule that forbids it.
     pub async fn connect(&self, capability: &Capability) -> Result<Running, ClientError> {
         self.connect_as(capability, class_of(capability.params())).await
     }
 
-    /// As [`Self::connect`], for who knows how urgent the session is.
+    /// As [`Self::connect`], with a given class of the stream.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -135,34 +134,33 @@ impl Client {
         self.remember(capability);
         let (mut connection, target) = self.reach(&self.target_of(capability)?, framing).await?;
         if class == Class::Bulk && framing == Framing::Auto && connection.streams() > 0 {
-            // Bulk does not share with what runs already: a lost packet of one would hold up the other.
-            connection = self.connection_of_its_own(&target, framing).await?;
+            // A bulk session does not share a connection: a lost packet of one stream would delay the others.
+            connection = self.dedicated_connection(&target, framing).await?;
         }
         Ok(start(connection, capability, class, "").await?.0)
     }
 
-    /// Starts the session that `capability` permits, if it is one of the service called `service`, on a
-    /// connection that nothing else uses and that ends with the session; at its node's pinned addresses, if there
-    /// are any.
+    /// Starts the session that `capability` permits, if it is of the service `service`, on a dedicated connection that ends
+    /// with the session. Addresses of the capability are used only if its node has no pinned ones.
     ///
     /// # Errors
     /// As for [`Self::connect`].
-    pub async fn connect_apart(
+    pub async fn connect_dedicated(
         &self,
         capability: &Capability,
         service: &str,
     ) -> Result<Running, ClientError> {
         let framing = framing_of(capability.params())?;
         let target = self.pinned_or(capability.node(), capability.addresses())?;
-        let connection = self.connection_of_its_own(&target, framing).await?;
+        let connection = self.dedicated_connection(&target, framing).await?;
         Ok(start(connection, capability, class_of(capability.params()), service).await?.0)
     }
 
-    /// Starts the session that `capability` permits, on a connection of its own: both sides may open further
-    /// streams of it, at most [`DEFAULT_STREAMS`] at a time.
+    /// Starts the session that `capability` permits, on a dedicated connection. Both sides may open further streams of the
+    /// session, at most [`DEFAULT_STREAMS`] at a time.
     ///
     /// # Errors
-    /// As for [`Self::connect`]; [`ClientError::Local`] if the node knows no further streams.
+    /// As for [`Self::connect`]; [`ClientError::Local`] if the node does not support further streams.
     pub async fn connect_with_streams(
         &self,
         capability: &Capability,
@@ -173,7 +171,7 @@ impl Client {
         if framing == Framing::Auto {
             connection = match self.unused_connection(&target.identity) {
                 Some(unused) => unused,
-                None => self.connection_of_its_own(&target, framing).await?,
+                None => self.dedicated_connection(&target, framing).await?,
             };
         }
         let (running, run) = start(connection, capability, Class::Bulk, "").await?;
@@ -185,7 +183,7 @@ impl Client {
         Ok((running, streams))
     }
 
-    /// Ends the session for good.
+    /// Terminates the session of `capability`.
     ///
     /// # Errors
     /// [`ClientError::Denied`] if the capability does not carry *terminate*.
@@ -193,36 +191,12 @@ impl Client {
         self.present_done(capability, Right::Terminate, Operation::Terminate).await
     }
 
-    /// Revokes the capability's last link and all derived from it.
+    /// Revokes the capability's last link and all links derived from it.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] if it is not this identity's to revoke.
+    /// [`ClientError::Denied`] if this identity has no right to revoke it.
     pub async fn revoke(&self, capability: &Capability) -> Result<(), ClientError> {
         self.present_done(capability, Right::Revoke, Operation::Revoke).await
-    }
-
-    /// Becomes known to the node that made the invitation, and pins it under `name`, or under the name
-    /// that it gives itself.
-    ///
-    /// # Errors
-    /// [`ClientError::Denied`] if the invitation is used, expired or unknown, or the name is taken by another key.
-    pub async fn join(
-        &self,
-        invitation: &Invitation,
-        name: Option<&str>,
-    ) -> Result<Joined, ClientError> {
-        let target = Target::from(invitation);
-        let (connection, address) = self.new_connection(&target, Framing::Auto).await?;
-        if let Some(name) = name {
-            self.name_is_free(name, invitation.node())?;
-        }
-        let join = wire::Join { secret: invitation.secret().to_vec() };
-        let Answer::Joined(joined) = ask(&connection, Operation::Join(join)).await? else {
-            return Err(unexpected());
-        };
-        joined.services.iter().try_for_each(|service| is_name(service))?;
-        let name = self.pin_as(name, &joined.name, invitation, &address)?;
-        Ok(Joined { name, identity: invitation.node(), services: joined.services })
     }
 
     async fn present_done(
@@ -234,58 +208,14 @@ impl Client {
         let target = self.target_of(capability)?;
         let (connection, _) = self.reach(&target, Framing::Auto).await?;
         let presentation = present(&connection, capability, right)?;
-        match ask(&connection, operation(presentation)).await? {
+        match call(&connection, operation(presentation)).await? {
             Answer::Done(_) => Ok(()),
             _ => Err(unexpected()),
         }
     }
 
-    fn name_is_free(&self, name: &str, node: Identity) -> Result<(), ClientError> {
-        match self.known.by_name(name).map_err(ClientError::local)? {
-            Some(pin) if pin.identity != node => Err(ClientError::Denied(format!(
-                "`{name}` is already the name of {} here; choose another with --as",
-                pin.identity
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    /// Pins the node under `asked`, which is free, or else under the name that it gives itself, if that
-    /// is a name and free; otherwise under one made from its key.
-    fn pin_as(
-        &self,
-        asked: Option<&str>,
-        own: &str,
-        invitation: &Invitation,
-        proven: &str,
-    ) -> Result<String, ClientError> {
-        let (node, known) = (invitation.node(), &self.known);
-        let addresses = merged(&[proven.to_owned()], invitation.addresses());
-        let pinned = known.by_identity(&node).map_err(ClientError::local)?;
-        let usable = |name: &str| {
-            check_name(name).is_ok()
-                && name.parse::<Identity>().is_err()
-                && self.name_is_free(name, node).is_ok()
-        };
-        let own = if usable(own) { own.to_owned() } else { format!("node-{}", &node.short()[2..]) };
-        let name = match (asked, pinned) {
-            (Some(asked), Some(pin)) if pin.name != asked => {
-                known.rename(&pin.name, asked).map_err(ClientError::local)?;
-                asked.to_owned()
-            }
-            (_, Some(pin)) => pin.name,
-            (asked, None) => {
-                let name = asked.map_or(own, str::to_owned);
-                known.pin(&name, &node, &addresses, self.now()).map_err(ClientError::local)?;
-                name
-            }
-        };
-        known.update_addresses(&name, &addresses).map_err(ClientError::local)?;
-        Ok(name)
-    }
-
-    /// Notes that the capability exists, for `id rotate`; never its secret. Failing to is no reason to
-    /// lose the capability.
+    /// Stores in known.db, for `id rotate`, that the capability exists, without its secret. An error is logged, and the
+    /// capability stays usable.
     pub fn remember(&self, capability: &Capability) {
         let ids = capability.ids();
         let Some(last) = ids.last() else { return };
@@ -297,13 +227,13 @@ impl Client {
         };
         let noted = self.known.remember_capability(&seen, self.now());
         if let Err(error) = noted {
-            tracing::warn!(%error, "could not note the capability in known.db");
+            tracing::warn!(%error, "could not store the capability in known.db");
         }
     }
 }
 
-/// Starts a session on `connection`; one of the service called `service`, unless that is empty. Also gives
-/// the number of the start, which names it to further streams.
+/// Starts a session on `connection`, which must be of the service `service` unless that is empty. Also returns the number
+/// of the run, by which further streams refer to it.
 async fn start(
     connection: Connection,
     capability: &Capability,
@@ -319,19 +249,21 @@ async fn start(
     Ok((Running { session: session_id(&started)?, stream, connection }, started.run))
 }
 
-/// A capability must not permit more than was asked for: its holder relies on that when it is passed on. A node of an older version
-/// does not know a limit of the running time, and ignores it.
+/// Checks that a capability permits no more than was requested: its holder relies on that when passing it on. An older node
+/// ignores `max_run`.
 fn check_granted(spec: &RequestSpec, capability: &Capability) -> Result<(), ClientError> {
     if spec.max_run.is_some() && capability.max_run() != spec.max_run {
         let text =
-            "the node speaks an older version, without a limit of the running time (--max-run)";
+            "the node speaks an older version, which has no limit of the run time (--max-run)";
         return Err(ClientError::Local(text.into()));
     }
-    let later = spec.expires.is_some_and(|asked| capability.expires() > asked);
+    let later = spec.expires.is_some_and(|requested| capability.expires() > requested);
     let params = capability.params();
     let missing = spec.params.iter().any(|(key, value)| params.value(key) != Some(value));
     if later || missing || capability.uses() > spec.uses.max(1) {
-        return Err(ClientError::Protocol("the node granted something else than was asked".into()));
+        return Err(ClientError::Protocol(
+            "the node granted a capability that differs from the request".into(),
+        ));
     }
     Ok(())
 }
@@ -370,45 +302,46 @@ pub fn operation_name(operation: &Operation) -> &'static str {
     }
 }
 
-/// A terminal has somebody in front of it; pipes carry files.
+/// A session with a terminal is interactive; all others are bulk.
 pub(super) fn class_of(params: &Params) -> Class {
     if params.value("pty").is_some() { Class::Interactive } else { Class::Bulk }
 }
 
-/// The names of a node's services and of their types come from its configuration, which is held against the same rule.
-fn is_name(text: &str) -> Result<(), ClientError> {
-    let wrong = |_| ClientError::Protocol("the node offers a service whose name is none".into());
-    check_name(text).map_err(wrong)
+/// Checks the name of a service or of its type, to which a node's configuration applies the same rule.
+pub(super) fn check_service_name(text: &str) -> Result<(), ClientError> {
+    let invalid = |_| ClientError::Protocol("the node sent an invalid name of a service".into());
+    check_name(text).map_err(invalid)
 }
 
-/// One service that the node offers, or all of them.
-async fn offered(
+/// Queries one service of the node, or all of them.
+async fn query_on(
     connection: &Connection,
     service: Option<&str>,
 ) -> Result<Vec<wire::Service>, ClientError> {
     let query = wire::Query { service: service.unwrap_or_default().to_owned() };
-    match ask(connection, Operation::Query(query)).await? {
+    match call(connection, Operation::Query(query)).await? {
         Answer::Services(services) => {
             let names = services.services.iter().flat_map(|one| [&one.name, &one.r#type]);
-            names.into_iter().try_for_each(|name| is_name(name))?;
+            names.into_iter().try_for_each(|name| check_service_name(name))?;
             Ok(services.services)
         }
         _ => Err(unexpected()),
     }
 }
 
-/// Sends one operation on a stream of its own and waits for the answer.
-pub(super) async fn ask(
+/// Sends an operation on a new stream, and waits for the answer.
+pub(super) async fn call(
     connection: &Connection,
     operation: Operation,
 ) -> Result<Answer, ClientError> {
     let mut stream = connection.open(Class::Interactive)?;
     let answer = exchange(&mut stream, operation).await?;
-    // The answer is there: whether our end still reaches the node does not matter.
+    // The answer has arrived, so a failure to finish this direction has no effect.
     let _ = stream.finish().await;
     Ok(answer)
 }
 
+/// As [`answer_to`], with a refusal as an error.
 async fn exchange(stream: &mut Stream, operation: Operation) -> Result<Answer, ClientError> {
     match answer_to(stream, operation).await? {
         Answer::Refusal(refusal) => Err(refusal.into()),
@@ -416,15 +349,15 @@ async fn exchange(stream: &mut Stream, operation: Operation) -> Result<Answer, C
     }
 }
 
-/// Sends an operation and waits for its answer, a refusal included.
+/// Sends an operation and waits for its answer, which may be a refusal.
 pub(super) async fn answer_to(
     stream: &mut Stream,
     operation: Operation,
 ) -> Result<Answer, ClientError> {
-    tracing::debug!(operation = operation_name(&operation), "asked");
+    tracing::debug!(operation = operation_name(&operation), "sending an operation");
     let message = wire::Operation::from(operation);
     stream.send(&Zeroizing::new(wire::encode(&message))).await?;
-    let received = timeout(ANSWER, stream.receive(wire::MAX_MESSAGE))
+    let received = timeout(ANSWER_TIMEOUT, stream.receive(wire::MAX_MESSAGE))
         .await
         .map_err(|_| ClientError::Unreachable("the node did not answer".into()))??;
     let bytes = Zeroizing::new(received.ok_or_else(unexpected)?);
@@ -458,5 +391,5 @@ fn pairs(params: &Params) -> Vec<wire::Pair> {
 }
 
 pub(super) fn unexpected() -> ClientError {
-    ClientError::Protocol("the node answered something else than was asked".into())
+    ClientError::Protocol("the node sent an answer of another operation".into())
 }

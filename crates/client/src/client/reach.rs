@@ -1,5 +1,5 @@
-//! Nodes that have moved. Where a node was known is tried first; where its key is announced, next. Whoever
-//! answers must prove the key, so it does not matter who announced it.
+//! Connects to nodes that may have moved: first at the known addresses, then where the node's key is announced. The
+//! handshake proves the key, so announcements need no authentication.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,58 +12,62 @@ use tokio::time::timeout;
 use super::resolve::texts;
 use super::{Client, ClientError, Target};
 
-/// What the known addresses have before the network is asked.
+/// How long only the known addresses are tried, before the network is browsed.
 const HEAD_START: Duration = Duration::from_millis(600);
-/// How long a node that was found may take. Whoever only claims the key must not keep us waiting, and a
-/// neighbour is near.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long connecting to an announced address may take. It bounds the delay by a node that claims the key falsely; a
+/// neighbour has a short round trip.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Client {
-    /// A connection to `target`, and the target as it was found: elsewhere, perhaps, or with a new key that
-    /// the old one signed.
+    /// Connects to `target`. Also returns the target with the address that answered, and with the new key if the old one
+    /// was rotated.
     ///
     /// # Errors
-    /// As for [`Self::connection`], of the known addresses.
+    /// As for [`Self::connection`], at the known addresses.
     pub(super) async fn reach(
         &self,
         target: &Target,
         framing: Framing,
     ) -> Result<(Connection, Target), ClientError> {
         let known = self.connection(target, framing);
-        let elsewhere = self.elsewhere(target, framing);
-        tokio::pin!(known, elsewhere);
-        let there = |connection| found_at(connection, &target.addresses);
+        let announced = self.connect_announced(target, framing);
+        tokio::pin!(known, announced);
+        let at_known = |connection| found_at(connection, &target.addresses);
         let tried = match timeout(HEAD_START, &mut known).await {
             Ok(tried) => tried,
             Err(_) => tokio::select! {
                 tried = &mut known => tried,
-                found = &mut elsewhere => match found {
+                found = &mut announced => match found {
                     Some(found) => return Ok(found),
-                    None => return known.await.map(there),
+                    None => return known.await.map(at_known),
                 },
             },
         };
         match tried {
-            Err(error) if error.may_have_moved() => elsewhere.await.ok_or(error),
-            tried => tried.map(there),
+            Err(error) if error.may_have_moved() => announced.await.ok_or(error),
+            tried => tried.map(at_known),
         }
     }
 
-    /// Looks for the target's key on this network, and connects where that is announced.
-    async fn elsewhere(&self, target: &Target, framing: Framing) -> Option<(Connection, Target)> {
+    /// Browses this network for the target's key, and connects where it is announced.
+    async fn connect_announced(
+        &self,
+        target: &Target,
+        framing: Framing,
+    ) -> Option<(Connection, Target)> {
         let identity = target.identity;
-        let neighbour = heard(find(&identity).await)?;
-        if let Some(found) = self.announced_at(target, &neighbour, framing).await {
+        let neighbour = logged(find(&identity).await)?;
+        if let Some(found) = self.connect_neighbour(target, &neighbour, framing).await {
             return Some(found);
         }
-        // Those who were heard first do not have the key: now all have their say.
+        // The first announcement was wrong or stale: browse for the full time, and try all addresses announced for this key.
         let targets = Targets { keys: BTreeSet::from([identity]), ..Targets::default() };
-        let neighbour = heard(browse(targets).await.map(|seen| seen.merged(&identity)))?;
-        self.announced_at(target, &neighbour, framing).await
+        let neighbour = logged(browse(targets).await.map(|seen| seen.merged(&identity)))?;
+        self.connect_neighbour(target, &neighbour, framing).await
     }
 
-    /// Connects to the target where it is announced, but for what is known already.
-    async fn announced_at(
+    /// Connects to the target at the neighbour's addresses, without those that are already known.
+    async fn connect_neighbour(
         &self,
         target: &Target,
         neighbour: &Neighbour,
@@ -76,21 +80,21 @@ impl Client {
         }
         let moved = Target { identity: target.identity, addresses };
         let found = self.new_connection(&moved, framing);
-        let (connection, address) = timeout(HANDSHAKE, found).await.ok()?.ok()?;
-        // Only that one is proven: the others may be what another node announces for this key.
+        let (connection, address) = timeout(HANDSHAKE_TIMEOUT, found).await.ok()?.ok()?;
+        // Only this address is proven: another node may have announced the others for this key.
         Some(found_at(connection, &[address]))
     }
 }
 
-/// Whoever was heard. A machine without multicast hears nobody.
-fn heard(found: Result<Option<Neighbour>, DiscoveryError>) -> Option<Neighbour> {
+/// The neighbour that was found, if any. An error, such as a machine without multicast, is logged.
+fn logged(found: Result<Option<Neighbour>, DiscoveryError>) -> Option<Neighbour> {
     found.unwrap_or_else(|error| {
-        tracing::debug!(%error, "a node that does not answer cannot be looked for");
+        tracing::debug!(%error, "cannot browse the network for a node that does not answer");
         None
     })
 }
 
-/// What was reached: the key that was proven may follow the one that was asked for.
+/// The connection and its target, whose identity is the proven key: a successor of the requested one, perhaps.
 fn found_at(connection: Connection, addresses: &[String]) -> (Connection, Target) {
     let target = Target { identity: connection.peer(), addresses: addresses.to_vec() };
     (connection, target)

@@ -1,4 +1,4 @@
-//! From what the user typed as NODE to an identity and addresses.
+//! Resolves the argument NODE of a command to an identity and addresses.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -14,82 +14,81 @@ use crate::known::{MOST_ADDRESSES, Pin, PinError};
 /// A node to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Whose key it must present.
+    /// The key that it must prove.
     pub identity: Identity,
-    /// Where it may be, as [`crate::address`] describes: hints only.
+    /// Its possible addresses, in the form of [`crate::address`]: hints only.
     pub addresses: Vec<String>,
 }
 
 impl Target {
-    /// A node at an address that the user has typed, with its port or without: it is dialled whatever it is.
+    /// A node at an address that the user typed, with or without a port. It is dialled even if it is of loopback.
     pub fn typed(identity: Identity, address: &str) -> Self {
         Self { identity, addresses: address::typed(&with_port(address)) }
     }
 }
 
-/// A node that announces itself under a name which is not pinned here. The name vouches for nothing.
+/// A node that announces a name which is not pinned here. Nothing in it is authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stranger {
-    /// What it calls itself.
+pub struct UnpinnedNode {
+    /// The name that it announces.
     pub name: String,
-    /// The key that it claims to have.
+    /// The key that it announces.
     pub identity: Identity,
-    /// Where it says that it is.
+    /// The addresses that it announces.
     pub addresses: Vec<String>,
 }
 
-/// What is to become of a stranger.
+/// Whether an unpinned node is to be pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its name stands for its key from now on.
+    /// Pin its key under its name.
     Accept,
-    /// Somebody looked at the key and said no.
+    /// The user saw the key and refused it.
     Refuse,
-    /// Nobody is there to decide.
+    /// The user could not be asked.
     Unasked,
 }
 
-/// The port for everything encrypted.
+/// The default TCP port of a node.
 pub const DEFAULT_PORT: u16 = 5382;
 
-/// Keys that an error names.
-const MOST_SHOWN: usize = 4;
+/// Maximum number of keys in an error message.
+const MAX_SHOWN: usize = 4;
 
 impl Client {
-    /// NODE is a nickname pinned here, `IDENTITY@host:port`, which is itself the answer to whom to trust, or
-    /// IDENTITY alone. Anything else is a name that some node of this network may announce: `judge` decides
-    /// whether it is to stand for that node's key, and it is pinned when the node has proven the key.
+    /// Resolves NODE: a nickname pinned here, IDENTITY, or `IDENTITY@host:port`, which needs no pin and no lookup. For any
+    /// other name, this network is browsed for a node that announces it; `confirm` decides whether the name is pinned to
+    /// that node's key, and it is pinned after the node has proven the key.
     ///
-    /// Where a nickname or IDENTITY is not found at its known addresses, it is looked for on this network by
-    /// its key, and the pin is corrected.
+    /// A nickname or IDENTITY that does not answer at its known addresses is browsed for by its key, and its pin is
+    /// updated.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] for a name that nothing vouches for, or that several keys claim;
-    /// [`ClientError::Unreachable`] if the node does not answer; [`ClientError::Usage`] for a malformed NODE, or a
-    /// name that is neither pinned nor announced.
+    /// [`ClientError::Denied`] for a name that is not confirmed, or that several keys claim; [`ClientError::Unreachable`]
+    /// if the node does not answer; [`ClientError::Usage`] for a malformed NODE, or a name that is neither pinned nor
+    /// announced.
     pub async fn resolve(
         &self,
         node: &str,
-        judge: impl FnOnce(&Stranger) -> Verdict,
+        confirm: impl FnOnce(&UnpinnedNode) -> Verdict,
     ) -> Result<Target, ClientError> {
         if let Some((identity, address)) = node.split_once('@') {
-            return written_out(node, identity, address);
+            return explicit_target(node, identity, address);
         }
         match self.known_target(node)? {
             Some(target) => Ok(self.reach(&target, Framing::Auto).await?.1),
-            None => self.meet(node, judge).await,
+            None => self.pin_announced(node, confirm).await,
         }
     }
 
-    /// As [`Self::resolve`], for who only speaks of the node to somebody else: one whose addresses are known here is
-    /// not called.
+    /// As [`Self::resolve`], for callers that only need the identity: a node with known addresses is not contacted.
     ///
     /// # Errors
     /// As [`Self::resolve`].
     pub async fn identify(
         &self,
         node: &str,
-        judge: impl FnOnce(&Stranger) -> Verdict,
+        confirm: impl FnOnce(&UnpinnedNode) -> Verdict,
     ) -> Result<Target, ClientError> {
         if !node.contains('@')
             && let Some(target) = self.known_target(node)?
@@ -97,12 +96,12 @@ impl Client {
         {
             return Ok(target);
         }
-        self.resolve(node, judge).await
+        self.resolve(node, confirm).await
     }
 
-    /// What is known here of NODE without asking the network; `None` for a name that is not pinned.
+    /// The target of NODE by the pins alone; `None` for a name that is not pinned.
     fn known_target(&self, node: &str) -> Result<Option<Target>, ClientError> {
-        // An identity stands for itself, whatever somebody may have been named.
+        // An identity takes precedence over a nickname of the same text.
         if let Ok(identity) = node.parse::<Identity>() {
             let pin = self.known.by_identity(&identity).map_err(ClientError::local)?;
             let addresses = pin.map(|pin| pin.addresses).unwrap_or_default();
@@ -112,29 +111,29 @@ impl Client {
         Ok(pin.as_ref().map(Target::from))
     }
 
-    /// The first use of a name.
-    async fn meet(
+    /// Pins a name on its first use.
+    async fn pin_announced(
         &self,
         name: &str,
-        judge: impl FnOnce(&Stranger) -> Verdict,
+        confirm: impl FnOnce(&UnpinnedNode) -> Verdict,
     ) -> Result<Target, ClientError> {
         let usage = "a NODE is a nickname, the name of a node on this network, IDENTITY, or IDENTITY@host:port";
         check_name(name)
-            .map_err(|_| ClientError::Usage(format!("`{name}` is no NODE: {usage}")))?;
-        let stranger = self.stranger(name).await?;
-        match judge(&stranger) {
+            .map_err(|_| ClientError::Usage(format!("`{name}` is not a NODE: {usage}")))?;
+        let node = self.announced_as(name).await?;
+        match confirm(&node) {
             Verdict::Accept => {}
             Verdict::Refuse => {
-                let text = format!("{} was not accepted as `{name}`", stranger.identity);
+                let text = format!("{} was not accepted as `{name}`", node.identity);
                 return Err(ClientError::Denied(text));
             }
-            Verdict::Unasked => return Err(ClientError::Denied(unasked(&stranger))),
+            Verdict::Unasked => return Err(ClientError::Denied(unasked(&node))),
         }
-        let Stranger { identity, addresses, .. } = stranger;
+        let UnpinnedNode { identity, addresses, .. } = node;
         let mut target = Target { identity, addresses };
-        // Whoever claims a key that is not his must not be able to spoil the name.
+        // The name is pinned only after the node has proven the key: a false announcement must not occupy the name.
         let (_, address) = self.new_connection(&target, Framing::Auto).await?;
-        // The others may be what somebody else announced.
+        // The proven address comes first: another node may have announced the others.
         target.addresses = merged(&[address], &target.addresses);
         match self.known.pin(name, &identity, &target.addresses, self.now()) {
             Ok(()) => Ok(target),
@@ -143,11 +142,11 @@ impl Client {
         }
     }
 
-    /// The one node that announces itself under this name.
-    async fn stranger(&self, name: &str) -> Result<Stranger, ClientError> {
+    /// The only node that announces this name; its key is not pinned under another.
+    async fn announced_as(&self, name: &str) -> Result<UnpinnedNode, ClientError> {
         let targets = Targets { names: BTreeSet::from([name.to_owned()]), ..Targets::default() };
         let mut seen = browse(targets).await.map_err(|error| {
-            ClientError::Usage(unknown(name, &format!("cannot be looked for: {error}")))
+            ClientError::Usage(unknown(name, &format!("cannot be browsed for: {error}")))
         })?;
         seen.neighbours.retain(|neighbour| neighbour.name == name);
         let neighbour = match <[Neighbour; 1]>::try_from(seen.neighbours) {
@@ -161,15 +160,16 @@ impl Client {
             self.known.by_identity(&neighbour.identity).map_err(ClientError::local)?
         {
             return Err(ClientError::Denied(format!(
-                "`{name}` is what {} calls itself, which is known here as `{}`: write that",
+                "`{name}` is announced by {}, which is pinned here as `{}`: use that name",
                 pin.identity, pin.name
             )));
         }
         let addresses = texts(&neighbour);
-        Ok(Stranger { name: neighbour.name, identity: neighbour.identity, addresses })
+        Ok(UnpinnedNode { name: neighbour.name, identity: neighbour.identity, addresses })
     }
 
-    /// Where a capability's node may be: its hints, and what is pinned here for that key.
+    /// The target of a capability: its node, at the addresses that are pinned for that key, and then at those of the
+    /// capability.
     ///
     /// # Errors
     /// [`ClientError::Local`] if the pins cannot be read.
@@ -185,8 +185,8 @@ impl Client {
         Ok(Target { identity, addresses })
     }
 
-    /// Where a node may be for those who act at the wish of others: where it is pinned, and only without that
-    /// where `hints` say. So nobody else chooses to what this machine connects in the place of a node that it knows.
+    /// The target for a request on behalf of another identity: the node at its pinned addresses, and at `hints` only if
+    /// none is pinned. Another identity can thus not redirect connections to a pinned node.
     ///
     /// # Errors
     /// [`ClientError::Local`] if the pins cannot be read.
@@ -198,40 +198,40 @@ impl Client {
     }
 }
 
-/// `IDENTITY@host:port`: nothing is looked up.
-fn written_out(node: &str, identity: &str, address: &str) -> Result<Target, ClientError> {
+/// The target of `IDENTITY@host:port`.
+fn explicit_target(node: &str, identity: &str, address: &str) -> Result<Target, ClientError> {
     let identity: Identity = identity.parse().map_err(ClientError::usage)?;
     if address.is_empty() {
-        return Err(ClientError::Usage(format!("`{node}` has no address behind the @")));
+        return Err(ClientError::Usage(format!("`{node}` has no address after the @")));
     }
     Ok(Target::typed(identity, address))
 }
 
 fn unknown(name: &str, why: &str) -> String {
     format!(
-        "no node is known here as `{name}`, and that name {why}: join the node with its invitation, \
-         or write IDENTITY@host:port"
+        "no node is pinned here as `{name}`, and that name {why}: join the node with its invitation, \
+         or use IDENTITY@host:port"
     )
 }
 
-fn unasked(stranger: &Stranger) -> String {
-    let Stranger { name, identity, addresses } = stranger;
+fn unasked(node: &UnpinnedNode) -> String {
+    let UnpinnedNode { name, identity, addresses } = node;
     let address = addresses.first().map(|text| address::shown(text)).unwrap_or_default();
     format!(
-        "`{name}` is new here, and nobody is at a terminal to be asked: a node that says it is {identity} \
-         announces that name. Compare this with `levada id` there; then repeat with --accept-new, \
-         or write {identity}@{address}"
+        "`{name}` is new here, and there is no terminal to confirm its key: a node that claims the key {identity} \
+         announces that name. Compare the key with `levada id` on that node; then repeat with --accept-new, \
+         or use {identity}@{address}"
     )
 }
 
 fn conflict(name: &str, several: &[Neighbour]) -> String {
-    let mut claims: Vec<String> = several.iter().take(MOST_SHOWN).map(claim).collect();
-    if several.len() > MOST_SHOWN {
-        claims.push(format!("{} more", several.len() - MOST_SHOWN));
+    let mut claims: Vec<String> = several.iter().take(MAX_SHOWN).map(claim).collect();
+    if several.len() > MAX_SHOWN {
+        claims.push(format!("{} more", several.len() - MAX_SHOWN));
     }
     let claims = claims.join(", ");
     format!(
-        "`{name}` is announced under {} different keys: {claims}. Write IDENTITY@host:port for the one you mean",
+        "`{name}` is announced under {} different keys: {claims}. Use IDENTITY@host:port of the right one",
         several.len()
     )
 }
@@ -241,12 +241,13 @@ fn claim(neighbour: &Neighbour) -> String {
     format!("{} at {address}", neighbour.identity)
 }
 
-/// The addresses of a neighbour, as they are pinned.
+/// The addresses of a neighbour, in the form of pins.
 pub(super) fn texts(neighbour: &Neighbour) -> Vec<String> {
     neighbour.addresses.iter().take(MOST_ADDRESSES).map(address::of_socket).collect()
 }
 
-/// Addresses in the order in which to try them: each once, not too many, and none that only another machine can use.
+/// The addresses in the order of attempts: without duplicates and those that only another machine can use, at most
+/// [`MOST_ADDRESSES`].
 pub(super) fn merged(first: &[String], then: &[String]) -> Vec<String> {
     let mut addresses: Vec<String> = Vec::new();
     for address in first.iter().chain(then) {
@@ -264,7 +265,7 @@ impl FromStr for Target {
     /// Reads `IDENTITY`, or `IDENTITY@host:port`.
     fn from_str(text: &str) -> Result<Self, ClientError> {
         match text.split_once('@') {
-            Some((identity, address)) => written_out(text, identity, address),
+            Some((identity, address)) => explicit_target(text, identity, address),
             None => {
                 let identity = text.parse().map_err(ClientError::usage)?;
                 Ok(Self { identity, addresses: Vec::new() })
@@ -287,8 +288,8 @@ impl From<&Pin> for Target {
 
 /// Adds the default port to a bare host, IPv6 in brackets or not.
 fn with_port(address: &str) -> String {
-    // Pasted from where tags of machines are shown.
-    let address = address.split_once('@').map_or(address, |(place, _)| place);
+    // A pasted address may have the tag of a machine.
+    let address = address.split_once('@').map_or(address, |(host_port, _)| host_port);
     let bare_v6 = address.parse::<std::net::Ipv6Addr>().is_ok();
     match address.rsplit_once(':') {
         _ if bare_v6 => format!("[{address}]:{DEFAULT_PORT}"),
@@ -302,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_port_is_added_where_none_is() {
+    fn adds_the_default_port_to_a_bare_host() {
         for (typed, address) in [
             ("host", "host:5382"),
             ("host:1", "host:1"),
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn newly_found_addresses_come_first_and_old_ones_stay() {
+    fn merged_addresses_begin_with_the_first_list_and_are_bounded() {
         let texts =
             |numbers: std::ops::Range<u8>| numbers.map(|n| n.to_string()).collect::<Vec<_>>();
         assert_eq!(merged(&["b".into()], &["a".into(), "b".into()]), ["b", "a"]);
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_names_its_keys_but_not_thousands() {
+    fn a_conflict_lists_a_bounded_number_of_keys() {
         let neighbour = |byte| Neighbour {
             name: "well".into(),
             identity: Identity::from_bytes([byte; 32]),

@@ -1,5 +1,5 @@
-//! A session that is requested and started at once. A node that speaks version 3 takes one operation for both, which
-//! saves a round trip; others take one after the other.
+//! Requests and starts a session. A node that speaks version 3 or later takes one operation for both, which saves a round
+//! trip; older nodes take one after the other.
 
 use levada_core::Framing;
 use levada_core::wire::{Reason, answer::Answer, operation::Operation};
@@ -8,14 +8,14 @@ use levada_session::{Class, Connection};
 use super::operations::{answer_to, class_of, session_id, unexpected, wire_request};
 use super::{Client, ClientError, RequestSpec, Running, Target};
 
-/// The first version of the protocol with `start`.
-const VERSION: u32 = 3;
+/// The first version of the protocol with the operation `Start`.
+const START_VERSION: u32 = 3;
 
 impl Client {
     /// Requests a session for this identity and starts it.
     ///
-    /// The node's version is not known before its first answer, and to wait for it would cost the round trip that
-    /// is to be saved. So the version that the node spoke last time decides.
+    /// The version that the node spoke last time decides whether one operation does both: its present version is known
+    /// with its first answer, and waiting for that would cost the round trip that is to be saved.
     ///
     /// # Errors
     /// As for [`Self::request`] and [`Self::connect`].
@@ -25,10 +25,10 @@ impl Client {
         spec: RequestSpec,
     ) -> Result<Running, ClientError> {
         let class = class_of(&spec.params);
-        let plain = spec.framing.unwrap_or_default() == Framing::Auto;
-        if plain && self.known_version(target) >= VERSION {
+        let is_auto = spec.framing.unwrap_or_default() == Framing::Auto;
+        if is_auto && self.known_version(target) >= START_VERSION {
             let connection = self.connection(target, Framing::Auto).await?;
-            if let Some(running) = self.start_at_once(connection, target, &spec, class).await? {
+            if let Some(running) = self.start_in_one(connection, target, &spec, class).await? {
                 return Ok(running);
             }
         }
@@ -36,9 +36,9 @@ impl Client {
         self.connect_as(&capability, class).await
     }
 
-    /// `None` if the node knows no such operation any more, or if the service wants another framing than that of
-    /// this connection: then nothing was started.
-    async fn start_at_once(
+    /// Sends `Start`. `None` if nothing was started, because the node no longer has this operation, or because the
+    /// service requires a framing other than that of this connection.
+    async fn start_in_one(
         &self,
         connection: Connection,
         target: &Target,
@@ -70,19 +70,19 @@ impl Client {
         Ok(Some(Running { session, stream, connection }))
     }
 
-    /// The version that the node spoke when it was last connected to; 0 if that is not known.
+    /// The version that the node spoke on its last connection; 0 if that is unknown.
     fn known_version(&self, target: &Target) -> u32 {
         self.known.version_of(&target.identity).unwrap_or_else(|error| {
-            tracing::debug!(%error, "could not look up which version a node speaks");
+            tracing::debug!(%error, "could not read the version of a node from known.db");
             0
         })
     }
 
-    /// Remembers the version that the node speaks, which is known with its first answer.
+    /// Stores the version that the node speaks, which is known with its first answer.
     pub(super) fn note_version(&self, connection: &Connection) {
         let noted = self.known.note_version(&connection.peer(), connection.version());
         if let Err(error) = noted {
-            tracing::debug!(%error, "could not note which version a node speaks");
+            tracing::debug!(%error, "could not store the version of a node in known.db");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Rotated keys: telling nodes about ours, and following theirs.
+//! Key rotations: announces those of this home to nodes, and follows those of nodes.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use levada_core::{Framing, Identity, SecretKey, Succession, SystemRandom};
 use levada_session::Connection;
 
 use super::dial::dial;
-use super::operations::{ask, unexpected};
+use super::operations::{call, unexpected};
 use super::{Client, ClientError, Target};
 
-/// Rotations that are followed in one go.
+/// Maximum number of successive rotations that are followed.
 const MAX_CHAIN: usize = 16;
 
 impl Client {
-    /// Connects to a node and tells it which old keys of ours this key follows; why it has not taken over one of
-    /// them, if so.
+    /// Connects to a node and announces the old keys of this home that the present key succeeds. Returns the texts of its
+    /// refusals.
     ///
     /// # Errors
     /// As for [`Self::connection`].
-    pub async fn tell_successions(&self, target: &Target) -> Result<Vec<String>, ClientError> {
+    pub async fn announce_successions(&self, target: &Target) -> Result<Vec<String>, ClientError> {
         let connection = self.dial_or_follow(target, Framing::Auto).await?.0;
-        let refused = self.announce_successions(&connection).await;
+        let refused = self.announce_successions_on(&connection).await;
         connection.close(0, "");
         refused
     }
 
-    /// Tells a node which old keys of ours this key follows, once; gives its refusals. They may be for the moment only:
-    /// the node is told again the next time.
-    pub(super) async fn announce_successions(
+    /// Announces those rotations of this home that the node has not acknowledged; returns its refusals. A refused one is
+    /// announced again on the next connection, because the refusal may be temporary.
+    pub(super) async fn announce_successions_on(
         &self,
         connection: &Connection,
     ) -> Result<Vec<String>, ClientError> {
@@ -40,21 +40,21 @@ impl Client {
                 continue;
             }
             let operation = Operation::Succession(succession.to_wire());
-            match ask(connection, operation).await {
+            match call(connection, operation).await {
                 Ok(_) => {}
-                // The node has never seen the old key. It must hear of the new one again as long as the old one
-                // could still prove a right there.
+                // The node has never seen the old key. The rotation must be announced again while a capability of the
+                // old key is valid there.
                 Err(ClientError::No(text)) if self.still_holds(&node, &succession)? => {
-                    tracing::debug!(%node, %text, "the node did not note our new key");
+                    tracing::debug!(%node, %text, "the node did not store the new key of this home");
                     let text = format!(
-                        "{text}; revoke there the capabilities that it held and never used"
+                        "{text}; revoke the capabilities of the old key that it never used at this node"
                     );
                     refused.push(text);
                     continue;
                 }
                 Err(ClientError::No(_)) => {}
                 Err(ClientError::Denied(text)) => {
-                    tracing::debug!(%node, %text, "the node did not follow our new key");
+                    tracing::debug!(%node, %text, "the node did not follow the rotation of this home");
                     refused.push(text);
                     continue;
                 }
@@ -69,23 +69,23 @@ impl Client {
         self.known.holds_at(node, &succession.old(), self.now()).map_err(ClientError::local)
     }
 
-    /// The sessions at this node that this identity has requested for others and that have not ended, and whether
-    /// there are more of them.
+    /// The sessions at this node that this identity has requested for other holders and that have not ended; `true` if
+    /// the node has more than it returned.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] if the node speaks a version without this question.
+    /// [`ClientError::Denied`] if the node speaks a version without this operation.
     pub async fn requested_for_others(
         &self,
         target: &Target,
     ) -> Result<(Vec<wire::RequestedSession>, bool), ClientError> {
         let connection = self.connection(target, Framing::Auto).await?;
-        match ask(&connection, Operation::Requested(wire::Requested {})).await? {
+        match call(&connection, Operation::Requested(wire::Requested {})).await? {
             answer::Answer::Requested(requested) => Ok((requested.sessions, requested.more)),
             _ => Err(unexpected()),
         }
     }
 
-    /// The statements that lead to our present key, oldest first.
+    /// The statements from the first key of this home to its present one, oldest first.
     fn own_successions(&self) -> Result<Vec<Succession>, ClientError> {
         let all = self.known.successions().map_err(ClientError::local)?;
         let mut chain = Vec::new();
@@ -100,8 +100,8 @@ impl Client {
         Ok(chain)
     }
 
-    /// Asks whoever answers at `target` for the proof that the key `presented` follows the pinned
-    /// one, under an identity made for this question only. `None`: the key is not pinned, or there is no proof.
+    /// Asks the node at `target` for the proof that the key `presented` succeeds the pinned one. The question uses a
+    /// throwaway identity, because the node is not authenticated yet. `None` if the key is not pinned or there is no proof.
     pub(super) async fn follow(
         &self,
         target: &Target,
@@ -113,7 +113,7 @@ impl Client {
         }
         let throwaway = SecretKey::generate(&SystemRandom).map_err(ClientError::local)?;
         let tls = Arc::new(ClientConfig::new(&throwaway).map_err(ClientError::local)?);
-        // Whatever fails from here on: the key that answered is not the one that was expected.
+        // Any failure from here on means that the presented key is not proven.
         let dialled = dial(&tls, target, Some(presented), Framing::Auto).await;
         let Ok((connection, _)) = dialled else { return Ok(None) };
         let chain = successors(&connection, target.identity, presented).await;
@@ -124,7 +124,7 @@ impl Client {
                 return Ok(None);
             }
         }
-        tracing::warn!(old = %target.identity, new = %presented, "the node's key was rotated; its proof holds");
+        tracing::warn!(old = %target.identity, new = %presented, "the node's key was rotated; its proof is valid");
         Ok(Some(Target { identity: presented, addresses: target.addresses.clone() }))
     }
 }
@@ -139,7 +139,7 @@ async fn successors(
     let mut current = old;
     while current != presented && chain.len() < MAX_CHAIN {
         let question = wire::Successor { old: current.as_bytes().to_vec() };
-        let answer = ask(connection, Operation::Successor(question)).await;
+        let answer = call(connection, Operation::Successor(question)).await;
         let Ok(answer::Answer::Succession(message)) = answer else { return None };
         let succession = Succession::from_wire(&message).ok()?;
         if succession.old() != current {

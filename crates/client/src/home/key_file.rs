@@ -1,4 +1,4 @@
-//! The secret key as a file: `lvkey1` and base32 of the seed, for its owner only.
+//! The file of a secret key: `lvkey1` and base32 of the seed, readable by its owner only.
 
 use levada_core::{SecretKey, SystemRandom, TextError, decode_text, encode_text};
 use std::fs::File;
@@ -11,7 +11,7 @@ use super::{HomeError, write_private};
 
 const PREFIX: &str = "lvkey1";
 const SEED_LEN: usize = 32;
-/// More than the text of any key and its line end.
+/// Maximum number of bytes that are read: more than the text of a key and its line end.
 const MAX_FILE: u64 = 256;
 
 pub(super) fn load_or_create(path: &Path) -> Result<SecretKey, HomeError> {
@@ -22,7 +22,7 @@ pub(super) fn load_or_create(path: &Path) -> Result<SecretKey, HomeError> {
     if write_private(path, text(&key).as_bytes(), false)? {
         return Ok(key);
     }
-    // Another process was first: its key is the key.
+    // Another process has created the key in the meantime.
     load(path)?.ok_or_else(|| {
         HomeError::io("read", path)(io::Error::new(io::ErrorKind::NotFound, "it was removed"))
     })
@@ -31,7 +31,7 @@ pub(super) fn load_or_create(path: &Path) -> Result<SecretKey, HomeError> {
 /// The key in the file at `path`, or `None` if there is no such file.
 ///
 /// # Errors
-/// [`HomeError`] if it cannot be read, is exposed to others, or holds no key.
+/// [`HomeError`] if it cannot be read, other users can read it, or it has no valid key.
 pub fn load(path: &Path) -> Result<Option<SecretKey>, HomeError> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_character_is_refused() {
+    fn rejects_a_changed_character() {
         let key = SecretKey::generate(&SystemRandom).unwrap();
         let written = text(&key);
         assert_eq!(parse(written.as_bytes()).unwrap().identity(), key.identity());

@@ -1,4 +1,4 @@
-//! The lock that makes sure that one process at a time works on a home's state.
+//! The lock of a home's state: one process at a time holds it.
 
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use super::HomeError;
 
-/// More than a process number and the longest socket path.
+/// Maximum number of bytes that are read: more than a process number and the longest socket path.
 const MAX_FILE: u64 = 256;
 
-/// A home's lock; given back when dropped. The file stays, so that nobody can lock a removed one.
+/// A home's lock, released when dropped. Its file stays, so that no process can lock a removed file.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -20,12 +20,12 @@ pub struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // So that no later command looks for a socket of ours.
+        // Later commands must not try the socket of this process.
         let _ = self.file.set_len(0);
     }
 }
 
-/// Takes the lock and writes who holds it: the process number, and its socket.
+/// Takes the lock, and writes the number of this process and its socket into the file.
 pub(super) fn acquire(path: &Path, socket: &Path) -> Result<Lock, HomeError> {
     let mut file = OpenOptions::new()
         .read(true)
@@ -49,8 +49,8 @@ pub(super) fn acquire(path: &Path, socket: &Path) -> Result<Lock, HomeError> {
     Ok(Lock { file })
 }
 
-/// The socket that the last holder named.
-pub(super) fn socket_of_holder(path: &Path) -> Option<PathBuf> {
+/// The socket in the lock file: that of the process that holds the lock, or held it last and did not release it.
+pub(super) fn socket_of_owner(path: &Path) -> Option<PathBuf> {
     read(&File::open(path).ok()?)?.1
 }
 

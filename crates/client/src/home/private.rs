@@ -1,4 +1,4 @@
-//! Files and folders that only their owner may read, written so that a crash leaves the old or the new.
+//! Files and folders that only their owner may read. A crash leaves either the old or the new content.
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::HomeError;
 
-/// Makes `folder` and what is above it, for its owner only. One that exists is taken as it is:
-/// a container's volume may belong to somebody else and still be the right place.
-pub(super) fn make_folder(folder: &Path) -> Result<(), HomeError> {
+/// Creates `folder` and its parents, readable by their owner only. An existing folder is not checked, because the volume of a
+/// container may belong to another user.
+pub(super) fn create_folder(folder: &Path) -> Result<(), HomeError> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder)
-        .map_err(HomeError::io("make the folder", folder))
+        .map_err(HomeError::io("create the folder", folder))
 }
 
-/// Like [`make_folder`], but refuses one that is not ours alone: in a shared place (/tmp) somebody
-/// else may have put it there.
-pub(super) fn make_own_folder(path: &Path) -> Result<(), HomeError> {
-    make_folder(path)?;
+/// As [`create_folder`], but refuses a folder that another user controls: in a shared folder such as /tmp, another user may
+/// have created it.
+pub(super) fn create_own_folder(path: &Path) -> Result<(), HomeError> {
+    create_folder(path)?;
     let refuse = |reason| Err(HomeError::Unsafe { path: path.to_owned(), reason });
-    let folder = fs::symlink_metadata(path).map_err(HomeError::io("look at", path))?;
+    let folder = fs::symlink_metadata(path).map_err(HomeError::io("examine", path))?;
     let user = rustix::process::geteuid().as_raw();
     if folder.is_symlink() {
         return refuse("it is a symbolic link");
@@ -39,35 +39,35 @@ pub(super) fn make_own_folder(path: &Path) -> Result<(), HomeError> {
     Ok(())
 }
 
-/// Writes `content` to `path` with mode 0600, durably and at once: `path` has its old content or the
-/// new one. Without `overwrite` an existing file is left alone and `Ok(false)` returned.
+/// Writes `content` to `path` with mode 0600, durably and atomically. Without `overwrite`, an existing file is left
+/// unchanged, and the result is `false`.
 ///
 /// # Errors
-/// [`HomeError::Io`] names the file; nothing has changed then.
+/// [`HomeError::Io`] names the file, which is unchanged.
 pub fn write_private(path: &Path, content: &[u8], overwrite: bool) -> Result<bool, HomeError> {
-    let temporary = Temporary::create(path)?;
+    let temporary = TemporaryFile::create(path)?;
     let fail = || HomeError::io("write", path);
     (&temporary.file).write_all(content).map_err(fail())?;
     temporary.file.sync_all().map_err(fail())?;
     let placed = if overwrite {
         fs::rename(&temporary.path, path).map(|()| true)
     } else {
-        rename_to_free(&temporary.path, path)
+        rename_no_replace(&temporary.path, path)
     };
     let placed = placed.map_err(fail())?;
     sync_folder_of(path)?;
     Ok(placed)
 }
 
-/// Renames `from` to `to`, durably, replacing what was there.
+/// Renames `from` to `to` durably, and replaces an existing file.
 pub(super) fn rename_over(from: &Path, to: &Path) -> Result<(), HomeError> {
     fs::rename(from, to).map_err(HomeError::io("rename", from))?;
     sync_folder_of(to)
 }
 
-/// Renames unless something is there. Not every file system knows RENAME_NOREPLACE (NFS), and not
-/// every one knows hard links (FAT).
-fn rename_to_free(from: &Path, to: &Path) -> io::Result<bool> {
+/// Renames `from` to `to` unless that exists. NFS does not support RENAME_NOREPLACE, and FAT does not support hard links, so
+/// both are tried.
+fn rename_no_replace(from: &Path, to: &Path) -> io::Result<bool> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => return Ok(true),
         Err(rustix::io::Errno::EXIST) => return Ok(false),
@@ -90,13 +90,13 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A new file beside its target; removed again unless it was renamed.
-struct Temporary {
+/// A new file in the folder of its target, removed when dropped unless it was renamed.
+struct TemporaryFile {
     path: PathBuf,
     file: File,
 }
 
-impl Temporary {
+impl TemporaryFile {
     fn create(target: &Path) -> Result<Self, HomeError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mut name = std::ffi::OsString::from(".");
@@ -104,7 +104,7 @@ impl Temporary {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         name.push(format!(".{}-{count}.new", std::process::id()));
         let path = folder_of(target).join(name);
-        // What a crashed process of the same number left behind.
+        // A crashed process with the same number may have left this file.
         let _ = fs::remove_file(&path);
         let file = OpenOptions::new()
             .write(true)
@@ -116,7 +116,7 @@ impl Temporary {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }

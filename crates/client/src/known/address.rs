@@ -1,5 +1,5 @@
-//! Which addresses of a pinned key have led to it: the last that did is tried first, and one that does not for a while is
-//! dropped.
+//! The successes of the addresses of a pinned key: the address of the last success is tried first, and one without a success
+//! for 30 days is dropped.
 
 use std::time::Duration;
 
@@ -11,42 +11,42 @@ use super::pin::{self, Pin};
 use super::{Known, row};
 use crate::address::is_usable;
 
-/// An address that has not led to its key for so long, though another has, is dropped.
-const DEAD: Duration = Duration::from_secs(30 * 24 * 3600);
-/// A success is written down again after so long: not each connection is worth a write.
-const FRESH: Duration = Duration::from_secs(3600);
-/// Addresses that are kept of a node; as many as a capability can name.
+/// An address without a success for this time is dropped when another address succeeds.
+const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
+/// A repeated success at the same address is written only after this time, which saves a write for each connection.
+const WRITE_INTERVAL: Duration = Duration::from_secs(3600);
+/// Maximum number of addresses of a pin, which is also that of a capability.
 pub const MOST_ADDRESSES: usize = 8;
 
 impl Known {
-    /// Notes that the key was proven at `address`: it comes first in every pin of the key from now on. Nothing happens if
-    /// the key is not pinned.
+    /// Stores that the key was proven at `address`, and moves that to the front of every pin of the key. Does nothing if the
+    /// key is not pinned.
     ///
     /// # Errors
-    /// [`StoreError`] if it could not be read or is not on disk.
+    /// [`StoreError`] if it could not be read or written.
     pub fn note_success(
         &self,
         identity: &Identity,
         address: &str,
         now: UnixTime,
     ) -> Result<(), StoreError> {
-        let is_noted = self.database.read(|connection| {
+        let is_stored = self.database.read(|connection| {
             let pins = pin::of_identity(connection, identity)?;
             let last = last_success(connection, identity, address)?;
-            let is_fresh = last.is_some_and(|last| last.after(FRESH) > now && last <= now);
+            let is_fresh = last.is_some_and(|last| last.after(WRITE_INTERVAL) > now && last <= now);
             let is_first = |pin: &Pin| pin.addresses.first().is_some_and(|one| one == address);
             Ok(pins.is_empty() || (is_fresh && pins.iter().all(is_first)))
         })?;
-        if is_noted {
+        if is_stored {
             return Ok(());
         }
         self.database.write(|tx| {
-            succeed(tx, identity, address, now)?;
+            store_success(tx, identity, address, now)?;
             for pin in pin::of_identity(tx, identity)? {
                 let addresses = in_order(tx, &pin, address, now)?;
                 pin::set_addresses(tx, &pin.name, &addresses)?;
             }
-            Ok(forget_unlisted(tx, identity)?)
+            Ok(delete_unlisted(tx, identity)?)
         })
     }
 }
@@ -62,7 +62,7 @@ fn last_success(
         .optional()
 }
 
-fn succeed(
+fn store_success(
     connection: &Connection,
     identity: &Identity,
     address: &str,
@@ -76,7 +76,7 @@ fn succeed(
     Ok(())
 }
 
-/// The addresses of a pin, that of the last success first, without the dead ones and those of other machines.
+/// The addresses of a pin, sorted by their last success, without the unused ones and those of other machines.
 fn in_order(
     connection: &Connection,
     pin: &Pin,
@@ -97,19 +97,19 @@ fn in_order(
             .query_row((pin.identity.as_bytes(), address), |found| {
                 Ok((row::time(found, "noted")?, row::time(found, "succeeded")?))
             })?;
-        if noted.max(succeeded).after(DEAD) > now {
+        if noted.max(succeeded).after(MAX_UNUSED) > now {
             rows.push((succeeded, address.clone()));
         }
     }
-    // Stable: those that never succeeded stay in the order in which they were learned.
+    // The sort is stable: addresses without a success keep their order.
     rows.sort_by_key(|(succeeded, _)| std::cmp::Reverse(*succeeded));
     let others = rows.into_iter().map(|(_, address)| address);
     let addresses = std::iter::once(proven.to_owned()).chain(others).take(MOST_ADDRESSES);
     Ok(addresses.collect())
 }
 
-/// What a pin does not list is noted anew if it is learned again.
-fn forget_unlisted(connection: &Connection, identity: &Identity) -> rusqlite::Result<()> {
+/// Deletes the records of addresses that no pin lists.
+fn delete_unlisted(connection: &Connection, identity: &Identity) -> rusqlite::Result<()> {
     connection.execute(
         "DELETE FROM address WHERE identity = ?1 AND NOT EXISTS (
              SELECT 1 FROM pin, json_each(pin.addresses) AS one

@@ -1,4 +1,4 @@
-//! What is written where an identity is expected: the identity itself, or a name that is pinned here.
+//! Parses an identity in an argument: the identity itself, or a name that is pinned here.
 
 use levada_core::{Identity, IdentityError, check_name};
 use levada_database::DatabaseError as StoreError;
@@ -6,19 +6,19 @@ use thiserror::Error;
 
 use super::Known;
 
-/// Why a text stands for no identity here.
+/// Why a text does not denote an identity.
 #[derive(Debug, Error)]
 pub enum NameError {
     /// No key is pinned under this name.
     #[error(
-        "no identity is known here as `{0}`: write the identity (lv…), or name it with `levada peers add {0} IDENTITY`"
+        "no identity is known here as `{0}`: use the identity (lv…), or pin it with `levada peers add {0} IDENTITY`"
     )]
     Unknown(String),
-    /// An identity that was mistyped or cut off.
+    /// A mistyped or truncated identity.
     #[error("{0}")]
     Identity(#[from] IdentityError),
     /// Neither an identity nor a name.
-    #[error("{0:?} is neither an identity (lv…) nor a name that is known here")]
+    #[error("{0:?} is neither an identity (lv…) nor a name that is pinned here")]
     Malformed(String),
     /// The database failed.
     #[error(transparent)]
@@ -26,10 +26,10 @@ pub enum NameError {
 }
 
 impl Known {
-    /// The key that `text` stands for: an identity stands for itself, a name for the key that is pinned under it.
+    /// The key that `text` denotes: an identity itself, or the key that is pinned under a name.
     ///
     /// # Errors
-    /// [`NameError`] says what to write in the place of `text`.
+    /// [`NameError`] names the fault and the remedy.
     pub fn identity_of(&self, text: &str) -> Result<Identity, NameError> {
         match text.parse() {
             Ok(identity) => return Ok(identity),
@@ -44,7 +44,7 @@ impl Known {
     }
 }
 
-/// Whether `text` is as long as an identity and begins like one. Names can look so, but none is given by chance.
+/// Whether `text` has the length and prefix of an identity. A name can have both, but hardly by chance.
 fn looks_like_identity(text: &str) -> bool {
     const LENGTH: usize = 60; // `lv`, and base32 of 32 bytes and a checksum of 4
     text.len() == LENGTH && text.starts_with("lv")

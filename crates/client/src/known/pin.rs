@@ -1,4 +1,4 @@
-//! Pins: the key that stands behind a nickname, once and for all.
+//! Pins: each binds a nickname to one key.
 
 use levada_core::{Identity, UnixTime};
 use levada_database::{DatabaseError as StoreError, Fault};
@@ -8,14 +8,14 @@ use thiserror::Error;
 
 use super::{Known, rotation, row};
 
-/// A nickname and the key behind it.
+/// A nickname and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
     /// The nickname.
     pub name: String,
     /// The key that was confirmed.
     pub identity: Identity,
-    /// Where it was found last: hints, never trusted.
+    /// Its last known addresses: hints, which are not authenticated.
     pub addresses: Vec<String>,
     /// When it was pinned.
     pub added: UnixTime,
@@ -24,23 +24,23 @@ pub struct Pin {
 /// Why a key was not pinned.
 #[derive(Debug, Error)]
 pub enum PinError {
-    /// The name stands for another key.
+    /// The name is pinned to another key.
     #[error("`{name}` is pinned to {known}")]
     Conflict {
         /// The nickname.
         name: String,
-        /// The key it stands for.
+        /// The key that it is pinned to.
         known: Identity,
     },
-    /// The key has been rotated away.
-    #[error("the key {old} is dead; {new} has taken its place")]
+    /// The key was rotated away.
+    #[error("the key {old} was rotated away; its successor is {new}")]
     Dead {
-        /// The dead key.
+        /// The old key.
         old: Identity,
         /// Its successor.
         new: Identity,
     },
-    /// The database failed; nothing has changed.
+    /// The database failed, and is unchanged.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -49,17 +49,17 @@ pub enum PinError {
 #[derive(Debug, Error)]
 pub enum RenameError {
     /// No pin has the old name.
-    #[error("`{0}` is not known")]
+    #[error("`{0}` is not pinned here")]
     Unknown(String),
     /// Another pin has the new name.
     #[error("`{name}` is pinned to {known}")]
     Taken {
         /// The new name.
         name: String,
-        /// The key it stands for.
+        /// The key that it is pinned to.
         known: Identity,
     },
-    /// The database failed; nothing has changed.
+    /// The database failed, and is unchanged.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -68,7 +68,7 @@ impl Known {
     /// Pins `identity` under `name`. If that pin exists already, only its addresses change.
     ///
     /// # Errors
-    /// [`PinError::Conflict`] if the name stands for another key, [`PinError::Dead`] if the key was
+    /// [`PinError::Conflict`] if the name is pinned to another key, [`PinError::Dead`] if the key was
     /// rotated away.
     pub fn pin(
         &self,
@@ -125,18 +125,18 @@ impl Known {
         })
     }
 
-    /// Replaces the addresses of a pin. False if there is no such pin.
+    /// Replaces the addresses of a pin. Returns `false` if there is no such pin.
     ///
     /// # Errors
-    /// [`StoreError`] if it is not on disk.
+    /// [`StoreError`] if it could not be written.
     pub fn update_addresses(&self, name: &str, addresses: &[String]) -> Result<bool, StoreError> {
         self.database.write(|tx| Ok(set_addresses(tx, name, addresses)?))
     }
 
-    /// Forgets a pin. False if there is no such pin.
+    /// Deletes a pin. Returns `false` if there is no such pin.
     ///
     /// # Errors
-    /// [`StoreError`] if it is not on disk.
+    /// [`StoreError`] if it could not be written.
     pub fn forget(&self, name: &str) -> Result<bool, StoreError> {
         self.database.write(|tx| {
             let forgotten = tx.execute("DELETE FROM pin WHERE name = ?1", [name])? == 1;
@@ -145,7 +145,7 @@ impl Known {
         })
     }
 
-    /// Gives a pin another nickname.
+    /// Changes the nickname of a pin.
     ///
     /// # Errors
     /// [`RenameError`] if there is no such pin, or the new name is taken.

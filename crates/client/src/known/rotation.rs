@@ -1,4 +1,4 @@
-//! Successions: those of others that were followed here, and those of this home.
+//! Key successions: those of other identities that were followed, and those of this home.
 
 use levada_core::{Identity, Succession, SuccessionError, UnixTime, wire};
 use levada_database::{DatabaseError as StoreError, Fault};
@@ -12,28 +12,27 @@ use super::{Known, row};
 #[derive(Debug, Error)]
 pub enum FollowError {
     /// The old key has another successor already.
-    #[error("{old} was succeeded by {new} before")]
+    #[error("{old} already has another successor, {new}")]
     Already {
-        /// The dead key.
+        /// The old key.
         old: Identity,
         /// Its successor.
         new: Identity,
     },
-    /// The new key is dead itself, or the same as the old one.
-    #[error("{0} is dead and cannot take the place of a key")]
+    /// The new key was itself rotated away, or is the same as the old one.
+    #[error("{0} was rotated away itself and cannot succeed another key")]
     Dead(Identity),
-    /// The database failed; nothing has changed.
+    /// The database failed, and is unchanged.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Known {
-    /// Follows a verified succession, once: every pin of the old key names the new one from now on, and
-    /// the old key cannot be pinned any more. Returns how many pins changed. To be shown the same one
-    /// again changes nothing.
+    /// Follows a verified succession: every pin of the old key is changed to the new one, and the old key cannot be pinned
+    /// any more. Returns the number of changed pins. The operation is idempotent.
     ///
     /// # Errors
-    /// [`FollowError`] says what stands against it.
+    /// [`FollowError`] if the old key has another successor, or the new one was rotated away.
     pub fn follow(&self, succession: &Succession) -> Result<usize, FollowError> {
         let (old, new) = (succession.old(), succession.new_identity());
         self.database.write(|tx| {
@@ -55,7 +54,7 @@ impl Known {
         })
     }
 
-    /// What was followed in the place of `old`, if anything.
+    /// The successor of `old`, if one was followed.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
@@ -63,11 +62,10 @@ impl Known {
         self.database.read(|connection| successor(connection, old))
     }
 
-    /// Keeps a rotation of this home's own key. To add the same one again changes nothing.
+    /// Stores a rotation of this home's own key. The operation is idempotent.
     ///
     /// # Errors
-    /// [`FollowError`] if the old key has another successor, or the new one is a key of this home
-    /// before.
+    /// [`FollowError`] if the old key has another successor, or the new one was a key of this home before.
     pub fn add_succession(&self, succession: &Succession) -> Result<(), FollowError> {
         let (old, new) = (succession.old(), succession.new_identity());
         self.database.write(|tx| {
@@ -105,10 +103,10 @@ impl Known {
         })
     }
 
-    /// Notes that `node` has acknowledged that `new` is the key of this home.
+    /// Stores that `node` has acknowledged that `new` is the key of this home.
     ///
     /// # Errors
-    /// [`StoreError`] if it is not on disk.
+    /// [`StoreError`] if it could not be written.
     pub fn acknowledge(&self, node: &Identity, new: &Identity) -> Result<(), StoreError> {
         self.database.write(|tx| {
             tx.execute(
@@ -158,7 +156,7 @@ fn insert(
     Ok(())
 }
 
-/// Verified again: a row that somebody changed is no statement of the old key.
+/// Reads a row, and verifies its signature: the file may have been changed.
 fn succession(row: &Row) -> rusqlite::Result<Succession> {
     let time: UnixTime = row::time(row, "time")?;
     let message = wire::Succession {

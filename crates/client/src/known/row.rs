@@ -1,14 +1,14 @@
-//! How values of this project stand in a column.
+//! Conversions between values and columns of a database.
 
 use levada_core::{Identity, UnixTime};
 use rusqlite::Row;
 
-/// SQLite has no unsigned numbers: all times beyond its largest number are "never".
+/// The column of a time. SQLite has no unsigned numbers: times beyond its largest number become "never".
 pub fn from_time(time: UnixTime) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
 }
 
-/// The time that [`from_time`] wrote.
+/// The time of a column that [`from_time`] wrote.
 pub fn to_time(seconds: i64) -> UnixTime {
     if seconds == i64::MAX {
         return UnixTime::NEVER;

@@ -23,7 +23,7 @@ fn keys() -> [SecretKey; 3] {
 }
 
 #[test]
-fn a_name_stands_for_one_key() {
+fn a_name_is_pinned_to_one_key() {
     let (_folder, path) = home();
     let known = Known::open(&path).unwrap();
     let addresses = ["192.0.2.1:5382".to_owned(), "[::1]:5382".to_owned()];
@@ -44,7 +44,7 @@ fn a_name_stands_for_one_key() {
 }
 
 #[test]
-fn the_address_of_the_last_success_comes_first_and_dead_ones_are_dropped() {
+fn sorts_addresses_by_success_and_drops_unused_ones() {
     let (_folder, path) = home();
     let known = Known::open(&path).unwrap();
     let text = |number: u8| format!("192.0.2.{number}:5382");
@@ -54,19 +54,19 @@ fn the_address_of_the_last_success_comes_first_and_dead_ones_are_dropped() {
     known.pin("b", &identity(1), &[text(4)], NOW).unwrap();
     let day = |number: u64| UnixTime(NOW.0 + number * 24 * 3600);
     known.note_success(&identity(1), &text(3), NOW).unwrap();
-    // What another machine calls loopback is not kept.
+    // The loopback address of another machine is not kept.
     assert_eq!(listed("a"), [text(3), text(1), text(2)]);
     assert_eq!(listed("b"), [text(3), text(4)]);
     known.note_success(&identity(1), &text(2), day(1)).unwrap();
     assert_eq!(listed("a"), [text(2), text(3), text(1)]);
-    // A key that is not pinned leaves nothing behind.
+    // A success of a key that is not pinned is not stored.
     known.note_success(&identity(2), &text(2), NOW).unwrap();
     known.note_success(&identity(1), &text(2), day(29)).unwrap();
     assert_eq!(listed("a"), [text(2), text(3), text(1)]);
     known.note_success(&identity(1), &text(2), day(30)).unwrap();
     assert_eq!(listed("a"), [text(2)]);
     assert_eq!(listed("b"), [text(2), text(3)][..1]);
-    // Learned again, it has its time again.
+    // An address that is added again has the full 30 days again.
     known.update_addresses("a", &[text(1), text(2)]).unwrap();
     known.note_success(&identity(1), &text(2), day(40)).unwrap();
     assert_eq!(listed("a"), [text(2), text(1)]);
@@ -77,7 +77,7 @@ fn the_address_of_the_last_success_comes_first_and_dead_ones_are_dropped() {
 }
 
 #[test]
-fn pins_are_renamed_and_forgotten() {
+fn renames_and_deletes_pins() {
     let (_folder, path) = home();
     let known = Known::open(&path).unwrap();
     known.pin("a", &identity(1), &[], NOW).unwrap();
@@ -94,7 +94,7 @@ fn pins_are_renamed_and_forgotten() {
 }
 
 #[test]
-fn a_rotation_is_followed_once() {
+fn follows_a_rotation_once() {
     let (_folder, path) = home();
     let known = Known::open(&path).unwrap();
     let [old, new, other] = keys();
@@ -108,12 +108,12 @@ fn a_rotation_is_followed_once() {
     assert!(matches!(known.follow(&second), Err(FollowError::Already { .. })));
     let back = Succession::sign(&new, &old.identity(), NOW);
     assert!(matches!(known.follow(&back), Err(FollowError::Dead(_))));
-    let dead = known.pin("tower", &old.identity(), &[], NOW);
-    assert!(matches!(dead, Err(PinError::Dead { .. })));
+    let rotated = known.pin("tower", &old.identity(), &[], NOW);
+    assert!(matches!(rotated, Err(PinError::Dead { .. })));
 }
 
 #[test]
-fn own_rotations_are_kept_in_order_with_who_knows_of_them() {
+fn stores_own_rotations_in_order_with_their_acknowledgements() {
     let (_folder, path) = home();
     let known = Known::open(&path).unwrap();
     let [first, second, third] = keys();
@@ -141,7 +141,7 @@ fn own_rotations_are_kept_in_order_with_who_knows_of_them() {
 }
 
 #[test]
-fn capabilities_are_counted_by_node_and_by_holder() {
+fn counts_capabilities_by_node_and_holder() {
     let (_folder, path) = home();
     let known = Known::open(&path).unwrap();
     let seen = |byte: u8, node: u8, holder: u8, expires| SeenCapability {
@@ -164,7 +164,7 @@ fn capabilities_are_counted_by_node_and_by_holder() {
 }
 
 #[test]
-fn many_openers_make_one_database_together() {
+fn concurrent_writers_share_one_database() {
     let (_folder, path) = home();
     thread::scope(|scope| {
         for byte in 0..8_u8 {
@@ -183,7 +183,7 @@ fn many_openers_make_one_database_together() {
 }
 
 #[test]
-fn a_row_that_somebody_changed_is_no_statement() {
+fn rejects_a_row_with_an_invalid_signature() {
     let (_folder, path) = home();
     let known = Known::open(&path).unwrap();
     let [old, new, other] = keys();
@@ -199,7 +199,7 @@ fn a_row_that_somebody_changed_is_no_statement() {
 }
 
 #[test]
-fn a_new_database_may_be_opened_by_many_at_once() {
+fn concurrent_processes_create_one_database() {
     for _ in 0..40 {
         let (_folder, path) = home();
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The client's side of the service `forward`, for `levada forward` and for the forwards that a node keeps up.
+//! The client side of the service `forward`, for `levada forward` and for the forwards in a node's configuration.
 
 mod carry;
 mod listeners;
@@ -28,13 +28,13 @@ const DENIED: u8 = 121;
 const UNREACHABLE: u8 = 122;
 const PROTOCOL: u8 = 123;
 
-/// Why nothing is carried, or no more.
+/// Why no connections are carried, or none any more.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text}")]
 pub struct ForwardError {
-    /// The exit code of the command line that says of what kind it is.
+    /// The exit code of the command line.
     pub code: u8,
-    /// One line for a person; empty if it has been said.
+    /// One line for the user; empty if it was already reported.
     pub text: String,
 }
 
@@ -44,7 +44,7 @@ impl ForwardError {
         Self { code, text: text.to_string() }
     }
 
-    /// Whether the node refused: there is no such service, or this identity may not.
+    /// Whether the node refused: there is no such service, or this identity has no right to it.
     pub fn is_refusal(&self) -> bool {
         [NO, DENIED].contains(&self.code)
     }
@@ -70,30 +70,30 @@ impl From<ParamsError> for ForwardError {
     }
 }
 
-/// What is told of connections that are carried. Lines may have text of other machines in them.
+/// Receives the events of a forward. Lines may contain text of other machines.
 pub trait Report: Send + Sync {
-    /// Connections come in there, a line for each address, from now on.
+    /// Connections are accepted at these addresses, one on each line.
     ///
     /// # Errors
-    /// [`ForwardError`] ends it all.
+    /// A [`ForwardError`] ends the forward.
     fn listening(&self, at: &str) -> Result<(), ForwardError>;
 
-    /// One line for a person.
+    /// One line for the user.
     fn note(&self, line: &str);
 
-    /// Connections are carried, or, for a reason, they are not for the moment.
+    /// Connections are carried (`None`), or cannot be carried at present, for this reason.
     fn carries(&self, _why_not: Option<&str>) {}
 }
 
-/// Shared by all connections.
+/// A [`Report`] that all connections share.
 pub type Reporter = Arc<dyn Report>;
 
-/// Tells when it is to end: when its sender is dropped.
+/// The signal to stop, which is given by dropping its sender.
 #[derive(Clone)]
 pub struct Stop(watch::Receiver<()>);
 
 impl Stop {
-    /// What is dropped to end it, and what waits for that.
+    /// The sender, and the signal that waits for its drop.
     pub fn new() -> (watch::Sender<()>, Self) {
         let (sender, receiver) = watch::channel(());
         (sender, Self(receiver))

@@ -107,7 +107,7 @@ impl Decider {
         };
         // On a dedicated connection: requesters name the node, and must not cause connections that stay open.
         let target = self.client.pinned_or(request.node, &request.addresses)?;
-        let capability = self.client.request_apart(&target, spec).await?;
+        let capability = self.client.request_dedicated(&target, spec).await?;
         Ok(Reply::Granted(Box::new(capability)))
     }
 

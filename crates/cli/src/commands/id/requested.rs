@@ -62,8 +62,9 @@ pub async fn query_all(client: &Arc<Client>, pins: &[Pin]) -> Requested {
 /// Sends the succession to all nodes of `pins` now, so that sessions requested by the old key end at once. Prints a note
 /// for each node that could not be reached: it receives the succession with the next connection.
 pub async fn announce_succession(client: &Arc<Client>, pins: &[Pin]) {
-    let send =
-        |client: Arc<Client>, target: Target| async move { client.tell_successions(&target).await };
+    let send = |client: Arc<Client>, target: Target| async move {
+        client.announce_successions(&target).await
+    };
     for (name, sent) in at_each(client, pins, send).await {
         match sent {
             Ok(refused) => {

@@ -232,7 +232,8 @@ async fn only_the_capability_that_was_announced_is_started() {
 async fn errors_of_the_other_node_are_reported_without_addresses() {
     let scene = Scene::new();
     let capability = scene.capability(scene.invoker.identity());
-    for (code, expected) in [(DENIED, "the cause"), (UNREACHABLE, "does not reach"), (LOCAL, "log")] {
+    for (code, expected) in [(DENIED, "the cause"), (UNREACHABLE, "does not reach"), (LOCAL, "log")]
+    {
         let error = CallError { code, text: "the cause at 127.0.0.1:1".into() };
         let (mut near, task) = scene.running(&capability, Outcome::Fails(error)).await;
         near.send_raw(capability.to_text().as_bytes()).await;

@@ -1,4 +1,4 @@
-//! Where connections come in at this side. They stay open while the connection to the node is lost.
+//! The listening sockets of this side. They stay open while the connection to the node is lost.
 
 use std::io;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use tokio::task::JoinSet;
 
 use super::ForwardError;
 
-/// Connections that were accepted, and that nobody has taken yet.
-const WAITING: usize = 16;
+/// Maximum number of accepted connections that wait for [`Listeners::accept`].
+const MAX_WAITING: usize = 16;
 
 /// The sockets at which this side listens.
 pub struct Listeners {
-    /// Where they are, as one types it.
+    /// Their addresses, in the form of the option `--listen`.
     pub addresses: Vec<String>,
-    /// For datagrams.
+    /// The sockets for datagrams.
     pub sockets: Vec<Arc<UdpSocket>>,
     accepted: Receiver<(Socket, String)>,
-    /// Dropped, it closes them.
+    /// The tasks that accept connections; dropping them closes the sockets.
     accepting: JoinSet<()>,
 }
 
@@ -28,9 +28,9 @@ impl Listeners {
     /// Listens at `addresses`, for datagrams if `udp`.
     ///
     /// # Errors
-    /// [`ForwardError`] 120 names the one where that is not possible.
+    /// [`ForwardError`] 120 names the address that cannot be bound.
     pub async fn open(addresses: &[Address], udp: bool) -> Result<Self, ForwardError> {
-        let (sender, accepted) = channel(WAITING);
+        let (sender, accepted) = channel(MAX_WAITING);
         let mut listeners = Self {
             addresses: Vec::new(),
             sockets: Vec::new(),
@@ -42,8 +42,8 @@ impl Listeners {
                 ForwardError::local(format_args!("cannot listen at {address}: {error}"))
             };
             if udp {
-                let places = resolve(address).await.map_err(refuse)?;
-                let socket = UdpSocket::bind(places.as_slice()).await.map_err(refuse)?;
+                let sockets = resolve(address).await.map_err(refuse)?;
+                let socket = UdpSocket::bind(sockets.as_slice()).await.map_err(refuse)?;
                 let bound = socket.local_addr().map_err(refuse)?;
                 listeners.addresses.push(bound.to_string());
                 listeners.sockets.push(Arc::new(socket));
@@ -59,7 +59,7 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// The next connection, and whose it is; never returns if there can be none.
+    /// The next connection, and the address of its peer. Never returns if no socket accepts connections.
     pub async fn accept(&mut self) -> (Socket, String) {
         match self.accepted.recv().await {
             Some(accepted) => accepted,

@@ -1,4 +1,4 @@
-//! What is to be carried where: the words of the command line, and what a capability leaves of them.
+//! The plan of a forward: from the arguments of the command line, and within the limits of a capability.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,53 +7,53 @@ use levada_core::Params;
 
 use super::{ForwardError, USAGE};
 
-/// All that a session may connect to, if the words say nothing: what the node allows.
+/// The default pattern with `--socks`: all addresses that the node permits.
 const EVERYTHING: &str = "*:*";
 
-/// What is to be done.
+/// What a forward carries, and where it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where connections come from, and where they go.
+    /// The direction and target of connections.
     pub mode: Mode,
     /// The arguments of the session.
     pub args: Vec<String>,
-    /// Where to listen at this side.
+    /// The addresses at which this side listens.
     pub listen: Vec<Address>,
 }
 
-/// Where connections come from, and where they go.
+/// The direction and target of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// From here to this address, which the node connects to.
+    /// From this side to this address, to which the node connects.
     To(Address),
-    /// The same for datagrams.
+    /// As [`Self::To`], for datagrams.
     Udp(Address),
-    /// From here to addresses that each connection names.
+    /// From this side to the address in the SOCKS request of each connection.
     Socks,
-    /// From the node to this address, which this side connects to.
+    /// From the node to this address, to which this side connects.
     Reverse(Address),
 }
 
-/// The words of the command line.
+/// The arguments of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Words {
-    /// Where to listen, at this side or, with `reverse`, at the node.
+    /// The addresses at which this side listens, or with `reverse` the node.
     pub listen: Vec<Address>,
-    /// Datagrams are carried.
+    /// Carry datagrams.
     pub udp: bool,
-    /// The node listens.
+    /// The node listens, and this side connects.
     pub reverse: bool,
-    /// Each connection says where it goes.
+    /// Each connection names its target by SOCKS 5.
     pub socks: bool,
-    /// Where connections go: one address, or patterns with `socks`.
+    /// The target of connections: one address, or patterns with `socks`.
     pub target: Vec<String>,
 }
 
 impl Plan {
-    /// For a session that is still to be requested.
+    /// The plan for a session that is yet to be requested.
     ///
     /// # Errors
-    /// [`ForwardError`] 2 if a word is missing or one too many.
+    /// [`ForwardError`] 2 if an argument is missing or superfluous.
     pub fn new(words: Words) -> Result<Self, ForwardError> {
         if words.socks {
             let everything = || vec![EVERYTHING.to_owned()];
@@ -67,30 +67,32 @@ impl Plan {
             return Self::reverse(or_free_port(words.listen), target);
         }
         let args = vec![target.to_string()];
-        Ok(Self { mode: towards(target), args, listen: or_free_port(words.listen) })
+        Ok(Self { mode: mode_to(target), args, listen: or_free_port(words.listen) })
     }
 
-    /// For a session that has these parameters.
+    /// The plan for a session with these parameters.
     ///
     /// # Errors
-    /// [`ForwardError`] 2 if a word is missing or one too many, 121 if the capability is for something else.
+    /// [`ForwardError`] 2 if an argument is missing or superfluous, 121 if the capability is for something else.
     pub fn within(words: Words, params: &Params) -> Result<Self, ForwardError> {
         let args = params.args().map_err(ForwardError::denied)?.unwrap_or_default();
         let named = args.iter().map(|text| text.parse::<Pattern>()).collect::<Result<Vec<_>, _>>();
         let named = named.map_err(|error| {
-            ForwardError::denied(format_args!("the capability is not for this: {error}"))
+            ForwardError::denied(format_args!("the capability is not for a forward: {error}"))
         })?;
         let mode = if words.reverse {
             reverse_within(&words, &args)?
         } else if args.iter().any(|text| text.starts_with(LISTEN)) {
-            return Err(other_than(&args, "connections from here: add --reverse"));
+            return Err(other_than(&args, "connections from this side: add --reverse"));
         } else if words.socks {
             if !words.target.is_empty() {
-                return Err(usage("the capability says already where connections may go"));
+                return Err(usage(
+                    "the capability already fixes where connections may go: omit the addresses",
+                ));
             }
             Mode::Socks
         } else {
-            towards(target_within(&words, &args, &named)?)
+            mode_to(target_within(&words, &args, &named)?)
         };
         let listen = match mode {
             Mode::Reverse(_) => Vec::new(),
@@ -113,10 +115,10 @@ impl Plan {
     }
 }
 
-/// Reads a place to listen at: `PORT` alone is one of 127.0.0.1, and so is that of `localhost`.
+/// Parses an address to listen at. `PORT` alone and `localhost:PORT` are of 127.0.0.1.
 ///
 /// # Errors
-/// A text that says what it may be.
+/// A text with the expected form.
 pub fn listen_address(text: &str) -> Result<Address, String> {
     let local = |port| {
         let host = Host::Address(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -134,7 +136,7 @@ pub fn listen_address(text: &str) -> Result<Address, String> {
     }
 }
 
-/// The one target that is named, if one is.
+/// The target in the arguments, if there is one.
 fn target(words: &Words) -> Result<Option<Address>, ForwardError> {
     match words.target.as_slice() {
         [] => Ok(None),
@@ -152,7 +154,7 @@ fn target(words: &Words) -> Result<Option<Address>, ForwardError> {
     }
 }
 
-/// The target that the capability fixes, or the one that was typed, if the capability is for it.
+/// The target in the arguments if the capability permits it; otherwise the only target of the capability.
 fn target_within(
     words: &Words,
     args: &[String],
@@ -178,7 +180,7 @@ fn target_within(
         [] => {
             Err(ForwardError::denied("the capability names no address; have it granted with one"))
         }
-        _ => Err(usage("the capability is for several addresses: say which: -- HOST:PORT")),
+        _ => Err(usage("the capability is for several addresses: give one of them: -- HOST:PORT")),
     }
 }
 
@@ -194,7 +196,7 @@ fn reverse_within(words: &Words, args: &[String]) -> Result<Mode, ForwardError> 
     }
 }
 
-fn towards(target: Address) -> Mode {
+fn mode_to(target: Address) -> Mode {
     match target {
         Address::Udp(_) => Mode::Udp(target),
         _ => Mode::To(target),
@@ -210,7 +212,7 @@ fn or_free_port(listen: Vec<Address>) -> Vec<Address> {
 }
 
 fn other_than(args: &[String], what: impl std::fmt::Display) -> ForwardError {
-    let named = if args.is_empty() { "nothing yet".to_owned() } else { args.join(", ") };
+    let named = if args.is_empty() { "no address".to_owned() } else { args.join(", ") };
     ForwardError::denied(format_args!("the capability is for {named}, not for {what}"))
 }
 
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_say_what_the_session_is_for() {
+    fn the_arguments_determine_the_plan() {
         let plan = |options: &[&str], target: &[&str]| Plan::new(words(options, target)).unwrap();
         let to = plan(&[], &["db.example:5432"]);
         assert_eq!(
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn words_without_sense_are_wrong_usage() {
+    fn rejects_contradictory_arguments() {
         let refused = |options: &[&str], target: &[&str]| {
             let failure = Plan::new(words(options, target)).unwrap_err();
             assert!(format!("{failure:?}").contains(&format!("code: {USAGE}")), "{failure:?}");
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capability_says_where_to_and_is_for_nothing_else() {
+    fn a_capability_limits_the_plan() {
         let within = |options: &[&str], target: &[&str], args: &[&str]| {
             Plan::within(words(options, target), &params(args)).map(|plan| plan.mode)
         };

@@ -1,4 +1,4 @@
-//! Keeps a session: starts it, and starts it anew when the connection to the node was lost.
+//! Starts a session, and restarts it when the connection to the node was lost.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use super::session::{Ended, Session};
 use super::{DENIED, ForwardError, Mode, Plan, Reporter, Stop, UNREACHABLE, carry};
 use levada_client::{Client, ClientError, RequestSpec, Target, Verdict};
 
-/// How long the node may take to say where it listens.
-const LISTEN_WITHIN: Duration = Duration::from_secs(10);
+/// How long the node may take to send the addresses at which it listens.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a session is started by.
+/// The right by which sessions are started.
 pub enum Right {
-    /// Each one is requested anew.
+    /// Each session is requested from the node.
     Request {
-        /// Where.
+        /// The node.
         target: Target,
-        /// Of which service.
+        /// The name of the service.
         service: String,
     },
-    /// Each start counts as a use of it.
+    /// A capability. Each start counts as a use of it.
     Capability(Box<Capability>),
 }
 
-/// Starts sessions and carries what comes.
+/// Starts sessions, and carries their connections.
 pub struct Reconnector {
     client: Arc<Client>,
     right: Right,
@@ -38,23 +38,23 @@ pub struct Reconnector {
     listeners: Listeners,
     report: Reporter,
     stop: Stop,
-    /// It has been said where connections come in: at the node, if that is where.
-    told: Option<String>,
+    /// The addresses at which connections are accepted, as reported last: those of the node with [`Mode::Reverse`].
+    reported: Option<String>,
 }
 
 /// Why there is no session.
 enum Failed {
-    /// There may be one later.
-    Now(String),
-    /// There will be none.
-    For(ForwardError),
+    /// A retry may succeed.
+    Temporary(String),
+    /// A retry is pointless.
+    Permanent(ForwardError),
 }
 
 impl Reconnector {
-    /// Listens where the plan says.
+    /// Listens at the addresses of the plan.
     ///
     /// # Errors
-    /// [`ForwardError`] 120 if that is not possible.
+    /// [`ForwardError`] 120 if an address cannot be bound.
     pub async fn new(
         client: Arc<Client>,
         right: Right,
@@ -63,35 +63,35 @@ impl Reconnector {
         stop: Stop,
     ) -> Result<Self, ForwardError> {
         let listeners = Listeners::open(&plan.listen, matches!(plan.mode, Mode::Udp(_))).await?;
-        Ok(Self { client, right, plan, listeners, report, stop, told: None })
+        Ok(Self { client, right, plan, listeners, report, stop, reported: None })
     }
 
-    /// Carries connections until it is stopped, or the right has ended: gives the exit code.
+    /// Carries connections until it is stopped or the right has ended. Returns the exit code.
     pub async fn run(mut self) -> Result<u8, ForwardError> {
         let mut backoff = Backoff::default();
         loop {
-            let start =
-                start(&self.client, &self.right, &self.plan, self.told.as_deref(), &self.report);
+            let reported = self.reported.as_deref();
+            let start = start(&self.client, &self.right, &self.plan, reported, &self.report);
             let started = meanwhile(&mut self.listeners, &mut self.stop, start).await;
             let failed = match started {
                 None => break,
-                Some(Ok((session, place))) => {
-                    self.tell(place)?;
+                Some(Ok((session, remote))) => {
+                    self.report_listening(remote)?;
                     self.report.carries(None);
                     backoff.reset();
                     match self.serve(session).await {
                         Ended::Interrupted => break,
                         Ended::Refused(code) => return Ok(code),
                         Ended::Broken(failure) => return Err(failure),
-                        Ended::Lost(error) => judge(error, true),
+                        Ended::Lost(error) => classify(error, true),
                     }
                 }
                 Some(Err(failed)) => failed,
             };
             let pause = backoff.pause();
             match failed {
-                Failed::For(failure) => return Err(failure),
-                Failed::Now(text) => {
+                Failed::Permanent(failure) => return Err(failure),
+                Failed::Temporary(text) => {
                     self.report.carries(Some(&text));
                     self.report.note(&format!("{text}; trying again in {} s", pause.as_secs()));
                 }
@@ -110,15 +110,15 @@ impl Reconnector {
         ended
     }
 
-    /// Says where connections come in, for whoever waits for that: `place` is at the node.
-    fn tell(&mut self, place: Option<String>) -> Result<(), ForwardError> {
-        let now = place.unwrap_or_else(|| self.listeners.addresses.join("\n"));
-        match &self.told {
+    /// Reports the addresses at which connections are accepted: `remote` if the node listens, otherwise those of this side.
+    fn report_listening(&mut self, remote: Option<String>) -> Result<(), ForwardError> {
+        let now = remote.unwrap_or_else(|| self.listeners.addresses.join("\n"));
+        match &self.reported {
             None => self.report.listening(&now)?,
             Some(before) if *before == now => self.report.note("connected again"),
-            Some(_) => self.report.note(&format!("connected again; the node listens at {now} now")),
+            Some(_) => self.report.note(&format!("connected again; the node now listens at {now}")),
         }
-        self.told = Some(now);
+        self.reported = Some(now);
         Ok(())
     }
 }
@@ -126,57 +126,63 @@ impl Reconnector {
 impl Failed {
     fn into_error(self) -> ForwardError {
         match self {
-            Self::Now(text) => ForwardError::new(UNREACHABLE, text),
-            Self::For(error) => error,
+            Self::Temporary(text) => ForwardError::new(UNREACHABLE, text),
+            Self::Permanent(error) => error,
         }
     }
 }
 
-/// Starts a session; also gives where the node listens, if it does. `told` is what was said of an earlier one.
+/// Starts a session. Also returns the address at which the node listens, if it does. `reported` has the addresses of an
+/// earlier session.
 async fn start(
     client: &Client,
     right: &Right,
     plan: &Plan,
-    told: Option<&str>,
+    reported: Option<&str>,
     report: &Reporter,
 ) -> Result<(Session, Option<String>), Failed> {
-    let again = told.is_some();
+    let is_restart = reported.is_some();
     let capability = match right {
         Right::Capability(capability) => capability.as_ref().clone(),
         Right::Request { target, service } => {
-            let spec = request(service, plan, told).map_err(Failed::For)?;
-            let mut asked = client.request(target, spec.clone()).await;
-            // A node that has come back somewhere else is looked for by its key.
-            if again
-                && matches!(asked, Err(ClientError::Unreachable(_) | ClientError::OtherKey(_)))
+            let spec = request(service, plan, reported).map_err(Failed::Permanent)?;
+            let mut granted = client.request(target, spec.clone()).await;
+            // The node may have another address now: browse for its key.
+            if is_restart
+                && matches!(granted, Err(ClientError::Unreachable(_) | ClientError::OtherKey(_)))
                 && let Ok(moved) = found_by_key(client, target).await
             {
-                asked = client.request(&moved, spec).await;
+                granted = client.request(&moved, spec).await;
             }
-            asked.map_err(|error| judge(error, again))?
+            granted.map_err(|error| classify(error, is_restart))?
         }
     };
     let started = client.connect_with_streams(&capability).await;
-    let mut session = Session::new(started.map_err(|error| judge(error, again))?, report.clone());
+    let mut session =
+        Session::new(started.map_err(|error| classify(error, is_restart))?, report.clone());
     let Mode::Reverse(_) = plan.mode else { return Ok((session, None)) };
-    match timeout(LISTEN_WITHIN, session.listening()).await {
-        Ok(Ok(place)) => Ok((session, Some(place))),
-        // The node may not have noticed yet that the session before was lost.
-        Ok(Err(Ended::Refused(_))) if again => Err(Failed::Now("the node cannot listen".into())),
-        Ok(Err(Ended::Refused(code))) => Err(Failed::For(ForwardError::new(code, ""))),
-        Ok(Err(Ended::Lost(error))) => Err(judge(error, again)),
-        Ok(Err(Ended::Broken(failure))) => Err(Failed::For(failure)),
+    match timeout(LISTEN_TIMEOUT, session.listening()).await {
+        Ok(Ok(address)) => Ok((session, Some(address))),
+        // The earlier session may still occupy the address, until the node detects its loss.
+        Ok(Err(Ended::Refused(_))) if is_restart => {
+            Err(Failed::Temporary("the node cannot listen".into()))
+        }
+        Ok(Err(Ended::Refused(code))) => Err(Failed::Permanent(ForwardError::new(code, ""))),
+        Ok(Err(Ended::Lost(error))) => Err(classify(error, is_restart)),
+        Ok(Err(Ended::Broken(failure))) => Err(Failed::Permanent(failure)),
         Ok(Err(Ended::Interrupted)) | Err(_) => {
-            let error = ClientError::Unreachable("the node does not say where it listens".into());
-            Err(judge(error, again))
+            let error = ClientError::Unreachable(
+                "the node did not send the address at which it listens".into(),
+            );
+            Err(classify(error, is_restart))
         }
     }
 }
 
-/// Carries one connection, that of `socket`, to `target`: gives the exit code when both directions have ended.
+/// Carries the single connection of `socket` to the target of `plan`. Returns the exit code when both directions have ended.
 ///
 /// # Errors
-/// [`ForwardError`] 121 if the node does not let it be made, 122 if it cannot be made, or was cut.
+/// [`ForwardError`] 121 if the node does not permit the target, 122 if it cannot be reached, or the connection was cut.
 pub async fn carry_one(
     client: &Client,
     right: &Right,
@@ -208,22 +214,26 @@ pub async fn carry_one(
 }
 
 async fn found_by_key(client: &Client, target: &Target) -> Result<Target, ClientError> {
-    // A key is no name: there is nothing to be asked.
+    // The target is a key, so no name is to be confirmed.
     client.resolve(&target.identity.to_string(), |_| Verdict::Unasked).await
 }
 
-/// What is requested: after a free port was found at the node, the same one again.
-fn request(service: &str, plan: &Plan, told: Option<&str>) -> Result<RequestSpec, ForwardError> {
+/// The request. If the node chose a free port for an earlier session, this one requests the same port.
+fn request(
+    service: &str,
+    plan: &Plan,
+    reported: Option<&str>,
+) -> Result<RequestSpec, ForwardError> {
     let mut args = plan.args.clone();
-    if let (Mode::Reverse(_), Some(place)) = (&plan.mode, told) {
-        args = vec![format!("{LISTEN}{place}")];
+    if let (Mode::Reverse(_), Some(address)) = (&plan.mode, reported) {
+        args = vec![format!("{LISTEN}{address}")];
     }
     let mut params = Params::new();
     params.add(Params::ARGS, encode_list(&args))?;
     Ok(RequestSpec { service: service.to_owned(), params, uses: 1, ..RequestSpec::default() })
 }
 
-/// Waits for `work`, and turns away who comes in the meantime; `None` if it is stopped.
+/// Waits for `work`, and resets connections that are accepted in the meantime. `None` if it is stopped.
 async fn meanwhile<T>(
     listeners: &mut Listeners,
     stop: &mut Stop,
@@ -234,16 +244,16 @@ async fn meanwhile<T>(
         tokio::select! {
             done = &mut work => return Some(done),
             () = stop.stopped() => return None,
-            // Dropped, it is reset: nobody waits for what may never come.
+            // Dropping a connection resets it, so that its program does not wait for the node.
             accepted = listeners.accept() => drop(accepted),
         }
     }
 }
 
-/// What was lost can be had `again`, unless it was refused for good. What never was is an error.
-fn judge(error: ClientError, again: bool) -> Failed {
-    if again && !error.is_refusal() {
-        return Failed::Now(error.to_string());
+/// A failed restart is retried unless it was refused. A failed first start is an error.
+fn classify(error: ClientError, is_restart: bool) -> Failed {
+    if is_restart && !error.is_refusal() {
+        return Failed::Temporary(error.to_string());
     }
-    Failed::For(error.into())
+    Failed::Permanent(error.into())
 }

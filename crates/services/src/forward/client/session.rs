@@ -1,4 +1,4 @@
-//! One session: from its start to its end, whatever ends it.
+//! One session, from its start to its end.
 
 use std::time::Duration;
 
@@ -14,14 +14,15 @@ use super::listeners::Listeners;
 use super::{ForwardError, Mode, PROTOCOL, Reporter, Stop, udp};
 use levada_client::{ClientError, Running};
 
-/// How long the last words between this side and the node may take.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// Connections at a time, those among them that have no stream yet (SOCKS) or none any more. More wait to be accepted.
-const CARRIED: usize = 256;
-/// The longest line in which the node says where it listens, in bytes.
+/// How long each step of an orderly end may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of concurrent connections, with those that have no stream yet (SOCKS) or none any more. Further ones wait
+/// to be accepted.
+const MAX_CONNECTIONS: usize = 256;
+/// Maximum length of the line with the addresses at which the node listens, in bytes.
 const MAX_LINE: usize = 512;
 
-/// A session that runs.
+/// A running session.
 pub struct Session {
     send: SendHalf,
     control: Control,
@@ -31,28 +32,28 @@ pub struct Session {
 
 /// What ended a session.
 pub enum Ended {
-    /// Somebody at this side.
+    /// This side was stopped.
     Interrupted,
-    /// The service, which could not do it; it has been said why.
+    /// The service ended it with this exit code, and has reported why.
     Refused(u8),
-    /// The session is over, for this reason.
+    /// The connection or stream failed.
     Lost(ClientError),
-    /// The node sends what makes no sense.
+    /// The node violated the protocol.
     Broken(ForwardError),
 }
 
-/// What the service says on the session's first stream.
+/// The receiving half of the session's first stream.
 struct Control {
     receive: ReceiveHalf,
     inbox: MessageReader,
     report: Reporter,
 }
 
-/// Something that the service has said.
-enum Said {
-    /// Where it listens.
-    Listens(String),
-    /// The end.
+/// An event on the first stream.
+enum ControlEvent {
+    /// The node listens at these addresses.
+    Listening(String),
+    /// The session has ended.
     Ended(Ended),
 }
 
@@ -63,15 +64,15 @@ impl Session {
         Self { send, control, streams, connection: running.connection }
     }
 
-    /// Waits until the node says where it listens, which it does if that is what the session is for.
+    /// Waits for the addresses at which the node listens. It sends them only in a session of [`Mode::Reverse`].
     pub async fn listening(&mut self) -> Result<String, Ended> {
         match self.control.next().await {
-            Said::Listens(line) => Ok(line),
-            Said::Ended(ended) => Err(ended),
+            ControlEvent::Listening(line) => Ok(line),
+            ControlEvent::Ended(ended) => Err(ended),
         }
     }
 
-    /// Carries what comes until the session ends.
+    /// Carries connections until the session ends.
     pub async fn serve(
         &mut self,
         mode: &Mode,
@@ -79,10 +80,10 @@ impl Session {
         stop: &mut Stop,
     ) -> Ended {
         let report = self.control.report.clone();
-        // Dropped, it ends all that it holds: what was carried is reset.
+        // Dropping the set aborts its tasks, which resets their connections.
         let mut carried = JoinSet::new();
         if let Mode::Udp(target) = mode {
-            let flows = (udp::FLOWS / listeners.sockets.len().max(1)).max(1);
+            let flows = (udp::MAX_FLOWS / listeners.sockets.len().max(1)).max(1);
             for socket in &listeners.sockets {
                 let opener = self.streams.opener();
                 carried.spawn(udp::carry(
@@ -97,11 +98,11 @@ impl Session {
         loop {
             tokio::select! {
                 () = stop.stopped() => return Ended::Interrupted,
-                said = self.control.next() => match said {
-                    Said::Listens(_) => {}
-                    Said::Ended(ended) => return ended,
+                event = self.control.next() => match event {
+                    ControlEvent::Listening(_) => {}
+                    ControlEvent::Ended(ended) => return ended,
                 },
-                (socket, peer) = listeners.accept(), if carried.len() < CARRIED => match mode {
+                (socket, peer) = listeners.accept(), if carried.len() < MAX_CONNECTIONS => match mode {
                     Mode::To(target) => {
                         let opener = self.streams.opener();
                         carried.spawn(to(opener, target.clone(), socket, peer, report.clone()));
@@ -112,7 +113,7 @@ impl Session {
                     Mode::Udp(_) | Mode::Reverse(_) => {}
                 },
                 stream = self.streams.accept() => {
-                    // The node asks for nothing else.
+                    // The node opens streams only for accepted connections.
                     if let Mode::Reverse(target) = mode {
                         carried.spawn(from_node(stream, target.clone(), report.clone()));
                     }
@@ -122,7 +123,7 @@ impl Session {
         }
     }
 
-    /// Does `work` with a stream's opener, unless the session ends first.
+    /// Runs `work` with the opener of streams, unless the session ends first.
     pub async fn during<T, F: Future<Output = T>>(
         &mut self,
         work: impl FnOnce(Opener) -> F,
@@ -132,54 +133,54 @@ impl Session {
         loop {
             tokio::select! {
                 done = &mut work => return Ok(done),
-                said = self.control.next() => match said {
-                    Said::Listens(_) => {}
-                    Said::Ended(ended) => return Err(ended),
+                event = self.control.next() => match event {
+                    ControlEvent::Listening(_) => {}
+                    ControlEvent::Ended(ended) => return Err(ended),
                 },
             }
         }
     }
 
-    /// Ends the session in good order, as far as the node takes part in that.
+    /// Ends the session orderly, if the node responds in time.
     pub async fn end(self) {
         let Self { mut send, mut control, connection, .. } = self;
-        let farewell = async {
+        let close = async {
             if send.send(&Message::End.to_bytes()).await.is_ok() {
-                while !matches!(control.next().await, Said::Ended(_)) {}
+                while !matches!(control.next().await, ControlEvent::Ended(_)) {}
                 let _ = send.finish().await;
             }
         };
-        let _ = timeout(FAREWELL, farewell).await;
+        let _ = timeout(CLOSE_TIMEOUT, close).await;
         drop((send, control));
         connection.close(0, "");
-        let _ = timeout(FAREWELL, connection.flushed()).await;
+        let _ = timeout(CLOSE_TIMEOUT, connection.flushed()).await;
     }
 }
 
 impl Control {
-    async fn next(&mut self) -> Said {
+    async fn next(&mut self) -> ControlEvent {
         loop {
             let message = match self.inbox.next(&mut self.receive).await {
                 Ok(Some(message)) => message,
                 Ok(None) => return broken("the session ended without an exit code"),
                 Err(ReceiveError::Stream(error)) => {
-                    return Said::Ended(Ended::Lost(error.into()));
+                    return ControlEvent::Ended(Ended::Lost(error.into()));
                 }
                 Err(error) => return broken(&format!("the service sent {error}")),
             };
             match message {
                 Message::Data(line) if line.len() <= MAX_LINE => {
                     let line = String::from_utf8_lossy(line);
-                    return Said::Listens(line.trim_end().to_owned());
+                    return ControlEvent::Listening(line.trim_end().to_owned());
                 }
                 Message::Failure(text) => self.report.note(text),
-                Message::Exit(code) => return Said::Ended(Ended::Refused(code)),
-                _ => return broken("the service sent something that makes no sense"),
+                Message::Exit(code) => return ControlEvent::Ended(Ended::Refused(code)),
+                _ => return broken("the service sent an unexpected message"),
             }
         }
     }
 }
 
-fn broken(text: &str) -> Said {
-    Said::Ended(Ended::Broken(ForwardError::new(PROTOCOL, text)))
+fn broken(text: &str) -> ControlEvent {
+    ControlEvent::Ended(Ended::Broken(ForwardError::new(PROTOCOL, text)))
 }

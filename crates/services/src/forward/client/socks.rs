@@ -7,10 +7,10 @@ use crate::forward::{Address, Cause, Host, HostPort, Socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// How long a program may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a program may take to close after the last word.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long a program may take to send its request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a program may take to close after a failure reply.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;
@@ -19,7 +19,7 @@ const CONNECT: u8 = 1;
 const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
-/// The longest request: version, command, a zero, type, length, name, port.
+/// Maximum length of a request in bytes: version, command, a zero, type, length, name, port.
 const MAX_REQUEST: usize = 4 + 1 + 255 + 2;
 
 /// Replies (RFC 1928 section 6).
@@ -33,36 +33,37 @@ const EXPIRED: u8 = 6;
 const COMMAND: u8 = 7;
 const ADDRESS_TYPE: u8 = 8;
 
-/// What a part of a request is.
+/// The state of a request after its first bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Decoded {
-    /// There must be at least so many bytes in all.
+    /// It is incomplete: at least this total number of bytes is required.
     More(usize),
-    /// It asks for a connection to this address.
+    /// It requests a connection to this address.
     Connect(Address),
-    /// It is answered with this reply.
+    /// It is valid and not supported: this reply must be sent.
     Refused(u8),
-    /// It is none.
-    Wrong,
+    /// It is malformed.
+    Malformed,
 }
 
-/// Where the program wants to go; `None` if it does not say so in time and in this language. It was told then.
-pub async fn ask(socket: &mut Socket) -> Option<Address> {
-    timeout(PATIENCE, async {
-        greet(socket).await?;
+/// Receives a request, and returns its target. `None` if it is not complete in time, malformed or not supported; a reply
+/// has been sent where the protocol has one.
+pub async fn accept(socket: &mut Socket) -> Option<Address> {
+    timeout(REQUEST_TIMEOUT, async {
+        negotiate_method(socket).await?;
         request(socket).await
     })
     .await
     .ok()?
 }
 
-/// Says that the connection is there; whether the program still listens.
-pub async fn connected(socket: &mut Socket) -> bool {
+/// Replies that the target is connected. `false` if the program has closed.
+pub async fn send_success(socket: &mut Socket) -> bool {
     reply(socket, SUCCEEDED).await.is_some()
 }
 
-/// Says why there is none.
-pub async fn refuse(socket: &mut Socket, cause: Cause) {
+/// Replies that the target is not connected, with the cause.
+pub async fn send_failure(socket: &mut Socket, cause: Cause) {
     let code = match cause {
         Cause::Refused => REFUSED,
         Cause::TimedOut => EXPIRED,
@@ -74,47 +75,47 @@ pub async fn refuse(socket: &mut Socket, cause: Cause) {
     reply(socket, code).await;
 }
 
-/// Ends the connection behind what was said. What the program has sent beyond that is read first: a socket that is closed
-/// with unread input is reset, and the reply may be lost.
-pub async fn farewell(mut socket: Socket) {
+/// Closes the connection after the reply. Further input of the program is read and discarded first: closing a socket with
+/// unread input resets it, and the reply may be lost.
+pub async fn close(mut socket: Socket) {
     let rest = async {
         socket.shutdown().await?;
         let mut rest = [0; 1024];
         while socket.read(&mut rest).await? > 0 {}
         Ok::<_, std::io::Error>(())
     };
-    let _ = timeout(FAREWELL, rest).await;
+    let _ = timeout(CLOSE_TIMEOUT, rest).await;
     socket.end();
 }
 
-async fn greet(socket: &mut Socket) -> Option<()> {
+async fn negotiate_method(socket: &mut Socket) -> Option<()> {
     let mut head = [0; 2];
     socket.read_exact(&mut head).await.ok()?;
     let [VERSION, count] = head else { return None };
     let mut methods = vec![0; usize::from(count)];
     socket.read_exact(&mut methods).await.ok()?;
-    let known = methods.contains(&NO_AUTHENTICATION);
-    let method = if known { NO_AUTHENTICATION } else { NO_METHOD };
+    let supported = methods.contains(&NO_AUTHENTICATION);
+    let method = if supported { NO_AUTHENTICATION } else { NO_METHOD };
     socket.write_all(&[VERSION, method]).await.ok()?;
-    known.then_some(())
+    supported.then_some(())
 }
 
 async fn request(socket: &mut Socket) -> Option<Address> {
     let mut bytes = [0; MAX_REQUEST];
-    let mut there = 0;
+    let mut length = 0;
     loop {
-        match decode(&bytes[..there]) {
-            Decoded::More(length) => {
-                // Not a byte more: what follows is for the other end.
-                socket.read_exact(&mut bytes[there..length]).await.ok()?;
-                there = length;
+        match decode(&bytes[..length]) {
+            Decoded::More(required) => {
+                // No further byte is read: those after the request belong to the target.
+                socket.read_exact(&mut bytes[length..required]).await.ok()?;
+                length = required;
             }
             Decoded::Connect(address) => return Some(address),
             Decoded::Refused(code) => {
                 reply(socket, code).await;
                 return None;
             }
-            Decoded::Wrong => return None,
+            Decoded::Malformed => return None,
         }
     }
 }
@@ -122,7 +123,7 @@ async fn request(socket: &mut Socket) -> Option<Address> {
 fn decode(bytes: &[u8]) -> Decoded {
     let &[version, command, _, kind, first, ..] = bytes else { return Decoded::More(5) };
     if version != VERSION {
-        return Decoded::Wrong;
+        return Decoded::Malformed;
     }
     let (start, length) = match kind {
         IPV4 => (4, 4),
@@ -153,17 +154,17 @@ fn host_of(kind: u8, bytes: &[u8]) -> Option<Host> {
             Some(Host::Address(address.to_canonical()))
         }
         _ => {
-            // A name may be an address that was typed, without brackets.
+            // Some programs send a typed address as a name, without brackets.
             let text = str::from_utf8(bytes).ok()?;
             text.parse().or_else(|_| format!("[{text}]").parse()).ok()
         }
     }
 }
 
-/// The address in a reply says nothing here: it is that of a socket at the node.
+/// Sends a reply. Its address is zero, because the socket that it describes is at the node.
 async fn reply(socket: &mut Socket, code: u8) -> Option<()> {
     let reply = [VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0];
-    timeout(PATIENCE, socket.write_all(&reply)).await.ok()?.ok()
+    timeout(REQUEST_TIMEOUT, socket.write_all(&reply)).await.ok()?.ok()
 }
 
 #[cfg(test)]
@@ -177,12 +178,12 @@ mod tests {
             Decoded::Connect(address) => {
                 assert_eq!(address.to_string().parse(), Ok(address));
             }
-            Decoded::Refused(_) | Decoded::Wrong => {}
+            Decoded::Refused(_) | Decoded::Malformed => {}
         });
     }
 
     #[test]
-    fn requests_are_read() {
+    fn decodes_requests() {
         let connect = |rest: &[u8]| decode(&[&[5, 1, 0], rest].concat());
         let to = |text: &str| Decoded::Connect(text.parse().unwrap());
         assert_eq!(connect(&[1, 192, 0, 2, 1, 1, 187]), to("192.0.2.1:443"));
@@ -195,7 +196,7 @@ mod tests {
         assert_eq!(connect(b"\x03\x00\x00\x50"), Decoded::Refused(GENERAL));
         assert_eq!(connect(b"\x02\x00\x00\x50"), Decoded::Refused(ADDRESS_TYPE));
         assert_eq!(decode(&[5, 2, 0, 1, 1, 1, 1, 1, 0, 1]), Decoded::Refused(COMMAND));
-        assert_eq!(decode(&[4, 1, 0, 80, 1, 1, 1, 1, 0]), Decoded::Wrong);
+        assert_eq!(decode(&[4, 1, 0, 80, 1, 1, 1, 1, 0]), Decoded::Malformed);
         assert_eq!(decode(b""), Decoded::More(5));
         assert_eq!(connect(&[3, 255]), Decoded::More(MAX_REQUEST));
     }

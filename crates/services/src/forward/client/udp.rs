@@ -1,4 +1,4 @@
-//! Datagrams: whoever sends some from one address has a flow of his own, on a stream of its own.
+//! Datagrams. Those from one source address are a flow, which has its own stream.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,54 +14,55 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Reporter;
-use super::carry::{ask, why};
+use super::carry::{describe, open};
 
-/// Flows of a session at a time, less than the streams that it may have: one more takes the place of the one that was
-/// silent for longest, as its place at the node is not free at once.
-pub const FLOWS: usize = 96;
-/// Datagrams of one flow that wait for the stream; more are lost, as they would be elsewhere on the way.
-const WAITING: usize = 32;
-/// Bytes of datagrams that wait, of all flows of one socket.
-const WAITING_BYTES: usize = 8 << 20;
-/// What comes for a flow that could not begin is lost for so long, before it is tried anew; and of flows that could
-/// not begin, one is told of in this time. Whoever sends datagrams decides how many there are.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Maximum number of concurrent flows of a session. A further flow replaces the one that was idle for the longest time. It is
+/// below the number of streams, because the node frees the slot of a replaced flow with a delay.
+pub const MAX_FLOWS: usize = 96;
+/// Maximum number of datagrams of one flow that wait for the stream. Further ones are dropped, as a router would.
+const MAX_WAITING: usize = 32;
+/// Maximum number of bytes of waiting datagrams, of all flows of one socket.
+const MAX_WAITING_BYTES: usize = 8 << 20;
+/// Datagrams of a flow that could not start are dropped for this time, before the next attempt. Also the interval in which at
+/// most one such failure is reported: senders of datagrams determine their number.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// A datagram that waits, and its bytes' places.
+/// A waiting datagram, and the permit for its bytes.
 type Datagram = (Vec<u8>, OwnedSemaphorePermit);
 
-/// One that sends datagrams to us.
+/// The datagrams of one source address.
 struct Flow {
     datagrams: Sender<Datagram>,
     last: Instant,
 }
 
-/// Carries the datagrams that come to `socket`, and what comes back, until it is dropped; at most `most` flows at a time.
+/// Carries the datagrams that `socket` receives, and those in the other direction, in at most `max_flows` concurrent flows.
+/// It ends when it is dropped.
 pub async fn carry(
     socket: Arc<UdpSocket>,
     opener: Opener,
     target: Address,
-    most: usize,
+    max_flows: usize,
     report: Reporter,
 ) {
     let mut flows: HashMap<SocketAddr, Flow> = HashMap::new();
     let mut carried = JoinSet::new();
     let mut buffer = vec![0; MAX_DATAGRAM];
-    let room = Arc::new(Semaphore::new(WAITING_BYTES));
-    let mut told: Option<Instant> = None;
+    let permits = Arc::new(Semaphore::new(MAX_WAITING_BYTES));
+    let mut reported: Option<Instant> = None;
     loop {
         tokio::select! {
             received = socket.recv_from(&mut buffer) => {
-                // What is said of datagrams sent before concerns nobody else.
+                // An error here is of an earlier datagram, such as an ICMP message.
                 let Ok((length, from)) = received else { continue };
                 let flow = flows.entry(from).or_insert_with(|| {
-                    let (datagrams, mut receiver) = channel(WAITING);
+                    let (datagrams, mut receiver) = channel(MAX_WAITING);
                     let (socket, opener, target) = (socket.clone(), opener.clone(), target.clone());
                     carried.spawn(async move {
                         let ended =
                             carry_flow(&socket, from, &opener, &target, &mut receiver).await;
                         if ended.is_err() {
-                            lose(&mut receiver).await;
+                            discard(&mut receiver).await;
                         }
                         (from, ended)
                     });
@@ -69,22 +70,22 @@ pub async fn carry(
                 });
                 flow.last = Instant::now();
                 let bytes = u32::try_from(length).unwrap_or(u32::MAX);
-                if let Ok(places) = room.clone().try_acquire_many_owned(bytes) {
-                    let _ = flow.datagrams.try_send((buffer[..length].to_vec(), places));
+                if let Ok(permit) = permits.clone().try_acquire_many_owned(bytes) {
+                    let _ = flow.datagrams.try_send((buffer[..length].to_vec(), permit));
                 }
-                if flows.len() > most {
-                    end_oldest(&mut flows);
+                if flows.len() > max_flows {
+                    end_idlest(&mut flows);
                 }
             }
             Some(Ok((from, ended))) = carried.join_next() => {
-                // Not one that has begun anew since.
+                // A new flow of the same source may have started since.
                 if flows.get(&from).is_some_and(|flow| flow.datagrams.is_closed()) {
                     flows.remove(&from);
                 }
                 if let Err(text) = ended
-                    && told.is_none_or(|told| told.elapsed() >= PAUSE)
+                    && reported.is_none_or(|reported| reported.elapsed() >= RETRY_PAUSE)
                 {
-                    told = Some(Instant::now());
+                    reported = Some(Instant::now());
                     report.note(&format!("{from}: {text}"));
                 }
             }
@@ -92,21 +93,21 @@ pub async fn carry(
     }
 }
 
-/// A flow without its sender ends.
-fn end_oldest(flows: &mut HashMap<SocketAddr, Flow>) {
-    let oldest = flows.iter().min_by_key(|(_, flow)| flow.last).map(|(from, _)| *from);
-    if let Some(from) = oldest {
+/// Ends the flow that was idle for the longest time, by dropping its sender.
+fn end_idlest(flows: &mut HashMap<SocketAddr, Flow>) {
+    let idlest = flows.iter().min_by_key(|(_, flow)| flow.last).map(|(from, _)| *from);
+    if let Some(from) = idlest {
         flows.remove(&from);
     }
 }
 
-/// Takes what comes for a flow that could not begin, for a while, or until another takes its place.
-async fn lose(datagrams: &mut Receiver<Datagram>) {
-    let lost = async { while datagrams.recv().await.is_some() {} };
-    let _ = timeout(PAUSE, lost).await;
+/// Discards the datagrams of a flow that could not start, for [`RETRY_PAUSE`] or until another flow replaces it.
+async fn discard(datagrams: &mut Receiver<Datagram>) {
+    let dropped = async { while datagrams.recv().await.is_some() {} };
+    let _ = timeout(RETRY_PAUSE, dropped).await;
 }
 
-/// Carries the datagrams of one flow until nothing passes any more. The error is a line that says why it could not begin.
+/// Carries the datagrams of one flow until it was idle for [`IDLE`] or its stream ends. The error says why it could not start.
 async fn carry_flow(
     socket: &UdpSocket,
     from: SocketAddr,
@@ -114,11 +115,11 @@ async fn carry_flow(
     target: &Address,
     datagrams: &mut Receiver<Datagram>,
 ) -> Result<(), String> {
-    let mut stream = ask(opener, target).await.map_err(|error| why(&error))?;
+    let mut stream = open(opener, target).await.map_err(|error| describe(&error))?;
     match receive_answer(&mut stream).await {
         Ok(Ok(())) => {}
         Ok(Err(failure)) => return Err(failure.text),
-        Err(error) => return Err(why(&error.into())),
+        Err(error) => return Err(describe(&error.into())),
     }
     let (mut send, mut receive) = stream.split();
     let mut message = Vec::new();
@@ -126,7 +127,7 @@ async fn carry_flow(
     loop {
         tokio::select! {
             datagram = datagrams.recv() => {
-                let Some((datagram, _places)) = datagram else { return Ok(()) };
+                let Some((datagram, _permit)) = datagram else { return Ok(()) };
                 if send.send(&datagram).await.is_err() {
                     return Ok(());
                 }
@@ -135,7 +136,7 @@ async fn carry_flow(
                 if !matches!(received, Ok(true)) {
                     return Ok(());
                 }
-                // It may be lost here as well.
+                // A datagram that cannot be sent is dropped.
                 let _ = socket.send_to(&message, from).await;
                 message.clear();
             }
