@@ -105,7 +105,7 @@ pub async fn from_node(mut stream: Stream, target: Address, report: Reporter) {
 
 /// Opens a stream, and requests that the node connects it to `target`.
 pub async fn open(opener: &Opener, target: &Address) -> Result<Stream, OpenError> {
-    let mut stream = opener.open_in_turn(Class::Bulk).await?;
+    let mut stream = opener.open_or_wait(Class::Bulk).await?;
     stream.send(target.to_string().as_bytes()).await?;
     Ok(stream)
 }
