@@ -264,7 +264,7 @@ fn addresses_outside_the_configuration_or_capability_are_denied() {
     }
     guest.args(["forward", "well/forward", "--udp", "--", &target]).denied("not allowed");
     guest.args(["forward", "well/forward"]).fails(2, "HOST:PORT");
-    guest.args(["forward", "well/forward", "--", "nowhere"]).fails(2, "no address");
+    guest.args(["forward", "well/forward", "--", "nowhere"]).fails(2, "not an address");
 
     // A capability for one address is valid for no other, and its holder cannot set another.
     let capability = guest.args(["request", "well/forward", "--uses", "9", "--", &target]).ok();
