@@ -1,8 +1,8 @@
 //! Addresses as text, in pins, invitations and capabilities. They are hints and are not authenticated.
 //!
 //! `HOST:PORT` means the same on every machine. An address of loopback or of a single link does not: its text is
-//! `HOST:PORT@TAG`, and it is dialled only on the machine with this TAG ([`machine`]). Without a tag, such an address is
-//! dialled only if the user types it; [`typed`] adds the tag of this machine.
+//! `HOST:PORT@TAG`, and it is dialled only on the machine with this TAG. Without a tag, such an address is
+//! dialled only if the user types it, and then gets the tag of this machine.
 
 mod machine;
 
@@ -87,7 +87,7 @@ pub(crate) fn of_socket(address: &SocketAddr) -> String {
     if is_local(address.ip()) { tagged(&address.to_string()) } else { address.to_string() }
 }
 
-/// As [`of_socket`], for a list that other processes use; `None` if they could not.
+/// The text of a socket address, for a list that other processes use; `None` if they could not.
 pub fn handed_out(address: &SocketAddr) -> Option<String> {
     let ip = address.ip();
     let is_usable = !is_local(ip) || (ip.to_canonical().is_loopback() && machine::is_known());

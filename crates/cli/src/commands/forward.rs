@@ -45,6 +45,8 @@ pub struct Arguments {
     #[arg(value_name = "NODE/SERVICE|CAPABILITY")]
     via: Via,
 
+    // Help text, not a link.
+    #[allow(rustdoc::broken_intra_doc_links)]
     /// Where to listen: [ADDRESS:]PORT or unix:/PATH; a free port of 127.0.0.1 if not given
     #[arg(long, value_name = "A:P", value_parser = listen_address)]
     listen: Vec<Address>,
