@@ -14,6 +14,7 @@ mod random;
 mod seal;
 mod shell;
 mod signature;
+mod source;
 mod succession;
 mod text;
 pub mod wire;
@@ -29,6 +30,7 @@ pub use random::{Random, RandomError, SystemRandom};
 pub use seal::{OpeningKey, SealError, Sealed, seal};
 pub use shell::shell_word;
 pub use signature::{BadSignature, Signature};
+pub use source::source_of;
 pub use succession::{Succession, SuccessionError};
 pub use text::{TextError, decode_text, encode_text};
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use levada_channel::Options;
+use levada_core::source_of;
 use levada_core::wire::Reason;
 use levada_session::{Connection, SessionError, first_record};
-use levada_transport::{Tcp, return_free_memory, source_of};
+use levada_transport::{Tcp, return_free_memory};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;

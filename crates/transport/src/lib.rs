@@ -1,14 +1,12 @@
 //! Transports for records: the [`Transport`] trait, for TCP, Unix sockets, and memory in tests.
 
 mod memory;
-mod source;
 mod tcp;
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::UnixStream;
 
 pub use memory::return_free_memory;
-pub use source::source_of;
 pub use tcp::{Tcp, connect_tcp};
 
 /// An ordered, reliable stream of bytes, both ways.

@@ -25,15 +25,6 @@ const RESERVED: usize = 32;
 /// How often a waiting connection tries again without a notification: none is sent when another connection becomes idle.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The source that a connection is counted for: its IPv4 address, or the /64 of its IPv6 address, which one host commonly owns
-/// (RFC 4291 section 2.5.4).
-pub(super) fn source_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) & (u128::MAX << 64)).into()),
-        v4 => v4,
-    }
-}
-
 /// The connections of a server.
 pub(super) struct ConnectionLimiter {
     pools: Mutex<Pools>,

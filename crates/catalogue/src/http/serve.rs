@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use levada_core::source_of;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -18,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use uapi::c::{IPPROTO_TCP, TCP_DEFER_ACCEPT};
 
 use super::connection::{Connection, Step};
-use super::limiter::{ConnectionPermit, source_of};
+use super::limiter::ConnectionPermit;
 use super::site::Site;
 use super::socket::Socket;
 
