@@ -11,7 +11,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("capability", &["core"]),
     ("channel", &["core"]),
-    ("transport", &["core"]),
+    ("transport", &[]),
     ("session", &["core", "channel", "transport"]),
     ("discovery", &["core"]),
     ("database", &[]),
