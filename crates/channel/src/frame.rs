@@ -45,42 +45,55 @@ pub(crate) enum Frame<'a> {
     Close { code: u64, reason: &'a str },
 }
 
-/// Appends `data` as one DATA frame.
+/// Appends `data`, less than 2^30 bytes, as one DATA frame.
+#[inline]
 pub(crate) fn put_data(buffer: &mut Vec<u8>, stream: u64, flags: u8, data: &[u8]) {
-    // Type and two numbers are written at once, because this is a hot path for small messages.
-    let mut header = [0; 1 + 8 + 8];
-    header[0] = DATA | flags;
-    let mut length = 1;
-    for number in [stream, data.len() as u64] {
-        let mut bytes = [0; 8];
-        let more = varint::write(&mut bytes, number);
-        header[length..length + 8].copy_from_slice(&bytes);
-        length += more;
-    }
-    buffer.reserve(length + data.len());
-    buffer.extend_from_slice(&header[..length]);
+    // The head is put together in a register and written at once, because this is a hot path for small messages.
+    let (number, number_length) = varint::word(stream);
+    let (size, size_length) = varint::word(data.len() as u64);
+    let head = u128::from(DATA | flags)
+        | u128::from(number) << 8
+        | u128::from(size) << (8 + 8 * number_length);
+    let head = head.to_le_bytes();
+    buffer.reserve(head.len() + data.len());
+    let end = buffer.len() + 1 + number_length + size_length;
+    buffer.extend_from_slice(&head);
+    buffer.truncate(end);
     buffer.extend_from_slice(data);
 }
 
-/// The first bytes of the DATA frames of `stream` that end a message, and how many they are.
-pub(crate) fn message_head(stream: u64) -> ([u8; 9], usize) {
-    let mut number = [0; 8];
-    let length = varint::write(&mut number, stream);
-    let mut head = [DATA | END; 9];
-    head[1..].copy_from_slice(&number);
-    (head, 1 + length)
+/// How the DATA frames of one stream that each end a message begin.
+pub(crate) struct MessageHead {
+    /// The first bytes, as a little-endian number, and which of its bits they are.
+    word: u64,
+    mask: u64,
+    length: usize,
 }
 
-/// Takes a frame that begins with `head` (see [`message_head`]) from the front of `rest`, and returns its bytes. None if
-/// another frame is there, or none.
-pub(crate) fn take_message<'a>(
-    rest: &mut &'a [u8],
-    head: &[u8],
-) -> Result<Option<&'a [u8]>, Error> {
-    let Some(tail) = rest.strip_prefix(head) else { return Ok(None) };
-    *rest = tail;
-    let length = number(rest)?;
-    bytes(rest, length).map(Some)
+impl MessageHead {
+    /// None if the number of `stream` is so long that the head does not fit in a word.
+    pub(crate) fn new(stream: u64) -> Option<Self> {
+        let (number, length) = varint::word(stream);
+        let length = 1 + length;
+        (length <= 8).then(|| Self {
+            word: u64::from(DATA | END) | number << 8,
+            mask: u64::MAX >> (64 - 8 * length),
+            length,
+        })
+    }
+
+    /// Takes a frame with this head from the front of `rest`, and returns its bytes. None if another frame is there, or if
+    /// `rest` is too short to tell at once.
+    pub(crate) fn take<'a>(&self, rest: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
+        // One comparison of words, because this is a hot path for small messages.
+        let Some(front) = rest.first_chunk() else { return Ok(None) };
+        if (u64::from_le_bytes(*front) ^ self.word) & self.mask != 0 {
+            return Ok(None);
+        }
+        *rest = &rest[self.length..];
+        let length = number(rest)?;
+        bytes(rest, length).map(Some)
+    }
 }
 
 impl<'a> Frame<'a> {

@@ -33,6 +33,7 @@ pub struct RecvBuffer {
 impl RecvBuffer {
     /// Moves bytes of the first message to `buf`. Returns how many, and whether the message ends with them;
     /// None if the buffer is empty.
+    #[inline]
     pub fn read(&mut self, buf: &mut [u8]) -> Option<(usize, bool)> {
         self.take_part(buf.len(), |part| buf[..part.len()].copy_from_slice(part))
     }
@@ -43,6 +44,7 @@ impl RecvBuffer {
     }
 
     /// The received bytes of the first message, and whether the message ends with them; None if the buffer is empty.
+    #[inline]
     pub fn peek(&self) -> Option<(&[u8], bool)> {
         let unread = &self.bytes[self.at..];
         match self.ends.get(self.next_end) {
@@ -65,6 +67,7 @@ impl RecvBuffer {
     }
 
     /// The credit that [`Self::take_freed`] would return.
+    #[inline]
     pub fn freed(&self) -> u64 {
         self.freed
     }
@@ -80,6 +83,7 @@ impl RecvBuffer {
     }
 
     /// Appends a part of a message, its last if `end`.
+    #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8], end: bool) {
         if self.at >= MIN_COMPACTION && self.at >= self.bytes.len() / 2 {
             self.bytes.drain(..self.at);
@@ -101,6 +105,7 @@ impl RecvBuffer {
     }
 
     /// Passes at most `max` bytes of the first message to `sink`.
+    #[inline]
     fn take_part(&mut self, max: usize, sink: impl FnOnce(&[u8])) -> Option<(usize, bool)> {
         let (part, ends) = self.peek()?;
         let (ready, len) = (part.len(), part.len().min(max));
@@ -111,6 +116,7 @@ impl RecvBuffer {
     }
 
     /// `len` bytes of the first message were read, and its end if `end`.
+    #[inline]
     fn advance(&mut self, len: usize, end: bool) {
         self.at += len;
         self.read += len as u64;

@@ -5,6 +5,7 @@
 pub(crate) const MAX: u64 = (1 << 62) - 1;
 
 /// How many bytes `value` takes.
+#[inline]
 pub(crate) fn len(value: u64) -> usize {
     match value {
         0..=0x3f => 1,
@@ -16,12 +17,12 @@ pub(crate) fn len(value: u64) -> usize {
 
 /// Appends `value`, which is at most [`MAX`].
 pub(crate) fn put(buffer: &mut Vec<u8>, value: u64) {
-    let mut bytes = [0; 8];
-    let length = write(&mut bytes, value);
-    buffer.extend_from_slice(&bytes[..length]);
+    let (word, length) = word(value);
+    buffer.extend_from_slice(&word.to_le_bytes()[..length]);
 }
 
 /// Takes a number from the front of `rest`; None if it is truncated.
+#[inline]
 pub(crate) fn take(rest: &mut &[u8]) -> Option<u64> {
     let value = match *rest {
         [first @ 0..=0x3f, tail @ ..] => {
@@ -41,13 +42,13 @@ fn front<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*bytes)
 }
 
-/// Writes `value`, which is at most [`MAX`], to the front of `bytes`; returns its length.
-pub(crate) fn write(bytes: &mut [u8; 8], value: u64) -> usize {
+/// The bytes of `value`, which is at most [`MAX`], as a little-endian number, and how many they are.
+#[inline]
+pub(crate) fn word(value: u64) -> (u64, usize) {
     debug_assert!(value <= MAX);
     let length = len(value);
     let tag = (length.trailing_zeros() as u64) << 62;
-    *bytes = ((value << (64 - 8 * length as u32)) | tag).to_be_bytes();
-    length
+    (((value << (64 - 8 * length as u32)) | tag).swap_bytes(), length)
 }
 
 #[cfg(test)]

@@ -132,8 +132,11 @@ impl Stream {
     }
 
     /// See [`ReceiveHalf::read`].
-    pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(usize, bool)>, StreamError> {
-        self.receive.read(buffer).await
+    pub fn read<'a>(
+        &'a mut self,
+        buffer: &'a mut [u8],
+    ) -> impl Future<Output = Result<Option<(usize, bool)>, StreamError>> + 'a {
+        self.receive.read(buffer)
     }
 
     /// Resets both directions of the stream with `code`.

@@ -2,7 +2,7 @@
 
 use super::{IdState, Mux, StreamId};
 use crate::credit::FRAME_COST;
-use crate::frame::{self, BULK, END, FIN};
+use crate::frame::{BULK, END, FIN, MessageHead};
 use crate::stream::{Direction, Wait};
 use crate::{Class, Error, Event};
 
@@ -63,8 +63,8 @@ impl Mux {
         if stream.receiving != Direction::Open {
             return Ok(());
         }
-        let (head, length) = frame::message_head(id);
-        while let Some(bytes) = frame::take_message(rest, &head[..length])? {
+        let Some(head) = MessageHead::new(id) else { return Ok(()) };
+        while let Some(bytes) = head.take(rest)? {
             let cost = FRAME_COST + bytes.len() as u64;
             self.grants.connection.charge(cost)?;
             stream.window.charge(cost)?;

@@ -55,11 +55,11 @@ fn every_record_of_a_block_has_the_same_length() {
 fn small_messages_share_records() {
     let mut pair = Pair::connected();
     let (ours, _) = pair.open(Class::Bulk);
-    for _ in 0..500 {
+    for _ in 0..400 {
         assert_eq!(pair.client.connection.write(ours, &[1; 256], true), Ok(Some(256)));
     }
     let lengths = record_lengths(&pair.intercept());
-    assert_eq!(lengths.len(), 8, "{lengths:?}");
+    assert_eq!(lengths.len(), 7, "{lengths:?}");
 }
 
 #[test]
@@ -67,9 +67,12 @@ fn a_refused_writer_gets_a_writable_event() {
     let mut pair = Pair::connected();
     let (ours, theirs) = pair.open(Class::Bulk);
     let message = data(1 << 20);
-    let first = pair.client.connection.write(ours, &message, true).unwrap().unwrap();
+    let mut first = 0;
+    while let Some(len) = pair.client.connection.write(ours, &message[first..], true).unwrap() {
+        first += len;
+        pair.run();
+    }
     assert!((200 << 10..=256 << 10).contains(&first), "{first}");
-    assert_eq!(pair.client.connection.write(ours, &message[first..], true), Ok(None));
     pair.run();
     // The credit of the stream is used up; reading grants it again.
     assert_eq!(pair.client.take(|event| matches!(event, Event::Writable(_))), None);
@@ -94,7 +97,7 @@ fn credit_grows_with_the_bandwidth_delay_product_and_only_then() {
             let mut sent = 0;
             while let Some(len) = pair.client.connection.write(ours, &[0; 16000], false).unwrap() {
                 sent += len;
-                if sent % (128 << 10) < 16000 {
+                if sent % (64 << 10) < 16000 {
                     pair.send();
                 }
             }

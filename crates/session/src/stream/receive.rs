@@ -57,16 +57,23 @@ impl ReceiveHalf {
     ///
     /// # Errors
     /// [`StreamError`] if the stream or the connection ended.
-    pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(usize, bool)>, StreamError> {
-        loop {
-            if let Some(part) = self.recv_buffer.read(buffer) {
-                release_credit(&self.core, &mut self.recv_buffer);
-                return Ok(Some(part));
+    // Not an `async fn`: for small messages, to copy its result from one state machine to the next takes longer than to
+    // copy the message.
+    pub fn read<'a>(
+        &'a mut self,
+        buffer: &'a mut [u8],
+    ) -> impl Future<Output = Result<Option<(usize, bool)>, StreamError>> + 'a {
+        poll_fn(move |cx| {
+            loop {
+                if let Some(part) = self.recv_buffer.read(buffer) {
+                    release_credit(&self.core, &mut self.recv_buffer);
+                    return Poll::Ready(Ok(Some(part)));
+                }
+                if !ready!(poll_take(cx, &self.core, &mut self.recv_buffer, 0))? {
+                    return Poll::Ready(Ok(None));
+                }
             }
-            if !take_received(&self.core, &mut self.recv_buffer, 0).await? {
-                return Ok(None);
-            }
-        }
+        })
     }
 
     /// The received part of the next message, and whether the message ends with it. Nothing is copied, and
@@ -76,7 +83,7 @@ impl ReceiveHalf {
     /// [`StreamError`] if the stream or the connection ended.
     pub async fn peek(&mut self) -> Result<Option<(&[u8], bool)>, StreamError> {
         while self.recv_buffer.is_empty() {
-            if !take_received(&self.core, &mut self.recv_buffer, 0).await? {
+            if !take(&self.core, &mut self.recv_buffer, 0).await? {
                 return Ok(None);
             }
         }
@@ -121,7 +128,7 @@ async fn receive_into(
             }
             Some((_, true)) => return Ok(true),
             Some(_) => {}
-            None if !take_received(core, recv_buffer, buffer.capacity()).await? => {
+            None if !take(core, recv_buffer, buffer.capacity()).await? => {
                 return Ok(false);
             }
             None => {}
@@ -130,6 +137,7 @@ async fn receive_into(
 }
 
 /// Releases the credit of what was read, once it reaches [`RELEASE_THRESHOLD`].
+#[inline]
 fn release_credit(core: &Core, recv_buffer: &mut RecvBuffer) {
     if recv_buffer.freed() >= RELEASE_THRESHOLD {
         let mut state = core.handle.shared().lock();
@@ -140,26 +148,33 @@ fn release_credit(core: &Core, recv_buffer: &mut RecvBuffer) {
 
 /// Waits for received data and takes it; false once the peer has finished. `reader_memory` is the memory of what was
 /// read before, in bytes.
-async fn take_received(
+async fn take(
     core: &Core,
     recv_buffer: &mut RecvBuffer,
     reader_memory: usize,
 ) -> Result<bool, StreamError> {
-    poll_fn(|cx| {
-        let coop = ready!(poll_proceed(cx));
-        let mut state = core.handle.shared().lock();
-        state.channel.release(core.id, recv_buffer.take_freed());
-        let taken = match state.channel.take(core.id, recv_buffer, reader_memory) {
-            Ok(Taken::Blocked) => return wait_readable(core, &mut state, cx),
-            Ok(Taken::Messages) => Ok(true),
-            Ok(Taken::Finished) => Ok(false),
-            Err(error) => Err(Core::error(&state, error)),
-        };
-        state.request_transmit();
-        coop.made_progress();
-        Poll::Ready(taken)
-    })
-    .await
+    poll_fn(|cx| poll_take(cx, core, recv_buffer, reader_memory)).await
+}
+
+/// See [`take`].
+fn poll_take(
+    cx: &mut Context<'_>,
+    core: &Core,
+    recv_buffer: &mut RecvBuffer,
+    reader_memory: usize,
+) -> Poll<Result<bool, StreamError>> {
+    let coop = ready!(poll_proceed(cx));
+    let mut state = core.handle.shared().lock();
+    state.channel.release(core.id, recv_buffer.take_freed());
+    let taken = match state.channel.take(core.id, recv_buffer, reader_memory) {
+        Ok(Taken::Blocked) => return wait_readable(core, &mut state, cx),
+        Ok(Taken::Messages) => Ok(true),
+        Ok(Taken::Finished) => Ok(false),
+        Err(error) => Err(Core::error(&state, error)),
+    };
+    state.request_transmit();
+    coop.made_progress();
+    Poll::Ready(taken)
 }
 
 /// Registers the reader for more data, unless the connection has ended.
