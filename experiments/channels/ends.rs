@@ -18,10 +18,17 @@ const SETUP: Duration = Duration::from_secs(20);
 
 /// The state shared by both ends and the measuring thread.
 pub struct Meter {
-    stop: AtomicBool,
-    received: AtomicU64,
+    /// Read by the sender for every message.
+    stop: CacheLine<AtomicBool>,
+    /// Written by the receiver for every message.
+    received: CacheLine<AtomicU64>,
     started: mpsc::SyncSender<ThreadClock>,
 }
+
+/// A value with a cache line to itself, with the one next to it, which processors load along: without it the
+/// line of the two counters moves between the ends with every message, which costs up to an eighth of their time.
+#[repr(align(128))]
+struct CacheLine<T>(T);
 
 impl Meter {
     /// Reports that the calling thread's end is ready.
@@ -32,13 +39,13 @@ impl Meter {
 
     /// Whether the sender should end.
     pub fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.0.load(Ordering::Relaxed)
     }
 
     /// Adds received bytes of payload. Only one thread may call it.
     pub fn count(&self, bytes: usize) {
-        let sum = self.received.load(Ordering::Relaxed) + bytes as u64;
-        self.received.store(sum, Ordering::Relaxed);
+        let sum = self.received.0.load(Ordering::Relaxed) + bytes as u64;
+        self.received.0.store(sum, Ordering::Relaxed);
     }
 }
 
@@ -60,13 +67,14 @@ pub fn measure<N, F>(
     far: impl FnOnce(&Meter) -> anyhow::Result<F> + Send,
 ) -> anyhow::Result<Window> {
     let (started, clocks) = mpsc::sync_channel(2);
-    let meter = Meter { stop: AtomicBool::new(false), received: AtomicU64::new(0), started };
+    let (stop, received) = (CacheLine(AtomicBool::new(false)), CacheLine(AtomicU64::new(0)));
+    let meter = Meter { stop, received, started };
     let meter = &meter;
     thread::scope(|scope| {
         let near = scope.spawn(|| testbed.near(|| end(0, meter, near))?);
         let far = scope.spawn(|| testbed.far(|| end(1, meter, far))?);
         let window = measure_window(meter, &clocks, timing);
-        meter.stop.store(true, Ordering::Relaxed);
+        meter.stop.0.store(true, Ordering::Relaxed);
         let ends = [("the near end", near.join()), ("the far end", far.join())];
         for (name, result) in ends {
             result.map_err(|_| anyhow!("{name} panicked"))?.context(name)?;
@@ -100,7 +108,7 @@ fn measure_window(
 ) -> anyhow::Result<Window> {
     let next = || clocks.recv_timeout(SETUP).context("an end was not ready in time");
     let ends = EndClocks { near: next()?, far: next()? };
-    let count = || meter.received.load(Ordering::Relaxed);
+    let count = || meter.received.0.load(Ordering::Relaxed);
     Ok(ends.measure(timing.warm_up, timing.length, count)?)
 }
 

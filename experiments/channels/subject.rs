@@ -27,14 +27,18 @@ pub enum Subject {
     Unbatched(Framing),
     /// Through a real node's `echo`.
     Node,
-    /// TCP with message lengths, in writes as large as the channel's.
+    /// TCP with message lengths, in writes of [`tcp::BATCH`].
     TcpFramed,
+    /// The same, in writes of [`tcp::FITTED_BATCH`].
+    TcpFitted,
     /// TCP with a write for each message.
     TcpPlain,
     /// rustls with a write for each message.
     TlsPerMessage,
-    /// rustls in batches as large as the channel's.
+    /// rustls in batches of [`tcp::BATCH`].
     TlsBatched,
+    /// The same, of [`tcp::FITTED_TLS_BATCH`].
+    TlsFitted,
 }
 
 impl fmt::Display for Subject {
@@ -45,9 +49,11 @@ impl fmt::Display for Subject {
             Self::Unbatched(framing) => write!(f, "levada/{framing}/unbatched"),
             Self::Node => f.write_str("levada/node"),
             Self::TcpFramed => f.write_str("tcp/plain-framed"),
+            Self::TcpFitted => f.write_str("tcp/plain-framed/120K"),
             Self::TcpPlain => f.write_str("tcp/plain"),
             Self::TlsPerMessage => f.write_str("rustls/per-message"),
             Self::TlsBatched => f.write_str("rustls/batched"),
+            Self::TlsFitted => f.write_str("rustls/batched/56K"),
         }
     }
 }
@@ -63,8 +69,9 @@ impl Subject {
         let unbatched = Self::Unbatched(Framing::block(512)?);
         let mut all = vec![Self::Levada(Framing::Auto)];
         all.extend(Self::blocks(blocks)?);
-        all.extend([Self::Many, unbatched, Self::Node, Self::TcpFramed, Self::TcpPlain]);
-        all.extend([Self::TlsPerMessage, Self::TlsBatched]);
+        all.extend([Self::Many, unbatched, Self::Node]);
+        all.extend([Self::TcpFramed, Self::TcpFitted, Self::TcpPlain]);
+        all.extend([Self::TlsPerMessage, Self::TlsBatched, Self::TlsFitted]);
         Ok(all)
     }
 
@@ -110,18 +117,27 @@ impl Subject {
                     |meter| levada::receive(keys, far, meter),
                 )
             }
-            Self::TcpFramed => measure(
-                testbed,
-                timing,
-                |meter| tcp::send_batched(near, message, meter),
-                |meter| tcp::receive_batched(far, meter),
-            ),
-            Self::TlsPerMessage | Self::TlsBatched => {
-                let (keys, batched) = (&tls::Keys::new()?, self == Self::TlsBatched);
+            Self::TcpFramed | Self::TcpFitted => {
+                let fitted = self == Self::TcpFitted;
+                let batch = if fitted { tcp::FITTED_BATCH } else { tcp::BATCH };
                 measure(
                     testbed,
                     timing,
-                    |meter| tls::send(keys, near, batched, message, meter),
+                    |meter| tcp::send_batched(near, batch, message, meter),
+                    |meter| tcp::receive_batched(far, meter),
+                )
+            }
+            Self::TlsPerMessage | Self::TlsBatched | Self::TlsFitted => {
+                let keys = &tls::Keys::new()?;
+                let batch = match self {
+                    Self::TlsBatched => Some(tcp::BATCH),
+                    Self::TlsFitted => Some(tcp::FITTED_TLS_BATCH),
+                    _ => None,
+                };
+                measure(
+                    testbed,
+                    timing,
+                    |meter| tls::send(keys, near, batch, message, meter),
                     |meter| tls::receive(keys, far, meter),
                 )
             }

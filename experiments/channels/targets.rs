@@ -94,6 +94,10 @@ impl Targets<'_> {
             let limit = if rival == "rustls/batched" { AtLeast(1.0) } else { Any };
             self.line(name, limit, later);
         }
+        for rival in ["tcp/plain-framed/120K", "rustls/batched/56K"] {
+            let name = what("MB/cpu-s", "levada/auto", &format!("`{rival}`"));
+            self.line(name, Any, |rtt| over(rtt, "MB/cpu-s", "levada/auto", rival));
+        }
         if bytes > 1024 {
             let one_way = "`levada/auto`, one way";
             // An echoed byte has crossed both ends twice, and is counted twice.

@@ -55,11 +55,11 @@ pub fn server_name() -> anyhow::Result<ServerName<'static>> {
     Ok(ServerName::try_from("far")?)
 }
 
-/// Sends length-prefixed messages: in batches of 256 KiB, or each in a write of its own.
+/// Sends length-prefixed messages: in batches of so many bytes, or each in a write of its own.
 pub fn send(
     keys: &Keys,
     socket: TcpStream,
-    batched: bool,
+    batch: Option<usize>,
     message: &[u8],
     meter: &Meter,
 ) -> anyhow::Result<()> {
@@ -68,8 +68,8 @@ pub fn send(
         let connector = TlsConnector::from(keys.client.clone());
         let mut stream = connector.connect(server_name()?, socket).await?;
         meter.start();
-        if batched {
-            return tcp::write_batches(&mut stream, message, meter).await;
+        if let Some(size) = batch {
+            return tcp::write_batches(&mut stream, size, message, meter).await;
         }
         let header = u32::try_from(message.len())?.to_be_bytes();
         let framed = [&header[..], message].concat();

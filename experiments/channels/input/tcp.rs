@@ -23,7 +23,7 @@ pub fn send(
         let fill = async {
             if let Some(bulk) = bulk {
                 let mut bulk = tokio::net::TcpStream::from_std(bulk)?;
-                tcp::write_batches(&mut bulk, &[7; BULK_MESSAGE], meter).await?;
+                tcp::write_batches(&mut bulk, tcp::BATCH, &[7; BULK_MESSAGE], meter).await?;
             }
             Ok(())
         };
