@@ -1,5 +1,6 @@
 //! Connections: established by the client, accepted by the server, shared by their streams.
 
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -141,7 +142,7 @@ impl Incoming {
     }
 }
 
-/// `received` are bytes of the transport that were read before.
+/// `received` are bytes of the transport that were read before. If the future is dropped, so is the transport.
 async fn establish(
     transport: Box<dyn Transport>,
     channel: Channel,
@@ -151,13 +152,18 @@ async fn establish(
     let shared = Shared::new(channel);
     let account = budget.map(|(budget, source)| budget.register(source, &shared));
     let handle = Arc::new(Handle(shared.clone()));
-    tokio::spawn(Driver::new(shared.clone(), transport, received, account));
-    let established = shared.wait_for(|state| match (&state.ended, state.channel.peer()) {
-        (Some(error), _) => Some(Err(error.clone())),
-        (None, Some(peer)) if state.connected => Some(Ok((peer, state.channel.resumed()))),
-        _ => None,
-    });
-    let (peer, resumed) = established.await?;
+    let mut driver = Driver::new(shared.clone(), transport, received, account);
+    // In the caller's task: as a task of its own, the driver would have to wake the caller, and would have sent the last
+    // flight before the caller's first message.
+    poll_fn(|cx| driver.poll_handshake(cx)).await;
+    tokio::spawn(driver);
+    let state = shared.lock();
+    if let Some(error) = &state.ended {
+        return Err(error.clone());
+    }
+    let peer = state.channel.peer().ok_or(levada_channel::Error::NotConnected)?;
+    let resumed = state.channel.resumed();
+    drop(state);
     Ok(Connection { handle, peer, resumed })
 }
 

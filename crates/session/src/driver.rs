@@ -102,6 +102,43 @@ impl Driver {
         driver
     }
 
+    /// Performs the handshake; ready once it is complete or has failed. The driver must go on as a task, which sends what
+    /// is left: the last flight together with the first messages, or the reason of the failure.
+    pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_rounds(cx, true)
+    }
+
+    fn poll_rounds(&mut self, cx: &mut Context<'_>, in_handshake: bool) -> Poll<()> {
+        self.read = 0;
+        let read_budget = if self.account.is_some() { READ_BUDGET_ACCOUNTED } else { READ_BUDGET };
+        for _ in 0..ROUNDS {
+            if self.read >= read_budget {
+                break;
+            }
+            let (ended, connected) = {
+                let mut state = self.shared.lock();
+                state.register_driver(cx.waker());
+                (state.ended.is_some(), state.connected)
+            };
+            if in_handshake && (ended || connected) {
+                return Poll::Ready(());
+            }
+            if ended {
+                // Freed memory is available to other connections while the last bytes leave.
+                self.account();
+                return self.poll_shutdown(cx);
+            }
+            let rounds = [self.poll_output(cx), self.poll_input(cx), self.poll_timer(cx)];
+            if rounds.iter().all(|progress| *progress == Progress::Waiting) {
+                // The waker was registered before the rounds, so a change since then has woken the task.
+                return Poll::Pending;
+            }
+        }
+        // It yields through tokio: a task that only wakes itself may run again before all others.
+        let _ = pin!(yield_now()).poll(cx);
+        Poll::Pending
+    }
+
     /// Writes sealed records until the channel has no more or the transport is full.
     fn poll_output(&mut self, cx: &mut Context<'_>) -> Progress {
         if self.sent == self.output.len() {
@@ -210,32 +247,7 @@ impl Future for Driver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
-        this.read = 0;
-        let read_budget = if this.account.is_some() { READ_BUDGET_ACCOUNTED } else { READ_BUDGET };
-        for _ in 0..ROUNDS {
-            if this.read >= read_budget {
-                break;
-            }
-            let ended = {
-                let mut state = this.shared.lock();
-                state.register_driver(cx.waker());
-                state.ended.is_some()
-            };
-            if ended {
-                // Freed memory is available to other connections while the last bytes leave.
-                this.account();
-                return this.poll_shutdown(cx);
-            }
-            let rounds = [this.poll_output(cx), this.poll_input(cx), this.poll_timer(cx)];
-            if rounds.iter().all(|progress| *progress == Progress::Waiting) {
-                // The waker was registered before the rounds, so a change since then has woken the task.
-                return Poll::Pending;
-            }
-        }
-        // It yields through tokio: a task that only wakes itself may run again before all others.
-        let _ = pin!(yield_now()).poll(cx);
-        Poll::Pending
+        self.poll_rounds(cx, false)
     }
 }
 
