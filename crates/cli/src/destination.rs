@@ -1,13 +1,13 @@
 //! The argument that says where to start a session: NODE/SERVICE, or a capability.
 
 use crate::capability_text;
-use crate::failure::{Failure, NO, USAGE};
+use crate::failure::Failure;
 use crate::names::Names;
 use crate::output::plain;
 use crate::service_target::ServiceTarget;
 use levada_capability::Capability;
 use levada_client::home::Home;
-use levada_client::{Client, RequestSpec, Target};
+use levada_client::{Client, RequestSpec};
 use levada_core::Framing;
 use std::fmt;
 use std::str::FromStr;
@@ -38,12 +38,12 @@ impl Destination {
             Self::Service(at) => at,
             Self::Capability(text) => {
                 let capability = capability_text::read(text)?;
-                check_capability(client, &capability, kind).await?;
+                client.check_type_of(&capability, kind).await?;
                 return Ok(capability);
             }
         };
         let target = names.resolve(client, &at.node).await?;
-        check_type(client, &target, &at.service, kind).await?;
+        client.check_type(&target, &at.service, kind).await?;
         let service = at.service.clone();
         let spec = RequestSpec { service, framing, uses: 1, ..RequestSpec::default() };
         Ok(client.request(&target, spec).await?)
@@ -61,13 +61,13 @@ impl Destination {
         match self {
             Self::Capability(text) => {
                 let capability = capability_text::read(&text)?;
-                check_capability(&client, &capability, kind).await?;
+                client.check_type_of(&capability, kind).await?;
                 client.close();
                 Ok(Self::Capability(capability.to_text()))
             }
             Self::Service(at) => {
                 let target = names.resolve(&client, &at.node).await?;
-                check_type(&client, &target, &at.service, kind).await?;
+                client.check_type(&target, &at.service, kind).await?;
                 client.close();
                 Ok(Self::Service(at))
             }
@@ -85,45 +85,6 @@ impl Destination {
                 Err(_) => "a capability".to_owned(),
             },
         }
-    }
-}
-
-/// Fails if `service` is not of type `kind`, before anything is requested or started.
-///
-/// # Errors
-/// [`Failure`] 2; 1 if there is no such service, otherwise as for [`Client::query`].
-pub async fn check_type(
-    client: &Client,
-    target: &Target,
-    service: &str,
-    kind: &str,
-) -> Result<(), Failure> {
-    let services = client.query(target, Some(service)).await?;
-    let other = services.iter().find(|one| one.name == service && one.r#type != kind);
-    let Some(other) = other else { return Ok(()) };
-    let text = format!(
-        "the service `{}` is of type `{}`, and a service of type `{kind}` is needed; `levada query` shows which \
-         there are",
-        plain(&other.name),
-        plain(&other.r#type)
-    );
-    Err(Failure::new(USAGE, text))
-}
-
-/// As [`check_type`] for the service that `capability` names. A service that does not exist is no error here: the
-/// node reports it when the session is started.
-///
-/// # Errors
-/// As for [`check_type`], without 1.
-pub async fn check_capability(
-    client: &Client,
-    capability: &Capability,
-    kind: &str,
-) -> Result<(), Failure> {
-    let target = client.target_of(capability)?;
-    match check_type(client, &target, capability.service(), kind).await {
-        Err(failure) if failure.code() == NO => Ok(()),
-        checked => checked,
     }
 }
 

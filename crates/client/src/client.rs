@@ -9,6 +9,7 @@ mod list;
 mod operations;
 mod reach;
 mod resolve;
+mod service_type;
 mod start;
 mod succession;
 

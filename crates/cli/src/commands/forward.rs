@@ -16,7 +16,6 @@ use levada_services::forward::client::{
 
 use crate::attach::Signals;
 use crate::capability_text;
-use crate::destination::{check_capability, check_type};
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::names::Names;
 use crate::output::{data, note, plain};
@@ -108,7 +107,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
             let plan = Plan::new(words)?;
             let client = Client::new(&Home::open()?)?;
             let target = arguments.names.resolve(&client, &at.node).await?;
-            check_type(&client, &target, &at.service, FORWARD).await?;
+            client.check_type(&target, &at.service, FORWARD).await?;
             (client, Right::Request { target, service: at.service }, plan)
         }
         Via::Capability(text) => {
@@ -118,7 +117,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
             }
             let capability = capability_text::read(&text)?;
             let client = Client::new(&Home::open()?)?;
-            check_capability(&client, &capability, FORWARD).await?;
+            client.check_type_of(&capability, FORWARD).await?;
             let plan = Plan::within(words, capability.params())?;
             (client, Right::Capability(Box::new(capability)), plan)
         }
