@@ -111,7 +111,7 @@ impl Outcome {
         match (table.lines.is_empty(), options.json) {
             (true, _) => {}
             (false, true) => eprint!("{table}"),
-            (false, false) => print!("{table}"),
+            (false, false) => levada_harness::print(&table.to_string())?,
         }
         if self.left > 0 {
             eprintln!("{} groups are left; continue with --resume DIR", self.left);

@@ -76,8 +76,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Honest(honest) => honest,
         Experiment::All(shared) => Honest { shared, attack: Vec::new(), levada: None },
         Experiment::Report { dir } => {
-            print!("{}", targets::table(&read_rows(&file(&dir, NAME))?));
-            return Ok(());
+            let table = targets::table(&read_rows(&file(&dir, NAME))?);
+            return Ok(levada_harness::print(&table.to_string())?);
         }
     };
     let outcome = measure(&honest)?;

@@ -34,7 +34,7 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
         }
     }
     for table in tables.into_iter().filter(|table| !table.lines.is_empty()) {
-        print!("{}", table.compact());
+        levada_harness::print(&table.compact().to_string())?;
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
     tables.push(screens_table(&rows));
     tables.push(targets::table(&rows));
     for table in tables.into_iter().filter(|table| !table.lines.is_empty()) {
-        print!("{}", table.compact());
+        levada_harness::print(&table.compact().to_string())?;
     }
     Ok(())
 }

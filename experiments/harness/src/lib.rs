@@ -21,6 +21,7 @@ pub use figure::{Axis, Figure, Panel, Scale, Series, Stroke};
 pub use group::{Case, Group, Measured, Monitor, MonitorReport};
 pub use machine::Machine;
 pub use options::Options;
+pub use output::print;
 pub use ratio::{best, ratio_row};
 pub use row::{Params, Row, find, params, read_rows};
 pub use runner::Runner;

@@ -94,12 +94,18 @@ impl Output {
 
     fn show(&self, rows: &[Row]) -> Result<(), HarnessError> {
         let text: String = if self.json { rows.iter().map(line).collect() } else { table(rows) };
-        let written = io::stdout().lock().write_all(text.as_bytes());
-        match written {
-            // The reader closed the pipe, for example `head`.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.map_err(HarnessError::Output),
-        }
+        print(&text)
+    }
+}
+
+/// Prints `text` to standard output. If its reader has closed the pipe, as `head` does, the rest is discarded.
+///
+/// # Errors
+/// [`HarnessError::Output`] for any other error.
+pub fn print(text: &str) -> Result<(), HarnessError> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(HarnessError::Output),
     }
 }
 
