@@ -162,7 +162,8 @@ pub struct Config {
     pub name: Option<String>,
     /// Listening addresses; `None` for port 5382 on all addresses, or a free port if it is taken.
     pub listen: Option<Vec<SocketAddr>>,
-    /// Advertised addresses, `host:port` each, which precede the node's own in invitations and announcements.
+    /// Advertised addresses, `host:port` each, which precede the node's own in invitations, in catalogues and in its pin. The
+    /// announcement by multicast DNS has the node's own addresses only.
     pub advertise: Vec<String>,
     /// The HTTP port.
     pub http: Http,

@@ -1,4 +1,5 @@
-//! Unfinished handshakes: their number is bounded, and the oldest is evicted first.
+//! Unfinished handshakes: their number is bounded. When it is reached, the oldest is evicted, first of those that have not
+//! sent a complete record.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::OccupiedEntry;
@@ -8,19 +9,19 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-/// The time for which a handshake is not evicted. Meanwhile further connections wait in the kernel's accept queue, which costs
-/// the node almost nothing.
+/// The time for which a handshake is not evicted for a new connection, which meanwhile waits in the kernel's accept queue and
+/// costs the node almost nothing. After a failed accept, the node evicts one at once.
 const MIN_TIME: Duration = Duration::from_millis(50);
 
 /// The unfinished handshakes.
 #[derive(Default)]
 pub(crate) struct HalfOpen(Mutex<HalfOpenTable>);
 
-/// Handshakes by ascending number, so that the oldest is the first.
+/// Each map is ordered by the handshakes' ascending numbers, so its first one is its oldest.
 #[derive(Default)]
 struct HalfOpenTable {
     next: u64,
-    /// Without a complete first record. They cost the node little, and an attacker even less.
+    /// Without a complete first record: a socket and a small buffer each.
     silent: BTreeMap<u64, Handshake>,
     /// With a complete first record.
     active: BTreeMap<u64, Handshake>,
@@ -33,9 +34,9 @@ struct Handshake {
 }
 
 impl HalfOpenTable {
-    /// The handshake to evict: the oldest without a first record, or the oldest. A legitimate client sends its first record at
-    /// once and finishes soon, so an old handshake is more likely an attack than a new one.
-    fn oldest(&mut self) -> Option<OccupiedEntry<'_, u64, Handshake>> {
+    /// The handshake to evict: the oldest without a complete first record, or else the oldest. A legitimate client sends its
+    /// first record at once and finishes soon, so an old handshake is more likely an attack than a new one.
+    fn eviction_candidate(&mut self) -> Option<OccupiedEntry<'_, u64, Handshake>> {
         self.silent.first_entry().or_else(|| self.active.first_entry())
     }
 
@@ -43,19 +44,19 @@ impl HalfOpenTable {
         self.silent.len() + self.active.len()
     }
 
-    /// Ends the oldest handshake if there are `limit`; returns whether one was ended.
+    /// Evicts one handshake if there are `limit`; returns whether one was evicted.
     ///
     /// # Errors
-    /// The time until the oldest may be evicted.
+    /// The time until the candidate may be evicted.
     fn make_room(&mut self, limit: usize) -> Result<bool, Duration> {
         if self.len() < limit {
             return Ok(false);
         }
-        let Some(oldest) = self.oldest() else { return Ok(false) };
-        match MIN_TIME.checked_sub(oldest.get().since.elapsed()) {
+        let Some(candidate) = self.eviction_candidate() else { return Ok(false) };
+        match MIN_TIME.checked_sub(candidate.get().since.elapsed()) {
             Some(left) if !left.is_zero() => Err(left),
             _ => {
-                oldest.remove();
+                candidate.remove();
                 Ok(true)
             }
         }
@@ -63,12 +64,12 @@ impl HalfOpenTable {
 }
 
 impl HalfOpen {
-    /// Waits until there are less than `limit` handshakes; returns whether one was evicted.
+    /// Evicts a handshake if there are `limit`, once the candidate is older than [`MIN_TIME`]; returns whether one was evicted.
     pub(crate) async fn make_room(&self, limit: usize) -> bool {
         loop {
             let outcome = self.lock().make_room(limit);
             match outcome {
-                Ok(ended) => return ended,
+                Ok(evicted) => return evicted,
                 Err(left) => sleep(left).await,
             }
         }
@@ -98,8 +99,9 @@ impl HalfOpen {
         table.active.remove(&number);
     }
 
-    pub(crate) fn evict_oldest(&self) {
-        self.lock().oldest().map(OccupiedEntry::remove);
+    /// Evicts a handshake at once.
+    pub(crate) fn evict(&self) {
+        self.lock().eviction_candidate().map(OccupiedEntry::remove);
     }
 
     pub(crate) fn count(&self) -> i64 {

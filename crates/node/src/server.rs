@@ -50,7 +50,7 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
                     tracing::warn!(%error, "could not accept a connection");
                     warned = Some(Instant::now());
                 }
-                node.half_open.evict_oldest();
+                node.half_open.evict();
                 sleep(ACCEPT_RETRY).await;
             }
         }
