@@ -3,10 +3,8 @@
 use crate::capability_text;
 use crate::failure::Failure;
 use crate::names::Names;
-use crate::output::plain;
 use crate::service_target::ServiceTarget;
 use levada_capability::Capability;
-use levada_client::home::Home;
 use levada_client::{Client, RequestSpec};
 use levada_core::Framing;
 use std::fmt;
@@ -47,44 +45,6 @@ impl Destination {
         let service = at.service.clone();
         let spec = RequestSpec { service, framing, uses: 1, ..RequestSpec::default() };
         Ok(client.request(&target, spec).await?)
-    }
-}
-
-impl Destination {
-    /// Replaces `@file` and `-` by the capability's text, and pins a new name. A process without this standard input
-    /// and terminal can then use the result. Also checks that the service is of type `kind`.
-    ///
-    /// # Errors
-    /// [`Failure`] as for [`capability_text::read`] and [`Names::resolve`]; 2 if the service is of another type.
-    pub async fn resolved(self, names: Names, kind: &str) -> Result<Self, Failure> {
-        let client = Client::new(&Home::open()?)?;
-        match self {
-            Self::Capability(text) => {
-                let capability = capability_text::read(&text)?;
-                client.check_type_of(&capability, kind).await?;
-                client.close();
-                Ok(Self::Capability(capability.to_text()))
-            }
-            Self::Service(at) => {
-                let target = names.resolve(&client, &at.node).await?;
-                client.check_type(&target, &at.service, kind).await?;
-                client.close();
-                Ok(Self::Service(at))
-            }
-        }
-    }
-
-    /// A name for messages; never the text of a capability.
-    pub fn label(&self) -> String {
-        match self {
-            Self::Service(at) => at.to_string(),
-            Self::Capability(text) => match Capability::from_text(text) {
-                Ok(capability) => {
-                    format!("{}/{}", capability.node().short(), plain(capability.service()))
-                }
-                Err(_) => "a capability".to_owned(),
-            },
-        }
     }
 }
 

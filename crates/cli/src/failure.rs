@@ -8,6 +8,7 @@ use levada_node::UpError;
 use levada_node::config::ConfigError;
 use levada_node::control::ControlError;
 use levada_node::store::StoreError;
+use levada_services::desktop::show::ShowError;
 use levada_services::forward::client::ForwardError;
 use std::fmt::Display;
 use std::io;
@@ -103,6 +104,7 @@ from! {
     UpError => |_| LOCAL,
     ClientError => ClientError::exit_code,
     ControlError => ControlError::exit_code,
+    ShowError => ShowError::exit_code,
     ParamsError => |_| USAGE,
     CapabilityError => |_| USAGE,
     GrantError => |_| DENIED,

@@ -4,4 +4,5 @@
 pub(crate) mod display;
 pub mod input;
 pub mod screen;
+pub mod show;
 pub mod xpra;

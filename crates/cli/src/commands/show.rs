@@ -1,34 +1,26 @@
 //! `levada show`: runs a program here, with its windows on another node's screen.
 //!
-//! A background process (`supervisor.rs`) owns the program, its virtual screen and the connection, so that
-//! the program outlives the command that started it. The command line only communicates with that process.
+//! A background process owns the program, its virtual screen and the connection. The command line only communicates with
+//! that process.
 
+mod background;
 mod follow;
-mod protocol;
-mod registry;
-mod screen;
-mod supervisor;
-mod tunnel;
 
+use crate::capability_text;
 use crate::destination::Destination;
-use crate::failure::{Failure, NO, Outcome, USAGE};
+use crate::failure::{Failure, LOCAL, Outcome, USAGE};
 use crate::names::Names;
 use crate::output::{self, note};
+use crate::service_target::ServiceTarget;
 use clap::Args;
 use follow::{Follow, Mode};
+use levada_client::Client;
 use levada_client::home::Home;
-use levada_node::config::check_name;
-use protocol::{ProgramSpec, Request, State};
-use registry::{Entry, Registry};
+use levada_core::check_name;
+use levada_services::desktop::show::{
+    DISPLAY, Entry, ProgramSpec, Registry, Request, Right, State,
+};
 use serde_json::{Value, json};
-use std::time::Duration;
-use tokio::time::{Instant, sleep};
-
-/// The type of the services that show programs.
-const DISPLAY: &str = "display";
-/// How long a program may take to end before `--stop` fails.
-const STOP_TIMEOUT: Duration = Duration::from_secs(20);
-const STEP: Duration = Duration::from_millis(20);
 
 /// Show the windows of a program on another node's screen
 ///
@@ -93,7 +85,7 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> Outcome {
     if arguments.keep {
-        return supervisor::run().await;
+        return background::run().await;
     }
     let chosen = [
         !arguments.program.is_empty(),
@@ -110,14 +102,17 @@ pub async fn run(arguments: Arguments) -> Outcome {
     match arguments {
         Arguments { list: true, json, .. } => list(&registry, json).await,
         Arguments { hide: Some(name), .. } => hide(&registry, &name).await,
-        Arguments { stop: Some(name), .. } => stop(&registry, &name).await,
+        Arguments { stop: Some(name), .. } => {
+            registry.stop(&name).await?;
+            Ok(0)
+        }
         Arguments { attach: Some(name), at, detach, names, .. } => {
-            let entry = alive(&registry, &name).await?;
-            let at = match at {
-                Some(at) => Some(at.resolved(names, DISPLAY).await?),
+            let entry = registry.alive(&name).await?;
+            let right = match at {
+                Some(at) => Some(right(at, names).await?),
                 None => None,
             };
-            attach(entry, at, detach).await
+            attach(entry, right, detach).await
         }
         arguments => start(arguments).await,
     }
@@ -130,49 +125,47 @@ async fn start(arguments: Arguments) -> Outcome {
     let spec = ProgramSpec {
         name: arguments.name,
         program: arguments.program,
-        at: at.resolved(arguments.names, DISPLAY).await?,
+        right: right(at, arguments.names).await?,
         clipboard: arguments.clipboard,
-        detach: arguments.detach,
     };
-    let connection = supervisor::spawn(&spec).await?;
+    let connection = background::spawn(&spec, !arguments.detach).await?;
     let mode = if arguments.detach { Mode::Detach } else { Mode::Own };
     Follow::new(connection, mode)?.run().await
 }
 
-async fn attach(entry: Entry, at: Option<Destination>, detach: bool) -> Outcome {
+async fn attach(entry: Entry, right: Option<Right>, detach: bool) -> Outcome {
     let status = entry.status().await?;
     let hidden = matches!(status.state, State::Hidden { .. });
-    if at.is_some() || hidden {
-        entry.call(&Request::Show { at }).await?;
+    if right.is_some() || hidden {
+        entry.call(&Request::Show { right }).await?;
     }
     let mode = if detach { Mode::Detach } else { Mode::Attached };
     Follow::new(entry.watch().await?, mode)?.run().await
 }
 
 async fn hide(registry: &Registry, name: &str) -> Outcome {
-    alive(registry, name).await?.call(&Request::Hide).await?;
+    registry.alive(name).await?.call(&Request::Hide).await?;
     Ok(0)
 }
 
-async fn stop(registry: &Registry, name: &str) -> Outcome {
-    let entry = registry.find(name)?;
-    if !entry.is_alive().await {
-        // Its supervisor was killed, and the program with it: see `levada_services::exec::program`.
-        registry.remove(&entry);
-        return Ok(0);
-    }
-    entry.call(&Request::Stop).await?;
-    let end = Instant::now() + STOP_TIMEOUT;
-    while registry.contains(&entry) {
-        if Instant::now() > end {
-            return Err(Failure::local(format_args!(
-                "`{name}` did not end within {} s",
-                STOP_TIMEOUT.as_secs()
-            )));
+/// Replaces `@file` and `-` by the capability's text, pins a new name, and checks the type of the service: the background
+/// process has neither this standard input nor this terminal.
+async fn right(at: Destination, names: Names) -> Result<Right, Failure> {
+    let client = Client::new(&Home::open()?)?;
+    let right = match at {
+        Destination::Capability(text) => {
+            let capability = capability_text::read(&text)?;
+            client.check_type_of(&capability, DISPLAY).await?;
+            Right::Capability(Box::new(capability))
         }
-        sleep(STEP).await;
-    }
-    Ok(0)
+        Destination::Service(ServiceTarget { node, service }) => {
+            let target = names.resolve(&client, &node).await?;
+            client.check_type(&target, &service, DISPLAY).await?;
+            Right::Request { node, service }
+        }
+    };
+    client.close();
+    Ok(right)
 }
 
 async fn list(registry: &Registry, json: bool) -> Outcome {
@@ -180,7 +173,7 @@ async fn list(registry: &Registry, json: bool) -> Outcome {
     for entry in registry.all()? {
         let state = match entry.status().await {
             Ok(status) => status.state,
-            Err(_) => State::Failed { why: "its background process has ended".into(), code: 120 },
+            Err(_) => State::Failed { why: "its background process has ended".into(), code: LOCAL },
         };
         rows.push((entry, state));
     }
@@ -210,19 +203,6 @@ fn describe(entry: &Entry, state: &State) -> Value {
         "program": entry.program,
         "process": entry.process,
     })
-}
-
-/// The entry of a program whose background process answers.
-async fn alive(registry: &Registry, name: &str) -> Result<Entry, Failure> {
-    let entry = registry.find(name)?;
-    if entry.is_alive().await {
-        return Ok(entry);
-    }
-    let text = format!(
-        "the background process of `{name}` was killed, and the program with it; \
-         `levada show --stop {name}` frees the name"
-    );
-    Err(Failure::new(NO, text))
 }
 
 fn name(text: &str) -> Result<String, String> {

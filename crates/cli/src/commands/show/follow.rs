@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use levada_client::home::Home;
+use levada_services::desktop::show::{ControlConnection, Registry, Request, State, Status};
 use tokio::time::{Instant, sleep_until};
 
-use super::protocol::{ControlConnection, Request, State, Status};
-use super::registry::Registry;
 use crate::attach::Signals;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, note, plain};
@@ -36,8 +36,8 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// `supervisor` is a connection on which the states are sent: of [`super::supervisor::spawn`] or
-    /// [`super::registry::Entry::watch`].
+    /// `supervisor` is a connection on which the states are sent: of [`super::background::spawn`] or
+    /// [`levada_services::desktop::show::Entry::watch`].
     ///
     /// # Errors
     /// [`Failure`] 120 if signals cannot be received.
@@ -124,9 +124,8 @@ impl Follow {
 
 /// Asks the supervisor to end its program, on a new connection: the current one only carries states.
 async fn stop(name: &str) -> Result<(), Failure> {
-    let home = levada_client::home::Home::open()?;
     // Without an entry the program is ending already.
-    if let Ok(entry) = Registry::open(&home)?.find(name) {
+    if let Ok(entry) = Registry::open(&Home::open()?)?.find(name) {
         let _ = entry.call(&Request::Stop).await;
     }
     Ok(())

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::output::discard;
-use crate::commands::show::protocol::{ControlConnection, Request, State, Status};
+use crate::desktop::show::protocol::{ControlConnection, Request, State, Status};
 
 /// Maximum number of connections at the same time.
 const MAX_CONNECTIONS: usize = 32;

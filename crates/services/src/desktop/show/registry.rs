@@ -3,15 +3,16 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use levada_client::home::{Home, write_private};
-use levada_node::config::check_name;
+use levada_core::check_name;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
+use super::ShowError;
 use super::protocol::{ControlConnection, Request, Status, TIMEOUT};
-use crate::failure::{Failure, NO};
 
 /// The folder of the files, in the home's runtime folder.
 const FOLDER: &str = "shows";
@@ -22,6 +23,9 @@ const MAX_FILE: u64 = 1024 * 1024;
 const MAX_TRIES: u32 = 1000;
 /// Maximum number of characters of the program's name in a generated name.
 const MAX_STEM: usize = 32;
+/// How long a program may take to end before [`Registry::stop`] fails.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+const STEP: Duration = Duration::from_millis(20);
 
 /// The folder of the entries.
 #[derive(Clone, Debug)]
@@ -42,7 +46,7 @@ pub struct Entry {
 
 /// A name that this process owns. Dropping it removes the file.
 #[derive(Debug)]
-pub struct Claim {
+pub(super) struct Claim {
     registry: Registry,
     entry: Entry,
 }
@@ -51,12 +55,12 @@ impl Registry {
     /// The registry of `home`.
     ///
     /// # Errors
-    /// [`Failure`] 120 if its folder cannot be created.
-    pub fn open(home: &Home) -> Result<Self, Failure> {
+    /// [`ShowError::Local`] if its folder cannot be created.
+    pub fn open(home: &Home) -> Result<Self, ShowError> {
         let folder = home.runtime_folder().join(FOLDER);
         match fs::create_dir(&folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                Err(Failure::file("make the folder", &folder)(error))
+                Err(ShowError::file("make the folder", &folder)(error))
             }
             _ => Ok(Self(folder)),
         }
@@ -65,16 +69,10 @@ impl Registry {
     /// Claims the name of `entry`; if it is empty, the first free name made from the program's.
     ///
     /// # Errors
-    /// [`Failure`] 120 if the name is taken.
-    pub fn claim(&self, mut entry: Entry) -> Result<Claim, Failure> {
+    /// [`ShowError::Taken`]; [`ShowError::Home`] if its file cannot be written.
+    pub(super) fn claim(&self, mut entry: Entry) -> Result<Claim, ShowError> {
         if !entry.name.is_empty() {
-            return self.try_claim(&entry)?.ok_or_else(|| {
-                let name = &entry.name;
-                Failure::local(format_args!(
-                    "a program is already called `{name}`: choose another --name, or end that program with \
-                     `levada show --stop {name}`"
-                ))
-            });
+            return self.try_claim(&entry)?.ok_or(ShowError::Taken(entry.name));
         }
         let stem = stem(entry.program.first().map_or("", String::as_str));
         for number in 1..=MAX_TRIES {
@@ -83,10 +81,12 @@ impl Registry {
                 return Ok(claim);
             }
         }
-        Err(Failure::local("all names made from the program's are in use; choose one with --name"))
+        Err(ShowError::local(
+            "all names made from the program's are in use; choose one with --name",
+        ))
     }
 
-    fn try_claim(&self, entry: &Entry) -> Result<Option<Claim>, Failure> {
+    fn try_claim(&self, entry: &Entry) -> Result<Option<Claim>, ShowError> {
         let written = write_private(&self.file(&entry.name), &encode(entry)?, false)?;
         let claim = || Claim { registry: self.clone(), entry: entry.clone() };
         Ok(written.then(claim))
@@ -95,22 +95,54 @@ impl Registry {
     /// The entry called `name`.
     ///
     /// # Errors
-    /// [`Failure`] 1 if there is none.
-    pub fn find(&self, name: &str) -> Result<Entry, Failure> {
-        let none = || {
-            let text = format!("no program `{name}` runs here; see `levada show --list`");
-            Failure::new(NO, text)
-        };
+    /// [`ShowError::Unknown`] if there is none.
+    pub fn find(&self, name: &str) -> Result<Entry, ShowError> {
+        let none = || ShowError::Unknown(name.to_owned());
         check_name(name).map_err(|_| none())?;
         read(&self.file(name)).ok_or_else(none)
+    }
+
+    /// As [`Self::find`], for a program whose background process answers.
+    ///
+    /// # Errors
+    /// [`ShowError::Unknown`] if there is no such entry, [`ShowError::Killed`] if its supervisor does not answer.
+    pub async fn alive(&self, name: &str) -> Result<Entry, ShowError> {
+        let entry = self.find(name)?;
+        match entry.is_alive().await {
+            true => Ok(entry),
+            false => Err(ShowError::Killed(name.to_owned())),
+        }
+    }
+
+    /// Ends the program called `name`, and waits for its end.
+    ///
+    /// # Errors
+    /// [`ShowError::Unknown`] if there is no such entry, [`ShowError::Local`] if the program does not end in time.
+    pub async fn stop(&self, name: &str) -> Result<(), ShowError> {
+        let entry = self.find(name)?;
+        if !entry.is_alive().await {
+            // Its supervisor was killed, and the program with it: see `crate::exec::program`.
+            self.remove(&entry);
+            return Ok(());
+        }
+        entry.call(&Request::Stop).await?;
+        let end = Instant::now() + STOP_TIMEOUT;
+        while self.contains(&entry) {
+            if Instant::now() > end {
+                let seconds = STOP_TIMEOUT.as_secs();
+                return Err(ShowError::Local(format!("`{name}` did not end within {seconds} s")));
+            }
+            sleep(STEP).await;
+        }
+        Ok(())
     }
 
     /// All entries, by name.
     ///
     /// # Errors
-    /// [`Failure`] 120 if the folder cannot be read.
-    pub fn all(&self) -> Result<Vec<Entry>, Failure> {
-        let files = fs::read_dir(&self.0).map_err(Failure::file("read", &self.0))?;
+    /// [`ShowError::Local`] if the folder cannot be read.
+    pub fn all(&self) -> Result<Vec<Entry>, ShowError> {
+        let files = fs::read_dir(&self.0).map_err(ShowError::file("read", &self.0))?;
         let paths = files.flatten().map(|file| file.path());
         let paths = paths.filter(|path| path.extension().is_some_and(|end| end == EXTENSION));
         let mut entries: Vec<Entry> = paths.filter_map(|path| read(&path)).collect();
@@ -119,12 +151,12 @@ impl Registry {
     }
 
     /// Whether this entry still exists: with the same name and process.
-    pub fn contains(&self, entry: &Entry) -> bool {
+    fn contains(&self, entry: &Entry) -> bool {
         read(&self.file(&entry.name)).is_some_and(|found| found.process == entry.process)
     }
 
     /// Removes the file of an entry.
-    pub fn remove(&self, entry: &Entry) {
+    fn remove(&self, entry: &Entry) {
         let _ = fs::remove_file(self.file(&entry.name));
     }
 
@@ -135,7 +167,7 @@ impl Registry {
 
 impl Claim {
     /// The claimed name.
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.entry.name
     }
 }
@@ -147,24 +179,23 @@ impl Drop for Claim {
 }
 
 impl Entry {
-    /// Whether its supervisor answers.
-    pub async fn is_alive(&self) -> bool {
+    async fn is_alive(&self) -> bool {
         self.status().await.is_ok()
     }
 
     /// Requests the status.
     ///
     /// # Errors
-    /// [`Failure`] 120 if its supervisor does not answer.
-    pub async fn status(&self) -> Result<Status, Failure> {
+    /// [`ShowError::Local`] if its supervisor does not answer.
+    pub async fn status(&self) -> Result<Status, ShowError> {
         self.call(&Request::Status).await
     }
 
     /// Sends a request, and waits for the answer.
     ///
     /// # Errors
-    /// [`Failure`] 120 if its supervisor does not answer.
-    pub async fn call(&self, request: &Request) -> Result<Status, Failure> {
+    /// [`ShowError::Local`] if its supervisor does not answer.
+    pub async fn call(&self, request: &Request) -> Result<Status, ShowError> {
         let mut connection = self.send(request).await?;
         connection.expect().await.map_err(|error| self.no_answer(&error))
     }
@@ -172,12 +203,12 @@ impl Entry {
     /// A connection on which the supervisor sends every new state.
     ///
     /// # Errors
-    /// [`Failure`] 120 if its supervisor does not answer.
-    pub async fn watch(&self) -> Result<ControlConnection, Failure> {
+    /// [`ShowError::Local`] if its supervisor does not answer.
+    pub async fn watch(&self) -> Result<ControlConnection, ShowError> {
         self.send(&Request::Watch).await
     }
 
-    async fn send(&self, request: &Request) -> Result<ControlConnection, Failure> {
+    async fn send(&self, request: &Request) -> Result<ControlConnection, ShowError> {
         let connected = timeout(TIMEOUT, UnixStream::connect(&self.socket)).await;
         let stream = connected.map_err(|error| self.no_answer(&error))?;
         let mut connection =
@@ -186,14 +217,16 @@ impl Entry {
         Ok(connection)
     }
 
-    fn no_answer(&self, error: &dyn std::fmt::Display) -> Failure {
+    fn no_answer(&self, error: &dyn std::fmt::Display) -> ShowError {
         let name = &self.name;
-        Failure::local(format_args!("the background process of `{name}` does not answer: {error}"))
+        ShowError::local(format_args!(
+            "the background process of `{name}` does not answer: {error}"
+        ))
     }
 }
 
-fn encode(entry: &Entry) -> Result<Vec<u8>, Failure> {
-    serde_json::to_vec(entry).map_err(Failure::local)
+fn encode(entry: &Entry) -> Result<Vec<u8>, ShowError> {
+    serde_json::to_vec(entry).map_err(ShowError::local)
 }
 
 fn read(path: &Path) -> Option<Entry> {

@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use levada_core::{Random, SystemRandom};
-use levada_services::desktop::screen::{Screen, wildcard_authority};
-use levada_services::desktop::xpra::{Side, Xpra};
-use levada_services::exec::program::{Group, Launch, Tail};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 use zeroize::Zeroizing;
 
-use crate::failure::Failure;
+use super::ShowError;
+use crate::desktop::screen::{Screen, wildcard_authority};
+use crate::desktop::xpra::{Side, Xpra};
+use crate::exec::program::{Group, Launch, Tail};
 
 /// How long the X server, and then xpra, may take to be ready.
 const XVFB_TIMEOUT: Duration = Duration::from_secs(15);
@@ -41,7 +41,7 @@ const REMOVED_VARIABLES: [&str; 5] = [
 ];
 
 /// Xvfb and xpra. Dropping it ends them.
-pub struct VirtualScreen {
+pub(super) struct VirtualScreen {
     /// First, so that it is dropped before the X server.
     xpra: Group,
     xvfb: Group,
@@ -54,20 +54,20 @@ impl VirtualScreen {
     /// Starts both, with their files in `folder`.
     ///
     /// # Errors
-    /// [`Failure`] 120; if something is not installed, it names Debian's packages.
-    pub async fn start(folder: TempDir, clipboard: bool) -> Result<Self, Failure> {
-        let xpra = Xpra::find(Side::Program).map_err(Failure::local)?;
-        xpra.check_modules().await.map_err(Failure::local)?;
+    /// [`ShowError::Local`]; if something is not installed, it names Debian's packages.
+    pub(super) async fn start(folder: TempDir, clipboard: bool) -> Result<Self, ShowError> {
+        let xpra = Xpra::find(Side::Program).map_err(ShowError::local)?;
+        xpra.check_modules().await.map_err(ShowError::local)?;
         let path = folder.path().to_owned();
         let authority = path.join("Xauthority");
-        write_authority(&authority).map_err(Failure::file("write", &authority))?;
+        write_authority(&authority).map_err(ShowError::file("write", &authority))?;
         let tail = Tail::default();
         let (mut xvfb, number) = start_xvfb(&authority, &tail).await?;
         xvfb.keep(folder);
         let screen = Screen::new(format!(":{number}"), Some(authority));
         let socket = path.join("xpra");
         let launch = xpra.serve(&screen, &socket, &path, clipboard);
-        let mut xpra = Group::start(&launch).await.map_err(Failure::local)?;
+        let mut xpra = Group::start(&launch).await.map_err(ShowError::local)?;
         follow(&mut xpra, &tail);
         let mut ready = Self { xpra, xvfb, screen, socket, tail };
         ready.wait().await?;
@@ -75,12 +75,12 @@ impl VirtualScreen {
     }
 
     /// The socket on which xpra listens.
-    pub fn socket(&self) -> &Path {
+    pub(super) fn socket(&self) -> &Path {
         &self.socket
     }
 
     /// The launch of a program that opens its windows on this screen.
-    pub fn launch(&self, program: &OsStr) -> Launch {
+    pub(super) fn launch(&self, program: &OsStr) -> Launch {
         let mut launch = Launch::new(program);
         launch.inherit_environment();
         REMOVED_VARIABLES.iter().for_each(|name| {
@@ -92,7 +92,7 @@ impl VirtualScreen {
     }
 
     /// Waits until one of the two ends, which is an error; returns its last line of output.
-    pub async fn failed(&mut self) -> String {
+    pub(super) async fn failed(&mut self) -> String {
         let which = tokio::select! {
             _ = self.xpra.code() => "xpra",
             _ = self.xvfb.code() => "Xvfb",
@@ -101,12 +101,12 @@ impl VirtualScreen {
     }
 
     /// Ends xpra, which disconnects its client.
-    pub async fn stop(&mut self) {
+    pub(super) async fn stop(&mut self) {
         self.xpra.terminate();
         let _ = timeout(STOP_TIMEOUT, self.xpra.code()).await;
     }
 
-    async fn wait(&mut self) -> Result<(), Failure> {
+    async fn wait(&mut self) -> Result<(), ShowError> {
         let socket = self.socket.clone();
         let answers = async {
             while UnixStream::connect(&socket).await.is_err() {
@@ -120,7 +120,7 @@ impl VirtualScreen {
             },
             why = self.failed() => why,
         };
-        Err(Failure::local(why))
+        Err(ShowError::local(why))
     }
 }
 
@@ -133,19 +133,19 @@ fn write_authority(path: &Path) -> io::Result<()> {
 }
 
 /// Starts an X server on a free display; the server chooses and prints its number.
-async fn start_xvfb(authority: &Path, tail: &Tail) -> Result<(Group, u32), Failure> {
+async fn start_xvfb(authority: &Path, tail: &Tail) -> Result<(Group, u32), ShowError> {
     let mut launch = Launch::new("Xvfb");
     launch.inherit_environment();
     launch.args(["-displayfd", "1", "-screen", "0", SIZE, "-nolisten", "tcp", "-noreset"]);
     launch.args(["+extension", "Composite", "+extension", "RANDR", "-auth"]).arg(authority);
-    let mut xvfb = Group::start(&launch).await.map_err(Failure::local)?;
+    let mut xvfb = Group::start(&launch).await.map_err(ShowError::local)?;
     let output = xvfb.take_output();
     follow(&mut xvfb, tail);
     let number = match output {
         Some(output) => timeout(XVFB_TIMEOUT, number(output)).await.ok().flatten(),
         None => None,
     };
-    let failed = || Failure::local(format_args!("cannot start Xvfb: {}", tail.last_line()));
+    let failed = || ShowError::local(format_args!("cannot start Xvfb: {}", tail.last_line()));
     Ok((xvfb, number.ok_or_else(failed)?))
 }
 

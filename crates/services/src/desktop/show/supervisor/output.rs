@@ -6,11 +6,12 @@
 use std::fs::OpenOptions;
 use std::time::Duration;
 
-use levada_services::exec::program::{Group, Tail};
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, stderr, stdout};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+
+use crate::exec::program::{Group, Tail};
 
 /// How long to read further output after the program has ended: other processes may keep its pipes open.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);

@@ -6,18 +6,18 @@ use std::io;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::destination::Destination;
+use super::Right;
 
 /// The longest line, in bytes; it may contain a capability's text.
 const MAX_LINE: u64 = 2 * 1024 * 1024;
 /// How long the other side may take to send or accept a line.
-pub const TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The program that a supervisor starts, and where it is shown.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,12 +26,10 @@ pub struct ProgramSpec {
     pub name: Option<String>,
     /// The program and its arguments.
     pub program: Vec<String>,
-    /// The service that shows it.
-    pub at: Destination,
+    /// The right to show it.
+    pub right: Right,
     /// Whether the clipboard is shared.
     pub clipboard: bool,
-    /// Whether the command ends as soon as the program is shown.
-    pub detach: bool,
 }
 
 /// A request to a supervisor.
@@ -42,10 +40,11 @@ pub enum Request {
     Status,
     /// Return the [`Status`], and then every new [`State`] until the last.
     Watch,
-    /// Show the program at `at`, or where it was last shown.
+    /// Show the program by `right`, or by the right of the last time.
     Show {
-        /// The service that shows it.
-        at: Option<Destination>,
+        /// The right to show it.
+        #[serde(rename = "at")]
+        right: Option<Right>,
     },
     /// Remove the program from the screen.
     Hide,
@@ -130,22 +129,6 @@ impl State {
     }
 }
 
-impl Serialize for Destination {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Service(service) => serializer.collect_str(service),
-            Self::Capability(text) => serializer.serialize_str(text),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Destination {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Zeroizing::new(String::deserialize(deserializer)?);
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
 /// A connection of the protocol.
 pub struct ControlConnection {
     stream: BufReader<UnixStream>,
@@ -203,21 +186,25 @@ impl fmt::Debug for ControlConnection {
 mod tests {
     use super::*;
 
+    fn right() -> Right {
+        Right::Request { node: "well".into(), service: "screen".into() }
+    }
+
     #[test]
     fn messages_survive_encoding_and_decoding() {
         let spec = ProgramSpec {
             name: None,
             program: vec!["xterm".into(), "-e".into(), "a b".into()],
-            at: "well/screen".parse().unwrap(),
-            clipboard: false,
-            detach: true,
+            right: right(),
+            clipboard: true,
         };
         let read: ProgramSpec =
             serde_json::from_str(&serde_json::to_string(&spec).unwrap()).unwrap();
-        assert_eq!((read.program, read.at), (spec.program, spec.at));
-        let show = Request::Show { at: Some("lvcap1abc".parse().unwrap()) };
+        assert_eq!((read.program, read.clipboard), (spec.program, spec.clipboard));
+        assert_eq!(read.right.label(), spec.right.label());
+        let show = Request::Show { right: Some(right()) };
         let text = serde_json::to_string(&show).unwrap();
-        assert_eq!(text, r#"{"do":"show","at":"lvcap1abc"}"#);
+        assert_eq!(text, r#"{"do":"show","at":"well/screen"}"#);
         for state in [
             State::Starting,
             State::Waiting { at: "a/b".into(), why: "cut".into() },

@@ -9,6 +9,7 @@ use std::time::Duration;
 use levada_capability::Capability;
 use levada_client::{Client, ClientError, Running};
 use levada_core::Backoff;
+use levada_core::printable::escape;
 use levada_service::stdio::{Chunk, Message, MessageReader, ReceiveError, StdioError, Tag};
 use levada_session::{Class, ReceiveHalf, SendHalf, Stream, StreamError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,12 +18,8 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::DISPLAY;
 use super::protocol::State;
-use crate::destination::Destination;
-use crate::failure::{DENIED, Failure, LOCAL, NO, PROTOCOL, UNREACHABLE, USAGE};
-use crate::names::Names;
-use crate::output::plain;
+use super::{Right, ShowError};
 
 /// How long the node may take to send the exit code after the local xpra has closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,25 +27,25 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 const SEND_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Shows a program at one destination, and publishes its state.
-pub struct Tunnel<'a> {
+pub(super) struct Tunnel<'a> {
     /// The client that requests the sessions.
-    pub client: &'a Client,
-    /// The service that shows the program.
-    pub at: Destination,
+    pub(super) client: &'a Client,
+    /// The right to show the program.
+    pub(super) right: Right,
     /// The local xpra's socket.
-    pub socket: &'a Path,
+    pub(super) socket: &'a Path,
     /// The state of the program.
-    pub states: &'a watch::Sender<State>,
+    pub(super) states: &'a watch::Sender<State>,
     /// Whether the program was shown on any screen yet.
-    pub was_shown: &'a Cell<bool>,
+    pub(super) was_shown: &'a Cell<bool>,
     /// Whether the program has ended; then nothing is retried.
-    pub has_ended: &'a Cell<bool>,
+    pub(super) has_ended: &'a Cell<bool>,
 }
 
 /// Why a program is no longer shown, without a retry.
-pub enum Ending {
+pub(super) enum Ending {
     /// The session is not permitted or not possible there.
-    Refused(Failure),
+    Refused(ShowError),
     /// The other side closed the session.
     Closed,
 }
@@ -56,21 +53,21 @@ pub enum Ending {
 impl Tunnel<'_> {
     /// Shows the program, and reconnects until the session is closed or refused. `running` is the first
     /// session, if it has been started already.
-    pub async fn run(&self, mut running: Option<Running>) -> Ending {
+    pub(super) async fn run(&self, mut running: Option<Running>) -> Ending {
         let mut backoff = Backoff::default();
         loop {
             let start = Instant::now();
-            let failure = match self.run_session(running.take()).await {
+            let error = match self.run_session(running.take()).await {
                 Ok(()) => return Ending::Closed,
-                Err(failure) => failure,
+                Err(error) => error,
             };
             if self.has_ended.get() {
                 return Ending::Closed;
             }
-            if self.is_final(&failure) {
-                return Ending::Refused(failure);
+            if self.is_final(&error) {
+                return Ending::Refused(error);
             }
-            let (at, why) = (self.at.label(), failure.text().to_owned());
+            let (at, why) = (self.right.label(), error.to_string());
             self.states.send_replace(State::Waiting { at, why });
             sleep(backoff.pause_after(start.elapsed())).await;
         }
@@ -78,12 +75,12 @@ impl Tunnel<'_> {
 
     /// Whether a retry is useless. Before the program was first shown, every failure is final, because
     /// the command waits for the result.
-    fn is_final(&self, failure: &Failure) -> bool {
-        !self.was_shown.get() || [NO, USAGE, DENIED].contains(&failure.code())
+    fn is_final(&self, error: &ShowError) -> bool {
+        !self.was_shown.get() || error.is_refusal()
     }
 
     /// Runs one session until it ends: `Ok` if the other side closed it.
-    async fn run_session(&self, running: Option<Running>) -> Result<(), Failure> {
+    async fn run_session(&self, running: Option<Running>) -> Result<(), ShowError> {
         let running = match running {
             Some(running) => running,
             None => self.connect().await?,
@@ -96,20 +93,20 @@ impl Tunnel<'_> {
 
     /// Requests and starts a new session. A new request each time checks the right again, and leaves no
     /// unused capability behind.
-    async fn connect(&self) -> Result<Running, Failure> {
+    async fn connect(&self) -> Result<Running, ShowError> {
         // A stalled connection may still be open, and would be tried first.
         self.client.close();
-        let capability = self.at.capability(self.client, Names::default(), None, DISPLAY).await?;
+        let capability = self.right.capability(self.client).await?;
         start(self.client, &capability).await
     }
 
-    async fn transfer(&self, stream: Stream) -> Result<(), Failure> {
+    async fn transfer(&self, stream: Stream) -> Result<(), ShowError> {
         let local = UnixStream::connect(self.socket).await;
-        let local = local.map_err(|error| Failure::local(format_args!("xpra: {error}")))?;
+        let local = local.map_err(|error| ShowError::Local(format!("xpra: {error}")))?;
         let (from, to) = local.into_split();
         let (mut send, receive) = stream.split();
         let closed = Cell::new(false);
-        let silent = || Failure::new(UNREACHABLE, "the other side stopped responding");
+        let silent = || ShowError::Unreachable("the other side stopped responding".to_owned());
         tokio::select! {
             biased;
             ended = self.receive(receive, to) => match ended? {
@@ -117,7 +114,7 @@ impl Tunnel<'_> {
                 0 => Err(silent()),
                 code => {
                     let text = format!("xpra on the node ended with exit code {code}");
-                    Err(Failure::new(UNREACHABLE, text))
+                    Err(ShowError::Unreachable(text))
                 }
             },
             ended = send_all(&mut send, from, &closed) => match ended {
@@ -132,7 +129,7 @@ impl Tunnel<'_> {
         &self,
         mut receive: ReceiveHalf,
         mut to: OwnedWriteHalf,
-    ) -> Result<u8, Failure> {
+    ) -> Result<u8, ShowError> {
         let mut inbox = MessageReader::new();
         let mut refused = None;
         let mut shown = false;
@@ -141,22 +138,23 @@ impl Tunnel<'_> {
                 Some(Message::Data(bytes)) => {
                     if !std::mem::replace(&mut shown, true) {
                         self.was_shown.set(true);
-                        self.states.send_replace(State::Shown { at: self.at.label() });
+                        self.states.send_replace(State::Shown { at: self.right.label() });
                     }
                     // If xpra has closed its socket, the sending direction ends the session.
                     let _ = to.write_all(bytes).await;
                 }
                 Some(Message::Error(_)) => {}
                 Some(Message::Failure(text)) => {
-                    let text = format!("{}: {}", self.at.label(), plain(text));
-                    refused = Some(Failure::new(LOCAL, text));
+                    let text = format!("{}: {}", self.right.label(), escape(text));
+                    refused = Some(ShowError::Local(text));
                 }
                 Some(Message::Exit(code)) => return refused.map_or(Ok(code), Err),
                 Some(Message::End | Message::Window(_)) => {
                     return Err(broken(StdioError::Direction));
                 }
                 None => {
-                    return Err(Failure::new(PROTOCOL, "the session ended without an exit code"));
+                    let text = "the session ended without an exit code";
+                    return Err(ShowError::Protocol(text.to_owned()));
                 }
             }
         }
@@ -166,8 +164,8 @@ impl Tunnel<'_> {
 /// Starts the session of `capability` with priority over bulk traffic.
 ///
 /// # Errors
-/// [`Failure`] with the exit code that fits.
-pub async fn start(client: &Client, capability: &Capability) -> Result<Running, Failure> {
+/// [`ShowError::Client`] if the node refuses or cannot be reached.
+pub(super) async fn start(client: &Client, capability: &Capability) -> Result<Running, ShowError> {
     Ok(client.connect_as(capability, Class::Interactive).await?)
 }
 
@@ -195,13 +193,13 @@ async fn send_all(
     timeout(CLOSE_TIMEOUT, end).await.unwrap_or(Ok(()))
 }
 
-fn lost(error: ReceiveError) -> Failure {
+fn lost(error: ReceiveError) -> ShowError {
     match error {
         ReceiveError::Stream(error) => ClientError::from(error).into(),
         ReceiveError::Message(error) => broken(error),
     }
 }
 
-fn broken(error: StdioError) -> Failure {
-    Failure::new(PROTOCOL, format_args!("the service sent {error}"))
+fn broken(error: StdioError) -> ShowError {
+    ShowError::Protocol(format!("the service sent {error}"))
 }
