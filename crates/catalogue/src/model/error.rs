@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use super::{
     MAX_DESCRIPTOR, MAX_LEVELS, MAX_MEDIA_TYPE, MAX_NAME, MAX_PACKAGE_DESCRIPTION, MAX_SIGNATURES,
-    version,
+    MAX_VERSION,
 };
 
 /// Why a value cannot be part of a catalogue.
@@ -24,8 +24,8 @@ pub enum ModelError {
     /// Not `KIND/NAME`.
     #[error("an object is written TYPE/NAME, such as `hyperty/Connector`")]
     Key,
-    /// A version longer than [`version::MAX_LEN`] bytes.
-    #[error("the version has {0} bytes: at most {max} are allowed", max = version::MAX_LEN)]
+    /// A version longer than [`MAX_VERSION`] bytes.
+    #[error("the version has {0} bytes: at most {MAX_VERSION} are allowed")]
     Version(usize),
     /// Not the text of a digest.
     #[error("a digest is `sha256:` and 64 lower-case hexadecimal digits")]

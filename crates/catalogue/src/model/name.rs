@@ -4,10 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::ModelError;
-
-/// The maximum length of a name, in bytes.
-pub const MAX_NAME: usize = 255;
+use super::{MAX_NAME, ModelError};
 
 /// An object's name: 1 to [`MAX_NAME`] bytes of UTF-8, no control characters, no `/`, and neither `.` nor `..`, so
 /// that it can be a segment of a path. Names are case-sensitive. Clones share the text.

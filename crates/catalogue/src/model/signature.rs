@@ -2,7 +2,7 @@
 
 use levada_core::{BadSignature, Digest, Identity, SecretKey, Signature, label, sha256};
 
-use super::{Draft, Key, ModelError, Package, Version};
+use super::{Key, Package, Version};
 
 /// A signature over a version: its key, version number, descriptor and package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,24 +40,4 @@ pub fn signed_digest(
     let (key, version) = (key.to_string(), version.to_string());
     let package = package.map_or([0; 32], |package| package.digest);
     sha256(&[key.as_bytes(), &[0], version.as_bytes(), &[0], descriptor, &package])
-}
-
-impl Draft {
-    /// Adds a signature, which later changes of the draft invalidate.
-    pub fn sign(&mut self, key: &SecretKey) {
-        self.signatures.push(DescriptorSignature::new(key, &self.signed_digest()));
-    }
-
-    /// Verifies that every signature covers this draft.
-    ///
-    /// # Errors
-    /// [`ModelError::Signature`] names the signer of the first one that does not.
-    pub fn check_signatures(&self) -> Result<(), ModelError> {
-        let digest = self.signed_digest();
-        for signature in &self.signatures {
-            let checked = signature.verify(&digest);
-            checked.map_err(|BadSignature| ModelError::Signature(signature.identity))?;
-        }
-        Ok(())
-    }
 }

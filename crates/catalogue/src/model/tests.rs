@@ -1,6 +1,6 @@
 //! Tests of every limit of the model: the largest accepted value and the smallest refused one.
 
-use levada_core::{SecretKey, SystemRandom, sha256};
+use levada_core::{SecretKey, SystemRandom, UnixTime, sha256};
 
 use super::*;
 
@@ -172,12 +172,12 @@ fn a_draft_is_checked_against_every_limit() {
     let error = with(|p| p.description = vec![b' '; MAX_PACKAGE_DESCRIPTION + 1]);
     assert_eq!(error, Err(ModelError::PackageDescriptionLength(MAX_PACKAGE_DESCRIPTION + 1)));
 
-    let long = format!("1.0.0-{}", "a".repeat(version::MAX_LEN - 6));
+    let long = format!("1.0.0-{}", "a".repeat(MAX_VERSION - 6));
     let mut draft = draft("{}");
     draft.version = long.parse().unwrap();
     assert_eq!(draft.check(), Ok(()));
     draft.version = format!("{long}a").parse().unwrap();
-    assert_eq!(draft.check(), Err(ModelError::Version(version::MAX_LEN + 1)));
+    assert_eq!(draft.check(), Err(ModelError::Version(MAX_VERSION + 1)));
 }
 
 #[test]

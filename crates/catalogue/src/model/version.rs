@@ -8,18 +8,15 @@ use semver::{BuildMetadata, Prerelease};
 
 pub use semver::{Version, VersionReq};
 
-use super::ModelError;
-
-/// The maximum length of a version's text, in bytes.
-pub const MAX_LEN: usize = 255;
+use super::{MAX_VERSION, ModelError};
 
 /// Checks that `version` is short enough to be published.
 ///
 /// # Errors
-/// [`ModelError::Version`] if its text has more than [`MAX_LEN`] bytes.
+/// [`ModelError::Version`] if its text has more than [`MAX_VERSION`] bytes.
 pub fn check(version: &Version) -> Result<(), ModelError> {
     let length = version.to_string().len();
-    if length > MAX_LEN { Err(ModelError::Version(length)) } else { Ok(()) }
+    if length > MAX_VERSION { Err(ModelError::Version(length)) } else { Ok(()) }
 }
 
 /// The order of two versions of an object by age (Semantic Versioning 2.0.0, section 11). Versions that differ only in
@@ -39,7 +36,7 @@ pub fn latest_order(a: &Version, b: &Version) -> Ordering {
 /// It has the precedence of `version`, so it is newer if it is published later.
 ///
 /// # Errors
-/// [`ModelError::Version`] if its text would have more than [`MAX_LEN`] bytes.
+/// [`ModelError::Version`] if its text would have more than [`MAX_VERSION`] bytes.
 pub fn numbered(version: &Version, number: u64) -> Result<Version, ModelError> {
     let build = match version.build.as_str() {
         "" => number.to_string(),
@@ -60,7 +57,7 @@ fn is_unordered(version: &Version) -> bool {
 /// itself. Any other text becomes 0.0.0-original.HASH, which is older than all others and unique to the text. HASH is the
 /// first 16 hexadecimal digits of its SHA-256, after an `x` if it has no letters, because it would be a number.
 pub fn from_rethink(lexeme: &str) -> Version {
-    if lexeme.len() > MAX_LEN {
+    if lexeme.len() > MAX_VERSION {
         return hashed(lexeme);
     }
     Version::parse(lexeme).ok().or_else(|| short(lexeme)).unwrap_or_else(|| hashed(lexeme))
@@ -174,7 +171,7 @@ mod tests {
             assert_eq!(numbered.to_string(), expected);
             assert_eq!(latest_order(&version, &numbered), Ordering::Equal);
         }
-        let long = Version::parse(&format!("1.0.0-{}", "a".repeat(MAX_LEN - 6))).unwrap();
+        let long = Version::parse(&format!("1.0.0-{}", "a".repeat(MAX_VERSION - 6))).unwrap();
         assert!(check(&long).is_ok() && numbered(&long, 1).is_err());
     }
 

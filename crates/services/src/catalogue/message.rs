@@ -26,7 +26,7 @@ impl VersionSelector {
         if text.is_empty() || text == "latest" {
             return Ok(Self::Newest);
         }
-        if text.len() > levada_catalogue::model::version::MAX_LEN {
+        if text.len() > levada_catalogue::model::MAX_VERSION {
             return Err(invalid("the version is too long"));
         }
         if let Ok(version) = Version::parse(text) {
@@ -168,7 +168,7 @@ pub(super) fn kind(text: &str) -> Result<Option<Kind>, Failed> {
 }
 
 pub(super) fn version(text: &str) -> Result<Version, Failed> {
-    if text.len() > levada_catalogue::model::version::MAX_LEN {
+    if text.len() > levada_catalogue::model::MAX_VERSION {
         return Err(invalid("the version is too long"));
     }
     Version::parse(text).map_err(|error| invalid(&format!("not a version: {error}")))
