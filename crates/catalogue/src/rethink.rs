@@ -15,20 +15,19 @@ mod names;
 mod object;
 mod package;
 mod parse;
+mod template;
 mod utf8;
 mod value;
 mod write;
 
-use names::published_name;
-
-pub use answer::{Answer, Template};
+pub use answer::{Answer, ConditionalPackage, MAX_CODE, PackagePart, PackageRequest};
 pub use catalogue::{Candidate, Catalogue, Entry, PackageEntry, PathType, Prepared, UnknownType};
 pub use conditions::{Conditions, InvalidConditions, MAX_CONDITIONS};
 pub use folder::{Folder, FolderError, Found, MAX_FILE, Reason, Skipped};
 pub use host::{Host, HostError};
 pub use incompatible::Incompatible;
-pub use package::{ConditionalPackage, MAX_CODE, PackagePart, PackageRequest};
 pub use parse::{MAX_DEPTH, MAX_VALUES, Malformed, parse};
+pub use template::Template;
 pub use value::{Members, Value};
 pub use write::{compact, pretty};
 

@@ -1,15 +1,20 @@
-//! Answers: a body with a placeholder for the host, or the text of an error.
+//! Answers: a body, the text of an error, or what they depend on: the code of a package.
 
-use bytes::{Bytes, BytesMut};
-use levada_core::sha256;
+use bytes::Bytes;
+use levada_core::Digest;
 
-use super::package::ConditionalPackage;
-use super::write::write_escaped;
-use super::{Host, PackageRequest, Value, parse, pretty};
+use super::Conditions;
+use super::object::md5_text;
+use super::package::{Description, MD5};
+use super::template::{Template, attribute_template};
+use super::utf8::decode;
 use crate::model::Kind;
 
-/// The maximum length of the body of an attribute, in bytes.
-const MAX_ATTRIBUTE: usize = 128 * 1024 * 1024;
+/// The maximum length of code that is served under `/.well-known/`, in bytes: the limit of reTHINK's catalogue.
+pub const MAX_CODE: u64 = 16 * 1024 * 1024;
+
+/// The text for an attribute that is absent or empty. reTHINK's catalogue sent no text, or no response.
+pub(super) const EMPTY: &str = "the attribute is absent or empty";
 
 /// The answer to a path.
 #[derive(Clone, Debug)]
@@ -26,93 +31,85 @@ pub enum Answer {
     Missing(String),
 }
 
-/// A body, with at most one placeholder for the host of the request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
-    text: Bytes,
-    /// The offset at which the host is inserted.
-    host_at: Option<usize>,
-    /// Whether the host is inserted into a JSON string.
-    json: bool,
-    tag: [u8; 16],
+/// The requested part of a package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PackagePart {
+    /// The object with all attributes.
+    Whole,
+    /// The attribute `sourceCode`.
+    Code,
+    /// The attribute `md5`.
+    Md5,
 }
 
-impl Template {
-    /// A body without a host.
-    pub(super) fn constant(text: impl Into<Bytes>) -> Self {
-        Self::new(text.into(), None, false)
-    }
-
-    /// A JSON body with the host at the offset `host_at`, within a string.
-    pub(super) fn json(text: String, host_at: Option<usize>) -> Self {
-        // The index keeps the body, so spare capacity is released.
-        Self::new(text.into_boxed_str().into_boxed_bytes().into(), host_at, true)
-    }
-
-    /// A plain text with the host at the offset `host_at`.
-    pub(super) fn plain(text: String, host_at: usize) -> Self {
-        Self::new(text.into(), Some(host_at), false)
-    }
-
-    fn new(text: Bytes, host_at: Option<usize>, json: bool) -> Self {
-        let at = host_at.unwrap_or(usize::MAX) as u64;
-        let mut tag = [0; 16];
-        tag.copy_from_slice(&sha256(&[&at.to_be_bytes(), &text])[..16]);
-        Self { text, host_at, json, tag }
-    }
-
-    /// Half of a SHA-256 that identifies the body, whatever the host.
-    pub const fn tag(&self) -> [u8; 16] {
-        self.tag
-    }
-
-    /// The text before the host and the text after it; without the second, the body has no host. If
-    /// [`Self::escaped_host`] returns a text, it replaces the host.
-    pub fn parts(&self) -> (Bytes, Option<Bytes>) {
-        match self.host_at {
-            Some(at) => (self.text.slice(..at), Some(self.text.slice(at..))),
-            None => (self.text.clone(), None),
-        }
-    }
-
-    /// The form of `host` in this body if it must be escaped: of the characters of a host, reTHINK's catalogue escapes
-    /// `&`, `'` and `=` in JSON.
-    pub fn escaped_host(&self, host: Host<'_>) -> Option<String> {
-        if !self.json || !host.as_str().contains(['&', '\'', '=']) {
-            return None;
-        }
-        let mut escaped = String::new();
-        write_escaped(host.as_str(), true, &mut escaped);
-        Some(escaped)
-    }
-
-    /// The body for `host`. A body without a host is not copied.
-    pub fn fill(&self, host: Host<'_>) -> Bytes {
-        let (before, Some(after)) = self.parts() else { return self.text.clone() };
-        let escaped = self.escaped_host(host);
-        let host = escaped.as_deref().unwrap_or(host.as_str());
-        let mut body = BytesMut::with_capacity(self.text.len() + host.len());
-        for part in [&before[..], host.as_bytes(), &after[..]] {
-            body.extend_from_slice(part);
-        }
-        body.freeze()
+impl PackagePart {
+    /// The part for an attribute that needs the code.
+    pub(super) fn attribute(name: &str) -> Self {
+        if name == MD5 { Self::Md5 } else { Self::Code }
     }
 }
 
-/// Parses a serialized value the second time, as reTHINK's catalogue did before it answered. A text that does not parse
-/// stays a text. `None` if it has only blanks and comments.
-pub(super) fn reparse(serialized: &str) -> Option<Value> {
-    parse(serialized).unwrap_or_else(|_| Some(Value::Text(serialized.to_owned())))
+/// A request for a package whose answer needs the code. The body depends only on `description`, `digest` and `part`, not
+/// on the host, so it can be cached under them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PackageRequest {
+    /// The description of the package.
+    pub description: Bytes,
+    /// SHA-256 of the code.
+    pub digest: Digest,
+    /// The length of the code in bytes, at most [`MAX_CODE`].
+    pub length: u64,
+    /// The requested part.
+    pub part: PackagePart,
 }
 
-/// The body of an attribute with this serialized value. `None` if it has only blanks and comments, or the body would have
-/// more than [`MAX_ATTRIBUTE`] bytes.
-pub(super) fn attribute_template(serialized: &str) -> Option<Template> {
-    match reparse(serialized)? {
-        Value::Text(text) | Value::Number(text) => Some(Template::constant(text)),
-        Value::Bool(value) => Some(Template::constant(if value { "true" } else { "false" })),
-        value @ (Value::Null | Value::List(_) | Value::Object(_)) => {
-            pretty(&value, MAX_ATTRIBUTE).map(Template::constant)
+impl PackageRequest {
+    /// The answer. `code` is the content with the digest `digest`.
+    pub fn complete(&self, code: &[u8]) -> Answer {
+        let Ok(description) = Description::parse(&self.description) else { return empty() };
+        let body = match self.part {
+            PackagePart::Whole => description.body(code).ok().map(Template::constant),
+            PackagePart::Code => attribute_template(&decode(code)),
+            PackagePart::Md5 => attribute_template(&md5_text(code)),
+        };
+        body.map_or_else(empty, Answer::Body)
+    }
+}
+
+fn empty() -> Answer {
+    Answer::Missing(EMPTY.to_owned())
+}
+
+/// An answer that depends on whether a package with its code matches conditions.
+#[derive(Clone, Debug)]
+pub struct ConditionalPackage {
+    package: PackageRequest,
+    conditions: Conditions,
+    answer: Box<Answer>,
+    no_match: String,
+}
+
+impl ConditionalPackage {
+    /// `answer` is given if `package` matches `conditions`, and otherwise the text `no_match`.
+    pub(super) fn new(
+        package: PackageRequest,
+        conditions: &Conditions,
+        answer: Answer,
+        no_match: String,
+    ) -> Self {
+        Self { package, conditions: conditions.clone(), answer: Box::new(answer), no_match }
+    }
+
+    /// SHA-256 of the code, which has at most [`MAX_CODE`] bytes.
+    pub fn digest(&self) -> &Digest {
+        &self.package.digest
+    }
+
+    /// The answer. `code` is the content with the digest [`Self::digest`]. The answer is never conditional.
+    pub fn evaluate(self, code: &[u8]) -> Answer {
+        match Description::parse(&self.package.description) {
+            Ok(description) if description.matches(&self.conditions, code) => *self.answer,
+            _ => Answer::Missing(self.no_match),
         }
     }
 }
@@ -120,45 +117,65 @@ pub(super) fn attribute_template(serialized: &str) -> Option<Template> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rethink::Host;
 
-    fn host(text: &str) -> Host<'_> {
-        Host::new(text.as_bytes()).unwrap()
+    fn complete(description: &str, code: &[u8], part: PackagePart) -> String {
+        let description = Bytes::copy_from_slice(description.as_bytes());
+        let length = code.len() as u64;
+        let request = PackageRequest { description, digest: [0; 32], length, part };
+        match request.complete(code) {
+            Answer::Body(body) => {
+                let body = body.fill(Host::new(b"h").unwrap());
+                String::from_utf8(body.to_vec()).unwrap()
+            }
+            Answer::Missing(text) => text,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
-    fn the_host_is_inserted_and_escaped_in_json() {
-        let json = Template::json("{\"a\": \"x:///b\"}".to_owned(), Some(11));
-        assert_eq!(json.fill(host("h:1")), "{\"a\": \"x://h:1/b\"}");
-        assert_eq!(
-            json.fill(host("a=b&'c'")),
-            "{\"a\": \"x://a\\u003db\\u0026\\u0027c\\u0027/b\"}"
+    fn a_package_has_its_attributes_code_and_md5() {
+        let text =
+            complete("{'encoding':'UTF-8',x:1,sourceCodeClassname:A}", b"AAA", PackagePart::Whole);
+        let expected = concat!(
+            "{\n  \"encoding\": \"UTF-8\",\n  \"sourceCodeClassname\": \"A\",\n  \"sourceCode\": \"AAA\",\n",
+            "  \"md5\": \"e1faffb3e614e6c2fba74296962386b7\"\n}"
         );
-        let plain = Template::plain("x:///b".to_owned(), 4);
-        assert_eq!(plain.fill(host("a=b")), "x://a=b/b");
-        assert_eq!(plain.parts(), (Bytes::from("x://"), Some(Bytes::from("/b"))));
-        let constant = Template::constant("text");
-        assert_eq!((constant.fill(host("h")), constant.parts().1), (Bytes::from("text"), None));
+        assert_eq!(text, expected);
     }
 
     #[test]
-    fn an_attribute_is_plain_text_or_pretty_json() {
-        let body =
-            |serialized: &str| attribute_template(serialized).map(|body| body.fill(host("h")));
-        for (serialized, text) in [
-            ("d", "d"),
-            ("'x y'", "x y"),
-            ("foo #c", "foo #c"),
-            ("TRUE", "true"),
-            ("-0", "0"),
-            ("null", "null"),
-            ("[1,]", "[\n  1,\n  null\n]"),
-            ("<b>a=1</b>", "<b>a=1</b>"),
-            ("{a:'<'}", "{\n  \"a\": \"\\u003c\"\n}"),
-        ] {
-            assert_eq!(body(serialized).as_deref(), Some(text.as_bytes()), "{serialized}");
+    fn md5_comes_first_without_encoding_and_signature() {
+        let text =
+            complete("{sourceCodeClassname:A,sourceCode:ignored}", b"[1,]", PackagePart::Whole);
+        let md5 = md5_text(b"[1,]");
+        let rest = "\"sourceCodeClassname\": \"A\",\n  \"sourceCode\": [\n    1,\n    null\n  ]\n}";
+        assert_eq!(text, format!("{{\n  \"md5\": \"{md5}\",\n  {rest}"));
+    }
+
+    #[test]
+    fn an_md5_in_the_description_is_used_if_valid() {
+        let stated = "0123456789abcdef0123456789abcdef";
+        let description = format!("{{sourceCodeClassname:A,encoding:e,md5:'{stated}'}}");
+        assert!(complete(&description, b"x", PackagePart::Whole).contains(stated));
+        for other in ["", "x", &stated.to_uppercase()] {
+            let description = description.replace(stated, other);
+            assert!(complete(&description, b"x", PackagePart::Whole).contains(&md5_text(b"x")));
         }
-        for nothing in ["", "  ", "#c", "/*c*/"] {
-            assert_eq!(body(nothing), None);
-        }
+        let description = Description::parse(description.as_bytes()).unwrap();
+        assert!(!description.needs_code("md5") && description.needs_code("sourceCode"));
+    }
+
+    #[test]
+    fn code_is_parsed_the_second_time_and_absent_if_empty() {
+        let description = "{sourceCodeClassname:A}";
+        assert_eq!(complete(description, b"/*c*/ x ", PackagePart::Code), "x");
+        assert_eq!(complete(description, b"a\xffb", PackagePart::Code), "a\u{fffd}b");
+        assert_eq!(complete(description, b"// only a comment", PackagePart::Code), EMPTY);
+        assert_eq!(
+            complete(description, b"AAA", PackagePart::Md5),
+            "e1faffb3e614e6c2fba74296962386b7"
+        );
+        assert!(!complete(description, b"# comment", PackagePart::Whole).contains("sourceCode\""));
     }
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use super::answer::reparse;
+use super::template::reparse;
 use super::utf8::decode;
 use super::write::compact_members;
 use super::{Members, Value, parse};

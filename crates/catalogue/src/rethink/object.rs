@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use data_encoding::HEXLOWER;
 use md5::{Digest as _, Md5};
 
-use super::answer::{Template, attribute_template, reparse};
 use super::attributes::{self, Attribute, in_order};
+use super::template::{Template, attribute_template, reparse};
 use super::utf8::decode;
 use super::write::{PrettyWriter, TooLong, compact_members, write_escaped};
 use super::{Incompatible, Members, Value, parse};

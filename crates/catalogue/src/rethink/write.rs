@@ -1,7 +1,33 @@
 //! Writers for the two forms of JSON of reTHINK's catalogue: answers are indented by two blanks per level with the special
 //! characters of HTML escaped; hashed and serialized values are compact.
 
+use std::borrow::Cow;
+
 use super::{Members, Value};
+
+impl Value {
+    /// The string by which the components of reTHINK's catalogue exchanged the value: a text unchanged, any other value as
+    /// JSON. Answers contain the value that this string parses to.
+    pub fn serialized(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) | Self::Number(text) => Cow::Borrowed(text),
+            Self::Bool(value) => Cow::Borrowed(if *value { "true" } else { "false" }),
+            Self::Null | Self::List(_) | Self::Object(_) => Cow::Owned(compact(self)),
+        }
+    }
+
+    /// The text of a string, number or boolean, or of a list with one of them as its only element.
+    pub fn scalar(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Text(_) | Self::Number(_) | Self::Bool(_) => Some(self.serialized()),
+            Self::List(values) => match values.as_slice() {
+                [value] => value.scalar(),
+                _ => None,
+            },
+            Self::Null | Self::Object(_) => None,
+        }
+    }
+}
 
 /// The text exceeds its maximum length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
-use super::PackageEntry;
-use crate::rethink::answer::Template;
+use super::entry::PackageEntry;
 use crate::rethink::names::Utf16Name;
-use crate::rethink::{Value, pretty};
+use crate::rethink::{Template, Value, pretty};
 
 /// The objects of one type, or the packages, by name.
 #[derive(Debug)]

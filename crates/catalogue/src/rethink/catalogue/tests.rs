@@ -1,6 +1,9 @@
+use bytes::Bytes;
+
 use super::*;
 use crate::model::ModelError;
-use crate::rethink::{Host, parse};
+use crate::rethink::names::published_name;
+use crate::rethink::{Host, Incompatible, MAX_CODE, parse};
 
 /// A hyperty with this name, version, class name and rank.
 fn entry(name: &str, version: &str, class: &str, order: u64) -> Entry {

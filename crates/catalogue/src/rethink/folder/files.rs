@@ -4,11 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::Reason;
+use super::{MAX_FILE, Reason};
 use crate::rethink::names::compare;
-
-/// The maximum length of a file, in bytes.
-pub const MAX_FILE: u64 = 64 * 1024 * 1024;
 
 /// The folders in a folder, in the order of reTHINK's catalogue.
 pub(super) fn folders(path: &Path) -> io::Result<Vec<PathBuf>> {

@@ -6,11 +6,12 @@ use levada_core::sha256;
 
 use super::{Found, Reason, files};
 use crate::model::{Draft, Key, Kind, MAX_LEVELS, Package, check_object, version};
+use crate::rethink::names::published_name;
 use crate::rethink::object::{Object, md5_text};
 use crate::rethink::package::Description;
 use crate::rethink::utf8::decode;
 use crate::rethink::write::compact_members;
-use crate::rethink::{Incompatible, Members, Value, parse, published_name};
+use crate::rethink::{Incompatible, Members, Value, parse};
 
 const DESCRIPTION: &str = "description.json";
 const PACKAGE: &str = "sourcePackage.json";

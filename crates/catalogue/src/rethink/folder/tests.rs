@@ -4,6 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::model::{MAX_DESCRIPTOR, Version};
+use crate::rethink::Incompatible;
 
 const DESCRIPTION: &str = r#"{"cguid": "", "hypertyType": "a", "version": "1.10", "objectName": "A", "description": "d", "language": "js", "dataObjects": []}"#;
 const PACKAGE: &str = r#"{"sourceCodeClassname": "A", "sourceCode": "code", "encoding": "UTF-8"}"#;

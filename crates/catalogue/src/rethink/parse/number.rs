@@ -1,6 +1,6 @@
 //! The values of words without quotes: keywords, numbers and texts.
 
-use super::Value;
+use crate::rethink::Value;
 
 /// Numbers of this many characters or more are texts, because of the buffer size of reTHINK's parser.
 pub(super) const TOO_LONG_FOR_A_NUMBER: usize = 1024;
