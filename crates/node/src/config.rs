@@ -3,64 +3,30 @@
 
 mod catalogue;
 mod duration;
+mod error;
 mod forward;
 mod identify;
+mod limits;
 mod reader;
 mod service;
 
-use levada_service::streams::DEFAULT_STREAMS;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use thiserror::Error;
 
 use levada_client::address;
-use reader::{Section, Value};
+use reader::{Section, Value, read_file};
 
 pub use catalogue::Catalogue;
 pub use duration::{DurationError, format_duration, parse_duration};
+pub use error::ConfigError;
 pub use forward::ForwardSource;
 pub use identify::IdentityRef;
 pub use levada_core::check_name;
+pub use limits::Limits;
+pub use reader::MAX_FILE;
 pub use service::ServiceSource;
-
-/// The maximum size of a configuration or service file, in bytes.
-pub const MAX_FILE: u64 = 1024 * 1024;
-
-/// An error in a configuration.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {file}: {source}")]
-    Io {
-        /// The file.
-        file: PathBuf,
-        /// The problem.
-        source: io::Error,
-    },
-    /// The file has an error.
-    #[error("{file}:{line}: {}{message}", KeyText(.key))]
-    Wrong {
-        /// The file.
-        file: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The key with the names of its tables; empty if the file is not TOML.
-        key: String,
-        /// The problem, and the allowed values.
-        message: String,
-    },
-}
-
-struct KeyText<'a>(&'a str);
-
-impl fmt::Display for KeyText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, "key `{}`: ", self.0) }
-    }
-}
 
 /// The address of the HTTP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -90,59 +56,6 @@ pub struct Allow {
     pub identity: IdentityRef,
     /// The names of the services that it may request; `None` for every service of the node.
     pub services: Option<Vec<String>>,
-}
-
-/// The limits of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Unfinished handshakes.
-    pub half_open: usize,
-    /// Connections with a finished handshake.
-    pub connections: usize,
-    /// Running sessions.
-    pub sessions: usize,
-    /// Running sessions that one identity has requested. The node's own identity has no such limit.
-    pub sessions_per_requester: usize,
-    /// Running sessions that are reserved for the node's own identity; at most half of all.
-    pub sessions_reserved: usize,
-    /// Operations per second of peers of one source that have not proved a right.
-    pub operations: usize,
-    /// The same of all sources together.
-    pub operations_total: usize,
-    /// Further streams of one session.
-    pub streams: usize,
-    /// Memory of all connections whose peers have not proved a right, in MiB.
-    pub unproved_memory: usize,
-    /// Wrong invitations of one source, after which it is locked out for ten minutes.
-    pub invitation_attempts: usize,
-    /// Wrong invitations of all sources within ten minutes, after which answers are delayed.
-    pub invitation_attempts_total: usize,
-    /// Connections of the HTTP port; at most a third of the files that the process may open.
-    pub http_connections: usize,
-    /// Connections of the HTTP port from one source; `None` for half of all.
-    pub http_per_source: Option<usize>,
-}
-
-impl Default for Limits {
-    /// Together these stay below 1024 open files, even if every session runs a program. The service `forward` has its own limit
-    /// of connections.
-    fn default() -> Self {
-        Self {
-            half_open: 256,
-            connections: 256,
-            sessions: 100,
-            sessions_per_requester: 32,
-            sessions_reserved: 4,
-            operations: 100,
-            operations_total: 1000,
-            streams: DEFAULT_STREAMS,
-            unproved_memory: 64,
-            invitation_attempts: 3,
-            invitation_attempts_total: 1000,
-            http_connections: 8192,
-            http_per_source: None,
-        }
-    }
 }
 
 /// The format of log lines.
@@ -262,15 +175,15 @@ impl Config {
             "advertise" => self.advertise = advertise(value)?,
             "http" => self.http = http(value)?,
             "http_tls" => self.http_tls = Some(tls_files(value)?),
-            "announce" => self.announce = flag(value)?,
+            "announce" => self.announce = value.flag()?,
             "allow" => self.allow = value.each(allow)?,
             "block" => self.block = value.each(IdentityRef::read)?,
-            "limits" => self.limits = limits(&value.section()?)?,
+            "limits" => self.limits = Limits::read(&value.section()?)?,
             "session_expires" => self.session_expires = expires(value)?,
             "service" => {
                 self.services = value.each(|value| ServiceSource::read(&value.section()?))?
             }
-            "shell" => self.shell = flag(value)?,
+            "shell" => self.shell = value.flag()?,
             "forward" => self.forwards = value.each(ForwardSource::read)?,
             "catalogue" => self.catalogue = Catalogue::read(value)?,
             "catalogues" => self.catalogues = value.each(catalogue::service_target)?,
@@ -305,18 +218,6 @@ const KEYS: [&str; 18] = [
     "log",
     "log_format",
 ];
-
-/// Reads a file of at most [`MAX_FILE`] bytes.
-fn read_file(file: &Path) -> Result<String, ConfigError> {
-    let fail = |source| ConfigError::Io { file: file.to_owned(), source };
-    let opened = std::fs::File::open(file).map_err(fail)?;
-    let mut text = String::new();
-    io::Read::read_to_string(&mut io::Read::take(opened, MAX_FILE + 1), &mut text).map_err(fail)?;
-    if text.len() as u64 > MAX_FILE {
-        return Err(fail(io::Error::other(format!("it is longer than {MAX_FILE} bytes"))));
-    }
-    Ok(text)
-}
 
 fn socket(value: &Value<'_>) -> Result<SocketAddr, ConfigError> {
     value.parsed("an address and port such as \"0.0.0.0:5382\" or \"[::1]:5382\"")
@@ -386,48 +287,6 @@ fn services(value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
         return Err(value.wrong("it is empty; leave it out to allow every service"));
     }
     Ok(names)
-}
-
-fn flag(value: &Value<'_>) -> Result<bool, ConfigError> {
-    value.as_bool().ok_or_else(|| value.not("true or false"))
-}
-
-fn limits(section: &Section<'_>) -> Result<Limits, ConfigError> {
-    let mut limits = Limits::default();
-    section.only(&[
-        "half_open",
-        "connections",
-        "sessions",
-        "sessions_per_requester",
-        "sessions_reserved",
-        "operations",
-        "operations_total",
-        "streams",
-        "unproved_memory",
-        "invitation_attempts",
-        "invitation_attempts_total",
-        "http_connections",
-        "http_per_source",
-    ])?;
-    for value in section.values() {
-        let count = value.number(1..=1_000_000)?;
-        match value.name() {
-            "half_open" => limits.half_open = count,
-            "connections" => limits.connections = count,
-            "sessions" => limits.sessions = count,
-            "sessions_per_requester" => limits.sessions_per_requester = count,
-            "sessions_reserved" => limits.sessions_reserved = count,
-            "operations" => limits.operations = count,
-            "operations_total" => limits.operations_total = count,
-            "streams" => limits.streams = count,
-            "unproved_memory" => limits.unproved_memory = count,
-            "invitation_attempts" => limits.invitation_attempts = count,
-            "invitation_attempts_total" => limits.invitation_attempts_total = count,
-            "http_connections" => limits.http_connections = count,
-            _ => limits.http_per_source = Some(count),
-        }
-    }
-    Ok(limits)
 }
 
 fn expires(value: &Value<'_>) -> Result<Duration, ConfigError> {

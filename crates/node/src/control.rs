@@ -12,8 +12,11 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use levada_client::home::Home;
 
+mod reply;
 mod revoke;
 mod serve;
+
+use reply::Reply;
 pub(crate) use serve::{bind, serve};
 
 /// The maximum length of a reply, in bytes.
@@ -123,14 +126,6 @@ impl ControlError {
             Self::NotRunning | Self::Socket { .. } => 120,
         }
     }
-}
-
-/// A reply on the socket.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Reply {
-    Ok(Value),
-    Error { exit_code: u8, text: String },
 }
 
 /// Sends a request to the node of `home`, and returns its reply.

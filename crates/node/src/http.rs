@@ -1,64 +1,7 @@
 //! The HTTP port: `/healthz`, `/readyz`, `/metrics`, and the catalogue if the node has one. Read-only.
 
+mod port;
 mod site;
 
-use std::sync::Arc;
-
-use levada_catalogue::http::Tls;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::spawn_blocking;
-
-use crate::config::{self, TlsFiles};
-use crate::error::UpError;
-use crate::node::Node;
-
-/// The listener of the port, and its certificate.
-pub(crate) struct Port {
-    pub listener: TcpListener,
-    pub tls: Option<Certificate>,
-}
-
-/// A certificate with its files, which are read again on SIGHUP.
-pub(crate) struct Certificate {
-    tls: Tls,
-    files: TlsFiles,
-}
-
-impl Certificate {
-    /// Reads a certificate.
-    ///
-    /// # Errors
-    /// [`UpError`] names the file.
-    pub fn load(files: &TlsFiles) -> Result<Self, UpError> {
-        let tls = Tls::load(&files.certificate, &files.key).map_err(UpError::of)?;
-        Ok(Self { tls, files: files.clone() })
-    }
-}
-
-/// Serves requests until the node stops.
-pub(crate) async fn serve(node: Arc<Node>, port: Port, catalogue: config::Catalogue) {
-    let handle = node.catalogue.clone();
-    site::serve(node, handle, port, catalogue).await;
-}
-
-/// Reads the files of a certificate again on each SIGHUP, and passes it to `replace`. Does not return.
-async fn reload_on_hangup(files: Option<TlsFiles>, replace: impl Fn(Tls)) {
-    let (Some(files), Ok(mut hangup)) = (files, signal(SignalKind::hangup())) else {
-        return std::future::pending().await;
-    };
-    while hangup.recv().await.is_some() {
-        let files = files.clone();
-        let load = move || Tls::load(&files.certificate, &files.key);
-        match spawn_blocking(load).await {
-            Ok(Ok(tls)) => replace(tls),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "could not read the certificate of the HTTP port again; the old one stays in use");
-            }
-            Err(error) => {
-                tracing::error!(%error, "could not read the certificate of the HTTP port again")
-            }
-        }
-    }
-    std::future::pending().await
-}
+pub(crate) use port::{Certificate, Port};
+pub(crate) use site::serve;

@@ -7,8 +7,8 @@ use levada_catalogue::index::{Open, Pattern};
 use levada_catalogue::model::Kind;
 use levada_catalogue::rethink::PathType;
 
+use super::ConfigError;
 use super::reader::{Section, Value};
-use super::{ConfigError, flag};
 
 /// The catalogue of the node, and which of its objects are public.
 #[derive(Clone, Debug)]
@@ -53,10 +53,10 @@ impl Catalogue {
         for value in section.values() {
             match value.name() {
                 "folder" => catalogue.folder = Some(folder(&value)?),
-                "services" => catalogue.services = flag(&value)?,
+                "services" => catalogue.services = value.flag()?,
                 "open" => catalogue.open = Open::only(value.each(pattern)?),
                 "hosts" => catalogue.hosts = hosts(&value)?,
-                "forwarded_host" => forwarded = flag(&value)?,
+                "forwarded_host" => forwarded = value.flag()?,
                 _ => catalogue.defaults = defaults(&value.section()?)?,
             }
         }

@@ -3,7 +3,7 @@
 use levada_services::forward::Address;
 
 use super::reader::{Section, Value};
-use super::{ConfigError, catalogue, flag};
+use super::{ConfigError, catalogue};
 use levada_services::forward::client::{Plan, Words, listen_address};
 
 const KEYS: [&str; 6] = ["service", "target", "listen", "udp", "reverse", "socks"];
@@ -59,7 +59,7 @@ impl ForwardSource {
 }
 
 fn is_set(section: &Section<'_>, name: &str) -> Result<bool, ConfigError> {
-    section.value(name).map_or(Ok(false), |value| flag(&value))
+    section.value(name).map_or(Ok(false), |value| value.flag())
 }
 
 fn texts(value: &Value<'_>) -> Result<Vec<String>, ConfigError> {

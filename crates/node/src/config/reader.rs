@@ -1,5 +1,7 @@
 //! Reads a TOML document and records the position of each value for error messages.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -7,6 +9,21 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::ConfigError;
+
+/// The maximum size of a configuration or service file, in bytes.
+pub const MAX_FILE: u64 = 1024 * 1024;
+
+/// Reads a file of at most [`MAX_FILE`] bytes.
+pub(super) fn read_file(file: &Path) -> Result<String, ConfigError> {
+    let fail = |source| ConfigError::Io { file: file.to_owned(), source };
+    let opened = File::open(file).map_err(fail)?;
+    let mut text = String::new();
+    opened.take(MAX_FILE + 1).read_to_string(&mut text).map_err(fail)?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(fail(io::Error::other(format!("it is longer than {MAX_FILE} bytes"))));
+    }
+    Ok(text)
+}
 
 /// Parses `text` and passes its root table to `read`.
 pub(super) fn parse<T>(
@@ -177,6 +194,10 @@ impl<'a> Value<'a> {
 
     pub(super) fn as_bool(&self) -> Option<bool> {
         self.value.as_bool()
+    }
+
+    pub(super) fn flag(&self) -> Result<bool, ConfigError> {
+        self.as_bool().ok_or_else(|| self.not("true or false"))
     }
 
     pub(super) fn text(&self, allowed: &str) -> Result<&'a str, ConfigError> {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use levada_core::{NAME_RULE, check_name};
 
-use super::reader::{self, KeyPosition, Section, Value};
-use super::{ConfigError, read_file};
+use super::ConfigError;
+use super::reader::{self, KeyPosition, Section, Value, read_file};
 
 /// The definition of a service, with positions for errors.
 #[derive(Clone, Debug, PartialEq)]

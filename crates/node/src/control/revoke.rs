@@ -7,8 +7,7 @@ use levada_core::Identity;
 use levada_core::wire::Reason;
 use serde_json::{Value, json};
 
-use super::Reply;
-use super::serve::{on_store, refused};
+use super::reply::{Reply, on_store, refused};
 use crate::node::Node;
 use crate::store::{EndError, Revocable};
 use levada_client::known::NameError;

@@ -26,7 +26,8 @@ use crate::store::{AuditEntry, DiskState, Now, SessionFilter, SessionSummary, St
 use levada_client::address::advertised;
 use levada_client::home::Home;
 
-use super::{Reply, Request, revoke};
+use super::reply::{Reply, on_store, refused};
+use super::{Request, revoke};
 
 /// The maximum length of a request, in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -328,15 +329,4 @@ async fn back_up_catalogue(node: &Node, to: PathBuf) -> Result<Value, Reply> {
     let missing = missing.map_err(|error| refused(120, &error))?;
     let missing: Vec<String> = missing.iter().map(digest_text).collect();
     Ok(json!({ "kept": true, "missing": missing }))
-}
-
-pub(super) async fn on_store(
-    node: &Arc<Node>,
-    work: impl FnOnce(&crate::store::Store) -> Result<Value, StoreError> + Send + 'static,
-) -> Result<Value, Reply> {
-    node.with_store(work).await.map_err(|error| refused(120, &error))
-}
-
-pub(super) fn refused(exit_code: u8, error: &dyn std::fmt::Display) -> Reply {
-    Reply::Error { exit_code, text: error.to_string() }
 }

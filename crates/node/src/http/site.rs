@@ -13,7 +13,7 @@ use levada_services::catalogue::{CatalogueHandle, HandleError};
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep, timeout};
 
-use super::Port;
+use super::port::{Port, reload_on_hangup};
 use crate::config::Catalogue;
 use crate::node::Node;
 use crate::store::DiskState;
@@ -30,12 +30,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Serves requests until the node stops. Without a catalogue, or if it cannot be read, only the paths of the node.
-pub(super) async fn serve(
-    node: Arc<Node>,
-    handle: Option<Arc<CatalogueHandle>>,
-    port: Port,
-    catalogue: Catalogue,
-) {
+pub(crate) async fn serve(node: Arc<Node>, port: Port, catalogue: Catalogue) {
+    let handle = node.catalogue.clone();
     let options = Options { open: catalogue.open, defaults: catalogue.defaults };
     let loaded = match &handle {
         Some(handle) => load(handle, options).await,
@@ -90,7 +86,7 @@ pub(super) async fn serve(
         }
         () = updates => {}
         () = check(&node, &paths) => {}
-        () = super::reload_on_hangup(files, renew) => {}
+        () = reload_on_hangup(files, renew) => {}
     }
 }
 

@@ -1,0 +1,30 @@
+//! The replies of the node.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::node::Node;
+use crate::store::{Store, StoreError};
+
+/// A reply on the socket.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Reply {
+    Ok(Value),
+    Error { exit_code: u8, text: String },
+}
+
+/// Runs `work` on the store; its result, or a refusal with its error.
+pub(super) async fn on_store(
+    node: &Arc<Node>,
+    work: impl FnOnce(&Store) -> Result<Value, StoreError> + Send + 'static,
+) -> Result<Value, Reply> {
+    node.with_store(work).await.map_err(|error| refused(120, &error))
+}
+
+/// The reply to a request that failed with `error`.
+pub(super) fn refused(exit_code: u8, error: &dyn std::fmt::Display) -> Reply {
+    Reply::Error { exit_code, text: error.to_string() }
+}
