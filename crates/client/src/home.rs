@@ -1,17 +1,17 @@
 //! A home: its folders, the key of its identity, and the lock of the running node.
 
+mod error;
 mod key_file;
 mod lock;
 mod private;
 
 use etcetera::BaseStrategy;
-use levada_core::{RandomError, SecretKey, TextError, sha256, shell_word};
+use levada_core::{SecretKey, sha256};
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io;
 use std::path::{Path, PathBuf};
-use thiserror::Error;
 
+pub use error::HomeError;
 pub use key_file::load as read_key_file;
 pub use lock::Lock;
 pub use private::write_private;
@@ -22,82 +22,6 @@ pub const HOME_VARIABLE: &str = "LEVADA_HOME";
 /// Maximum length of a socket path in bytes: `sun_path` has 108 bytes (unix(7)), with a terminating zero.
 const MAX_SOCKET_PATH: usize = 107;
 const SOCKET: &str = "control.sock";
-
-/// Why a home could not be used. Each text names the remedy.
-#[derive(Debug, Error)]
-pub enum HomeError {
-    /// Neither `LEVADA_HOME` nor a home folder is known.
-    #[error("no home folder is known: set LEVADA_HOME (or HOME) to a folder of yours")]
-    NoHome,
-    /// An operation of the operating system failed.
-    #[error("cannot {action} {path}: {source}")]
-    Io {
-        /// The operation, as in "cannot ACTION PATH".
-        action: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// Others on this machine may read the key.
-    #[error(
-        "{path} can be read by others (mode {mode:03o}): run `chmod 600 {}`, and `levada id rotate` if they may have read it",
-        shell_word(&.path.display().to_string())
-    )]
-    KeyExposed {
-        /// The key file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// The key file has no valid key.
-    #[error(
-        "{path} has no valid key ({reason}): restore it from a backup, or move it away to start with a new identity"
-    )]
-    KeyMalformed {
-        /// The key file.
-        path: PathBuf,
-        /// The fault in its text.
-        reason: TextError,
-    },
-    /// Another process holds this home's lock.
-    #[error("{} uses this home ({path}): stop it first (`levada stop`), or set LEVADA_HOME to another folder", lock_owner(.process))]
-    Locked {
-        /// The lock file.
-        path: PathBuf,
-        /// The process that holds it, if the file has its number.
-        process: Option<u32>,
-    },
-    /// A folder for private files belongs to another user, or other users can write to it.
-    #[error(
-        "{path} is not safe to use ({reason}): remove it, or set LEVADA_HOME to a folder of yours"
-    )]
-    Unsafe {
-        /// The folder.
-        path: PathBuf,
-        /// The fault.
-        reason: &'static str,
-    },
-    /// The operating system has no random bytes for a new key.
-    #[error(transparent)]
-    Random(#[from] RandomError),
-}
-
-fn lock_owner(process: &Option<u32>) -> String {
-    process.map_or_else(|| "another process".into(), |id| format!("a node (process {id})"))
-}
-
-impl HomeError {
-    /// The exit code of a command that ends with this error.
-    pub fn exit_code(&self) -> u8 {
-        120
-    }
-
-    fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Io { action, path, source }
-    }
-}
 
 /// The folders of one identity on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
