@@ -4,6 +4,7 @@
 //! itself. [`serve`] is its server, [`CatalogueClient`] its client.
 
 mod batch;
+mod blocking;
 mod client;
 mod handle;
 mod low_priority;
@@ -29,8 +30,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
 pub use batch::{MAX_BATCH, MAX_BATCH_BYTES};
+pub use blocking::HandleError;
 pub use client::{CatalogueClient, CatalogueError, ChangeOutcome, Item, Source};
-pub use handle::{CatalogueHandle, HandleError};
+pub use handle::CatalogueHandle;
 pub use pipe::{PipeError, Receiver, Sender, of_bytes, of_stream};
 pub use rules::{MAX_RULES, Right, Rights, Rule, RuleError};
 pub use session::{Principal, ServeError, serve};

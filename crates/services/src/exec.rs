@@ -23,7 +23,7 @@ use levada_session::Stream;
 use options::Options;
 pub use options::TERM;
 pub use policy::is_term;
-use policy::{PTY, Plan, Policy};
+use policy::{PTY, Policy};
 use shell::Shell;
 
 /// The type `exec`.
@@ -58,18 +58,7 @@ impl Exec {
             Ok(plan) => plan,
             Err(refused) => return fail(stream, refused.into()).await,
         };
-        run(&plan, stream).await
-    }
-}
-
-/// Runs a program to its end.
-async fn run(plan: &Plan, stream: Stream) -> Result<(), ServiceError> {
-    match process::start(plan).await {
-        Ok(process) => pump::run(process, stream).await,
-        Err(error) => {
-            let text = format!("cannot start {:?}: {error}", plan.program);
-            fail(stream, ServiceError::Failed(text)).await
-        }
+        pump::run(&plan, stream).await
     }
 }
 

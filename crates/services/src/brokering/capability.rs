@@ -5,35 +5,24 @@
 //! withhold them.
 
 mod entity;
+mod messages;
 mod pending;
 mod requester;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use levada_core::wire::{Cause, Ended, mediation::Part};
 use levada_core::{Identity, Params};
-use levada_service::stdio::StdioError;
 use levada_service::{
-    Context, Invocation, Refused, RunFuture, Service, ServiceError, ServiceType, close,
-    definition_options,
+    Context, Invocation, Refused, RunFuture, Service, ServiceError, ServiceType, definition_options,
 };
-use levada_session::{ReceiveHalf, SendHalf, Stream};
+use levada_session::Stream;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
-use tokio::time::timeout;
 
-use crate::brokering::mediation::{self, ENTITY, REQUESTER, ROLE};
-use pending::PendingRequests;
-
-/// How long a client may take to send each message of the beginning of its session.
-const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take to accept one message.
-const SEND_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a question may wait for its reply.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
+use crate::brokering::mediation::{ENTITY, REQUESTER, ROLE};
+use pending::{Limits, PendingRequests};
 
 /// The largest value of a limit.
 const MAX_LIMIT: usize = 10_000;
@@ -48,17 +37,6 @@ definition_options! {
         #[serde(default = "questions_per_requester", deserialize_with = "limit")]
         questions_per_requester: usize,
     }
-}
-
-/// The limits of the service.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    /// Registered entities.
-    entities: usize,
-    /// Questions that wait for their reply.
-    questions: usize,
-    /// Questions of one requester that wait for their reply.
-    questions_per_requester: usize,
 }
 
 /// The type `capability`.
@@ -142,24 +120,6 @@ fn role(params: &Params) -> Result<Option<Role>, Refused> {
     }
 }
 
-/// The next message, which must arrive within [`RECEIVE_TIMEOUT`].
-async fn expect(receive: &mut ReceiveHalf) -> Result<Part, ServiceError> {
-    let part = timeout(RECEIVE_TIMEOUT, mediation::receive(receive)).await;
-    part.map_err(|_| ServiceError::Gone)??.ok_or(ServiceError::Gone)
-}
-
-/// Sends a message. A client that does not accept it within [`SEND_TIMEOUT`] counts as disconnected.
-async fn deliver(send: &mut SendHalf, part: Part) -> Result<(), ServiceError> {
-    timeout(SEND_TIMEOUT, mediation::send(send, part)).await.map_err(|_| ServiceError::Gone)??;
-    Ok(())
-}
-
-/// Sends the last message, and ends the session.
-async fn finish(mut send: SendHalf, receive: ReceiveHalf, part: Part) -> Result<(), ServiceError> {
-    deliver(&mut send, part).await?;
-    Ok(close(send, receive).await?)
-}
-
 fn entities() -> usize {
     64
 }
@@ -179,12 +139,4 @@ fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> 
         return Err(D::Error::custom(text));
     }
     Ok(limit)
-}
-
-fn malformed() -> ServiceError {
-    StdioError::Malformed.into()
-}
-
-fn away(text: &str) -> Ended {
-    Ended::new(Cause::Away, text)
 }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use levada_catalogue::model::{Draft, Key, Version};
 use levada_catalogue::store::{Outcome, Store, StoreError};
 use levada_core::{Clock, Identity, UnixTime};
-use thiserror::Error;
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 
+use super::blocking::{HandleError, blocking};
 use super::low_priority::LowPriority;
 use super::upload::Uploads;
 
@@ -19,17 +18,6 @@ pub struct CatalogueHandle {
     revision: watch::Sender<u64>,
     pub(super) uploads: Uploads,
     low_priority: Option<LowPriority>,
-}
-
-/// Why an operation on the store failed.
-#[derive(Debug, Error)]
-pub enum HandleError {
-    /// The store returned this error.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The process is shutting down.
-    #[error("the catalogue is shutting down: try again later")]
-    Closing,
 }
 
 impl CatalogueHandle {
@@ -68,9 +56,7 @@ impl CatalogueHandle {
         work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, HandleError> {
         let store = self.store.clone();
-        let done = spawn_blocking(move || work(&*store)).await;
-        // A store does not panic, so an error means that the runtime is shutting down and dropped the work.
-        Ok(done.map_err(|_| HandleError::Closing)??)
+        blocking(move || work(&*store)).await
     }
 
     /// Runs `work`, which must be short, on the low-priority thread, in order of the calls. It does not delay readers;

@@ -11,7 +11,7 @@ use levada_core::wire::catalogue::{self as wire, Cause, Failed, answer::Answer a
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use super::handle::HandleError;
+use super::blocking::HandleError;
 use super::message::{self, invalid, unknown};
 use super::rules::Right;
 use super::session::{RequestError, Session};

@@ -12,7 +12,8 @@ use levada_core::wire::{decode_within, encode};
 use thiserror::Error;
 use tokio::time::timeout;
 
-use super::handle::{CatalogueHandle, HandleError};
+use super::blocking::HandleError;
+use super::handle::CatalogueHandle;
 use super::message::{self, invalid};
 use super::pipe::{PipeError, Receiver, Sender, close};
 use super::rules::{Right, Rights};
@@ -207,7 +208,7 @@ impl Session<'_> {
     async fn receive_package(&mut self, package: &Package) -> Result<(), RequestError> {
         check_length(package, self.principal.max_package)?;
         let (handle, by) = (self.handle, self.principal.identity);
-        let upload = handle.uploads.begin(handle, by, package.digest).await?;
+        let upload = handle.uploads.begin(handle.store(), by, package.digest).await?;
         let busy = || Failed::new(Cause::Busy, "too many uploads are running: try again later");
         let mut upload = upload.ok_or_else(busy)?;
         self.respond(Response::Wanted(wire::Wanted { offset: upload.offset() })).await?;

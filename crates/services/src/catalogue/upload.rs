@@ -3,11 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use levada_catalogue::store::{BlobWriter, StoreError};
+use levada_catalogue::store::{BlobWriter, Store, StoreError};
 use levada_core::{Digest, Identity};
-use tokio::task::spawn_blocking;
 
-use super::handle::{CatalogueHandle, HandleError};
+use super::blocking::{HandleError, blocking};
 
 /// Uploads at a time.
 const MAX_RUNNING: usize = 32;
@@ -54,10 +53,10 @@ impl Uploads {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resumes the interrupted upload of `by`, or starts a new one; `None` if too many are running.
+    /// Resumes the interrupted upload of `by`, or starts a new one in `store`; `None` if too many are running.
     pub(super) async fn begin(
         &self,
-        handle: &CatalogueHandle,
+        store: Arc<dyn Store>,
         by: Option<Identity>,
         digest: Digest,
     ) -> Result<Option<Upload>, HandleError> {
@@ -77,7 +76,7 @@ impl Uploads {
         let mut upload = Upload { uploads: self.clone(), key, writer: None, offset: 0 };
         match interrupted {
             Some(one) => (upload.writer, upload.offset) = (Some(one.writer), one.offset),
-            None => upload.writer = Some(handle.with(|store| store.begin_blob()).await?),
+            None => upload.writer = Some(blocking(move || store.begin_blob()).await?),
         }
         Ok(Some(upload))
     }
@@ -107,7 +106,7 @@ impl Upload {
             self.writer = Some(writer);
             Ok(self)
         };
-        Ok(spawn_blocking(work).await.map_err(|_| HandleError::Closing)??)
+        blocking(work).await
     }
 
     /// Adds the package to the store, if it has the announced digest.
@@ -118,7 +117,7 @@ impl Upload {
             };
             writer.finish(Some(&self.key.1)).map(drop)
         };
-        Ok(spawn_blocking(work).await.map_err(|_| HandleError::Closing)??)
+        blocking(work).await
     }
 }
 
@@ -142,25 +141,25 @@ impl Drop for Upload {
 #[cfg(test)]
 mod tests {
     use levada_catalogue::store::embedded::EmbeddedStore;
-    use levada_core::SystemClock;
 
     use super::*;
 
     #[tokio::test]
     async fn limits_the_uploads_of_each_identity() {
         let folder = tempfile::tempdir().unwrap();
-        let store = EmbeddedStore::open(folder.path()).unwrap();
-        let handle = CatalogueHandle::new(Arc::new(store), Arc::new(SystemClock));
+        let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(folder.path()).unwrap());
+        let uploads = Uploads::default();
+        let begin = |by, digest| uploads.begin(store.clone(), by, digest);
         let [alice, bob] = [1, 2].map(|byte| Some(Identity::from_bytes([byte; 32])));
         let mut running = Vec::new();
         for number in 0..MAX_PER_IDENTITY {
             let number = u8::try_from(number).unwrap();
-            let upload = handle.uploads.begin(&handle, alice, [number; 32]).await.unwrap();
+            let upload = begin(alice, [number; 32]).await.unwrap();
             running.push(upload.unwrap());
         }
-        assert!(handle.uploads.begin(&handle, alice, [99; 32]).await.unwrap().is_none());
-        assert!(handle.uploads.begin(&handle, bob, [99; 32]).await.unwrap().is_some());
+        assert!(begin(alice, [99; 32]).await.unwrap().is_none());
+        assert!(begin(bob, [99; 32]).await.unwrap().is_some());
         running.pop();
-        assert!(handle.uploads.begin(&handle, alice, [99; 32]).await.unwrap().is_some());
+        assert!(begin(alice, [99; 32]).await.unwrap().is_some());
     }
 }

@@ -18,7 +18,7 @@ use levada_service::{
     DefinitionError, Invocation, RunFuture, Service, ServiceError, ServiceType, exit,
 };
 use levada_session::Stream;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::select;
 use tokio::time::sleep;
 
@@ -27,6 +27,7 @@ use crate::desktop::xpra::{Side, WindowOptions, Xpra, private_folder};
 use crate::exec::program::{Group, Tail};
 
 use config::Options;
+use tunnel::Attached;
 
 /// How long xpra may take to connect. It first starts Python, loads its modules and opens the screen.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -49,13 +50,6 @@ struct Display {
     modules_found: AtomicBool,
 }
 
-/// An xpra process that has connected. Dropping it ends the process.
-struct Attached {
-    group: Group,
-    socket: UnixStream,
-    tail: Tail,
-}
-
 /// Why xpra did not connect.
 struct Failure {
     /// The message to the client.
@@ -76,7 +70,7 @@ impl Display {
 
     async fn show(&self, holder: Identity, stream: Stream) -> Result<(), ServiceError> {
         match self.attach(&holder).await {
-            Ok(attached) => tunnel::run(attached, stream).await,
+            Ok(attached) => attached.run(stream).await,
             Err(failure) => send_failure(stream, failure).await,
         }
     }

@@ -1,5 +1,5 @@
-//! Copies bytes between a stream and a program in both directions, with back-pressure, until the program has ended or the
-//! client has disconnected.
+//! Runs a program: copies bytes between it and a stream in both directions, with back-pressure, until the program has ended
+//! or the client has disconnected.
 
 use std::future::pending;
 use std::io;
@@ -7,13 +7,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 use levada_service::stdio::{Chunk, Message, MessageReader, StdioError, Tag};
-use levada_service::{ServiceError, exit};
+use levada_service::{ServiceError, exit, fail};
 use levada_session::{ReceiveHalf, SendHalf, Stream};
 use tokio::io::AsyncReadExt;
 use tokio::select;
 use tokio::time::{Instant, sleep_until};
 
-use super::process::{Input, Process};
+use super::policy::Plan;
+use super::process::{self, Input, Process};
 use crate::exec::program::{Group, Output};
 
 /// How long descendants may keep the output of an ended program open.
@@ -22,8 +23,19 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// (`/proc/sys/fs/pipe-max-size`).
 const MAX_PIPE: usize = 1024 * 1024;
 
-/// Runs the session to its end. There is no other task: dropping this future drops the program's group.
-pub(super) async fn run(process: Process, stream: Stream) -> Result<(), ServiceError> {
+/// Starts the program, and runs the session to its end. There is no other task: dropping this future drops the program's
+/// group.
+pub(super) async fn run(plan: &Plan, stream: Stream) -> Result<(), ServiceError> {
+    match process::start(plan).await {
+        Ok(process) => carry(process, stream).await,
+        Err(error) => {
+            let text = format!("cannot start {:?}: {error}", plan.program);
+            fail(stream, ServiceError::Failed(text)).await
+        }
+    }
+}
+
+async fn carry(process: Process, stream: Stream) -> Result<(), ServiceError> {
     let (mut send, mut receive) = stream.split();
     let Process { input, mut group } = process;
     let code = select! {

@@ -12,6 +12,7 @@ use rustix::process::getuid;
 
 use super::options::TERM;
 use super::policy::{DUMB, PTY, Plan, is_term_key, parse_term, parse_window};
+use super::pump;
 use crate::exec::program::Launch;
 
 /// The file of accounts, see passwd(5).
@@ -35,7 +36,7 @@ struct Account {
 impl Shell {
     async fn login(&self, params: &Params, stream: Stream) -> Result<(), ServiceError> {
         match plan(params, &Account::own()) {
-            Ok(plan) => super::run(&plan, stream).await,
+            Ok(plan) => pump::run(&plan, stream).await,
             Err(refused) => fail(stream, refused.into()).await,
         }
     }

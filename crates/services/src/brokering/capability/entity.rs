@@ -9,8 +9,8 @@ use levada_session::{ReceiveHalf, SendHalf};
 use tokio::select;
 use tokio::sync::mpsc::Receiver;
 
+use super::messages::{deliver, expect, finish, malformed};
 use super::pending::{Notice, PendingRequests, Registration};
-use super::{deliver, expect, finish, malformed};
 use crate::brokering::mediation;
 
 /// Serves an entity until it disconnects. Dropping the future removes its registration.

@@ -9,7 +9,16 @@ use levada_core::wire::{Cause, Ended, SealedReply, SignedQuestion};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 
-use super::{Limits, away};
+/// The limits of the service.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Registered entities.
+    pub(super) entities: usize,
+    /// Questions that wait for their reply.
+    pub(super) questions: usize,
+    /// Questions of one requester that wait for their reply.
+    pub(super) questions_per_requester: usize,
+}
 
 /// The table of one service.
 pub(super) struct PendingRequests {
@@ -203,4 +212,9 @@ impl Drop for PendingGuard<'_> {
 
 fn not_registered() -> Ended {
     away("the entity is not registered here")
+}
+
+/// The end of a session whose entity is not reachable.
+pub(super) fn away(text: &str) -> Ended {
+    Ended::new(Cause::Away, text)
 }

@@ -1,5 +1,7 @@
 //! The session of a requester: one question, one reply.
 
+use std::time::Duration;
+
 use levada_capability::exchange::Question;
 use levada_core::Identity;
 use levada_core::wire::{
@@ -10,9 +12,12 @@ use levada_session::{ReceiveHalf, SendHalf};
 use tokio::select;
 use tokio::time::sleep;
 
-use super::pending::PendingRequests;
-use super::{REPLY_TIMEOUT, away, deliver, expect, finish, malformed};
+use super::messages::{deliver, expect, finish, malformed};
+use super::pending::{PendingRequests, away};
 use crate::brokering::mediation;
+
+/// How long a question may wait for its reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Serves a requester until its reply. Dropping the future withdraws its question.
 pub(super) async fn serve(

@@ -9,10 +9,11 @@ use levada_core::wire::{
 };
 use levada_core::{Params, SecretKey, SystemRandom, UnixTime};
 use levada_service::testing::{definition, params};
-use levada_session::testing;
+use levada_session::{ReceiveHalf, SendHalf, testing};
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::brokering::mediation;
 
 /// A service that several clients use.
 struct Scene(std::sync::Arc<Mediator>);

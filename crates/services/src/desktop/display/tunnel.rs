@@ -7,32 +7,42 @@ use levada_service::stdio::{Chunk, FAILURE_EXIT, Message, MessageReader, StdioEr
 use levada_service::{ServiceError, exit};
 use levada_session::{ReceiveHalf, SendHalf, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::select;
 use tokio::time::{sleep, timeout};
 
-use super::Attached;
-use crate::exec::program::Group;
+use crate::exec::program::{Group, Tail};
 
 /// How long xpra may take to exit after one of its directions has ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs the session to its end. Dropping the future ends xpra.
-pub(super) async fn run(attached: Attached, stream: Stream) -> Result<(), ServiceError> {
-    let Attached { mut group, socket, tail } = attached;
-    let (mut send, mut receive) = stream.split();
-    let (from, to) = socket.into_split();
-    let code = select! {
-        code = write_input(&mut receive, to) => code?,
-        code = send_output(&mut send, from, &mut group) => code?,
-    };
-    // The windows must be gone from the screen before the client receives the end.
-    group.end().await;
-    exit(send, receive, code).await?;
-    if code == 0 {
-        return Ok(());
+/// An xpra process that has connected. Dropping it ends the process.
+pub(super) struct Attached {
+    pub(super) group: Group,
+    pub(super) socket: UnixStream,
+    pub(super) tail: Tail,
+}
+
+impl Attached {
+    /// Runs the session to its end. Dropping the future ends xpra.
+    pub(super) async fn run(self, stream: Stream) -> Result<(), ServiceError> {
+        let Self { mut group, socket, tail } = self;
+        let (mut send, mut receive) = stream.split();
+        let (from, to) = socket.into_split();
+        let code = select! {
+            code = write_input(&mut receive, to) => code?,
+            code = send_output(&mut send, from, &mut group) => code?,
+        };
+        // The windows must be gone from the screen before the client receives the end.
+        group.end().await;
+        exit(send, receive, code).await?;
+        if code == 0 {
+            return Ok(());
+        }
+        let line = tail.last_line();
+        Err(ServiceError::Failed(format!("xpra exited with code {code}: {line}")))
     }
-    Err(ServiceError::Failed(format!("xpra exited with code {code}: {}", tail.last_line())))
 }
 
 /// Writes the client's data to xpra. Fails if the client has gone. After the end of the data, returns an exit code if

@@ -1,5 +1,6 @@
 //! X servers: connects to one, reads its keyboard mapping, and injects events with the extension XTEST.
 
+mod fake;
 mod keyboard;
 
 use std::os::unix::net::UnixStream;
@@ -8,8 +9,7 @@ use x11rb::connection::{Connection, RequestConnection};
 use x11rb::errors::ReplyError;
 use x11rb::protocol::Event as XEvent;
 use x11rb::protocol::xproto::{
-    BUTTON_PRESS_EVENT, BUTTON_RELEASE_EVENT, ConnectionExt as _, KEY_PRESS_EVENT,
-    KEY_RELEASE_EVENT, MOTION_NOTIFY_EVENT, Window,
+    BUTTON_PRESS_EVENT, BUTTON_RELEASE_EVENT, ConnectionExt as _, MOTION_NOTIFY_EVENT, Window,
 };
 use x11rb::protocol::xtest::{self, ConnectionExt as _};
 use x11rb::rust_connection::{DefaultStream, RustConnection};
@@ -20,6 +20,7 @@ use super::injector::{InjectError, Injector};
 use super::keymap::Keymap;
 use crate::desktop::screen::{Screen, authority};
 
+use fake::fake;
 use keyboard::{KeyError, Keyboard};
 
 /// Connects to the X server of `screen`. Returns the connection and the number of the screen.
@@ -184,22 +185,6 @@ fn lost(error: ReplyError) -> InjectError {
 fn grab_control(connection: &RustConnection) -> Result<(), ReplyError> {
     connection.xtest_get_version(2, 2)?.reply()?;
     connection.xtest_grab_control(true)?.check()
-}
-
-/// Injects a key or button event. Errors are ignored: the numbers of keys and buttons come from the server.
-fn fake(connection: &RustConnection, kind: u8, detail: u8) -> Result<(), ReplyError> {
-    drop(connection.xtest_fake_input(kind, detail, CURRENT_TIME, NONE, 0, 0, 0)?);
-    Ok(())
-}
-
-/// Presses or releases a key.
-fn fake_key(connection: &RustConnection, keycode: u8, down: bool) -> Result<(), ReplyError> {
-    fake(connection, if down { KEY_PRESS_EVENT } else { KEY_RELEASE_EVENT }, keycode)
-}
-
-/// Maps a key to a keysym, and waits until the server has notified the programs, before the key is pressed.
-fn remap_key(connection: &RustConnection, keycode: u8, keysym: u32) -> Result<(), ReplyError> {
-    connection.change_keyboard_mapping(1, keycode, 2, &[keysym, keysym])?.check()
 }
 
 #[cfg(test)]

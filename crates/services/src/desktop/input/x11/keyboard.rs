@@ -7,7 +7,7 @@ use x11rb::errors::{ConnectionError, ReplyError};
 use x11rb::protocol::xproto::{ConnectionExt as _, Window};
 use x11rb::rust_connection::RustConnection;
 
-use super::{fake_key, remap_key};
+use super::fake::{fake_key, remap_key};
 use crate::desktop::input::keymap::{KeyPosition, Keymap, SHIFT};
 use crate::desktop::input::keysym::{
     LEVEL_3, NONE, SHIFT_L, canonical, is_lock, is_modifier, is_text,
