@@ -4,7 +4,7 @@ use crate::commands::Verb;
 use crate::failure::Outcome;
 use crate::{log, output};
 use clap::builder::Styles;
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, CommandFactory, Parser};
 use levada_node::config::LogFormat;
 
 /// Connects services to the people and programs that may use them.
@@ -45,14 +45,13 @@ impl Arguments {
             // RUST_LOG may be meant for another program.
             output::note(format_args!("note: nothing is logged: {}", failure.text()));
         }
-        self.verb.run(verbose)
+        self.verb.run(verbose, Self::command)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent_and_every_verb_shows_an_example() {

@@ -31,7 +31,7 @@ mod terminate;
 mod up;
 
 use crate::failure::{Failure, Outcome};
-use clap::Subcommand;
+use clap::{Command, Subcommand};
 use std::future::Future;
 
 // No doc comment here: clap would take it for the description of `levada`.
@@ -69,8 +69,8 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Runs the verb; `verbose` is how often `--verbose` was given.
-    pub fn run(self, verbose: u8) -> Outcome {
+    /// Runs the verb. `verbose` is how often `--verbose` was given, `command` describes the whole command line.
+    pub fn run(self, verbose: u8, command: fn() -> Command) -> Outcome {
         match self {
             Self::Id(arguments) => wait(id::run(arguments)),
             Self::Up(arguments) => wait(up::run(arguments, verbose)),
@@ -99,8 +99,8 @@ impl Verb {
             Self::Doctor(arguments) => wait(doctor::run(arguments)),
             Self::Backup(arguments) => wait(backup::run(arguments)),
             Self::Restore(arguments) => wait(restore::run(arguments)),
-            Self::Completions(arguments) => completions::run(arguments),
-            Self::Man(arguments) => man::run(arguments),
+            Self::Completions(arguments) => completions::run(arguments, command()),
+            Self::Man(arguments) => man::run(arguments, command()),
         }
     }
 

@@ -4,6 +4,7 @@ use levada_capability::{CapabilityError, GrantError, InvitationError};
 use levada_client::ClientError;
 use levada_client::home::HomeError;
 use levada_core::ParamsError;
+use levada_core::printable::escape;
 use levada_node::UpError;
 use levada_node::config::ConfigError;
 use levada_node::control::ControlError;
@@ -12,7 +13,6 @@ use levada_services::desktop::show::ShowError;
 use levada_services::forward::client::ForwardError;
 use std::fmt::Display;
 use std::io;
-use std::process::ExitCode;
 
 /// The exit code of a command, or why it failed.
 pub type Outcome = Result<u8, Failure>;
@@ -76,14 +76,6 @@ impl Failure {
             _ => Self::local(format!("cannot write to standard output: {error}")),
         }
     }
-
-    /// Prints what went wrong, and returns the exit code.
-    pub fn report(&self) -> ExitCode {
-        if !self.text.is_empty() {
-            crate::output::note(format_args!("levada: {}", self.text));
-        }
-        self.code.into()
-    }
 }
 
 macro_rules! from {
@@ -114,7 +106,7 @@ from! {
 impl From<ForwardError> for Failure {
     fn from(error: ForwardError) -> Self {
         // It may contain text from another machine.
-        Self { code: error.code, text: crate::output::plain(&error.text) }
+        Self { code: error.code, text: escape(&error.text) }
     }
 }
 

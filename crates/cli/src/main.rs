@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         return program::supervise(words.next().is_some_and(|word| word == program::WITH_CGROUP));
     }
     if init::is_first() {
-        return init::run().unwrap_or_else(|error| failure::Failure::local(error).report());
+        return init::run().unwrap_or_else(|error| output::report(&failure::Failure::local(error)));
     }
     let arguments = match args::Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     };
     match arguments.run() {
         Ok(code) => code.into(),
-        Err(failure) => failure.report(),
+        Err(failure) => output::report(&failure),
     }
 }
 

@@ -7,6 +7,7 @@ use levada_core::printable::is_printable;
 use serde_json::Value;
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -42,6 +43,14 @@ pub fn bytes(bytes: &[u8]) -> Outcome {
 /// Prints one line or several to standard error. A failed write is not an error.
 pub fn note(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", Shown(line, Escapes::Text));
+}
+
+/// Prints why a command failed, and returns its exit code.
+pub fn report(failure: &Failure) -> ExitCode {
+    if !failure.text().is_empty() {
+        note(format_args!("levada: {}", failure.text()));
+    }
+    failure.code().into()
 }
 
 /// Prints `value`, an object, with the version of its schema, on one line; characters that are not printable are escaped.

@@ -3,6 +3,7 @@
 mod connection;
 mod export;
 mod exported;
+mod files;
 mod get;
 mod import;
 mod list;

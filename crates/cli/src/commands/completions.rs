@@ -1,9 +1,8 @@
 //! `levada completions`: prints the completion script of a shell.
 
-use crate::args;
 use crate::failure::Outcome;
 use crate::output;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
 /// Print the completion script for a shell
@@ -15,13 +14,8 @@ pub struct Arguments {
     shell: Shell,
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+pub fn run(arguments: Arguments, mut command: Command) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(
-        arguments.shell,
-        &mut args::Arguments::command(),
-        "levada",
-        &mut script,
-    );
+    clap_complete::generate(arguments.shell, &mut command, "levada", &mut script);
     output::bytes(&script)
 }

@@ -1,18 +1,19 @@
 //! `levada doctor`: checks this machine and the home, and prints remedies.
 
 mod checks;
+mod node;
 mod report;
 
 use crate::failure::{Failure, NO, Outcome};
 use crate::output;
 use clap::Args;
-use levada_client::home::{Home, HomeError, Lock};
+use levada_client::home::Home;
 use levada_core::{Clock, SystemClock};
 use levada_node::config::Config;
-use levada_node::control::{self, ControlError, Request};
+use levada_node::control::{self, Request};
 use levada_node::store::Store;
-use serde_json::Value;
 
+use node::Node;
 use report::{Check, Report};
 
 /// Check this machine and this home, and print a remedy for each problem
@@ -32,27 +33,17 @@ pub struct Arguments {
     accept_clock: bool,
 }
 
-/// The state of this home's node.
-enum Node {
-    /// It answers, with its status.
-    Runs(Value),
-    /// No node runs; none can start while the lock is held.
-    Absent { _lock: Lock },
-    /// A process holds the lock and does not answer, or the lock cannot be taken.
-    Broken,
-}
-
 pub async fn run(arguments: Arguments) -> Outcome {
     let home = match Home::open() {
         Ok(home) => home,
         Err(error) => return finish(arguments.json, vec![Check::wrong("home", error, "")]),
     };
-    let (mut node, check) = find_node(&home).await;
+    let (mut node, check) = Node::find(&home).await;
     if arguments.accept_clock {
         accept_clock(&home, &node).await?;
         if matches!(node, Node::Runs(_)) {
             // The status from before has the old state of the clock.
-            node = find_node(&home).await.0;
+            node = Node::find(&home).await.0;
         }
     }
     let config = Config::load(&home.config_file());
@@ -80,39 +71,6 @@ fn finish(json: bool, checks: Vec<Check>) -> Outcome {
     let report = Report(checks);
     report.print(json)?;
     Ok(if report.is_healthy() { 0 } else { NO })
-}
-
-async fn find_node(home: &Home) -> (Node, Check) {
-    match control::call(home, &Request::Status).await {
-        Ok(status) => {
-            let text = format!("runs as process {}", status["process"]);
-            (Node::Runs(status), Check::fine("node", text))
-        }
-        Err(ControlError::NotRunning) => without_socket(home),
-        Err(error) => {
-            let remedy = "see its log, and start it again";
-            (Node::Broken, Check::wrong("node", error, remedy))
-        }
-    }
-}
-
-fn without_socket(home: &Home) -> (Node, Check) {
-    match home.lock() {
-        Ok(lock) if home.control_socket().exists() => {
-            let text = "not running; it was killed, and its socket still exists";
-            (
-                Node::Absent { _lock: lock },
-                Check::note("node", text, "the next `levada up` replaces it"),
-            )
-        }
-        Ok(lock) => (Node::Absent { _lock: lock }, Check::fine("node", "not running")),
-        Err(HomeError::Locked { process: Some(process), .. }) => {
-            let text = format!("process {process} holds the lock and does not answer");
-            let remedy = format!("wait a moment if it is starting; else `kill {process}`");
-            (Node::Broken, Check::wrong("node", text, remedy))
-        }
-        Err(error) => (Node::Broken, Check::wrong("node", error, "")),
-    }
 }
 
 async fn accept_clock(home: &Home, node: &Node) -> Result<(), Failure> {

@@ -12,10 +12,8 @@ use clap::Args;
 use levada_client::home::Home;
 use levada_client::{Client, Running};
 use levada_core::{Backoff, Framing};
-use levada_services::desktop::input::Combination;
 use levada_session::Class;
 use source::{Events, Source};
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -40,17 +38,8 @@ pub struct Arguments {
     #[arg(value_name = "NODE/SERVICE")]
     at: Destination,
 
-    /// The keys that release keyboard and pointer
-    #[arg(long, value_name = "KEYS", default_value_t = Combination::default())]
-    release: Combination,
-
-    /// Read events from a file, or from standard input (-), instead of this screen
-    #[arg(long, value_name = "FILE", conflicts_with = "release")]
-    events: Option<PathBuf>,
-
-    /// The local screen whose keyboard and pointer are used, such as :0; DISPLAY if not given
-    #[arg(long, value_name = "DISPLAY", conflicts_with = "events")]
-    display: Option<String>,
+    #[command(flatten)]
+    source: source::Options,
 
     /// How messages become records: auto, or block:N with N from 64 to 4096
     #[arg(long)]
@@ -63,7 +52,7 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments) -> Outcome {
     let reads_capability =
         matches!(&arguments.at, Destination::Capability(text) if text.as_str() == "-");
-    if reads_capability && arguments.events.as_deref().is_some_and(|file| file.as_os_str() == "-") {
+    if reads_capability && arguments.source.reads_standard_input() {
         return Err(Failure::new(USAGE, "standard input cannot be the capability and the events"));
     }
     let client = Client::new(&Home::open()?)?;
@@ -103,7 +92,7 @@ async fn attach(
     let Running { stream, connection, .. } = running;
     if events.source.is_none() {
         events.source = tokio::select! {
-            opened = Source::open(arguments) => Some(opened?),
+            opened = Source::open(&arguments.source) => Some(opened?),
             code = signals.end() => return Ok(code),
         };
         events.are_open = true;

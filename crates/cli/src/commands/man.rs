@@ -1,10 +1,9 @@
 //! `levada man`: prints the manual pages, or writes them to a folder.
 
-use crate::args;
 use crate::failure::{Failure, NO, Outcome};
 use crate::output;
 use clap::builder::Resettable;
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_mangen::Man;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,8 +22,7 @@ pub struct Arguments {
     dir: Option<PathBuf>,
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
-    let mut command = args::Arguments::command();
+pub fn run(arguments: Arguments, mut command: Command) -> Outcome {
     command.build();
     if let Some(folder) = arguments.dir {
         fs::create_dir_all(&folder).map_err(Failure::file("make the folder", &folder))?;

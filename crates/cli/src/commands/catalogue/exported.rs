@@ -15,8 +15,8 @@ use levada_catalogue::model::{
 use levada_core::Digest;
 use serde::{Deserialize, Serialize};
 
+use super::files::read;
 use super::object::SignatureText;
-use super::publish::read;
 use crate::failure::Failure;
 
 /// The newest format that this build writes and reads.

@@ -13,9 +13,9 @@ use levada_services::catalogue::CatalogueClient;
 use serde_json::Value;
 
 use super::connection::At;
+use super::files::digest;
 use super::object::{Wanted, describe};
 use super::progress::Progress;
-use super::publish::digest;
 use super::web::{self, WebCatalogue};
 use crate::failure::{Failure, NO, Outcome, PROTOCOL};
 use crate::identity::{IdentityOrName, identities};

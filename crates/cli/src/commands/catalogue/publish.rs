@@ -1,7 +1,7 @@
 //! `levada catalogue publish` and `yank`.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -10,19 +10,16 @@ use levada_catalogue::model::{
 };
 use levada_catalogue::rethink::{Entry, MAX_CODE, PackageEntry, Prepared};
 use levada_client::home::Home;
-use levada_core::{Digest, Hasher};
 use levada_services::catalogue::{ChangeOutcome, Source};
 use serde_json::{Value, json};
 
 use super::connection::At;
+use super::files::{digest, read};
 use super::import::is_published;
 use super::object::Exact;
 use super::progress::Progress;
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output::{self, plain};
-
-/// Bytes of one read of a file.
-const PART: usize = 64 * 1024;
 
 /// Publish a version of an object, signed with the key of this home
 ///
@@ -215,39 +212,6 @@ fn about(key: &Key) -> Vec<u8> {
 
 fn invalid(path: &Path, error: &ModelError) -> Failure {
     Failure::new(USAGE, format!("{}: {error}", path.display()))
-}
-
-/// Reads a whole file of at most `max` bytes; `-` is standard input.
-pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    // One byte more than allowed, to detect a file that is too long.
-    let bound = max as u64 + 1;
-    let read = match path.as_os_str() == "-" {
-        true => io::stdin().lock().take(bound).read_to_end(&mut bytes),
-        false => File::open(path).and_then(|file| file.take(bound).read_to_end(&mut bytes)),
-    };
-    read.map_err(Failure::file("read", path))?;
-    if bytes.len() > max {
-        let text = format!("{}: it has more than {max} bytes", path.display());
-        return Err(Failure::new(USAGE, text));
-    }
-    Ok(bytes)
-}
-
-/// SHA-256 and length of everything up to the end of `from`.
-pub fn digest(from: &mut impl Read) -> io::Result<(Digest, u64)> {
-    let (mut hasher, mut length, mut part) = (Hasher::default(), 0, vec![0; PART]);
-    loop {
-        match from.read(&mut part) {
-            Ok(0) => return Ok((hasher.finish(), length)),
-            Ok(read) => {
-                hasher.update(&part[..read]);
-                length += read as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 fn media_type_of(path: &Path) -> &'static str {

@@ -60,7 +60,7 @@ impl Options {
     /// [`Failure`] if there are no certificates of trusted authorities.
     pub fn open(&self) -> Result<Option<WebCatalogue>, Failure> {
         let Some(web) = &self.from else { return Ok(None) };
-        let client = HttpClient::new(self, web)?;
+        let client = HttpClient::new(web, self.ca.as_deref(), self.timeout)?;
         Ok(Some(WebCatalogue { client, max_package: self.max_package * MIB }))
     }
 }

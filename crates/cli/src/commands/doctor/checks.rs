@@ -6,7 +6,7 @@ mod network;
 pub use home::{disk, home, key};
 pub use network::{multicast, ports};
 
-use super::Node;
+use super::node::Node;
 use super::report::Check;
 use crate::output;
 use levada_client::home::Home;

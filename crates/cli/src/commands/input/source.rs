@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use levada_services::desktop::input::{Capture, Captured, Event, Script, Step};
+use clap::Args;
+use levada_services::desktop::input::{Capture, Captured, Combination, Event, Script, Step};
 use levada_services::desktop::screen::Screen;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::Arguments;
 use crate::failure::Failure;
 use crate::output::note;
 
@@ -17,6 +17,29 @@ use crate::output::note;
 const AHEAD: usize = 64;
 /// More than the longest valid line of a script: a longer line is cut here, and then rejected for its length.
 const MAX_LINE: u64 = 8192;
+
+/// The options that name the source.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// The keys that release keyboard and pointer
+    #[arg(long, value_name = "KEYS", default_value_t = Combination::default())]
+    release: Combination,
+
+    /// Read events from a file, or from standard input (-), instead of this screen
+    #[arg(long, value_name = "FILE", conflicts_with = "release")]
+    events: Option<PathBuf>,
+
+    /// The local screen whose keyboard and pointer are used, such as :0; DISPLAY if not given
+    #[arg(long, value_name = "DISPLAY", conflicts_with = "events")]
+    display: Option<String>,
+}
+
+impl Options {
+    /// Whether the events are lines of standard input.
+    pub(super) fn reads_standard_input(&self) -> bool {
+        self.events.as_deref().is_some_and(|file| file.as_os_str() == "-")
+    }
+}
 
 /// A source of events.
 pub(super) enum Source {
@@ -43,24 +66,24 @@ pub(super) struct Lines {
 }
 
 impl Source {
-    /// Opens the source that the command line names; for a screen, prints the release keys.
+    /// Opens the source that `options` name; for a screen, prints the release keys.
     ///
     /// # Errors
     /// [`Failure`] 120 if it cannot be used.
-    pub(super) async fn open(arguments: &Arguments) -> Result<Self, Failure> {
-        if let Some(file) = &arguments.events {
+    pub(super) async fn open(options: &Options) -> Result<Self, Failure> {
+        if let Some(file) = &options.events {
             return Ok(Self::Lines(Lines::open(file)?));
         }
-        let named = arguments.display.clone().map(|display| Screen::new(display, None));
+        let named = options.display.clone().map(|display| Screen::new(display, None));
         let screen = named.or_else(Screen::from_environment).ok_or_else(|| {
             Failure::local(
                 "there is no screen here: set DISPLAY, name one with --display, or use --events",
             )
         })?;
-        let combination = arguments.release.clone();
+        let combination = options.release.clone();
         let started = tokio::task::spawn_blocking(move || Capture::start(&screen, combination));
         let capture = started.await.map_err(Failure::local)?.map_err(Failure::local)?;
-        let keys = &arguments.release;
+        let keys = &options.release;
         note(format_args!(
             "keyboard and pointer now control the other screen; {keys} releases them"
         ));

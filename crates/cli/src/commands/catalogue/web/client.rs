@@ -1,6 +1,7 @@
 //! The HTTP client (ureq, rustls with aws-lc-rs), with a limit on everything that a server controls.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,8 +11,8 @@ use ureq::http::{Response, StatusCode, Uri, header};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, Error, ResponseExt};
 
-use super::{Options, url::WebUrl};
-use crate::commands::catalogue::publish;
+use super::url::WebUrl;
+use crate::commands::catalogue::files;
 use crate::failure::{DENIED, Failure, PROTOCOL, UNREACHABLE};
 
 /// How long name resolution, and then the connection with its handshake, may take.
@@ -36,9 +37,12 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
+    /// A client of `web`, which trusts the certificates in the file `ca`, or those of the system. `timeout` is for all requests
+    /// together.
+    ///
     /// # Errors
     /// [`Failure`] if there are no certificates of trusted authorities.
-    pub fn new(options: &Options, web: &WebUrl) -> Result<Self, Failure> {
+    pub fn new(web: &WebUrl, ca: Option<&Path>, timeout: Duration) -> Result<Self, Failure> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             // Applies to redirects too.
@@ -55,13 +59,13 @@ impl HttpClient {
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_per_read(Some(IDLE_TIMEOUT))
             .timeout_per_write(Some(IDLE_TIMEOUT));
-        let config = match web.is_https() || options.ca.is_some() {
-            true => config.tls_config(tls(options)?),
+        let config = match web.is_https() || ca.is_some() {
+            true => config.tls_config(tls(ca)?),
             // For a redirect from http to https.
-            false => config.tls_config(tls(options).unwrap_or_else(|_| no_roots())),
+            false => config.tls_config(tls(ca).unwrap_or_else(|_| no_roots())),
         };
-        let (web, timeout) = (web.clone(), options.timeout);
-        Ok(Self { web, agent: config.build().new_agent(), timeout, start: Instant::now() })
+        let agent = config.build().new_agent();
+        Ok(Self { web: web.clone(), agent, timeout, start: Instant::now() })
     }
 
     /// The answer to a GET of `path`, from byte `offset` on. Its last byte must arrive within `limit`, and before the
@@ -160,9 +164,9 @@ fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-fn tls(options: &Options) -> Result<TlsConfig, Failure> {
-    let certificates = match &options.ca {
-        Some(path) => from_pem(&publish::read(path, MAX_CERTIFICATES)?).ok_or_else(|| {
+fn tls(ca: Option<&Path>) -> Result<TlsConfig, Failure> {
+    let certificates = match ca {
+        Some(path) => from_pem(&files::read(path, MAX_CERTIFICATES)?).ok_or_else(|| {
             Failure::local(format!("{}: it contains no certificate (PEM)", path.display()))
         })?,
         None => system_certificates()?,

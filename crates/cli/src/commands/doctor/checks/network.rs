@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use levada_core::Identity;
 use levada_node::config::{Config, Http};
 
-use crate::commands::doctor::Node;
+use crate::commands::doctor::node::Node;
 use crate::commands::doctor::report::Check;
 use crate::output;
 
