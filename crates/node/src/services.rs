@@ -90,7 +90,7 @@ pub(crate) fn offered(
         add_default(&mut offered, Definition::plain(SHELL, SHELL), builder);
     }
     if overrides.demo
-        && let Ok(definition) = Definition::from_toml(DEMO, &builder.registry)
+        && let Ok(definition) = builder.registry.parse(DEMO)
     {
         add_default(&mut offered, definition, builder);
     }
@@ -206,7 +206,7 @@ mod tests {
 
     fn demo_accepts(args: &[&str]) -> bool {
         let registry = registry(None);
-        let definition = Definition::from_toml(DEMO, &registry).unwrap();
+        let definition = registry.parse(DEMO).unwrap();
         let mut params = Params::new();
         params.add(Params::ARGS, encode_list(args)).unwrap();
         let context = Context::without_client(Identity::from_bytes([1; 32]));

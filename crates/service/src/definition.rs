@@ -8,8 +8,6 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, SeqAccess, Visitor};
 use thiserror::Error;
 
-use crate::Registry;
-
 /// Declares the options of a type. The common keys of definitions are added to its own, so that the options can be
 /// deserialized from the whole definition, and an error about an unknown key lists all known keys. The caller must
 /// depend on `serde`.
@@ -123,18 +121,6 @@ pub enum DefinitionError {
 }
 
 impl Definition {
-    /// Parses the definition of one service from TOML, and checks the options of its type in `registry`.
-    ///
-    /// # Errors
-    /// [`DefinitionError`], with the line and the key.
-    pub fn from_toml(text: &str, registry: &Registry) -> Result<Self, DefinitionError> {
-        let locate = |error| DefinitionError::locate(text, &error);
-        let definition: Self = toml::from_str(text).map_err(locate)?;
-        // The text a second time, for the type: the values in `options` have no position in the text.
-        registry.check_options(&definition, text)?.map_err(locate)?;
-        Ok(definition)
-    }
-
     /// The options of the type.
     ///
     /// # Errors
@@ -159,7 +145,7 @@ impl Definition {
 
 impl DefinitionError {
     /// Adds the line and the key to an error. The value is not shown, because it may be a secret.
-    fn locate(text: &str, error: &toml::de::Error) -> Self {
+    pub(crate) fn locate(text: &str, error: &toml::de::Error) -> Self {
         let at = error.span().map_or(0, |span| span.start);
         let before = text.get(..at).unwrap_or_default();
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);

@@ -60,6 +60,18 @@ impl Registry {
         self.0.iter().map(|one| one.name)
     }
 
+    /// Parses the definition of one service from TOML, and checks the options of its type.
+    ///
+    /// # Errors
+    /// [`DefinitionError`], with the line and the key.
+    pub fn parse(&self, text: &str) -> Result<Definition, DefinitionError> {
+        let locate = |error| DefinitionError::locate(text, &error);
+        let definition: Definition = toml::from_str(text).map_err(locate)?;
+        // The text a second time, for the type: the values in `options` have no position in the text.
+        (self.find(&definition)?.check_options)(text).map_err(locate)?;
+        Ok(definition)
+    }
+
     /// Builds the service that `definition` defines, for the node of `context`.
     ///
     /// # Errors
@@ -76,16 +88,6 @@ impl Registry {
     /// because the rest of it works.
     pub fn missing(&self, definition: &Definition) -> Vec<DefinitionError> {
         self.find(definition).map(|one| (one.find_missing)(definition)).unwrap_or_default()
-    }
-
-    /// Deserializes the options of the definition's type from the text of the whole definition, so that an error has
-    /// a position in that text.
-    pub(crate) fn check_options(
-        &self,
-        definition: &Definition,
-        text: &str,
-    ) -> Result<Result<(), toml::de::Error>, DefinitionError> {
-        Ok((self.find(definition)?.check_options)(text))
     }
 
     fn find(&self, definition: &Definition) -> Result<&ServiceType, DefinitionError> {

@@ -69,7 +69,7 @@ pub fn context() -> Context {
 
 /// The definition in `text`, whose type is `service_type`.
 pub fn definition(service_type: ServiceType, text: &str) -> Result<Definition, DefinitionError> {
-    Definition::from_toml(text, &Registry::new(vec![service_type]))
+    Registry::new(vec![service_type]).parse(text)
 }
 
 /// Parameters of these keys and values.

@@ -40,7 +40,7 @@ mod tests {
     }
 
     fn read(text: &str) -> Result<Definition, DefinitionError> {
-        Definition::from_toml(text, &registry(None))
+        registry(None).parse(text)
     }
 
     #[test]

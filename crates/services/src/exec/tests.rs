@@ -4,9 +4,9 @@ use std::fs;
 use std::time::Duration;
 
 use levada_core::encode_list;
+use levada_service::Registry;
 use levada_service::stdio::{MAX_PAYLOAD, Message, MessageReader};
 use levada_service::testing::{Client, End, invocation};
-use levada_service::{Definition, Registry};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
@@ -455,7 +455,7 @@ fn definitions_of_the_documentation_are_accepted() {
     let text = "name = 'exec'\ntype = 'exec'\n[[command]]\nprogram = 'uname'\nargs = '.*'\n\
                 [[command]]\nprogram = 'date'\nargs = '-u|\\+.*'\n[[command]]\nprogram = 'cat'";
     let registry = Registry::new(vec![exec_type()]);
-    let definition = Definition::from_toml(text, &registry).unwrap();
+    let definition = registry.parse(text).unwrap();
     let service = registry.build(&definition, &levada_service::testing::context()).unwrap();
     let check = |args: &[&str]| {
         service.check(&levada_service::testing::params(&[("args", &encode_list(args))]), true)
