@@ -134,7 +134,7 @@ impl Client {
         self.remember(capability);
         let (mut connection, target) = self.reach(&self.target_of(capability)?, framing).await?;
         if class == Class::Bulk && framing == Framing::Auto && connection.streams() > 0 {
-            // A bulk session does not share a connection: a lost packet of one stream would delay the others.
+            // A lost packet of one stream would delay the others. Only `start_in_one` accepts that, for a round trip.
             connection = self.dedicated_connection(&target, framing).await?;
         }
         Ok(start(connection, capability, class, "").await?.0)

@@ -36,7 +36,8 @@ impl Client {
         self.connect_as(&capability, class).await
     }
 
-    /// Sends `Start`. `None` if nothing was started, because the node no longer has this operation, or because the
+    /// Sends `Start` on the shared connection, also if others use it: a dedicated one would cost the round trip that is to be
+    /// saved. `None` if nothing was started, because the node no longer has this operation, or because the
     /// service requires a framing other than that of this connection.
     async fn start_in_one(
         &self,
