@@ -85,13 +85,13 @@ fn nodes_are_found_used_by_name_renamed_and_forgotten() {
     guest.run("run cellar/clock").ok();
     until_found(|| guest.run(&format!("query {one} --accept-new")))
         .denied("pinned here as `cellar`");
-    guest.run(&format!("peers rename {one} x")).fails(1, "peers ls");
+    guest.run(&format!("peers rename {one} x")).fails(2, "peers ls");
     until_found(|| guest.run(&format!("run {two}/clock --accept-new"))).ok();
     guest.run(&format!("peers rename {two} cellar")).denied("stands for");
     guest.args(["peers", "rename", "cellar", &first.identity()]).fails(2, "identity");
 
     guest.run("peers forget cellar").ok();
-    guest.run("peers forget cellar").fails(1, "peers ls");
+    guest.run("peers forget cellar").fails(2, "peers ls");
     assert_eq!(seen(&guest, &first.identity())["state"], "new");
     until_found(|| guest.run(&format!("query {one}"))).denied("--accept-new");
     drop(other);

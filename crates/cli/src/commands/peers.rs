@@ -1,6 +1,6 @@
 //! `levada peers`: shows and edits the pinned names.
 
-use crate::failure::{Failure, NO, Outcome};
+use crate::failure::{Failure, Outcome, USAGE};
 use crate::identity::nickname;
 use crate::output::{self, plain};
 use clap::{Args, Subcommand};
@@ -157,5 +157,5 @@ fn forget(known: &Known, name: &str) -> Outcome {
 
 fn unknown(name: &str) -> Failure {
     let name = plain(name);
-    Failure::new(NO, format!("no node is known here as `{name}`: see `levada peers ls`"))
+    Failure::new(USAGE, format!("no node is known here as `{name}`: see `levada peers ls`"))
 }
