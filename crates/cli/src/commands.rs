@@ -78,7 +78,7 @@ impl Verb {
             Self::Peers(arguments) => peers::run(arguments),
             Self::Query(arguments) => wait(query::run(arguments)),
             Self::Request(arguments) => wait(request::run(arguments)),
-            Self::Grant(arguments) => grant::run(arguments),
+            Self::Grant(arguments) => wait(grant::run(arguments)),
             Self::Inspect(arguments) => inspect::run(arguments),
             Self::Connect(arguments) => wait(connect::run(arguments)),
             Self::Terminate(arguments) => wait(terminate::run(arguments)),
@@ -114,7 +114,7 @@ impl Verb {
     }
 }
 
-/// Runs a verb that waits for the network or for the node.
+/// Runs a verb that waits for the network, the node or known.db.
 fn wait(verb: impl Future<Output = Outcome>) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use levada_client::Client;
 use levada_client::home::Home;
 use levada_client::known::{Known, NameError};
 use levada_core::{Identity, check_name};
@@ -17,8 +18,8 @@ impl IdentityOrName {
     ///
     /// # Errors
     /// [`Failure`] 2 for a name that is not pinned here, 120 if the names cannot be read.
-    pub fn identity(&self, known: &Known) -> Result<Identity, Failure> {
-        Ok(known.identity_of(&self.0)?)
+    pub async fn identity(&self, client: &Client) -> Result<Identity, Failure> {
+        Ok(client.identity_of(&self.0).await?)
     }
 }
 
@@ -42,7 +43,7 @@ pub fn identities(home: &Home, list: &[IdentityOrName]) -> Result<Vec<Identity>,
         return Ok(Vec::new());
     }
     let known = Known::open(&home.known_db())?;
-    list.iter().map(|one| one.identity(&known)).collect()
+    list.iter().map(|one| Ok(known.identity_of(&one.0)?)).collect()
 }
 
 /// Parses a name that an identity can be pinned under.

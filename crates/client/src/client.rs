@@ -8,6 +8,7 @@ mod join;
 mod list;
 mod operations;
 mod reach;
+mod remember;
 mod resolve;
 mod service_type;
 mod start;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use levada_channel::{ClientConfig, Options};
 use levada_core::{Clock, Framing, Identity, Params, SecretKey, SystemClock, UnixTime};
 use levada_session::{Connection, Stream};
+use tokio::task::spawn_blocking;
 
 use crate::home::Home;
 use crate::known::Known;
@@ -32,7 +34,7 @@ pub use resolve::{DEFAULT_PORT, Target, UnpinnedNode, Verdict};
 /// The client side of this home: its key, its pins, and one shared connection to each node.
 pub struct Client {
     key: SecretKey,
-    known: Known,
+    known: Arc<Known>,
     tls: Arc<ClientConfig>,
     /// Connections with `auto` framing, by the node's identity.
     shared: Mutex<HashMap<Identity, Connection>>,
@@ -85,9 +87,9 @@ impl Client {
     /// [`ClientError::Local`] names the file that could not be used.
     pub fn new(home: &Home) -> Result<Self, ClientError> {
         let key = home.key().map_err(ClientError::local)?;
-        let known = Known::open(&home.known_db()).map_err(ClientError::local)?;
+        let known = Arc::new(Known::open(&home.known_db())?);
         let tls = Arc::new(ClientConfig::new(&key).map_err(ClientError::local)?);
-        Ok(Self { key, known, tls, shared: Mutex::new(HashMap::new()) })
+        Ok(Self { key, known, tls, shared: Mutex::default() })
     }
 
     /// The identity of this home.
@@ -95,9 +97,20 @@ impl Client {
         self.key.identity()
     }
 
-    /// The pins of this home.
-    pub fn known(&self) -> &Known {
-        &self.known
+    /// Runs `work` on known.db in the blocking pool, because it waits for the disk, and up to 5 s for the lock of another
+    /// process. `work` completes even if this future is dropped.
+    ///
+    /// # Errors
+    /// The error of `work`; [`ClientError::Local`] if it panicked or the runtime is shutting down.
+    pub async fn with_known<T: Send + 'static, E: Into<ClientError> + Send + 'static>(
+        &self,
+        work: impl FnOnce(&Known) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, ClientError> {
+        let known = self.known.clone();
+        match spawn_blocking(move || work(&known)).await {
+            Ok(done) => done.map_err(Into::into),
+            Err(error) => Err(ClientError::Local(format!("known.db could not be used: {error}"))),
+        }
     }
 
     /// The key of this home, which signs grants.
@@ -124,3 +137,6 @@ impl Client {
         Options { framing, ..Options::default() }
     }
 }
+
+#[cfg(test)]
+mod tests;

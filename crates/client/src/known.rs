@@ -12,7 +12,7 @@ pub mod row;
 use std::path::Path;
 use std::time::Duration;
 
-use levada_capability::LinkId;
+use levada_capability::{Capability, LinkId};
 use levada_core::{Identity, UnixTime};
 use levada_database::{Database, DatabaseError as StoreError, Kind};
 use rusqlite::OptionalExtension;
@@ -48,6 +48,17 @@ pub struct SeenCapability {
     pub holder: Identity,
     /// When it expires.
     pub expires: UnixTime,
+}
+
+impl From<&Capability> for SeenCapability {
+    fn from(capability: &Capability) -> Self {
+        Self {
+            link: capability.chain().last_id(),
+            node: capability.node(),
+            holder: capability.holder(),
+            expires: capability.expires(),
+        }
+    }
 }
 
 impl Known {

@@ -12,7 +12,8 @@ use std::time::Duration;
 use clap::Args;
 use levada_capability::exchange::{QuestionError, Registration, Reply};
 use levada_client::home::Home;
-use levada_client::{Client, Running};
+use levada_client::known::Known;
+use levada_client::{Client, ClientError, Running};
 use levada_core::SystemRandom;
 use levada_core::wire::{
     Answered, Asked, Reason, Refusal, Register, SealedReply, SignedQuestion, Withdrawn,
@@ -63,8 +64,11 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let client = Arc::new(Client::new(&Home::open()?)?);
-    let policy = match &arguments.policy {
-        Some(file) => Policy::load(file, &client)?,
+    let policy = match arguments.policy {
+        Some(file) => {
+            let load = move |known: &Known| Ok::<_, ClientError>(Policy::load(&file, known));
+            client.with_known(load).await??
+        }
         None => Policy::ask_always(),
     };
     let terminal = if policy.asks() { Some(Terminal::open()?) } else { None };

@@ -66,7 +66,7 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let client = Client::new(&Home::open()?)?;
-    let entity = client.identity_of(&arguments.entity)?;
+    let entity = client.identity_of(&arguments.entity).await?;
     // Not resolved: only the entity has to reach this node.
     let wanted = arguments.names.identify(&client, &arguments.service.node).await?;
     let request = SessionRequest {
@@ -86,7 +86,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let _ = send.finish().await;
     mediated::close(&client, &connection).await;
     match replied {
-        Ok(reply) => finish(&client, entity, reply?),
+        Ok(reply) => finish(&client, entity, reply?).await,
         Err(_) => Err(Failure::new(
             UNREACHABLE,
             format!("unreachable: {entity} did not reply within {}", format_duration(wait)),
@@ -137,9 +137,9 @@ impl Exchange<'_> {
     }
 }
 
-fn finish(client: &Client, entity: Identity, reply: Reply) -> Outcome {
+async fn finish(client: &Client, entity: Identity, reply: Reply) -> Outcome {
     match reply {
-        Reply::Granted(capability) => print(client, &capability),
+        Reply::Granted(capability) => print(client, &capability).await,
         Reply::No(refusal) => Err(Failure::new(NO, describe(entity, "refused", &refusal))),
         Reply::Failed(mut refusal) => {
             refusal.text = describe(entity, "allowed it, but its request failed", &refusal);
@@ -148,8 +148,8 @@ fn finish(client: &Client, entity: Identity, reply: Reply) -> Outcome {
     }
 }
 
-fn print(client: &Client, capability: &Capability) -> Outcome {
-    client.remember(capability);
+async fn print(client: &Client, capability: &Capability) -> Outcome {
+    client.remember(capability).await?;
     output::data(capability.to_text().as_str())?;
     Ok(0)
 }

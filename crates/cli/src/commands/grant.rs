@@ -47,7 +47,7 @@ pub struct Arguments {
     parameters: Parameters,
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+pub async fn run(arguments: Arguments) -> Outcome {
     let capability = capability_text::read(&arguments.capability)?;
     let now = SystemClock.now();
     if capability.expires() <= now {
@@ -62,9 +62,9 @@ pub fn run(arguments: Arguments) -> Outcome {
         params: arguments.parameters.pairs()?,
     };
     let client = Client::new(&Home::open()?)?;
-    let to = arguments.to.identity(client.known())?;
+    let to = arguments.to.identity(&client).await?;
     let granted = capability.grant(client.key(), to, narrowing)?;
-    client.remember(&granted);
+    client.remember(&granted).await?;
     output::data(granted.to_text().as_str())?;
     Ok(0)
 }

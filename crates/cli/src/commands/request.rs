@@ -54,7 +54,10 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let client = Client::new(&Home::open()?)?;
-    let holder = arguments.holder.map(|holder| holder.identity(client.known())).transpose()?;
+    let holder = match arguments.holder {
+        Some(holder) => Some(holder.identity(&client).await?),
+        None => None,
+    };
     let spec = RequestSpec {
         service: arguments.at.service,
         holder,

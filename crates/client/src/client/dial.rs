@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_channel::ClientConfig;
-use levada_core::{Framing, Identity};
+use levada_core::{Framing, Identity, Succession};
 use levada_session::{Connection, SessionError, connect};
 use levada_transport::connect_tcp;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::remember::remember_address;
+use super::succession::unacknowledged;
 use super::{Client, ClientError, Target};
 use crate::address;
 
@@ -67,8 +69,8 @@ impl Client {
     }
 
     /// Refuses a key that was rotated away: the old key may be in other hands.
-    fn refuse_rotated(&self, identity: &Identity) -> Result<(), ClientError> {
-        match self.known.successor(identity).map_err(ClientError::local)? {
+    async fn refuse_rotated(&self, identity: Identity) -> Result<(), ClientError> {
+        match self.with_known(move |known| known.successor(&identity)).await? {
             Some(new) => Err(ClientError::Denied(format!(
                 "the key {identity} was rotated away; its successor is {new}"
             ))),
@@ -98,10 +100,10 @@ impl Client {
         target: &Target,
         framing: Framing,
     ) -> Result<(Connection, String), ClientError> {
-        self.refuse_rotated(&target.identity)?;
+        self.refuse_rotated(target.identity).await?;
         let (connection, address) = self.dial_or_follow(target, framing).await?;
-        self.note_success(&connection.peer(), &address);
-        self.announce_successions_on(&connection).await?;
+        let successions = self.store_reached(&connection, &address).await?;
+        self.announce(&connection, successions).await?;
         Ok((connection, address))
     }
 
@@ -126,11 +128,20 @@ impl Client {
         Err(failure.into())
     }
 
-    /// Stores in the pin of `node` that it was reached at `address`. An error is logged, and the connection stays usable.
-    fn note_success(&self, node: &Identity, address: &str) {
-        if let Err(error) = self.known.note_success(node, address, self.now()) {
-            tracing::warn!(%error, "could not store the address of a node in known.db");
-        }
+    /// Stores in the pin of the node that it was reached at `address`. Returns the rotations of this home that the node has
+    /// not acknowledged.
+    async fn store_reached(
+        &self,
+        connection: &Connection,
+        address: &str,
+    ) -> Result<Vec<Succession>, ClientError> {
+        let (own, node) = (self.identity(), connection.peer());
+        let (address, now) = (address.to_owned(), self.now());
+        self.with_known(move |known| {
+            remember_address(known, &node, &address, now);
+            unacknowledged(known, own, &node)
+        })
+        .await
     }
 }
 

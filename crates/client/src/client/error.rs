@@ -4,8 +4,11 @@ use std::fmt::Display;
 
 use levada_capability::{CapabilityError, GrantError};
 use levada_core::wire::{Reason, Refusal};
+use levada_database::DatabaseError as StoreError;
 use levada_session::{ChannelError, Close, SessionError, StreamError};
 use thiserror::Error;
+
+use crate::known::{FollowError, NameError, PinError, RenameError};
 
 /// The close code for this reason. The codes below [`Close::APPLICATION`] are the channel's.
 pub fn close_code(reason: Reason) -> u64 {
@@ -148,5 +151,48 @@ impl From<CapabilityError> for ClientError {
 impl From<GrantError> for ClientError {
     fn from(error: GrantError) -> Self {
         Self::Denied(error.to_string())
+    }
+}
+
+impl From<StoreError> for ClientError {
+    fn from(error: StoreError) -> Self {
+        Self::local(error)
+    }
+}
+
+impl From<NameError> for ClientError {
+    fn from(error: NameError) -> Self {
+        match error {
+            NameError::Store(error) => error.into(),
+            unknown => Self::usage(unknown),
+        }
+    }
+}
+
+impl From<PinError> for ClientError {
+    fn from(error: PinError) -> Self {
+        match error {
+            PinError::Store(error) => error.into(),
+            refused => Self::Denied(refused.to_string()),
+        }
+    }
+}
+
+impl From<RenameError> for ClientError {
+    fn from(error: RenameError) -> Self {
+        match error {
+            RenameError::Store(error) => error.into(),
+            unknown @ RenameError::Unknown(_) => Self::usage(unknown),
+            taken @ RenameError::Taken { .. } => Self::Denied(taken.to_string()),
+        }
+    }
+}
+
+impl From<FollowError> for ClientError {
+    fn from(error: FollowError) -> Self {
+        match error {
+            FollowError::Store(error) => error.into(),
+            refused => Self::Denied(refused.to_string()),
+        }
     }
 }

@@ -2,11 +2,12 @@
 
 use levada_capability::Invitation;
 use levada_core::wire::{self, answer::Answer, operation::Operation};
-use levada_core::{Framing, Identity, check_name};
+use levada_core::{Framing, Identity, UnixTime, check_name};
 
 use super::operations::{call, check_service_name, unexpected};
 use super::resolve::merged;
 use super::{Client, ClientError, Joined, Target};
+use crate::known::Known;
 
 impl Client {
     /// Joins the node of the invitation, and pins it under `name`, or else under the name that the node has chosen.
@@ -20,59 +21,64 @@ impl Client {
     ) -> Result<Joined, ClientError> {
         let target = Target::from(invitation);
         let (connection, address) = self.new_connection(&target, Framing::Auto).await?;
-        if let Some(name) = name {
-            self.check_name_is_free(name, invitation.node())?;
+        let node = invitation.node();
+        if let Some(name) = name.map(str::to_owned) {
+            self.with_known(move |known| check_name_is_free(known, &name, node)).await?;
         }
         let join = wire::Join { secret: invitation.secret().to_vec() };
         let Answer::Joined(joined) = call(&connection, Operation::Join(join)).await? else {
             return Err(unexpected());
         };
         joined.services.iter().try_for_each(|service| check_service_name(service))?;
-        let name = self.pin_as(name, &joined.name, invitation, &address)?;
-        Ok(Joined { name, identity: invitation.node(), services: joined.services })
+        let addresses = merged(&[address], invitation.addresses());
+        let (target, now) = (Target { identity: node, addresses }, self.now());
+        let (requested, own) = (name.map(str::to_owned), joined.name);
+        let pinned = self.with_known(move |known| pin_as(known, requested, &own, &target, now));
+        Ok(Joined { name: pinned.await?, identity: node, services: joined.services })
     }
+}
 
-    fn check_name_is_free(&self, name: &str, node: Identity) -> Result<(), ClientError> {
-        match self.known.by_name(name).map_err(ClientError::local)? {
-            Some(pin) if pin.identity != node => Err(ClientError::Denied(format!(
-                "`{name}` is already the name of {} here; choose another with --as",
-                pin.identity
-            ))),
-            _ => Ok(()),
+fn check_name_is_free(known: &Known, name: &str, node: Identity) -> Result<(), ClientError> {
+    match known.by_name(name)? {
+        Some(pin) if pin.identity != node => Err(ClientError::Denied(format!(
+            "`{name}` is already the name of {} here; choose another with --as",
+            pin.identity
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Pins the node under `requested`, which is free; otherwise under its `own` name, which it has chosen, if that is valid and
+/// free; otherwise under a name derived from its key.
+fn pin_as(
+    known: &Known,
+    requested: Option<String>,
+    own: &str,
+    node: &Target,
+    now: UnixTime,
+) -> Result<String, ClientError> {
+    let Target { identity, addresses } = node;
+    let usable = |name: &str| {
+        check_name(name).is_ok()
+            && name.parse::<Identity>().is_err()
+            && check_name_is_free(known, name, *identity).is_ok()
+    };
+    let name = match (requested, known.by_identity(identity)?) {
+        (Some(requested), Some(pin)) if pin.name != requested => {
+            known.rename(&pin.name, &requested)?;
+            requested
         }
-    }
-
-    /// Pins the node under `requested`, which is free; otherwise under the name that the node has chosen, if that is
-    /// valid and free; otherwise under a name derived from its key.
-    fn pin_as(
-        &self,
-        requested: Option<&str>,
-        own: &str,
-        invitation: &Invitation,
-        proven: &str,
-    ) -> Result<String, ClientError> {
-        let (node, known) = (invitation.node(), &self.known);
-        let addresses = merged(&[proven.to_owned()], invitation.addresses());
-        let pinned = known.by_identity(&node).map_err(ClientError::local)?;
-        let usable = |name: &str| {
-            check_name(name).is_ok()
-                && name.parse::<Identity>().is_err()
-                && self.check_name_is_free(name, node).is_ok()
-        };
-        let own = if usable(own) { own.to_owned() } else { format!("node-{}", &node.short()[2..]) };
-        let name = match (requested, pinned) {
-            (Some(requested), Some(pin)) if pin.name != requested => {
-                known.rename(&pin.name, requested).map_err(ClientError::local)?;
-                requested.to_owned()
-            }
-            (_, Some(pin)) => pin.name,
-            (requested, None) => {
-                let name = requested.map_or(own, str::to_owned);
-                known.pin(&name, &node, &addresses, self.now()).map_err(ClientError::local)?;
-                name
-            }
-        };
-        known.update_addresses(&name, &addresses).map_err(ClientError::local)?;
-        Ok(name)
-    }
+        (_, Some(pin)) => pin.name,
+        (requested, None) => {
+            let own = || match usable(own) {
+                true => own.to_owned(),
+                false => format!("node-{}", &identity.short()[2..]),
+            };
+            let name = requested.unwrap_or_else(own);
+            known.pin(&name, identity, addresses, now)?;
+            name
+        }
+    };
+    known.update_addresses(&name, addresses)?;
+    Ok(name)
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_core::{Identity, wire};
+use levada_database::DatabaseError as StoreError;
 use levada_discovery::{BrowseResult, Neighbour, Targets, browse};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -15,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use super::resolve::{merged, texts};
 use super::{Client, ClientError, Target};
 use crate::address::shown;
-use crate::known::Pin;
+use crate::known::{Known, Pin};
 
 /// The time for all queries, which is below the two seconds that [`Client::list`] promises.
 const QUERY_TIME: Duration = Duration::from_millis(1850);
@@ -69,7 +70,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Local`] if the pins cannot be read. A machine without multicast is not an error.
     pub async fn list(self: &Arc<Self>) -> Result<Listing, ClientError> {
-        let pins = self.known.names().map_err(ClientError::local)?;
+        let pins = self.with_known(Known::names).await?;
         let mut queries = Queries::new(self);
         queries.query_pinned(&pins);
         let targets = Targets {
@@ -82,39 +83,53 @@ impl Client {
         };
         queries.query_announced(&pins, &neighbours);
         let answers = queries.finish().await;
-        let nodes = self.classify(&pins, &answers, &neighbours)?;
-        Ok(Listing { nodes, more, blind })
-    }
-
-    /// Combines the pins that were `queried` with the answers and announcements.
-    fn classify(
-        &self,
-        queried: &[Pin],
-        answers: &Answers,
-        neighbours: &[Neighbour],
-    ) -> Result<Vec<Listed>, ClientError> {
-        // A queried node may have proven that its key was rotated.
-        let pins = self.known.names().map_err(ClientError::local)?;
-        let mut nodes = Vec::new();
-        for pin in queried {
-            let Some(now) = pins.iter().find(|now| now.name == pin.name) else { continue };
-            nodes.push(pinned(now, answers.get(&pin.identity), neighbours));
-        }
-        let (keys, contested) = (pinned_keys(&pins), contested(&pins, neighbours));
-        for neighbour in neighbours.iter().filter(|one| !keys.contains(&one.identity)) {
-            let dead = self.known.successor(&neighbour.identity).map_err(ClientError::local)?;
-            let conflicting = dead.is_some() || contested.contains(neighbour.name.as_str());
-            nodes.push(unknown(neighbour, conflicting));
-        }
-        nodes.sort_by(|a, b| {
-            (&a.name, a.standing, a.identity).cmp(&(&b.name, b.standing, b.identity))
-        });
-        Ok(nodes)
+        let announced: Vec<Identity> = neighbours.iter().map(|one| one.identity).collect();
+        let keys = self.with_known(move |known| Keys::read(known, &announced)).await?;
+        Ok(Listing { nodes: classify(&pins, &keys, &answers, &neighbours), more, blind })
     }
 }
 
-fn pinned_keys(pins: &[Pin]) -> HashSet<Identity> {
-    pins.iter().map(|pin| pin.identity).collect()
+/// The keys in known.db after the queries: a queried node may have proven that its key was rotated.
+struct Keys {
+    pins: Vec<Pin>,
+    /// The announced keys that were rotated away.
+    rotated: HashSet<Identity>,
+}
+
+impl Keys {
+    fn read(known: &Known, announced: &[Identity]) -> Result<Self, StoreError> {
+        let mut rotated = HashSet::new();
+        for identity in announced {
+            if known.successor(identity)?.is_some() {
+                rotated.insert(*identity);
+            }
+        }
+        Ok(Self { pins: known.names()?, rotated })
+    }
+}
+
+/// Combines the pins that were `queried` with their answers, the announcements, and the pins after the queries.
+fn classify(
+    queried: &[Pin],
+    keys: &Keys,
+    answers: &Answers,
+    neighbours: &[Neighbour],
+) -> Vec<Listed> {
+    let Keys { pins, rotated } = keys;
+    let mut nodes = Vec::new();
+    for pin in queried {
+        let Some(now) = pins.iter().find(|now| now.name == pin.name) else { continue };
+        nodes.push(pinned(now, answers.get(&pin.identity), neighbours));
+    }
+    let contested = contested(pins, neighbours);
+    let pinned_keys: HashSet<Identity> = pins.iter().map(|pin| pin.identity).collect();
+    for neighbour in neighbours.iter().filter(|one| !pinned_keys.contains(&one.identity)) {
+        let is_rotated = rotated.contains(&neighbour.identity);
+        let conflicting = is_rotated || contested.contains(neighbour.name.as_str());
+        nodes.push(unknown(neighbour, conflicting));
+    }
+    nodes.sort_by(|a, b| (&a.name, a.standing, a.identity).cmp(&(&b.name, b.standing, b.identity)));
+    nodes
 }
 
 /// The names that more than one key is pinned to or claims.
@@ -260,7 +275,6 @@ impl Queries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::home::Home;
     use levada_core::{SecretKey, Succession, SystemRandom, UnixTime};
 
     const NOW: UnixTime = UnixTime(1_000_000);
@@ -276,23 +290,24 @@ mod tests {
 
     struct Fixture {
         _folder: tempfile::TempDir,
-        client: Client,
+        known: Known,
     }
 
     impl Fixture {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
-            let client = Client::new(&Home::at(folder.path()).unwrap()).unwrap();
-            Self { _folder: folder, client }
+            let known = Known::open(&folder.path().join("known.db")).unwrap();
+            Self { _folder: folder, known }
         }
 
         fn pin(&self, name: &str, identity: Identity) {
-            self.client.known.pin(name, &identity, &["192.0.2.9:9".into()], NOW).unwrap();
+            self.known.pin(name, &identity, &["192.0.2.9:9".into()], NOW).unwrap();
         }
 
         fn classify(&self, answers: &Answers, neighbours: &[Neighbour]) -> Vec<Listed> {
-            let pins = self.client.known.names().unwrap();
-            self.client.classify(&pins, answers, neighbours).unwrap()
+            let announced: Vec<Identity> = neighbours.iter().map(|one| one.identity).collect();
+            let keys = Keys::read(&self.known, &announced).unwrap();
+            classify(&keys.pins, &keys, answers, neighbours)
         }
     }
 
@@ -363,7 +378,7 @@ mod tests {
         let (old, new) = (key(), key());
         fixture.pin("well", old.identity());
         let succession = Succession::sign(&old, &new.identity(), NOW);
-        fixture.client.known.follow(&succession).unwrap();
+        fixture.known.follow(&succession).unwrap();
         let nodes = fixture.classify(&Answers::new(), &[neighbour("other", old.identity())]);
         assert_eq!(
             short(&nodes),

@@ -14,6 +14,8 @@ use zeroize::Zeroizing;
 use crate::address;
 use crate::known::SeenCapability;
 
+use super::remember::{remember_capability, remember_version};
+use super::resolve::target_at;
 use super::{Client, ClientError, RequestSpec, Running, Target};
 
 /// How long a node may take to answer an operation.
@@ -84,11 +86,16 @@ impl Client {
         spec: RequestSpec,
     ) -> Result<Capability, ClientError> {
         let answer = call(connection, Operation::Request(wire_request(&spec))).await?;
-        self.note_version(connection);
         let Answer::Granted(granted) = answer else { return Err(unexpected()) };
         let capability = self.granted(connection, target, spec, granted)?;
-        self.remember(&capability);
-        Ok(capability)
+        let (node, version) = (connection.peer(), connection.version());
+        let (seen, now) = (SeenCapability::from(&capability), self.now());
+        self.with_known(move |known| {
+            remember_version(known, &node, version);
+            remember_capability(known, &seen, now);
+            Ok::<_, ClientError>(capability)
+        })
+        .await
     }
 
     /// The capability in an answer, after a check that it is the requested one.
@@ -131,8 +138,7 @@ impl Client {
         class: Class,
     ) -> Result<Running, ClientError> {
         let framing = framing_of(capability.params())?;
-        self.remember(capability);
-        let (mut connection, target) = self.reach(&self.target_of(capability)?, framing).await?;
+        let (mut connection, target) = self.reach_node_of(capability, framing).await?;
         if class == Class::Bulk && framing == Framing::Auto && connection.streams() > 0 {
             // A lost packet of one stream would delay the others. Only `start_in_one` accepts that, for a round trip.
             connection = self.dedicated_connection(&target, framing).await?;
@@ -151,7 +157,7 @@ impl Client {
         service: &str,
     ) -> Result<Running, ClientError> {
         let framing = framing_of(capability.params())?;
-        let target = self.pinned_or(capability.node(), capability.addresses())?;
+        let target = self.pinned_or(capability.node(), capability.addresses()).await?;
         let connection = self.dedicated_connection(&target, framing).await?;
         Ok(start(connection, capability, class_of(capability.params()), service).await?.0)
     }
@@ -166,8 +172,7 @@ impl Client {
         capability: &Capability,
     ) -> Result<(Running, Streams), ClientError> {
         let framing = framing_of(capability.params())?;
-        self.remember(capability);
-        let (mut connection, target) = self.reach(&self.target_of(capability)?, framing).await?;
+        let (mut connection, target) = self.reach_node_of(capability, framing).await?;
         if framing == Framing::Auto {
             connection = match self.unused_connection(&target.identity) {
                 Some(unused) => unused,
@@ -181,6 +186,21 @@ impl Client {
         }
         let streams = Streams::receiving(running.connection.clone(), run, DEFAULT_STREAMS);
         Ok((running, streams))
+    }
+
+    /// Stores that the capability exists, and connects to its node as [`Self::reach`] does.
+    async fn reach_node_of(
+        &self,
+        capability: &Capability,
+        framing: Framing,
+    ) -> Result<(Connection, Target), ClientError> {
+        let (seen, now) = (SeenCapability::from(capability), self.now());
+        let pin = self.with_known(move |known| {
+            remember_capability(known, &seen, now);
+            known.by_identity(&seen.node)
+        });
+        let pinned = pin.await?.map(|pin| pin.addresses).unwrap_or_default();
+        self.reach(&target_at(capability, pinned), framing).await
     }
 
     /// Terminates the session of `capability`.
@@ -205,29 +225,12 @@ impl Client {
         right: Right,
         operation: fn(wire::Presentation) -> Operation,
     ) -> Result<(), ClientError> {
-        let target = self.target_of(capability)?;
+        let target = self.target_of(capability).await?;
         let (connection, _) = self.reach(&target, Framing::Auto).await?;
         let presentation = present(&connection, capability, right)?;
         match call(&connection, operation(presentation)).await? {
             Answer::Done(_) => Ok(()),
             _ => Err(unexpected()),
-        }
-    }
-
-    /// Stores in known.db, for `id rotate`, that the capability exists, without its secret. An error is logged, and the
-    /// capability stays usable.
-    pub fn remember(&self, capability: &Capability) {
-        let ids = capability.ids();
-        let Some(last) = ids.last() else { return };
-        let seen = SeenCapability {
-            link: *last,
-            node: capability.node(),
-            holder: capability.holder(),
-            expires: capability.expires(),
-        };
-        let noted = self.known.remember_capability(&seen, self.now());
-        if let Err(error) = noted {
-            tracing::warn!(%error, "could not store the capability in known.db");
         }
     }
 }

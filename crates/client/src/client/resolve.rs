@@ -75,7 +75,7 @@ impl Client {
         if let Some((identity, address)) = node.split_once('@') {
             return explicit_target(node, identity, address);
         }
-        match self.known_target(node)? {
+        match self.known_target(node).await? {
             Some(target) => Ok(self.reach(&target, Framing::Auto).await?.1),
             None => self.pin_announced(node, confirm).await,
         }
@@ -91,7 +91,7 @@ impl Client {
         confirm: impl FnOnce(&UnpinnedNode) -> Verdict,
     ) -> Result<Target, ClientError> {
         if !node.contains('@')
-            && let Some(target) = self.known_target(node)?
+            && let Some(target) = self.known_target(node).await?
             && !target.addresses.is_empty()
         {
             return Ok(target);
@@ -100,14 +100,14 @@ impl Client {
     }
 
     /// The target of NODE by the pins alone; `None` for a name that is not pinned.
-    fn known_target(&self, node: &str) -> Result<Option<Target>, ClientError> {
+    async fn known_target(&self, node: &str) -> Result<Option<Target>, ClientError> {
         // An identity takes precedence over a nickname of the same text.
         if let Ok(identity) = node.parse::<Identity>() {
-            let pin = self.known.by_identity(&identity).map_err(ClientError::local)?;
-            let addresses = pin.map(|pin| pin.addresses).unwrap_or_default();
+            let addresses = self.pinned_addresses(identity).await?;
             return Ok(Some(Target { identity, addresses }));
         }
-        let pin = self.known.by_name(node).map_err(ClientError::local)?;
+        let name = node.to_owned();
+        let pin = self.with_known(move |known| known.by_name(&name)).await?;
         Ok(pin.as_ref().map(Target::from))
     }
 
@@ -135,11 +135,12 @@ impl Client {
         let (_, address) = self.new_connection(&target, Framing::Auto).await?;
         // The proven address comes first: another node may have announced the others.
         target.addresses = merged(&[address], &target.addresses);
-        match self.known.pin(name, &identity, &target.addresses, self.now()) {
-            Ok(()) => Ok(target),
-            Err(PinError::Store(error)) => Err(ClientError::local(error)),
-            Err(refused) => Err(ClientError::Denied(refused.to_string())),
-        }
+        let (name, now) = (name.to_owned(), self.now());
+        self.with_known(move |known| {
+            known.pin(&name, &target.identity, &target.addresses, now)?;
+            Ok::<_, PinError>(target)
+        })
+        .await
     }
 
     /// The only node that announces this name; its key is not pinned under another.
@@ -156,16 +157,15 @@ impl Client {
             }
             Err(several) => return Err(ClientError::Denied(conflict(name, &several))),
         };
-        if let Some(pin) =
-            self.known.by_identity(&neighbour.identity).map_err(ClientError::local)?
-        {
+        let identity = neighbour.identity;
+        if let Some(pin) = self.with_known(move |known| known.by_identity(&identity)).await? {
             return Err(ClientError::Denied(format!(
                 "`{name}` is announced by {}, which is pinned here as `{}`: use that name",
                 pin.identity, pin.name
             )));
         }
         let addresses = texts(&neighbour);
-        Ok(UnpinnedNode { name: neighbour.name, identity: neighbour.identity, addresses })
+        Ok(UnpinnedNode { name: neighbour.name, identity, addresses })
     }
 
     /// The target of a capability: its node, at the addresses that are pinned for that key, and then at those of the
@@ -173,16 +173,9 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Local`] if the pins cannot be read.
-    pub fn target_of(&self, capability: &Capability) -> Result<Target, ClientError> {
-        let identity = capability.node();
-        let pin = self.known.by_identity(&identity).map_err(ClientError::local)?;
-        let mut addresses = pin.map(|pin| pin.addresses).unwrap_or_default();
-        for hint in capability.addresses() {
-            if !addresses.contains(hint) {
-                addresses.push(hint.clone());
-            }
-        }
-        Ok(Target { identity, addresses })
+    pub async fn target_of(&self, capability: &Capability) -> Result<Target, ClientError> {
+        let pinned = self.pinned_addresses(capability.node()).await?;
+        Ok(target_at(capability, pinned))
     }
 
     /// The target for a request on behalf of another identity: the node at its pinned addresses, and at `hints` only if
@@ -190,12 +183,32 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Local`] if the pins cannot be read.
-    pub fn pinned_or(&self, identity: Identity, hints: &[String]) -> Result<Target, ClientError> {
-        let pin = self.known.by_identity(&identity).map_err(ClientError::local)?;
-        let pinned = pin.map(|pin| pin.addresses).filter(|addresses| !addresses.is_empty());
-        let addresses = pinned.unwrap_or_else(|| hints.to_vec());
+    pub async fn pinned_or(
+        &self,
+        identity: Identity,
+        hints: &[String],
+    ) -> Result<Target, ClientError> {
+        let pinned = self.pinned_addresses(identity).await?;
+        let addresses = if pinned.is_empty() { hints.to_vec() } else { pinned };
         Ok(Target { identity, addresses })
     }
+
+    /// The addresses in the pin of `identity`; empty if it is not pinned.
+    async fn pinned_addresses(&self, identity: Identity) -> Result<Vec<String>, ClientError> {
+        let pin = self.with_known(move |known| known.by_identity(&identity)).await?;
+        Ok(pin.map(|pin| pin.addresses).unwrap_or_default())
+    }
+}
+
+/// The target of a capability whose node has the addresses `pinned` in its pin.
+pub(super) fn target_at(capability: &Capability, pinned: Vec<String>) -> Target {
+    let mut addresses = pinned;
+    for hint in capability.addresses() {
+        if !addresses.contains(hint) {
+            addresses.push(hint.clone());
+        }
+    }
+    Target { identity: capability.node(), addresses }
 }
 
 /// The target of `IDENTITY@host:port`.

@@ -38,7 +38,7 @@ impl Client {
         capability: &Capability,
         kind: &str,
     ) -> Result<(), ClientError> {
-        let target = self.target_of(capability)?;
+        let target = self.target_of(capability).await?;
         match self.check_type(&target, capability.service(), kind).await {
             Err(ClientError::No(_)) => Ok(()),
             checked => checked,

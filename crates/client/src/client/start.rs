@@ -6,6 +6,7 @@ use levada_core::wire::{Reason, answer::Answer, operation::Operation};
 use levada_session::{Class, Connection};
 
 use super::operations::{answer_to, class_of, session_id, unexpected, wire_request};
+use super::remember::remember_version;
 use super::{Client, ClientError, RequestSpec, Running, Target};
 
 /// The first version of the protocol with the operation `Start`.
@@ -26,9 +27,11 @@ impl Client {
     ) -> Result<Running, ClientError> {
         let class = class_of(&spec.params);
         let is_auto = spec.framing.unwrap_or_default() == Framing::Auto;
-        if is_auto && self.known_version(target) >= START_VERSION {
-            let connection = self.connection(target, Framing::Auto).await?;
-            if let Some(running) = self.start_in_one(connection, target, &spec, class).await? {
+        if is_auto {
+            let version = self.known_version(target).await;
+            if version >= START_VERSION
+                && let Some(running) = self.start_in_one(target, &spec, class, version).await?
+            {
                 return Ok(running);
             }
         }
@@ -38,17 +41,21 @@ impl Client {
 
     /// Sends `Start` on the shared connection, also if others use it: a dedicated one would cost the round trip that is to be
     /// saved. `None` if nothing was started, because the node no longer has this operation, or because the
-    /// service requires a framing other than that of this connection.
+    /// service requires a framing other than that of this connection. `version` is the stored one
+    /// of the target.
     async fn start_in_one(
         &self,
-        connection: Connection,
         target: &Target,
         spec: &RequestSpec,
         class: Class,
+        version: u32,
     ) -> Result<Option<Running>, ClientError> {
+        let connection = self.connection(target, Framing::Auto).await?;
         let mut stream = connection.open(class)?;
         let answer = answer_to(&mut stream, Operation::Start(wire_request(spec))).await?;
-        self.note_version(&connection);
+        if (connection.peer(), connection.version()) != (target.identity, version) {
+            self.store_version(&connection).await?;
+        }
         let at_once = match answer {
             Answer::StartedAtOnce(at_once) => at_once,
             Answer::Refusal(refusal) => {
@@ -72,18 +79,20 @@ impl Client {
     }
 
     /// The version that the node spoke on its last connection; 0 if that is unknown.
-    fn known_version(&self, target: &Target) -> u32 {
-        self.known.version_of(&target.identity).unwrap_or_else(|error| {
+    async fn known_version(&self, target: &Target) -> u32 {
+        let node = target.identity;
+        self.with_known(move |known| known.version_of(&node)).await.unwrap_or_else(|error| {
             tracing::debug!(%error, "could not read the version of a node from known.db");
             0
         })
     }
 
-    /// Stores the version that the node speaks, which is known with its first answer.
-    pub(super) fn note_version(&self, connection: &Connection) {
-        let noted = self.known.note_version(&connection.peer(), connection.version());
-        if let Err(error) = noted {
-            tracing::debug!(%error, "could not store the version of a node in known.db");
-        }
+    async fn store_version(&self, connection: &Connection) -> Result<(), ClientError> {
+        let (node, version) = (connection.peer(), connection.version());
+        self.with_known(move |known| {
+            remember_version(known, &node, version);
+            Ok::<_, ClientError>(())
+        })
+        .await
     }
 }

@@ -10,6 +10,8 @@ use levada_session::Connection;
 use super::dial::dial;
 use super::operations::{call, unexpected};
 use super::{Client, ClientError, Target};
+use crate::known::Known;
+use levada_database::DatabaseError as StoreError;
 
 /// Maximum number of successive rotations that are followed.
 const MAX_CHAIN: usize = 16;
@@ -22,51 +24,64 @@ impl Client {
     /// As for [`Self::connection`].
     pub async fn announce_successions(&self, target: &Target) -> Result<Vec<String>, ClientError> {
         let connection = self.dial_or_follow(target, Framing::Auto).await?.0;
-        let refused = self.announce_successions_on(&connection).await;
+        let (own, node) = (self.identity(), connection.peer());
+        let refused = match self.with_known(move |known| unacknowledged(known, own, &node)).await {
+            Ok(successions) => self.announce(&connection, successions).await,
+            Err(error) => Err(error),
+        };
         connection.close(0, "");
         refused
     }
 
-    /// Announces those rotations of this home that the node has not acknowledged; returns its refusals. A refused one is
-    /// announced again on the next connection, because the refusal may be temporary.
-    pub(super) async fn announce_successions_on(
+    /// Announces rotations of this home to the node; returns its refusals. A refused one is announced again on the next
+    /// connection, because the refusal may be temporary.
+    pub(super) async fn announce(
         &self,
         connection: &Connection,
+        successions: Vec<Succession>,
     ) -> Result<Vec<String>, ClientError> {
         let (node, mut refused) = (connection.peer(), Vec::new());
-        for succession in self.own_successions()? {
-            let new = succession.new_identity();
-            if self.known.acknowledged(&node, &new).map_err(ClientError::local)? {
-                continue;
-            }
+        for succession in successions {
             let operation = Operation::Succession(succession.to_wire());
-            match call(connection, operation).await {
-                Ok(_) => {}
-                // The node has never seen the old key. The rotation must be announced again while a capability of the
-                // old key is valid there.
-                Err(ClientError::No(text)) if self.still_holds(&node, &succession)? => {
-                    tracing::debug!(%node, %text, "the node did not store the new key of this home");
-                    let text = format!(
-                        "{text}; revoke the capabilities of the old key that it never used at this node"
-                    );
-                    refused.push(text);
-                    continue;
-                }
-                Err(ClientError::No(_)) => {}
+            let unknown = match call(connection, operation).await {
+                Ok(_) => None,
+                Err(ClientError::No(text)) => Some(text),
                 Err(ClientError::Denied(text)) => {
                     tracing::debug!(%node, %text, "the node did not follow the rotation of this home");
                     refused.push(text);
                     continue;
                 }
                 Err(error) => return Err(error),
+            };
+            let stored = self.acknowledge(node, &succession, unknown.is_some()).await?;
+            if let Some(text) = unknown.filter(|_| !stored) {
+                tracing::debug!(%node, %text, "the node did not store the new key of this home");
+                refused.push(format!(
+                    "{text}; revoke the capabilities of the old key that it never used at this node"
+                ));
             }
-            self.known.acknowledge(&node, &new).map_err(ClientError::local)?;
         }
         Ok(refused)
     }
 
-    fn still_holds(&self, node: &Identity, succession: &Succession) -> Result<bool, ClientError> {
-        self.known.holds_at(node, &succession.old(), self.now()).map_err(ClientError::local)
+    /// Stores that the node has acknowledged a rotation of this home. A node to which the old key is `unknown` has not
+    /// acknowledged it while a capability of the old key is valid there: then nothing is stored, so that the rotation is
+    /// announced again, and the result is `false`.
+    async fn acknowledge(
+        &self,
+        node: Identity,
+        succession: &Succession,
+        unknown: bool,
+    ) -> Result<bool, ClientError> {
+        let (old, new, now) = (succession.old(), succession.new_identity(), self.now());
+        self.with_known(move |known| {
+            if unknown && known.holds_at(&node, &old, now)? {
+                return Ok(false);
+            }
+            known.acknowledge(&node, &new)?;
+            Ok::<_, StoreError>(true)
+        })
+        .await
     }
 
     /// The sessions at this node that this identity has requested for other holders and that have not ended; `true` if
@@ -85,21 +100,6 @@ impl Client {
         }
     }
 
-    /// The statements from the first key of this home to its present one, oldest first.
-    fn own_successions(&self) -> Result<Vec<Succession>, ClientError> {
-        let all = self.known.successions().map_err(ClientError::local)?;
-        let mut chain = Vec::new();
-        let mut current = self.identity();
-        while let Some(found) = all.iter().find(|one| one.new_identity() == current)
-            && chain.len() < MAX_CHAIN
-        {
-            current = found.old();
-            chain.push(found.clone());
-        }
-        chain.reverse();
-        Ok(chain)
-    }
-
     /// Asks the node at `target` for the proof that the key `presented` succeeds the pinned one. The question uses a
     /// throwaway identity, because the node is not authenticated yet. `None` if the key is not pinned or there is no proof.
     pub(super) async fn follow(
@@ -107,8 +107,8 @@ impl Client {
         target: &Target,
         presented: Identity,
     ) -> Result<Option<Target>, ClientError> {
-        let pinned = self.known.by_identity(&target.identity).map_err(ClientError::local)?;
-        if pinned.is_none() {
+        let old = target.identity;
+        if self.with_known(move |known| known.by_identity(&old)).await?.is_none() {
             return Ok(None);
         }
         let throwaway = SecretKey::generate(&SystemRandom).map_err(ClientError::local)?;
@@ -116,17 +116,43 @@ impl Client {
         // Any failure from here on means that the presented key is not proven.
         let dialled = dial(&tls, target, Some(presented), Framing::Auto).await;
         let Ok((connection, _)) = dialled else { return Ok(None) };
-        let chain = successors(&connection, target.identity, presented).await;
+        let chain = successors(&connection, old, presented).await;
         connection.close(0, "");
         let Some(chain) = chain else { return Ok(None) };
-        for succession in &chain {
-            if self.known.follow(succession).is_err() {
-                return Ok(None);
-            }
+        let followed = self.with_known(move |known| {
+            chain.iter().try_for_each(|succession| known.follow(succession).map(drop))
+        });
+        if followed.await.is_err() {
+            return Ok(None);
         }
-        tracing::warn!(old = %target.identity, new = %presented, "the node's key was rotated; its proof is valid");
+        tracing::warn!(%old, new = %presented, "the node's key was rotated; its proof is valid");
         Ok(Some(Target { identity: presented, addresses: target.addresses.clone() }))
     }
+}
+
+/// The rotations of this home, from its first key to `own`, that `node` has not acknowledged, oldest first.
+pub(super) fn unacknowledged(
+    known: &Known,
+    own: Identity,
+    node: &Identity,
+) -> Result<Vec<Succession>, StoreError> {
+    let all = known.successions()?;
+    let mut chain = Vec::new();
+    let mut current = own;
+    while let Some(found) = all.iter().find(|one| one.new_identity() == current)
+        && chain.len() < MAX_CHAIN
+    {
+        current = found.old();
+        chain.push(found.clone());
+    }
+    chain.reverse();
+    let mut pending = Vec::new();
+    for succession in chain {
+        if !known.acknowledged(node, &succession.new_identity())? {
+            pending.push(succession);
+        }
+    }
+    Ok(pending)
 }
 
 /// The statements that lead from `old` to `presented`, each signed by the key before it.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use levada_capability::exchange::{Question, Reply, SessionRequest};
+use levada_capability::exchange::{Question, Reply};
 use levada_client::{Client, ClientError, RequestSpec};
 use levada_core::wire::{Reason, Refusal, SealedReply};
 use levada_core::{Clock, Identity, SystemClock, UnixTime};
@@ -33,8 +33,10 @@ impl Decider {
     /// The reply to a valid question.
     pub async fn decide(&self, question: &Question) -> Reply {
         let now = SystemClock.now();
+        let parties = self.parties(question).await;
         let summary = || {
-            format!("{} for {}", self.session(&question.request), self.label(&question.requester))
+            let service = plain(&question.request.service);
+            format!("{service} at {} for {}", parties.node, parties.requester)
         };
         if question.is_expired(now) {
             output::note(format_args!("Expired: {}.", summary()));
@@ -47,7 +49,7 @@ impl Decider {
                 output::note(format_args!("Denied by the policy: {}.", summary()));
                 return Reply::No(Refusal::new(Reason::Denied, "no rule allows it"));
             }
-            Verdict::Ask => match self.ask(question, now).await {
+            Verdict::Ask => match self.ask(question, &parties, now).await {
                 Ok(()) => question.request.expires,
                 Err(text) => {
                     output::note(format_args!("Denied: {}.", summary()));
@@ -77,11 +79,16 @@ impl Decider {
     }
 
     /// Shows the question and waits for a yes; the error is the text for the requester.
-    async fn ask(&self, question: &Question, now: UnixTime) -> Result<(), &'static str> {
+    async fn ask(
+        &self,
+        question: &Question,
+        parties: &Parties,
+        now: UnixTime,
+    ) -> Result<(), &'static str> {
         let Some(terminal) = &self.terminal else {
             return Err("the entity has no terminal to ask on");
         };
-        let shown = self.render(question);
+        let shown = render(question, parties);
         if shown.chars().count() > MAX_SHOWN {
             return Err("the question is too long to be shown");
         }
@@ -106,44 +113,53 @@ impl Decider {
             framing: None,
         };
         // On a dedicated connection: requesters name the node, and must not cause connections that stay open.
-        let target = self.client.pinned_or(request.node, &request.addresses)?;
+        let target = self.client.pinned_or(request.node, &request.addresses).await?;
         let capability = self.client.request_dedicated(&target, spec).await?;
         Ok(Reply::Granted(Box::new(capability)))
     }
 
-    /// The whole question as it is shown, with control characters escaped.
-    fn render(&self, question: &Question) -> String {
-        let request = &question.request;
-        let mut text = String::new();
-        row(&mut text, "from", &self.label(&question.requester));
-        rows(&mut text, "service", &plain(&request.service));
-        row(&mut text, "of", &self.label(&request.node));
-        for (key, value) in request.params.iter() {
-            let value = plain(&inspect::shown(key, value).to_string());
-            rows(&mut text, "parameter", &format!("{} = {value}", plain(key)));
-        }
-        if request.params.is_empty() {
-            row(&mut text, "parameters", "none are fixed");
-        }
-        match request.expires {
-            Some(time) => row(&mut text, "expires", &output::time(time)),
-            None => row(&mut text, "expires", "as that node decides"),
-        }
-        row(&mut text, "uses", &request.uses.to_string());
-        text
+    /// Looks up the names of the requester and of the node.
+    async fn parties(&self, question: &Question) -> Parties {
+        let (requester, node) = (question.requester, question.request.node);
+        let [requester_name, node_name] = self.client.names_of([requester, node]).await;
+        Parties { requester: label(&requester, requester_name), node: label(&node, node_name) }
     }
+}
 
-    fn session(&self, request: &SessionRequest) -> String {
-        format!("{} at {}", plain(&request.service), self.label(&request.node))
-    }
+/// The identities of a question as they are shown.
+struct Parties {
+    requester: String,
+    node: String,
+}
 
-    /// The name that is pinned here for `identity`, if any, and the identity.
-    fn label(&self, identity: &Identity) -> String {
-        match self.client.name_of(identity) {
-            Some(name) => format!("{} ({identity})", plain(&name)),
-            None => format!("an identity without a name here ({identity})"),
-        }
+/// The name that is pinned here for `identity`, if any, and the identity.
+fn label(identity: &Identity, name: Option<String>) -> String {
+    match name {
+        Some(name) => format!("{} ({identity})", plain(&name)),
+        None => format!("an identity without a name here ({identity})"),
     }
+}
+
+/// The whole question as it is shown, with control characters escaped.
+fn render(question: &Question, parties: &Parties) -> String {
+    let request = &question.request;
+    let mut text = String::new();
+    row(&mut text, "from", &parties.requester);
+    rows(&mut text, "service", &plain(&request.service));
+    row(&mut text, "of", &parties.node);
+    for (key, value) in request.params.iter() {
+        let value = plain(&inspect::shown(key, value).to_string());
+        rows(&mut text, "parameter", &format!("{} = {value}", plain(key)));
+    }
+    if request.params.is_empty() {
+        row(&mut text, "parameters", "none are fixed");
+    }
+    match request.expires {
+        Some(time) => row(&mut text, "expires", &output::time(time)),
+        None => row(&mut text, "expires", "as that node decides"),
+    }
+    row(&mut text, "uses", &request.uses.to_string());
+    text
 }
 
 fn row(text: &mut String, name: &str, value: &str) {

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 
 use levada_capability::exchange::SessionRequest;
-use levada_client::Client;
+use levada_client::known::Known;
 use levada_core::{Identity, UnixTime};
 use serde::Deserialize;
 
@@ -56,7 +56,7 @@ impl Policy {
     ///
     /// # Errors
     /// [`Failure`] 120 with the file, the line or rule, and what is wrong there.
-    pub fn load(file: &Path, client: &Client) -> Result<Self, Failure> {
+    pub fn load(file: &Path, known: &Known) -> Result<Self, Failure> {
         let mut text = String::new();
         File::open(file)
             .and_then(|opened| opened.take(MAX_FILE + 1).read_to_string(&mut text))
@@ -66,7 +66,7 @@ impl Policy {
             let text = format!("{}: a policy has at most {MAX_FILE} bytes", file.display());
             return Err(Failure::local(text));
         }
-        let identify = |name: &str| client.identity_of(name).map_err(|error| error.to_string());
+        let identify = |name: &str| known.identity_of(name).map_err(|error| error.to_string());
         Self::parse(&text, identify)
             .map_err(|error| Failure::local(format!("{}: {error}", file.display())))
     }

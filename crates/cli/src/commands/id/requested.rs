@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::output::{self, plain};
 use levada_capability::SessionId;
-use levada_client::known::Pin;
+use levada_client::known::{Known, Pin};
 use levada_client::{Client, ClientError, Target};
 use levada_core::wire::RequestedSession;
 use levada_core::{Identity, UnixTime};
@@ -33,8 +33,8 @@ pub struct Requested {
 ///
 /// # Errors
 /// [`Failure`] if the pins cannot be read.
-pub fn pinned_nodes(client: &Client) -> Result<Vec<Pin>, Failure> {
-    let mut pins = client.known().names()?;
+pub async fn pinned_nodes(client: &Client) -> Result<Vec<Pin>, Failure> {
+    let mut pins = client.with_known(Known::names).await?;
     pins.retain(|pin| pin.identity != client.identity());
     Ok(pins)
 }

@@ -8,8 +8,7 @@ use clap::Args;
 use levada_capability::SessionId;
 use levada_client::Client;
 use levada_client::home::Home;
-use levada_client::known::Known;
-use levada_core::{Clock, Identity, Succession, SystemClock};
+use levada_core::{Clock, Succession, SystemClock};
 use levada_node::control::{self, ControlError, Request};
 use levada_node::store::Store;
 
@@ -32,10 +31,10 @@ pub async fn run(home: &Home, arguments: Arguments) -> Outcome {
         let text = format!("--keep: at most {} sessions can be kept", Succession::MAX_KEEP);
         return Err(Failure::new(USAGE, text));
     }
-    let old = home.key()?.identity();
-    warn(home, &old).await?;
     let client = Arc::new(Client::new(home)?);
-    let pins = requested::pinned_nodes(&client)?;
+    let old = client.identity();
+    warn(home, &client).await?;
+    let pins = requested::pinned_nodes(&client).await?;
     let requested = requested::query_all(&client, &pins).await;
     requested.show(&keep);
     check_kept(&requested, &keep)?;
@@ -89,10 +88,10 @@ fn check_kept(requested: &Requested, keep: &[SessionId]) -> Result<(), Failure> 
 }
 
 /// Prints how many capabilities will end.
-async fn warn(home: &Home, old: &Identity) -> Result<(), Failure> {
-    let known = Known::open(&home.known_db())?;
-    let granted = granted_here(home).await?;
-    let count = known.capabilities_held_elsewhere(old, SystemClock.now())? + granted;
+async fn warn(home: &Home, client: &Client) -> Result<(), Failure> {
+    let (old, now) = (client.identity(), SystemClock.now());
+    let elsewhere = client.with_known(move |known| known.capabilities_held_elsewhere(&old, now));
+    let count = granted_here(home).await? + elsewhere.await?;
     output::note(match count {
         0 => "No capability that this home knows of names the key.".to_owned(),
         1 => "1 capability that this home knows of names the key, and will end.".to_owned(),

@@ -12,9 +12,10 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use levada_client::home::Home;
-use levada_client::{Client, Running};
+use levada_client::{Client, ClientError, Running};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::protocol::{ControlConnection, ProgramSpec, Request, State};
@@ -106,7 +107,10 @@ async fn run(
     mut requests: mpsc::Receiver<PendingRequest>,
     mut stop: Pin<&mut impl Future<Output = u8>>,
 ) -> Result<State, ShowError> {
-    let client = Client::new(home)?;
+    // The control socket is served meanwhile, and known.db may be locked.
+    let opened = home.clone();
+    let client =
+        spawn_blocking(move || Client::new(&opened)).await.map_err(ClientError::local)??;
     let prepared = {
         let mut preparing = pin!(prepare(spec, &client));
         loop {
