@@ -33,7 +33,7 @@ pub use resolve::{DEFAULT_PORT, Target, UnpinnedNode, Verdict};
 
 /// The client side of this home: its key, its pins, and one shared connection to each node.
 pub struct Client {
-    key: SecretKey,
+    key: Arc<SecretKey>,
     known: Arc<Known>,
     tls: Arc<ClientConfig>,
     /// Connections with `auto` framing, by the node's identity.
@@ -89,12 +89,33 @@ impl Client {
         let key = home.key().map_err(ClientError::local)?;
         let known = Arc::new(Known::open(&home.known_db())?);
         let tls = Arc::new(ClientConfig::new(&key).map_err(ClientError::local)?);
-        Ok(Self { key, known, tls, shared: Mutex::default() })
+        Ok(Self { key: Arc::new(key), known, tls, shared: Mutex::default() })
+    }
+
+    /// A client of the same home that shares no connections with this one.
+    pub fn unshared(&self) -> Self {
+        Self {
+            key: self.key.clone(),
+            known: self.known.clone(),
+            tls: self.tls.clone(),
+            shared: Mutex::default(),
+        }
     }
 
     /// The identity of this home.
     pub fn identity(&self) -> Identity {
         self.key.identity()
+    }
+
+    /// The pins of this home, for code in the blocking pool: other code uses [`Self::with_known`].
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// Whether only this client uses known.db: no work of [`Self::with_known`] runs, and [`Self::unshared`] clients are
+    /// dropped.
+    pub fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.known) == 1
     }
 
     /// Runs `work` on known.db in the blocking pool, because it waits for the disk, and up to 5 s for the lock of another

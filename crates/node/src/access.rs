@@ -1,5 +1,7 @@
 //! Rights of identities at this node, and the effects of their changes.
 
+use std::sync::Arc;
+
 use levada_core::wire::Reason;
 use levada_core::{Identity, Succession, UnixTime};
 
@@ -7,7 +9,7 @@ use crate::config::{Config, ConfigError};
 use crate::node::Node;
 use crate::overrides::Overrides;
 use crate::services::SHELL;
-use crate::store::{DenialReason, PeerStatus, StoreError};
+use crate::store::{DenialReason, PeerStatus, Store, StoreError};
 
 const BLOCKED: &str = "this identity is blocked";
 
@@ -71,12 +73,16 @@ impl Node {
     ///
     /// # Errors
     /// [`ConfigError`] for a name that is not pinned here; nothing has changed.
-    pub(crate) fn reload_policy(
-        &self,
+    pub(crate) async fn reload_policy(
+        self: &Arc<Self>,
         config: &Config,
         overrides: &Overrides,
     ) -> Result<(), ConfigError> {
-        let blocked = self.policy.reload(config, overrides, &self.known, &self.store)?;
+        let (node, config, overrides) = (self.clone(), config.clone(), overrides.clone());
+        let reload = move |store: &Store| {
+            node.policy.reload(&config, &overrides, node.client.known(), store)
+        };
+        let blocked = self.with_store(reload).await?;
         self.tls.forget_sessions();
         for identity in &blocked {
             self.disconnect(identity, BLOCKED);
@@ -85,14 +91,16 @@ impl Node {
         Ok(())
     }
 
-    /// Pins a guest under the name in its invitation. A failure is logged, and does not affect the guest's rights.
+    /// Pins a guest under the name in its invitation. A failure is logged, and does not affect the guest's rights. To be
+    /// called in the blocking pool.
     pub(crate) fn pin_guest(&self, name: &str, identity: &Identity, now: UnixTime) {
-        let pinned = match self.known.by_identity(identity) {
+        let known = self.client.known();
+        let pinned = match known.by_identity(identity) {
             Ok(Some(pin)) => {
                 tracing::info!(peer = %identity, name = pin.name, "this guest is pinned under another name already");
                 return;
             }
-            Ok(None) => self.known.pin(name, identity, &[], now),
+            Ok(None) => known.pin(name, identity, &[], now),
             Err(error) => Err(error.into()),
         };
         if let Err(error) = pinned {
@@ -101,11 +109,12 @@ impl Node {
     }
 
     /// Moves the pin of a rotated key to its successor. Keys without a pin are not stored, because any peer can present one.
+    /// To be called in the blocking pool.
     pub(crate) fn move_pin(&self, succession: &Succession) {
-        let pinned = self.known.by_identity(&succession.old());
-        let followed = match pinned {
+        let known = self.client.known();
+        let followed = match known.by_identity(&succession.old()) {
             Ok(None) => return,
-            Ok(Some(_)) => self.known.follow(succession).map(drop),
+            Ok(Some(_)) => known.follow(succession).map(drop),
             Err(error) => Err(error.into()),
         };
         if let Err(error) = followed {

@@ -1,15 +1,17 @@
 //! Calls of services to other nodes: implements [`levada_service::Client`].
 
+use std::sync::Arc;
+
 use levada_capability::Capability;
 use levada_client::{Client, ClientError};
 use levada_service::{CallError, CallFuture, Client as ServiceClient};
 use levada_session::Stream;
 
 /// Calls other nodes with the identity of this one.
-pub(crate) struct Calls(Client);
+pub(crate) struct Calls(Arc<Client>);
 
 impl Calls {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Arc<Client>) -> Self {
         Self(client)
     }
 }

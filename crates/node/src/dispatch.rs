@@ -100,7 +100,7 @@ pub(crate) async fn serve_stream(
         Operation::Revoke(presentation) => context.revoke(presentation).await,
         Operation::Join(join) => context.join(join).await,
         Operation::Succession(succession) => context.succession(&succession).await,
-        Operation::Successor(successor) => context.successor(&successor),
+        Operation::Successor(successor) => context.successor(&successor).await,
         Operation::Requested(_) => context.requested().await,
     };
     context.record_outcome(name, result.as_ref().err());

@@ -48,8 +48,8 @@ const REFUSED: &str = "refused";
 
 impl Forwards {
     /// Without any forward.
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client: Arc::new(client), running: Mutex::default() }
+    pub(crate) fn new(client: Arc<Client>) -> Self {
+        Self { client, running: Mutex::default() }
     }
 
     /// Starts the forwards of `configured` that do not run, and stops all others. Must be called in a tokio runtime.

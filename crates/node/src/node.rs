@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use levada_channel::ServerConfig;
+use levada_client::Client;
 use levada_client::home::Home;
-use levada_client::known::Known;
 use levada_core::{Clock, Identity, SecretKey};
 use levada_services::catalogue::CatalogueHandle;
 use levada_session::Budget;
@@ -46,7 +46,8 @@ pub struct Node {
     pub(crate) name: String,
     pub(crate) services: BTreeMap<String, Offered>,
     pub(crate) store: Arc<Store>,
-    pub(crate) known: Known,
+    /// The pins of the home, and the connections to other nodes.
+    pub(crate) client: Arc<Client>,
     pub(crate) catalogue: Option<Arc<CatalogueHandle>>,
     pub(crate) policy: Policy,
     pub(crate) forwards: Forwards,

@@ -50,3 +50,12 @@ async fn a_panic_while_known_db_is_used_is_an_error() {
     assert!(matches!(&error, ClientError::Local(text) if text.contains("known.db")), "{error}");
     assert_eq!(client.with_known(Known::names).await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn a_client_is_idle_when_no_other_uses_its_known_db() {
+    let (_folder, _home, client) = client();
+    let other = client.unshared();
+    assert!(!client.is_idle() && other.identity() == client.identity());
+    drop(other);
+    assert!(client.is_idle());
+}

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
 use crate::node::Node;
-use levada_client::{Client, ClientError, RequestSpec, Running, Verdict};
+use levada_client::{ClientError, RequestSpec, Running, Verdict};
 
 /// The buffer of the pipe to the node's own catalogue, in bytes.
 const PIPE_BUFFER: usize = 64 * 1024;
@@ -170,7 +170,7 @@ pub(crate) async fn publish_elsewhere(node: Arc<Node>, mut targets: Vec<String>)
 async fn publish_at(node: &Node, target: &str) -> Result<(), String> {
     let text = |error: ClientError| error.to_string();
     let (name, service) = target.rsplit_once('/').unwrap_or((target, ""));
-    let client = Client::new(&node.home).map_err(text)?;
+    let client = node.client.unshared();
     let work = async {
         let target = client.resolve(name, |_| Verdict::Unasked).await.map_err(text)?;
         let spec = RequestSpec { service: service.to_owned(), uses: 1, ..RequestSpec::default() };

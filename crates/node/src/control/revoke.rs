@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::reply::{Reply, on_store, refused};
 use crate::node::Node;
 use crate::store::{EndError, Revocable};
-use levada_client::known::NameError;
+use levada_client::ClientError;
+use levada_client::known::Known;
 
 /// The minimum length of a prefix of an identity, in characters: the length that the tables print.
 const MIN_IDENTITY: usize = 10;
@@ -73,15 +74,16 @@ pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Re
 
 /// Resolves an identity, a name that is pinned here, or a prefix of an identity in the database.
 async fn identity(node: &Arc<Node>, text: String) -> Result<Identity, Reply> {
-    let unknown = match node.known.identity_of(&text) {
+    let unknown = match node.client.identity_of(&text).await {
         Ok(identity) => return Ok(identity),
-        Err(NameError::Store(error)) => return Err(refused(120, &error)),
-        Err(unknown) => refused(2, &unknown),
+        Err(unknown @ ClientError::Usage(_)) => refused(unknown.exit_code(), &unknown),
+        Err(error) => return Err(refused(error.exit_code(), &error)),
     };
     if text.len() < MIN_IDENTITY {
         return Err(unknown);
     }
-    let pins = node.known.names().map_err(|error| refused(120, &error))?;
+    let pins = node.client.with_known(Known::names).await;
+    let pins = pins.map_err(|error| refused(120, &error))?;
     let prefix = text.clone();
     let found = node.with_store(move |store| store.identities_with_prefix(&prefix)).await;
     let mut found = found.map_err(|error| refused(120, &error))?;

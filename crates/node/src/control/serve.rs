@@ -25,6 +25,7 @@ use crate::rotate::rotate;
 use crate::store::{AuditEntry, DiskState, Now, SessionFilter, SessionSummary, StoreError};
 use levada_client::address::advertised;
 use levada_client::home::Home;
+use levada_client::known::Known;
 
 use super::reply::{Reply, on_store, refused};
 use super::{Request, revoke};
@@ -218,9 +219,7 @@ async fn sessions(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
 
 /// The pinned name of each identity; the oldest if it has several.
 async fn names(node: &Arc<Node>) -> Result<HashMap<Identity, String>, Reply> {
-    let owned = node.clone();
-    let pins = tokio::task::spawn_blocking(move || owned.known.names()).await;
-    let pins = pins.map_err(|error| refused(120, &error))?;
+    let pins = node.client.with_known(Known::names).await;
     let mut pins = pins.map_err(|error| refused(120, &error))?;
     pins.sort_by_key(|pin| Reverse(pin.added));
     Ok(pins.into_iter().map(|pin| (pin.identity, pin.name)).collect())
@@ -283,7 +282,7 @@ async fn invite(
         advertised(address).map_err(|error| refused(2, &format!("{address}: {error}")))?;
     }
     if let Some(name) = &name {
-        check_guest_name(node, name)?;
+        check_guest_name(node, name).await?;
     }
     let secret =
         Invitation::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
@@ -300,9 +299,11 @@ async fn invite(
     .await
 }
 
-fn check_guest_name(node: &Node, name: &str) -> Result<(), Reply> {
+async fn check_guest_name(node: &Node, name: &str) -> Result<(), Reply> {
     check_name(name).map_err(|error| refused(2, &format!("`{name}`: {error}")))?;
-    match node.known.by_name(name).map_err(|error| refused(120, &error))? {
+    let owned = name.to_owned();
+    let pin = node.client.with_known(move |known| known.by_name(&owned)).await;
+    match pin.map_err(|error| refused(120, &error))? {
         Some(pin) => {
             let text = format!(
                 "`{name}` is pinned to {} already: choose another name, or `levada peers forget {name}` first",

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use levada_capability::{Context, Invitation, Operation as Right, Presented, Verified, verify};
+use levada_client::known::Known;
 use levada_core::printable::one_line;
 use levada_core::wire::{self, Reason, Refusal, answer::Answer};
 use levada_core::{Identity, MAX_NAME, Succession, label};
@@ -223,10 +224,11 @@ impl RequestContext<'_> {
     }
 
     /// Returns the statement of this node's own rotation from the key in question.
-    pub(super) fn successor(&self, question: &wire::Successor) -> OperationResult {
+    pub(super) async fn successor(&self, question: &wire::Successor) -> OperationResult {
         let old = Identity::try_from(question.old.as_slice())
             .map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
-        let successions = self.node.known.successions().map_err(|error| failed(&error))?;
+        let successions = self.node.client.with_known(Known::successions).await;
+        let successions = successions.map_err(|error| failed(&error))?;
         let found = successions.into_iter().find(|succession| succession.old() == old);
         let succession = found.ok_or_else(|| denied("this key was never the key of this node"))?;
         Ok(Answer::Succession(succession.to_wire()))

@@ -27,7 +27,6 @@ use crate::store::Store;
 use levada_client::Client;
 use levada_client::close_code;
 use levada_client::home::Home;
-use levada_client::known::Known;
 
 use crate::error::UpError;
 use crate::listen::{self, reachable_addresses};
@@ -87,17 +86,17 @@ pub(super) fn assemble(
     let mut notes = Vec::new();
     let key = home.key().map_err(UpError::of)?;
     let store = Store::open(&home.node_db()).map_err(UpError::of)?;
-    let known = Known::open(&home.known_db()).map_err(UpError::of)?;
-    let policy = Policy::new(config, overrides, &known, &store).map_err(UpError::of)?;
-    let calls = Calls::new(Client::new(home).map_err(UpError::of)?);
+    let client = Arc::new(Client::new(home).map_err(UpError::of)?);
+    let known = client.known();
+    let policy = Policy::new(config, overrides, known, &store).map_err(UpError::of)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let catalogue = catalogue::open_if_needed(home, config, overrides, clock.clone())?;
-    let client = Arc::new(calls);
+    let calls = Arc::new(Calls::new(client.clone()));
     let builder = services::Builder {
         registry: registry(catalogue.clone()),
-        context: Context { node: key.identity(), client },
+        context: Context { node: key.identity(), client: calls },
     };
-    let offered = services::offered(config, overrides, &known, &builder).map_err(UpError::of)?;
+    let offered = services::offered(config, overrides, known, &builder).map_err(UpError::of)?;
     if !overrides.only_catalogue {
         let missing = services::missing(config, &overrides.services).map_err(UpError::of)?;
         notes.extend(missing.iter().map(ToString::to_string));
@@ -117,10 +116,10 @@ pub(super) fn assemble(
         name,
         services: offered,
         store: Arc::new(store),
-        known,
+        forwards: Forwards::new(client.clone()),
+        client,
         catalogue,
         policy,
-        forwards: Forwards::new(Client::new(home).map_err(UpError::of)?),
         limits: config.limits,
         session_expires: config.session_expires,
         clock,
@@ -180,7 +179,7 @@ fn pin_self(node: &Node, notes: &mut Vec<String>) {
 }
 
 fn try_pin_self(node: &Node) -> Result<(), String> {
-    let (identity, known) = (node.identity(), &node.known);
+    let (identity, known) = (node.identity(), node.client.known());
     let addresses = node.addresses(&[]);
     let text = |error: &dyn std::fmt::Display| error.to_string();
     match known.by_identity(&identity).map_err(|error| text(&error))? {

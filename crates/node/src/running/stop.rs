@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
 use crate::catalogue::{publish_elsewhere, publish_here};
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::{control, http, server};
 
 use super::announcer;
@@ -97,21 +97,22 @@ async fn wait_for_end(node: &Arc<Node>, signals: &mut Signals, overrides: &Overr
             () = node.stopping() => return,
             action = signals.next() => match action {
                 Action::Stop => node.end(Ending::Stop),
-                Action::Reload => reload_policy(node, overrides),
+                Action::Reload => reload_policy(node, overrides).await,
             },
         }
     }
 }
 
-fn reload_policy(node: &Node, overrides: &Overrides) {
-    let applied = Config::load(&node.home.config_file()).and_then(|config| {
-        node.reload_policy(&config, overrides)?;
+async fn reload_policy(node: &Arc<Node>, overrides: &Overrides) {
+    let apply = async {
+        let config = Config::load(&node.home.config_file())?;
+        node.reload_policy(&config, overrides).await?;
         if !overrides.only_catalogue {
             node.forwards.apply(&config.forwards);
         }
-        Ok(())
-    });
-    if let Err(error) = applied {
+        Ok::<_, ConfigError>(())
+    };
+    if let Err(error) = apply.await {
         tracing::error!(%error, "could not read the configuration again; the old one stays in effect");
     }
 }
@@ -129,7 +130,8 @@ async fn shut_down(node: &Node) {
 
 /// Waits until no other task uses the node, so that its databases are closed: a restart may replace their files.
 async fn release(node: &Arc<Node>) -> Result<(), UpError> {
-    let idle = || node.catalogue.as_ref().is_none_or(|handle| handle.is_idle());
+    let idle =
+        || node.client.is_idle() && node.catalogue.as_ref().is_none_or(|handle| handle.is_idle());
     let unused = || Arc::strong_count(node) == 1 && Arc::strong_count(&node.store) == 1 && idle();
     let stopping = node.ending() == Ending::Stop;
     wait_until(if stopping { CLOSE_TIMEOUT } else { RELEASE_TIMEOUT }, unused).await;

@@ -1,5 +1,4 @@
-//! A node in this process whose policy changes while TLS tickets stay valid: the evaluation of a peer does not rely on their
-//! invalidation.
+//! A node in this process, with a client of another home.
 
 use super::*;
 use crate::node::Node;
@@ -8,7 +7,7 @@ use levada_core::{Clock, SystemClock, UnixTime};
 use std::sync::Arc;
 
 struct Scene {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     node: Arc<Node>,
     guest: Client,
     target: Target,
@@ -29,7 +28,7 @@ impl Scene {
         }
         let guest = Client::new(&home("guest")).unwrap();
         let target = Target::typed(node.identity(), &node.listening[0].to_string());
-        Self { _folder: folder, node, guest, target }
+        Self { folder, node, guest, target }
     }
 
     /// Whether a new connection was resumed, and the result of a request on it. The node's metric is read, because a denied
@@ -44,6 +43,7 @@ impl Scene {
     }
 }
 
+/// The policy changes while TLS tickets stay valid: the evaluation of a peer does not rely on their invalidation.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_peer_of_a_resumed_connection_is_evaluated_again() {
     let scene = Scene::new();
@@ -65,4 +65,25 @@ async fn the_peer_of_a_resumed_connection_is_evaluated_again() {
     store.block(&guest, now).unwrap();
     let (resumed, result) = scene.request().await;
     assert!(resumed && result.unwrap_err().to_string().contains("blocked"));
+}
+
+/// The runtime has one thread: if the client blocked it while it waits for the lock, the other client would not be served, and
+/// the lock not be released, before the busy timeout; the address would then not be stored.
+#[tokio::test(flavor = "current_thread")]
+async fn a_node_serves_others_while_a_client_in_its_process_waits_for_the_lock_of_known_db() {
+    let scene = Scene::new();
+    let (guest, node, target) = (&scene.guest, scene.node.identity(), scene.target.clone());
+    let unused = "192.0.2.1:5382".to_owned();
+    guest.known().pin("node", &node, &[unused], SystemClock.now()).unwrap();
+    let lock = rusqlite::Connection::open(guest.known().path()).unwrap();
+    lock.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let other = Client::new(&Home::at(&scene.folder.path().join("other")).unwrap()).unwrap();
+    let served = tokio::spawn(async move {
+        other.query(&target, None).await.unwrap();
+        lock.execute_batch("COMMIT").unwrap();
+    });
+    guest.query(&scene.target, None).await.unwrap();
+    served.await.unwrap();
+    let pin = guest.known().by_name("node").unwrap().unwrap();
+    assert!(scene.target.addresses.contains(&pin.addresses[0]), "{:?}", pin.addresses);
 }
