@@ -86,8 +86,21 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction) -> Result<T, Fault<E>>,
     ) -> Result<T, E> {
+        self.write_then(work, |done| done)
+    }
+
+    /// As [`Self::write`], then calls `committed` with the result before any other call uses the connection. So a copy in
+    /// memory that `committed` updates changes in the order of the transactions, and a transaction never sees an older one.
+    ///
+    /// # Errors
+    /// As for [`Self::write`]; `committed` was not called.
+    pub fn write_then<T, U, E: From<DatabaseError>>(
+        &self,
+        work: impl FnOnce(&Transaction) -> Result<T, Fault<E>>,
+        committed: impl FnOnce(T) -> U,
+    ) -> Result<U, E> {
         let mut connection = self.lock();
-        write(&mut connection, work).map_err(|fault| fault.at(&self.path))
+        write(&mut connection, work).map(committed).map_err(|fault| fault.at(&self.path))
     }
 
     /// Runs `work`, which must only read. It holds the connection: other threads wait until it returns.

@@ -56,6 +56,28 @@ fn a_refusal_rolls_the_transaction_back() {
 }
 
 #[test]
+fn a_copy_in_memory_follows_the_commits() {
+    let (_folder, path) = test_path();
+    let database = Database::open(&path, &KIND).unwrap();
+    let mut copy = 0;
+    let insert = |tx: &rusqlite::Transaction| {
+        tx.execute("INSERT INTO a VALUES (1)", [])?;
+        tx.query_row("SELECT count(*) FROM a", [], |row| row.get(0)).map_err(Fault::Sql)
+    };
+    database.write_then::<i64, _, DatabaseError>(insert, |count| copy = count).unwrap();
+    assert_eq!((copy, count(&database)), (1, 1));
+    let refused = database.write_then(
+        |tx| {
+            insert(tx)?;
+            Err::<(), _>(Fault::Refused(DatabaseError::InUse { path: path.clone() }))
+        },
+        |()| copy = 2,
+    );
+    assert!(refused.is_err());
+    assert_eq!((copy, count(&database)), (1, 1));
+}
+
+#[test]
 fn a_newer_schema_is_refused_and_not_changed() {
     const NEWER: Kind = Kind { migrations: &["CREATE TABLE a (x INTEGER) STRICT", ""], ..KIND };
     let (_folder, path) = test_path();

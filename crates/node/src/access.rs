@@ -9,58 +9,56 @@ use crate::config::{Config, ConfigError};
 use crate::node::Node;
 use crate::overrides::Overrides;
 use crate::services::SHELL;
-use crate::store::{DenialReason, PeerStatus, Store, StoreError};
+use crate::store::{DenialReason, PeerStatus, Store};
 
 const BLOCKED: &str = "this identity is blocked";
 
 impl Node {
-    /// Evaluates a peer after its handshake, with one read of the database: whether it has a right, so that the limits for
-    /// unproved peers do not apply.
+    /// Evaluates a peer after its handshake: whether it has a right, so that the limits for unproved peers do not apply. Reads
+    /// the database only if neither the lists in memory nor the configuration decide.
     ///
     /// # Errors
     /// Why its connection must be closed.
     pub(crate) async fn evaluate_peer(&self, identity: &Identity) -> Result<bool, String> {
-        if self.policy.blocks(identity) {
-            return Err(BLOCKED.into());
+        if let Some(text) = self.denial_reason(identity) {
+            return Err(text.into());
         }
-        let is_listed = *identity == self.identity() || self.policy.allows_any(identity);
-        let identity = *identity;
-        match self.with_store(move |store| store.peer_status(&identity)).await {
+        if *identity == self.identity() || self.policy.allows_any(identity) {
+            return Ok(true);
+        }
+        let status = match self.store.listed_status(identity) {
+            Some(status) => Ok(status),
+            None => {
+                let identity = *identity;
+                self.with_store(move |store| store.peer_status(&identity)).await
+            }
+        };
+        match status {
             Ok(PeerStatus::Denied(reason)) => Err(denial_text(reason).into()),
             Ok(PeerStatus::HasRight) => Ok(true),
-            Ok(PeerStatus::Unproved) => Ok(is_listed),
-            Err(error) => Err(unreadable(&error)),
+            Ok(PeerStatus::Unproved) => Ok(false),
+            Err(error) => {
+                tracing::error!(%error, "could not read the rights of an identity");
+                Err("the node could not check this identity: see its log".into())
+            }
         }
     }
 
     /// Why `identity` is denied every operation; `None` if it is not.
-    pub(crate) async fn denial_reason(&self, identity: &Identity) -> Option<String> {
+    pub(crate) fn denial_reason(&self, identity: &Identity) -> Option<&'static str> {
         if self.policy.blocks(identity) {
-            return Some(BLOCKED.into());
+            return Some(BLOCKED);
         }
-        let identity = *identity;
-        match self.with_store(move |store| store.denial_reason(&[identity])).await {
-            Ok(reason) => reason.map(|reason| denial_text(reason).into()),
-            Err(error) => Some(unreadable(&error)),
-        }
+        self.store.denial_reason([identity]).map(denial_text)
     }
 
     /// Whether `identity` may request `service`.
-    pub(crate) async fn may_request(&self, identity: &Identity, service: &str) -> bool {
+    pub(crate) fn may_request(&self, identity: &Identity, service: &str) -> bool {
         let by_name = self.must_be_named(service);
-        if *identity == self.identity() || self.policy.allows(identity, service, by_name) {
-            return true;
-        }
-        let (identity, service) = (*identity, service.to_owned());
-        let allowed = self.with_store(move |store| match by_name {
-            true => store.allowed_by_name(&identity, &service),
-            false => store.allowed(&identity, &service),
-        });
-        let allowed = allowed.await;
-        allowed.unwrap_or_else(|error| {
-            tracing::error!(%error, "could not read the allow-list");
-            false
-        })
+        let allowed = if by_name { Store::allowed_by_name } else { Store::allowed };
+        *identity == self.identity()
+            || self.policy.allows(identity, service, by_name)
+            || allowed(&self.store, identity, service)
     }
 
     /// Whether a right to every service does not include this one. A shell has all rights of the node's user, so an invitation
@@ -135,10 +133,4 @@ fn denial_text(reason: DenialReason) -> &'static str {
         DenialReason::Blocked(_) => BLOCKED,
         DenialReason::Rotated(_) => "this key was rotated away",
     }
-}
-
-/// Logs the error, and returns the text for the peer.
-fn unreadable(error: &StoreError) -> String {
-    tracing::error!(%error, "could not read the rights of an identity");
-    "the node could not check this identity: see its log".into()
 }

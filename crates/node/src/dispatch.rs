@@ -5,14 +5,15 @@ mod connect;
 mod grant;
 mod operations;
 mod start;
+mod verify;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use levada_capability::SessionId;
 use levada_client::operation_name;
+use levada_core::Identity;
 use levada_core::wire::{self, Answer, Reason, Refusal, operation::Operation};
-use levada_core::{Identity, UnixTime};
 use levada_session::{Connection, Stream};
 use tokio::time::{sleep, timeout};
 use tracing::field::{DisplayValue, display};
@@ -20,7 +21,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::connections::ConnectionSlot;
 use crate::node::Node;
-use crate::store::StoreError;
+use crate::store::{Store, StoreError};
 
 /// The time in which a peer must send its operation after it has opened the stream.
 pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,11 +34,11 @@ const MIN_RATE_WAIT: Duration = Duration::from_millis(250);
 type OperationResult = Result<wire::answer::Answer, Refusal>;
 
 /// The peer of an operation, and its connection.
-struct RequestContext<'a> {
-    node: &'a Arc<Node>,
-    connection: &'a Connection,
+struct RequestContext {
+    node: Arc<Node>,
+    connection: Connection,
     peer: Identity,
-    slot: &'a ConnectionSlot,
+    slot: ConnectionSlot,
     subject: LogSubject,
 }
 
@@ -50,15 +51,15 @@ struct LogSubject {
 
 /// Serves one stream to its end.
 pub(crate) async fn serve_stream(
-    node: &Arc<Node>,
-    connection: &Connection,
-    slot: &ConnectionSlot,
+    node: Arc<Node>,
+    connection: Connection,
+    slot: ConnectionSlot,
     mut stream: Stream,
 ) {
     let (peer, subject) = (connection.peer(), LogSubject::default());
-    let context = RequestContext { node, connection, peer, slot, subject };
+    let context = Arc::new(RequestContext { node, connection, peer, slot, subject });
     // Bounds the memory of operations whose rights are not checked yet.
-    let Ok(pending) = slot.pending_operations.acquire().await else { return };
+    let Ok(pending) = context.slot.pending_operations.acquire().await else { return };
     // The rate is taken before the operation is read, so that a stream that is opened and reset counts, too.
     if let Err(refusal) = context.wait_for_rate().await {
         context.record_outcome("unread", Some(&refusal));
@@ -67,7 +68,7 @@ pub(crate) async fn serve_stream(
     let Some(operation) = context.receive(&mut stream).await else { return };
     let name = operation.as_ref().map_or("unknown", operation_name);
     drop(pending);
-    if !connection.is_open() {
+    if !context.connection.is_open() {
         return;
     }
     let Some(operation) = operation else {
@@ -77,14 +78,14 @@ pub(crate) async fn serve_stream(
     };
     // This needs no check of the policy: when a peer is blocked, its runs end.
     if let Operation::Attach(attach) = operation {
-        let attached = slot.runs.attach(attach.run, stream);
-        node.metrics.operation(name, if attached.is_ok() { "done" } else { "refused" });
+        let attached = context.slot.runs.attach(attach.run, stream);
+        context.node.metrics.operation(name, if attached.is_ok() { "done" } else { "refused" });
         tracing::debug!(peer = %context.peer, ?attached, "a further stream");
         return;
     }
     // The policy may have changed since the handshake.
-    if let Some(text) = node.denial_reason(&context.peer).await {
-        let refusal = denied(&text);
+    if let Some(text) = context.node.denial_reason(&context.peer) {
+        let refusal = denied(text);
         context.record_outcome(name, Some(&refusal));
         return send_answer(&mut stream, refusal.into()).await;
     }
@@ -108,7 +109,7 @@ pub(crate) async fn serve_stream(
     send_answer(&mut stream, message).await;
 }
 
-impl RequestContext<'_> {
+impl RequestContext {
     /// Receives the peer's operation. `None` if the stream failed; the inner `None` stands for no operation, or an unknown or
     /// malformed one.
     async fn receive(&self, stream: &mut Stream) -> Option<Option<Operation>> {
@@ -126,18 +127,13 @@ impl RequestContext<'_> {
         }
     }
 
-    /// The time for decisions: never less than any time stored before.
-    async fn now(&self) -> Result<UnixTime, Refusal> {
-        let clock = self.node.clock.now();
-        let now = self.node.with_store(move |store| store.now_at_least(clock)).await;
-        let now = now.map_err(|error| failed(&error))?;
-        if now.jumped {
-            tracing::warn!(
-                clock = now.time.0,
-                "the clock has jumped by more than a day; `levada doctor --accept-clock` accepts it"
-            );
-        }
-        Ok(now.time)
+    /// Runs `work` in the blocking pool. An operation uses this at most once.
+    async fn on_store<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self, &Store) -> T + Send + 'static,
+    ) -> T {
+        let context = self.clone();
+        self.node.with_store(move |store| work(&context, store)).await
     }
 
     /// Waits, for a peer without a right, until the rate of its source allows another operation.

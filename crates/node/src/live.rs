@@ -1,7 +1,7 @@
 //! The running sessions, and how other tasks end them.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use levada_capability::{LinkId, SessionId};
 use levada_core::Identity;
@@ -13,7 +13,7 @@ use crate::config::Limits;
 
 /// The running sessions. A session whose uses allow it can run several times at once.
 #[derive(Default)]
-pub(crate) struct RunningSessions(Mutex<Table>);
+pub(crate) struct RunningSessions(Arc<Mutex<Table>>);
 
 #[derive(Default)]
 struct Table {
@@ -63,8 +63,8 @@ pub(crate) enum RunLimit {
 }
 
 /// The registration of a run; dropping it removes the run.
-pub(crate) struct SessionGuard<'a> {
-    sessions: &'a RunningSessions,
+pub(crate) struct SessionGuard {
+    table: Arc<Mutex<Table>>,
     number: u64,
     /// Receives the reason when another task ends the run.
     pub(crate) ended: oneshot::Receiver<Reason>,
@@ -81,14 +81,14 @@ impl RunningSessions {
         run: Run,
         owner: &Identity,
         limits: &Limits,
-    ) -> Result<SessionGuard<'_>, RunLimit> {
+    ) -> Result<SessionGuard, RunLimit> {
         let (end, ended) = oneshot::channel();
         let mut table = self.lock();
         table.check(&run.counts_for(owner), owner, limits)?;
         table.next += 1;
         let number = table.next;
         table.running.insert(number, Entry { run, end });
-        Ok(SessionGuard { sessions: self, number, ended })
+        Ok(SessionGuard { table: self.0.clone(), number, ended })
     }
 
     /// Ends every run whose chain contains `link`.
@@ -143,9 +143,13 @@ impl RunningSessions {
         numbers.len()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        lock(&self.0)
     }
+}
+
+fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Table {
@@ -173,9 +177,9 @@ impl Table {
     }
 }
 
-impl Drop for SessionGuard<'_> {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
-        self.sessions.lock().running.remove(&self.number);
+        lock(&self.table).running.remove(&self.number);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use levada_channel::ServerConfig;
 use levada_client::Client;
 use levada_client::home::Home;
-use levada_core::{Clock, Identity, SecretKey};
+use levada_core::{Clock, Identity, SecretKey, UnixTime};
 use levada_services::catalogue::CatalogueHandle;
 use levada_session::Budget;
 use tokio::sync::watch;
@@ -108,6 +108,18 @@ impl Node {
 
     pub(crate) fn ending(&self) -> Ending {
         self.ending.borrow().clone().unwrap_or(Ending::Stop)
+    }
+
+    /// The time for decisions: never less than any time stored before.
+    pub(crate) fn now(&self) -> UnixTime {
+        let now = self.store.now(self.clock.now());
+        if now.jumped {
+            tracing::warn!(
+                clock = now.time.0,
+                "the clock has jumped by more than a day; `levada doctor --accept-clock` accepts it"
+            );
+        }
+        now.time
     }
 
     /// Runs `work` on the store in the blocking pool, because it waits for the disk.

@@ -145,7 +145,7 @@ async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAdd
         let (node, connection, slot) = (node.clone(), connection.clone(), slot.clone());
         tokio::spawn(async move {
             let _permit = permit;
-            dispatch::serve_stream(&node, &connection, &slot, stream).await;
+            dispatch::serve_stream(node, connection, slot, stream).await;
         });
     }
     // The slot is freed only after the close was sent.

@@ -210,7 +210,7 @@ mod tests {
         let mut params = Params::new();
         params.add(Params::ARGS, encode_list(args)).unwrap();
         let context = Context::without_client(Identity::from_bytes([1; 32]));
-        registry.build(&definition, &context).unwrap().check(&params, true).is_ok()
+        registry.build(&definition, &context).unwrap().prepare(&params).is_ok()
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod end;
 mod find;
 mod invitation;
 mod policy;
+mod rights;
 pub(crate) mod row;
 mod session;
 mod start;
@@ -17,7 +18,7 @@ mod succession;
 mod time;
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, RwLock};
 use std::time::Duration;
 
 pub use audit::{AuditEntry, NewAuditEntry};
@@ -35,12 +36,15 @@ pub use levada_database::{DatabaseError as StoreError, DiskState};
 pub(crate) use levada_database::Fault;
 
 use levada_database::{Database, Kind};
+use rights::Rights;
+use rusqlite::Transaction;
 use time::Time;
 
-/// The database of a running node.
+/// The database of a running node. Calls that return no `Result` read memory only; all others wait for the disk.
 pub struct Store {
     database: Database,
     time: Mutex<Time>,
+    rights: RwLock<Rights>,
 }
 
 const NODE: Kind = Kind {
@@ -69,8 +73,31 @@ impl Store {
     }
 
     fn with(database: Database) -> Result<Self, StoreError> {
-        let time = Mutex::new(Time::load(&database)?);
-        Ok(Self { database, time })
+        let (time, rights) = database.read(|c| Ok((Time::load(c)?, Rights::load(c)?)))?;
+        Ok(Self { database, time: Mutex::new(time), rights: RwLock::new(rights) })
+    }
+
+    /// Runs `work` in one transaction, which also stores the time.
+    fn write<T, E: From<StoreError>>(
+        &self,
+        work: impl FnOnce(&Transaction) -> Result<T, Fault<E>>,
+    ) -> Result<T, E> {
+        self.write_then(work, |done| done)
+    }
+
+    /// As [`Self::write`], then calls `committed` before another transaction begins.
+    fn write_then<T, U, E: From<StoreError>>(
+        &self,
+        work: impl FnOnce(&Transaction) -> Result<T, Fault<E>>,
+        committed: impl FnOnce(T) -> U,
+    ) -> Result<U, E> {
+        self.database.write_then(
+            |tx| Ok((work(tx)?, self.store_time_in(tx)?)),
+            |(done, stored)| {
+                self.time_is_stored(stored);
+                committed(done)
+            },
+        )
     }
 
     /// The path of the file.

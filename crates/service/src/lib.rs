@@ -16,6 +16,7 @@ pub use client::{CallError, CallFuture, Client, Context};
 pub use definition::{Definition, DefinitionError, NoOptions};
 pub use registry::{Registry, ServiceType};
 pub use service::{
-    Description, Invocation, LINGER, Refused, RunFuture, Service, ServiceError, close, exit, fail,
+    Description, Invocation, LINGER, PreparedRun, Refused, RunFuture, Service, ServiceError,
+    check_none, close, exit, fail,
 };
 pub use streams::Streams;

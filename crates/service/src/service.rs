@@ -1,5 +1,6 @@
 //! The interface between a node and the services that it offers.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -13,7 +14,33 @@ use crate::stdio::{FAILURE_EXIT, Message, ReceiveError, StdioError};
 use crate::{Definition, Streams};
 
 /// One run of a service, as a boxed future. Dropping it ends everything that the run started.
-pub type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send + 'a>>;
+pub type RunFuture = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send>>;
+
+/// A run whose parameters were checked: [`Service::prepare`] makes it of them, and it has what they mean.
+pub struct PreparedRun(Box<dyn FnOnce(Invocation, Stream) -> RunFuture + Send>);
+
+impl PreparedRun {
+    /// The run that `run` performs. The future ends when the session has ended; it fails if the session was cut off or failed.
+    /// A service that `levada run` can use speaks the messages of [`crate::stdio`]. Dropping the future must end everything
+    /// that it started: this is how the node terminates a session.
+    pub fn new<F>(run: impl FnOnce(Invocation, Stream) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<(), ServiceError>> + Send + 'static,
+    {
+        Self(Box::new(move |invocation, stream| Box::pin(run(invocation, stream))))
+    }
+
+    /// Runs the session on its stream until it has ended.
+    pub fn start(self, invocation: Invocation, stream: Stream) -> RunFuture {
+        (self.0)(invocation, stream)
+    }
+}
+
+impl fmt::Debug for PreparedRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PreparedRun")
+    }
+}
 
 /// A service of a node. One value serves all sessions of one definition.
 pub trait Service: Send + Sync {
@@ -30,30 +57,28 @@ pub trait Service: Send + Sync {
         &[]
     }
 
-    /// Checks the parameters of a session. The node calls it at the request and at each start. While `complete` is
-    /// false, later links may add the pairs that are missing, and only the present ones are checked. The default
-    /// accepts the framing and an empty list of arguments.
+    /// Checks the parameters of a requested session. Later links may add pairs that are missing, so only the present ones are
+    /// checked. The default is for services whose sessions need no pair: it is the check of [`Self::prepare`].
     ///
     /// # Errors
     /// [`Refused`], with the parameter that is not allowed.
-    fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {
-        let _ = complete;
-        check_none(params)
+    fn check(&self, params: &Params) -> Result<(), Refused> {
+        self.prepare(params).map(drop)
     }
+
+    /// Checks the parameters of all links together, and makes a run of them. The node calls it once for each start, before it
+    /// counts the start. It must not wait, and has no effect before [`PreparedRun::start`]. What only this machine decides,
+    /// such as a missing program, is not checked here, but fails the run.
+    ///
+    /// # Errors
+    /// [`Refused`], with the parameter that is not allowed or missing.
+    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused>;
 
     /// What a session with these parameters is for, in a few words: the program, the target. The node truncates it and
     /// writes it to the audit log, so it must not contain what is confidential to the client.
     fn summary(&self, _: &Params) -> Option<String> {
         None
     }
-
-    /// Runs one session on its stream until it has ended. A service that `levada run` can use speaks the messages of
-    /// [`crate::stdio`]. Dropping the future must end everything that it started: this is how the node terminates a
-    /// session.
-    ///
-    /// # Errors
-    /// [`ServiceError`] if the session was cut off or failed.
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a>;
 }
 
 /// One start of a session.
@@ -62,8 +87,6 @@ pub struct Invocation {
     pub session: SessionId,
     /// The identity that started it: the holder in the capability's last link.
     pub holder: Identity,
-    /// The parameters of all links together; [`Service::check`] has accepted them as complete.
-    pub params: Params,
     /// Further streams of this start, which either side may open. A service that drops this value refuses them.
     pub streams: Streams,
 }
@@ -259,8 +282,11 @@ pub async fn fail(stream: Stream, error: ServiceError) -> Result<(), ServiceErro
     Err(error)
 }
 
-/// The check of services without parameters.
-fn check_none(params: &Params) -> Result<(), Refused> {
+/// The check of services without parameters: accepts the framing and an empty list of arguments.
+///
+/// # Errors
+/// [`Refused::Arguments`] or [`Refused::Unknown`].
+pub fn check_none(params: &Params) -> Result<(), Refused> {
     for (key, _) in params.iter() {
         match key {
             Params::FRAMING => {}

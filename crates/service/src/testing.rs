@@ -7,7 +7,10 @@ use levada_core::{Identity, Params};
 use levada_session::{ReceiveHalf, SendHalf, Stream, testing};
 
 use crate::stdio::{Message, MessageReader, Window};
-use crate::{Context, Definition, DefinitionError, Invocation, Registry, ServiceType, Streams};
+use crate::{
+    Context, Definition, DefinitionError, Invocation, Registry, RunFuture, Service, ServiceType,
+    Streams,
+};
 
 /// The client's end of a session.
 pub struct Client {
@@ -52,14 +55,18 @@ impl End {
     }
 }
 
-/// A start with these parameters.
-pub fn invocation(pairs: &[(&str, &[u8])]) -> Invocation {
+/// A start without further streams.
+pub fn invocation() -> Invocation {
     Invocation {
         session: SessionId::from_bytes([1; 16]),
         holder: Identity::from_bytes([2; 32]),
-        params: params(pairs),
         streams: Streams::none(),
     }
+}
+
+/// Runs a session of `service` with these parameters, which it must accept.
+pub fn run(service: &dyn Service, pairs: &[(&str, &[u8])], stream: Stream) -> RunFuture {
+    service.prepare(&params(pairs)).unwrap().start(invocation(), stream)
 }
 
 /// A node whose services cannot call other nodes.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use levada_core::Params;
 use levada_service::{
-    Context, Definition, DefinitionError, Invocation, Refused, RunFuture, Service, ServiceError,
+    Context, Definition, DefinitionError, Invocation, PreparedRun, Refused, Service, ServiceError,
     ServiceType, definition_options,
 };
 use levada_session::Stream;
@@ -110,31 +110,19 @@ impl Catalogue {
             None => Ok(Some(Rights::new(rules))),
         }
     }
+}
 
-    async fn run_session(
-        &self,
-        invocation: Invocation,
-        stream: Stream,
-    ) -> Result<(), ServiceError> {
-        let Invocation { holder, params, streams, .. } = invocation;
-        // This service uses one stream; further streams of the client are refused.
-        drop(streams);
-        // Checked again: the configuration may have changed since the request.
-        let rights = match self.rules(&params)? {
-            Some(rights) => rights,
-            // The holder of the node's key could change the configuration anyway.
-            None if holder == self.node => Rights::all(),
-            None => self.bound.clone(),
-        };
-        let max_package = self.max_package;
-        let principal = Principal { identity: Some(holder), rights, max_package };
-        serve(&self.handle, &principal, of_stream(stream)).await.map_err(|error| match error {
-            ServeError::Pipe(PipeError::Stream(error)) => error.into(),
-            ServeError::Pipe(PipeError::Stalled) => ServiceError::Gone,
-            ServeError::Pipe(error) => ServiceError::Failed(error.to_string()),
-            ServeError::Store(text) => ServiceError::Failed(text),
-        })
-    }
+async fn run(
+    handle: &CatalogueHandle,
+    principal: &Principal,
+    stream: Stream,
+) -> Result<(), ServiceError> {
+    serve(handle, principal, of_stream(stream)).await.map_err(|error| match error {
+        ServeError::Pipe(PipeError::Stream(error)) => error.into(),
+        ServeError::Pipe(PipeError::Stalled) => ServiceError::Gone,
+        ServeError::Pipe(error) => ServiceError::Failed(error.to_string()),
+        ServeError::Store(text) => ServiceError::Failed(text),
+    })
 }
 
 impl Service for Catalogue {
@@ -146,17 +134,25 @@ impl Service for Catalogue {
         &[(Params::ARGS, "rules: `read`, `write` or `yank`, and TYPE/NAME; `*` ends a name")]
     }
 
-    fn check(&self, params: &Params, _: bool) -> Result<(), Refused> {
-        self.rules(params).map(drop)
+    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+        let (named, bound) = (self.rules(params)?, self.bound.clone());
+        let (handle, node, max_package) = (self.handle.clone(), self.node, self.max_package);
+        // This service uses one stream; further streams of the client are refused.
+        Ok(PreparedRun::new(move |Invocation { holder, .. }, stream| async move {
+            let rights = match named {
+                Some(rights) => rights,
+                // The holder of the node's key could change the configuration anyway.
+                None if holder == node => Rights::all(),
+                None => bound,
+            };
+            let principal = Principal { identity: Some(holder), rights, max_package };
+            run(&handle, &principal, stream).await
+        }))
     }
 
     /// The rules of the session.
     fn summary(&self, params: &Params) -> Option<String> {
         Some(params.args().ok()??.join(", "))
-    }
-
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
-        Box::pin(self.run_session(invocation, stream))
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use levada_core::{Clock as Source, SystemClock, UnixTime};
+use levada_core::{Clock as Source, Params, SystemClock, UnixTime};
 use levada_service::stdio::Message;
 use levada_service::{
-    Invocation, NoOptions, RunFuture, Service, ServiceError, ServiceType, exit, fail,
+    NoOptions, PreparedRun, Refused, Service, ServiceError, ServiceType, check_none, exit, fail,
 };
 use levada_session::Stream;
 use time::OffsetDateTime;
@@ -24,17 +24,6 @@ impl Clock {
     fn new() -> Self {
         Self(Arc::new(SystemClock))
     }
-
-    async fn answer(&self, stream: Stream) -> Result<(), ServiceError> {
-        let Some(line) = line(self.0.now()) else {
-            let text = "the clock of this machine is after the year 9999: set it";
-            let error = ServiceError::Failed(text.to_owned());
-            return fail(stream, error).await;
-        };
-        let (mut send, receive) = stream.split();
-        send.send(&Message::Data(line.as_bytes()).to_bytes()).await?;
-        Ok(exit(send, receive, 0).await?)
-    }
 }
 
 impl Service for Clock {
@@ -42,9 +31,22 @@ impl Service for Clock {
         "information"
     }
 
-    fn run<'a>(&'a self, _: Invocation, stream: Stream) -> RunFuture<'a> {
-        Box::pin(self.answer(stream))
+    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+        check_none(params)?;
+        let source = self.0.clone();
+        Ok(PreparedRun::new(move |_, stream| answer(source.now(), stream)))
     }
+}
+
+async fn answer(now: UnixTime, stream: Stream) -> Result<(), ServiceError> {
+    let Some(line) = line(now) else {
+        let text = "the clock of this machine is after the year 9999: set it";
+        let error = ServiceError::Failed(text.to_owned());
+        return fail(stream, error).await;
+    };
+    let (mut send, receive) = stream.split();
+    send.send(&Message::Data(line.as_bytes()).to_bytes()).await?;
+    Ok(exit(send, receive, 0).await?)
 }
 
 /// The time as RFC 3339 in UTC and whole seconds, with a newline; `None` after the year 9999.
@@ -58,7 +60,7 @@ fn line(time: UnixTime) -> Option<String> {
 mod tests {
     use super::*;
     use levada_core::ManualClock;
-    use levada_service::testing::{Client, invocation};
+    use levada_service::testing::{Client, run};
 
     #[test]
     fn the_time_is_rfc_3339() {
@@ -70,8 +72,7 @@ mod tests {
     async fn sends_the_time_once_and_ends() {
         let clock = Clock(Arc::new(ManualClock::new(UnixTime(0))));
         let (mut client, stream) = Client::pair().await;
-        let (result, end) =
-            tokio::join!(clock.run(invocation(&[]), stream), client.finish_and_collect());
+        let (result, end) = tokio::join!(run(&clock, &[], stream), client.finish_and_collect());
         result.unwrap();
         assert_eq!(end.output, b"1970-01-01T00:00:00Z\n");
         assert_eq!(end.exit, Some(0));
@@ -81,8 +82,7 @@ mod tests {
     async fn a_time_after_the_year_9999_is_a_failure() {
         let clock = Clock(Arc::new(ManualClock::new(UnixTime::NEVER)));
         let (mut client, stream) = Client::pair().await;
-        let (result, end) =
-            tokio::join!(clock.run(invocation(&[]), stream), client.finish_and_collect());
+        let (result, end) = tokio::join!(run(&clock, &[], stream), client.finish_and_collect());
         assert!(matches!(result, Err(ServiceError::Failed(_))));
         assert_eq!((end.exit, end.failure.is_some()), (Some(120), true));
     }

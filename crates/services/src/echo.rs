@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use levada_core::Params;
 use levada_service::stdio::{Message, StdioError, Tag};
-use levada_service::{Invocation, NoOptions, RunFuture, Service, ServiceError, ServiceType, exit};
+use levada_service::{
+    NoOptions, PreparedRun, Refused, Service, ServiceError, ServiceType, check_none, exit,
+};
 use levada_session::{ReceiveHalf, SendHalf, Stream};
 
 /// The size of a read, in bytes.
@@ -24,12 +27,13 @@ impl Service for Echo {
         "test"
     }
 
-    fn run<'a>(&'a self, _: Invocation, stream: Stream) -> RunFuture<'a> {
-        Box::pin(async move {
+    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+        check_none(params)?;
+        Ok(PreparedRun::new(|_, stream: Stream| async {
             let (mut send, mut receive) = stream.split();
             echo(&mut send, &mut receive).await?;
             Ok(exit(send, receive, 0).await?)
-        })
+        }))
     }
 }
 
@@ -92,7 +96,7 @@ async fn is_end(
 mod tests {
     use super::*;
     use levada_service::stdio::MAX_MESSAGE;
-    use levada_service::testing::{Client, invocation};
+    use levada_service::testing::{Client, run};
 
     #[tokio::test]
     async fn data_is_sent_back_until_the_input_ends() {
@@ -105,7 +109,7 @@ mod tests {
             client.send(Message::End).await;
             client.collect().await
         };
-        let (result, end) = tokio::join!(Echo.run(invocation(&[]), stream), client_side);
+        let (result, end) = tokio::join!(run(&Echo, &[], stream), client_side);
         result.unwrap();
         assert_eq!(end.output[..3], *b"one");
         assert_eq!((end.output.len(), end.exit), (60_003, Some(0)));
@@ -139,7 +143,7 @@ mod tests {
             drop((send, receive));
             sum
         };
-        let (result, sum) = tokio::join!(Echo.run(invocation(&[]), stream), client_side);
+        let (result, sum) = tokio::join!(run(&Echo, &[], stream), client_side);
         assert_eq!(sum, 1 + LENGTH);
         assert!(result.is_err());
     }
@@ -154,7 +158,7 @@ mod tests {
                 client.send_raw(bytes).await;
                 client.collect().await
             };
-            let (result, end) = tokio::join!(Echo.run(invocation(&[]), stream), client_side);
+            let (result, end) = tokio::join!(run(&Echo, &[], stream), client_side);
             assert!(
                 matches!(result, Err(ServiceError::Message(_))),
                 "{:?}",
@@ -168,6 +172,6 @@ mod tests {
     async fn a_client_that_disconnects_is_an_error() {
         let (client, stream) = Client::pair().await;
         drop(client);
-        assert!(Echo.run(invocation(&[]), stream).await.is_err());
+        assert!(run(&Echo, &[], stream).await.is_err());
     }
 }

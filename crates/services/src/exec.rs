@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use levada_core::Params;
 use levada_service::{
-    Definition, DefinitionError, Invocation, NoOptions, Refused, RunFuture, Service, ServiceError,
+    Definition, DefinitionError, NoOptions, PreparedRun, Refused, Service, ServiceError,
     ServiceType, fail,
 };
 use levada_session::Stream;
@@ -23,7 +23,7 @@ use levada_session::Stream;
 use options::Options;
 pub use options::TERM;
 pub use policy::is_term;
-use policy::{PTY, Policy};
+use policy::{PTY, Policy, Request};
 use shell::Shell;
 
 /// The type `exec`.
@@ -45,20 +45,23 @@ fn missing(definition: &Definition) -> Vec<DefinitionError> {
 }
 
 /// The service of type `exec`.
-struct Exec(Policy);
+struct Exec(Arc<Policy>);
 
 impl Exec {
     /// Looks up the programs.
     fn new(options: Options) -> Self {
-        Self(Policy::new(options))
+        Self(Arc::new(Policy::new(options)))
     }
+}
 
-    async fn execute(&self, params: &Params, stream: Stream) -> Result<(), ServiceError> {
-        let plan = match self.0.plan(params) {
-            Ok(plan) => plan,
-            Err(refused) => return fail(stream, refused.into()).await,
-        };
-        pump::run(&plan, stream).await
+async fn execute(
+    policy: Arc<Policy>,
+    request: Request,
+    stream: Stream,
+) -> Result<(), ServiceError> {
+    match policy.plan(request) {
+        Ok(plan) => pump::run(&plan, stream).await,
+        Err(missing) => fail(stream, missing.into()).await,
     }
 }
 
@@ -75,17 +78,17 @@ impl Service for Exec {
         ]
     }
 
-    fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {
-        self.0.check(params, complete)
+    fn check(&self, params: &Params) -> Result<(), Refused> {
+        self.0.check(params)
+    }
+
+    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+        let (policy, request) = (self.0.clone(), self.0.request(params)?);
+        Ok(PreparedRun::new(move |_, stream| execute(policy, request, stream)))
     }
 
     /// The program, without its arguments, which may be confidential.
     fn summary(&self, params: &Params) -> Option<String> {
         params.args().ok()??.into_iter().next()
-    }
-
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
-        let params = invocation.params;
-        Box::pin(async move { self.execute(&params, stream).await })
     }
 }

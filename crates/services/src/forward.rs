@@ -18,7 +18,7 @@ mod udp;
 use std::sync::Arc;
 
 use levada_core::Params;
-use levada_service::{Invocation, Refused, RunFuture, Service, ServiceError, ServiceType, fail};
+use levada_service::{Invocation, PreparedRun, Refused, Service, ServiceError, ServiceType};
 use levada_session::Stream;
 use tokio::sync::Semaphore;
 
@@ -54,18 +54,20 @@ impl Forward {
         };
         Self { policy, shared }
     }
+}
 
-    async fn forward(&self, invocation: Invocation, stream: Stream) -> Result<(), ServiceError> {
-        match self.policy.scope(&invocation.params) {
-            Ok(Scope::Connect(rules)) => {
-                let connector = Connector::new(rules, self.shared.lookups.clone());
-                run::connect(&self.shared, connector, invocation.streams, stream).await
-            }
-            Ok(Scope::Listen(address)) => {
-                run::listen(&self.shared, &address, invocation.streams, stream).await
-            }
-            Err(refused) => fail(stream, refused.into()).await,
+async fn forward(
+    shared: Shared,
+    scope: Scope,
+    invocation: Invocation,
+    stream: Stream,
+) -> Result<(), ServiceError> {
+    match scope {
+        Scope::Connect(rules) => {
+            let connector = Connector::new(rules, shared.lookups.clone());
+            run::connect(&shared, connector, invocation.streams, stream).await
         }
+        Scope::Listen(address) => run::listen(&shared, &address, invocation.streams, stream).await,
     }
 }
 
@@ -81,20 +83,21 @@ impl Service for Forward {
         )]
     }
 
-    fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {
+    fn check(&self, params: &Params) -> Result<(), Refused> {
         match self.policy.scope(params) {
             // A later link may name them.
-            Err(Refused::NoAddress) if !complete && params.value(Params::ARGS).is_none() => Ok(()),
+            Err(Refused::NoAddress) if params.value(Params::ARGS).is_none() => Ok(()),
             scope => scope.map(drop),
         }
+    }
+
+    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+        let (shared, scope) = (self.shared.clone(), self.policy.scope(params)?);
+        Ok(PreparedRun::new(move |invocation, stream| forward(shared, scope, invocation, stream)))
     }
 
     /// The addresses.
     fn summary(&self, params: &Params) -> Option<String> {
         Some(params.args().ok()??.join(" "))
-    }
-
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
-        Box::pin(self.forward(invocation, stream))
     }
 }

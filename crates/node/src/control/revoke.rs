@@ -30,13 +30,10 @@ pub(super) async fn revoke(node: &Arc<Node>, id: String) -> Result<Value, Reply>
         exit_code: 1,
         text: format!("this node has no session and no capability with the id {id}"),
     })?;
-    let (by, clock) = (node.identity(), node.clock.now());
-    let revoked = node.with_store(move |store| {
-        let now = store.now_at_least(clock)?.time;
-        match &found {
-            Revocable::Session(session) => store.revoke_session(session, &by, now),
-            Revocable::Link { link, session } => store.revoke(link, session, &by, now),
-        }
+    let (by, now) = (node.identity(), node.now());
+    let revoked = node.with_store(move |store| match &found {
+        Revocable::Session(session) => store.revoke_session(session, &by, now),
+        Revocable::Link { link, session } => store.revoke(link, session, &by, now),
     });
     match revoked.await {
         Ok(_) => Ok(end(node, &found)),
@@ -62,7 +59,7 @@ fn end(node: &Node, found: &Revocable) -> Value {
 /// Revokes the rights that invitations gave to the identity `text`.
 pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Reply> {
     let identity = identity(node, text).await?;
-    let now = node.clock.now();
+    let now = node.now();
     // TLS tickets from before the change must not resume connections.
     node.tls.forget_sessions();
     on_store(node, move |store| {

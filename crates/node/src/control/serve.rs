@@ -22,7 +22,7 @@ use crate::error::UpError;
 use crate::listen::reachable_addresses;
 use crate::node::{Ending, Node};
 use crate::rotate::rotate;
-use crate::store::{AuditEntry, DiskState, Now, SessionFilter, SessionSummary, StoreError};
+use crate::store::{AuditEntry, DiskState, SessionFilter, SessionSummary, StoreError};
 use levada_client::address::advertised;
 use levada_client::home::Home;
 use levada_client::known::Known;
@@ -176,17 +176,12 @@ async fn handle(node: &Arc<Node>, request: Request) -> Handled {
 }
 
 async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
-    let clock = node.clock.now();
+    let now = node.store.now(node.clock.now());
     let folder = node.home.state_folder().to_owned();
     let found = node.with_store(move |store| {
-        let now = match store.now_at_least(clock) {
-            // The disk is full or read-only: the status reports it.
-            Err(error) if error.disk().is_some() => Now { time: clock, jumped: false },
-            now => now?,
-        };
-        Ok::<_, StoreError>((now, store.open_sessions()?, DiskState::of(&folder)))
+        Ok::<_, StoreError>((store.open_sessions()?, DiskState::of(&folder)))
     });
-    let (now, open_sessions, disk) = found.await.map_err(|error| refused(120, &error))?;
+    let (open_sessions, disk) = found.await.map_err(|error| refused(120, &error))?;
     Ok(json!({
         "name": node.name,
         "identity": node.identity().to_string(),
@@ -289,9 +284,8 @@ async fn invite(
     let hash = Invitation::hash(&secret);
     let invitation = Invitation::new(node.identity(), secret, node.addresses(addresses))
         .map_err(|error| refused(120, &error))?;
-    let clock = node.clock.now();
+    let now = node.now();
     on_store(node, move |store| {
-        let now = store.now_at_least(clock)?.time;
         let expires = now.after(Duration::from_secs(expires_secs));
         store.add_invitation(&hash, service.as_deref(), name.as_deref(), expires, now)?;
         Ok(json!({ "code": invitation.to_text().as_str(), "expires": expires.0 }))

@@ -1,24 +1,27 @@
 //! Grants requests: creates a session with fixed parameters, and the first link of its capability. A client that only wants to
 //! start the session requests and starts it in one operation.
 
+use std::sync::Arc;
+
 use levada_capability::{LinkBody, LinkId, Rights, SessionId, Verified, mint};
 use levada_core::printable::one_line;
 use levada_core::wire::{self, Reason, Refusal, answer::Answer};
 use levada_core::{
     Framing, Identity, MAX_NAME, Params, Random, SystemRandom, UnixTime, label, sha256,
 };
+use levada_service::{PreparedRun, Refused, Service};
 use levada_session::Stream;
 use zeroize::Zeroizing;
 
 use crate::services::Offered;
-use crate::store::{NewSession, Store, StoreError};
+use crate::store::NewSession;
 
 use super::operations::unknown_service;
-use super::start::Start;
+use super::start::{Admitted, Start, about, refused_params};
 use super::{OperationResult, RequestContext, connect, denied, failed};
 
 /// A session that was granted but is not stored yet.
-struct Prepared {
+struct Grant {
     id: SessionId,
     root: Zeroizing<[u8; 32]>,
     service: String,
@@ -32,75 +35,87 @@ struct Prepared {
     now: UnixTime,
 }
 
-/// The maximum length of a session's summary in the audit log, in bytes.
-const MAX_ABOUT: usize = 128;
-
 /// Requests a session and serves its first start to its end.
 pub(super) async fn serve(
-    context: &RequestContext<'_>,
+    context: &Arc<RequestContext>,
     request: wire::Request,
     mut stream: Stream,
 ) {
-    let prepared = match context.prepare(request).await {
-        Ok(prepared) => prepared,
-        Err(refusal) => return connect::refuse(context, "start", &mut stream, refusal).await,
-    };
-    if prepared.body.identity != context.peer {
-        let refusal = denied("a session is started by its holder; request it first");
-        return connect::refuse(context, "start", &mut stream, refusal).await;
-    }
-    let start = prepared.start();
-    let (link, secret) = (prepared.link.clone(), prepared.secret.clone());
-    let framing = prepared.framing.to_string();
-    let _ = context.subject.session.set(prepared.id);
-    let admitted = context.admit(&start, move |store, start, now| {
-        store.create_and_start(&prepared.new_session(), start, now)
-    });
-    match admitted.await {
-        Ok(admitted) => {
-            let answer = |started| {
-                let granted = wire::Granted { link, secret: secret.to_vec(), framing };
-                let (granted, started) = (Some(granted), Some(started));
+    match context.grant_and_start(request).await {
+        Ok((grant, admitted)) => {
+            let answer = move |started| {
+                let (granted, started) = (Some(grant.granted()), Some(started));
                 Answer::StartedAtOnce(wire::StartedAtOnce { granted, started })
             };
-            connect::run_to_end(context, "start", start, admitted, stream, answer).await;
+            connect::run_to_end(context, "start", admitted, stream, answer).await;
         }
         Err(refusal) => connect::refuse(context, "start", &mut stream, refusal).await,
     }
 }
 
-impl RequestContext<'_> {
+impl RequestContext {
     /// Creates a session. The grant is sent only after the session is on disk.
-    pub(super) async fn request(&self, request: wire::Request) -> OperationResult {
-        let prepared = self.prepare(request).await?;
-        let created = self.node.with_store(move |store: &Store| {
-            store.create_session(&prepared.new_session(), prepared.now).map(|()| prepared)
+    pub(super) async fn request(self: &Arc<Self>, request: wire::Request) -> OperationResult {
+        let (grant, ()) = self.grant(request, |service, params| service.check(params))?;
+        let created = self.on_store(move |_, store| {
+            store.create_session(&grant.new_session(), grant.now).map(|()| grant)
         });
-        let prepared = created.await.map_err(|error: StoreError| failed(&error))?;
-        let _ = self.subject.session.set(prepared.id);
-        self.slot.mark_proved(self.connection);
-        Ok(Answer::Granted(prepared.granted()))
+        let grant = created.await.map_err(|error| failed(&error))?;
+        let _ = self.subject.session.set(grant.id);
+        self.slot.mark_proved(&self.connection);
+        Ok(Answer::Granted(grant.granted()))
     }
 
-    /// Checks a request, and generates the root, the id and the first link of its session.
-    async fn prepare(&self, request: wire::Request) -> Result<Prepared, Refusal> {
-        let _ = self.subject.service.set(one_line(&request.service, MAX_NAME));
-        if !self.node.may_request(&self.peer, &request.service).await {
+    /// Creates a session and counts its first start, in one transaction.
+    async fn grant_and_start(
+        self: &Arc<Self>,
+        request: wire::Request,
+    ) -> Result<(Grant, Admitted), Refusal> {
+        let (grant, run) = self.grant(request, |service, params| service.prepare(params))?;
+        if grant.body.identity != self.peer {
+            return Err(denied("a session is started by its holder; request it first"));
+        }
+        self.check_framing(grant.framing)?;
+        let _ = self.subject.session.set(grant.id);
+        let start = grant.start(run);
+        let admitted = self.on_store(move |context, store| {
+            let (session, now) = (grant.new_session(), grant.now);
+            let admitted =
+                context.admit(start, |new| store.create_and_start(&session, new, now))?;
+            Ok((grant, admitted))
+        });
+        admitted.await
+    }
+
+    /// Checks a request, with its parameters by `check`, and generates the root, the id and the first link of its session.
+    fn grant<T>(
+        &self,
+        request: wire::Request,
+        check: impl FnOnce(&dyn Service, &Params) -> Result<T, Refused>,
+    ) -> Result<(Grant, T), Refusal> {
+        let name = one_line(&request.service, MAX_NAME);
+        let _ = self.subject.service.set(name.clone());
+        if !self.node.may_request(&self.peer, &request.service) {
             return Err(denied(&format!(
-                "this identity may not request `{}` here; an invitation from the node's owner allows it",
-                one_line(&request.service, MAX_NAME)
+                "this identity may not request `{name}` here; an invitation from the node's owner allows it"
             )));
         }
         let offered = self.node.services.get(&request.service);
-        let offered =
-            offered.ok_or_else(|| unknown_service(&one_line(&request.service, MAX_NAME)))?;
+        let offered = offered.ok_or_else(|| unknown_service(&name))?;
         let framing = framing(offered, &request.framing)?;
         let params = params(&request, framing)?;
-        offered
-            .service
-            .check(&params, false)
-            .map_err(|refused| Refusal::new(Reason::Parameters, refused.to_string()))?;
-        let now = self.now().await?;
+        let checked = check(&*offered.service, &params).map_err(refused_params)?;
+        Ok((self.mint_grant(request, offered, framing, params)?, checked))
+    }
+
+    fn mint_grant(
+        &self,
+        request: wire::Request,
+        offered: &Offered,
+        framing: Framing,
+        params: Params,
+    ) -> Result<Grant, Refusal> {
+        let now = self.node.now();
         let body = LinkBody {
             identity: holder(&request, self.peer)?,
             rights: Rights::ALL,
@@ -116,19 +131,7 @@ impl RequestContext<'_> {
         let link_id = LinkId::from_bytes(sha256(&[label::LINK_ID.as_bytes(), &link]));
         let about = about(offered, &body.params);
         let (service, requester) = (request.service, self.peer);
-        Ok(Prepared {
-            id,
-            root,
-            service,
-            framing,
-            requester,
-            body,
-            link,
-            link_id,
-            secret,
-            about,
-            now,
-        })
+        Ok(Grant { id, root, service, framing, requester, body, link, link_id, secret, about, now })
     }
 
     fn expiry(&self, request: &wire::Request, now: UnixTime) -> Result<UnixTime, Refusal> {
@@ -143,7 +146,7 @@ impl RequestContext<'_> {
     }
 }
 
-impl Prepared {
+impl Grant {
     fn new_session(&self) -> NewSession<'_> {
         NewSession {
             id: self.id,
@@ -165,7 +168,7 @@ impl Prepared {
     }
 
     /// The start by the first link. It needs no verification, because this node has just minted it.
-    fn start(&self) -> Start {
+    fn start(&self, run: PreparedRun) -> Start {
         let verified = Verified {
             session: self.id,
             ids: vec![self.link_id],
@@ -175,10 +178,10 @@ impl Prepared {
             rights: self.body.rights,
             expires: self.body.expires,
             max_run: self.body.max_run,
-            params: self.body.params.clone().without(Params::NONCE),
+            params: self.body.params.clone(),
         };
-        let (framing, requester) = (self.framing, self.requester);
-        Start { verified, service: self.service.clone(), framing, requester }
+        let (service, about) = (self.service.clone(), self.about.clone());
+        Start { verified, service, requester: self.requester, about, run }
     }
 }
 
@@ -227,9 +230,4 @@ fn holder(request: &wire::Request, requester: Identity) -> Result<Identity, Refu
     }
     Identity::try_from(request.holder.as_slice())
         .map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))
-}
-
-/// A summary of a session with these parameters for the audit log, on one line.
-pub(super) fn about(offered: &Offered, params: &Params) -> String {
-    one_line(&offered.service.summary(params).unwrap_or_default(), MAX_ABOUT)
 }

@@ -1,103 +1,101 @@
 //! Decides whether a session may start. Every operation that starts a session uses [`RequestContext::admit`].
 
+use std::iter::once;
+
 use levada_capability::Verified;
+use levada_core::printable::one_line;
 use levada_core::wire::{Reason, Refusal};
-use levada_core::{Framing, Identity, UnixTime};
+use levada_core::{Framing, Identity, Params};
+use levada_service::{PreparedRun, Refused};
 
 use crate::live::{Run, SessionGuard};
 use crate::services::Offered;
-use crate::store::{DenialReason, NewStart, StartError, Store};
+use crate::store::{DenialReason, NewStart, StartError};
 
-use super::grant::about;
-use super::operations::{revoked, unknown_service, unknown_session};
-use super::{RequestContext, denied, failed};
+use super::operations::{revoked, unknown_session};
+use super::verify::denied_capability;
+use super::{RequestContext, failed};
 
-/// A requested start: a verified chain, and its session.
+/// The maximum length of a session's summary in the audit log, in bytes.
+const MAX_ABOUT: usize = 128;
+
+/// A requested start: a verified chain, its session, and the run that its parameters ask for.
 pub(super) struct Start {
     pub(super) verified: Verified,
     pub(super) service: String,
-    pub(super) framing: Framing,
     /// The identity that requested the session.
     pub(super) requester: Identity,
+    /// A summary for the audit log.
+    pub(super) about: String,
+    pub(super) run: PreparedRun,
 }
 
 /// A start that was counted: its service may run.
-pub(super) struct Admitted<'a> {
-    pub(super) offered: &'a Offered,
-    pub(super) guard: SessionGuard<'a>,
+pub(super) struct Admitted {
+    pub(super) start: Start,
+    pub(super) guard: SessionGuard,
 }
 
-impl<'a> RequestContext<'a> {
-    /// Registers the run, checks every condition, and counts the start by `commit`, one transaction that calls
-    /// [`Store::start`] or does the same with further changes.
+impl RequestContext {
+    /// Registers the run, checks every right, and counts the start by `commit`, one transaction that calls
+    /// [`Store::start`](crate::store::Store::start) or does the same with further changes.
     ///
-    /// The order matters. A block, succession or revocation after the registration finds the run and ends it. The checks
-    /// find one from before the registration. So none is missed.
-    pub(super) async fn admit(
+    /// The order matters. A block, succession or revocation is first in effect, in the store's tables and its lists in memory
+    /// or in the policy, and then ends the runs that are registered. So one that takes effect after the registration finds the
+    /// run and ends it, and the checks, which follow the registration, find one from before. None is missed.
+    pub(super) fn admit(
         &self,
-        start: &Start,
-        commit: impl FnOnce(&Store, &NewStart, UnixTime) -> Result<(), StartError> + Send + 'static,
-    ) -> Result<Admitted<'a>, Refusal> {
-        let node = self.node;
+        start: Start,
+        commit: impl FnOnce(&NewStart) -> Result<(), StartError>,
+    ) -> Result<Admitted, Refusal> {
+        let (node, verified, requester) = (&self.node, &start.verified, start.requester);
         let run = Run {
-            session: start.verified.session,
-            links: start.verified.ids.clone(),
-            identities: start.verified.identities.clone(),
-            requester: start.requester,
-            holder: start.verified.holder,
+            session: verified.session,
+            links: verified.ids.clone(),
+            identities: verified.identities.clone(),
+            requester,
+            holder: verified.holder,
         };
         let registered = node.sessions.register(run, &node.identity(), &node.limits);
         let mut guard =
             registered.map_err(|limit| Refusal::new(Reason::Busy, limit.to_string()))?;
-        let offered =
-            node.services.get(&start.service).ok_or_else(|| unknown_service(&start.service))?;
-        self.check_framing(start.framing)?;
-        offered
-            .service
-            .check(&start.verified.params, true)
-            .map_err(|refused| Refusal::new(Reason::Parameters, refused.to_string()))?;
-        let keys = start.verified.identities.iter().chain([&start.requester]);
-        if let Some(identity) = keys.copied().find(|identity| node.policy.blocks(identity)) {
-            return Err(denied_capability(DenialReason::Blocked(identity), &start.requester));
+        let mut keys = verified.identities.iter().copied().chain(once(requester));
+        if let Some(identity) = keys.find(|identity| node.policy.blocks(identity)) {
+            return Err(denied_capability(DenialReason::Blocked(identity), &requester));
         }
-        self.commit(start, about(offered, &start.verified.params), commit).await?;
+        let new = NewStart {
+            session: verified.session,
+            uses: &verified.uses,
+            identities: &verified.identities,
+            expires: verified.expires,
+            requester,
+            by: self.peer,
+            about: &start.about,
+        };
+        commit(&new).map_err(|error| refusal(error, &requester))?;
         match guard.ended.try_recv() {
             Ok(Reason::Revoked) => Err(revoked()),
             Ok(reason) => Err(Refusal::new(reason, "the session was ended while it started")),
-            Err(_) => Ok(Admitted { offered, guard }),
+            Err(_) => Ok(Admitted { start, guard }),
         }
     }
 
-    async fn commit(
-        &self,
-        start: &Start,
-        about: String,
-        commit: impl FnOnce(&Store, &NewStart, UnixTime) -> Result<(), StartError> + Send + 'static,
-    ) -> Result<(), Refusal> {
-        let now = self.now().await?;
-        let (by, verified, requester) = (self.peer, start.verified.clone(), start.requester);
-        let committed = self.node.with_store(move |store| {
-            let start = NewStart {
-                session: verified.session,
-                uses: &verified.uses,
-                identities: &verified.identities,
-                expires: verified.expires,
-                requester,
-                by,
-                about: &about,
-            };
-            commit(store, &start, now)
-        });
-        committed.await.map_err(|error| refusal(error, &start.requester))
-    }
-
-    fn check_framing(&self, framing: Framing) -> Result<(), Refusal> {
+    pub(super) fn check_framing(&self, framing: Framing) -> Result<(), Refusal> {
         if self.connection.framing() == framing {
             return Ok(());
         }
         let text = format!("this session needs a connection with framing {framing}");
         Err(Refusal::new(Reason::Framing, text))
     }
+}
+
+/// A summary of a session with these parameters for the audit log, on one line.
+pub(super) fn about(offered: &Offered, params: &Params) -> String {
+    one_line(&offered.service.summary(params).unwrap_or_default(), MAX_ABOUT)
+}
+
+pub(super) fn refused_params(refused: Refused) -> Refusal {
+    Refusal::new(Reason::Parameters, refused.to_string())
 }
 
 fn refusal(error: StartError, requester: &Identity) -> Refusal {
@@ -109,21 +107,5 @@ fn refusal(error: StartError, requester: &Identity) -> Refusal {
         StartError::Expired => Refusal::new(Reason::Expired, "the capability has expired"),
         StartError::Denied(reason) => denied_capability(reason, requester),
         StartError::Store(error) => failed(&error),
-    }
-}
-
-/// The refusal of a capability with a key that is blocked or was rotated.
-pub(super) fn denied_capability(reason: DenialReason, requester: &Identity) -> Refusal {
-    match reason {
-        DenialReason::Blocked(identity) if identity == *requester => {
-            denied("the session was requested by an identity that is blocked")
-        }
-        DenialReason::Blocked(_) => {
-            denied("the capability was passed on by an identity that is blocked")
-        }
-        DenialReason::Rotated(key) => {
-            let text = format!("the capability was revoked: the key {key} was rotated away");
-            Refusal::new(Reason::Revoked, text)
-        }
     }
 }

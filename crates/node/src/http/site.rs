@@ -8,7 +8,6 @@ use std::time::Duration;
 use levada_catalogue::http::{self, Counters, Extra, Response, Site};
 use levada_catalogue::index::{Index, Options};
 use levada_catalogue::store::{NoStore, Store, StoreError};
-use levada_core::Identity;
 use levada_services::catalogue::{CatalogueHandle, HandleError};
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep, timeout};
@@ -145,9 +144,9 @@ async fn catch_up(handle: &CatalogueHandle, index: &Arc<Index>) -> Result<(), Ha
 /// Why the node is not ready, in one line: a database does not answer, or the disk is full or read-only.
 async fn unready(node: &Node) -> Option<&'static str> {
     const DATABASE: &str = "the database does not answer\n";
-    let (any, folder) = (Identity::from_bytes([0; 32]), node.home.state_folder().to_owned());
+    let folder = node.home.state_folder().to_owned();
     let disk =
-        node.with_store(move |store| store.blocked(&any).map(|_| DiskState::of(&folder))).await;
+        node.with_store(move |store| store.audit(1, None).map(|_| DiskState::of(&folder))).await;
     if let Some(handle) = &node.catalogue
         && handle.with(|store| store.revision()).await.is_err()
     {

@@ -62,7 +62,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if it is not on disk.
     pub fn record(&self, entry: &NewAuditEntry, now: UnixTime) -> Result<(), StoreError> {
-        self.database.write(|tx| Ok(add(tx, entry, now)?))
+        self.write(|tx| Ok(add(tx, entry, now)?))
     }
 
     /// The newest `limit` entries, newest first; with `before`, only entries with a lower id.

@@ -31,7 +31,7 @@ impl Store {
         by: &Identity,
         now: UnixTime,
     ) -> Result<bool, EndError> {
-        self.database.write(|tx| {
+        self.write(|tx| {
             if find(tx, session)?.is_none() {
                 return Err(Fault::Refused(EndError::UnknownSession));
             }
@@ -49,7 +49,7 @@ impl Store {
         by: &Identity,
         now: UnixTime,
     ) -> Result<bool, EndError> {
-        self.database.write(|tx| {
+        self.write(|tx| {
             let found = find(tx, session)?.ok_or(Fault::Refused(EndError::UnknownSession))?;
             Ok(revoke_link(tx, &found.link_id, session, by, now)?)
         })
@@ -65,7 +65,7 @@ impl Store {
         by: &Identity,
         now: UnixTime,
     ) -> Result<bool, EndError> {
-        self.database.write(|tx| {
+        self.write(|tx| {
             let found = find(tx, session)?.ok_or(Fault::Refused(EndError::UnknownSession))?;
             if !end(tx, session, now)? {
                 return Ok(false);
@@ -91,7 +91,7 @@ impl Store {
             return Ok(0);
         }
         self.store_time(now)?;
-        self.database.write(|tx| {
+        self.write(|tx| {
             Ok(tx.execute(
                 "UPDATE session SET state = 'expired', ended = ?1
                  WHERE state = 'requested' AND expires <= ?1",
@@ -107,7 +107,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if it is not on disk.
     pub fn invalidate_sessions(&self, reason: &str, now: UnixTime) -> Result<usize, StoreError> {
-        self.database.write(|tx| {
+        self.write(|tx| {
             let ended = tx.execute(
                 "UPDATE session SET state = 'terminated', ended = ?1
                  WHERE state IN ('requested', 'started')",

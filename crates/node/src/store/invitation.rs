@@ -46,7 +46,7 @@ impl Store {
         expires: UnixTime,
         now: UnixTime,
     ) -> Result<(), StoreError> {
-        self.database.write(|tx| {
+        self.write(|tx| {
             tx.execute(
                 "INSERT INTO invitation (hash, service, name, expires, created)
                  VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -68,7 +68,7 @@ impl Store {
         identity: &Identity,
         now: UnixTime,
     ) -> Result<Redeemed, RedeemError> {
-        let outcome = self.database.write(|tx| {
+        let outcome = self.write_rights([*identity], |tx| {
             let found = find(tx, hash)?.ok_or(Fault::Refused(RedeemError::Unknown))?;
             if found.used {
                 return Err(Fault::Refused(RedeemError::Used));

@@ -4,7 +4,6 @@ use levada_core::{Identity, UnixTime};
 use rusqlite::Connection;
 use thiserror::Error;
 
-use super::succession::successor;
 use super::{NewAuditEntry, Store, StoreError, audit, row};
 
 /// Why an identity is denied every operation.
@@ -35,7 +34,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if it is not on disk.
     pub fn disallow(&self, identity: &Identity, now: UnixTime) -> Result<bool, StoreError> {
-        self.database.write(|tx| {
+        self.write_rights([*identity], |tx| {
             let sql = "DELETE FROM allowed WHERE identity = ?1";
             let removed = tx.execute(sql, [identity.as_bytes()])? > 0;
             if removed {
@@ -46,51 +45,35 @@ impl Store {
     }
 
     /// Whether `identity` may request `service`: it is on the allow-list, not blocked, and its key was not rotated.
-    ///
-    /// # Errors
-    /// [`StoreError`] if it could not be read.
-    pub fn allowed(&self, identity: &Identity, service: &str) -> Result<bool, StoreError> {
-        self.is_allowed(identity, service, false)
+    pub fn allowed(&self, identity: &Identity, service: &str) -> bool {
+        self.rights().allows(identity, service, false)
     }
 
     /// As [`Self::allowed`], but an entry for every service does not count.
-    ///
-    /// # Errors
-    /// As for [`Self::allowed`].
-    pub fn allowed_by_name(&self, identity: &Identity, service: &str) -> Result<bool, StoreError> {
-        self.is_allowed(identity, service, true)
+    pub fn allowed_by_name(&self, identity: &Identity, service: &str) -> bool {
+        self.rights().allows(identity, service, true)
     }
 
-    fn is_allowed(
-        &self,
-        identity: &Identity,
-        service: &str,
-        by_name: bool,
-    ) -> Result<bool, StoreError> {
-        self.database.read(|connection| {
-            connection
-                .prepare_cached(
-                    "SELECT 1 FROM allowed
-                     WHERE identity = ?1 AND (service = ?2 OR service IS NULL AND NOT ?3)
-                       AND NOT EXISTS (SELECT 1 FROM blocked WHERE identity = ?1)
-                       AND NOT EXISTS (SELECT 1 FROM succession WHERE old = ?1)",
-                )?
-                .exists((identity.as_bytes(), service, by_name))
-        })
+    /// The rights of a peer if the lists in memory decide about them. `None` if the database does: see
+    /// [`Self::peer_status`].
+    pub fn listed_status(&self, identity: &Identity) -> Option<PeerStatus> {
+        let rights = self.rights();
+        match rights.first_denied([identity]) {
+            Some(reason) => Some(PeerStatus::Denied(reason)),
+            None => rights.allows_any(identity).then_some(PeerStatus::HasRight),
+        }
     }
 
-    /// The rights of a peer, in one read.
+    /// The rights of a peer.
     ///
     /// # Errors
-    /// [`StoreError`] if it could not be read.
+    /// [`StoreError`] if they could not be read.
     pub fn peer_status(&self, identity: &Identity) -> Result<PeerStatus, StoreError> {
-        self.database.read(|connection| {
-            if let Some(reason) = first_denied(connection, [identity])? {
-                return Ok(PeerStatus::Denied(reason));
-            }
-            let has_right = has_right(connection, identity)?;
-            Ok(if has_right { PeerStatus::HasRight } else { PeerStatus::Unproved })
-        })
+        if let Some(status) = self.listed_status(identity) {
+            return Ok(status);
+        }
+        let has_right = self.database.read(|connection| has_right(connection, identity))?;
+        Ok(if has_right { PeerStatus::HasRight } else { PeerStatus::Unproved })
     }
 
     /// Blocks `identity`: every operation is denied. False if it was blocked before.
@@ -98,7 +81,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if it is not on disk.
     pub fn block(&self, identity: &Identity, now: UnixTime) -> Result<bool, StoreError> {
-        self.database.write(|tx| {
+        self.write_rights([*identity], |tx| {
             let added = add_blocked(tx, identity, now)?;
             if added {
                 add_entry(tx, "block", identity, now)?;
@@ -108,31 +91,25 @@ impl Store {
     }
 
     /// Whether `identity` is blocked.
-    ///
-    /// # Errors
-    /// [`StoreError`] if it could not be read.
-    pub fn blocked(&self, identity: &Identity) -> Result<bool, StoreError> {
-        self.database.read(|connection| is_blocked(connection, identity))
+    pub fn blocked(&self, identity: &Identity) -> bool {
+        self.rights().is_blocked(identity)
     }
 
     /// Why the first of these identities that is blocked or was rotated is denied, if there is one.
-    ///
-    /// # Errors
-    /// [`StoreError`] if it could not be read.
-    pub fn denial_reason(
+    pub fn denial_reason<'a>(
         &self,
-        identities: &[Identity],
-    ) -> Result<Option<DenialReason>, StoreError> {
-        self.database.read(|connection| first_denied(connection, identities))
+        identities: impl IntoIterator<Item = &'a Identity>,
+    ) -> Option<DenialReason> {
+        self.rights().first_denied(identities)
     }
 }
 
+/// Whether an identity that is not on the allow-list has a right.
 fn has_right(connection: &Connection, identity: &Identity) -> rusqlite::Result<bool> {
     connection
         .prepare_cached(
             "SELECT 1
-             WHERE EXISTS (SELECT 1 FROM allowed WHERE identity = ?1)
-                OR EXISTS (SELECT 1 FROM known_identity WHERE identity = ?1)
+             WHERE EXISTS (SELECT 1 FROM known_identity WHERE identity = ?1)
                 OR EXISTS (SELECT 1 FROM session
                            WHERE holder = ?1 AND state IN ('requested', 'started'))",
         )?
@@ -168,22 +145,6 @@ pub(super) fn is_blocked(connection: &Connection, identity: &Identity) -> rusqli
     connection
         .prepare_cached("SELECT 1 FROM blocked WHERE identity = ?1")?
         .exists([identity.as_bytes()])
-}
-
-/// The reason for the first of `identities` that is blocked or was rotated.
-pub(super) fn first_denied<'a>(
-    connection: &Connection,
-    identities: impl IntoIterator<Item = &'a Identity>,
-) -> rusqlite::Result<Option<DenialReason>> {
-    for identity in identities {
-        if is_blocked(connection, identity)? {
-            return Ok(Some(DenialReason::Blocked(*identity)));
-        }
-        if successor(connection, identity)?.is_some() {
-            return Ok(Some(DenialReason::Rotated(*identity)));
-        }
-    }
-    Ok(None)
 }
 
 /// Records that these identities have proved a right, so that successions of their keys are stored.

@@ -9,7 +9,6 @@ use rusqlite::{Connection, OptionalExtension, Row, named_params};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::start::count_start;
 use super::{NewAuditEntry, NewStart, StartError, Store, StoreError, audit, row};
 
 /// A session to create. Has no `Debug`, because it has the root secret.
@@ -158,7 +157,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if it is not on disk, or the id is taken.
     pub fn create_session(&self, new: &NewSession, now: UnixTime) -> Result<(), StoreError> {
-        self.database.write(|tx| Ok(create(tx, new, now)?))
+        self.write(|tx| Ok(create(tx, new, now)?))
     }
 
     /// Creates a session and counts its first start in one transaction. The service may run after this has returned.
@@ -171,9 +170,9 @@ impl Store {
         start: &NewStart,
         now: UnixTime,
     ) -> Result<(), StartError> {
-        self.database.write(|tx| {
+        self.write(|tx| {
             create(tx, new, now)?;
-            count_start(tx, start, now)
+            self.count_start(tx, start, now)
         })
     }
 

@@ -5,7 +5,7 @@ use levada_core::{Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension};
 use thiserror::Error;
 
-use super::policy::{self, DenialReason, first_denied};
+use super::policy::{self, DenialReason};
 use super::session::{Found, SessionState, find, first_revoked};
 use super::{Fault, NewAuditEntry, Store, StoreError, audit, row};
 
@@ -62,7 +62,7 @@ impl Store {
     /// # Errors
     /// [`StartError`] is the reason of the refusal; nothing was counted.
     pub fn start(&self, start: &NewStart, now: UnixTime) -> Result<(), StartError> {
-        let outcome = self.database.write(|tx| count_start(tx, start, now));
+        let outcome = self.write(|tx| self.count_start(tx, start, now));
         if let Err(StartError::Expired) = outcome {
             self.store_time(now)?;
         }
@@ -76,64 +76,66 @@ impl Store {
     pub fn used(&self, link: &LinkId) -> Result<u32, StoreError> {
         self.database.read(|connection| used(connection, link))
     }
-}
 
-/// Checks and counts a start in the transaction of the caller.
-pub(super) fn count_start(
-    tx: &Connection,
-    start: &NewStart,
-    now: UnixTime,
-) -> Result<(), Fault<StartError>> {
-    let found = check(tx, start, now)?;
-    for (link, uses) in start.uses {
-        count_use(tx, &start.session, link, *uses)?;
+    /// Checks and counts a start in the transaction of the caller.
+    pub(super) fn count_start(
+        &self,
+        tx: &Connection,
+        start: &NewStart,
+        now: UnixTime,
+    ) -> Result<(), Fault<StartError>> {
+        let found = self.check_start(tx, start, now)?;
+        for (link, uses) in start.uses {
+            count_use(tx, &start.session, link, *uses)?;
+        }
+        mark_started(tx, &start.session, now)?;
+        policy::add_known(tx, start.identities)?;
+        let entry = NewAuditEntry {
+            identity: Some(start.by),
+            service: Some(&found.service),
+            session: Some(start.session),
+            link: start.uses.last().map(|(link, _)| *link),
+            text: start.about,
+            ..NewAuditEntry::new("connect", "started")
+        };
+        Ok(audit::add(tx, &entry, now)?)
     }
-    mark_started(tx, &start.session, now)?;
-    policy::add_known(tx, start.identities)?;
-    let entry = NewAuditEntry {
-        identity: Some(start.by),
-        service: Some(&found.service),
-        session: Some(start.session),
-        link: start.uses.last().map(|(link, _)| *link),
-        text: start.about,
-        ..NewAuditEntry::new("connect", "started")
-    };
-    Ok(audit::add(tx, &entry, now)?)
-}
 
-fn check(
-    connection: &Connection,
-    start: &NewStart,
-    now: UnixTime,
-) -> Result<Found, Fault<StartError>> {
-    let refused = |error| Err(Fault::Refused(error));
-    let links: Vec<LinkId> = start.uses.iter().map(|(link, _)| *link).collect();
-    let found = match find(connection, &start.session)? {
-        Some(found) if links.first() == Some(&found.link_id) => found,
-        _ => return refused(StartError::UnknownSession),
-    };
-    if let Some(link) = first_revoked(connection, &links)? {
-        return refused(StartError::Revoked(link));
-    }
-    match found.state {
-        SessionState::Requested | SessionState::Started => {}
-        SessionState::Terminated => return refused(StartError::Terminated),
-        SessionState::Revoked => return refused(StartError::Revoked(found.link_id)),
-        SessionState::Expired => return refused(StartError::Expired),
-    }
-    // A row stores "never" as the largest integer of SQLite.
-    let expires = found.expires.min(start.expires);
-    if expires != UnixTime::NEVER && expires <= now {
-        return refused(StartError::Expired);
-    }
-    if found.requester != start.requester {
-        // The requester's key was rotated after the caller has read the session.
-        return refused(StartError::Denied(DenialReason::Rotated(start.requester)));
-    }
-    let keys = start.identities.iter().chain([&found.requester]);
-    match first_denied(connection, keys)? {
-        Some(reason) => refused(StartError::Denied(reason)),
-        None => Ok(found),
+    fn check_start(
+        &self,
+        connection: &Connection,
+        start: &NewStart,
+        now: UnixTime,
+    ) -> Result<Found, Fault<StartError>> {
+        let refused = |error| Err(Fault::Refused(error));
+        let links: Vec<LinkId> = start.uses.iter().map(|(link, _)| *link).collect();
+        let found = match find(connection, &start.session)? {
+            Some(found) if links.first() == Some(&found.link_id) => found,
+            _ => return refused(StartError::UnknownSession),
+        };
+        if let Some(link) = first_revoked(connection, &links)? {
+            return refused(StartError::Revoked(link));
+        }
+        match found.state {
+            SessionState::Requested | SessionState::Started => {}
+            SessionState::Terminated => return refused(StartError::Terminated),
+            SessionState::Revoked => return refused(StartError::Revoked(found.link_id)),
+            SessionState::Expired => return refused(StartError::Expired),
+        }
+        // A row stores "never" as the largest integer of SQLite.
+        let expires = found.expires.min(start.expires);
+        if expires != UnixTime::NEVER && expires <= now {
+            return refused(StartError::Expired);
+        }
+        if found.requester != start.requester {
+            // The requester's key was rotated after the caller has read the session.
+            return refused(StartError::Denied(DenialReason::Rotated(start.requester)));
+        }
+        // During a transaction the rights in memory are those of the tables.
+        match self.denial_reason(start.identities.iter().chain([&found.requester])) {
+            Some(reason) => refused(StartError::Denied(reason)),
+            None => Ok(found),
+        }
     }
 }
 

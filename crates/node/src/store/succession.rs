@@ -48,7 +48,7 @@ impl Store {
         now: UnixTime,
     ) -> Result<AppliedSuccession, SuccessionError> {
         let (old, new) = (succession.old(), succession.new_identity());
-        self.database.write(|tx| {
+        self.write_rights([old, new], |tx| {
             match successor(tx, &old)? {
                 Some(known) if known == new => {
                     let revoked = revoke_unkept(tx, succession, now)?;
@@ -84,19 +84,9 @@ impl Store {
         self.database.read(|connection| policy::is_known(connection, identity))
     }
 
-    /// The first of these identities whose key was rotated, if any.
-    ///
-    /// # Errors
-    /// [`StoreError`] if it could not be read.
-    pub fn first_rotated(&self, identities: &[Identity]) -> Result<Option<Identity>, StoreError> {
-        self.database.read(|connection| {
-            for identity in identities {
-                if successor(connection, identity)?.is_some() {
-                    return Ok(Some(*identity));
-                }
-            }
-            Ok(None)
-        })
+    /// Whether the key `identity` was rotated.
+    pub fn rotated(&self, identity: &Identity) -> bool {
+        self.rights().is_rotated(identity)
     }
 
     /// All rotated keys with their successors, in the order in which the successions were stored.
@@ -113,10 +103,7 @@ impl Store {
     }
 }
 
-pub(super) fn successor(
-    connection: &Connection,
-    old: &Identity,
-) -> rusqlite::Result<Option<Identity>> {
+fn successor(connection: &Connection, old: &Identity) -> rusqlite::Result<Option<Identity>> {
     connection
         .prepare_cached("SELECT new FROM succession WHERE old = ?1")?
         .query_row([old.as_bytes()], |row| row::identity(row, "new"))

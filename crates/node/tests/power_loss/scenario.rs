@@ -22,6 +22,7 @@ const STEPS: &[Step] = &[
     Step::Revoke { session: 2, link: 12 },
     Step::Start { session: 1, chain: &[(1, USES), (11, 2)] },
     Step::Reopen,
+    Step::Now(UnixTime(NOW.0 + 20)),
     Step::Create(4),
     Step::RevokeSession(4),
     Step::Create(5),
@@ -30,6 +31,7 @@ const STEPS: &[Step] = &[
     Step::RevokeSession(5),
     Step::Invite(2),
     Step::Redeem { invitation: 2, identity: 22 },
+    Step::Now(UnixTime(NOW.0 + 40)),
     Step::Block(23),
     Step::Create(6),
     Step::Rotate { old: 6, new: 26 },
@@ -89,6 +91,10 @@ fn make(store: &Store, step: Step) -> Result<(), ()> {
         Step::Block(key_id) => done(store.block(&identity(key_id), NOW)),
         Step::Rotate { old, new } => done(store.apply_succession(&succession(old, new), NOW)),
         Step::StoreTime(time) => done(store.store_time(time)),
+        Step::Now(time) => {
+            store.now(time);
+            Ok(())
+        }
         Step::Reopen => Ok(()),
     }
 }

@@ -28,6 +28,32 @@ fn expiry_is_stored_before_it_is_reported() {
 }
 
 #[test]
+fn every_change_is_stored_with_its_time() {
+    let home = Home::new();
+    let store = home.open();
+    let later = |seconds| UnixTime(NOW.0 + seconds);
+    assert_eq!(store.now(NOW), Now { time: NOW, jumped: false });
+    create(&store, 1);
+    drop(store);
+    let store = home.open();
+    assert_eq!(store.now(UnixTime(3)).time, NOW);
+    assert_eq!(store.now(later(1)).time, later(1));
+    store.block(&identity(2), later(1)).unwrap();
+    drop(store);
+    let store = home.open();
+    assert_eq!(store.now(UnixTime(3)).time, later(1));
+    // A refused change stores nothing, and neither does a time alone, until it is due.
+    assert_eq!(store.now_at_least(later(10)).unwrap().time, later(10));
+    assert!(start_by(&store, &id(9), &[(link(9), 1)], &identity(9), later(10)).is_err());
+    drop(store);
+    let store = home.open();
+    assert_eq!(store.now(UnixTime(3)).time, later(1));
+    assert_eq!(store.now_at_least(later(11)).unwrap().time, later(11));
+    drop(store);
+    assert_eq!(home.open().now(UnixTime(3)).time, later(11));
+}
+
+#[test]
 fn time_never_goes_back_and_a_jump_is_not_stored() {
     let home = Home::new();
     let store = home.open();

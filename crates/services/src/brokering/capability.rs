@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use levada_core::{Identity, Params};
 use levada_service::{
-    Context, Invocation, Refused, RunFuture, Service, ServiceError, ServiceType, definition_options,
+    Context, Invocation, PreparedRun, Refused, Service, ServiceType, definition_options,
 };
 use levada_session::Stream;
 use serde::Deserialize;
@@ -49,7 +49,7 @@ pub(crate) fn service_type() -> ServiceType {
 /// The service of type `capability`.
 struct Mediator {
     node: Identity,
-    pending: PendingRequests,
+    pending: Arc<PendingRequests>,
 }
 
 /// The role of a session's client.
@@ -66,20 +66,7 @@ impl Mediator {
             questions: options.questions,
             questions_per_requester: options.questions_per_requester,
         };
-        Self { node: context.node, pending: PendingRequests::new(limits) }
-    }
-
-    async fn serve(&self, invocation: Invocation, stream: Stream) -> Result<(), ServiceError> {
-        let Invocation { holder, params, streams, .. } = invocation;
-        // Further streams that the client opens are refused.
-        drop(streams);
-        let (send, receive) = stream.split();
-        match role(&params)?.ok_or(Refused::Missing(ROLE))? {
-            Role::Entity => entity::serve(&self.pending, holder, send, receive).await,
-            Role::Requester => {
-                requester::serve(&self.pending, self.node, holder, send, receive).await
-            }
-        }
+        Self { node: context.node, pending: Arc::new(PendingRequests::new(limits)) }
     }
 }
 
@@ -92,26 +79,32 @@ impl Service for Mediator {
         &[(ROLE, "`entity` registers and decides, `requester` asks")]
     }
 
-    fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {
-        for (key, _) in params.iter() {
-            match key {
-                Params::FRAMING | ROLE => {}
-                Params::ARGS => return Err(Refused::Arguments),
-                _ => return Err(Refused::Unknown(key.to_owned())),
-            }
-        }
-        match role(params)? {
-            None if complete => Err(Refused::Missing(ROLE)),
-            _ => Ok(()),
-        }
+    fn check(&self, params: &Params) -> Result<(), Refused> {
+        role(params).map(drop)
     }
 
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
-        Box::pin(self.serve(invocation, stream))
+    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+        let role = role(params)?.ok_or(Refused::Missing(ROLE))?;
+        let (pending, node) = (self.pending.clone(), self.node);
+        // Further streams that the client opens are refused.
+        Ok(PreparedRun::new(move |Invocation { holder, .. }, stream: Stream| async move {
+            let (send, receive) = stream.split();
+            match role {
+                Role::Entity => entity::serve(&pending, holder, send, receive).await,
+                Role::Requester => requester::serve(&pending, node, holder, send, receive).await,
+            }
+        }))
     }
 }
 
 fn role(params: &Params) -> Result<Option<Role>, Refused> {
+    for (key, _) in params.iter() {
+        match key {
+            Params::FRAMING | ROLE => {}
+            Params::ARGS => return Err(Refused::Arguments),
+            _ => return Err(Refused::Unknown(key.to_owned())),
+        }
+    }
     match params.value(ROLE) {
         None => Ok(None),
         Some(role) if role == ENTITY.as_bytes() => Ok(Some(Role::Entity)),

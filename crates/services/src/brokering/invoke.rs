@@ -14,8 +14,8 @@ use levada_capability::{Capability, LinkId};
 use levada_core::{Identity, Params};
 use levada_service::stdio::{Message, Window};
 use levada_service::{
-    CallError, Client, Context, Invocation, LINGER, Refused, RunFuture, Service, ServiceError,
-    ServiceType, definition_options, exit,
+    CallError, Client, Context, LINGER, PreparedRun, Refused, Service, ServiceError, ServiceType,
+    definition_options, exit,
 };
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use serde::Deserialize;
@@ -92,6 +92,13 @@ struct Target {
     link: LinkId,
 }
 
+/// One session of the service.
+struct Run {
+    node: Identity,
+    client: Arc<dyn Client>,
+    target: Target,
+}
+
 impl Invoke {
     fn new(context: &Context, options: Options) -> Self {
         Self { node: context.node, client: context.client.clone(), start: options.start }
@@ -99,6 +106,14 @@ impl Invoke {
 
     /// The target in the parameters; `None` if a part of it is missing. A present node and service must be allowed.
     fn target(&self, params: &Params) -> Result<Option<Target>, Refused> {
+        for (key, _) in params.iter() {
+            match key {
+                Params::FRAMING | NODE | SERVICE | LINK => {}
+                PTY => drop(text::<Window>(params, PTY)?),
+                Params::ARGS => return Err(Refused::Arguments),
+                _ => return Err(Refused::Unknown(key.to_owned())),
+            }
+        }
         let node = text::<Identity>(params, NODE)?;
         let service = text::<String>(params, SERVICE)?;
         let link = text::<LinkId>(params, LINK)?;
@@ -108,11 +123,13 @@ impl Invoke {
         }
         Ok(link.map(|link| Target { node, service, link }))
     }
+}
 
-    async fn invoke(&self, params: &Params, stream: Stream) -> Result<(), ServiceError> {
-        let target = self.target(params)?.ok_or(Refused::Missing(LINK))?;
+impl Run {
+    async fn serve(self, stream: Stream) -> Result<(), ServiceError> {
+        let target = &self.target;
         let (mut send, mut receive) = stream.split();
-        let started = match self.receive_capability(&target, &mut receive).await? {
+        let started = match self.receive_capability(&mut receive).await? {
             Ok(capability) => select! {
                 started = self.client.start(&capability, &target.service) => started,
                 // Nothing is read meanwhile: the client may have sent input already.
@@ -122,7 +139,7 @@ impl Invoke {
         };
         let far = match started {
             Ok(far) => far,
-            Err(error) => return fail(send, receive, &target, error).await,
+            Err(error) => return fail(send, receive, target, error).await,
         };
         match carry(&mut send, &mut receive, far).await {
             Ok(()) => Ok(()),
@@ -141,9 +158,9 @@ impl Invoke {
     /// The capability, if it is the one that the session is for; the outer error ends the session without a message.
     async fn receive_capability(
         &self,
-        target: &Target,
         receive: &mut ReceiveHalf,
     ) -> Result<Result<Capability, CallError>, ServiceError> {
+        let target = &self.target;
         let text = timeout(CAPABILITY_TIMEOUT, receive.receive(MAX_CAPABILITY)).await;
         let text = text.map_err(|_| ServiceError::Gone)??.ok_or(ServiceError::Gone)?;
         let text = Zeroizing::new(text);
@@ -189,33 +206,24 @@ impl Service for Invoke {
         ]
     }
 
-    fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {
-        for (key, _) in params.iter() {
-            match key {
-                Params::FRAMING | NODE | SERVICE | LINK => {}
-                PTY => drop(text::<Window>(params, PTY)?),
-                Params::ARGS => return Err(Refused::Arguments),
-                _ => return Err(Refused::Unknown(key.to_owned())),
-            }
-        }
-        self.target(params)?;
-        let mut needed = [NODE, SERVICE, LINK].into_iter();
-        match needed.find(|key| params.value(key).is_none()) {
-            Some(missing) if complete => Err(Refused::Missing(missing)),
-            _ => Ok(()),
-        }
+    fn check(&self, params: &Params) -> Result<(), Refused> {
+        self.target(params).map(drop)
+    }
+
+    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+        let Some(target) = self.target(params)? else {
+            let missing = [NODE, SERVICE].into_iter().find(|key| params.value(key).is_none());
+            return Err(Refused::Missing(missing.unwrap_or(LINK)));
+        };
+        let run = Run { node: self.node, client: self.client.clone(), target };
+        // Further streams of the client are refused.
+        Ok(PreparedRun::new(move |_, stream| run.serve(stream)))
     }
 
     /// The service that is started, and its node.
     fn summary(&self, params: &Params) -> Option<String> {
         let target = self.target(params).ok()??;
         Some(format!("{} of {}", target.service, target.node))
-    }
-
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
-        // `streams` is dropped: further streams of the client are refused.
-        let params = invocation.params;
-        Box::pin(async move { self.invoke(&params, stream).await })
     }
 }
 

@@ -7,7 +7,7 @@ use levada_catalogue::store::embedded::EmbeddedStore;
 use levada_core::wire::catalogue::{self as wire, Cause, Detail};
 use levada_core::{Identity, SecretKey, SystemClock, SystemRandom, sha256};
 use levada_service::Registry;
-use levada_service::testing::{context, definition, invocation, params};
+use levada_service::testing::{context, definition, params};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -393,17 +393,17 @@ async fn the_rules_of_a_session_are_limited_by_the_configuration() {
     let service = service(&fixture, "rules = ['write hyperty/acme.*']\n");
     let args = |rules: &[&str]| params(&[(Params::ARGS, &levada_core::encode_list(rules))]);
     for inside in [&["read */*"][..], &["read service/x", "write hyperty/acme.a*"], &[]] {
-        assert_eq!(service.check(&args(inside), true), Ok(()), "{inside:?}");
+        assert!(service.prepare(&args(inside)).is_ok(), "{inside:?}");
     }
-    let beyond = service.check(&args(&["write hyperty/*"]), false);
+    let beyond = service.check(&args(&["write hyperty/*"]));
     assert_eq!(beyond, Err(Refused::TooBroad("write hyperty/*".into())));
-    assert_eq!(service.check(&args(&["x"]), false), Err(Refused::Rule("x".into())));
+    assert_eq!(service.check(&args(&["x"])), Err(Refused::Rule("x".into())));
     let pty = params(&[("pty", b"")]);
-    assert_eq!(service.check(&pty, false), Err(Refused::Unknown("pty".into())));
+    assert_eq!(service.check(&pty), Err(Refused::Unknown("pty".into())));
 
     let (near, far) = levada_session::testing::pair().await.unwrap();
     let one = levada_core::encode_list(&["write hyperty/acme.one"]);
-    let session = service.run(invocation(&[(Params::ARGS, &one)]), far);
+    let session = levada_service::testing::run(&service, &[(Params::ARGS, &one)], far);
     let requests = async {
         let mut client = CatalogueClient::new(of_stream(near));
         let mine = draft("hyperty/acme.one", "1.0.0", Some(b"code"));

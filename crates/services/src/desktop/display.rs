@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use levada_core::Identity;
+use levada_core::{Identity, Params};
 use levada_service::stdio::{FAILURE_EXIT, Message};
 use levada_service::{
-    DefinitionError, Invocation, RunFuture, Service, ServiceError, ServiceType, exit,
+    DefinitionError, Invocation, PreparedRun, Refused, Service, ServiceError, ServiceType,
+    check_none, exit,
 };
 use levada_session::Stream;
 use tokio::net::UnixListener;
@@ -42,7 +43,10 @@ pub(crate) fn service_type() -> ServiceType {
 }
 
 /// The service of type `display`.
-struct Display {
+struct Display(Arc<Viewer>);
+
+/// Shows windows on the screen.
+struct Viewer {
     screen: Screen,
     options: WindowOptions,
     xpra: Xpra,
@@ -65,9 +69,12 @@ impl Display {
         let xpra = Xpra::find(Side::Screen).map_err(|missing| machine(missing.to_string()))?;
         let (screen, options) = options.split();
         let screen = Screen::of_service(name, screen)?;
-        Ok(Self { screen, options, xpra, modules_found: AtomicBool::new(false) })
+        let modules_found = AtomicBool::new(false);
+        Ok(Self(Arc::new(Viewer { screen, options, xpra, modules_found })))
     }
+}
 
+impl Viewer {
     async fn show(&self, holder: Identity, stream: Stream) -> Result<(), ServiceError> {
         match self.attach(&holder).await {
             Ok(attached) => attached.run(stream).await,
@@ -143,7 +150,11 @@ impl Service for Display {
         "screen"
     }
 
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
-        Box::pin(self.show(invocation.holder, stream))
+    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+        check_none(params)?;
+        let viewer = self.0.clone();
+        Ok(PreparedRun::new(move |Invocation { holder, .. }, stream| async move {
+            viewer.show(holder, stream).await
+        }))
     }
 }

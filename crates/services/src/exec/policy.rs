@@ -1,4 +1,4 @@
-//! The policy of `exec`: checks a session's parameters against the options, and makes a launch of them.
+//! The policy of `exec`: checks a session's parameters against the options, and makes a launch of what they ask for.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -38,15 +38,29 @@ struct Command {
 }
 
 /// The checked parameters of a session.
-#[derive(Default)]
-struct Request<'a> {
-    /// The command that allows them, and the program with its arguments.
-    command: Option<(&'a Command, Vec<String>)>,
+#[derive(Debug)]
+pub(super) struct Request {
+    program: Program,
+    setting: Setting,
+}
+
+/// An allowed program.
+#[derive(Debug)]
+struct Program {
+    name: String,
+    args: Vec<String>,
+    /// Its file, if it was installed when the node started.
+    path: Option<PathBuf>,
+}
+
+/// What a program gets besides its arguments.
+#[derive(Debug, Default)]
+struct Setting {
     window: Option<Window>,
     /// The kind of the client's terminal, unless `client_environment` lists `TERM`.
-    term: Option<&'a str>,
+    term: Option<String>,
     /// Environment variables of the client.
-    variables: Vec<(&'a str, &'a str)>,
+    variables: Vec<(String, String)>,
 }
 
 /// A program that may be started, with everything that it gets.
@@ -87,66 +101,71 @@ impl Policy {
         missing
     }
 
-    /// See [`levada_service::Service::check`].
-    pub(super) fn check(&self, params: &Params, complete: bool) -> Result<(), Refused> {
-        match self.parse(params)?.command {
-            None if complete => Err(Refused::NoProgram),
-            _ => Ok(()),
-        }
+    /// Checks the parameters that are present, see [`levada_service::Service::check`].
+    pub(super) fn check(&self, params: &Params) -> Result<(), Refused> {
+        self.parse(params).map(drop)
     }
 
-    /// The program to start for complete parameters, which are checked, too.
-    pub(super) fn plan(&self, params: &Params) -> Result<Plan, Refused> {
-        let Request { command, window, term, variables } = self.parse(params)?;
-        let (command, mut args) = command.ok_or(Refused::NoProgram)?;
-        let program = args.remove(0);
-        let path = command.path.clone().or_else(|| find(&program));
-        let path = path.ok_or_else(|| Refused::NotInstalled(program.clone()))?;
+    /// What complete parameters ask for.
+    pub(super) fn request(&self, params: &Params) -> Result<Request, Refused> {
+        let (program, setting) = self.parse(params)?;
+        Ok(Request { program: program.ok_or(Refused::NoProgram)?, setting })
+    }
+
+    /// The program to start; refused if this machine lacks it or the directory.
+    pub(super) fn plan(&self, request: Request) -> Result<Plan, Refused> {
+        let Request { program: Program { name, args, path }, setting } = request;
+        let path = path.or_else(|| find(&name));
+        let path = path.ok_or_else(|| Refused::NotInstalled(name.clone()))?;
         if let Some(directory) = self.directory.as_ref().filter(|path| !path.is_dir()) {
             return Err(Refused::Directory(directory.display().to_string()));
         }
+        let Setting { window, term, variables } = setting;
         let mut environment = self.node_environment();
-        environment
-            .extend(variables.into_iter().map(|(key, value)| (key.to_owned(), value.into())));
+        environment.extend(variables.into_iter().map(|(key, value)| (key, value.into())));
         if window.is_some() {
             // The configuration's value takes precedence over the client's.
-            environment.entry(TERM.to_owned()).or_insert(term.unwrap_or(DUMB).into());
+            let term = term.map_or_else(|| DUMB.into(), OsString::from);
+            environment.entry(TERM.to_owned()).or_insert(term);
         }
         let mut launch = Launch::new(path);
-        launch.name(&program).args(args).envs(environment).input().terminal(window);
+        launch.name(&name).args(args).envs(environment).input().terminal(window);
         if let Some(directory) = &self.directory {
             launch.current_dir(directory);
         }
-        Ok(Plan { program, launch })
+        Ok(Plan { program: name, launch })
     }
 
-    fn parse<'a>(&'a self, params: &'a Params) -> Result<Request<'a>, Refused> {
-        let mut request = Request::default();
+    fn parse(&self, params: &Params) -> Result<(Option<Program>, Setting), Refused> {
+        let (mut program, mut setting) = (None, Setting::default());
         for (key, value) in params.iter() {
             match key {
                 // The node checks it.
                 Params::FRAMING => {}
-                Params::ARGS => {
-                    let args = params.args()?.unwrap_or_default();
-                    request.command = Some((self.command(&args)?, args));
-                }
-                PTY => request.window = Some(self.window(value)?),
+                Params::ARGS => program = Some(self.program(params.args()?.unwrap_or_default())?),
+                PTY => setting.window = Some(self.window(value)?),
                 _ if self.is_terminal_kind(params, key) => {
-                    request.term = Some(parse_term(key, value)?);
+                    setting.term = Some(parse_term(key, value)?.to_owned());
                 }
-                _ => request.variables.push(self.variable(key, value)?),
+                _ => {
+                    let (name, value) = self.variable(key, value)?;
+                    setting.variables.push((name.to_owned(), value.to_owned()));
+                }
             }
         }
-        Ok(request)
+        Ok((program, setting))
     }
 
-    /// The first command that allows `args`, or the reason why the last one for that program does not.
-    fn command(&self, args: &[String]) -> Result<&Command, Refused> {
-        let (program, args) = args.split_first().ok_or(Refused::NoProgram)?;
-        let mut refused = Refused::Program(program.clone());
-        for command in self.commands.iter().filter(|command| command.allowed.program == *program) {
-            match command.allowed.check(args) {
-                Ok(()) => return Ok(command),
+    /// The program by the first command that allows `args`, or the reason why the last one for that program does not.
+    fn program(&self, mut args: Vec<String>) -> Result<Program, Refused> {
+        if args.is_empty() {
+            return Err(Refused::NoProgram);
+        }
+        let name = args.remove(0);
+        let mut refused = Refused::Program(name.clone());
+        for command in self.commands.iter().filter(|command| command.allowed.program == name) {
+            match command.allowed.check(&args) {
+                Ok(()) => return Ok(Program { name, args, path: command.path.clone() }),
                 Err(reason) => refused = reason,
             }
         }
@@ -227,6 +246,11 @@ mod tests {
         Policy::new(toml::from_str(text).unwrap())
     }
 
+    /// As the service does.
+    fn prepare(policy: &Policy, params: &Params) -> Result<Plan, Refused> {
+        policy.plan(policy.request(params)?)
+    }
+
     /// Whether `cat` with the pattern allows these arguments.
     fn allows(pattern: &str, args: &[&str]) -> bool {
         let policy = policy(&format!("[[command]]\nprogram = 'cat'\nargs = '''{pattern}'''"));
@@ -234,7 +258,7 @@ mod tests {
     }
 
     fn check(policy: &Policy, args: &[&str]) -> Result<(), Refused> {
-        policy.check(&params(&[("args", &encode_list(args))]), true)
+        policy.request(&params(&[("args", &encode_list(args))])).map(drop)
     }
 
     #[test]
@@ -288,30 +312,30 @@ mod tests {
     #[test]
     fn a_missing_program_is_refused_only_at_the_start() {
         let policy = policy("[[command]]\nprogram = 'cat'");
-        assert_eq!(policy.check(&Params::new(), false), Ok(()));
-        assert_eq!(policy.check(&Params::new(), true), Err(Refused::NoProgram));
+        assert_eq!(policy.check(&Params::new()), Ok(()));
+        assert_eq!(policy.request(&Params::new()).err(), Some(Refused::NoProgram));
         let framed = params(&[("framing", b"block:512"), ("args", &encode_list(&["cat"]))]);
-        assert_eq!(policy.check(&framed, true), Ok(()));
+        assert!(policy.request(&framed).is_ok());
         let other = params(&[("priority", b"1")]);
-        assert_eq!(policy.check(&other, false), Err(Refused::Unknown("priority".into())));
+        assert_eq!(policy.check(&other), Err(Refused::Unknown("priority".into())));
         let cut = params(&[("args", &[0, 0, 0, 9])]);
-        assert_eq!(policy.check(&cut, false), Err(Refused::Malformed("args".into())));
+        assert_eq!(policy.check(&cut), Err(Refused::Malformed("args".into())));
     }
 
     #[test]
     fn a_terminal_is_accepted_where_it_is_allowed() {
         let text = "[[command]]\nprogram = 'cat'";
         let sized = params(&[("pty", b"24 80")]);
-        assert_eq!(policy(text).check(&sized, false), Ok(()));
-        assert_eq!(policy(&format!("pty = false\n{text}")).check(&sized, false), Err(Refused::Pty));
+        assert_eq!(policy(text).check(&sized), Ok(()));
+        assert_eq!(policy(&format!("pty = false\n{text}")).check(&sized), Err(Refused::Pty));
         let wrong = params(&[("pty", b"24")]);
-        assert_eq!(policy(text).check(&wrong, false), Err(Refused::Malformed("pty".into())));
+        assert_eq!(policy(text).check(&wrong), Err(Refused::Malformed("pty".into())));
     }
 
     #[test]
     fn a_client_sets_only_allowed_variables() {
         let policy = policy("client_environment = ['A']\n[[command]]\nprogram = 'cat'");
-        let set = |key, value: &[u8]| policy.check(&params(&[(key, value)]), false);
+        let set = |key, value: &[u8]| policy.check(&params(&[(key, value)]));
         assert_eq!(set("env.A", b"x=y"), Ok(()));
         assert_eq!(set("env.TERM", b"x"), Err(Refused::Environment("TERM".into())));
         assert_eq!(set("env.", b"x"), Err(Refused::Environment(String::new())));
@@ -327,14 +351,14 @@ mod tests {
              directory = '/'\n[environment]\nA = 'ours'\nB = 'ours'\n[[command]]\nprogram = 'cat'",
         );
         let args = encode_list(&["cat"]);
-        let plan = policy.plan(&params(&[("args", &args), ("env.A", b"theirs")])).unwrap();
+        let plan = prepare(&policy, &params(&[("args", &args), ("env.A", b"theirs")])).unwrap();
         let path = env::var_os("PATH").unwrap();
         let expected: [(&str, OsString); 3] =
             [("A", "theirs".into()), ("B", "ours".into()), ("PATH", path.clone())];
         let mut launch = Launch::new(find("cat").unwrap());
         launch.name("cat").envs(expected).input().current_dir("/");
         assert_eq!((plan.program.as_str(), plan.launch), ("cat", launch));
-        let plan = policy.plan(&params(&[("args", &args), ("pty", b"1 2")])).unwrap();
+        let plan = prepare(&policy, &params(&[("args", &args), ("pty", b"1 2")])).unwrap();
         let mut launch = Launch::new(find("cat").unwrap());
         launch.name("cat").envs([("A", "ours"), ("B", "ours"), ("TERM", "dumb")]);
         launch.env("PATH", path).input().terminal(Some(Window { rows: 1, columns: 2 }));
@@ -348,7 +372,7 @@ mod tests {
         let args = encode_list(&["cat"]);
         let term = |text: &str, value: &[u8], more: &[(&str, &[u8])]| {
             let pairs = [&[("args", args.as_slice()), ("env.TERM", value)], more].concat();
-            policy(text).plan(&params(&pairs)).map(|plan| plan.launch)
+            prepare(&policy(text), &params(&pairs)).map(|plan| plan.launch)
         };
         let with = |term: &str| {
             let mut launch = Launch::new(find("cat").unwrap());
@@ -383,7 +407,7 @@ mod tests {
         let [first, second] = &missing(&policy)[..] else { panic!("{:?}", missing(&policy)) };
         assert!(first.contains("/program`") && second.contains("/directory`"), "{first} {second}");
         let plan = |args: &[&str]| {
-            policy.plan(&params(&[("args", &encode_list(args))])).map(|plan| plan.program)
+            prepare(&policy, &params(&[("args", &encode_list(args))])).map(|plan| plan.program)
         };
         let named = [program.to_str().unwrap()];
         assert_eq!(plan(&named), Err(Refused::NotInstalled(named[0].into())));

@@ -6,8 +6,7 @@ use std::fs;
 
 use levada_core::Params;
 use levada_service::stdio::Window;
-use levada_service::{Invocation, Refused, RunFuture, Service, ServiceError, fail};
-use levada_session::Stream;
+use levada_service::{PreparedRun, Refused, Service};
 use rustix::process::getuid;
 
 use super::options::TERM;
@@ -33,15 +32,6 @@ struct Account {
     shell: OsString,
 }
 
-impl Shell {
-    async fn login(&self, params: &Params, stream: Stream) -> Result<(), ServiceError> {
-        match plan(params, &Account::own()) {
-            Ok(plan) => pump::run(&plan, stream).await,
-            Err(refused) => fail(stream, refused.into()).await,
-        }
-    }
-}
-
 impl Service for Shell {
     fn category(&self) -> &'static str {
         "execution"
@@ -54,13 +44,12 @@ impl Service for Shell {
         ]
     }
 
-    fn check(&self, params: &Params, _: bool) -> Result<(), Refused> {
-        parse(params).map(drop)
-    }
-
-    fn run<'a>(&'a self, invocation: Invocation, stream: Stream) -> RunFuture<'a> {
-        let params = invocation.params;
-        Box::pin(async move { self.login(&params, stream).await })
+    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+        let (window, term) = parse(params)?;
+        let term = term.to_owned();
+        Ok(PreparedRun::new(move |_, stream| async move {
+            pump::run(&plan(window, &term, &Account::own()), stream).await
+        }))
     }
 }
 
@@ -81,8 +70,8 @@ fn parse(params: &Params) -> Result<(Window, &str), Refused> {
     Ok((window.ok_or(Refused::NoTerminal)?, term))
 }
 
-fn plan(params: &Params, account: &Account) -> Result<Plan, Refused> {
-    let (window, term) = parse(params)?;
+/// The account's login shell on a terminal.
+fn plan(window: Window, term: &str, account: &Account) -> Plan {
     let program = account.shell.to_string_lossy().into_owned();
     // A name that begins with `-` makes it a login shell.
     let name = format!("-{}", program.rsplit('/').next().unwrap_or_default());
@@ -91,7 +80,7 @@ fn plan(params: &Params, account: &Account) -> Result<Plan, Refused> {
     launch.envs(INHERITED.iter().filter_map(|name| Some((name, env::var_os(name)?))));
     launch.env("HOME", &account.home).env("SHELL", &account.shell).env(TERM, term);
     launch.env("USER", &account.name).env("LOGNAME", &account.name);
-    Ok(Plan { program, launch })
+    Plan { program, launch }
 }
 
 impl Account {
@@ -138,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_shell_accepts_a_terminal_and_nothing_else() {
-        let check = |pairs: &[(&str, &[u8])]| Shell.check(&params(pairs), false);
+        let check = |pairs: &[(&str, &[u8])]| Shell.check(&params(pairs));
         let pty: (&str, &[u8]) = ("pty", b"24 80");
         assert_eq!(check(&[pty, ("env.TERM", b"xterm")]), Ok(()));
         assert_eq!(check(&[]), Err(Refused::NoTerminal));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use levada_core::encode_list;
 use levada_service::Registry;
 use levada_service::stdio::{MAX_PAYLOAD, Message, MessageReader};
-use levada_service::testing::{Client, End, invocation};
+use levada_service::testing::{Client, End, params, run as run_service};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
@@ -39,7 +39,7 @@ async fn run<T>(
     let (mut client, stream) = Client::pair().await;
     let args = encode_list(args);
     let pairs = [&[("args", args.as_slice())], more].concat();
-    let session = exec.run(invocation(&pairs), stream);
+    let session = run_service(&exec, &pairs, stream);
     let both = async { tokio::join!(session, client_side(&mut client)) };
     timeout(TEST_TIMEOUT, both).await.unwrap()
 }
@@ -57,7 +57,7 @@ async fn start_and_drop(text: &str, more: &[(&str, &[u8])]) -> Vec<i32> {
     let (mut client, stream) = Client::pair().await;
     let args = encode_list(&["sh", "-c", text]);
     let pairs = [&[("args", args.as_slice())], more].concat();
-    let mut session = exec.run(invocation(&pairs), stream);
+    let mut session = run_service(&exec, &pairs, stream);
     let ready = client.collect_until(|end| {
         end.output.ends_with(b"ready\n") || end.output.ends_with(b"ready\r\n")
     });
@@ -175,8 +175,8 @@ async fn the_program_has_only_its_environment_directory_and_name() {
     }
 }
 
-#[tokio::test]
-async fn parameters_that_are_not_allowed_are_refused_at_the_start_too() {
+#[test]
+fn parameters_that_are_not_allowed_are_refused_at_the_start_too() {
     let variable = ("env.LD_PRELOAD", b"x".as_slice());
     let refused = [
         (["rm"].as_slice(), [].as_slice()),
@@ -185,9 +185,9 @@ async fn parameters_that_are_not_allowed_are_refused_at_the_start_too() {
         (&[], &[]),
     ];
     for (args, more) in refused {
-        let (result, end) = run(args, more, async |client| client.collect().await).await;
-        assert!(matches!(result, Err(ServiceError::Refused(_))), "{args:?}");
-        assert_eq!((end.exit, end.failure.is_some(), end.output.len()), (Some(120), true, 0));
+        let args = encode_list(args);
+        let pairs = [&[("args", args.as_slice())], more].concat();
+        assert!(exec().prepare(&params(&pairs)).is_err(), "{args:?}");
     }
 }
 
@@ -208,7 +208,7 @@ async fn a_program_that_cannot_start_is_a_failure() {
         if terminal {
             pairs.push(("pty", b"24 80"));
         }
-        let (result, end) = tokio::join!(exec.run(invocation(&pairs), stream), client.collect());
+        let (result, end) = tokio::join!(run_service(&exec, &pairs, stream), client.collect());
         assert!(matches!(result, Err(ServiceError::Failed(_))), "{result:?}");
         assert!(end.failure.unwrap().contains("No such file"));
         assert_eq!(end.exit, Some(120));
@@ -340,7 +340,7 @@ async fn a_client_that_disconnects_ends_the_program() {
             }
             end
         };
-        let session = exec.run(invocation(&[("args", &args)]), stream);
+        let session = run_service(&exec, &[("args", &args)], stream);
         let (result, end) =
             timeout(TEST_TIMEOUT, async { tokio::join!(session, client_side) }).await.unwrap();
         assert!(matches!(result, Err(ServiceError::Gone | ServiceError::Stream(_))));
@@ -362,7 +362,7 @@ async fn a_disconnect_is_detected_while_the_program_reads_no_input() {
         drop(client);
         end
     };
-    let session = exec.run(invocation(&[("args", &args)]), stream);
+    let session = run_service(&exec, &[("args", &args)], stream);
     let (result, end) =
         timeout(TEST_TIMEOUT, async { tokio::join!(session, client_side) }).await.unwrap();
     assert!(matches!(result, Err(ServiceError::Stream(_))), "{result:?}");
@@ -457,9 +457,7 @@ fn definitions_of_the_documentation_are_accepted() {
     let registry = Registry::new(vec![exec_type()]);
     let definition = registry.parse(text).unwrap();
     let service = registry.build(&definition, &levada_service::testing::context()).unwrap();
-    let check = |args: &[&str]| {
-        service.check(&levada_service::testing::params(&[("args", &encode_list(args))]), true)
-    };
+    let check = |args: &[&str]| service.prepare(&params(&[("args", &encode_list(args))]));
     assert!(check(&["uname", "-a"]).is_ok() && check(&["date", "-u", "+%s"]).is_ok());
     assert!(check(&["date", "-s", "x"]).is_err() && check(&["cat", "x"]).is_err());
 }

@@ -1,6 +1,5 @@
 //! The service between real clients: the delivery of questions and replies, disconnects and limits.
 
-use levada_capability::SessionId;
 use levada_capability::exchange::{
     PendingQuestion, Question, Registration, Reply, Route, SessionRequest,
 };
@@ -8,7 +7,8 @@ use levada_core::wire::{
     Answered, Asked, Cause, Ended, Reason, Refusal, Register, SealedReply, Seek, mediation::Part,
 };
 use levada_core::{Params, SecretKey, SystemRandom, UnixTime};
-use levada_service::testing::{definition, params};
+use levada_service::ServiceError;
+use levada_service::testing::{definition, invocation, params};
 use levada_session::{ReceiveHalf, SendHalf, testing};
 use tokio::task::JoinHandle;
 
@@ -16,7 +16,7 @@ use super::*;
 use crate::brokering::mediation;
 
 /// A service that several clients use.
-struct Scene(std::sync::Arc<Mediator>);
+struct Scene(Mediator);
 
 /// The client's end of a session; the service's end runs in a task.
 struct End {
@@ -29,7 +29,7 @@ impl Scene {
     fn new(options: &str) -> Self {
         let text = format!("name = 'capability'\ntype = 'capability'\n{options}");
         let options: Options = definition(service_type(), &text).unwrap().read_options().unwrap();
-        Self(std::sync::Arc::new(Mediator::new(&levada_service::testing::context(), &options)))
+        Self(Mediator::new(&levada_service::testing::context(), &options))
     }
 
     fn node(&self) -> Identity {
@@ -38,12 +38,8 @@ impl Scene {
 
     async fn session(&self, holder: Identity, role: &str) -> End {
         let (near, far) = testing::pair().await.unwrap();
-        let session = SessionId::from_bytes([1; 16]);
-        let params = params(&[(ROLE, role.as_bytes())]);
-        let streams = levada_service::Streams::none();
-        let invocation = Invocation { session, holder, params, streams };
-        let mediator = self.0.clone();
-        let service = tokio::spawn(async move { mediator.run(invocation, far).await });
+        let run = self.0.prepare(&params(&[(ROLE, role.as_bytes())])).unwrap();
+        let service = tokio::spawn(run.start(Invocation { holder, ..invocation() }, far));
         let (send, receive) = near.split();
         End { send, receive, service }
     }
@@ -372,7 +368,10 @@ async fn unexpected_messages_end_the_session() {
 #[test]
 fn a_session_has_only_the_parameter_role() {
     let mediator = Scene::new("").0;
-    let check = |pairs: &[(&str, &[u8])], complete| mediator.check(&params(pairs), complete);
+    let check = |pairs: &[(&str, &[u8])], complete| match complete {
+        true => mediator.prepare(&params(pairs)).map(drop),
+        false => mediator.check(&params(pairs)),
+    };
     assert_eq!(check(&[(ROLE, b"entity"), ("framing", b"auto")], true), Ok(()));
     assert_eq!(check(&[(ROLE, b"requester")], true), Ok(()));
     assert_eq!(check(&[], false), Ok(()));

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use levada_capability::{LinkBody, Narrowing, Rights, SessionId, mint};
 use levada_core::{SecretKey, SystemRandom, UnixTime, wire};
-use levada_service::testing::{Client as Near, definition, params};
+use levada_service::testing::{Client as Near, definition, invocation, params};
 use levada_service::{CallFuture, DefinitionError};
 use levada_session::testing;
 use tokio::task::JoinHandle;
@@ -79,13 +79,8 @@ impl Scene {
     ) -> (Near, JoinHandle<Result<(), ServiceError>>) {
         let service = self.service("'*/*'", Some(outcome));
         let (near, stream) = Near::pair().await;
-        let invocation = Invocation {
-            session: SessionId::from_bytes([7; 16]),
-            holder: self.client.identity(),
-            params: parameters(capability),
-            streams: levada_service::Streams::none(),
-        };
-        let task = tokio::spawn(async move { service.run(invocation, stream).await });
+        let run = service.prepare(&parameters(capability)).unwrap();
+        let task = tokio::spawn(run.start(invocation(), stream));
         (near, task)
     }
 }
@@ -250,7 +245,7 @@ async fn errors_of_the_other_node_are_reported_without_addresses() {
 fn only_configured_services_may_be_invoked() {
     let scene = Scene::new();
     let params = parameters(&scene.capability(scene.invoker.identity()));
-    let check = |start: &str| scene.service(start, None).check(&params, true);
+    let check = |start: &str| scene.service(start, None).prepare(&params).map(drop);
     assert_eq!(check("'*/*'"), Ok(()));
     assert_eq!(check(&format!("'{}/ec*'", scene.node)), Ok(()));
     let refused = Err(Refused::Target { node: scene.node, service: "echo".into() });
@@ -271,19 +266,19 @@ fn a_session_has_only_the_parameters_of_its_target() {
     let node = scene.node.to_string();
     let whole: [(&str, &[u8]); 4] =
         [(NODE, node.as_bytes()), (SERVICE, b"echo"), (LINK, &[b'a'; 64]), (PTY, b"24 80")];
-    assert_eq!(service.check(&params(&whole), true), Ok(()));
+    assert!(service.prepare(&params(&whole)).is_ok());
     for missing in 0..3 {
         let mut rest = whole.to_vec();
         let (key, _) = rest.remove(missing);
-        assert_eq!(service.check(&params(&rest), false), Ok(()));
-        assert_eq!(service.check(&params(&rest), true), Err(Refused::Missing(key)));
+        assert_eq!(service.check(&params(&rest)), Ok(()));
+        assert_eq!(service.prepare(&params(&rest)).err(), Some(Refused::Missing(key)));
     }
     let malformed: [(&str, &[u8]); 4] =
         [(NODE, b"alpha"), (LINK, b"ab"), (PTY, b"24"), (SERVICE, b"\xff")];
     for (key, value) in malformed {
         let pairs = whole.map(|(name, right)| (name, if name == key { value } else { right }));
-        assert_eq!(service.check(&params(&pairs), true), Err(Refused::Malformed(key.into())));
+        assert_eq!(service.prepare(&params(&pairs)).err(), Some(Refused::Malformed(key.into())));
     }
-    assert_eq!(service.check(&params(&[("args", b"")]), false), Err(Refused::Arguments));
-    assert_eq!(service.check(&params(&[("a", b"")]), false), Err(Refused::Unknown("a".into())));
+    assert_eq!(service.check(&params(&[("args", b"")])), Err(Refused::Arguments));
+    assert_eq!(service.check(&params(&[("a", b"")])), Err(Refused::Unknown("a".into())));
 }

@@ -7,9 +7,11 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use levada_core::Params;
 use levada_service::stdio::{FAILURE_EXIT, Message, MessageReader, StdioError};
 use levada_service::{
-    DefinitionError, Invocation, RunFuture, Service, ServiceError, ServiceType, exit, fail,
+    DefinitionError, PreparedRun, Refused, Service, ServiceError, ServiceType, check_none, exit,
+    fail,
 };
 use levada_session::{ReceiveHalf, SendHalf, Stream};
 use tokio::select;
@@ -51,13 +53,12 @@ impl Input {
         let (screen, limits) = options.split();
         Ok(Self { screen: Screen::of_service(name, screen)?, limits })
     }
+}
 
-    async fn serve(&self, stream: Stream) -> Result<(), ServiceError> {
-        let screen = self.screen.clone();
-        match InjectorThread::start(move || X11::open(&screen), OPEN_TIMEOUT).await {
-            Ok(thread) => run(thread, self.limits, stream).await,
-            Err(text) => fail(stream, ServiceError::Failed(text)).await,
-        }
+async fn serve(screen: Screen, limits: Limits, stream: Stream) -> Result<(), ServiceError> {
+    match InjectorThread::start(move || X11::open(&screen), OPEN_TIMEOUT).await {
+        Ok(thread) => run(thread, limits, stream).await,
+        Err(text) => fail(stream, ServiceError::Failed(text)).await,
     }
 }
 
@@ -147,8 +148,10 @@ impl Service for Input {
         "input"
     }
 
-    fn run<'a>(&'a self, _: Invocation, stream: Stream) -> RunFuture<'a> {
-        Box::pin(self.serve(stream))
+    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+        check_none(params)?;
+        let (screen, limits) = (self.screen.clone(), self.limits);
+        Ok(PreparedRun::new(move |_, stream| serve(screen, limits, stream)))
     }
 }
 
