@@ -12,7 +12,6 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::remember::remember_address;
-use super::succession::unacknowledged;
 use super::{Client, ClientError, Target};
 use crate::address;
 
@@ -139,7 +138,7 @@ impl Client {
         let (address, now) = (address.to_owned(), self.now());
         self.with_known(move |known| {
             remember_address(known, &node, &address, now);
-            unacknowledged(known, own, &node)
+            known.unacknowledged(own, &node)
         })
         .await
     }

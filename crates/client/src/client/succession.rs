@@ -5,16 +5,13 @@ use std::sync::Arc;
 use levada_channel::ClientConfig;
 use levada_core::wire::{self, answer, operation::Operation};
 use levada_core::{Framing, Identity, SecretKey, Succession, SystemRandom};
+use levada_database::DatabaseError as StoreError;
 use levada_session::Connection;
 
 use super::dial::dial;
 use super::operations::{call, unexpected};
 use super::{Client, ClientError, Target};
-use crate::known::Known;
-use levada_database::DatabaseError as StoreError;
-
-/// Maximum number of successive rotations that are followed.
-const MAX_CHAIN: usize = 16;
+use crate::known::MAX_CHAIN;
 
 impl Client {
     /// Connects to a node and announces the old keys of this home that the present key succeeds. Returns the texts of its
@@ -25,7 +22,7 @@ impl Client {
     pub async fn announce_successions(&self, target: &Target) -> Result<Vec<String>, ClientError> {
         let connection = self.dial_or_follow(target, Framing::Auto).await?.0;
         let (own, node) = (self.identity(), connection.peer());
-        let refused = match self.with_known(move |known| unacknowledged(known, own, &node)).await {
+        let refused = match self.with_known(move |known| known.unacknowledged(own, &node)).await {
             Ok(successions) => self.announce(&connection, successions).await,
             Err(error) => Err(error),
         };
@@ -128,31 +125,6 @@ impl Client {
         tracing::warn!(%old, new = %presented, "the node's key was rotated; its proof is valid");
         Ok(Some(Target { identity: presented, addresses: target.addresses.clone() }))
     }
-}
-
-/// The rotations of this home, from its first key to `own`, that `node` has not acknowledged, oldest first.
-pub(super) fn unacknowledged(
-    known: &Known,
-    own: Identity,
-    node: &Identity,
-) -> Result<Vec<Succession>, StoreError> {
-    let all = known.successions()?;
-    let mut chain = Vec::new();
-    let mut current = own;
-    while let Some(found) = all.iter().find(|one| one.new_identity() == current)
-        && chain.len() < MAX_CHAIN
-    {
-        current = found.old();
-        chain.push(found.clone());
-    }
-    chain.reverse();
-    let mut pending = Vec::new();
-    for succession in chain {
-        if !known.acknowledged(node, &succession.new_identity())? {
-            pending.push(succession);
-        }
-    }
-    Ok(pending)
 }
 
 /// The statements that lead from `old` to `presented`, each signed by the key before it.

@@ -8,6 +8,9 @@ use thiserror::Error;
 
 use super::{Known, row};
 
+/// Maximum number of successive rotations that are followed.
+pub(crate) const MAX_CHAIN: usize = 16;
+
 /// Why a succession was not followed or added.
 #[derive(Debug, Error)]
 pub enum FollowError {
@@ -101,6 +104,34 @@ impl Known {
                 .prepare_cached("SELECT 1 FROM acknowledged WHERE node = ?1 AND new = ?2")?
                 .exists((node.as_bytes(), new.as_bytes()))
         })
+    }
+
+    /// The rotations of this home, from its first key to `own`, that `node` has not acknowledged, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn unacknowledged(
+        &self,
+        own: Identity,
+        node: &Identity,
+    ) -> Result<Vec<Succession>, StoreError> {
+        let all = self.successions()?;
+        let mut chain = Vec::new();
+        let mut current = own;
+        while let Some(found) = all.iter().find(|one| one.new_identity() == current)
+            && chain.len() < MAX_CHAIN
+        {
+            current = found.old();
+            chain.push(found.clone());
+        }
+        chain.reverse();
+        let mut pending = Vec::new();
+        for succession in chain {
+            if !self.acknowledged(node, &succession.new_identity())? {
+                pending.push(succession);
+            }
+        }
+        Ok(pending)
     }
 
     /// Stores that `node` has acknowledged that `new` is the key of this home.
