@@ -3,6 +3,7 @@
 use levada_core::{RandomError, SecretKey, SystemRandom};
 use thiserror::Error;
 use tokio::io::duplex;
+use tokio::task::yield_now;
 
 use crate::{Class, ClientConfig, Connection, Options, ServerConfig, SessionError, Stream};
 use crate::{accept, connect};
@@ -21,7 +22,7 @@ pub enum TestingError {
     Channel(#[from] levada_channel::Error),
 }
 
-/// A client's and a server's end of one connection over memory.
+/// A client's and a server's end of one connection over memory. Both know the version of the protocol.
 ///
 /// # Errors
 /// [`TestingError`] if the handshake fails.
@@ -35,7 +36,12 @@ pub async fn connections(options: Options) -> Result<(Connection, Connection), T
         connect(Box::new(near), &client, Some(server_key.identity()), options.clone()),
         accept(Box::new(far), &server, options),
     );
-    Ok((client?, server?))
+    let (client, server) = (client?, server?);
+    // A client is connected before the server's HELLO has arrived.
+    while client.is_open() && client.version() < server.version() {
+        yield_now().await;
+    }
+    Ok((client, server))
 }
 
 /// The two ends of one interactive stream; the connection ends when both are dropped. A first message
