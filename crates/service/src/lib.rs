@@ -5,6 +5,7 @@
 
 mod client;
 mod definition;
+mod refused;
 mod registry;
 mod service;
 pub mod stdio;
@@ -14,9 +15,10 @@ pub mod testing;
 
 pub use client::{CallError, CallFuture, Client, Context};
 pub use definition::{Definition, DefinitionError, NoOptions};
+pub use refused::Refused;
 pub use registry::{Registry, ServiceType};
 pub use service::{
-    Description, Invocation, LINGER, PreparedRun, Refused, RunFuture, Service, ServiceError,
-    check_none, close, exit, fail,
+    Description, Invocation, LINGER, PreparedRun, RunFuture, Service, ServiceError, check_none,
+    close, exit, fail,
 };
 pub use streams::Streams;

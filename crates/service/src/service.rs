@@ -6,12 +6,12 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use levada_capability::SessionId;
-use levada_core::{Framing, Identity, Params, ParamsError};
+use levada_core::{Framing, Identity, Params};
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use thiserror::Error;
 
 use crate::stdio::{FAILURE_EXIT, Message, ReceiveError, StdioError};
-use crate::{Definition, Streams};
+use crate::{Definition, Refused, Streams};
 
 /// One run of a service, as a boxed future. Dropping it ends everything that the run started.
 pub type RunFuture = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send>>;
@@ -127,93 +127,6 @@ impl Description {
     }
 }
 
-/// Why a service does not accept parameters. Each text is one line: values from the parameters are escaped.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
-pub enum Refused {
-    /// The service has no such parameter.
-    #[error("there is no parameter {0:?}")]
-    Unknown(String),
-    /// A value that cannot be parsed.
-    #[error("the parameter {0:?} is malformed")]
-    Malformed(String),
-    /// The service takes no arguments.
-    #[error("this service takes no arguments")]
-    Arguments,
-    /// The parameters name no program.
-    #[error("no program is named")]
-    NoProgram,
-    /// A program that the configuration does not allow.
-    #[error("the program {0:?} is not allowed")]
-    Program(String),
-    /// An argument that is not allowed for the program.
-    #[error("the argument {argument:?} is not allowed for {program:?}")]
-    Argument {
-        /// The program.
-        program: String,
-        /// The first argument that is not allowed.
-        argument: String,
-    },
-    /// Too many arguments for the program.
-    #[error("{program:?} takes at most {limit} arguments")]
-    TooMany {
-        /// The program.
-        program: String,
-        /// The largest number of arguments.
-        limit: usize,
-    },
-    /// An allowed program that is not installed on this machine.
-    #[error("the program {0:?} is not installed on this machine")]
-    NotInstalled(String),
-    /// The configured working directory does not exist on this machine.
-    #[error("the directory {0:?} does not exist on this machine")]
-    Directory(String),
-    /// The parameters ask for no terminal.
-    #[error("this service needs a terminal (`--pty`)")]
-    NoTerminal,
-    /// An environment variable that clients may not set.
-    #[error("the environment variable {0:?} may not be set")]
-    Environment(String),
-    /// A required parameter that is missing.
-    #[error("the parameter {0:?} is missing")]
-    Missing(&'static str),
-    /// A service of a node that this service may not invoke.
-    #[error("this node may not start {service:?} at {node} for others")]
-    Target {
-        /// The node.
-        node: Identity,
-        /// The service's name there.
-        service: String,
-    },
-    /// Not a rule of the service `catalogue`.
-    #[error(
-        "{0:?} is not a rule: expected `read`, `write` or `yank`, a space, and TYPE/NAME, or `admin */*`"
-    )]
-    Rule(String),
-    /// A rule that grants more than the configuration does.
-    #[error("the right {0:?} is more than this service grants")]
-    TooBroad(String),
-    /// The configuration does not allow terminals.
-    #[error("this service does not allow a terminal")]
-    Pty,
-    /// The parameters name no address.
-    #[error("no address is named")]
-    NoAddress,
-    /// Neither an address nor a pattern of addresses.
-    #[error(
-        "{0:?} is not an address: expected HOST:PORT, udp:HOST:PORT, unix:/PATH or listen:ADDRESS:PORT"
-    )]
-    InvalidAddress(String),
-    /// An address that the configuration does not allow.
-    #[error("the address {0:?} is not allowed")]
-    Address(String),
-}
-
-impl From<ParamsError> for Refused {
-    fn from(_: ParamsError) -> Self {
-        Self::Malformed(Params::ARGS.to_owned())
-    }
-}
-
 /// Why a session was cut off or failed.
 #[derive(Debug, Error)]
 pub enum ServiceError {
@@ -317,11 +230,5 @@ mod tests {
         assert_eq!(with(Params::ARGS, encode_list(&["a"])), Err(Refused::Arguments));
         assert_eq!(with(Params::ARGS, vec![1]), Err(Refused::Malformed("args".into())));
         assert_eq!(with("pty", Vec::new()), Err(Refused::Unknown("pty".into())));
-    }
-
-    #[test]
-    fn a_refusal_is_one_line() {
-        let refused = Refused::Argument { program: "date".into(), argument: "a\nb\x1b".into() };
-        assert!(!refused.to_string().contains(char::is_control));
     }
 }

@@ -103,13 +103,23 @@ impl Catalogue {
         if texts.len() > MAX_RULES {
             return Err(Refused::Malformed(Params::ARGS.to_owned()));
         }
-        let parse = |text: &String| text.parse::<Rule>().map_err(|_| Refused::Rule(text.clone()));
+        let parse = |text: &String| text.parse::<Rule>().map_err(|_| not_a_rule(text));
         let rules = texts.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         match rules.iter().find(|rule| !self.bound.covers(rule)) {
-            Some(rule) => Err(Refused::TooBroad(rule.to_string())),
+            Some(rule) => {
+                let rule = rule.to_string();
+                let text = format!("the right {rule:?} is more than this service grants");
+                Err(Refused::NotAccepted(text))
+            }
             None => Ok(Some(Rights::new(rules))),
         }
     }
+}
+
+fn not_a_rule(text: &str) -> Refused {
+    Refused::NotAccepted(format!(
+        "{text:?} is not a rule: expected `read`, `write` or `yank`, a space, and TYPE/NAME, or `admin */*`"
+    ))
 }
 
 async fn run(

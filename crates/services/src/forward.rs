@@ -84,11 +84,7 @@ impl Service for Forward {
     }
 
     fn check(&self, params: &Params) -> Result<(), Refused> {
-        match self.policy.scope(params) {
-            // A later link may name them.
-            Err(Refused::NoAddress) if params.value(Params::ARGS).is_none() => Ok(()),
-            scope => scope.map(drop),
-        }
+        self.policy.check(params)
     }
 
     fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {

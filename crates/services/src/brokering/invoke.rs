@@ -119,7 +119,8 @@ impl Invoke {
         let link = text::<LinkId>(params, LINK)?;
         let (Some(node), Some(service)) = (node, service) else { return Ok(None) };
         if !self.start.iter().any(|pattern| pattern.matches(&node, &service)) {
-            return Err(Refused::Target { node, service });
+            let text = format!("this node may not start {service:?} at {node} for others");
+            return Err(Refused::NotAccepted(text));
         }
         Ok(link.map(|link| Target { node, service, link }))
     }

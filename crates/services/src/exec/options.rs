@@ -46,14 +46,18 @@ struct Pattern(Regex);
 impl AllowedCommand {
     /// Whether the program may have these arguments.
     pub(super) fn check(&self, args: &[String]) -> Result<(), Refused> {
-        if args.len() > self.limit() {
-            return Err(Refused::TooMany { program: self.program.clone(), limit: self.limit() });
+        let (program, limit) = (&self.program, self.limit());
+        if args.len() > limit {
+            let text = format!("{program:?} takes at most {limit} arguments");
+            return Err(Refused::NotAccepted(text));
         }
-        let Some(argument) = args.iter().find(|argument| !self.allows(argument)) else {
-            return Ok(());
-        };
-        let (program, argument) = (self.program.clone(), argument.clone());
-        Err(Refused::Argument { program, argument })
+        match args.iter().find(|argument| !self.allows(argument)) {
+            Some(argument) => {
+                let text = format!("the argument {argument:?} is not allowed for {program:?}");
+                Err(Refused::NotAccepted(text))
+            }
+            None => Ok(()),
+        }
     }
 
     fn limit(&self) -> usize {

@@ -109,16 +109,20 @@ impl Policy {
     /// What complete parameters ask for.
     pub(super) fn request(&self, params: &Params) -> Result<Request, Refused> {
         let (program, setting) = self.parse(params)?;
-        Ok(Request { program: program.ok_or(Refused::NoProgram)?, setting })
+        Ok(Request { program: program.ok_or_else(no_program)?, setting })
     }
 
     /// The program to start; refused if this machine lacks it or the directory.
     pub(super) fn plan(&self, request: Request) -> Result<Plan, Refused> {
         let Request { program: Program { name, args, path }, setting } = request;
         let path = path.or_else(|| find(&name));
-        let path = path.ok_or_else(|| Refused::NotInstalled(name.clone()))?;
+        let path = path.ok_or_else(|| {
+            Refused::NotAccepted(format!("the program {name:?} is not installed on this machine"))
+        })?;
         if let Some(directory) = self.directory.as_ref().filter(|path| !path.is_dir()) {
-            return Err(Refused::Directory(directory.display().to_string()));
+            let directory = directory.display().to_string();
+            let text = format!("the directory {directory:?} does not exist on this machine");
+            return Err(Refused::NotAccepted(text));
         }
         let Setting { window, term, variables } = setting;
         let mut environment = self.node_environment();
@@ -159,10 +163,10 @@ impl Policy {
     /// The program by the first command that allows `args`, or the reason why the last one for that program does not.
     fn program(&self, mut args: Vec<String>) -> Result<Program, Refused> {
         if args.is_empty() {
-            return Err(Refused::NoProgram);
+            return Err(no_program());
         }
         let name = args.remove(0);
-        let mut refused = Refused::Program(name.clone());
+        let mut refused = Refused::NotAccepted(format!("the program {name:?} is not allowed"));
         for command in self.commands.iter().filter(|command| command.allowed.program == name) {
             match command.allowed.check(&args) {
                 Ok(()) => return Ok(Program { name, args, path: command.path.clone() }),
@@ -180,14 +184,19 @@ impl Policy {
     }
 
     fn window(&self, value: &[u8]) -> Result<Window, Refused> {
-        if self.pty { parse_window(value) } else { Err(Refused::Pty) }
+        if !self.pty {
+            let text = "this service does not allow a terminal";
+            return Err(Refused::NotAccepted(text.to_owned()));
+        }
+        parse_window(value)
     }
 
     fn variable<'a>(&self, key: &'a str, value: &'a [u8]) -> Result<(&'a str, &'a str), Refused> {
         let unknown = || Refused::Unknown(key.to_owned());
         let name = key.strip_prefix(ENVIRONMENT).ok_or_else(unknown)?;
         if !self.from_client.iter().any(|allowed| allowed == name) {
-            return Err(Refused::Environment(name.to_owned()));
+            let text = format!("the environment variable {name:?} may not be set");
+            return Err(Refused::NotAccepted(text));
         }
         if name == TERM {
             return Ok((name, parse_term(key, value)?));
@@ -211,6 +220,10 @@ impl Policy {
         }
         environment
     }
+}
+
+fn no_program() -> Refused {
+    Refused::NotAccepted("no program is named".to_owned())
 }
 
 /// Whether `text` can be the kind of a terminal: a name as in terminfo(5), not a path.
@@ -241,6 +254,10 @@ mod tests {
     use super::*;
     use levada_core::encode_list;
     use levada_service::testing::params;
+
+    fn not_settable(name: &str) -> Refused {
+        Refused::NotAccepted(format!("the environment variable {name:?} may not be set"))
+    }
 
     fn policy(text: &str) -> Policy {
         Policy::new(toml::from_str(text).unwrap())
@@ -294,13 +311,25 @@ mod tests {
         assert_eq!(check(&policy, &["cat"]), Ok(()));
         assert_eq!(check(&policy, &["date", "-u"]), Ok(()));
         assert_eq!(check(&policy, &["date", "+%s", "+%s"]), Ok(()));
-        assert!(matches!(check(&policy, &["cat", ""]), Err(Refused::TooMany { limit: 0, .. })));
-        assert!(matches!(check(&policy, &["date", "-u", "-u"]), Err(Refused::Argument { .. })));
-        assert!(matches!(check(&policy, &["date", "-u", "+%s"]), Err(Refused::Argument { .. })));
-        for program in ["/bin/cat", "Cat", "cat ", "", "sh", "./cat", "cat\0"] {
-            assert_eq!(check(&policy, &[program]), Err(Refused::Program(program.into())));
+        let refused = |args: &[&str]| check(&policy, args).unwrap_err().to_string();
+        assert_eq!(refused(&["cat", ""]), "\"cat\" takes at most 0 arguments");
+        // The reason of the last command for this program.
+        for args in [["date", "-u", "-u"], ["date", "-u", "+%s"]] {
+            assert_eq!(refused(&args), "the argument \"-u\" is not allowed for \"date\"");
         }
-        assert_eq!(check(&policy, &[]), Err(Refused::NoProgram));
+        for program in ["/bin/cat", "Cat", "cat ", "", "sh", "./cat", "cat\0"] {
+            assert_eq!(refused(&[program]), format!("the program {program:?} is not allowed"));
+        }
+        assert_eq!(refused(&[]), "no program is named");
+    }
+
+    #[test]
+    fn a_refusal_is_one_line() {
+        let policy = policy("[[command]]\nprogram = 'date'");
+        for args in [&["a\nb\x1b"][..], &["date", "a\nb\x1b"]] {
+            let refused = check(&policy, args).unwrap_err().to_string();
+            assert!(!refused.contains(char::is_control), "{refused}");
+        }
     }
 
     #[test]
@@ -313,7 +342,7 @@ mod tests {
     fn a_missing_program_is_refused_only_at_the_start() {
         let policy = policy("[[command]]\nprogram = 'cat'");
         assert_eq!(policy.check(&Params::new()), Ok(()));
-        assert_eq!(policy.request(&Params::new()).err(), Some(Refused::NoProgram));
+        assert_eq!(policy.request(&Params::new()).err(), Some(no_program()));
         let framed = params(&[("framing", b"block:512"), ("args", &encode_list(&["cat"]))]);
         assert!(policy.request(&framed).is_ok());
         let other = params(&[("priority", b"1")]);
@@ -327,7 +356,8 @@ mod tests {
         let text = "[[command]]\nprogram = 'cat'";
         let sized = params(&[("pty", b"24 80")]);
         assert_eq!(policy(text).check(&sized), Ok(()));
-        assert_eq!(policy(&format!("pty = false\n{text}")).check(&sized), Err(Refused::Pty));
+        let refused = policy(&format!("pty = false\n{text}")).check(&sized).unwrap_err();
+        assert_eq!(refused.to_string(), "this service does not allow a terminal");
         let wrong = params(&[("pty", b"24")]);
         assert_eq!(policy(text).check(&wrong), Err(Refused::Malformed("pty".into())));
     }
@@ -337,9 +367,9 @@ mod tests {
         let policy = policy("client_environment = ['A']\n[[command]]\nprogram = 'cat'");
         let set = |key, value: &[u8]| policy.check(&params(&[(key, value)]));
         assert_eq!(set("env.A", b"x=y"), Ok(()));
-        assert_eq!(set("env.TERM", b"x"), Err(Refused::Environment("TERM".into())));
-        assert_eq!(set("env.", b"x"), Err(Refused::Environment(String::new())));
-        assert_eq!(set("env.A=B", b"x"), Err(Refused::Environment("A=B".into())));
+        for (key, name) in [("env.TERM", "TERM"), ("env.", ""), ("env.A=B", "A=B")] {
+            assert_eq!(set(key, b"x"), Err(not_settable(name)));
+        }
         assert_eq!(set("env.A", b"x\0"), Err(Refused::Malformed("env.A".into())));
         assert_eq!(set("env.A", b"\xff"), Err(Refused::Malformed("env.A".into())));
     }
@@ -382,7 +412,7 @@ mod tests {
         let pty: &[(&str, &[u8])] = &[("pty", b"1 2")];
         assert_eq!(term(text, b"xterm-256color", pty), Ok(with("xterm-256color")));
         // Without a terminal it is an ordinary variable.
-        assert_eq!(term(text, b"xterm", &[]), Err(Refused::Environment("TERM".into())));
+        assert_eq!(term(text, b"xterm", &[]), Err(not_settable("TERM")));
         let long = [b'x'; MAX_TERM + 1];
         for wrong in [&b""[..], b"a b", b"../x", b"a/b", b"x\x1b[", b"\xff", &long] {
             assert_eq!(term(text, wrong, pty), Err(Refused::Malformed("env.TERM".into())));
@@ -410,8 +440,11 @@ mod tests {
             prepare(&policy, &params(&[("args", &encode_list(args))])).map(|plan| plan.program)
         };
         let named = [program.to_str().unwrap()];
-        assert_eq!(plan(&named), Err(Refused::NotInstalled(named[0].into())));
-        assert_eq!(plan(&["cat"]), Err(Refused::Directory(directory.display().to_string())));
+        let refused = |args: &[&str]| plan(args).unwrap_err().to_string();
+        let text = format!("the program {:?} is not installed on this machine", named[0]);
+        assert_eq!(refused(&named), text);
+        let text = format!("the directory {directory:?} does not exist on this machine");
+        assert_eq!(refused(&["cat"]), text);
         std::fs::create_dir(&directory).unwrap();
         std::fs::copy("/bin/true", &program).unwrap();
         assert_eq!((plan(&named), plan(&["cat"])), (Ok(named[0].into()), Ok("cat".into())));

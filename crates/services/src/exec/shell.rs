@@ -67,7 +67,7 @@ fn parse(params: &Params) -> Result<(Window, &str), Refused> {
             _ => return Err(Refused::Unknown(key.to_owned())),
         }
     }
-    Ok((window.ok_or(Refused::NoTerminal)?, term))
+    Ok((window.ok_or_else(no_terminal)?, term))
 }
 
 /// The account's login shell on a terminal.
@@ -81,6 +81,10 @@ fn plan(window: Window, term: &str, account: &Account) -> Plan {
     launch.env("HOME", &account.home).env("SHELL", &account.shell).env(TERM, term);
     launch.env("USER", &account.name).env("LOGNAME", &account.name);
     Plan { program, launch }
+}
+
+fn no_terminal() -> Refused {
+    Refused::NotAccepted("this service needs a terminal (`--pty`)".to_owned())
 }
 
 impl Account {
@@ -130,7 +134,7 @@ mod tests {
         let check = |pairs: &[(&str, &[u8])]| Shell.check(&params(pairs));
         let pty: (&str, &[u8]) = ("pty", b"24 80");
         assert_eq!(check(&[pty, ("env.TERM", b"xterm")]), Ok(()));
-        assert_eq!(check(&[]), Err(Refused::NoTerminal));
+        assert_eq!(check(&[]), Err(no_terminal()));
         assert_eq!(check(&[("pty", b"x")]), Err(Refused::Malformed("pty".into())));
         assert_eq!(
             check(&[pty, ("args", &levada_core::encode_list(&["ls"]))]),

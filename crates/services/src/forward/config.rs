@@ -52,26 +52,30 @@ impl Policy {
         Self { allow: options.allow.into(), connections: options.connections }
     }
 
+    /// Checks the parameters that are present; a later link may name the addresses.
+    pub(super) fn check(&self, params: &Params) -> Result<(), Refused> {
+        match params.value(Params::ARGS) {
+            None => check_keys(params),
+            Some(_) => self.scope(params).map(drop),
+        }
+    }
+
     /// What a session with these parameters may do. One pair must name the addresses: the link that names them decides, and
     /// no later link can change them.
     pub(super) fn scope(&self, params: &Params) -> Result<Scope, Refused> {
-        for (key, _) in params.iter() {
-            if ![Params::FRAMING, Params::ARGS].contains(&key) {
-                return Err(Refused::Unknown(key.to_owned()));
-            }
-        }
+        check_keys(params)?;
         let args = params.args()?.unwrap_or_default();
         let named = args.iter().map(|text| self.named(text)).collect::<Result<Vec<_>, _>>()?;
         match named.as_slice() {
-            [] => Err(Refused::NoAddress),
+            [] => Err(Refused::NotAccepted("no address is named".to_owned())),
             [listen] if listen.listen => {
                 let address = listen.single();
                 // A pattern of several addresses would need several listeners.
-                address.map(Scope::Listen).ok_or_else(|| Refused::Address(listen.to_string()))
+                address.map(Scope::Listen).ok_or_else(|| not_allowed(&listen.to_string()))
             }
             several => match several.iter().find(|pattern| pattern.listen) {
                 // A session either listens or connects.
-                Some(listen) => Err(Refused::Address(listen.to_string())),
+                Some(listen) => Err(not_allowed(&listen.to_string())),
                 None => {
                     let rules = Rules { node: self.allow.clone(), session: several.into() };
                     Ok(Scope::Connect(rules))
@@ -82,12 +86,11 @@ impl Policy {
 
     /// Parses an address or pattern of the parameters. The configuration must allow at least one of its addresses.
     fn named(&self, text: &str) -> Result<Pattern, Refused> {
-        let pattern: Pattern =
-            text.parse().map_err(|_| Refused::InvalidAddress(text.to_owned()))?;
+        let pattern: Pattern = text.parse().map_err(|_| not_an_address(text))?;
         if self.allow.iter().any(|allowed| allowed.overlaps(&pattern, Origin::Node)) {
             return Ok(pattern);
         }
-        Err(Refused::Address(text.to_owned()))
+        Err(not_allowed(text))
     }
 }
 
@@ -106,6 +109,24 @@ impl Rules {
         };
         any(&self.session, Origin::Session) && any(&self.node, Origin::Node)
     }
+}
+
+fn check_keys(params: &Params) -> Result<(), Refused> {
+    let mut keys = params.iter().map(|(key, _)| key);
+    match keys.find(|key| ![Params::FRAMING, Params::ARGS].contains(key)) {
+        Some(unknown) => Err(Refused::Unknown(unknown.to_owned())),
+        None => Ok(()),
+    }
+}
+
+fn not_allowed(address: &str) -> Refused {
+    Refused::NotAccepted(format!("the address {address:?} is not allowed"))
+}
+
+fn not_an_address(text: &str) -> Refused {
+    Refused::NotAccepted(format!(
+        "{text:?} is not an address: expected HOST:PORT, udp:HOST:PORT, unix:/PATH or listen:ADDRESS:PORT"
+    ))
 }
 
 fn connections() -> usize {
@@ -193,7 +214,9 @@ mod tests {
             &["listen:127.0.0.1:1", "db.example:5432"],
             &["listen:127.0.0.1:1", "listen:127.0.0.1:2"],
         ] {
-            assert!(matches!(listen(args), Err(Refused::Address(_))), "{args:?}");
+            let refused = listen(args).unwrap_err().to_string();
+            assert!(refused.starts_with("the address \"listen:"), "{args:?}: {refused}");
+            assert!(refused.ends_with("\" is not allowed"), "{args:?}: {refused}");
         }
     }
 
@@ -201,14 +224,15 @@ mod tests {
     fn parameters_that_are_not_allowed_are_refused() {
         let policy = policy(&["db.example:5432"]);
         let refused = |args: &[&str]| scope(&policy, args).err();
-        assert_eq!(refused(&["db.example:5433"]), Some(Refused::Address("db.example:5433".into())));
-        assert_eq!(
-            refused(&["db.example:5432", "www.example:80"]),
-            Some(Refused::Address("www.example:80".into()))
-        );
-        assert_eq!(refused(&["nowhere"]), Some(Refused::InvalidAddress("nowhere".into())));
-        assert_eq!(refused(&[]), Some(Refused::NoAddress));
-        assert_eq!(policy.scope(&params(None)).err(), Some(Refused::NoAddress));
+        let text = |refused: Option<Refused>| refused.unwrap().to_string();
+        let other = "the address \"db.example:5433\" is not allowed";
+        assert_eq!(text(refused(&["db.example:5433"])), other);
+        let web = "the address \"www.example:80\" is not allowed";
+        assert_eq!(text(refused(&["db.example:5432", "www.example:80"])), web);
+        let nowhere = "\"no\\nwhere\" is not an address: expected HOST:PORT, udp:HOST:PORT, unix:/PATH or listen:ADDRESS:PORT";
+        assert_eq!(text(refused(&["no\nwhere"])), nowhere);
+        assert_eq!(text(refused(&[])), "no address is named");
+        assert_eq!(text(policy.scope(&params(None)).err()), "no address is named");
         let mut pty = params(None);
         pty.add("pty", Vec::new()).unwrap();
         assert_eq!(policy.scope(&pty).err(), Some(Refused::Unknown("pty".into())));

@@ -447,14 +447,16 @@ async fn an_address_in_use_is_reported() {
 fn only_a_start_needs_the_addresses() {
     let service = service("allow = ['127.0.0.1:1']");
     assert_eq!(service.check(&params(&[])), Ok(()));
-    assert_eq!(service.prepare(&params(&[])).err(), Some(Refused::NoAddress));
+    let missing = service.prepare(&params(&[])).unwrap_err();
+    assert_eq!(missing.to_string(), "no address is named");
     for complete in [false, true] {
         let check = |args: &[&str]| {
             let params = params(&[(Params::ARGS, &encode_list(args))]);
             if complete { service.prepare(&params).map(drop) } else { service.check(&params) }
         };
         assert_eq!(check(&["127.0.0.1:1"]), Ok(()));
-        assert_eq!(check(&[]), Err(Refused::NoAddress));
-        assert_eq!(check(&["127.0.0.1:2"]), Err(Refused::Address("127.0.0.1:2".into())));
+        assert_eq!(check(&[]), Err(missing.clone()));
+        let refused = check(&["127.0.0.1:2"]).unwrap_err().to_string();
+        assert_eq!(refused, "the address \"127.0.0.1:2\" is not allowed");
     }
 }

@@ -248,7 +248,8 @@ fn only_configured_services_may_be_invoked() {
     let check = |start: &str| scene.service(start, None).prepare(&params).map(drop);
     assert_eq!(check("'*/*'"), Ok(()));
     assert_eq!(check(&format!("'{}/ec*'", scene.node)), Ok(()));
-    let refused = Err(Refused::Target { node: scene.node, service: "echo".into() });
+    let text = format!("this node may not start \"echo\" at {} for others", scene.node);
+    let refused = Err(Refused::NotAccepted(text));
     assert_eq!(check("'*/exec'"), refused);
     assert_eq!(check(&format!("'{}/*'", scene.client.identity())), refused);
     let wrong = |start: &str| -> DefinitionError {
