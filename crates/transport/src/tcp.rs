@@ -59,9 +59,8 @@ struct Packets {
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause of a refused sender.
 const MAX_PAUSE: Duration = Duration::from_millis(16);
-/// The pause doubles if fewer bytes than this could be written after it, and halves if four times as many could. A wake-up
-/// costs about as much processor time as sealing 20 KiB; and a send buffer of 4 MiB that is refilled by this many bytes is
-/// emptier by a sixteenth of itself, on average.
+/// The pause doubles if fewer bytes than this could be written after it, and halves if four times as many could: fewer
+/// wake-ups, while a send buffer of 4 MiB that is refilled by this many bytes is emptier by a sixteenth, on average.
 const MIN_PROGRESS: usize = 512 * 1024;
 
 impl Tcp {
