@@ -90,7 +90,7 @@ impl Store {
         if self.is_jump(now) || !self.database.read(|connection| any_unstarted(connection, now))? {
             return Ok(0);
         }
-        self.store_time(now)?;
+        self.advance(now);
         self.write(|tx| {
             Ok(tx.execute(
                 "UPDATE session SET state = 'expired', ended = ?1

@@ -85,14 +85,16 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the time could not be stored.
     pub fn store_time(&self, now: UnixTime) -> Result<(), StoreError> {
-        let is_stored = {
-            let mut time = self.time();
-            if !time.is_jump(now) {
-                time.highest = time.highest.max(now);
-            }
-            time.highest <= time.stored
-        };
-        if is_stored { Ok(()) } else { self.write_time() }
+        if self.advance(now) { Ok(()) } else { self.write_time() }
+    }
+
+    /// Raises the time to `now` unless that is a jump. Whether the result is stored; if not, the next transaction stores it.
+    pub(super) fn advance(&self, now: UnixTime) -> bool {
+        let mut time = self.time();
+        if !time.is_jump(now) {
+            time.highest = time.highest.max(now);
+        }
+        time.highest <= time.stored
     }
 
     /// Makes `now` the effective time, even if it is earlier than the stored one or a jump. The owner confirms the clock.
