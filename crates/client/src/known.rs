@@ -76,15 +76,24 @@ impl Known {
         self.database.path()
     }
 
-    /// Stores a record of a capability, and deletes the expired records.
+    /// Stores a record of a capability, and deletes the expired records. Only the first call for a capability writes: it is
+    /// made for a request and for each start.
     ///
     /// # Errors
-    /// [`StoreError`] if it could not be written.
+    /// [`StoreError`] if it could not be read or written.
     pub fn remember_capability(
         &self,
         seen: &SeenCapability,
         now: UnixTime,
     ) -> Result<(), StoreError> {
+        let is_stored = self.database.read(|connection| {
+            connection
+                .prepare_cached("SELECT 1 FROM capability WHERE link = ?1")?
+                .exists([seen.link.as_bytes()])
+        })?;
+        if is_stored {
+            return Ok(());
+        }
         self.database.write(|tx| {
             tx.execute("DELETE FROM capability WHERE expires <= ?1", [row::from_time(now)])?;
             tx.execute(

@@ -164,6 +164,23 @@ fn counts_capabilities_by_node_and_holder() {
 }
 
 #[test]
+fn a_capability_is_written_once() {
+    let (_folder, path) = home();
+    let known = Known::open(&path).unwrap();
+    let seen = SeenCapability {
+        link: LinkId::from_bytes([1; 32]),
+        node: identity(1),
+        holder: identity(2),
+        expires: UnixTime::NEVER,
+    };
+    known.remember_capability(&seen, NOW).unwrap();
+    // While another process writes, a second write would fail.
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    known.remember_capability(&seen, NOW).unwrap();
+}
+
+#[test]
 fn concurrent_writers_share_one_database() {
     let (_folder, path) = home();
     thread::scope(|scope| {
