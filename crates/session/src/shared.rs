@@ -31,7 +31,7 @@ pub(crate) struct State {
     /// Tasks that wait in [`crate::SendHalf::closed`].
     close_watchers: HashMap<StreamId, Vec<Waker>>,
     opened: VecDeque<StreamId>,
-    /// Tasks that wait for the handshake, a new stream or the end of the connection.
+    /// Tasks that wait for a new stream, the last byte sent or the end of the connection.
     watchers: Vec<Waker>,
     driver: Option<Waker>,
 }
@@ -55,8 +55,8 @@ impl Shared {
         })))
     }
 
-    /// Waits until `condition` returns a value. It is evaluated again after the handshake, each new stream, and the end of
-    /// the connection.
+    /// Waits until `condition` returns a value. It is evaluated again after each new stream, when the last byte is sent, and at the
+    /// end of the connection.
     pub(crate) async fn wait_for<T>(
         &self,
         mut condition: impl FnMut(&mut State) -> Option<T>,
@@ -157,10 +157,8 @@ impl State {
     pub(crate) fn dispatch_events(&mut self) {
         while let Some(event) = self.channel.poll_event() {
             match event {
-                Event::Connected => {
-                    self.connected = true;
-                    self.wake_watchers();
-                }
+                // The driver looks at it: no task has a handle before the handshake is complete.
+                Event::Connected => self.connected = true,
                 Event::Opened(id) => {
                     self.opened.push_back(id);
                     self.wake_watchers();
