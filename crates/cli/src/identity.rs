@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use levada_client::Client;
 use levada_client::home::Home;
 use levada_client::known::{Known, NameError};
+use levada_client::{Client, ClientError};
 use levada_core::{Identity, check_name};
 
 use crate::failure::Failure;
@@ -60,9 +60,6 @@ pub fn nickname(text: &str) -> Result<String, String> {
 
 impl From<NameError> for Failure {
     fn from(error: NameError) -> Self {
-        match error {
-            NameError::Store(error) => error.into(),
-            unknown => Self::new(crate::failure::USAGE, unknown),
-        }
+        ClientError::from(error).into()
     }
 }
