@@ -26,6 +26,8 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("cli", ABOVE),
     // For tests: permitted as a dev-dependency only.
     ("faultfs", ""),
+    // A model without a product: nothing imports it.
+    ("formal", ""),
     // Experiments: nothing imports them.
     ("lab", ""),
     ("harness", ""),
@@ -147,6 +149,7 @@ fn every_crate_takes_the_shared_lints_except_those_with_unsafe_code() {
     for (member, _) in MAY_IMPORT.iter().filter(|(member, _)| !WITH_UNSAFE.contains(member)) {
         let folder = match *member {
             "experiments" => "experiments".to_owned(),
+            "formal" => "docs/formal".to_owned(),
             "lab" | "harness" => format!("experiments/{member}"),
             _ => format!("crates/{member}"),
         };
