@@ -1,12 +1,15 @@
 //! Configuration: the key of each side in a handshake, and the options of a connection.
 
-use levada_core::{Framing, Identity, SecretKey};
+use levada_core::{Framing, Identity, SecretKey, label};
 use rustls::client::{
     AlwaysResolvesClientRawPublicKeys, ClientSessionMemoryCache, ClientSessionStore, Resumption,
 };
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::server::{AlwaysResolvesServerRawPublicKeys, ServerSessionMemoryCache};
+use rustls::server::{
+    AlwaysResolvesServerRawPublicKeys, ClientHello, ResolvesServerCert, ServerSessionMemoryCache,
+    StoresServerSessions,
+};
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use std::fmt;
@@ -74,6 +77,22 @@ impl ClientConfig {
         }
         Ok((Arc::new(tls), server_name(expected)?))
     }
+
+    /// The configuration of one connection over a path: with the second protocol name in ALPN, and a ticket store of
+    /// its own.
+    pub(crate) fn for_path(
+        &self,
+        server: &Identity,
+        path_alpn: Vec<u8>,
+        tickets: Arc<dyn ClientSessionStore>,
+        capture: Arc<Capture>,
+    ) -> Result<(Arc<rustls::ClientConfig>, ServerName<'static>), Error> {
+        let mut tls = self.tls.clone();
+        tls.key_log = capture;
+        tls.alpn_protocols = vec![label::CONTEXTS_ALPN.into(), path_alpn];
+        tls.resumption = Resumption::store(tickets);
+        Ok((Arc::new(tls), server_name(Some(server))?))
+    }
 }
 
 impl fmt::Debug for ClientConfig {
@@ -125,6 +144,42 @@ impl ServerConfig {
         tls.key_log = capture;
         tls.session_storage = sessions;
         Ok(Arc::new(tls))
+    }
+
+    /// The configuration of one connection over a path: it accepts only a client that signs this path.
+    pub(crate) fn for_path(
+        &self,
+        path_alpn: Vec<u8>,
+        sessions: Arc<dyn StoresServerSessions>,
+        tickets: usize,
+        capture: Arc<Capture>,
+    ) -> Arc<rustls::ServerConfig> {
+        let mut tls = self.tls.clone();
+        tls.key_log = capture;
+        tls.alpn_protocols = vec![label::CONTEXTS_ALPN.into()];
+        tls.session_storage = sessions;
+        tls.send_tls13_tickets = tickets;
+        let inner = tls.cert_resolver;
+        tls.cert_resolver = Arc::new(PathResolver { inner, path_alpn });
+        Arc::new(tls)
+    }
+}
+
+/// Refuses a ClientHello whose ALPN does not name exactly the protocol and the path that arrived with it.
+#[derive(Debug)]
+struct PathResolver {
+    inner: Arc<dyn ResolvesServerCert>,
+    path_alpn: Vec<u8>,
+}
+
+impl ResolvesServerCert for PathResolver {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let expected = [label::CONTEXTS_ALPN.as_bytes(), &self.path_alpn];
+        if hello.alpn()?.eq(expected) { self.inner.resolve(hello) } else { None }
+    }
+
+    fn only_raw_public_keys(&self) -> bool {
+        self.inner.only_raw_public_keys()
     }
 }
 

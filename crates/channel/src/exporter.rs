@@ -17,10 +17,9 @@ const EXPORTER_SECRET: &str = "EXPORTER_SECRET";
 pub(crate) struct Capture(Mutex<Option<OkmBlock>>);
 
 impl Capture {
-    /// The exporter of the connection. On the server the secret exists before the client has proved its key,
-    /// so this must be called only when the handshake is complete.
-    pub(crate) fn take(&self, suite: &'static Tls13CipherSuite) -> Option<Exporter> {
-        let secret = self.0.lock().ok()?.take()?;
+    /// The exporter of the connection. On the server the secret exists before the client has proved its key.
+    pub(crate) fn exporter(&self, suite: &'static Tls13CipherSuite) -> Option<Exporter> {
+        let secret = self.0.lock().ok()?.clone()?;
         Some(Exporter { suite, secret })
     }
 }

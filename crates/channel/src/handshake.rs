@@ -3,9 +3,12 @@
 use levada_core::Identity;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::kernel::KernelConnection;
+use rustls::pki_types::ServerName;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
-use rustls::{CertificateError, CommonState, ConnectionTrafficSecrets, HandshakeKind};
+use rustls::{
+    CertificateError, CommonState, ConnectionTrafficSecrets, HandshakeKind, Tls13CipherSuite,
+};
 use std::sync::Arc;
 
 use crate::config::ALPN;
@@ -28,6 +31,8 @@ pub(crate) struct Handshake {
     /// The plaintext part of the handshake is over: a handshake message in the clear was injected on the path.
     plaintext_done: bool,
     flight_seen: bool,
+    /// The protocol that must have been negotiated in ALPN.
+    protocol: &'static [u8],
 }
 
 enum Side {
@@ -66,8 +71,20 @@ impl Handshake {
     ) -> Result<Self, Error> {
         let capture = Arc::new(Capture::default());
         let (tls, name) = config.instance(expected.as_ref(), capture.clone())?;
+        Self::client_with(tls, name, capture, expected, ALPN, out)
+    }
+
+    /// A client with a configuration of its own, whose key log is `capture`.
+    pub(crate) fn client_with(
+        tls: Arc<rustls::ClientConfig>,
+        name: ServerName<'static>,
+        capture: Arc<Capture>,
+        expected: Option<Identity>,
+        protocol: &'static [u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Self, Error> {
         let connection = UnbufferedClientConnection::new(tls, name).map_err(translate)?;
-        let mut handshake = Self::new(Side::Client(connection), capture, expected);
+        let mut handshake = Self::new(Side::Client(connection), capture, expected, protocol);
         handshake.advance(out)?;
         Ok(handshake)
     }
@@ -76,11 +93,25 @@ impl Handshake {
     pub(crate) fn server(config: &ServerConfig) -> Result<Self, Error> {
         let capture = Arc::new(Capture::default());
         let tls = config.instance(capture.clone())?;
-        let connection = UnbufferedServerConnection::new(tls).map_err(translate)?;
-        Ok(Self::new(Side::Server(connection), capture, None))
+        Self::server_with(tls, capture, ALPN)
     }
 
-    fn new(side: Side, capture: Arc<Capture>, expected: Option<Identity>) -> Self {
+    /// A server with a configuration of its own, whose key log is `capture`.
+    pub(crate) fn server_with(
+        tls: Arc<rustls::ServerConfig>,
+        capture: Arc<Capture>,
+        protocol: &'static [u8],
+    ) -> Result<Self, Error> {
+        let connection = UnbufferedServerConnection::new(tls).map_err(translate)?;
+        Ok(Self::new(Side::Server(connection), capture, None, protocol))
+    }
+
+    fn new(
+        side: Side,
+        capture: Arc<Capture>,
+        expected: Option<Identity>,
+        protocol: &'static [u8],
+    ) -> Self {
         Self {
             side,
             capture,
@@ -89,7 +120,20 @@ impl Handshake {
             received: 0,
             plaintext_done: false,
             flight_seen: false,
+            protocol,
         }
+    }
+
+    /// The exporter of the connection, as soon as the secret exists: on the server before the client has proved its key.
+    pub(crate) fn exporter(&self) -> Result<Exporter, Error> {
+        let suite = self.suite()?;
+        self.capture.exporter(suite).ok_or(Error::Internal("no exporter secret"))
+    }
+
+    /// The cipher suite that the server has chosen.
+    pub(crate) fn suite(&self) -> Result<&'static Tls13CipherSuite, Error> {
+        let suite = self.common().negotiated_cipher_suite().and_then(|suite| suite.tls13());
+        suite.ok_or(Error::Internal("not TLS 1.3"))
     }
 
     /// Whether the peer's first flight was received in full.
@@ -180,8 +224,9 @@ impl Handshake {
             return Err(Error::Record("more bytes after the end of the handshake"));
         }
         let common = self.common();
-        if common.alpn_protocol() != Some(ALPN) {
-            return Err(Error::Handshake("the peer does not speak levada/1".to_owned()));
+        if common.alpn_protocol() != Some(self.protocol) {
+            let wanted = String::from_utf8_lossy(self.protocol);
+            return Err(Error::Handshake(format!("the peer does not speak {wanted}")));
         }
         let certificates = common.peer_certificates().unwrap_or_default();
         let peer = certificates.first().and_then(|key| identity(key));
@@ -193,9 +238,7 @@ impl Handshake {
             return Err(Error::WrongPeer { expected, presented: peer });
         }
         let resumed = common.handshake_kind() == Some(HandshakeKind::Resumed);
-        let suite = common.negotiated_cipher_suite().and_then(|suite| suite.tls13());
-        let suite = suite.ok_or(Error::Internal("not TLS 1.3"))?;
-        let exporter = self.capture.take(suite).ok_or(Error::Internal("no exporter secret"))?;
+        let exporter = self.exporter()?;
         let (secrets, keys) = match self.side {
             Side::Client(side) => {
                 let (secrets, keys) = side.dangerous_into_kernel_connection().map_err(translate)?;

@@ -15,6 +15,7 @@
 
 mod config;
 mod connection;
+pub mod contexts;
 mod credit;
 mod error;
 mod exporter;

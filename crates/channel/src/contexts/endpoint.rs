@@ -1,0 +1,503 @@
+//! A session with middleboxes, at the client or the server.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use levada_core::Identity;
+
+use super::ContextError;
+use super::client::{Bound, ClientHandshake, Step, alert, put_ready};
+use super::flow::MAX_REQUESTS;
+use super::frame;
+use super::messages::{self, Start};
+use super::path::Path;
+use super::receiver::{Received, Receiver, Request};
+use super::schedule::Direction;
+use super::sender::{CONTROL_DATA, CONTROL_ERROR, Sender};
+use super::server::{ServerHandshake, ServerPaths, check_ready};
+use super::tail::keep_tickets;
+use super::tickets::{OneTicket, PathTickets};
+use crate::ClientConfig;
+use crate::record::DATA;
+
+/// The time limit of the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// What a server holds of a session that is not started yet, in bytes; it reads no further.
+const MAX_HELD: usize = 64 * 1024;
+
+/// One end of a session with middleboxes: no I/O, time and bytes are passed in.
+///
+/// A client may send as soon as it has verified the server; the server's records, and what middleboxes add to them, are accepted after every
+/// party has proved that it is there. Every error ends the session.
+pub struct PathConnection {
+    stage: Stage,
+    side: Side,
+    events: VecDeque<PathEvent>,
+    out: Vec<u8>,
+    deadline: Option<Instant>,
+}
+
+enum Side {
+    Client { tickets: Arc<PathTickets>, one: Arc<OneTicket> },
+    Server,
+}
+
+enum Stage {
+    Client(Box<ClientHandshake>),
+    Server(Box<ServerHandshake>),
+    Open(Box<Open>),
+    Ended,
+}
+
+/// A session after SBIND at the client, after every READY at the server.
+struct Open {
+    bound: Bound,
+    sender: Sender,
+    receiver: Receiver,
+    /// At a client, whose READY is next; None if all have come.
+    ready: Option<Ready>,
+    /// At a server that has not started the session: the tickets that follow its READY.
+    unstarted: Option<Vec<u8>>,
+    /// Received, audited, and not handed up.
+    received: VecDeque<Received>,
+    /// At a server: the requests without an answer.
+    requests: VecDeque<Request>,
+    /// At a client: how many requests have no answer.
+    unanswered: usize,
+}
+
+/// Whose READY a client waits for.
+#[derive(Clone, Copy)]
+enum Ready {
+    Server,
+    Hop(u8),
+}
+
+/// What happened in a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathEvent {
+    /// The server is the expected one, and this side may send. At a server: the client is this one, every middlebox is there, and
+    /// [`PathConnection::start`] is due after the operation in context 0.
+    Bound {
+        /// The other endpoint.
+        peer: Identity,
+        /// TLS was resumed.
+        resumed: bool,
+    },
+    /// At a client: the server and every middlebox are there.
+    Ready,
+    /// See [`Received`].
+    Received(Received),
+    /// The peer has closed, after everything was received.
+    Closed,
+}
+
+impl PathConnection {
+    /// A client. Its first flight is ready at once. `path` is given without resume ids; they come from `tickets`.
+    ///
+    /// # Errors
+    /// [`ContextError::Malformed`] if the path breaks a rule, [`ContextError::Tls`] if TLS failed.
+    pub fn client(
+        config: &ClientConfig,
+        tickets: Arc<PathTickets>,
+        path: Path,
+        now: Instant,
+    ) -> Result<Self, ContextError> {
+        let mut out = Vec::new();
+        let handshake = ClientHandshake::new(config, &tickets, path, &mut out)?;
+        let side = Side::Client { tickets, one: handshake.store() };
+        Ok(Self::new(Stage::Client(Box::new(handshake)), side, out, now))
+    }
+
+    /// A server.
+    pub fn server(paths: ServerPaths, now: Instant) -> Self {
+        let handshake = Box::new(ServerHandshake::new(paths));
+        Self::new(Stage::Server(handshake), Side::Server, Vec::new(), now)
+    }
+
+    fn new(stage: Stage, side: Side, out: Vec<u8>, now: Instant) -> Self {
+        let deadline = Some(now + HANDSHAKE_TIMEOUT);
+        Self { stage, side, events: VecDeque::new(), out, deadline }
+    }
+
+    /// Takes what arrived, which is decrypted in place. Returns how many bytes were consumed: whole frames. A server that holds too much
+    /// of a session that is not started consumes none.
+    ///
+    /// # Errors
+    /// Everything that ends a session. What is then left in [`Self::transmit`] must still be sent.
+    pub fn receive(&mut self, input: &mut [u8]) -> Result<usize, ContextError> {
+        let mut consumed = 0;
+        while self.wants_input() {
+            let rest = &mut input[consumed..];
+            let length = self.fatal(frame::length(rest))?;
+            let Some(length) = length else { break };
+            let result = self.receive_frame(&mut rest[..length]);
+            self.fatal(result)?;
+            consumed += length;
+        }
+        Ok(consumed)
+    }
+
+    /// Whether [`Self::receive`] would consume a whole frame.
+    pub fn wants_input(&self) -> bool {
+        match &self.stage {
+            Stage::Open(open) => open.unstarted.is_none() || open.held() < MAX_HELD,
+            Stage::Ended => false,
+            _ => true,
+        }
+    }
+
+    /// After an error the session is over; the peer gets an ALERT, which is a hint only.
+    fn fatal<T>(&mut self, result: Result<T, ContextError>) -> Result<T, ContextError> {
+        if let Err(error) = &result {
+            if let Stage::Open(open) = &mut self.stage {
+                open.sender.transmit(&mut self.out);
+            }
+            self.stage = Stage::Ended;
+            self.deadline = None;
+            if let Some(code) = error.alert_code() {
+                frame::put(&mut self.out, frame::ALERT, &[&[code, 0]]);
+            }
+        }
+        result
+    }
+
+    fn receive_frame(&mut self, whole: &mut [u8]) -> Result<(), ContextError> {
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Client(handshake) => match handshake.receive(whole, &mut self.out)? {
+                Step::More(handshake) => self.stage = Stage::Client(Box::new(handshake)),
+                Step::Done(bound) => self.open(*bound, Direction::ToServer, None)?,
+            },
+            Stage::Server(handshake) => {
+                let mut tickets = Vec::new();
+                match handshake.receive(whole, &mut self.out, &mut tickets)? {
+                    Step::More(handshake) => self.stage = Stage::Server(Box::new(handshake)),
+                    Step::Done(bound) => {
+                        self.open(*bound, Direction::ToClient, Some(tickets))?;
+                        self.deadline = None;
+                    }
+                }
+            }
+            Stage::Open(open) => {
+                self.stage = Stage::Open(open);
+                self.receive_open(whole)?;
+            }
+            Stage::Ended => return Err(ContextError::Closed),
+        }
+        Ok(())
+    }
+
+    fn open(
+        &mut self,
+        bound: Bound,
+        sends: Direction,
+        unstarted: Option<Vec<u8>>,
+    ) -> Result<(), ContextError> {
+        let sender = Sender::new(&bound, sends);
+        let receiver = Receiver::new(&bound, sends.reverse())
+            .ok_or(crate::Error::Internal("a secret of a middlebox is missing"))?;
+        let (peer, resumed) = (bound.peer, bound.resumed);
+        self.events.push_back(PathEvent::Bound { peer, resumed });
+        self.stage = Stage::Open(Box::new(Open {
+            bound,
+            sender,
+            receiver,
+            ready: (sends == Direction::ToServer).then_some(Ready::Server),
+            unstarted,
+            received: VecDeque::new(),
+            requests: VecDeque::new(),
+            unanswered: 0,
+        }));
+        Ok(())
+    }
+
+    fn receive_open(&mut self, whole: &mut [u8]) -> Result<(), ContextError> {
+        let Stage::Open(open) = &mut self.stage else { return Err(ContextError::Closed) };
+        match whole[0] {
+            frame::READY if open.ready.is_some() => {
+                open.receive_ready(whole)?;
+                if open.ready.is_none() {
+                    self.deadline = None;
+                    self.events.push_back(PathEvent::Ready);
+                }
+            }
+            frame::ALERT => return Err(alert(messages::split(whole)?.1)),
+            _ if open.ready.is_some() => {
+                return Err(ContextError::Unexpected("a frame before every party is there"));
+            }
+            DATA => {
+                let before = open.bound.tail.tickets();
+                open.bound.tail.receive(whole)?;
+                if let Side::Client { tickets, one } = &self.side {
+                    let Bound { hops, th2, peer, .. } = &open.bound;
+                    keep_tickets((tickets, one), *peer, before, hops, th2);
+                }
+                if open.bound.tail.is_closed() {
+                    if !open.receiver.is_complete() {
+                        return Err(ContextError::Truncated("a close before the last record"));
+                    }
+                    self.events.push_back(PathEvent::Closed);
+                }
+            }
+            frame::RECORD => open.receiver.receive_record(whole)?,
+            frame::AUDIT => open.receive_audit(whole)?,
+            _ => return Err(ContextError::Unexpected("a frame in a session")),
+        }
+        open.hand_up(&mut self.events);
+        Ok(())
+    }
+
+    /// Commits the start of the session at a server, which then may send. `realm` names those who may share stored answers; None refuses
+    /// the session: only context 0 may follow.
+    ///
+    /// # Errors
+    /// [`ContextError::State`] if this is no server, or it has started already.
+    pub fn start(&mut self, started: bool, realm: Option<[u8; 16]>) -> Result<(), ContextError> {
+        let Stage::Open(open) = &mut self.stage else { return Err(NOT_OPEN) };
+        let tickets = open.unstarted.take().ok_or(ContextError::State("it has started"))?;
+        open.put_start(Start { started, realm: realm.unwrap_or_default() }, &mut self.out)?;
+        self.out.extend_from_slice(&tickets);
+        open.answer_emptied()?;
+        open.hand_up(&mut self.events);
+        Ok(())
+    }
+
+    /// Appends data to a context's message in the current exchange.
+    ///
+    /// # Errors
+    /// [`ContextError::State`] if the session is not open for this, there is no such context, or its message has ended.
+    pub fn write(&mut self, context: u8, data: &[u8]) -> Result<(), ContextError> {
+        self.sender()?.write(context, data)
+    }
+
+    /// Ends a context's message in the current exchange.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn end(&mut self, context: u8) -> Result<(), ContextError> {
+        self.sender()?.end(context)
+    }
+
+    /// Ends the exchange: a request of a client, or the answer of a server to the oldest request without one.
+    ///
+    /// # Errors
+    /// As [`Self::write`]; at a server also if no request is without an answer.
+    pub fn finish(&mut self) -> Result<(), ContextError> {
+        self.sender()?;
+        let Stage::Open(open) = &mut self.stage else { return Err(NOT_OPEN) };
+        if open.sender.direction() == Direction::ToServer {
+            if open.unanswered == MAX_REQUESTS {
+                return Err(ContextError::State("too many requests are open"));
+            }
+            open.unanswered += 1;
+            return open.sender.finish(&[]);
+        }
+        let request = open.requests.pop_front();
+        let request = request.ok_or(ContextError::State("no request is open"))?;
+        open.sender.finish(&request.digests)?;
+        open.answer_emptied()
+    }
+
+    /// Sends a message in context 0, which only the endpoints can read.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn control(&mut self, data: &[u8]) -> Result<(), ContextError> {
+        self.sender()?.control(CONTROL_DATA, data)
+    }
+
+    /// Seals what is open, because nothing more is to be sent for now. [`Self::transmit`] does not do so by itself.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn flush(&mut self) -> Result<(), ContextError> {
+        self.sender()?.flush()
+    }
+
+    /// Ends this direction, so that the peer knows that nothing is missing.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn close(&mut self) -> Result<(), ContextError> {
+        self.sender()?.fin()?;
+        let Stage::Open(open) = &mut self.stage else { return Err(NOT_OPEN) };
+        open.sender.transmit(&mut self.out);
+        open.bound.tail.close(&mut self.out)
+    }
+
+    /// Ends the session with an error, which the peer is told in context 0.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn abort(&mut self, reason: &[u8]) -> Result<(), ContextError> {
+        self.sender()?.control(CONTROL_ERROR, reason)
+    }
+
+    fn sender(&mut self) -> Result<&mut Sender, ContextError> {
+        match &mut self.stage {
+            Stage::Open(open) if open.unstarted.is_none() => Ok(&mut open.sender),
+            _ => Err(NOT_OPEN),
+        }
+    }
+
+    /// How many bytes wait to be sent.
+    pub fn pending(&self) -> usize {
+        let sealed = match &self.stage {
+            Stage::Open(open) => open.sender.pending(),
+            _ => 0,
+        };
+        self.out.len() + sealed
+    }
+
+    /// Appends what is to be sent to `out`.
+    pub fn transmit(&mut self, out: &mut Vec<u8>) {
+        if out.is_empty() {
+            std::mem::swap(out, &mut self.out);
+        } else {
+            out.append(&mut self.out);
+        }
+        if let Stage::Open(open) = &mut self.stage
+            && open.unstarted.is_none()
+        {
+            open.sender.transmit(out);
+        }
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<PathEvent> {
+        self.events.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub fn timeout(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Ends the session if its handshake takes too long.
+    ///
+    /// # Errors
+    /// [`ContextError::Timeout`].
+    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), ContextError> {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.fatal(Err(ContextError::Timeout("the handshake")))?;
+        }
+        Ok(())
+    }
+
+    /// The transport has ended.
+    ///
+    /// # Errors
+    /// [`ContextError::Truncated`] if the session was not complete.
+    pub fn receive_end(&mut self) -> Result<(), ContextError> {
+        let complete = match &self.stage {
+            Stage::Open(open) => open.bound.tail.is_closed(),
+            _ => false,
+        };
+        self.stage = Stage::Ended;
+        self.deadline = None;
+        if complete { Ok(()) } else { Err(ContextError::Truncated("the transport has ended")) }
+    }
+
+    /// The path with the rights that both endpoints have granted, once it is bound.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.stage {
+            Stage::Open(open) => Some(&open.bound.path),
+            _ => None,
+        }
+    }
+}
+
+const NOT_OPEN: ContextError = ContextError::State("the session is not open");
+
+impl Open {
+    /// What a server holds before the start.
+    fn held(&self) -> usize {
+        let length = |received: &Received| match received {
+            Received::Data { data, .. } | Received::Control(data) => data.len(),
+            _ => 0,
+        };
+        self.received.iter().map(length).sum()
+    }
+
+    /// READY comes from the server first, then from the middlebox next to it, and so on.
+    fn receive_ready(&mut self, whole: &[u8]) -> Result<(), ContextError> {
+        let body = messages::split(whole)?.1;
+        let Bound { secret, th2, hops, .. } = &self.bound;
+        let count = u8::try_from(hops.len()).unwrap_or(u8::MAX);
+        let next = match self.ready {
+            Some(Ready::Server) => {
+                let body = body.get(..17).ok_or(ContextError::Malformed("a READY"))?;
+                check_ready(0, body, Some(&secret.ready(Direction::ToClient, th2)))?;
+                count
+            }
+            Some(Ready::Hop(hop)) => {
+                let secrets = hops.get(usize::from(hop) - 1).map(|(_, secrets)| secrets);
+                let tag = secrets.and_then(|secrets| secrets.ready(Direction::ToClient, th2));
+                check_ready(hop, body, tag.as_ref().map(|tag| &tag[..]))?;
+                hop - 1
+            }
+            None => return Err(ContextError::Unexpected("a READY")),
+        };
+        self.ready = (next > 0).then_some(Ready::Hop(next));
+        Ok(())
+    }
+
+    fn receive_audit(&mut self, whole: &[u8]) -> Result<(), ContextError> {
+        let body = messages::split(whole)?.1;
+        let before = self.received.len();
+        let Some(request) = self.receiver.receive_audit(body, &mut self.received)? else {
+            let new = self.received.iter().skip(before);
+            let answers = new.filter(|received| matches!(received, Received::Exchange { .. }));
+            self.unanswered = self
+                .unanswered
+                .checked_sub(answers.count())
+                .ok_or(ContextError::Unexpected("an answer without a request"))?;
+            return Ok(());
+        };
+        if self.requests.len() == MAX_REQUESTS {
+            return Err(ContextError::Flood("requests without an answer"));
+        }
+        self.requests.push_back(request);
+        self.answer_emptied()
+    }
+
+    /// Answers the oldest requests without bytes as long as middleboxes have emptied them.
+    fn answer_emptied(&mut self) -> Result<(), ContextError> {
+        if self.unstarted.is_some() {
+            return Ok(());
+        }
+        while self.requests.front().is_some_and(|request| request.emptied)
+            && let Some(request) = self.requests.pop_front()
+        {
+            self.sender.finish(&request.digests)?;
+        }
+        Ok(())
+    }
+
+    /// Hands up what was audited; before the start only what stands in context 0.
+    fn hand_up(&mut self, events: &mut VecDeque<PathEvent>) {
+        while let Some(received) = self.received.pop_front() {
+            let control = matches!(received, Received::Control(_) | Received::Error(_));
+            if self.unstarted.is_some() && !control {
+                return self.received.push_front(received);
+            }
+            events.push_back(PathEvent::Received(received));
+        }
+    }
+
+    /// READY_0 of the server, with the verdict for each hop.
+    fn put_start(&self, start: Start, out: &mut Vec<u8>) -> Result<(), ContextError> {
+        let Bound { secret, th2, hops, .. } = &self.bound;
+        let tag = secret.ready(Direction::ToClient, th2);
+        let length = 17 + messages::START * hops.len();
+        let aad = [&frame::header(frame::READY, length)[..], &tag].concat();
+        let mut sealed = Vec::new();
+        for (_, secrets) in hops {
+            let z = secrets.z.as_ref().ok_or(crate::Error::Internal("no z"))?;
+            sealed.extend(start.seal(z, th2, &aad)?);
+        }
+        put_ready(out, 0, &tag, &sealed);
+        Ok(())
+    }
+}

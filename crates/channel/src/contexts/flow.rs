@@ -1,0 +1,454 @@
+//! The records of one direction at a middlebox.
+
+use std::collections::VecDeque;
+
+use levada_core::{Digest, sha256};
+
+use super::ContextError;
+use super::audit::{self, Audit, Counters, Digests, Kind};
+use super::hop::HopBound;
+use super::messages;
+use super::path::{Path, Purpose, Right};
+use super::record::{self, Cipher, Head, Layout, Meta, Place, SealKeys, View};
+use super::relay::{Action, Inspector, Piece};
+use super::schedule::{ContextKeys, Direction, Secret, TagKey};
+
+/// The records of one direction.
+pub(crate) struct Flow {
+    direction: Direction,
+    pub(crate) number: u8,
+    pub(crate) path: Path,
+    contexts: Vec<Context>,
+    slots: u64,
+    /// As records arrived, and as they left.
+    digests: (Digests, Digests),
+    audit_key: Secret,
+    audits: u64,
+    exchanges: u64,
+    /// Records that this middlebox sealed.
+    own: u64,
+    /// The party whose audit is next, while audits are expected before the own one.
+    awaiting: Option<u8>,
+    scratch: Vec<u8>,
+    exchange: Exchange,
+    /// Towards the server: what was sent on and not answered by the server yet, the oldest first.
+    requests: VecDeque<Request>,
+    /// Towards the client: how many requests have an answer, the server's or a middlebox's.
+    answered: u64,
+    /// Towards the client: audits of the server.
+    server_audits: u64,
+    endorse_key: Option<Secret>,
+    /// The endorsement of the current exchange has verified.
+    endorsed: bool,
+}
+
+/// What has passed of the current exchange.
+#[derive(Default)]
+struct Exchange {
+    /// The digest of the records that this middlebox may read, as it sent them on (to the server), or as the server sent them.
+    digest: Digest,
+    /// Bytes that were sent on.
+    bytes: usize,
+    /// This middlebox has replaced the head.
+    own_head: bool,
+    /// A middlebox behind has changed something.
+    foreign: bool,
+}
+
+/// A request that was sent on.
+pub(crate) struct Request {
+    digest: Digest,
+    /// This middlebox has emptied it, and will answer it.
+    pub(crate) emptied: bool,
+}
+
+/// The most requests without an answer.
+pub(crate) const MAX_REQUESTS: usize = 64;
+/// Records of an own answer between two audits.
+const PIECE: usize = 16;
+
+struct Context {
+    layout: Layout,
+    slots: u64,
+    /// None without the right to read.
+    keys: Option<Keys>,
+    /// The current exchange has records here…
+    begun: bool,
+    /// …and the last one.
+    ended: bool,
+}
+
+struct Keys {
+    /// For opening and, with a state of its own, for sealing.
+    open: Cipher,
+    seal: Cipher,
+    /// With the right to write.
+    writer: Option<TagKey>,
+    author: Option<TagKey>,
+}
+
+impl Flow {
+    pub(crate) fn new(
+        bound: &HopBound,
+        keys: &[Option<ContextKeys>],
+        direction: Direction,
+    ) -> Result<Self, ContextError> {
+        let HopBound { path, number, secrets, th2, aes, .. } = bound;
+        let missing = crate::Error::Internal("a secret of this middlebox is missing");
+        let count = u8::try_from(path.contexts.len()).unwrap_or(u8::MAX);
+        let context = |context: u8| {
+            let keys = usize::from(context).checked_sub(1).and_then(|at| keys.get(at)?.as_ref());
+            let keys = keys.map(|keys| {
+                let author = secrets.author(context, direction, th2);
+                let author = author.filter(|_| path.right(context, *number) == Right::Write);
+                let secret = keys.record(context, direction);
+                Keys {
+                    open: Cipher::new(secret.clone(), *aes),
+                    seal: Cipher::new(secret, *aes),
+                    writer: keys.writer(context, direction).as_ref().map(TagKey::new),
+                    author: author.as_ref().map(TagKey::new),
+                }
+            });
+            Context {
+                layout: Layout::new(path, context),
+                slots: 0,
+                keys,
+                begun: false,
+                ended: false,
+            }
+        };
+        Ok(Self {
+            direction,
+            number: *number,
+            path: path.clone(),
+            contexts: (0..=count).map(context).collect(),
+            slots: 0,
+            digests: (Digests::new(path), Digests::new(path)),
+            audit_key: secrets.audit(direction, th2).ok_or(missing)?,
+            audits: 0,
+            exchanges: 0,
+            own: 0,
+            awaiting: None,
+            scratch: Vec::new(),
+            exchange: Exchange::default(),
+            requests: VecDeque::new(),
+            answered: 0,
+            server_audits: 0,
+            endorse_key: secrets.endorse(th2).filter(|_| direction == Direction::ToClient),
+            endorsed: false,
+        })
+    }
+
+    pub(crate) fn pass_record(
+        &mut self,
+        whole: &[u8],
+        inspector: &mut dyn Inspector,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ContextError> {
+        if self.awaiting.is_some() {
+            return Err(ContextError::Unexpected("a record where an audit belongs"));
+        }
+        let head = Head::of(whole)?;
+        self.check(head)?;
+        let context = &self.contexts[usize::from(head.context)];
+        let view = View::new(whole, context.layout, context.slots, self.slots)?;
+        self.digests.0.add_view(&view, whole);
+        let (action, read) = self.inspect(&view, whole, inspector)?;
+        // Requests count as this middlebox sends them on, answers as the server sent them.
+        let as_received = action == Action::Pass || self.direction == Direction::ToClient;
+        if let Some((hash, length)) = read.filter(|_| as_received) {
+            self.note(head, &view.meta, &hash, length);
+        }
+        match action {
+            Action::Pass => {
+                self.digests.1.add_view(&view, whole);
+                out.extend_from_slice(whole);
+            }
+            Action::Replace(data) => self.put(head, &data, out)?,
+            Action::Block(why) => return Err(ContextError::Refused(why)),
+        }
+        self.exchange.foreign |= head.origin != 0;
+        let context = &mut self.contexts[usize::from(head.context)];
+        if head.slot {
+            context.slots += 1;
+            self.slots += 1;
+        }
+        context.begun = true;
+        context.ended |= head.end;
+        if head.mark {
+            self.awaiting = Some(if head.slot { 0 } else { head.origin });
+        }
+        Ok(())
+    }
+
+    /// Adds a record that is sent on, and that this middlebox may read, to the exchange.
+    fn note(&mut self, head: Head, meta: &Meta, hash: &Digest, length: usize) {
+        let exchange = &mut self.exchange;
+        exchange.digest = sha256(&[&exchange.digest, meta, hash]);
+        exchange.bytes += length;
+        let own = head.origin == self.number;
+        let purpose = usize::from(head.context).checked_sub(1);
+        let purpose = purpose.and_then(|at| self.path.contexts.get(at)).map(|of| of.purpose);
+        exchange.own_head |= own && purpose == Some(Purpose::RequestHead);
+    }
+
+    fn check(&self, head: Head) -> Result<(), ContextError> {
+        let Head { context: number, origin, .. } = head;
+        let Some(context) = self.contexts.get(usize::from(number)) else {
+            return Err(ContextError::Malformed("a record of an unknown context"));
+        };
+        if origin != 0 {
+            let before = match self.direction {
+                Direction::ToServer => origin < self.number,
+                Direction::ToClient => {
+                    origin > self.number && usize::from(origin) <= self.path.hops.len()
+                }
+            };
+            if !before {
+                return Err(ContextError::Unexpected("a record of a middlebox behind this one"));
+            }
+            if self.path.right(number, origin) != Right::Write {
+                let what = "write a record";
+                return Err(ContextError::NoRight { hop: origin, context: number, what });
+            }
+        }
+        if number == 0 && head.end || !head.slot && (head.end || origin == 0) {
+            return Err(ContextError::Malformed("the flags of a record"));
+        }
+        if number > 0 && context.ended {
+            return Err(ContextError::Unexpected("a record after the end of its message"));
+        }
+        Ok(())
+    }
+
+    /// Opens a copy of the record if this middlebox may, and asks what to do with it. Returns the hash and length of what it read, too.
+    fn inspect(
+        &mut self,
+        view: &View,
+        whole: &[u8],
+        inspector: &mut dyn Inspector,
+    ) -> Result<(Action, Option<(Digest, usize)>), ContextError> {
+        let Head { context: number, origin, end, .. } = view.head;
+        let context = &mut self.contexts[usize::from(number)];
+        let Some(keys) = &mut context.keys else { return Ok((Action::Pass, None)) };
+        self.scratch.clear();
+        self.scratch.extend_from_slice(whole);
+        let (data, hash) = view.open(&mut keys.open, context.slots, &mut self.scratch)?;
+        if let (Some(key), Some(tag)) = (&keys.writer, view.writer_tag(whole))
+            && !key.verify(&view.tagged(&hash), tag)
+        {
+            return Err(ContextError::Forged {
+                what: "a record, by a party that may not write",
+                hop: Some(origin),
+                context: Some(number),
+            });
+        }
+        let data = &self.scratch[data];
+        let direction = self.direction;
+        let action = inspector.record(Piece { direction, context: number, data, end, origin });
+        if matches!(action, Action::Replace(_)) && keys.writer.is_none() {
+            let what = "change a record";
+            return Err(ContextError::NoRight { hop: self.number, context: number, what });
+        }
+        Ok((action, Some((hash, data.len()))))
+    }
+
+    /// Seals `data` in the place of a record. What outgrows it goes before it, in records without a slot, so that END and MARK stay where
+    /// they are.
+    fn put(&mut self, head: Head, data: &[u8], out: &mut Vec<u8>) -> Result<(), ContextError> {
+        let context = &mut self.contexts[usize::from(head.context)];
+        let Context { layout, slots, keys: Some(keys), .. } = context else {
+            return Err(ContextError::State("no keys for this context"));
+        };
+        let capacity = layout.capacity();
+        let pieces = data.chunks(capacity).collect::<Vec<_>>();
+        let (last, before) =
+            pieces.split_last().map_or((&[][..], &[][..]), |(last, all)| (*last, all));
+        let inserted = Head { slot: false, mark: false, end: false, origin: self.number, ..head };
+        let own = Head { origin: self.number, ..head };
+        let mut noted = Vec::new();
+        let all = before.iter().map(|piece| (inserted, *piece)).chain([(own, last)]);
+        for (head, piece) in all {
+            let place = Place { n: *slots, g: self.slots, q: self.own };
+            let seal = SealKeys {
+                cipher: &mut keys.seal,
+                writer: keys.writer.as_ref(),
+                third: keys.author.as_ref(),
+            };
+            let written = record::seal(seal, (head, place, *layout), piece, out)?;
+            let tags = &out[written.tags];
+            self.digests.1.add(head.context, &written.meta[..5], self.own, tags);
+            self.own += 1;
+            noted.push((head, written.meta, written.hash, piece.len()));
+        }
+        for (head, meta, hash, length) in noted {
+            if self.direction == Direction::ToServer {
+                self.note(head, &meta, &hash, length);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends an own answer to the lowest request without one. Whatever comes from behind is behind it, too.
+    pub(crate) fn answer(
+        &mut self,
+        messages: &[(u8, Vec<u8>)],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ContextError> {
+        let mut pieces = Vec::new();
+        for (context, data) in messages {
+            let layout = self.contexts.get(usize::from(*context)).map(|context| context.layout);
+            let layout = layout.ok_or(ContextError::State("there is no such context"))?;
+            pieces.extend(data.chunks(layout.capacity()).map(|piece| (*context, piece)));
+        }
+        if pieces.is_empty() {
+            return Err(ContextError::State("an answer without a byte"));
+        }
+        for (number, (context, piece)) in pieces.iter().enumerate() {
+            let last = number + 1 == pieces.len();
+            let mark = last || (number + 1) % PIECE == 0;
+            let head =
+                Head { context: *context, slot: false, mark, end: false, origin: self.number };
+            self.put(head, piece, out)?;
+            if mark {
+                self.put_audit(if last { Kind::OwnAnswer } else { Kind::OwnPart }, out);
+            }
+        }
+        self.exchange = Exchange::default();
+        self.answered += 1;
+        Ok(())
+    }
+
+    /// Whether an own answer may be sent now: nothing of another one has passed without its end.
+    pub(crate) fn is_between_exchanges(&self) -> bool {
+        self.awaiting.is_none() && self.contexts[1..].iter().all(|context| !context.begun)
+    }
+
+    /// Whether a record had a MARK, and its audits are not complete here.
+    pub(crate) fn awaits_audit(&self) -> bool {
+        self.awaiting.is_some()
+    }
+
+    /// The number of the lowest request without an answer.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// Towards the server: a request by its number, unless the server has answered it.
+    pub(crate) fn request(&self, number: u64) -> Option<&Request> {
+        let first = self.exchanges - self.requests.len() as u64;
+        self.requests.get(usize::try_from(number.checked_sub(first)?).ok()?)
+    }
+
+    /// Towards the server: takes the oldest request, which the server has answered.
+    pub(crate) fn take_request(&mut self) -> Option<Digest> {
+        self.requests.pop_front().map(|request| request.digest)
+    }
+
+    /// Passes on an audit; after that of the party before this one comes the own. Returns what ended, if the own one did.
+    pub(crate) fn pass_audit(
+        &mut self,
+        whole: &[u8],
+        request: impl FnOnce() -> Option<Digest>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Ended>, ContextError> {
+        let body = messages::split(whole)?.1;
+        let Some(expected) = self.awaiting else {
+            return Err(ContextError::Unexpected("an audit without a mark"));
+        };
+        let audit = Audit::take(body, self.direction, self.path.hops.len())?;
+        if audit.hop != expected {
+            return Err(ContextError::Unexpected("an audit of another party"));
+        }
+        out.extend_from_slice(whole);
+        if audit.hop == 0 {
+            self.receive_endorsement(&audit, request);
+        }
+        let count = u8::try_from(self.path.hops.len()).unwrap_or(u8::MAX);
+        let next = match (self.direction, audit.hop) {
+            (Direction::ToServer, hop) => hop + 1,
+            (Direction::ToClient, 0) => count,
+            (Direction::ToClient, hop) => hop - 1,
+        };
+        if next != self.number {
+            self.awaiting = Some(next);
+            return Ok(None);
+        }
+        self.awaiting = None;
+        self.put_audit(audit.kind, out);
+        self.end(audit.kind)
+    }
+
+    fn put_audit(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        let exchange = if kind.is_own() { self.answered } else { self.exchanges };
+        let counters = Counters { audits: self.audits, slots: self.slots, exchange };
+        let (arrived, left) = &mut self.digests;
+        audit::put(out, (self.number, kind), (arrived, left), (&self.audit_key, counters), &[]);
+        // The digests run on over own answers, so that the server's next audit covers the rest.
+        if !kind.is_own() {
+            arrived.reset();
+            left.reset();
+        }
+        self.audits += 1;
+    }
+
+    /// What the own audit ends.
+    fn end(&mut self, kind: Kind) -> Result<Option<Ended>, ContextError> {
+        let ended = match (kind, self.direction) {
+            (Kind::Part | Kind::OwnPart, _) => return Ok(None),
+            (Kind::Exchange, Direction::ToServer) => {
+                let Exchange { digest, bytes, own_head, .. } = std::mem::take(&mut self.exchange);
+                if self.requests.len() == MAX_REQUESTS {
+                    return Err(ContextError::Flood("requests without an answer"));
+                }
+                self.requests.push_back(Request { digest, emptied: own_head && bytes == 0 });
+                self.exchanges += 1;
+                Ended { number: self.exchanges - 1, endorsed: false }
+            }
+            (Kind::Exchange, Direction::ToClient) => {
+                let endorsed = self.endorsed && !self.exchange.foreign;
+                self.exchange = Exchange::default();
+                // The server's empty answer to a request that a middlebox has answered comes later than that.
+                self.answered = self.answered.max(self.exchanges + 1);
+                self.exchanges += 1;
+                Ended { number: self.exchanges - 1, endorsed }
+            }
+            (Kind::OwnAnswer, _) => {
+                self.exchange = Exchange::default();
+                self.answered += 1;
+                Ended { number: self.answered - 1, endorsed: false }
+            }
+        };
+        for context in &mut self.contexts {
+            (context.begun, context.ended) = (false, false);
+        }
+        Ok(Some(ended))
+    }
+
+    /// The server's audit: at the end of an exchange it may prove the answer.
+    fn receive_endorsement(&mut self, audit: &Audit, request: impl FnOnce() -> Option<Digest>) {
+        let counters =
+            Counters { audits: self.server_audits, slots: self.slots, exchange: self.exchanges };
+        self.server_audits += 1;
+        if self.direction == Direction::ToServer || audit.kind != Kind::Exchange {
+            return;
+        }
+        let tag = audit.endorsements.get(usize::from(self.number) - 1);
+        let request = request();
+        self.endorsed = match (tag, request, &self.endorse_key) {
+            (Some(tag), Some(request), Some(key)) => {
+                audit::endorses(key, counters, (&request, &self.exchange.digest), tag)
+            }
+            _ => false,
+        };
+    }
+}
+
+/// An exchange that has passed as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// The number of the request, from 0.
+    pub(crate) number: u64,
+    /// The server has proved that it gave this answer to the request that this middlebox sent on.
+    pub(crate) endorsed: bool,
+}

@@ -1,0 +1,461 @@
+//! The records that an endpoint receives. Nothing is handed up before an audit has shown that it is complete.
+
+use std::collections::VecDeque;
+
+use levada_core::{Digest, sha256};
+
+use super::ContextError;
+use super::audit::{self, Audit, Counters, Digests, Kind};
+use super::client::Bound;
+use super::path::{Path, Purpose, Right};
+use super::record::{Cipher, Head, Layout, View};
+use super::schedule::{Direction, HopSecrets, Secret, TagKey};
+use super::sender::{CONTROL_DATA, CONTROL_ERROR, CONTROL_FIN, head_context};
+
+/// What may wait for an audit: of the endpoint, and of each middlebox that may insert.
+const MAX_WAITING: usize = 256 << 10;
+/// See [`MAX_WAITING`].
+const MAX_WAITING_INSERTED: usize = 1 << 20;
+/// What a record in memory takes besides its data, about.
+const PIECE_MEMORY: usize = 64;
+/// Records that each middlebox may insert between two audits.
+const MAX_INSERTED: u32 = 64;
+
+/// What was received and audited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// A part of the message of a context.
+    Data {
+        /// The context, from 1.
+        context: u8,
+        /// The bytes; may be empty.
+        data: Vec<u8>,
+        /// Who wrote them last: 0 the sending endpoint, otherwise the number of a middlebox.
+        origin: u8,
+        /// The message ends with them.
+        end: bool,
+    },
+    /// The exchange has ended, and with it every message of it: one whole request, or its answer.
+    Exchange {
+        /// The middlebox that answers in place of the server; 0 the other endpoint.
+        by: u8,
+    },
+    /// A message of the other endpoint in context 0, or a part of it.
+    Control(Vec<u8>),
+    /// The other endpoint ends the session because of an error.
+    Error(Vec<u8>),
+    /// The other endpoint has sent everything.
+    Finished,
+}
+
+/// The receiving half of an endpoint.
+pub(crate) struct Receiver {
+    direction: Direction,
+    path: Path,
+    /// The context of the head of a request or an answer.
+    head: u8,
+    contexts: Vec<Context>,
+    slots: u64,
+    digests: Digests,
+    /// By party, the endpoint first.
+    parties: Vec<Party>,
+    exchanges: u64,
+    /// Since the last audit.
+    waiting: VecDeque<Received>,
+    waiting_bytes: usize,
+    most_waiting: usize,
+    /// The audits since a MARK; None if records are expected.
+    audits: Option<Audits>,
+    /// At a server: the digest of the request, for each hop.
+    requests: Vec<Digest>,
+    /// At a client: how many requests have an answer, and those that a middlebox has answered, until the server's empty one comes.
+    answered: u64,
+    answered_by_others: VecDeque<u64>,
+    /// Bytes of the current exchange, and whether a middlebox has replaced its head.
+    exchange_bytes: usize,
+    replaced_head: bool,
+    finished: bool,
+}
+
+/// The audits after a MARK: of the party that set it, and of all between it and this side.
+struct Audits {
+    all: Vec<Audit>,
+    next: u8,
+}
+
+/// A request as a server received it.
+pub(crate) struct Request {
+    /// Its digest, for each hop.
+    pub(crate) digests: Vec<Digest>,
+    /// A middlebox has emptied it and answers in place of the server, which answers without bytes.
+    pub(crate) emptied: bool,
+}
+
+struct Context {
+    layout: Layout,
+    cipher: Cipher,
+    writer: Option<TagKey>,
+    endpoint: TagKey,
+    /// By hop, from 1.
+    authors: Vec<Option<TagKey>>,
+    slots: u64,
+    begun: bool,
+    ended: bool,
+}
+
+/// The other endpoint, or a middlebox.
+struct Party {
+    audit: Secret,
+    audits: u64,
+    /// The counter that its next record must reach.
+    next: u64,
+    /// Records that it inserted since the last audit.
+    inserted: u32,
+    /// The contexts that it may read.
+    reads: Vec<bool>,
+}
+
+impl Receiver {
+    /// None if a secret is missing that this side needs.
+    pub(crate) fn new(bound: &Bound, direction: Direction) -> Option<Self> {
+        let (path, th2) = (&bound.path, &bound.th2);
+        let count = u8::try_from(path.contexts.len()).ok()?;
+        let mut parties = vec![Party::new(path, 0, bound.secret.audit(direction, th2))];
+        for (hop, (_, secrets)) in (1..).zip(&bound.hops) {
+            parties.push(Party::new(path, hop, secrets.audit(direction, th2)?));
+        }
+        let contexts: Option<_> =
+            (0..=count).map(|number| Context::new(bound, direction, number)).collect();
+        let writes =
+            |hop: &&u8| (1..=count).any(|context| path.right(context, **hop) == Right::Write);
+        let hops: Vec<u8> = (1..).take(path.hops.len()).collect();
+        let writers = hops.iter().filter(writes).count();
+        Some(Self {
+            direction,
+            head: head_context(path, direction),
+            path: path.clone(),
+            contexts: contexts?,
+            slots: 0,
+            digests: Digests::new(path),
+            parties,
+            exchanges: 0,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            most_waiting: MAX_WAITING + writers * MAX_WAITING_INSERTED,
+            audits: None,
+            requests: vec![Digest::default(); path.hops.len()],
+            answered: 0,
+            answered_by_others: VecDeque::new(),
+            exchange_bytes: 0,
+            replaced_head: false,
+            finished: false,
+        })
+    }
+
+    /// Takes a whole record, decrypted in place.
+    pub(crate) fn receive_record(&mut self, whole: &mut [u8]) -> Result<(), ContextError> {
+        if self.audits.is_some() || self.finished {
+            return Err(ContextError::Unexpected("a record where an audit belongs"));
+        }
+        let head = Head::of(whole)?;
+        self.check(head)?;
+        let context = &mut self.contexts[usize::from(head.context)];
+        let view = View::new(whole, context.layout, context.slots, self.slots)?;
+        self.parties[usize::from(head.origin)].count(&view)?;
+        let (data, hash) = view.open(&mut context.cipher, context.slots, whole)?;
+        context.verify(&view, whole, &hash)?;
+        self.digests.add_view(&view, whole);
+        if head.slot {
+            context.slots += 1;
+            self.slots += 1;
+        }
+        context.begun = true;
+        context.ended |= head.end;
+        for (request, party) in self.requests.iter_mut().zip(&self.parties[1..]) {
+            if party.reads[usize::from(head.context)] {
+                *request = sha256(&[request, &view.meta, &hash]);
+            }
+        }
+        self.wait_for_audit(head, &whole[data])?;
+        if head.mark {
+            // Only the author of an own answer sets a mark without a slot.
+            let next = if head.slot { 0 } else { head.origin };
+            self.audits = Some(Audits { all: Vec::new(), next });
+        }
+        Ok(())
+    }
+
+    /// Whether a record may be here.
+    fn check(&self, head: Head) -> Result<(), ContextError> {
+        let Head { context: number, origin, .. } = head;
+        let Some(context) = self.contexts.get(usize::from(number)) else {
+            return Err(ContextError::Malformed("a record of an unknown context"));
+        };
+        if usize::from(origin) >= self.parties.len() {
+            return Err(ContextError::Malformed("a record of an unknown middlebox"));
+        }
+        if origin != 0 && self.path.right(number, origin) != Right::Write {
+            let what = "write a record";
+            return Err(ContextError::NoRight { hop: origin, context: number, what });
+        }
+        if context.ended && number > 0 {
+            return Err(ContextError::Unexpected("a record after the end of its message"));
+        }
+        if number == 0 && head.end || !head.slot && (head.end || origin == 0) {
+            return Err(ContextError::Malformed("the flags of a record"));
+        }
+        Ok(())
+    }
+
+    fn wait_for_audit(&mut self, head: Head, data: &[u8]) -> Result<(), ContextError> {
+        let received = if head.context == 0 {
+            let (kind, rest) =
+                data.split_first().ok_or(ContextError::Malformed("an empty control record"))?;
+            match *kind {
+                CONTROL_DATA => Received::Control(rest.to_vec()),
+                CONTROL_ERROR => Received::Error(rest.to_vec()),
+                CONTROL_FIN => self.receive_fin(head, rest)?,
+                _ => return Err(ContextError::Malformed("a control record")),
+            }
+        } else {
+            let Head { context, origin, end, .. } = head;
+            self.exchange_bytes += data.len();
+            self.replaced_head |= origin != 0 && self.head == context;
+            Received::Data { context, data: data.to_vec(), origin, end }
+        };
+        self.waiting_bytes += data.len() + PIECE_MEMORY;
+        if self.waiting_bytes > self.most_waiting {
+            return Err(ContextError::Flood("records without an audit"));
+        }
+        self.waiting.push_back(received);
+        Ok(())
+    }
+
+    fn receive_fin(&mut self, head: Head, counts: &[u8]) -> Result<Received, ContextError> {
+        let expected = self.contexts[1..].iter().flat_map(|context| context.slots.to_be_bytes());
+        let open = self.contexts[1..].iter().any(|context| context.begun);
+        if !head.mark || open || !expected.eq(counts.iter().copied()) {
+            return Err(ContextError::Truncated("the last record does not fit what arrived"));
+        }
+        self.finished = true;
+        Ok(Received::Finished)
+    }
+
+    /// Takes the body of an AUDIT. After the last one, what it covers is appended to `out`. Returns a request that has ended.
+    pub(crate) fn receive_audit(
+        &mut self,
+        body: &[u8],
+        out: &mut VecDeque<Received>,
+    ) -> Result<Option<Request>, ContextError> {
+        let hops = u8::try_from(self.path.hops.len()).unwrap_or(u8::MAX);
+        let audit = Audit::take(body, self.direction, hops.into())?;
+        let (hop, kind) = (audit.hop, audit.kind);
+        let Some(audits) = &mut self.audits else {
+            return Err(ContextError::Unexpected("an audit without a mark"));
+        };
+        let first = audits.all.first();
+        let same = first.map_or((hop == 0) != kind.is_own(), |first| first.kind == kind);
+        if hop != audits.next || !same {
+            return Err(ContextError::Unexpected("an audit of another party or kind"));
+        }
+        let party = &mut self.parties[usize::from(hop)];
+        let exchange = if kind.is_own() { self.answered } else { self.exchanges };
+        let counters = Counters { audits: party.audits, slots: self.slots, exchange };
+        audit.verify(&party.audit, counters)?;
+        party.audits += 1;
+        party.inserted = 0;
+        audits.all.push(audit);
+        let (last, next) = match (self.direction, hop) {
+            (Direction::ToServer, hop) => (hop == hops, hop + 1),
+            (Direction::ToClient, 0) => (false, hops),
+            (Direction::ToClient, hop) => (hop == 1, hop.wrapping_sub(1)),
+        };
+        audits.next = next;
+        if !last {
+            return Ok(None);
+        }
+        audit::walk(&self.path, &self.digests, &audits.all)?;
+        let author = audits.all.first().map_or(0, |first| first.hop);
+        self.audits = None;
+        if kind.is_own() {
+            return self.end_own(kind, author, out).map(|()| None);
+        }
+        self.digests.reset();
+        if kind == Kind::Exchange {
+            return self.end_exchange(out);
+        }
+        // Whether a request was emptied is known when it has a byte, or at its end.
+        let undecided = self.exchange_bytes == 0 && self.contexts[1..].iter().any(|one| one.begun);
+        if self.direction == Direction::ToClient || !undecided {
+            self.waiting_bytes = 0;
+            out.append(&mut self.waiting);
+        }
+        Ok(None)
+    }
+
+    /// The answer of a middlebox, or a part of it: the author must be allowed to write everything that an answer consists of, and nothing of another
+    /// party behind it may be in it.
+    fn end_own(
+        &mut self,
+        kind: Kind,
+        author: u8,
+        out: &mut VecDeque<Received>,
+    ) -> Result<(), ContextError> {
+        let named = |context: &&super::path::Context| {
+            let purpose = context.purpose as u8;
+            (Purpose::RequestHead as u8..=Purpose::ResponseBody as u8).contains(&purpose)
+        };
+        let at = usize::from(author) - 1;
+        let contexts = self.path.contexts.iter().filter(named);
+        if contexts.map(|context| context.rights[at]).any(|right| right != Right::Write) {
+            let what = "answer a request";
+            return Err(ContextError::NoRight { hop: author, context: 1, what });
+        }
+        let foreign = |received: &Received| matches!(received, Received::Data { origin, .. } if *origin == 0 || *origin > author);
+        if self.waiting.iter().any(foreign) {
+            return Err(ContextError::Unexpected("an answer of a middlebox among other records"));
+        }
+        out.append(&mut self.waiting);
+        self.waiting_bytes = 0;
+        if kind == Kind::OwnPart {
+            return Ok(());
+        }
+        self.end_messages();
+        (self.exchange_bytes, self.replaced_head) = (0, false);
+        self.answered_by_others.push_back(self.answered);
+        self.answered += 1;
+        out.push_back(Received::Exchange { by: author });
+        Ok(())
+    }
+
+    fn end_exchange(
+        &mut self,
+        out: &mut VecDeque<Received>,
+    ) -> Result<Option<Request>, ContextError> {
+        let contexts = &self.contexts[1..];
+        if contexts.iter().any(|context| context.begun && !context.ended) {
+            return Err(ContextError::Truncated("an exchange with a message that has no end"));
+        }
+        if !contexts.iter().any(|context| context.begun) {
+            return Err(ContextError::Malformed("an exchange without a record"));
+        }
+        self.end_messages();
+        let number = self.exchanges;
+        self.exchanges += 1;
+        let empty = std::mem::take(&mut self.exchange_bytes) == 0;
+        let replaced = std::mem::take(&mut self.replaced_head);
+        if self.direction == Direction::ToServer {
+            let none = vec![Digest::default(); self.requests.len()];
+            let digests = std::mem::replace(&mut self.requests, none);
+            let emptied = empty && replaced;
+            self.hand_up(!emptied, out);
+            return Ok(Some(Request { digests, emptied }));
+        }
+        let replaced = self.answered_by_others.front() == Some(&number);
+        match (replaced, empty) {
+            (true, false) => Err(ContextError::Unexpected("two answers to one request")),
+            (false, true) => Err(ContextError::Truncated("a request that was emptied on the way")),
+            (true, true) => {
+                self.answered_by_others.pop_front();
+                self.hand_up(false, out);
+                Ok(None)
+            }
+            (false, false) => {
+                self.answered += 1;
+                self.hand_up(true, out);
+                Ok(None)
+            }
+        }
+    }
+
+    fn hand_up(&mut self, wanted: bool, out: &mut VecDeque<Received>) {
+        self.waiting_bytes = 0;
+        if wanted {
+            out.append(&mut self.waiting);
+            out.push_back(Received::Exchange { by: 0 });
+        } else {
+            self.waiting.clear();
+        }
+    }
+
+    fn end_messages(&mut self) {
+        for context in &mut self.contexts {
+            (context.begun, context.ended) = (false, false);
+        }
+    }
+
+    /// Whether everything has arrived, with its audit.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.finished && self.audits.is_none()
+    }
+}
+
+impl Context {
+    fn new(bound: &Bound, direction: Direction, number: u8) -> Option<Self> {
+        let (path, th2) = (&bound.path, &bound.th2);
+        let keys = bound.secret.context(&bound.classes, number, th2);
+        let author = |(hop, (_, secrets)): (u8, &(levada_core::Identity, HopSecrets))| {
+            if path.right(number, hop) < Right::Write {
+                return Some(None);
+            }
+            Some(Some(TagKey::new(&secrets.author(number, direction, th2)?)))
+        };
+        Some(Self {
+            layout: Layout::new(path, number),
+            cipher: Cipher::new(keys.record(number, direction), bound.aes),
+            writer: keys.writer(number, direction).as_ref().map(TagKey::new),
+            endpoint: TagKey::new(&bound.secret.endpoint(number, direction, th2)),
+            authors: (1..).zip(&bound.hops).map(author).collect::<Option<_>>()?,
+            slots: 0,
+            begun: false,
+            ended: false,
+        })
+    }
+
+    /// The writer tag, and the tag of the endpoint or of the middlebox that wrote the record last.
+    fn verify(&self, view: &View, whole: &[u8], hash: &Digest) -> Result<(), ContextError> {
+        let Head { context, origin, .. } = view.head;
+        let forged =
+            |what| ContextError::Forged { what, hop: Some(origin), context: Some(context) };
+        let message = view.tagged(hash);
+        if let Some(tag) = view.writer_tag(whole)
+            && !self.writer.as_ref().is_some_and(|key| key.verify(&message, tag))
+        {
+            return Err(forged("a record, by a party that may not write"));
+        }
+        let third = match usize::from(origin).checked_sub(1) {
+            None => Some(&self.endpoint),
+            Some(at) => self.authors.get(at).and_then(Option::as_ref),
+        };
+        if let Some(tag) = view.third_tag(whole)
+            && !third.is_some_and(|key| key.verify(&message, tag))
+        {
+            return Err(forged("a record, by another writer"));
+        }
+        Ok(())
+    }
+}
+
+impl Party {
+    fn new(path: &Path, hop: u8, audit: Secret) -> Self {
+        let count = u8::try_from(path.contexts.len()).unwrap_or(u8::MAX);
+        let reads = (0..=count).map(|context| path.right(context, hop) >= Right::Read);
+        Self { audit, audits: 0, next: 0, inserted: 0, reads: reads.collect() }
+    }
+
+    /// The own counter of a middlebox only grows.
+    fn count(&mut self, view: &View) -> Result<(), ContextError> {
+        if view.head.origin == 0 {
+            return Ok(());
+        }
+        if view.q < self.next {
+            return Err(ContextError::forged_by("a record with an old counter", view.head.origin));
+        }
+        self.next = view.q.saturating_add(1);
+        self.inserted += u32::from(!view.head.slot);
+        if self.inserted > MAX_INSERTED {
+            return Err(ContextError::Flood("inserted records"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,342 @@
+//! One record of a context: its header, its place, sealing and opening (`docs/protocol.md`, "Records of contexts").
+
+use std::ops::Range;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use levada_core::{Digest, label::derive};
+
+use super::ContextError;
+use super::frame;
+use super::path::{Path, Right};
+use super::schedule::{Secret, Tag, TagKey};
+use crate::Error;
+use crate::record::{HEADER, TAG};
+
+/// The longest plaintext, padding included, in bytes.
+pub(crate) const MAX_PLAIN: usize = 16_384;
+/// The most data of a record whose context is not padded, in bytes.
+pub(crate) const MAX_DATA: usize = MAX_PLAIN - 1;
+/// Records of one epoch, as a power of two.
+const EPOCH: u32 = 20;
+/// The most records of one origin in an epoch.
+const MAX_PER_EPOCH: u64 = 1 << 23;
+
+const SLOT: u8 = 0x80;
+const MARK: u8 = 0x40;
+const END: u8 = 0x20;
+const ORIGIN: u8 = 0x1f;
+
+/// The first three bytes of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) context: u8,
+    /// Consumes a slot of its context: every record of an endpoint, and what takes its place.
+    pub(crate) slot: bool,
+    /// An audit follows.
+    pub(crate) mark: bool,
+    /// The last record of a message.
+    pub(crate) end: bool,
+    /// 0 the sending endpoint, otherwise a middlebox.
+    pub(crate) origin: u8,
+}
+
+impl Head {
+    pub(crate) fn of(whole: &[u8]) -> Result<Self, ContextError> {
+        let &[_, context, flags, ..] =
+            whole.first_chunk::<HEADER>().ok_or(ContextError::Malformed("a short record"))?;
+        Ok(Self {
+            context,
+            slot: flags & SLOT != 0,
+            mark: flags & MARK != 0,
+            end: flags & END != 0,
+            origin: flags & ORIGIN,
+        })
+    }
+
+    fn header(self, body: usize) -> [u8; HEADER] {
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags =
+            flag(self.slot, SLOT) | flag(self.mark, MARK) | flag(self.end, END) | self.origin;
+        let [high, low] = u16::try_from(body).unwrap_or(u16::MAX).to_be_bytes();
+        [frame::RECORD, self.context, flags, high, low]
+    }
+}
+
+/// Which tags the records of a context have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// A middlebox may write here.
+    pub(crate) writer: bool,
+    /// A middlebox has any right here.
+    pub(crate) third: bool,
+    /// Plaintexts are filled to a multiple of this.
+    pub(crate) pad: usize,
+}
+
+impl Layout {
+    pub(crate) fn new(path: &Path, context: u8) -> Self {
+        let at = usize::from(context).checked_sub(1);
+        let pad = at.and_then(|at| path.contexts.get(at)).map_or(1, |context| context.pad.max(1));
+        Self {
+            writer: path.any(context, Right::Write),
+            third: path.any(context, Right::Read),
+            pad: pad.into(),
+        }
+    }
+
+    /// The most data of a record, in bytes.
+    pub(crate) fn capacity(self) -> usize {
+        MAX_PLAIN / self.pad * self.pad - 1
+    }
+
+    fn tags(self) -> usize {
+        TAG * (1 + usize::from(self.writer) + usize::from(self.third))
+    }
+}
+
+/// The counters before a record: of slots in its context, of slots in all, and of its origin's own records.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    pub(crate) n: u64,
+    pub(crate) g: u64,
+    pub(crate) q: u64,
+}
+
+/// Header 5 ‖ n 8 ‖ g 8 ‖ q 8: the additional data of the cipher.
+pub(crate) type Meta = [u8; HEADER + 24];
+
+fn meta(header: [u8; HEADER], place: Place) -> Meta {
+    let mut meta = [0; HEADER + 24];
+    meta[..HEADER].copy_from_slice(&header);
+    for (at, counter) in [place.n, place.g, place.q].into_iter().enumerate() {
+        meta[HEADER + 8 * at..][..8].copy_from_slice(&counter.to_be_bytes());
+    }
+    meta
+}
+
+/// Where the parts of a whole record are.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) head: Head,
+    pub(crate) meta: Meta,
+    /// The origin's own counter; 0 for an endpoint.
+    pub(crate) q: u64,
+    /// Ciphertext and its tag.
+    sealed: Range<usize>,
+    writer: Option<Range<usize>>,
+    third: Option<Range<usize>>,
+}
+
+impl View {
+    /// The parts of `whole`, which has place `n`, `g`.
+    pub(crate) fn new(whole: &[u8], layout: Layout, n: u64, g: u64) -> Result<Self, ContextError> {
+        let head = Head::of(whole)?;
+        let header = *whole.first_chunk().ok_or(TOO_SHORT)?;
+        let counter = if head.origin == 0 { 0 } else { 8 };
+        let start = HEADER + counter;
+        let end = whole.len().checked_sub(layout.tags() - TAG).ok_or(TOO_SHORT)?;
+        if end < start + TAG + 1 || end - start > MAX_PLAIN + TAG {
+            return Err(TOO_SHORT);
+        }
+        let q = match counter {
+            0 => 0,
+            _ => u64::from_be_bytes(*whole[HEADER..].first_chunk().ok_or(TOO_SHORT)?),
+        };
+        let writer = layout.writer.then_some(end..end + TAG);
+        let third = layout.third.then_some(whole.len() - TAG..whole.len());
+        let meta = meta(header, Place { n, g, q });
+        Ok(Self { head, meta, q, sealed: start..end, writer, third })
+    }
+
+    /// The message of the writer tag and of the third tag: Meta ‖ the hash of the plaintext.
+    pub(crate) fn tagged(&self, hash: &Digest) -> [u8; HEADER + 24 + 32] {
+        tagged(&self.meta, hash)
+    }
+
+    pub(crate) fn writer_tag<'a>(&self, whole: &'a [u8]) -> Option<&'a [u8]> {
+        whole.get(self.writer.clone()?)
+    }
+
+    pub(crate) fn third_tag<'a>(&self, whole: &'a [u8]) -> Option<&'a [u8]> {
+        whole.get(self.third.clone()?)
+    }
+
+    /// All tags of the record as they stand in it.
+    pub(crate) fn tags<'a>(&self, whole: &'a [u8]) -> &'a [u8] {
+        whole.get(self.sealed.end - TAG..).unwrap_or_default()
+    }
+
+    /// Decrypts in place: where the data is, and the hash of the plaintext.
+    pub(crate) fn open(
+        &self,
+        cipher: &mut Cipher,
+        n: u64,
+        whole: &mut [u8],
+    ) -> Result<(Range<usize>, Digest), ContextError> {
+        let Head { context, origin, .. } = self.head;
+        let forged =
+            ContextError::Forged { what: "a record", hop: Some(origin), context: Some(context) };
+        let counter = if origin == 0 { n } else { self.q };
+        let sealed = whole.get_mut(self.sealed.clone()).ok_or(TOO_SHORT)?;
+        let plain = cipher.open(n, origin, counter, &self.meta, sealed)?.ok_or(forged)?;
+        let hash = *blake3::hash(plain).as_bytes();
+        let end = plain.iter().rposition(|byte| *byte != 0);
+        let end = end.filter(|at| plain[*at] == 0x80);
+        let end = end.ok_or(ContextError::Malformed("the padding of a record"))?;
+        Ok((self.sealed.start..self.sealed.start + end, hash))
+    }
+}
+
+const TOO_SHORT: ContextError = ContextError::Malformed("a record of a wrong length");
+
+fn tagged(meta: &Meta, hash: &Digest) -> [u8; HEADER + 24 + 32] {
+    let mut message = [0; HEADER + 24 + 32];
+    message[..HEADER + 24].copy_from_slice(meta);
+    message[HEADER + 24..].copy_from_slice(hash);
+    message
+}
+
+/// What a record was sealed to.
+pub(crate) struct Written {
+    pub(crate) meta: Meta,
+    /// The hash of the plaintext.
+    pub(crate) hash: Digest,
+    /// Where its tags stand in the output.
+    pub(crate) tags: Range<usize>,
+}
+
+/// The keys under which a party seals.
+pub(crate) struct SealKeys<'a> {
+    pub(crate) cipher: &'a mut Cipher,
+    pub(crate) writer: Option<&'a TagKey>,
+    pub(crate) third: Option<&'a TagKey>,
+}
+
+/// Seals `data` and appends the whole record to `out`.
+pub(crate) fn seal(
+    keys: SealKeys<'_>,
+    (head, place, layout): (Head, Place, Layout),
+    data: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<Written, ContextError> {
+    let plain = (data.len() + 1).next_multiple_of(layout.pad);
+    if plain > MAX_PLAIN {
+        return Err(ContextError::State("more data than a record may have"));
+    }
+    let counter: &[u8] = if head.origin == 0 { &[] } else { &place.q.to_be_bytes() };
+    let header = head.header(counter.len() + plain + layout.tags());
+    let meta = meta(header, place);
+    out.extend_from_slice(&header);
+    out.extend_from_slice(counter);
+    let start = out.len();
+    out.extend_from_slice(data);
+    out.push(0x80);
+    out.resize(start + plain, 0);
+    let hash = *blake3::hash(&out[start..]).as_bytes();
+    let nonce = if head.origin == 0 { place.n } else { place.q };
+    let tag = keys.cipher.seal(place.n, head.origin, nonce, &meta, &mut out[start..])?;
+    let tags = out.len();
+    out.extend_from_slice(&tag);
+    let message = tagged(&meta, &hash);
+    for key in [keys.writer.filter(|_| layout.writer), keys.third.filter(|_| layout.third)] {
+        out.extend(key.map(|key| key.tag(&message)).iter().flatten());
+    }
+    Ok(Written { meta, hash, tags: tags..out.len() })
+}
+
+/// The cipher of one context in one direction. Its keys change every 2^20 slots of the context, for all parties at the same
+/// record, without a message; each origin has its own.
+pub(crate) struct Cipher {
+    secret: Secret,
+    epoch: u64,
+    /// By origin.
+    keys: Vec<Option<OriginKey>>,
+    aes: bool,
+}
+
+struct OriginKey {
+    key: LessSafeKey,
+    iv: [u8; 12],
+    /// Records sealed under this key.
+    used: u64,
+}
+
+impl Cipher {
+    /// From T_0.
+    pub(crate) fn new(secret: Secret, aes: bool) -> Self {
+        Self { secret, epoch: 0, keys: Vec::new(), aes }
+    }
+
+    fn key(&mut self, n: u64, origin: u8) -> Result<&mut OriginKey, ContextError> {
+        let epoch = n >> EPOCH;
+        while self.epoch < epoch {
+            self.secret = self.secret.derive(derive::UPDATE, &[]);
+            self.keys.clear();
+            self.epoch += 1;
+        }
+        let at = usize::from(origin);
+        if self.keys.len() <= at {
+            self.keys.resize_with(at + 1, || None);
+        }
+        let algorithm = if self.aes { &AES_256_GCM } else { &CHACHA20_POLY1305 };
+        let slot = &mut self.keys[at];
+        if slot.is_none() {
+            let key = self.secret.derive(derive::KEY, &[&[origin]]);
+            let key = UnboundKey::new(algorithm, key.bytes())
+                .map_err(|_| Error::Internal("the cipher rejected its key"))?;
+            let iv = self.secret.derive_bytes(derive::IV, &[&[origin]]);
+            *slot = Some(OriginKey { key: LessSafeKey::new(key), iv, used: 0 });
+        }
+        slot.as_mut().ok_or(Error::Internal("a key that was just made").into())
+    }
+
+    fn seal(
+        &mut self,
+        n: u64,
+        origin: u8,
+        counter: u64,
+        meta: &Meta,
+        plain: &mut [u8],
+    ) -> Result<Tag, ContextError> {
+        let key = self.key(n, origin)?;
+        key.used += 1;
+        if key.used > MAX_PER_EPOCH {
+            return Err(ContextError::Flood("records under one key"));
+        }
+        let nonce = key.nonce(counter);
+        let tag = key.key.seal_in_place_separate_tag(nonce, Aad::from(meta), plain);
+        let tag = tag.map_err(|_| Error::Internal("the cipher failed to seal"))?;
+        let mut bytes = Tag::default();
+        bytes.copy_from_slice(tag.as_ref());
+        Ok(bytes)
+    }
+
+    /// The plaintext; None if the record was made under another key or for another place, or changed.
+    fn open<'a>(
+        &mut self,
+        n: u64,
+        origin: u8,
+        counter: u64,
+        meta: &Meta,
+        sealed: &'a mut [u8],
+    ) -> Result<Option<&'a mut [u8]>, ContextError> {
+        let key = self.key(n, origin)?;
+        key.used += 1;
+        if key.used > MAX_PER_EPOCH {
+            return Err(ContextError::Flood("records under one key"));
+        }
+        Ok(key.key.open_in_place(key.nonce(counter), Aad::from(meta), sealed).ok())
+    }
+}
+
+impl OriginKey {
+    /// IV ⊕ counter. An endpoint's counter is the slot; a middlebox's counts its own records and only grows. Each has
+    /// a key of its own, so no nonce repeats.
+    fn nonce(&self, counter: u64) -> Nonce {
+        let mut nonce = self.iv;
+        for (byte, number) in nonce[4..].iter_mut().zip(counter.to_be_bytes()) {
+            *byte ^= number;
+        }
+        Nonce::assume_unique_for_key(nonce)
+    }
+}

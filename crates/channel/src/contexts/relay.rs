@@ -1,0 +1,261 @@
+//! A middlebox: passes on what it receives, and sees or changes what both endpoints have granted.
+
+use std::time::{Duration, Instant};
+
+use super::ContextError;
+use super::flow::Flow;
+use super::frame;
+use super::hop::{HopHandshake, HopSetup};
+use super::messages;
+use super::path::Path;
+use super::schedule::Direction;
+use crate::record::{ALERT, DATA};
+
+/// The time limit of the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a middlebox sees of a record.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// Where it travels.
+    pub direction: Direction,
+    /// Its context, from 1.
+    pub context: u8,
+    /// The data; may be empty.
+    pub data: &'a [u8],
+    /// The message of the context ends with it.
+    pub end: bool,
+    /// Who wrote it last: 0 the sending endpoint, otherwise a middlebox.
+    pub origin: u8,
+}
+
+/// What a middlebox does with a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Passes it on as it is.
+    Pass,
+    /// Puts this in its place; it may be longer or empty. Only with the right to write.
+    Replace(Vec<u8>),
+    /// Ends the session.
+    Block(String),
+}
+
+/// What a middlebox does with what it may see.
+pub trait Inspector: Send {
+    /// The keys of a session are here: what was granted to middlebox `hop` of `path`.
+    fn granted(&mut self, _path: &Path, _hop: u8) {}
+
+    /// The server has judged the session. `realm` names those who may share stored answers; None: they must not be shared.
+    /// Without a start, only context 0 follows.
+    fn started(&mut self, _started: bool, _realm: Option<[u8; 16]>) {}
+
+    /// A record in a context that this middlebox may read.
+    fn record(&mut self, piece: Piece<'_>) -> Action;
+
+    /// A request (towards the server) or an answer has passed as a whole; numbers count from 0. `endorsed`: the server has proved that it gave
+    /// this very answer to the request that this middlebox sent on. Without that, an answer must not be stored.
+    fn exchange(&mut self, _direction: Direction, _number: u64, _endorsed: bool) {}
+
+    /// The answer to a request that this middlebox has emptied: it has replaced the head, and every other message, by nothing. The data of each
+    /// context. The session ends if there is none.
+    fn answer(&mut self, _number: u64) -> Option<Vec<(u8, Vec<u8>)>> {
+        None
+    }
+}
+
+/// A middlebox in one session: no I/O, time and bytes are passed in.
+pub struct Relay {
+    handshake: HopHandshake,
+    inspector: Box<dyn Inspector>,
+    /// By direction, once the keys are here.
+    flows: Option<[Flow; 2]>,
+    /// What is to be sent, by direction.
+    out: [Vec<u8>; 2],
+    deadline: Option<Instant>,
+    ended: bool,
+}
+
+impl Relay {
+    /// A middlebox that waits for PATH.
+    pub fn new(setup: HopSetup, inspector: Box<dyn Inspector>, now: Instant) -> Self {
+        Self {
+            handshake: HopHandshake::new(setup),
+            inspector,
+            flows: None,
+            out: [Vec::new(), Vec::new()],
+            deadline: Some(now + HANDSHAKE_TIMEOUT),
+            ended: false,
+        }
+    }
+
+    /// The path and the number of this middlebox in it, once PATH has arrived: the next party can be connected to.
+    pub fn path(&self) -> Option<(&Path, u8)> {
+        self.flows.as_ref().map(|[flow, _]| (&flow.path, flow.number)).or(self.handshake.path())
+    }
+
+    /// Whether the session has started: everything from here on is records.
+    pub fn is_open(&self) -> bool {
+        self.handshake.is_open(Direction::ToServer) && self.handshake.is_open(Direction::ToClient)
+    }
+
+    /// Whether the server and this middlebox have resumed an earlier session; None before SBIND.
+    pub fn is_resumed(&self) -> Option<bool> {
+        self.handshake.is_resumed()
+    }
+
+    /// Takes what arrived from the party that sends in this direction. Returns how many bytes were consumed: whole frames.
+    ///
+    /// # Errors
+    /// Everything that ends the session. What is then left in [`Self::transmit`] must still be sent.
+    pub fn receive(
+        &mut self,
+        direction: Direction,
+        input: &mut [u8],
+        now: Instant,
+    ) -> Result<usize, ContextError> {
+        let mut consumed = 0;
+        loop {
+            if self.ended {
+                return Err(ContextError::Closed);
+            }
+            let rest = &mut input[consumed..];
+            let length = self.fatal(frame::length(rest))?;
+            let Some(length) = length else { return Ok(consumed) };
+            let result = self.receive_frame(direction, &mut rest[..length], now);
+            self.fatal(result)?;
+            consumed += length;
+        }
+    }
+
+    /// After an error the session is over; both sides get an ALERT, which is a hint only.
+    fn fatal<T>(&mut self, result: Result<T, ContextError>) -> Result<T, ContextError> {
+        if let Err(error) = &result {
+            self.ended = true;
+            self.deadline = None;
+            let hop = self.path().map_or(0, |(_, hop)| hop);
+            let alert = match *error {
+                ContextError::Alert { code, hop } => Some((code, hop)),
+                _ => error.alert_code().map(|code| (code, hop)),
+            };
+            for (out, (code, hop)) in self.out.iter_mut().zip(alert.into_iter().cycle()) {
+                frame::put(out, frame::ALERT, &[&[code, hop]]);
+            }
+        }
+        result
+    }
+
+    fn receive_frame(
+        &mut self,
+        direction: Direction,
+        whole: &mut [u8],
+        now: Instant,
+    ) -> Result<(), ContextError> {
+        let out = &mut self.out[direction as usize];
+        if !self.handshake.is_open(direction) {
+            let started = self.handshake.start().is_some();
+            match direction {
+                Direction::ToServer => self.handshake.receive_from_client(whole, out, now)?,
+                Direction::ToClient => self.handshake.receive_from_server(whole, out, now)?,
+            }
+            self.open_flows()?;
+            if !started && let Some(start) = self.handshake.start() {
+                let realm = (start.realm != [0; 16]).then_some(start.realm);
+                self.inspector.started(start.started, realm);
+            }
+            return self.answer();
+        }
+        let Some(flows) = &mut self.flows else {
+            return Err(ContextError::Unexpected("a frame before the handshake is over"));
+        };
+        let [to_server, to_client] = flows;
+        let inspector = self.inspector.as_mut();
+        match (whole[0], direction) {
+            (frame::RECORD, Direction::ToServer) => to_server.pass_record(whole, inspector, out)?,
+            (frame::RECORD, Direction::ToClient) => to_client.pass_record(whole, inspector, out)?,
+            (frame::AUDIT, _) => {
+                let ended = match direction {
+                    Direction::ToServer => to_server.pass_audit(whole, || None, out)?,
+                    Direction::ToClient => {
+                        to_client.pass_audit(whole, || to_server.take_request(), out)?
+                    }
+                };
+                if let Some(ended) = ended {
+                    inspector.exchange(direction, ended.number, ended.endorsed);
+                }
+                self.answer()?;
+            }
+            (DATA | ALERT, _) if !flows[direction as usize].awaits_audit() => {
+                out.extend_from_slice(whole);
+            }
+            (frame::ALERT, _) => return Err(super::client::alert(messages::split(whole)?.1)),
+            _ => return Err(ContextError::Unexpected("a frame in a session")),
+        }
+        Ok(())
+    }
+
+    /// Answers the requests that this middlebox has emptied, each when it is the lowest without an answer.
+    fn answer(&mut self) -> Result<(), ContextError> {
+        let started = self.handshake.start().is_some_and(|start| start.started);
+        if !started || !self.is_open() {
+            return Ok(());
+        }
+        let Some([to_server, to_client]) = &mut self.flows else { return Ok(()) };
+        while to_client.is_between_exchanges()
+            && let number = to_client.answered()
+            && to_server.request(number).is_some_and(|request| request.emptied)
+        {
+            let answer = self.inspector.answer(number);
+            let answer =
+                answer.ok_or(ContextError::State("an emptied request without an answer"))?;
+            to_client.answer(&answer, &mut self.out[Direction::ToClient as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Makes the flows when the keys are here: a client sends records before the server's READY.
+    fn open_flows(&mut self) -> Result<(), ContextError> {
+        if self.is_open() {
+            self.deadline = None;
+        }
+        if self.flows.is_none()
+            && self.handshake.is_open(Direction::ToServer)
+            && let Some((bound, keys)) = self.handshake.keys()
+        {
+            let flow = |direction| Flow::new(bound, keys, direction);
+            self.flows = Some([flow(Direction::ToServer)?, flow(Direction::ToClient)?]);
+            self.inspector.granted(&bound.path, bound.number);
+        }
+        Ok(())
+    }
+
+    /// How many bytes wait to be sent in this direction.
+    pub fn pending(&self, direction: Direction) -> usize {
+        self.out[direction as usize].len()
+    }
+
+    /// Appends what is to be sent in this direction to `out`.
+    pub fn transmit(&mut self, direction: Direction, out: &mut Vec<u8>) {
+        let own = &mut self.out[direction as usize];
+        if out.is_empty() {
+            std::mem::swap(out, own);
+        } else {
+            out.append(own);
+        }
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub fn timeout(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Ends the session if its handshake takes too long.
+    ///
+    /// # Errors
+    /// [`ContextError::Timeout`].
+    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), ContextError> {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.fatal(Err(ContextError::Timeout("the handshake")))?;
+        }
+        Ok(())
+    }
+}

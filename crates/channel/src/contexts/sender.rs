@@ -1,0 +1,318 @@
+//! The records that an endpoint sends: its messages in contexts, exchanges, and audits.
+
+use levada_core::{Digest, sha256};
+
+use super::ContextError;
+use super::audit::{self, Counters, Digests, Kind};
+use super::client::Bound;
+use super::path::{Path, Purpose, Right};
+use super::record::{self, Cipher, Head, Layout, MAX_DATA, Place, SealKeys, Written};
+use super::schedule::{Direction, Secret, Tag, TagKey};
+
+/// An audit comes at least every this many records, so that little waits for one at the receiver.
+const AUDIT_EVERY: u32 = 16;
+
+/// First bytes of plaintexts in context 0.
+pub(crate) const CONTROL_DATA: u8 = 0;
+/// The end of all: with the number of slots of each context.
+pub(crate) const CONTROL_FIN: u8 = 1;
+/// The end because of an error.
+pub(crate) const CONTROL_ERROR: u8 = 2;
+
+/// The sending half of an endpoint.
+pub(crate) struct Sender {
+    direction: Direction,
+    /// The context of an exchange without bytes.
+    head: u8,
+    contexts: Vec<Context>,
+    slots: u64,
+    digests: Digests,
+    audit_key: Secret,
+    audits: u64,
+    exchanges: u64,
+    since_audit: u32,
+    /// The record that is filled; it is sealed when it is known whether it is the last.
+    open: Option<Open>,
+    /// At a server: of each hop.
+    endorsers: Vec<Endorser>,
+    finished: bool,
+    out: Vec<u8>,
+}
+
+struct Context {
+    layout: Layout,
+    cipher: Cipher,
+    writer: Option<TagKey>,
+    third: Option<TagKey>,
+    slots: u64,
+    /// This exchange has records in the context…
+    begun: bool,
+    /// …and the last one.
+    ended: bool,
+}
+
+struct Open {
+    context: u8,
+    data: Vec<u8>,
+    end: bool,
+}
+
+/// What proves an answer to one middlebox.
+struct Endorser {
+    key: Secret,
+    /// The contexts that it may read.
+    reads: Vec<bool>,
+    answer: Digest,
+}
+
+impl Sender {
+    pub(crate) fn new(bound: &Bound, direction: Direction) -> Self {
+        let path = &bound.path;
+        let (secret, th2) = (&bound.secret, &bound.th2);
+        let count = u8::try_from(path.contexts.len()).unwrap_or(u8::MAX);
+        let context = |number| {
+            let keys = secret.context(&bound.classes, number, th2);
+            Context {
+                layout: Layout::new(path, number),
+                cipher: Cipher::new(keys.record(number, direction), bound.aes),
+                writer: keys.writer(number, direction).as_ref().map(TagKey::new),
+                third: Some(TagKey::new(&secret.endpoint(number, direction, th2))),
+                slots: 0,
+                begun: false,
+                ended: false,
+            }
+        };
+        let endorser = |(hop, secrets): (u8, &super::schedule::HopSecrets)| {
+            let reads = (0..=count).map(|context| path.right(context, hop) >= Right::Read);
+            let key = secrets.endorse(th2).filter(|_| direction == Direction::ToClient)?;
+            Some(Endorser { key, reads: reads.collect(), answer: Digest::default() })
+        };
+        let hops = (1..).zip(bound.hops.iter().map(|(_, secrets)| secrets));
+        Self {
+            direction,
+            head: head_context(path, direction),
+            contexts: (0..=count).map(context).collect(),
+            slots: 0,
+            digests: Digests::new(path),
+            audit_key: secret.audit(direction, th2),
+            audits: 0,
+            exchanges: 0,
+            since_audit: 0,
+            open: None,
+            endorsers: hops.filter_map(endorser).collect(),
+            finished: false,
+            out: Vec::new(),
+        }
+    }
+
+    fn context(&mut self, context: u8) -> Result<&mut Context, ContextError> {
+        if self.finished {
+            return Err(ContextError::Closed);
+        }
+        let found = self.contexts.get_mut(usize::from(context)).filter(|_| context > 0);
+        found.ok_or(ContextError::State("there is no such context"))
+    }
+
+    /// Appends data to the message of a context in the current exchange.
+    pub(crate) fn write(&mut self, context: u8, mut data: &[u8]) -> Result<(), ContextError> {
+        let state = self.context(context)?;
+        if state.ended {
+            return Err(ContextError::State("the message of this context has ended"));
+        }
+        let capacity = state.layout.capacity();
+        while !data.is_empty() {
+            let full = |open: &Open| open.context != context || open.data.len() >= capacity;
+            if self.open.as_ref().is_some_and(full) {
+                self.seal_open(None)?;
+            }
+            let open = self.open(context);
+            let (now, later) = data.split_at(data.len().min(capacity - open.data.len()));
+            open.data.extend_from_slice(now);
+            data = later;
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, context: u8) -> &mut Open {
+        self.contexts[usize::from(context)].begun = true;
+        self.open.get_or_insert_with(|| Open {
+            context,
+            data: Vec::with_capacity(MAX_DATA),
+            end: false,
+        })
+    }
+
+    /// Ends the message of a context in the current exchange.
+    pub(crate) fn end(&mut self, context: u8) -> Result<(), ContextError> {
+        if std::mem::replace(&mut self.context(context)?.ended, true) {
+            return Ok(());
+        }
+        if self.open.as_ref().is_some_and(|open| open.context != context) {
+            self.seal_open(None)?;
+        }
+        self.open(context).end = true;
+        Ok(())
+    }
+
+    /// Ends the exchange: every message that was begun, and with an audit. `request` is the digest of the request that a server
+    /// answers, for each hop.
+    pub(crate) fn finish(&mut self, request: &[Digest]) -> Result<(), ContextError> {
+        let open = |context: &&u8| {
+            let state = &self.contexts[usize::from(**context)];
+            state.begun && !state.ended
+        };
+        let numbers: Vec<u8> = (1..=u8::MAX).take(self.contexts.len() - 1).collect();
+        let unended: Vec<u8> = numbers.iter().filter(open).copied().collect();
+        for context in unended {
+            self.end(context)?;
+        }
+        if !self.contexts.iter().any(|context| context.begun) {
+            self.end(self.head)?;
+        }
+        self.seal_open(Some(Kind::Exchange))?;
+        self.put_audit(Kind::Exchange, request);
+        for context in &mut self.contexts {
+            (context.begun, context.ended) = (false, false);
+        }
+        self.exchanges += 1;
+        Ok(())
+    }
+
+    /// Seals what is open, with an audit, because nothing more is to be sent for now. The end of a message stays behind, so that the
+    /// exchange can end with it.
+    pub(crate) fn flush(&mut self) -> Result<(), ContextError> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let end = std::mem::take(&mut open.end);
+        if end && open.data.is_empty() {
+            open.end = true;
+            return Ok(());
+        }
+        let context = open.context;
+        self.seal_open(Some(Kind::Part))?;
+        if end {
+            self.open(context).end = true;
+        }
+        Ok(())
+    }
+
+    /// Sends a message in context 0.
+    pub(crate) fn control(&mut self, kind: u8, mut data: &[u8]) -> Result<(), ContextError> {
+        if self.finished {
+            return Err(ContextError::Closed);
+        }
+        if self.open.is_some() {
+            self.seal_open(Some(Kind::Part))?;
+        }
+        loop {
+            let (now, later) = data.split_at(data.len().min(MAX_DATA - 1));
+            let open = self.open(0);
+            open.data.push(kind);
+            open.data.extend_from_slice(now);
+            data = later;
+            let last = data.is_empty();
+            self.seal_open(last.then_some(Kind::Part))?;
+            if last {
+                self.contexts[0].begun = false;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends this direction with the number of slots of each context. Nothing can be sent after it.
+    pub(crate) fn fin(&mut self) -> Result<(), ContextError> {
+        let counts: Vec<u8> =
+            self.contexts[1..].iter().flat_map(|context| context.slots.to_be_bytes()).collect();
+        self.control(CONTROL_FIN, &counts)?;
+        self.finished = true;
+        Ok(())
+    }
+
+    fn seal_open(&mut self, mark: Option<Kind>) -> Result<(), ContextError> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let due = self.since_audit + 1 >= AUDIT_EVERY;
+        let context = &mut self.contexts[usize::from(open.context)];
+        let head = Head {
+            context: open.context,
+            slot: true,
+            mark: mark.is_some() || due,
+            end: open.end,
+            origin: 0,
+        };
+        let place = Place { n: context.slots, g: self.slots, q: 0 };
+        let Context { cipher, writer, third, layout, .. } = context;
+        let keys = SealKeys { cipher, writer: writer.as_ref(), third: third.as_ref() };
+        let written = record::seal(keys, (head, place, *layout), &open.data, &mut self.out)?;
+        context.slots += 1;
+        self.slots += 1;
+        self.since_audit += 1;
+        self.note(open.context, &written);
+        // An exchange's audit is written by `finish`, which has the endorsements.
+        if head.mark && mark != Some(Kind::Exchange) {
+            self.put_audit(Kind::Part, &[]);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, context: u8, written: &Written) {
+        let tags = &self.out[written.tags.clone()];
+        self.digests.add(context, &written.meta[..5], 0, tags);
+        for endorser in &mut self.endorsers {
+            if endorser.reads[usize::from(context)] {
+                let parts: &[&[u8]] = &[&endorser.answer, &written.meta, &written.hash];
+                endorser.answer = sha256(parts);
+            }
+        }
+    }
+
+    fn put_audit(&mut self, kind: Kind, request: &[Digest]) {
+        let counters =
+            Counters { audits: self.audits, slots: self.slots, exchange: self.exchanges };
+        let endorsements = match kind {
+            Kind::Exchange => self.endorse(counters, request),
+            _ => Vec::new(),
+        };
+        let digests = (&self.digests, &self.digests);
+        let key = (&self.audit_key, counters);
+        audit::put(&mut self.out, (0, kind), digests, key, &endorsements);
+        self.digests.reset();
+        self.audits += 1;
+        self.since_audit = 0;
+    }
+
+    fn endorse(&mut self, counters: Counters, request: &[Digest]) -> Vec<Tag> {
+        let endorsers = self.endorsers.iter_mut().zip(request);
+        endorsers
+            .map(|(endorser, request)| {
+                let answer = std::mem::take(&mut endorser.answer);
+                audit::endorsement(&endorser.key, counters, request, &answer)
+            })
+            .collect()
+    }
+
+    /// How many bytes wait to be taken.
+    pub(crate) fn pending(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Takes what was sealed; appends it to `out`.
+    pub(crate) fn transmit(&mut self, out: &mut Vec<u8>) {
+        if out.is_empty() {
+            std::mem::swap(out, &mut self.out);
+        } else {
+            out.append(&mut self.out);
+        }
+    }
+
+    pub(crate) fn direction(&self) -> Direction {
+        self.direction
+    }
+}
+
+/// The context of an exchange without bytes: the head's, or the first.
+pub(crate) fn head_context(path: &Path, direction: Direction) -> u8 {
+    let purpose = match direction {
+        Direction::ToServer => Purpose::RequestHead,
+        Direction::ToClient => Purpose::ResponseHead,
+    };
+    path.context(purpose).unwrap_or(1)
+}

@@ -1,0 +1,135 @@
+//! TLS after the handshake, where it carries only tickets and alerts.
+
+use std::sync::Arc;
+
+use levada_core::{Digest, Identity};
+
+use super::ContextError;
+use super::messages::MAX_TICKETS;
+use super::schedule::HopSecrets;
+use super::tickets::{OneTicket, PathTickets};
+use crate::Error;
+use crate::handshake::{Established, Keys};
+use crate::record::{ALERT, CHANGE_CIPHER_SPEC, DATA, HANDSHAKE, HEADER, RecordKey, TAG};
+use crate::tls::{CLOSE_NOTIFY, NEW_SESSION_TICKET, take_message};
+
+/// The longest part of a ticket message that waits for the rest, in bytes.
+const MAX_MESSAGE: usize = 16 * 1024;
+
+/// The TLS connection of an endpoint after the handshake.
+pub(crate) struct Tail {
+    keys: Keys,
+    seal: RecordKey,
+    open: RecordKey,
+    message: Vec<u8>,
+    /// How many tickets arrived.
+    tickets: u8,
+    closed: bool,
+}
+
+impl Tail {
+    pub(crate) fn new(established: Established) -> Result<(Identity, Self), Error> {
+        let Established { peer, keys, seal, open, .. } = established;
+        let (seal, open) = (RecordKey::new(seal)?, RecordKey::new(open)?);
+        Ok((peer, Self { keys, seal, open, message: Vec::new(), tickets: 0, closed: false }))
+    }
+
+    /// Whether the peer has closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// How many tickets arrived.
+    pub(crate) fn tickets(&self) -> u8 {
+        self.tickets
+    }
+
+    /// Takes a whole record. Only tickets, a close and alerts are expected.
+    pub(crate) fn receive(&mut self, record: &[u8]) -> Result<(), ContextError> {
+        let mut record = record.to_vec();
+        let (kind, content) = self.open.open(&mut record)?;
+        match (kind, content) {
+            _ if self.closed => Err(ContextError::Unexpected("a TLS record after the close")),
+            (ALERT, [_, CLOSE_NOTIFY]) => {
+                self.closed = true;
+                Ok(())
+            }
+            (ALERT, [_, code]) => Err(Error::Alert(*code).into()),
+            (HANDSHAKE, content) if !content.is_empty() => {
+                self.message.extend_from_slice(content);
+                self.take_tickets()
+            }
+            _ => Err(ContextError::Unexpected("a TLS record besides tickets and alerts")),
+        }
+    }
+
+    fn take_tickets(&mut self) -> Result<(), ContextError> {
+        let message = std::mem::take(&mut self.message);
+        let mut rest = message.as_slice();
+        while let Some((kind, body)) = take_message(&mut rest)? {
+            // No key update: the keys of contexts change by counting.
+            if kind != NEW_SESSION_TICKET {
+                return Err(ContextError::Unexpected("a TLS message besides tickets"));
+            }
+            if self.tickets == MAX_TICKETS {
+                return Err(ContextError::Flood("tickets"));
+            }
+            self.keys.ticket(body)?;
+            self.tickets += 1;
+        }
+        if rest.len() > MAX_MESSAGE {
+            return Err(ContextError::Flood("a long TLS message"));
+        }
+        self.message = rest.to_vec();
+        Ok(())
+    }
+
+    /// Appends a close_notify.
+    pub(crate) fn close(&mut self, out: &mut Vec<u8>) -> Result<(), ContextError> {
+        let mut body = [1, CLOSE_NOTIFY, ALERT];
+        let length = u16::try_from(body.len() + TAG).unwrap_or(u16::MAX).to_be_bytes();
+        let header: [u8; HEADER] = [DATA, 3, 3, length[0], length[1]];
+        let tag = self.seal.seal(header, &mut body)?;
+        for part in [&header[..], &body, tag.as_ref()] {
+            out.extend_from_slice(part);
+        }
+        Ok(())
+    }
+}
+
+/// Stores the tickets that arrived since `before` of them had.
+pub(crate) fn keep_tickets(
+    (all, one): (&PathTickets, &Arc<OneTicket>),
+    server: Identity,
+    before: u8,
+    hops: &[(Identity, HopSecrets)],
+    th2: &Digest,
+) {
+    for ticket in one.collect(before, hops, th2) {
+        all.insert(server, ticket);
+    }
+}
+
+/// Appends TLS records that rustls wrote, without change_cipher_spec, so that the transcript has no optional bytes.
+///
+/// # Errors
+/// [`ContextError::Unexpected`] if one of them is a handshake message in the clear other than the first, as after a HelloRetryRequest.
+pub(crate) fn put_records(
+    out: &mut Vec<u8>,
+    mut records: &[u8],
+    first_in_clear: bool,
+) -> Result<(), ContextError> {
+    let mut in_clear_allowed = first_in_clear;
+    while let Some(&[kind, _, _, high, low]) = records.first_chunk::<HEADER>() {
+        let length = HEADER + usize::from(u16::from_be_bytes([high, low]));
+        let (record, rest) = records.split_at_checked(length).unwrap_or((records, &[]));
+        if kind == HANDSHAKE && !std::mem::take(&mut in_clear_allowed) {
+            return Err(ContextError::Unexpected("a second ClientHello"));
+        }
+        if kind != CHANGE_CIPHER_SPEC {
+            out.extend_from_slice(record);
+        }
+        records = rest;
+    }
+    Ok(())
+}

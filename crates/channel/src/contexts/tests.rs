@@ -1,0 +1,5 @@
+//! Tests of whole sessions in memory.
+
+mod caches;
+mod chain;
+mod sessions;

@@ -1,0 +1,201 @@
+//! Middleboxes that answer in place of the server, and endorsements.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use super::chain::{Chain, Parties, data_of, events};
+use crate::contexts::Right::{None as No, Write};
+use crate::contexts::{Action, Direction, Inspector, Piece, Purpose, Received, Relay};
+use crate::contexts::{PathEvent, Right};
+
+/// A cache of one answer: what it stored, and whether endorsements verified.
+#[derive(Default)]
+pub(crate) struct Stored {
+    /// Head and body of a response that may be used again.
+    pub(crate) answer: Option<(Vec<u8>, Vec<u8>)>,
+    pub(crate) endorsed: Vec<bool>,
+    pub(crate) realm: Option<[u8; 16]>,
+}
+
+pub(crate) struct Cache {
+    pub(crate) stored: Arc<Mutex<Stored>>,
+    passing: (Vec<u8>, Vec<u8>),
+}
+
+impl Cache {
+    pub(crate) fn new(stored: &Arc<Mutex<Stored>>) -> Self {
+        Self { stored: stored.clone(), passing: Default::default() }
+    }
+}
+
+impl Inspector for Cache {
+    fn started(&mut self, _: bool, realm: Option<[u8; 16]>) {
+        self.stored.lock().unwrap().realm = realm;
+    }
+
+    fn record(&mut self, piece: Piece<'_>) -> Action {
+        let hit = self.stored.lock().unwrap().answer.is_some();
+        match (piece.direction, piece.context) {
+            (Direction::ToServer, _) if hit => return Action::Replace(Vec::new()),
+            (Direction::ToServer, _) => {}
+            (Direction::ToClient, 2) => self.passing.0.extend_from_slice(piece.data),
+            (Direction::ToClient, _) => self.passing.1.extend_from_slice(piece.data),
+        }
+        Action::Pass
+    }
+
+    fn exchange(&mut self, direction: Direction, _: u64, endorsed: bool) {
+        if direction == Direction::ToServer {
+            return;
+        }
+        let passing = std::mem::take(&mut self.passing);
+        let mut stored = self.stored.lock().unwrap();
+        stored.endorsed.push(endorsed);
+        if endorsed && !passing.0.is_empty() {
+            stored.answer = Some(passing);
+        }
+    }
+
+    fn answer(&mut self, _: u64) -> Option<Vec<(u8, Vec<u8>)>> {
+        let (head, body) = self.stored.lock().unwrap().answer.clone()?;
+        Some(vec![(2, head), (3, body)])
+    }
+}
+
+/// Contexts: request head, response head, response body; `rights` of each middlebox in all three.
+pub(crate) fn parties(rights: &[Right]) -> Parties {
+    let mut parties = Parties::new(&[rights, rights, rights]);
+    let purposes = [Purpose::RequestHead, Purpose::ResponseHead, Purpose::ResponseBody];
+    for (context, purpose) in parties.path.contexts.iter_mut().zip(purposes) {
+        context.purpose = purpose;
+    }
+    parties
+}
+
+/// A session in which middlebox `at` is a cache.
+pub(crate) fn with_cache(parties: &Parties, at: usize, stored: &Arc<Mutex<Stored>>) -> Chain {
+    let mut chain = Chain::new(parties);
+    let cache = Box::new(Cache::new(stored));
+    chain.relays[at] = Relay::new(parties.hops[at].clone(), cache, Instant::now());
+    chain
+}
+
+fn request(chain: &mut Chain) {
+    chain.client.write(1, b"GET /").unwrap();
+    chain.client.finish().unwrap();
+    chain.run().unwrap();
+}
+
+fn answer(chain: &mut Chain, body: &[u8]) {
+    chain.server.write(2, b"200").unwrap();
+    chain.server.end(2).unwrap();
+    chain.server.write(3, body).unwrap();
+    chain.server.finish().unwrap();
+    chain.run().unwrap();
+}
+
+#[test]
+fn an_endorsed_answer_is_stored_and_given_again_without_the_server() {
+    let body = vec![b'b'; 700_000];
+    for (at, rights) in [(0, [Write, No]), (1, [No, Write]), (1, [Write, Write])] {
+        let parties = parties(&rights);
+        let stored = Arc::default();
+        let mut chain = with_cache(&parties, at, &stored);
+        chain.open();
+        assert_eq!(stored.lock().unwrap().realm, Some([7; 16]));
+        request(&mut chain);
+        assert_eq!(data_of(&events(&mut chain.server)).1, 1);
+        answer(&mut chain, &body);
+        let (data, exchanges) = data_of(&events(&mut chain.client));
+        let expected = [(2, b"200".to_vec(), 0, true), (3, body.clone(), 0, true)];
+        assert!(data == expected && exchanges == 1);
+        assert_eq!(stored.lock().unwrap().endorsed, [true]);
+        for _ in 0..3 {
+            request(&mut chain);
+            assert!(events(&mut chain.server).is_empty(), "the server sees no request");
+            let events = events(&mut chain.client);
+            let (data, _) = data_of(&events);
+            let origin = at as u8 + 1;
+            let expected = [(2, b"200".to_vec(), origin, false), (3, body.clone(), origin, false)];
+            assert!(data == expected);
+            assert_eq!(
+                events.last(),
+                Some(&PathEvent::Received(Received::Exchange { by: origin }))
+            );
+        }
+        // The server's empty answers to what it did not see are not stored.
+        assert_eq!(stored.lock().unwrap().endorsed.len(), 1 + 3);
+    }
+}
+
+#[test]
+fn an_answer_of_a_cache_waits_for_those_of_earlier_requests() {
+    let parties = parties(&[Write]);
+    let stored = Arc::default();
+    let mut chain = with_cache(&parties, 0, &stored);
+    chain.open();
+    request(&mut chain);
+    chain.client.write(1, b"GET /").unwrap();
+    chain.client.finish().unwrap();
+    stored.lock().unwrap().answer = Some((b"old".to_vec(), b"stored".to_vec()));
+    chain.run().unwrap();
+    assert!(data_of(&events(&mut chain.client)).0.is_empty());
+    answer(&mut chain, b"first");
+    let (data, exchanges) = data_of(&events(&mut chain.client));
+    assert_eq!(exchanges, 2);
+    let bodies: Vec<_> = data.iter().filter(|part| part.0 == 3).map(|part| &part.1[..]).collect();
+    // The first answer was endorsed and is what the cache has by then.
+    assert_eq!(bodies, [b"first", b"first"]);
+}
+
+#[test]
+fn an_answer_that_a_middlebox_behind_has_changed_is_not_endorsed() {
+    let parties = parties(&[Write, Write]);
+    let stored = Arc::default();
+    let replace = |piece: &Piece<'_>| match piece.context {
+        3 => Action::Replace(b"false".to_vec()),
+        _ => Action::Pass,
+    };
+    let mut chain = Chain::with(&parties, vec![Box::new(|_| Action::Pass), Box::new(replace)]);
+    let cache = Box::new(Cache::new(&stored));
+    chain.relays[0] = Relay::new(parties.hops[0].clone(), cache, Instant::now());
+    chain.open();
+    request(&mut chain);
+    answer(&mut chain, b"true");
+    assert_eq!(stored.lock().unwrap().endorsed, [false]);
+}
+
+/// R2: the endorsement covers the request as the server received it.
+#[test]
+fn an_answer_to_a_request_that_was_changed_behind_the_cache_is_not_endorsed() {
+    let parties = parties(&[Write, Write]);
+    let stored = Arc::default();
+    let replace = |piece: &Piece<'_>| match piece.context {
+        1 => Action::Replace(b"GET /other".to_vec()),
+        _ => Action::Pass,
+    };
+    let mut chain = Chain::with(&parties, vec![Box::new(|_| Action::Pass), Box::new(replace)]);
+    let cache = Box::new(Cache::new(&stored));
+    chain.relays[0] = Relay::new(parties.hops[0].clone(), cache, Instant::now());
+    chain.open();
+    request(&mut chain);
+    answer(&mut chain, b"other");
+    let stored = stored.lock().unwrap();
+    assert_eq!(stored.endorsed, [false]);
+    assert!(stored.answer.is_none());
+}
+
+#[test]
+fn a_request_that_is_emptied_and_not_answered_is_an_error_of_the_client() {
+    let parties = parties(&[Write]);
+    let empty = |piece: &Piece<'_>| match piece.direction {
+        Direction::ToServer => Action::Replace(Vec::new()),
+        Direction::ToClient => Action::Pass,
+    };
+    let mut chain = Chain::with(&parties, vec![Box::new(empty)]);
+    chain.open();
+    chain.client.write(1, b"GET /").unwrap();
+    chain.client.finish().unwrap();
+    let (party, error) = chain.run().unwrap_err();
+    assert_eq!(party, 1, "{error}");
+}

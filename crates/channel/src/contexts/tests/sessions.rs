@@ -1,0 +1,118 @@
+//! Sessions in which every party keeps to the protocol.
+
+use super::chain::{Chain, KEMS, Parties, data_of, events};
+use crate::contexts::Right::{None as No, Read, Write};
+use crate::contexts::{Action, Direction, PathEvent, Piece};
+
+#[test]
+fn a_session_with_two_middleboxes_opens_and_carries_an_exchange() {
+    for kem in KEMS {
+        let mut parties = Parties::new(&[&[Read, No], &[No, Write], &[No, No]]);
+        parties.path.kem = kem;
+        let mut chain = Chain::new(&parties);
+        chain.open();
+        chain.client.write(1, b"head").unwrap();
+        chain.client.end(1).unwrap();
+        chain.client.write(3, b"secret").unwrap();
+        chain.client.finish().unwrap();
+        chain.run().unwrap();
+        let (data, exchanges) = data_of(&events(&mut chain.server));
+        let expected = [(1, b"head".to_vec(), 0, true), (3, b"secret".to_vec(), 0, true)];
+        assert_eq!((&data[..], exchanges), (&expected[..], 1));
+        chain.server.write(2, b"answer").unwrap();
+        chain.server.finish().unwrap();
+        chain.run().unwrap();
+        let (data, exchanges) = data_of(&events(&mut chain.client));
+        assert_eq!((&data[..], exchanges), (&[(2, b"answer".to_vec(), 0, true)][..], 1));
+        let seen = chain.seen.iter().map(|seen| seen.lock().unwrap().clone()).collect::<Vec<_>>();
+        assert_eq!(seen[0], [(Direction::ToServer, 1, b"head".to_vec(), true)]);
+        assert_eq!(seen[1], [(Direction::ToClient, 2, b"answer".to_vec(), true)]);
+        for end in [&mut chain.client, &mut chain.server] {
+            end.close().unwrap();
+        }
+        chain.run().unwrap();
+        for end in [&mut chain.client, &mut chain.server] {
+            assert_eq!(events(end).last(), Some(&PathEvent::Closed));
+            end.receive_end().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_writer_changes_what_it_may_and_the_receiver_learns_who_did() {
+    let parties = Parties::new(&[&[Write, Read], &[No, Write]]);
+    let upper = |piece: &Piece<'_>| Action::Replace(piece.data.to_ascii_uppercase());
+    let longer = |piece: &Piece<'_>| match piece.context {
+        2 => Action::Replace(piece.data.repeat(3)),
+        _ => Action::Pass,
+    };
+    let mut chain = Chain::with(&parties, vec![Box::new(upper), Box::new(longer)]);
+    chain.open();
+    let body = vec![b'x'; 40_000];
+    chain.client.write(1, b"head").unwrap();
+    chain.client.end(1).unwrap();
+    chain.client.write(2, &body).unwrap();
+    chain.client.finish().unwrap();
+    chain.run().unwrap();
+    let (data, exchanges) = data_of(&events(&mut chain.server));
+    let expected = [(1, b"HEAD".to_vec(), 1, true), (2, body.repeat(3), 2, true)];
+    assert!(data == expected);
+    assert_eq!(exchanges, 1);
+    let seen = chain.seen[1].lock().unwrap();
+    assert_eq!(seen[0], (Direction::ToServer, 1, b"HEAD".to_vec(), true));
+}
+
+#[test]
+fn a_resumed_session_needs_no_public_key_of_middleboxes_and_a_lost_id_is_no_harm() {
+    let parties = Parties::new(&[&[Read, Write]]);
+    let resumed = |chain: &mut Chain| {
+        chain.run().unwrap();
+        let bound = events(&mut chain.client).into_iter().next();
+        matches!(bound, Some(PathEvent::Bound { resumed: true, .. }))
+    };
+    let mut chain = Chain::new(&parties);
+    chain.open();
+    let full = chain.client_link;
+    for _ in 0..2 {
+        let mut chain = Chain::new(&parties);
+        chain.open();
+        assert!(chain.client_link[1] < full[1], "{:?} {full:?}", chain.client_link);
+        chain.client.write(1, b"again").unwrap();
+        chain.client.finish().unwrap();
+        chain.run().unwrap();
+        let (data, _) = data_of(&events(&mut chain.server));
+        assert_eq!(data, [(1, b"again".to_vec(), 0, true)]);
+    }
+    let mut parties = parties;
+    // A middlebox that has forgotten everything answers with its signature.
+    parties.hops[0].tickets =
+        std::sync::Arc::new(crate::contexts::HopTickets::new(std::time::Duration::ZERO));
+    let mut chain = Chain::new(&parties);
+    assert!(resumed(&mut chain));
+}
+
+#[test]
+fn long_messages_and_many_exchanges_arrive_in_order() {
+    let parties = Parties::new(&[&[Read], &[No]]);
+    let mut chain = Chain::new(&parties);
+    chain.open();
+    for round in 0..50u32 {
+        let body = vec![round as u8; 1 + round as usize * 7001];
+        chain.client.write(1, &round.to_be_bytes()).unwrap();
+        chain.client.end(1).unwrap();
+        chain.client.flush().unwrap();
+        chain.client.write(2, &body).unwrap();
+        chain.client.flush().unwrap();
+        chain.client.finish().unwrap();
+        chain.run().unwrap();
+        let (data, exchanges) = data_of(&events(&mut chain.server));
+        let expected = [(1, round.to_be_bytes().to_vec(), 0, true), (2, body, 0, true)];
+        assert!(data == expected, "round {round}");
+        assert_eq!(exchanges, 1);
+        chain.server.write(2, b"done").unwrap();
+        chain.server.finish().unwrap();
+        chain.run().unwrap();
+        let (data, exchanges) = data_of(&events(&mut chain.client));
+        assert_eq!((&data[..], exchanges), (&[(2, b"done".to_vec(), 0, true)][..], 1));
+    }
+}

@@ -1,0 +1,305 @@
+//! What the parties keep for resumption: TLS tickets together with the secrets of the middleboxes.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use levada_core::{Digest, Identity};
+use rustls::NamedGroup;
+use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
+use rustls::pki_types::ServerName;
+use rustls::server::StoresServerSessions;
+
+use super::messages::MAX_TICKETS;
+use super::path::ResumeId;
+use super::schedule::{HopSecrets, Resume, Secret};
+
+/// How many servers a client keeps tickets of.
+const SERVERS: usize = 512;
+/// How many sessions a server keeps.
+const SESSIONS: usize = 4096;
+/// How many secrets a middlebox keeps for the sessions of one server.
+const PER_SERVER: usize = 1024;
+/// How many servers a middlebox keeps secrets for.
+const MIDDLEBOX_SERVERS: usize = 256;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The tickets of a client for sessions with middleboxes, in memory.
+#[derive(Default)]
+pub struct PathTickets(Mutex<Tickets>);
+
+#[derive(Default)]
+struct Tickets {
+    of: HashMap<Identity, VecDeque<ClientTicket>>,
+    /// The servers, the oldest first.
+    order: VecDeque<Identity>,
+}
+
+/// A TLS ticket, and what the client kept for each middlebox.
+pub(crate) struct ClientTicket {
+    /// None once it is offered.
+    tls: Option<Tls13ClientSessionValue>,
+    hops: Vec<(Identity, ResumeId, Secret)>,
+}
+
+impl ClientTicket {
+    /// The id and psk for a middlebox.
+    pub(crate) fn of(&self, hop: &Identity) -> Option<(ResumeId, &Secret)> {
+        let found = self.hops.iter().find(|(key, ..)| key == hop);
+        found.map(|(_, id, psk)| (*id, psk))
+    }
+}
+
+impl PathTickets {
+    /// Takes a ticket of a server, the newest first. Each is used once.
+    pub(crate) fn take(&self, server: &Identity) -> Option<ClientTicket> {
+        lock(&self.0).of.get_mut(server)?.pop_back()
+    }
+
+    /// Forgets every ticket.
+    pub fn clear(&self) {
+        *lock(&self.0) = Tickets::default();
+    }
+
+    pub(crate) fn insert(&self, server: Identity, ticket: ClientTicket) {
+        let mut tickets = lock(&self.0);
+        if !tickets.of.contains_key(&server) {
+            tickets.order.push_back(server);
+            if tickets.order.len() > SERVERS
+                && let Some(oldest) = tickets.order.pop_front()
+            {
+                tickets.of.remove(&oldest);
+            }
+        }
+        let of_server = tickets.of.entry(server).or_default();
+        of_server.push_back(ticket);
+        if of_server.len() > usize::from(MAX_TICKETS) {
+            of_server.pop_front();
+        }
+    }
+}
+
+/// The ticket store of one client connection: offers one ticket, and collects those that arrive.
+pub(crate) struct OneTicket {
+    pub(crate) ticket: Option<ClientTicket>,
+    offered: Mutex<Option<Tls13ClientSessionValue>>,
+    received: Mutex<Vec<Tls13ClientSessionValue>>,
+}
+
+impl OneTicket {
+    pub(crate) fn new(mut ticket: Option<ClientTicket>) -> Arc<Self> {
+        let offered = Mutex::new(ticket.as_mut().and_then(|ticket| ticket.tls.take()));
+        Arc::new(Self { ticket, offered, received: Mutex::default() })
+    }
+
+    /// The tickets that arrived since the last call, each with what is kept for its middleboxes; `first` is the number of the
+    /// first one.
+    pub(crate) fn collect(
+        &self,
+        first: u8,
+        hops: &[(Identity, HopSecrets)],
+        th2: &Digest,
+    ) -> Vec<ClientTicket> {
+        let received = std::mem::take(&mut *lock(&self.received));
+        let numbered = (first..MAX_TICKETS).zip(received);
+        numbered
+            .map(|(number, tls)| {
+                let kept = |(key, secrets): &(Identity, HopSecrets)| {
+                    let Resume { id, psk, .. } = secrets.resume(number, th2);
+                    (*key, id, psk)
+                };
+                ClientTicket { tls: Some(tls), hops: hops.iter().map(kept).collect() }
+            })
+            .collect()
+    }
+}
+
+impl fmt::Debug for OneTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OneTicket")
+    }
+}
+
+impl ClientSessionStore for OneTicket {
+    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        None
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        None
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
+        let mut received = lock(&self.received);
+        if received.len() < usize::from(MAX_TICKETS) {
+            received.push(value);
+        }
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        lock(&self.offered).take()
+    }
+}
+
+/// What a server keeps of a session for each middlebox.
+type HopResumes = Vec<(Identity, Resume)>;
+
+/// The sessions of a server that may be resumed, in memory.
+#[derive(Default)]
+pub struct PathSessions(Mutex<Sessions>);
+
+#[derive(Default)]
+struct Sessions {
+    by_id: HashMap<Vec<u8>, (Vec<u8>, HopResumes)>,
+    order: VecDeque<Vec<u8>>,
+}
+
+impl PathSessions {
+    /// Forgets every session. Called when the policy changes.
+    pub fn clear(&self) {
+        *lock(&self.0) = Sessions::default();
+    }
+
+    fn insert(&self, id: Vec<u8>, value: Vec<u8>, hops: HopResumes) {
+        let mut sessions = lock(&self.0);
+        sessions.order.push_back(id.clone());
+        sessions.by_id.insert(id, (value, hops));
+        if sessions.order.len() > SESSIONS
+            && let Some(oldest) = sessions.order.pop_front()
+        {
+            sessions.by_id.remove(&oldest);
+        }
+    }
+
+    /// A session is erased when it is used.
+    fn take(&self, id: &[u8]) -> Option<(Vec<u8>, HopResumes)> {
+        lock(&self.0).by_id.remove(id)
+    }
+}
+
+/// The session store of one server connection: a wrapper around [`PathSessions`] that keeps the middleboxes' secrets
+/// beside the TLS session.
+pub(crate) struct OneSession {
+    all: Arc<PathSessions>,
+    found: Mutex<Option<HopResumes>>,
+    issued: Mutex<Issued>,
+}
+
+#[derive(Default)]
+struct Issued {
+    number: u8,
+    hops: Vec<(Identity, HopSecrets)>,
+    th2: Digest,
+}
+
+impl OneSession {
+    pub(crate) fn new(all: Arc<PathSessions>) -> Arc<Self> {
+        Arc::new(Self { all, found: Mutex::default(), issued: Mutex::default() })
+    }
+
+    /// What was kept beside the TLS session that the client named, and rustls looked up.
+    pub(crate) fn found(&self) -> HopResumes {
+        lock(&self.found).take().unwrap_or_default()
+    }
+
+    /// What tickets are issued for. Called before rustls issues them.
+    pub(crate) fn issue(&self, hops: Vec<(Identity, HopSecrets)>, th2: Digest) {
+        *lock(&self.issued) = Issued { number: 0, hops, th2 };
+    }
+}
+
+impl fmt::Debug for OneSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OneSession")
+    }
+}
+
+impl StoresServerSessions for OneSession {
+    fn put(&self, id: Vec<u8>, value: Vec<u8>) -> bool {
+        let mut issued = lock(&self.issued);
+        if issued.hops.is_empty() {
+            return false;
+        }
+        let (number, th2) = (issued.number, issued.th2);
+        issued.number = number.saturating_add(1);
+        let hops = issued.hops.iter();
+        let hops = hops.map(|(key, secrets)| (*key, secrets.resume(number, &th2))).collect();
+        self.all.insert(id, value, hops);
+        true
+    }
+
+    fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.take(id)
+    }
+
+    fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
+        let (value, hops) = self.all.take(id)?;
+        *lock(&self.found) = Some(hops);
+        Some(value)
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
+/// The secrets that a middlebox keeps for later sessions, in memory.
+pub struct HopTickets {
+    kept: Mutex<HashMap<Identity, VecDeque<Kept>>>,
+    lifetime: Duration,
+}
+
+struct Kept {
+    resume: Resume,
+    until: Instant,
+}
+
+impl HopTickets {
+    /// The longest time that secrets are kept.
+    pub const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+    /// Keeps secrets for `lifetime`, at most [`Self::MAX_LIFETIME`]; zero keeps none, so that a thief of this memory can read no
+    /// later session.
+    pub fn new(lifetime: Duration) -> Self {
+        Self { kept: Mutex::default(), lifetime: lifetime.min(Self::MAX_LIFETIME) }
+    }
+
+    pub(crate) fn insert(&self, server: Identity, resume: Resume, now: Instant) {
+        if self.lifetime.is_zero() {
+            return;
+        }
+        let mut kept = lock(&self.kept);
+        if !kept.contains_key(&server) && kept.len() >= MIDDLEBOX_SERVERS {
+            kept.retain(|_, of| of.back().is_some_and(|last| last.until > now));
+            if kept.len() >= MIDDLEBOX_SERVERS {
+                return;
+            }
+        }
+        let of_server = kept.entry(server).or_default();
+        while of_server.front().is_some_and(|first| first.until <= now)
+            || of_server.len() >= PER_SERVER
+        {
+            of_server.pop_front();
+        }
+        of_server.push_back(Kept { resume, until: now + self.lifetime });
+    }
+
+    /// Takes the secrets under an id; they are erased, so each is used once.
+    pub(crate) fn take(&self, server: &Identity, id: &ResumeId, now: Instant) -> Option<Resume> {
+        let mut kept = lock(&self.kept);
+        let of_server = kept.get_mut(server)?;
+        let at = of_server.iter().position(|kept| kept.resume.id == *id)?;
+        let found = of_server.remove(at)?;
+        (found.until > now).then_some(found.resume)
+    }
+}
