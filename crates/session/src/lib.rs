@@ -3,6 +3,7 @@
 
 mod budget;
 mod connection;
+pub mod contexts;
 mod driver;
 mod error;
 mod pacer;

@@ -228,6 +228,12 @@ impl Relay {
         Ok(())
     }
 
+    /// Ends the session because the next party cannot be reached.
+    pub fn unreachable(&mut self) {
+        let hop = self.path().map_or(0, |(_, hop)| hop);
+        let _ = self.fatal::<()>(Err(ContextError::Alert { code: 4, hop }));
+    }
+
     /// How many bytes wait to be sent in this direction.
     pub fn pending(&self, direction: Direction) -> usize {
         self.out[direction as usize].len()

@@ -1,0 +1,11 @@
+//! Sessions with middleboxes over transports: the endpoints ([`PathSession`]) and the middlebox ([`relay`]).
+
+mod driver;
+mod error;
+mod pipe;
+mod relay;
+mod session;
+
+pub use error::PathError;
+pub use relay::{Dialed, relay};
+pub use session::{PathSession, accept_path, connect_path};

@@ -1,0 +1,165 @@
+//! The task that moves bytes between a transport and an endpoint.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use levada_transport::Transport;
+use tokio::task::yield_now;
+
+use super::PathError;
+use super::pipe::{Pipe, Timer};
+use super::session::Shared;
+
+/// The most rounds in one poll before the driver yields.
+const ROUNDS: usize = 16;
+/// How long the transport may take to accept the last bytes, and the peer to end it.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    pipe: Pipe,
+    timer: Timer,
+    deadline: Option<Instant>,
+}
+
+impl Driver {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        transport: Box<dyn Transport>,
+        received: Vec<u8>,
+    ) -> Self {
+        let pipe = Pipe::new(transport, received);
+        let mut driver = Self { shared, pipe, timer: Timer::new(), deadline: None };
+        driver.deliver();
+        driver
+    }
+
+    /// Passes what was read to the connection.
+    fn deliver(&mut self) {
+        let mut state = self.shared.lock();
+        let result = state.connection.receive(self.pipe.received());
+        state.dispatch();
+        match result {
+            Ok(consumed) => self.pipe.consume(consumed),
+            Err(error) => state.end(error.into()),
+        }
+    }
+
+    /// True if bytes were moved.
+    fn poll_output(&mut self, cx: &mut Context<'_>) -> Result<bool, PathError> {
+        if let Some(output) = self.pipe.output() {
+            let mut state = self.shared.lock();
+            state.connection.transmit(output);
+            if output.is_empty() {
+                return Ok(false);
+            }
+            state.wake_all();
+        }
+        match self.pipe.poll_write(cx) {
+            Poll::Ready(written) => written.map(|()| true).map_err(Into::into),
+            Poll::Pending => Ok(false),
+        }
+    }
+
+    /// True if bytes were moved.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Result<bool, PathError> {
+        if !self.shared.lock().wants_input() {
+            return Ok(false);
+        }
+        if !self.pipe.received().is_empty() {
+            // What was left when the connection wanted nothing more.
+            let before = self.pipe.received().len();
+            self.deliver();
+            if self.pipe.received().len() < before {
+                return Ok(true);
+            }
+        }
+        match self.pipe.poll_read(cx) {
+            Poll::Ready(read) => read?,
+            Poll::Pending => return Ok(false),
+        }
+        if self.pipe.has_ended() {
+            let mut state = self.shared.lock();
+            state.connection.receive_end()?;
+            state.end(PathError::Closed);
+            return Ok(false);
+        }
+        self.deliver();
+        Ok(true)
+    }
+
+    fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, PathError> {
+        for _ in 0..ROUNDS {
+            let (over, deadline) = {
+                let mut state = self.shared.lock();
+                state.register_driver(cx);
+                let over =
+                    state.ended.is_some() || state.abandoned || state.closed && state.peer_closed;
+                (over, state.connection.timeout())
+            };
+            if over {
+                return Ok(self.poll_shutdown(cx));
+            }
+            if self.timer.poll(cx, deadline).is_ready() {
+                let mut state = self.shared.lock();
+                state.connection.handle_timeout(Instant::now())?;
+            }
+            let moved = [self.poll_output(cx)?, self.poll_input(cx)?];
+            if moved == [false, false] {
+                // An end is noticed in the next poll.
+                if self.shared.lock().ended.is_none() {
+                    return Ok(Poll::Pending);
+                }
+            }
+        }
+        let _ = pin!(yield_now()).poll(cx);
+        Ok(Poll::Pending)
+    }
+
+    /// Sends what is left, and waits until the peer has ended too.
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let until = *self.deadline.get_or_insert_with(|| Instant::now() + CLOSE_TIMEOUT);
+        if self.timer.poll(cx, Some(until)).is_ready() {
+            return Poll::Ready(());
+        }
+        loop {
+            if let Some(output) = self.pipe.output() {
+                self.shared.lock().connection.transmit(output);
+                if output.is_empty() {
+                    break;
+                }
+            }
+            match self.pipe.poll_write(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        let _ = self.pipe.poll_shutdown(cx);
+        self.shared.lock().wake_all();
+        self.pipe.poll_discard(cx)
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.poll_rounds(cx) {
+            Ok(done) => done,
+            Err(error) => {
+                self.shared.lock().end(error);
+                self.poll_shutdown(cx)
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shared.lock().end(PathError::Closed);
+    }
+}

@@ -1,0 +1,131 @@
+//! A transport with what was read from it and what is to be written.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use levada_transport::Transport;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+/// The first size of the read buffer, in bytes: more than the longest frame.
+const FIRST_READ: usize = 20 * 1024;
+/// The size of the read buffer of a peer that fills it.
+const LARGEST_READ: usize = 128 * 1024;
+
+pub(super) struct Pipe {
+    transport: Box<dyn Transport>,
+    input: Vec<u8>,
+    filled: usize,
+    output: Vec<u8>,
+    sent: usize,
+    /// The other side sends nothing more.
+    ended: bool,
+}
+
+impl Pipe {
+    /// `received` was read from the transport before.
+    pub(super) fn new(transport: Box<dyn Transport>, received: Vec<u8>) -> Self {
+        let filled = received.len();
+        let mut input = received;
+        input.resize(FIRST_READ.max(filled), 0);
+        Self { transport, input, filled, output: Vec::new(), sent: 0, ended: false }
+    }
+
+    /// Whether the other side has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Reads more, and notes the end.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.filled == self.input.len() {
+            self.input.resize(LARGEST_READ.max(self.filled * 2), 0);
+        }
+        let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
+        ready!(Pin::new(&mut self.transport).poll_read(cx, &mut buffer))?;
+        let length = buffer.filled().len();
+        self.filled += length;
+        self.ended = length == 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// What was read and not consumed.
+    pub(super) fn received(&mut self) -> &mut [u8] {
+        &mut self.input[..self.filled]
+    }
+
+    /// Removes consumed bytes from the front.
+    pub(super) fn consume(&mut self, length: usize) {
+        self.input.copy_within(length..self.filled, 0);
+        self.filled -= length;
+    }
+
+    /// Where the next bytes to write go; only if everything was written.
+    pub(super) fn output(&mut self) -> Option<&mut Vec<u8>> {
+        if self.sent < self.output.len() {
+            return None;
+        }
+        self.output.clear();
+        self.sent = 0;
+        Some(&mut self.output)
+    }
+
+    /// Whether bytes wait to be written.
+    pub(super) fn is_writing(&self) -> bool {
+        self.sent < self.output.len()
+    }
+
+    /// Writes until everything is written.
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent < self.output.len() {
+            let rest = &self.output[self.sent..];
+            let length = ready!(Pin::new(&mut self.transport).poll_write(cx, rest))?;
+            if length == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += length;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends this side's direction.
+    pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_shutdown(cx)
+    }
+
+    /// Reads and discards until the other side has ended. Closing a socket with unread input would discard what was sent.
+    pub(super) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while !self.ended {
+            self.filled = 0;
+            if ready!(self.poll_read(cx)).is_err() {
+                break;
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+/// A timer that is armed for one moment at a time.
+pub(super) struct Timer {
+    sleep: Pin<Box<Sleep>>,
+    armed: Option<Instant>,
+}
+
+impl Timer {
+    pub(super) fn new() -> Self {
+        Self { sleep: Box::pin(tokio::time::sleep(std::time::Duration::ZERO)), armed: None }
+    }
+
+    /// Ready when `deadline` has passed; pending without one.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Instant>) -> Poll<()> {
+        let Some(deadline) = deadline else { return Poll::Pending };
+        if self.armed != Some(deadline) {
+            self.armed = Some(deadline);
+            self.sleep.as_mut().reset(deadline.into());
+        }
+        self.sleep.as_mut().poll(cx)
+    }
+}

@@ -1,0 +1,220 @@
+//! A middlebox between two transports.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use levada_channel::contexts::{ContextError, Direction, Path, Relay};
+use levada_transport::Transport;
+use tokio::task::yield_now;
+use tokio::time::timeout_at;
+
+use super::PathError;
+use super::pipe::{Pipe, Timer};
+
+/// Nothing is read for a side whose transport has this many bytes to take.
+const MAX_PENDING: usize = 256 * 1024;
+/// The most rounds in one poll before the task yields.
+const ROUNDS: usize = 16;
+/// How long the transports may take to accept the last bytes, and the neighbours to end them.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The transport to the next party, or why there is none.
+pub type Dialed = Result<Box<dyn Transport>, PathError>;
+
+/// Carries one session: reads PATH from `client`, calls `dial` with it and this middlebox's number for the transport to the next party, and passes on until one side ends.
+/// `received` was read from `client` before.
+///
+/// # Errors
+/// [`PathError`] if a party broke the protocol or a transport failed; both sides were told.
+pub async fn relay<D: Future<Output = Dialed>>(
+    relay: Relay,
+    client: Box<dyn Transport>,
+    received: Vec<u8>,
+    dial: impl FnOnce(Path, u8) -> D,
+) -> Result<(), PathError> {
+    let mut task = Task {
+        relay,
+        client: Pipe::new(client, received),
+        server: None,
+        timer: Timer::new(),
+        closing: None,
+    };
+    let result = task.run(dial).await;
+    let deadline = Instant::now() + CLOSE_TIMEOUT;
+    poll_fn(|cx| task.poll_close(cx, deadline)).await;
+    result
+}
+
+struct Task {
+    relay: Relay,
+    client: Pipe,
+    server: Option<Pipe>,
+    timer: Timer,
+    /// A side has ended: until when the other one may take the rest.
+    closing: Option<Instant>,
+}
+
+impl Task {
+    async fn run<D: Future<Output = Dialed>>(
+        &mut self,
+        dial: impl FnOnce(Path, u8) -> D,
+    ) -> Result<(), PathError> {
+        poll_fn(|cx| self.poll_path(cx)).await?;
+        let (path, number) = match self.relay.path() {
+            Some((path, number)) => (path.clone(), number),
+            None => return Err(ContextError::Truncated("before PATH").into()),
+        };
+        let deadline = self.relay.timeout().map(tokio::time::Instant::from_std);
+        let deadline = deadline.unwrap_or_else(tokio::time::Instant::now);
+        let dialed = timeout_at(deadline, dial(path, number)).await;
+        let dialed = dialed.unwrap_or(Err(ContextError::Timeout("the next party").into()));
+        match dialed {
+            Ok(server) => self.server = Some(Pipe::new(server, Vec::new())),
+            Err(error) => {
+                self.relay.unreachable();
+                return Err(error);
+            }
+        }
+        poll_fn(|cx| self.poll_rounds(cx)).await
+    }
+
+    /// Reads until PATH is complete.
+    fn poll_path(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PathError>> {
+        loop {
+            self.deliver(Direction::ToServer)?;
+            if self.relay.path().is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            if self.timer.poll(cx, self.relay.timeout()).is_ready() {
+                return Poll::Ready(self.relay.handle_timeout(Instant::now()).map_err(Into::into));
+            }
+            match self.client.poll_read(cx) {
+                Poll::Ready(read) => read?,
+                Poll::Pending => return Poll::Pending,
+            }
+            if self.client.has_ended() {
+                return Poll::Ready(Err(ContextError::Truncated("before PATH").into()));
+            }
+        }
+    }
+
+    fn deliver(&mut self, direction: Direction) -> Result<(), PathError> {
+        let from = match direction {
+            Direction::ToServer => Some(&mut self.client),
+            Direction::ToClient => self.server.as_mut(),
+        };
+        let Some(from) = from else { return Ok(()) };
+        let consumed = self.relay.receive(direction, from.received(), Instant::now())?;
+        from.consume(consumed);
+        Ok(())
+    }
+
+    fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PathError>> {
+        for _ in 0..ROUNDS {
+            if self.timer.poll(cx, self.closing.or(self.relay.timeout())).is_ready() {
+                if self.closing.is_some() {
+                    return Poll::Ready(Ok(()));
+                }
+                self.relay.handle_timeout(Instant::now())?;
+            }
+            let mut moved = false;
+            for direction in [Direction::ToServer, Direction::ToClient] {
+                moved |= self.poll_input(cx, direction)?;
+                moved |= self.poll_output(cx, direction)?;
+            }
+            if self.is_over() {
+                return Poll::Ready(Ok(()));
+            }
+            if !moved {
+                return Poll::Pending;
+            }
+        }
+        let _ = pin!(yield_now()).poll(cx);
+        Poll::Pending
+    }
+
+    /// A side has ended, and the other one has everything.
+    fn is_over(&self) -> bool {
+        let client = self.client.has_ended();
+        let server = self.server.as_ref().is_some_and(Pipe::has_ended);
+        let left = [Direction::ToServer, Direction::ToClient].map(|direction| {
+            let writing = match direction {
+                Direction::ToServer => self.server.as_ref().is_some_and(Pipe::is_writing),
+                Direction::ToClient => self.client.is_writing(),
+            };
+            writing || self.relay.pending(direction) > 0
+        });
+        client && server || client && !left[0] || server && !left[1]
+    }
+
+    fn poll_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+    ) -> Result<bool, PathError> {
+        let from = match direction {
+            Direction::ToServer => Some(&mut self.client),
+            Direction::ToClient => self.server.as_mut(),
+        };
+        let Some(from) = from else { return Ok(false) };
+        if from.has_ended() || self.relay.pending(direction) >= MAX_PENDING {
+            return Ok(false);
+        }
+        match from.poll_read(cx) {
+            Poll::Ready(read) => read?,
+            Poll::Pending => return Ok(false),
+        }
+        if from.has_ended() {
+            self.closing = Some(Instant::now() + CLOSE_TIMEOUT);
+            return Ok(true);
+        }
+        self.deliver(direction).map(|()| true)
+    }
+
+    fn poll_output(
+        &mut self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+    ) -> Result<bool, PathError> {
+        let to = match direction {
+            Direction::ToServer => self.server.as_mut(),
+            Direction::ToClient => Some(&mut self.client),
+        };
+        let Some(to) = to else { return Ok(false) };
+        if let Some(output) = to.output() {
+            self.relay.transmit(direction, output);
+            if output.is_empty() {
+                return Ok(false);
+            }
+        }
+        match to.poll_write(cx) {
+            Poll::Ready(written) => written.map(|()| true).map_err(Into::into),
+            Poll::Pending => Ok(false),
+        }
+    }
+
+    /// Sends what is left to both sides, and ends both.
+    fn poll_close(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        if self.timer.poll(cx, Some(deadline)).is_ready() {
+            return Poll::Ready(());
+        }
+        let mut done = true;
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            while self.poll_output(cx, direction).unwrap_or(false) {}
+            let to = match direction {
+                Direction::ToServer => self.server.as_mut(),
+                Direction::ToClient => Some(&mut self.client),
+            };
+            let Some(to) = to else { continue };
+            if to.is_writing() {
+                done = false;
+                continue;
+            }
+            let _ = to.poll_shutdown(cx);
+            done &= to.poll_discard(cx).is_ready();
+        }
+        if done { Poll::Ready(()) } else { Poll::Pending }
+    }
+}

@@ -1,0 +1,342 @@
+//! An endpoint of a session with middleboxes.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use levada_channel::ClientConfig;
+use levada_channel::contexts::{
+    Path, PathConnection, PathEvent, PathTickets, Received, ServerPaths,
+};
+use levada_core::Identity;
+use levada_transport::Transport;
+
+use super::PathError;
+use super::driver::Driver;
+
+/// A writer waits while this many bytes wait for the transport.
+const MAX_PENDING: usize = 120 * 1024;
+/// The driver reads nothing more while this many bytes wait for the application.
+const MAX_QUEUED: usize = 256 * 1024;
+/// A write is passed on in parts of this many bytes.
+const PART: usize = 64 * 1024;
+
+/// A session with middleboxes, at the client or the server. Clones share it; when the last one is dropped the transport is closed, and if
+/// [`Self::close`] was not called before, the peer gets an error instead of an end.
+#[derive(Clone)]
+pub struct PathSession {
+    handle: Arc<Handle>,
+    peer: Identity,
+    resumed: bool,
+}
+
+struct Handle(Arc<Shared>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.abandoned = true;
+        state.wake_driver();
+    }
+}
+
+pub(super) struct Shared(Mutex<State>);
+
+/// What the driver and the handles share.
+pub(super) struct State {
+    pub(super) connection: PathConnection,
+    events: VecDeque<PathEvent>,
+    /// Bytes of `events`.
+    queued: usize,
+    pub(super) ended: Option<PathError>,
+    /// No handle is left.
+    pub(super) abandoned: bool,
+    /// This side has sent its end.
+    pub(super) closed: bool,
+    /// The peer has sent its end.
+    pub(super) peer_closed: bool,
+    waiting: Vec<Waker>,
+    driver: Option<Waker>,
+}
+
+/// Connects over `transport`, which leads to the first middlebox of `path`. The session is bound to the server's key, and can send, as soon as
+/// this returns; [`PathEvent::Ready`] comes when every party is there.
+///
+/// # Errors
+/// [`PathError`] if the transport failed, or a party is not the one that `path` names.
+pub async fn connect_path(
+    transport: Box<dyn Transport>,
+    config: &ClientConfig,
+    tickets: Arc<PathTickets>,
+    path: Path,
+) -> Result<PathSession, PathError> {
+    let connection = PathConnection::client(config, tickets, path, Instant::now())?;
+    establish(transport, Vec::new(), connection).await
+}
+
+/// Accepts a session over `transport`; `received` was read from it before. Any identity may finish the handshake; the caller judges it, and calls
+/// [`PathSession::start`].
+///
+/// # Errors
+/// As [`connect_path`].
+pub async fn accept_path(
+    transport: Box<dyn Transport>,
+    received: Vec<u8>,
+    paths: ServerPaths,
+) -> Result<PathSession, PathError> {
+    let connection = PathConnection::server(paths, Instant::now());
+    establish(transport, received, connection).await
+}
+
+async fn establish(
+    transport: Box<dyn Transport>,
+    received: Vec<u8>,
+    connection: PathConnection,
+) -> Result<PathSession, PathError> {
+    let shared = Arc::new(Shared(Mutex::new(State {
+        connection,
+        events: VecDeque::new(),
+        queued: 0,
+        ended: None,
+        abandoned: false,
+        closed: false,
+        peer_closed: false,
+        waiting: Vec::new(),
+        driver: None,
+    })));
+    let handle = Arc::new(Handle(shared.clone()));
+    tokio::spawn(Driver::new(shared.clone(), transport, received));
+    let bound = shared.wait(|state| state.next()).await?;
+    let Some(PathEvent::Bound { peer, resumed }) = bound else { return Err(PathError::Closed) };
+    Ok(PathSession { handle, peer, resumed })
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `condition` returns a value; it is evaluated again after everything that happens.
+    async fn wait<T>(&self, mut condition: impl FnMut(&mut State) -> Option<T>) -> T {
+        poll_fn(|cx| {
+            let mut state = self.lock();
+            match condition(&mut state) {
+                Some(found) => Poll::Ready(found),
+                None => {
+                    state.register(cx);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl State {
+    fn register(&mut self, cx: &Context<'_>) {
+        if !self.waiting.iter().any(|known| known.will_wake(cx.waker())) {
+            self.waiting.push(cx.waker().clone());
+        }
+    }
+
+    pub(super) fn register_driver(&mut self, cx: &Context<'_>) {
+        if !self.driver.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            self.driver = Some(cx.waker().clone());
+        }
+    }
+
+    pub(super) fn wake_driver(&mut self) {
+        if let Some(waker) = self.driver.take() {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn wake_all(&mut self) {
+        self.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    /// Takes the events of the connection.
+    pub(super) fn dispatch(&mut self) {
+        while let Some(event) = self.connection.poll_event() {
+            self.peer_closed |= event == PathEvent::Closed;
+            self.queued += length(&event);
+            self.events.push_back(event);
+        }
+        self.wake_all();
+    }
+
+    /// Whether the driver may read more.
+    pub(super) fn wants_input(&self) -> bool {
+        self.queued < MAX_QUEUED && self.connection.wants_input() && !self.abandoned
+    }
+
+    /// The first reason stays.
+    pub(super) fn end(&mut self, error: PathError) {
+        self.ended.get_or_insert(error);
+        self.wake_all();
+    }
+
+    fn next(&mut self) -> Option<Result<Option<PathEvent>, PathError>> {
+        if let Some(event) = self.events.pop_front() {
+            let full = self.queued >= MAX_QUEUED;
+            self.queued -= length(&event);
+            if full && self.queued < MAX_QUEUED {
+                self.wake_driver();
+            }
+            return Some(Ok(Some(event)));
+        }
+        if self.peer_closed {
+            return Some(Ok(None));
+        }
+        self.ended.clone().map(Err)
+    }
+}
+
+fn length(event: &PathEvent) -> usize {
+    match event {
+        PathEvent::Received(Received::Data { data, .. } | Received::Control(data)) => data.len(),
+        _ => 0,
+    }
+}
+
+impl PathSession {
+    /// The other endpoint's identity, proved by the handshake or by the one that was resumed.
+    pub fn peer(&self) -> Identity {
+        self.peer
+    }
+
+    /// Whether TLS was resumed.
+    pub fn resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// The path with the rights that both endpoints have granted; None if the session has ended.
+    pub fn path(&self) -> Option<Path> {
+        self.handle.0.lock().connection.path().cloned()
+    }
+
+    /// What happens next; None when the peer has sent its end. Its data is audited: nothing was left out, added or changed except by who may.
+    ///
+    /// # Errors
+    /// The error that ended the session.
+    pub async fn next(&self) -> Result<Option<PathEvent>, PathError> {
+        self.handle.0.wait(State::next).await
+    }
+
+    /// Appends data to the message of a context in the current exchange. It leaves with [`Self::flush`] or [`Self::finish`], or when there is much
+    /// of it. Waits while the transport is full. If the future is dropped, a part may have been appended.
+    ///
+    /// # Errors
+    /// The error that ended the session, or the call's own ([`levada_channel::contexts::ContextError::State`]).
+    pub async fn write(&self, context: u8, data: &[u8]) -> Result<(), PathError> {
+        for part in data.chunks(PART) {
+            let write = |state: &mut State| {
+                if let Some(error) = &state.ended {
+                    return Some(Err(error.clone()));
+                }
+                if state.connection.pending() >= MAX_PENDING {
+                    state.wake_driver();
+                    return None;
+                }
+                Some(state.connection.write(context, part).map_err(Into::into))
+            };
+            self.handle.0.wait(write).await?;
+        }
+        if self.handle.0.lock().connection.pending() >= PART {
+            self.handle.0.lock().wake_driver();
+        }
+        Ok(())
+    }
+
+    fn call<T>(
+        &self,
+        call: impl FnOnce(&mut PathConnection) -> Result<T, levada_channel::contexts::ContextError>,
+    ) -> Result<T, PathError> {
+        let mut state = self.handle.0.lock();
+        if let Some(error) = &state.ended {
+            return Err(error.clone());
+        }
+        Ok(call(&mut state.connection)?)
+    }
+
+    /// As [`Self::call`]; what it makes leaves at once.
+    fn call_and_send(
+        &self,
+        call: impl FnOnce(&mut PathConnection) -> Result<(), levada_channel::contexts::ContextError>,
+    ) -> Result<(), PathError> {
+        self.call(call)?;
+        let mut state = self.handle.0.lock();
+        state.dispatch();
+        state.wake_driver();
+        Ok(())
+    }
+
+    /// Ends the message of a context in the current exchange.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn end(&self, context: u8) -> Result<(), PathError> {
+        self.call(|connection| connection.end(context))
+    }
+
+    /// Ends the exchange: a request, or the answer to the oldest request.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn finish(&self) -> Result<(), PathError> {
+        self.call_and_send(PathConnection::finish)
+    }
+
+    /// Sends what was written, because nothing follows for now.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn flush(&self) -> Result<(), PathError> {
+        self.call_and_send(PathConnection::flush)
+    }
+
+    /// Sends a message that only the endpoints can read.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn control(&self, data: &[u8]) -> Result<(), PathError> {
+        self.call_and_send(|connection| connection.control(data))
+    }
+
+    /// At a server: the verdict on the session, see [`PathConnection::start`].
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn start(&self, started: bool, realm: Option<[u8; 16]>) -> Result<(), PathError> {
+        self.call_and_send(|connection| connection.start(started, realm))
+    }
+
+    /// Ends the session with an error, which the peer is told.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn abort(&self, reason: &[u8]) -> Result<(), PathError> {
+        self.call_and_send(|connection| connection.abort(reason))
+    }
+
+    /// Sends this side's end. The peer may go on.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn close(&self) -> Result<(), PathError> {
+        self.call_and_send(PathConnection::close)?;
+        self.handle.0.lock().closed = true;
+        Ok(())
+    }
+
+    /// Waits until the transport has everything that was sent.
+    pub async fn flushed(&self) {
+        let written = |state: &mut State| {
+            let done = state.ended.is_some() || state.connection.pending() == 0;
+            done.then_some(())
+        };
+        self.handle.0.wait(written).await;
+    }
+}
