@@ -139,14 +139,16 @@ impl Task {
     fn is_over(&self) -> bool {
         let client = self.client.has_ended();
         let server = self.server.as_ref().is_some_and(Pipe::has_ended);
-        let left = [Direction::ToServer, Direction::ToClient].map(|direction| {
-            let writing = match direction {
-                Direction::ToServer => self.server.as_ref().is_some_and(Pipe::is_writing),
-                Direction::ToClient => self.client.is_writing(),
-            };
-            writing || self.relay.pending(direction) > 0
-        });
-        client && server || client && !left[0] || server && !left[1]
+        let server_has_all = !self.server.as_ref().is_some_and(Pipe::is_writing)
+            && self.relay.pending(Direction::ToServer) == 0;
+        let client_has_all =
+            !self.client.is_writing() && self.relay.pending(Direction::ToClient) == 0;
+        match (client, server) {
+            (true, true) => true,
+            (true, false) => server_has_all,
+            (false, true) => client_has_all,
+            (false, false) => false,
+        }
     }
 
     fn poll_input(
