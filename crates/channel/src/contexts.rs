@@ -24,6 +24,7 @@ mod tests;
 
 pub use endpoint::{PathConnection, PathEvent};
 pub use error::ContextError;
+pub use frame::PATH as PATH_FRAME;
 pub use hop::{HopPolicy, HopSetup};
 pub use path::{
     Context, Hop, Kem, MAX_CONTEXTS, MAX_MIDDLEBOXES, Party, Path, Purpose, ResumeId, Right,

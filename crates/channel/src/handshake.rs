@@ -130,6 +130,11 @@ impl Handshake {
         self.capture.exporter(suite).ok_or(Error::Internal("no exporter secret"))
     }
 
+    /// Whether an earlier session is resumed; known when the server has answered.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.common().handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
     /// The cipher suite that the server has chosen.
     pub(crate) fn suite(&self) -> Result<&'static Tls13CipherSuite, Error> {
         let suite = self.common().negotiated_cipher_suite().and_then(|suite| suite.tls13());
@@ -237,7 +242,7 @@ impl Handshake {
         {
             return Err(Error::WrongPeer { expected, presented: peer });
         }
-        let resumed = common.handshake_kind() == Some(HandshakeKind::Resumed);
+        let resumed = self.is_resumed();
         let exporter = self.exporter()?;
         let (secrets, keys) = match self.side {
             Side::Client(side) => {

@@ -9,6 +9,7 @@ mod connect;
 mod doctor;
 mod forward;
 mod grant;
+mod http;
 mod id;
 mod input;
 mod inspect;
@@ -17,6 +18,7 @@ mod invoke;
 mod join;
 mod ls;
 mod man;
+mod middlebox;
 mod peers;
 mod query;
 mod request;
@@ -54,6 +56,8 @@ pub enum Verb {
     Approve(approve::Arguments),
     Catalogue(catalogue::Arguments),
     Forward(forward::Arguments),
+    Http(http::Arguments),
+    Middlebox(middlebox::Arguments),
     Show(show::Arguments),
     Input(input::Arguments),
     Invite(invite::Arguments),
@@ -89,6 +93,8 @@ impl Verb {
             Self::Approve(arguments) => wait(approve::run(arguments)),
             Self::Catalogue(arguments) => wait(catalogue::run(arguments, verbose)),
             Self::Forward(arguments) => wait(forward::run(arguments)),
+            Self::Http(arguments) => wait(http::run(arguments)),
+            Self::Middlebox(arguments) => wait(middlebox::run(arguments)),
             Self::Show(arguments) => wait(show::run(arguments)),
             Self::Input(arguments) => wait(input::run(arguments)),
             Self::Invite(arguments) => wait(invite::run(arguments)),

@@ -21,7 +21,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("service", "core capability session"),
     ("client", "core capability channel transport session discovery database service"),
     ("catalogue", "core capability database"),
-    ("services", "core capability catalogue session service client"),
+    ("services", "core capability catalogue session service client transport"),
     ("node", ABOVE),
     ("cli", ABOVE),
     // For tests: permitted as a dev-dependency only.
@@ -47,8 +47,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("echo", &[]),
     ("exec", &[]),
     ("forward", &[]),
+    ("http", &[]),
+    ("middlebox", &[]),
     // The list of all types.
-    ("registry", &["brokering", "catalogue", "clock", "desktop", "echo", "exec", "forward"]),
+    (
+        "registry",
+        &["brokering", "catalogue", "clock", "desktop", "echo", "exec", "forward", "http"],
+    ),
 ];
 
 /// Crates with lints of their own, which require a SAFETY comment at each block: for system calls that no library wraps,

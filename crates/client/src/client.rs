@@ -7,6 +7,7 @@ mod identify;
 mod join;
 mod list;
 mod operations;
+mod path;
 mod reach;
 mod remember;
 mod resolve;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex};
 
 use levada_channel::{ClientConfig, Options};
 use levada_core::{Clock, Framing, Identity, Params, SecretKey, SystemClock, UnixTime};
+use levada_session::contexts::PathTickets;
 use levada_session::{Connection, Stream};
 use tokio::task::spawn_blocking;
 
@@ -36,6 +38,8 @@ pub struct Client {
     key: Arc<SecretKey>,
     known: Arc<Known>,
     tls: Arc<ClientConfig>,
+    /// Tickets of sessions through middleboxes.
+    paths: Arc<PathTickets>,
     /// Connections with `auto` framing, by the node's identity.
     shared: Mutex<HashMap<Identity, Connection>>,
 }
@@ -89,7 +93,7 @@ impl Client {
         let key = home.key().map_err(ClientError::local)?;
         let known = Arc::new(Known::open(&home.known_db())?);
         let tls = Arc::new(ClientConfig::new(&key).map_err(ClientError::local)?);
-        Ok(Self { key: Arc::new(key), known, tls, shared: Mutex::default() })
+        Ok(Self { key: Arc::new(key), known, tls, paths: Arc::default(), shared: Mutex::default() })
     }
 
     /// A client of the same home that shares no connections with this one.
@@ -98,6 +102,7 @@ impl Client {
             key: self.key.clone(),
             known: self.known.clone(),
             tls: self.tls.clone(),
+            paths: self.paths.clone(),
             shared: Mutex::default(),
         }
     }

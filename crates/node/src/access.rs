@@ -81,7 +81,7 @@ impl Node {
             node.policy.reload(&config, &overrides, node.client.known(), store)
         };
         let blocked = self.with_store(reload).await?;
-        self.tls.forget_sessions();
+        self.forget_sessions();
         for identity in &blocked {
             self.disconnect(identity, BLOCKED);
         }

@@ -6,12 +6,11 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use levada_client::close_code;
 use levada_core::Identity;
 use levada_core::wire::Reason;
-use levada_session::Connection;
 use tokio::sync::Semaphore;
 
+use crate::carrier::Carrier;
 use crate::runs::Runs;
 
 /// Operations of one connection that are not fully received yet: each may hold a whole message in memory.
@@ -32,7 +31,7 @@ struct Table {
 }
 
 struct Entry {
-    connection: Connection,
+    connection: Carrier,
     source: IpAddr,
     sessions: Arc<AtomicUsize>,
 }
@@ -57,7 +56,7 @@ pub(crate) struct SessionCount(Arc<AtomicUsize>);
 impl ConnectionSlot {
     /// Records that the peer of `connection`, to which this slot belongs, has proved a right: lifts the limits for unproved
     /// peers.
-    pub(crate) fn mark_proved(&self, connection: &Connection) {
+    pub(crate) fn mark_proved(&self, connection: &Carrier) {
         connection.raise_credit();
         self.streams.close();
     }
@@ -84,7 +83,7 @@ impl Connections {
     /// Registers a connection. If there are `limit` already, closes one without a session.
     pub(crate) fn insert(
         &self,
-        connection: &Connection,
+        connection: &Carrier,
         source: IpAddr,
         limit: usize,
     ) -> ConnectionSlot {
@@ -94,7 +93,7 @@ impl Connections {
             && let Some(entry) = table.open.remove(&number)
         {
             let text = "the node has too many connections";
-            entry.connection.close(close_code(Reason::Busy), text);
+            entry.connection.close(Reason::Busy, text);
         }
         table.next += 1;
         let number = table.next;
@@ -121,7 +120,7 @@ impl Connections {
     pub(crate) fn close(&self, peer: Option<&Identity>, reason: Reason, text: &str) {
         for Entry { connection, .. } in self.lock().open.values() {
             if peer.is_none_or(|peer| *peer == connection.peer()) {
-                connection.close(close_code(reason), text);
+                connection.close(reason, text);
             }
         }
     }

@@ -4,6 +4,7 @@
 mod connect;
 mod grant;
 mod operations;
+mod path;
 mod start;
 mod verify;
 
@@ -19,6 +20,7 @@ use tokio::time::{sleep, timeout};
 use tracing::field::{DisplayValue, display};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::carrier::Carrier;
 use crate::connections::ConnectionSlot;
 use crate::node::Node;
 use crate::store::{Store, StoreError};
@@ -30,13 +32,15 @@ pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// operation.
 const MIN_RATE_WAIT: Duration = Duration::from_millis(250);
 
+pub(crate) use path::serve_path;
+
 /// The result of an operation, from which its answer is made.
 type OperationResult = Result<wire::answer::Answer, Refusal>;
 
 /// The peer of an operation, and its connection.
 struct RequestContext {
     node: Arc<Node>,
-    connection: Connection,
+    connection: Carrier,
     peer: Identity,
     slot: ConnectionSlot,
     subject: LogSubject,
@@ -57,6 +61,7 @@ pub(crate) async fn serve_stream(
     mut stream: Stream,
 ) {
     let (peer, subject) = (connection.peer(), LogSubject::default());
+    let connection = Carrier::Channel(connection);
     let context = Arc::new(RequestContext { node, connection, peer, slot, subject });
     // Bounds the memory of operations whose rights are not checked yet.
     let Ok(pending) = context.slot.pending_operations.acquire().await else { return };
@@ -152,7 +157,7 @@ impl RequestContext {
             }
             tokio::select! {
                 () = sleep(wait) => {}
-                _ = self.connection.closed() => {}
+                () = self.connection.closed() => {}
             }
         }
         Ok(())

@@ -3,6 +3,7 @@
 mod access;
 mod attempts;
 mod calls;
+mod carrier;
 pub mod catalogue;
 pub mod config;
 mod connections;

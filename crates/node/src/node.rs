@@ -12,6 +12,7 @@ use levada_client::home::Home;
 use levada_core::{Clock, Identity, SecretKey, UnixTime};
 use levada_services::catalogue::CatalogueHandle;
 use levada_session::Budget;
+use levada_session::contexts::ServerPaths;
 use tokio::sync::watch;
 
 use crate::attempts::Attempts;
@@ -42,7 +43,7 @@ pub(crate) enum Ending {
 /// The state that all tasks of a running node share.
 pub struct Node {
     pub(crate) home: Home,
-    pub(crate) key: SecretKey,
+    pub(crate) key: Arc<SecretKey>,
     pub(crate) name: String,
     pub(crate) services: BTreeMap<String, Offered>,
     pub(crate) store: Arc<Store>,
@@ -51,7 +52,9 @@ pub struct Node {
     pub(crate) catalogue: Option<Arc<CatalogueHandle>>,
     pub(crate) policy: Policy,
     pub(crate) forwards: Forwards,
-    pub(crate) tls: ServerConfig,
+    pub(crate) tls: Arc<ServerConfig>,
+    /// For sessions with middleboxes.
+    pub(crate) paths: ServerPaths,
     pub(crate) limits: Limits,
     pub(crate) session_expires: std::time::Duration,
     pub(crate) clock: Arc<dyn Clock>,
@@ -93,6 +96,12 @@ impl Node {
             current.get_or_insert(ending);
             is_first
         });
+    }
+
+    /// Discards all TLS sessions, because the policy has changed and a resumption calls no verifier.
+    pub(crate) fn forget_sessions(&self) {
+        self.tls.forget_sessions();
+        self.paths.sessions.clear();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

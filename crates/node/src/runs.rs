@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use levada_core::wire::Reason;
 use levada_service::Streams;
 use levada_service::streams::{IncomingSender, supported};
-use levada_session::{Connection, Stream};
+use levada_session::Stream;
+
+use crate::carrier::Carrier;
 
 /// The runs of one connection. The number of a run is valid on its own connection only, so that a peer cannot attach a
 /// stream to a session of another peer.
@@ -29,12 +31,13 @@ impl Runs {
     /// Registers a run, which may have `limit` further streams.
     pub(crate) fn register(
         self: &Arc<Self>,
-        connection: &Connection,
+        connection: &Carrier,
         limit: usize,
     ) -> (RunGuard, Streams) {
-        if !supported(connection) {
-            return (RunGuard { runs: self.clone(), number: 0 }, Streams::none());
-        }
+        let connection = match connection {
+            Carrier::Channel(connection) if supported(connection) => connection,
+            _ => return (RunGuard { runs: self.clone(), number: 0 }, Streams::none()),
+        };
         let mut table = self.lock();
         table.last += 1;
         let number = table.last;

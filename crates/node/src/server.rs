@@ -8,16 +8,18 @@ use std::time::{Duration, Instant};
 use levada_channel::Options;
 use levada_core::source_of;
 use levada_core::wire::Reason;
+use levada_session::contexts::{PathError, PathSession};
 use levada_session::{Connection, SessionError, first_record};
 use levada_transport::{Tcp, return_free_memory};
+use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
+use crate::carrier::Carrier;
 use crate::dispatch;
 use crate::node::Node;
-use levada_client::close_code;
 
 /// The interval of checks whether free memory should be returned to the system.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
@@ -96,9 +98,13 @@ async fn handshake(
     node.half_open.remove(number);
     node.metrics.half_open.set(node.half_open.count());
     match result {
-        Ok(connection) => {
+        Ok(Accepted::Channel(connection)) => {
             node.metrics.handshakes(connection.resumed()).inc();
             tokio::spawn(serve_connection(node, connection, source));
+        }
+        Ok(Accepted::Path(session)) => {
+            node.metrics.handshakes(session.resumed()).inc();
+            tokio::spawn(serve_path(node, session, source));
         }
         Err(error) => {
             node.metrics.handshakes_failed.inc();
@@ -112,29 +118,75 @@ async fn accept(
     stream: TcpStream,
     source: IpAddr,
     number: u64,
-) -> Result<Connection, SessionError> {
+) -> Result<Accepted, AcceptError> {
     let stream = Tcp::new(stream).map_err(|error| SessionError::Transport(error.to_string()))?;
     let incoming = first_record(Box::new(stream)).await?;
     node.half_open.mark_active(number);
-    incoming.bounded(&node.unproved, source).accept(&node.tls, Options::default()).await
+    if incoming.is_path() {
+        return Ok(Accepted::Path(incoming.accept_path(node.paths.clone()).await?));
+    }
+    let incoming = incoming.bounded(&node.unproved, source);
+    Ok(Accepted::Channel(incoming.accept(&node.tls, Options::default()).await?))
+}
+
+/// What a handshake leads to.
+enum Accepted {
+    Channel(Connection),
+    Path(PathSession),
+}
+
+/// Why a handshake failed.
+#[derive(Debug, Error)]
+enum AcceptError {
+    #[error(transparent)]
+    Channel(#[from] SessionError),
+    #[error("through middleboxes: {0}")]
+    Path(#[from] PathError),
+}
+
+/// Serves the one operation of a session with middleboxes until it ends.
+async fn serve_path(node: Arc<Node>, session: PathSession, source: IpAddr) {
+    let peer = session.peer();
+    let carrier = Carrier::Path(session.clone());
+    let slot = node.connections.insert(&carrier, source, node.limits.connections);
+    node.metrics.connections.set(node.connections.count());
+    match node.evaluate_peer(&peer).await {
+        Ok(proved) if !node.is_stopping() => {
+            if proved {
+                slot.mark_proved(&carrier);
+            }
+            dispatch::serve_path(node.clone(), session.clone(), slot.clone()).await;
+        }
+        Ok(_) => carrier.close(Reason::Failed, "the node is stopping"),
+        Err(text) => {
+            if node.log_limiter.should_log(source) {
+                tracing::info!(%peer, %source, %text, "session denied");
+            }
+            carrier.close(Reason::Denied, &text);
+        }
+    }
+    session.flushed().await;
+    node.connections.remove(&slot);
+    node.metrics.connections.set(node.connections.count());
 }
 
 /// Serves the streams of one connection until it ends.
 async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAddr) {
     let peer = connection.peer();
-    let slot = node.connections.insert(&connection, source, node.limits.connections);
+    let carrier = Carrier::Channel(connection.clone());
+    let slot = node.connections.insert(&carrier, source, node.limits.connections);
     node.metrics.connections.set(node.connections.count());
     if node.is_stopping() {
-        connection.close(close_code(Reason::Failed), "the node is stopping");
+        carrier.close(Reason::Failed, "the node is stopping");
     } else {
         match node.evaluate_peer(&peer).await {
-            Ok(true) => slot.mark_proved(&connection),
+            Ok(true) => slot.mark_proved(&carrier),
             Ok(false) => {}
             Err(text) => {
                 if node.log_limiter.should_log(source) {
                     tracing::info!(%peer, %source, %text, "connection denied");
                 }
-                connection.close(close_code(Reason::Denied), &text);
+                carrier.close(Reason::Denied, &text);
             }
         }
     }

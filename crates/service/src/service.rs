@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use levada_capability::SessionId;
 use levada_core::{Framing, Identity, Params};
+use levada_session::contexts::{Path, PathError, PathSession};
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use thiserror::Error;
 
@@ -42,6 +43,24 @@ impl fmt::Debug for PreparedRun {
     }
 }
 
+/// A run over a session with middleboxes whose parameters were checked: [`Service::prepare_path`] makes it.
+pub struct PreparedPathRun(Box<dyn FnOnce(PathSession) -> RunFuture + Send>);
+
+impl PreparedPathRun {
+    /// The run that `run` performs; see [`PreparedRun::new`].
+    pub fn new<F>(run: impl FnOnce(PathSession) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<(), ServiceError>> + Send + 'static,
+    {
+        Self(Box::new(move |session| Box::pin(run(session))))
+    }
+
+    /// Runs the session until it has ended.
+    pub fn start(self, session: PathSession) -> RunFuture {
+        (self.0)(session)
+    }
+}
+
 /// A service of a node. One value serves all sessions of one definition.
 pub trait Service: Send + Sync {
     /// The category, unless the definition names another.
@@ -73,6 +92,20 @@ pub trait Service: Send + Sync {
     /// # Errors
     /// [`Refused`], with the parameter that is not allowed or missing.
     fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused>;
+
+    /// The middleboxes that sessions of this service may lead through. The node refuses a path with any other before it does any
+    /// cryptography.
+    fn middleboxes(&self) -> Vec<Identity> {
+        Vec::new()
+    }
+
+    /// As [`Self::prepare`], for a session over `path`: checks the rights of each middlebox, too.
+    ///
+    /// # Errors
+    /// [`Refused`], with the parameter, or the middlebox and context, that is not allowed.
+    fn prepare_path(&self, _params: &Params, _path: &Path) -> Result<PreparedPathRun, Refused> {
+        Err(Refused::NotAccepted("this service cannot be used through middleboxes".to_owned()))
+    }
 
     /// What a session with these parameters is for, in a few words: the program, the target. The node truncates it and
     /// writes it to the audit log, so it must not contain what is confidential to the client.
@@ -133,6 +166,9 @@ pub enum ServiceError {
     /// The stream or its connection ended.
     #[error(transparent)]
     Stream(#[from] StreamError),
+    /// The session with middleboxes ended.
+    #[error(transparent)]
+    Path(#[from] PathError),
     /// The client finished or stopped responding before the service had ended.
     #[error("the client went away")]
     Gone,

@@ -10,6 +10,8 @@ pub mod desktop;
 mod echo;
 pub mod exec;
 pub mod forward;
+pub mod http;
+pub mod middlebox;
 mod registry;
 
 pub use registry::registry;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use levada_service::Registry;
 
 use crate::catalogue::CatalogueHandle;
-use crate::{brokering, catalogue, clock, desktop, echo, exec, forward};
+use crate::{brokering, catalogue, clock, desktop, echo, exec, forward, http};
 
 /// All types in alphabetical order. Services of type `catalogue` use `catalogue`; without it they cannot be built.
 pub fn registry(catalogue: Option<Arc<CatalogueHandle>>) -> Registry {
@@ -17,6 +17,7 @@ pub fn registry(catalogue: Option<Arc<CatalogueHandle>>) -> Registry {
         echo::service_type(),
         exec::exec_type(),
         forward::service_type(),
+        http::service_type(),
         desktop::input::service::service_type(),
         brokering::invoke::service_type(),
         exec::shell_type(),
@@ -33,6 +34,7 @@ mod tests {
 
     const FORWARD: &str = "name = 'run'\ntype = 'forward'\nallow = ['127.0.0.1:80']\n";
     const EXEC: &str = "name = 'run'\ntype = 'exec'\n[[command]]\nprogram = 'cat'\n";
+    const HTTP: &str = "name = 'run'\ntype = 'http'\norigin = '127.0.0.1:80'\n";
     const INVOKE: &str = "name = 'run'\ntype = 'invoke'\nstart = ['*/*']\n";
 
     fn build(definition: &Definition) -> Result<Arc<dyn Service>, DefinitionError> {
@@ -50,6 +52,7 @@ mod tests {
                 "exec" => read(EXEC).unwrap(),
                 "invoke" => read(INVOKE).unwrap(),
                 "forward" => read(FORWARD).unwrap(),
+                "http" => read(HTTP).unwrap(),
                 // They need a screen: the tests of the module `screens` of levada-cli build them.
                 "display" | "input" => continue,
                 // It needs a store.

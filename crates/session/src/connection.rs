@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use levada_channel::contexts::PATH_FRAME;
 use levada_channel::{Class, ClientConfig, Connection as Channel, Options, ServerConfig};
 use levada_core::{Framing, Identity};
 use levada_transport::Transport;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
+use crate::contexts::{PathError, PathSession, ServerPaths, accept_path};
 use crate::driver::Driver;
 use crate::shared::Shared;
 use crate::{Budget, SessionError, Stream};
@@ -123,6 +125,19 @@ impl Incoming {
     /// [`Connection::raise_credit`].
     pub fn bounded(self, budget: &Arc<Budget>, source: IpAddr) -> Self {
         Self { budget: Some((budget.clone(), source)), ..self }
+    }
+
+    /// Whether the peer wants a session with middleboxes.
+    pub fn is_path(&self) -> bool {
+        self.bytes.first() == Some(&PATH_FRAME)
+    }
+
+    /// Performs the handshake of a session with middleboxes.
+    ///
+    /// # Errors
+    /// As [`accept_path`](crate::contexts::accept_path).
+    pub async fn accept_path(self, paths: ServerPaths) -> Result<PathSession, PathError> {
+        accept_path(self.transport, self.bytes, paths).await
     }
 
     /// Performs the handshake; see [`accept`].

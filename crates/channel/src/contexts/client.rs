@@ -12,7 +12,7 @@ use super::schedule::{Classes, Direction, EndpointSecret, HopSecrets};
 use super::tail::{Tail, put_records};
 use super::tickets::{OneTicket, PathTickets};
 use crate::ClientConfig;
-use crate::exporter::Capture;
+use crate::exporter::{Capture, Exporter};
 use crate::handshake::Handshake;
 use crate::record::{ALERT, DATA, HANDSHAKE, HEADER};
 
@@ -28,6 +28,7 @@ pub(crate) struct Bound {
     pub(crate) resumed: bool,
     /// The records' cipher is AES-256-GCM, as that of TLS; otherwise ChaCha20-Poly1305.
     pub(crate) aes: bool,
+    pub(crate) exporter: Exporter,
     pub(crate) tail: Tail,
 }
 
@@ -137,10 +138,14 @@ impl ClientHandshake {
             return Err(ContextError::forged("a SBIND without a signature"));
         }
         let th1 = messages::th1(&self.transcript, &self.flight.finish());
-        let secret = EndpointSecret::new(&self.tls.exporter()?, &th1)?;
+        let exporter = self.tls.exporter()?;
+        let secret = EndpointSecret::new(&exporter, &th1)?;
         bind.verify(&self.path, &th1, 0, Some(&secret.0))?;
         let th2 = messages::th2(&th1, whole);
         let classes = Classes::new(&self.path);
+        let aes = is_aes(&self.tls)?;
+        // It checks the protocol and the server's key; nothing leaves before.
+        let established = self.tls.finish()?;
         put_records(out, &self.held, false)?;
         put_ready(out, 0, &secret.ready(Direction::ToServer, &th2), &[]);
         let mut hops = Vec::new();
@@ -150,11 +155,20 @@ impl ClientHandshake {
             put_client_share(out, &a, &th2, number, &halves)?;
             hops.push((hop.party.identity, HopSecrets { a, z: None }));
         }
-        let aes = is_aes(&self.tls)?;
-        let established = self.tls.finish()?;
         let resumed = established.resumed;
         let (peer, tail) = Tail::new(established)?;
-        Ok(Bound { path: self.path, classes, secret, th2, hops, peer, resumed, aes, tail })
+        Ok(Bound {
+            path: self.path,
+            classes,
+            secret,
+            th2,
+            hops,
+            peer,
+            resumed,
+            aes,
+            exporter,
+            tail,
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use super::flow::MAX_REQUESTS;
 use super::frame;
 use super::messages::{self, Start};
 use super::path::Path;
-use super::receiver::{Received, Receiver, Request};
+use super::receiver::{PIECE_MEMORY, Received, Receiver, Request};
 use super::schedule::Direction;
 use super::sender::{CONTROL_DATA, CONTROL_ERROR, Sender};
 use super::server::{ServerHandshake, ServerPaths, check_ready};
@@ -59,8 +59,13 @@ struct Open {
     ready: Option<Ready>,
     /// At a server that has not started the session: the tickets that follow its READY.
     unstarted: Option<Vec<u8>>,
-    /// Received, audited, and not handed up.
+    /// The server has refused the session: only context 0 may follow.
+    refused: bool,
+    /// Received, audited, and not handed up, with what it takes in memory.
     received: VecDeque<Received>,
+    held: usize,
+    /// The peer's end was handed up.
+    closed: bool,
     /// At a server: the requests without an answer.
     requests: VecDeque<Request>,
     /// At a client: how many requests have no answer.
@@ -142,7 +147,10 @@ impl PathConnection {
     /// Whether [`Self::receive`] would consume a whole frame.
     pub fn wants_input(&self) -> bool {
         match &self.stage {
-            Stage::Open(open) => open.unstarted.is_none() || open.held() < MAX_HELD,
+            Stage::Open(open) => {
+                let held = open.held + open.receiver.waiting_bytes();
+                open.unstarted.is_none() || held < MAX_HELD
+            }
             Stage::Ended => false,
             _ => true,
         }
@@ -205,7 +213,10 @@ impl PathConnection {
             receiver,
             ready: (sends == Direction::ToServer).then_some(Ready::Server),
             unstarted,
+            refused: false,
             received: VecDeque::new(),
+            held: 0,
+            closed: false,
             requests: VecDeque::new(),
             unanswered: 0,
         }));
@@ -226,7 +237,7 @@ impl PathConnection {
             _ if open.ready.is_some() => {
                 return Err(ContextError::Unexpected("a frame before every party is there"));
             }
-            DATA => {
+            DATA if !open.receiver.awaits_audit() => {
                 let before = open.bound.tail.tickets();
                 open.bound.tail.receive(whole)?;
                 if let Side::Client { tickets, one } = &self.side {
@@ -237,7 +248,6 @@ impl PathConnection {
                     if !open.receiver.is_complete() {
                         return Err(ContextError::Truncated("a close before the last record"));
                     }
-                    self.events.push_back(PathEvent::Closed);
                 }
             }
             frame::RECORD => open.receiver.receive_record(whole)?,
@@ -258,7 +268,14 @@ impl PathConnection {
         let tickets = open.unstarted.take().ok_or(ContextError::State("it has started"))?;
         open.put_start(Start { started, realm: realm.unwrap_or_default() }, &mut self.out)?;
         self.out.extend_from_slice(&tickets);
-        open.answer_emptied()?;
+        open.refused = !started;
+        if started {
+            open.answer_emptied()?;
+        } else {
+            open.received
+                .retain(|one| !matches!(one, Received::Data { .. } | Received::Exchange { .. }));
+            open.requests.clear();
+        }
         open.hand_up(&mut self.events);
         Ok(())
     }
@@ -268,7 +285,7 @@ impl PathConnection {
     /// # Errors
     /// [`ContextError::State`] if the session is not open for this, there is no such context, or its message has ended.
     pub fn write(&mut self, context: u8, data: &[u8]) -> Result<(), ContextError> {
-        self.sender()?.write(context, data)
+        self.exchange_sender()?.write(context, data)
     }
 
     /// Ends a context's message in the current exchange.
@@ -276,7 +293,7 @@ impl PathConnection {
     /// # Errors
     /// As [`Self::write`].
     pub fn end(&mut self, context: u8) -> Result<(), ContextError> {
-        self.sender()?.end(context)
+        self.exchange_sender()?.end(context)
     }
 
     /// Ends the exchange: a request of a client, or the answer of a server to the oldest request without one.
@@ -284,14 +301,17 @@ impl PathConnection {
     /// # Errors
     /// As [`Self::write`]; at a server also if no request is without an answer.
     pub fn finish(&mut self) -> Result<(), ContextError> {
-        self.sender()?;
+        self.exchange_sender()?;
         let Stage::Open(open) = &mut self.stage else { return Err(NOT_OPEN) };
         if open.sender.direction() == Direction::ToServer {
-            if open.unanswered == MAX_REQUESTS {
+            if open.unanswered + open.receiver.answered_by_others() >= MAX_REQUESTS {
                 return Err(ContextError::State("too many requests are open"));
             }
             open.unanswered += 1;
             return open.sender.finish(&[]);
+        }
+        if !open.sender.has_bytes() {
+            return Err(ContextError::State("an answer without a byte"));
         }
         let request = open.requests.pop_front();
         let request = request.ok_or(ContextError::State("no request is open"))?;
@@ -338,6 +358,14 @@ impl PathConnection {
         match &mut self.stage {
             Stage::Open(open) if open.unstarted.is_none() => Ok(&mut open.sender),
             _ => Err(NOT_OPEN),
+        }
+    }
+
+    /// As [`Self::sender`], for what is not context 0.
+    fn exchange_sender(&mut self) -> Result<&mut Sender, ContextError> {
+        match &self.stage {
+            Stage::Open(open) if open.refused => Err(ContextError::State("the session is refused")),
+            _ => self.sender(),
         }
     }
 
@@ -399,6 +427,17 @@ impl PathConnection {
         if complete { Ok(()) } else { Err(ContextError::Truncated("the transport has ended")) }
     }
 
+    /// Keying material that only the endpoints share (RFC 8446 section 7.5).
+    ///
+    /// # Errors
+    /// [`ContextError::State`] if the session is not open; [`ContextError::Tls`] if `out` is longer than the hash can give.
+    pub fn export(&self, label: &str, out: &mut [u8]) -> Result<(), ContextError> {
+        match &self.stage {
+            Stage::Open(open) => Ok(open.bound.exporter.export(label, b"", out)?),
+            _ => Err(NOT_OPEN),
+        }
+    }
+
     /// The path with the rights that both endpoints have granted, once it is bound.
     pub fn path(&self) -> Option<&Path> {
         match &self.stage {
@@ -411,15 +450,6 @@ impl PathConnection {
 const NOT_OPEN: ContextError = ContextError::State("the session is not open");
 
 impl Open {
-    /// What a server holds before the start.
-    fn held(&self) -> usize {
-        let length = |received: &Received| match received {
-            Received::Data { data, .. } | Received::Control(data) => data.len(),
-            _ => 0,
-        };
-        self.received.iter().map(length).sum()
-    }
-
     /// READY comes from the server first, then from the middlebox next to it, and so on.
     fn receive_ready(&mut self, whole: &[u8]) -> Result<(), ContextError> {
         let body = messages::split(whole)?.1;
@@ -427,8 +457,10 @@ impl Open {
         let count = u8::try_from(hops.len()).unwrap_or(u8::MAX);
         let next = match self.ready {
             Some(Ready::Server) => {
-                let body = body.get(..17).ok_or(ContextError::Malformed("a READY"))?;
-                check_ready(0, body, Some(&secret.ready(Direction::ToClient, th2)))?;
+                if body.len() != 17 + messages::START * hops.len() {
+                    return Err(ContextError::Malformed("a READY"));
+                }
+                check_ready(0, &body[..17], Some(&secret.ready(Direction::ToClient, th2)))?;
                 count
             }
             Some(Ready::Hop(hop)) => {
@@ -446,7 +478,9 @@ impl Open {
     fn receive_audit(&mut self, whole: &[u8]) -> Result<(), ContextError> {
         let body = messages::split(whole)?.1;
         let before = self.received.len();
-        let Some(request) = self.receiver.receive_audit(body, &mut self.received)? else {
+        let request = self.receiver.receive_audit(body, &mut self.received)?;
+        self.held += self.received.iter().skip(before).map(memory).sum::<usize>();
+        let Some(request) = request else {
             let new = self.received.iter().skip(before);
             let answers = new.filter(|received| matches!(received, Received::Exchange { .. }));
             self.unanswered = self
@@ -464,7 +498,7 @@ impl Open {
 
     /// Answers the oldest requests without bytes as long as middleboxes have emptied them.
     fn answer_emptied(&mut self) -> Result<(), ContextError> {
-        if self.unstarted.is_some() {
+        if self.unstarted.is_some() || self.refused {
             return Ok(());
         }
         while self.requests.front().is_some_and(|request| request.emptied)
@@ -482,7 +516,11 @@ impl Open {
             if self.unstarted.is_some() && !control {
                 return self.received.push_front(received);
             }
+            self.held = self.held.saturating_sub(memory(&received));
             events.push_back(PathEvent::Received(received));
+        }
+        if self.bound.tail.is_closed() && !std::mem::replace(&mut self.closed, true) {
+            events.push_back(PathEvent::Closed);
         }
     }
 
@@ -500,4 +538,15 @@ impl Open {
         put_ready(out, 0, &tag, &sealed);
         Ok(())
     }
+}
+
+/// What a received message takes in memory, about.
+fn memory(received: &Received) -> usize {
+    PIECE_MEMORY
+        + match received {
+            Received::Data { data, .. } | Received::Control(data) | Received::Error(data) => {
+                data.len()
+            }
+            _ => 0,
+        }
 }

@@ -8,10 +8,12 @@ use super::ContextError;
 use super::audit::{self, Audit, Counters, Digests, Kind};
 use super::hop::HopBound;
 use super::messages;
-use super::path::{Path, Purpose, Right};
+use super::path::{Path, Right};
+use super::receiver::{MAX_INSERTED, Next};
 use super::record::{self, Cipher, Head, Layout, Meta, Place, SealKeys, View};
 use super::relay::{Action, Inspector, Piece};
 use super::schedule::{ContextKeys, Direction, Secret, TagKey};
+use super::sender::head_context;
 
 /// The records of one direction.
 pub(crate) struct Flow {
@@ -27,9 +29,17 @@ pub(crate) struct Flow {
     exchanges: u64,
     /// Records that this middlebox sealed.
     own: u64,
-    /// The party whose audit is next, while audits are expected before the own one.
-    awaiting: Option<u8>,
+    /// Whose audit is next, and the kind of the first, while audits are expected before the own one.
+    awaiting: Option<(Next, Option<Kind>)>,
     scratch: Vec<u8>,
+    /// By origin: the least counter of its next record, and records that it inserted since the last audit.
+    others: Vec<(u64, u32)>,
+    /// Records that this middlebox inserted since the last audit.
+    inserted: u32,
+    /// The server has started the session.
+    started: bool,
+    /// The context of the head of a request or answer.
+    head: u8,
     exchange: Exchange,
     /// Towards the server: what was sent on and not answered by the server yet, the oldest first.
     requests: VecDeque<Request>,
@@ -49,8 +59,11 @@ struct Exchange {
     digest: Digest,
     /// Bytes that were sent on.
     bytes: usize,
-    /// This middlebox has replaced the head.
+    /// This middlebox has replaced the head, which had bytes as it arrived.
     own_head: bool,
+    arrived_head: bool,
+    /// It has a record that this middlebox cannot read, or one from before the start: it must not be answered here.
+    untouchable: bool,
     /// A middlebox behind has changed something.
     foreign: bool,
 }
@@ -130,6 +143,10 @@ impl Flow {
             own: 0,
             awaiting: None,
             scratch: Vec::new(),
+            others: vec![(0, 0); path.hops.len() + 1],
+            inserted: 0,
+            started: false,
+            head: head_context(path, direction),
             exchange: Exchange::default(),
             requests: VecDeque::new(),
             answered: 0,
@@ -152,6 +169,7 @@ impl Flow {
         self.check(head)?;
         let context = &self.contexts[usize::from(head.context)];
         let view = View::new(whole, context.layout, context.slots, self.slots)?;
+        self.count(&view)?;
         self.digests.0.add_view(&view, whole);
         let (action, read) = self.inspect(&view, whole, inspector)?;
         // Requests count as this middlebox sends them on, answers as the server sent them.
@@ -168,6 +186,9 @@ impl Flow {
             Action::Block(why) => return Err(ContextError::Refused(why)),
         }
         self.exchange.foreign |= head.origin != 0;
+        self.exchange.untouchable |= head.context > 0 && (read.is_none() || !self.started);
+        self.exchange.arrived_head |=
+            head.context == self.head && read.is_some_and(|(_, length)| length > 0);
         let context = &mut self.contexts[usize::from(head.context)];
         if head.slot {
             context.slots += 1;
@@ -176,7 +197,7 @@ impl Flow {
         context.begun = true;
         context.ended |= head.end;
         if head.mark {
-            self.awaiting = Some(if head.slot { 0 } else { head.origin });
+            self.awaiting = Some((Next::after(head), None));
         }
         Ok(())
     }
@@ -186,10 +207,7 @@ impl Flow {
         let exchange = &mut self.exchange;
         exchange.digest = sha256(&[&exchange.digest, meta, hash]);
         exchange.bytes += length;
-        let own = head.origin == self.number;
-        let purpose = usize::from(head.context).checked_sub(1);
-        let purpose = purpose.and_then(|at| self.path.contexts.get(at)).map(|of| of.purpose);
-        exchange.own_head |= own && purpose == Some(Purpose::RequestHead);
+        exchange.own_head |= head.origin == self.number && head.context == self.head;
     }
 
     fn check(&self, head: Head) -> Result<(), ContextError> {
@@ -198,19 +216,17 @@ impl Flow {
             return Err(ContextError::Malformed("a record of an unknown context"));
         };
         if origin != 0 {
-            let before = match self.direction {
-                Direction::ToServer => origin < self.number,
-                Direction::ToClient => {
-                    origin > self.number && usize::from(origin) <= self.path.hops.len()
-                }
-            };
-            if !before {
+            if !self.is_before(origin) {
                 return Err(ContextError::Unexpected("a record of a middlebox behind this one"));
             }
             if self.path.right(number, origin) != Right::Write {
                 let what = "write a record";
                 return Err(ContextError::NoRight { hop: origin, context: number, what });
             }
+        }
+        // A server that refuses a session sends nothing but context 0.
+        if number > 0 && self.direction == Direction::ToClient && !self.started {
+            return Err(ContextError::Unexpected("a record of a session that was not started"));
         }
         if number == 0 && head.end || !head.slot && (head.end || origin == 0) {
             return Err(ContextError::Malformed("the flags of a record"));
@@ -219,6 +235,29 @@ impl Flow {
             return Err(ContextError::Unexpected("a record after the end of its message"));
         }
         Ok(())
+    }
+
+    /// Whether a party sends to this middlebox in this direction, directly or through others.
+    fn is_before(&self, hop: u8) -> bool {
+        match self.direction {
+            _ if hop == 0 => true,
+            Direction::ToServer => hop < self.number,
+            Direction::ToClient => hop > self.number && usize::from(hop) <= self.path.hops.len(),
+        }
+    }
+
+    /// The own counter of a middlebox only grows, and it inserts no more than it may between two audits.
+    fn count(&mut self, view: &View) -> Result<(), ContextError> {
+        let Head { origin, slot, .. } = view.head;
+        let Some(counted) = self.others.get_mut(usize::from(origin)).filter(|_| origin > 0) else {
+            return Ok(());
+        };
+        if view.q < counted.0 {
+            return Err(ContextError::forged_by("a record with an old counter", origin));
+        }
+        counted.0 = view.q.saturating_add(1);
+        counted.1 += u32::from(!slot);
+        if counted.1 > MAX_INSERTED { Err(ContextError::Flood("inserted records")) } else { Ok(()) }
     }
 
     /// Opens a copy of the record if this middlebox may, and asks what to do with it. Returns the hash and length of what it read, too.
@@ -233,7 +272,8 @@ impl Flow {
         let Some(keys) = &mut context.keys else { return Ok((Action::Pass, None)) };
         self.scratch.clear();
         self.scratch.extend_from_slice(whole);
-        let (data, hash) = view.open(&mut keys.open, context.slots, &mut self.scratch)?;
+        let (data, hash) =
+            view.open(&mut keys.open, context.slots, context.layout.pad, &mut self.scratch)?;
         if let (Some(key), Some(tag)) = (&keys.writer, view.writer_tag(whole))
             && !key.verify(&view.tagged(&hash), tag)
         {
@@ -257,9 +297,12 @@ impl Flow {
     /// they are.
     fn put(&mut self, head: Head, data: &[u8], out: &mut Vec<u8>) -> Result<(), ContextError> {
         let context = &mut self.contexts[usize::from(head.context)];
-        let Context { layout, slots, keys: Some(keys), .. } = context else {
-            return Err(ContextError::State("no keys for this context"));
-        };
+        let what = "write a record";
+        let denied = ContextError::NoRight { hop: self.number, context: head.context, what };
+        let Context { layout, slots, keys: Some(keys), .. } = context else { return Err(denied) };
+        if keys.author.is_none() {
+            return Err(denied);
+        }
         let capacity = layout.capacity();
         let pieces = data.chunks(capacity).collect::<Vec<_>>();
         let (last, before) =
@@ -269,6 +312,10 @@ impl Flow {
         let mut noted = Vec::new();
         let all = before.iter().map(|piece| (inserted, *piece)).chain([(own, last)]);
         for (head, piece) in all {
+            self.inserted += u32::from(!head.slot);
+            if self.inserted > MAX_INSERTED {
+                return Err(ContextError::Flood("inserted records"));
+            }
             let place = Place { n: *slots, g: self.slots, q: self.own };
             let seal = SealKeys {
                 cipher: &mut keys.seal,
@@ -340,9 +387,16 @@ impl Flow {
         self.requests.get(usize::try_from(number.checked_sub(first)?).ok()?)
     }
 
-    /// Towards the server: takes the oldest request, which the server has answered.
+    /// Towards the server: takes the oldest request, which the server has answered. None if this middlebox has emptied it: then the answer
+    /// is to nothing.
     pub(crate) fn take_request(&mut self) -> Option<Digest> {
-        self.requests.pop_front().map(|request| request.digest)
+        let request = self.requests.pop_front()?;
+        (!request.emptied).then_some(request.digest)
+    }
+
+    /// The server has started the session.
+    pub(crate) fn start(&mut self) {
+        self.started = true;
     }
 
     /// Passes on an audit; after that of the party before this one comes the own. Returns what ended, if the own one did.
@@ -353,12 +407,13 @@ impl Flow {
         out: &mut Vec<u8>,
     ) -> Result<Option<Ended>, ContextError> {
         let body = messages::split(whole)?.1;
-        let Some(expected) = self.awaiting else {
+        let Some((expected, kind)) = self.awaiting else {
             return Err(ContextError::Unexpected("an audit without a mark"));
         };
         let audit = Audit::take(body, self.direction, self.path.hops.len())?;
-        if audit.hop != expected {
-            return Err(ContextError::Unexpected("an audit of another party"));
+        let same = kind.map_or((audit.hop == 0) != audit.kind.is_own(), |kind| kind == audit.kind);
+        if !expected.fits(audit.hop, audit.kind) || !same || !self.is_before(audit.hop) {
+            return Err(ContextError::Unexpected("an audit of another party or kind"));
         }
         out.extend_from_slice(whole);
         if audit.hop == 0 {
@@ -371,7 +426,7 @@ impl Flow {
             (Direction::ToClient, hop) => hop - 1,
         };
         if next != self.number {
-            self.awaiting = Some(next);
+            self.awaiting = Some((Next::Party(next), Some(audit.kind)));
             return Ok(None);
         }
         self.awaiting = None;
@@ -390,6 +445,10 @@ impl Flow {
             left.reset();
         }
         self.audits += 1;
+        self.inserted = 0;
+        for other in &mut self.others {
+            other.1 = 0;
+        }
     }
 
     /// What the own audit ends.
@@ -397,16 +456,20 @@ impl Flow {
         let ended = match (kind, self.direction) {
             (Kind::Part | Kind::OwnPart, _) => return Ok(None),
             (Kind::Exchange, Direction::ToServer) => {
-                let Exchange { digest, bytes, own_head, .. } = std::mem::take(&mut self.exchange);
+                let exchange = std::mem::take(&mut self.exchange);
+                let emptied = exchange.own_head
+                    && exchange.arrived_head
+                    && exchange.bytes == 0
+                    && !exchange.untouchable;
                 if self.requests.len() == MAX_REQUESTS {
                     return Err(ContextError::Flood("requests without an answer"));
                 }
-                self.requests.push_back(Request { digest, emptied: own_head && bytes == 0 });
+                self.requests.push_back(Request { digest: exchange.digest, emptied });
                 self.exchanges += 1;
                 Ended { number: self.exchanges - 1, endorsed: false }
             }
             (Kind::Exchange, Direction::ToClient) => {
-                let endorsed = self.endorsed && !self.exchange.foreign;
+                let endorsed = std::mem::take(&mut self.endorsed) && !self.exchange.foreign;
                 self.exchange = Exchange::default();
                 // The server's empty answer to a request that a middlebox has answered comes later than that.
                 self.answered = self.answered.max(self.exchanges + 1);
@@ -430,6 +493,7 @@ impl Flow {
         let counters =
             Counters { audits: self.server_audits, slots: self.slots, exchange: self.exchanges };
         self.server_audits += 1;
+        self.endorsed = false;
         if self.direction == Direction::ToServer || audit.kind != Kind::Exchange {
             return;
         }

@@ -7,8 +7,8 @@ use crate::record::HEADER;
 /// The longest body of a frame, in bytes.
 pub(crate) const MAX_BODY: usize = 18_000;
 
-/// Frame types of this protocol; those of TLS are 20 to 23.
-pub(crate) const PATH: u8 = 0x40;
+/// The type of the first frame of a session with middleboxes; TLS begins with 22.
+pub const PATH: u8 = 0x40;
 /// See [`PATH`].
 pub(crate) const MBHELLO: u8 = 0x41;
 /// See [`PATH`].

@@ -252,7 +252,8 @@ fn take_party(
     if host.is_empty() || !host.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(INVALID);
     }
-    port.parse::<u16>().map_err(|_| INVALID)?;
+    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+    port.parse::<u16>().ok().filter(|_| digits).ok_or(INVALID)?;
     Ok(Party { identity, address: address.to_owned() })
 }
 

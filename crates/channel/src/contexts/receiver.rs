@@ -8,18 +8,22 @@ use super::ContextError;
 use super::audit::{self, Audit, Counters, Digests, Kind};
 use super::client::Bound;
 use super::path::{Path, Purpose, Right};
-use super::record::{Cipher, Head, Layout, View};
+use super::record::{Cipher, Head, Layout, MAX_PLAIN, View};
 use super::schedule::{Direction, HopSecrets, Secret, TagKey};
-use super::sender::{CONTROL_DATA, CONTROL_ERROR, CONTROL_FIN, head_context};
+use super::sender::{
+    AUDIT_EVERY, CONTROL_DATA, CONTROL_ERROR, CONTROL_FIN, CONTROL_PART, head_context,
+};
 
-/// What may wait for an audit: of the endpoint, and of each middlebox that may insert.
-const MAX_WAITING: usize = 256 << 10;
-/// See [`MAX_WAITING`].
-const MAX_WAITING_INSERTED: usize = 1 << 20;
 /// What a record in memory takes besides its data, about.
-const PIECE_MEMORY: usize = 64;
+pub(crate) const PIECE_MEMORY: usize = 64;
 /// Records that each middlebox may insert between two audits.
-const MAX_INSERTED: u32 = 64;
+pub(crate) const MAX_INSERTED: u32 = 64;
+/// What may wait for an audit: of the endpoint, and of each middlebox that may insert.
+const MAX_WAITING: usize = AUDIT_EVERY as usize * (MAX_PLAIN + PIECE_MEMORY);
+/// See [`MAX_WAITING`].
+const MAX_WAITING_INSERTED: usize = MAX_INSERTED as usize * (MAX_PLAIN + PIECE_MEMORY);
+/// The longest message in context 0, in bytes: an operation, and some more.
+const MAX_CONTROL: usize = 320 << 10;
 
 /// What was received and audited.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +44,7 @@ pub enum Received {
         /// The middlebox that answers in place of the server; 0 the other endpoint.
         by: u8,
     },
-    /// A message of the other endpoint in context 0, or a part of it.
+    /// A message of the other endpoint in context 0.
     Control(Vec<u8>),
     /// The other endpoint ends the session because of an error.
     Error(Vec<u8>),
@@ -60,6 +64,8 @@ pub(crate) struct Receiver {
     /// By party, the endpoint first.
     parties: Vec<Party>,
     exchanges: u64,
+    /// The part of a message in context 0 that has arrived.
+    control: Vec<u8>,
     /// Since the last audit.
     waiting: VecDeque<Received>,
     waiting_bytes: usize,
@@ -71,6 +77,8 @@ pub(crate) struct Receiver {
     /// At a client: how many requests have an answer, and those that a middlebox has answered, until the server's empty one comes.
     answered: u64,
     answered_by_others: VecDeque<u64>,
+    /// The current exchange has a record of the endpoint, or what took its place.
+    has_slot: bool,
     /// Bytes of the current exchange, and whether a middlebox has replaced its head.
     exchange_bytes: usize,
     replaced_head: bool,
@@ -80,7 +88,30 @@ pub(crate) struct Receiver {
 /// The audits after a MARK: of the party that set it, and of all between it and this side.
 struct Audits {
     all: Vec<Audit>,
-    next: u8,
+    next: Next,
+}
+
+/// Whose audit is next.
+#[derive(Clone, Copy)]
+pub(crate) enum Next {
+    Party(u8),
+    /// The author of an own answer: the last writer of its record, or a middlebox behind that one.
+    AuthorFrom(u8),
+}
+
+impl Next {
+    /// After a record with a MARK.
+    pub(crate) fn after(head: Head) -> Self {
+        if head.slot { Self::Party(0) } else { Self::AuthorFrom(head.origin) }
+    }
+
+    /// Whether the first audit, or a later one, may be of this party and kind.
+    pub(crate) fn fits(self, hop: u8, kind: Kind) -> bool {
+        match self {
+            Self::Party(next) => hop == next,
+            Self::AuthorFrom(least) => hop >= least && kind.is_own(),
+        }
+    }
 }
 
 /// A request as a server received it.
@@ -139,6 +170,7 @@ impl Receiver {
             digests: Digests::new(path),
             parties,
             exchanges: 0,
+            control: Vec::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             most_waiting: MAX_WAITING + writers * MAX_WAITING_INSERTED,
@@ -146,6 +178,7 @@ impl Receiver {
             requests: vec![Digest::default(); path.hops.len()],
             answered: 0,
             answered_by_others: VecDeque::new(),
+            has_slot: false,
             exchange_bytes: 0,
             replaced_head: false,
             finished: false,
@@ -162,12 +195,14 @@ impl Receiver {
         let context = &mut self.contexts[usize::from(head.context)];
         let view = View::new(whole, context.layout, context.slots, self.slots)?;
         self.parties[usize::from(head.origin)].count(&view)?;
-        let (data, hash) = view.open(&mut context.cipher, context.slots, whole)?;
+        let (data, hash) =
+            view.open(&mut context.cipher, context.slots, context.layout.pad, whole)?;
         context.verify(&view, whole, &hash)?;
         self.digests.add_view(&view, whole);
         if head.slot {
             context.slots += 1;
             self.slots += 1;
+            self.has_slot |= head.context > 0;
         }
         context.begun = true;
         context.ended |= head.end;
@@ -178,9 +213,7 @@ impl Receiver {
         }
         self.wait_for_audit(head, &whole[data])?;
         if head.mark {
-            // Only the author of an own answer sets a mark without a slot.
-            let next = if head.slot { 0 } else { head.origin };
-            self.audits = Some(Audits { all: Vec::new(), next });
+            self.audits = Some(Audits { all: Vec::new(), next: Next::after(head) });
         }
         Ok(())
     }
@@ -211,9 +244,14 @@ impl Receiver {
         let received = if head.context == 0 {
             let (kind, rest) =
                 data.split_first().ok_or(ContextError::Malformed("an empty control record"))?;
+            self.control.extend_from_slice(rest);
+            if self.control.len() > MAX_CONTROL {
+                return Err(ContextError::Flood("a long message in context 0"));
+            }
             match *kind {
-                CONTROL_DATA => Received::Control(rest.to_vec()),
-                CONTROL_ERROR => Received::Error(rest.to_vec()),
+                CONTROL_PART => return Ok(()),
+                CONTROL_DATA => Received::Control(std::mem::take(&mut self.control)),
+                CONTROL_ERROR => Received::Error(std::mem::take(&mut self.control)),
                 CONTROL_FIN => self.receive_fin(head, rest)?,
                 _ => return Err(ContextError::Malformed("a control record")),
             }
@@ -233,7 +271,9 @@ impl Receiver {
 
     fn receive_fin(&mut self, head: Head, counts: &[u8]) -> Result<Received, ContextError> {
         let expected = self.contexts[1..].iter().flat_map(|context| context.slots.to_be_bytes());
-        let open = self.contexts[1..].iter().any(|context| context.begun);
+        let open = self.contexts[1..].iter().any(|context| context.begun)
+            || !self.answered_by_others.is_empty();
+        self.control.clear();
         if !head.mark || open || !expected.eq(counts.iter().copied()) {
             return Err(ContextError::Truncated("the last record does not fit what arrived"));
         }
@@ -255,7 +295,7 @@ impl Receiver {
         };
         let first = audits.all.first();
         let same = first.map_or((hop == 0) != kind.is_own(), |first| first.kind == kind);
-        if hop != audits.next || !same {
+        if hop > hops || !audits.next.fits(hop, kind) || !same {
             return Err(ContextError::Unexpected("an audit of another party or kind"));
         }
         let party = &mut self.parties[usize::from(hop)];
@@ -270,7 +310,7 @@ impl Receiver {
             (Direction::ToClient, 0) => (false, hops),
             (Direction::ToClient, hop) => (hop == 1, hop.wrapping_sub(1)),
         };
-        audits.next = next;
+        audits.next = Next::Party(next);
         if !last {
             return Ok(None);
         }
@@ -286,10 +326,15 @@ impl Receiver {
         }
         // Whether a request was emptied is known when it has a byte, or at its end.
         let undecided = self.exchange_bytes == 0 && self.contexts[1..].iter().any(|one| one.begun);
-        if self.direction == Direction::ToClient || !undecided {
-            self.waiting_bytes = 0;
-            out.append(&mut self.waiting);
+        if self.direction == Direction::ToServer && undecided {
+            self.hand_up_control(out);
+            return Ok(None);
         }
+        if self.answered_by_others.front() == Some(&self.exchanges) && self.exchange_bytes > 0 {
+            return Err(TWO_ANSWERS);
+        }
+        self.waiting_bytes = 0;
+        out.append(&mut self.waiting);
         Ok(None)
     }
 
@@ -301,13 +346,19 @@ impl Receiver {
         author: u8,
         out: &mut VecDeque<Received>,
     ) -> Result<(), ContextError> {
+        if self.has_slot {
+            return Err(ContextError::Unexpected("an answer of a middlebox within another one"));
+        }
+        let heads = [Purpose::RequestHead, Purpose::ResponseHead];
+        let complete = heads.iter().all(|purpose| self.path.context(*purpose).is_some());
         let named = |context: &&super::path::Context| {
             let purpose = context.purpose as u8;
             (Purpose::RequestHead as u8..=Purpose::ResponseBody as u8).contains(&purpose)
         };
         let at = usize::from(author) - 1;
         let contexts = self.path.contexts.iter().filter(named);
-        if contexts.map(|context| context.rights[at]).any(|right| right != Right::Write) {
+        let mut rights = contexts.map(|context| context.rights[at]);
+        if !complete || rights.any(|right| right != Right::Write) {
             let what = "answer a request";
             return Err(ContextError::NoRight { hop: author, context: 1, what });
         }
@@ -315,7 +366,12 @@ impl Receiver {
         if self.waiting.iter().any(foreign) {
             return Err(ContextError::Unexpected("an answer of a middlebox among other records"));
         }
-        out.append(&mut self.waiting);
+        // What stands in context 0 waits for an audit of the endpoint.
+        let (data, rest) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|one| matches!(one, Received::Data { .. }));
+        out.extend(data);
+        self.waiting = rest;
         self.waiting_bytes = 0;
         if kind == Kind::OwnPart {
             return Ok(());
@@ -353,7 +409,7 @@ impl Receiver {
         }
         let replaced = self.answered_by_others.front() == Some(&number);
         match (replaced, empty) {
-            (true, false) => Err(ContextError::Unexpected("two answers to one request")),
+            (true, false) => Err(TWO_ANSWERS),
             (false, true) => Err(ContextError::Truncated("a request that was emptied on the way")),
             (true, true) => {
                 self.answered_by_others.pop_front();
@@ -374,14 +430,40 @@ impl Receiver {
             out.append(&mut self.waiting);
             out.push_back(Received::Exchange { by: 0 });
         } else {
+            self.hand_up_control(out);
             self.waiting.clear();
         }
     }
 
+    /// Hands up what stands in context 0, and keeps the data that waits.
+    fn hand_up_control(&mut self, out: &mut VecDeque<Received>) {
+        let (data, rest) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|one| matches!(one, Received::Data { .. }));
+        out.extend(rest);
+        self.waiting = data;
+    }
+
     fn end_messages(&mut self) {
+        self.has_slot = false;
         for context in &mut self.contexts {
             (context.begun, context.ended) = (false, false);
         }
+    }
+
+    /// Whether an audit is expected.
+    pub(crate) fn awaits_audit(&self) -> bool {
+        self.audits.is_some()
+    }
+
+    /// Bytes that wait for an audit, about.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    /// At a client: the requests that middleboxes have answered, and the server not yet.
+    pub(crate) fn answered_by_others(&self) -> usize {
+        self.answered_by_others.len()
     }
 
     /// Whether everything has arrived, with its audit.
@@ -389,6 +471,8 @@ impl Receiver {
         self.finished && self.audits.is_none()
     }
 }
+
+const TWO_ANSWERS: ContextError = ContextError::Unexpected("two answers to one request");
 
 impl Context {
     fn new(bound: &Bound, direction: Direction, number: u8) -> Option<Self> {

@@ -5,6 +5,8 @@ use std::ops::Range;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use levada_core::{Digest, label::derive};
 
+use zeroize::Zeroizing;
+
 use super::ContextError;
 use super::frame;
 use super::path::{Path, Right};
@@ -171,6 +173,7 @@ impl View {
         &self,
         cipher: &mut Cipher,
         n: u64,
+        pad: usize,
         whole: &mut [u8],
     ) -> Result<(Range<usize>, Digest), ContextError> {
         let Head { context, origin, .. } = self.head;
@@ -181,7 +184,8 @@ impl View {
         let plain = cipher.open(n, origin, counter, &self.meta, sealed)?.ok_or(forged)?;
         let hash = *blake3::hash(plain).as_bytes();
         let end = plain.iter().rposition(|byte| *byte != 0);
-        let end = end.filter(|at| plain[*at] == 0x80);
+        let whole_pads = plain.len() % pad == 0;
+        let end = end.filter(|at| plain[*at] == 0x80 && whole_pads);
         let end = end.ok_or(ContextError::Malformed("the padding of a record"))?;
         Ok((self.sealed.start..self.sealed.start + end, hash))
     }
@@ -256,7 +260,7 @@ pub(crate) struct Cipher {
 
 struct OriginKey {
     key: LessSafeKey,
-    iv: [u8; 12],
+    iv: Zeroizing<[u8; 12]>,
     /// Records sealed under this key.
     used: u64,
 }
@@ -284,7 +288,7 @@ impl Cipher {
             let key = self.secret.derive(derive::KEY, &[&[origin]]);
             let key = UnboundKey::new(algorithm, key.bytes())
                 .map_err(|_| Error::Internal("the cipher rejected its key"))?;
-            let iv = self.secret.derive_bytes(derive::IV, &[&[origin]]);
+            let iv = Zeroizing::new(self.secret.derive_bytes(derive::IV, &[&[origin]]));
             *slot = Some(OriginKey { key: LessSafeKey::new(key), iv, used: 0 });
         }
         slot.as_mut().ok_or(Error::Internal("a key that was just made").into())
@@ -333,7 +337,7 @@ impl OriginKey {
     /// IV ⊕ counter. An endpoint's counter is the slot; a middlebox's counts its own records and only grows. Each has
     /// a key of its own, so no nonce repeats.
     fn nonce(&self, counter: u64) -> Nonce {
-        let mut nonce = self.iv;
+        let mut nonce = *self.iv;
         for (byte, number) in nonce[4..].iter_mut().zip(counter.to_be_bytes()) {
             *byte ^= number;
         }

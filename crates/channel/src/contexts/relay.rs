@@ -14,6 +14,9 @@ use crate::record::{ALERT, DATA};
 /// The time limit of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// No further answer of a middlebox is begun while this many bytes are to be sent to the client.
+const MAX_ANSWERS: usize = 256 * 1024;
+
 /// What a middlebox sees of a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
@@ -45,7 +48,7 @@ pub trait Inspector: Send {
     /// The keys of a session are here: what was granted to middlebox `hop` of `path`.
     fn granted(&mut self, _path: &Path, _hop: u8) {}
 
-    /// The server has judged the session. `realm` names those who may share stored answers; None: they must not be shared.
+    /// The server has judged the session; before that, no request may be emptied. `realm` names those who may share stored answers; None: they must not be shared.
     /// Without a start, only context 0 follows.
     fn started(&mut self, _started: bool, _realm: Option<[u8; 16]>) {}
 
@@ -159,6 +162,9 @@ impl Relay {
             }
             self.open_flows()?;
             if !started && let Some(start) = self.handshake.start() {
+                if start.started {
+                    self.flows.iter_mut().flatten().for_each(Flow::start);
+                }
                 let realm = (start.realm != [0; 16]).then_some(start.realm);
                 self.inspector.started(start.started, realm);
             }
@@ -193,6 +199,18 @@ impl Relay {
         Ok(())
     }
 
+    /// Goes on with answers of this middlebox that waited because much was to be sent. Called after [`Self::transmit`].
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
+    pub fn advance(&mut self) -> Result<(), ContextError> {
+        if self.ended {
+            return Ok(());
+        }
+        let result = self.answer();
+        self.fatal(result)
+    }
+
     /// Answers the requests that this middlebox has emptied, each when it is the lowest without an answer.
     fn answer(&mut self) -> Result<(), ContextError> {
         let started = self.handshake.start().is_some_and(|start| start.started);
@@ -200,7 +218,8 @@ impl Relay {
             return Ok(());
         }
         let Some([to_server, to_client]) = &mut self.flows else { return Ok(()) };
-        while to_client.is_between_exchanges()
+        while self.out[Direction::ToClient as usize].len() < MAX_ANSWERS
+            && to_client.is_between_exchanges()
             && let number = to_client.answered()
             && to_server.request(number).is_some_and(|request| request.emptied)
         {

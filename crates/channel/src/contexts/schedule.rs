@@ -104,9 +104,9 @@ pub(crate) struct EndpointSecret(pub(crate) Secret);
 impl EndpointSecret {
     /// E = TLS-Exporter(`EXPORTER-levada-ctx`, TH1, 32).
     pub(crate) fn new(exporter: &Exporter, th1: &Digest) -> Result<Self, Error> {
-        let mut bytes = Digest::default();
-        exporter.export(label::CONTEXTS_EXPORTER, th1, &mut bytes)?;
-        Ok(Self(Secret::new(bytes)))
+        let mut bytes = Zeroizing::new(Digest::default());
+        exporter.export(label::CONTEXTS_EXPORTER, th1, bytes.as_mut())?;
+        Ok(Self(Secret(bytes)))
     }
 
     /// a_i.

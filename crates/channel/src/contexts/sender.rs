@@ -10,14 +10,16 @@ use super::record::{self, Cipher, Head, Layout, MAX_DATA, Place, SealKeys, Writt
 use super::schedule::{Direction, Secret, Tag, TagKey};
 
 /// An audit comes at least every this many records, so that little waits for one at the receiver.
-const AUDIT_EVERY: u32 = 16;
+pub(crate) const AUDIT_EVERY: u32 = 16;
 
-/// First bytes of plaintexts in context 0.
+/// First bytes of plaintexts in context 0: a message, or its last part.
 pub(crate) const CONTROL_DATA: u8 = 0;
 /// The end of all: with the number of slots of each context.
 pub(crate) const CONTROL_FIN: u8 = 1;
 /// The end because of an error.
 pub(crate) const CONTROL_ERROR: u8 = 2;
+/// A part of a message that has more.
+pub(crate) const CONTROL_PART: u8 = 3;
 
 /// The sending half of an endpoint.
 pub(crate) struct Sender {
@@ -31,6 +33,8 @@ pub(crate) struct Sender {
     audits: u64,
     exchanges: u64,
     since_audit: u32,
+    /// Bytes of the current exchange.
+    exchange_bytes: usize,
     /// The record that is filled; it is sealed when it is known whether it is the last.
     open: Option<Open>,
     /// At a server: of each hop.
@@ -98,6 +102,7 @@ impl Sender {
             audits: 0,
             exchanges: 0,
             since_audit: 0,
+            exchange_bytes: 0,
             open: None,
             endorsers: hops.filter_map(endorser).collect(),
             finished: false,
@@ -120,6 +125,7 @@ impl Sender {
             return Err(ContextError::State("the message of this context has ended"));
         }
         let capacity = state.layout.capacity();
+        self.exchange_bytes += data.len();
         while !data.is_empty() {
             let full = |open: &Open| open.context != context || open.data.len() >= capacity;
             if self.open.as_ref().is_some_and(full) {
@@ -175,6 +181,7 @@ impl Sender {
             (context.begun, context.ended) = (false, false);
         }
         self.exchanges += 1;
+        self.exchange_bytes = 0;
         Ok(())
     }
 
@@ -200,19 +207,20 @@ impl Sender {
         if self.finished {
             return Err(ContextError::Closed);
         }
-        if self.open.is_some() {
-            self.seal_open(Some(Kind::Part))?;
-        }
+        self.flush()?;
+        // The end of a message may be held back, so that the exchange can end with it.
+        let held = self.open.take();
         loop {
             let (now, later) = data.split_at(data.len().min(MAX_DATA - 1));
+            let last = later.is_empty();
             let open = self.open(0);
-            open.data.push(kind);
+            open.data.push(if last { kind } else { CONTROL_PART });
             open.data.extend_from_slice(now);
             data = later;
-            let last = data.is_empty();
             self.seal_open(last.then_some(Kind::Part))?;
             if last {
                 self.contexts[0].begun = false;
+                self.open = held;
                 return Ok(());
             }
         }
@@ -220,6 +228,9 @@ impl Sender {
 
     /// Ends this direction with the number of slots of each context. Nothing can be sent after it.
     pub(crate) fn fin(&mut self) -> Result<(), ContextError> {
+        if self.contexts[1..].iter().any(|context| context.begun) {
+            return Err(ContextError::State("an exchange is open"));
+        }
         let counts: Vec<u8> =
             self.contexts[1..].iter().flat_map(|context| context.slots.to_be_bytes()).collect();
         self.control(CONTROL_FIN, &counts)?;
@@ -287,6 +298,11 @@ impl Sender {
                 audit::endorsement(&endorser.key, counters, request, &answer)
             })
             .collect()
+    }
+
+    /// Whether the current exchange has a byte.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.exchange_bytes > 0
     }
 
     /// How many bytes wait to be taken.

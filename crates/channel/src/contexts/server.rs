@@ -232,7 +232,9 @@ fn respond(
     let mut tls = Handshake::server_with(config, capture, protocol)?;
     let mut written = Vec::new();
     tls.receive(&first.client_hello, &mut written)?;
-    let kept = sessions.found();
+    let exporter = tls.exporter()?;
+    // rustls may look a session up and still not resume it.
+    let kept = if tls.is_resumed() { sessions.found() } else { Vec::new() };
     if kept.is_empty() && first.hellos.iter().any(Hello::is_resumed) {
         return Err(ContextError::Alert { code: 3, hop: 0 });
     }
@@ -242,7 +244,7 @@ fn respond(
     let mut flight = Hasher::default();
     flight.update(&out[start..]);
     let th1 = messages::th1(&first.transcript, &flight.finish());
-    let secret = EndpointSecret::new(&tls.exporter()?, &th1)?;
+    let secret = EndpointSecret::new(&exporter, &th1)?;
     let classes = Classes::new(&first.path);
     frame::put(out, frame::ECHO, &[&first.echo]);
     let (hops, hashes) = put_shares(&first, &classes, &secret, &th1, &ys, out)?;
@@ -264,9 +266,9 @@ fn put_shares(
     ys: &[Option<Secret>],
     out: &mut Vec<u8>,
 ) -> Result<(Hops, Vec<Digest>), ContextError> {
-    let mut seed = Digest::default();
-    SystemRandom.fill(&mut seed).map_err(|_| Error::Internal("no random bytes"))?;
-    let seed = Secret::new(seed);
+    let mut seed = zeroize::Zeroizing::new(Digest::default());
+    SystemRandom.fill(seed.as_mut()).map_err(|_| Error::Internal("no random bytes"))?;
+    let seed = Secret::new(*seed);
     let (mut hops, mut hashes) = (Vec::new(), Vec::new());
     for (number, (hop, (key, y))) in
         (1u8..).zip(first.path.hops.iter().zip(first.keys.iter().zip(ys)))
@@ -324,11 +326,12 @@ impl Second {
     fn finish(self, tickets: &mut Vec<u8>) -> Result<Bound, ContextError> {
         let aes = is_aes(&self.tls)?;
         put_records(tickets, &self.held, false)?;
+        let exporter = self.tls.exporter()?;
         let established = self.tls.finish()?;
         let resumed = established.resumed;
         let (peer, tail) = Tail::new(established)?;
         let Self { path, classes, secret, th2, hops, .. } = self;
-        Ok(Bound { path, classes, secret, th2, hops, peer, resumed, aes, tail })
+        Ok(Bound { path, classes, secret, th2, hops, peer, resumed, aes, exporter, tail })
     }
 }
 

@@ -60,9 +60,11 @@ impl PathTickets {
         lock(&self.0).of.get_mut(server)?.pop_back()
     }
 
-    /// Forgets every ticket.
-    pub fn clear(&self) {
-        *lock(&self.0) = Tickets::default();
+    /// Forgets the tickets of a server.
+    pub fn forget(&self, server: &Identity) {
+        let mut tickets = lock(&self.0);
+        tickets.of.remove(server);
+        tickets.order.retain(|known| known != server);
     }
 
     pub(crate) fn insert(&self, server: Identity, ticket: ClientTicket) {
@@ -279,16 +281,12 @@ impl HopTickets {
             return;
         }
         let mut kept = lock(&self.kept);
+        forget_expired(&mut kept, now);
         if !kept.contains_key(&server) && kept.len() >= MIDDLEBOX_SERVERS {
-            kept.retain(|_, of| of.back().is_some_and(|last| last.until > now));
-            if kept.len() >= MIDDLEBOX_SERVERS {
-                return;
-            }
+            return;
         }
         let of_server = kept.entry(server).or_default();
-        while of_server.front().is_some_and(|first| first.until <= now)
-            || of_server.len() >= PER_SERVER
-        {
+        if of_server.len() >= PER_SERVER {
             of_server.pop_front();
         }
         of_server.push_back(Kept { resume, until: now + self.lifetime });
@@ -297,9 +295,24 @@ impl HopTickets {
     /// Takes the secrets under an id; they are erased, so each is used once.
     pub(crate) fn take(&self, server: &Identity, id: &ResumeId, now: Instant) -> Option<Resume> {
         let mut kept = lock(&self.kept);
+        forget_expired(&mut kept, now);
         let of_server = kept.get_mut(server)?;
         let at = of_server.iter().position(|kept| kept.resume.id == *id)?;
-        let found = of_server.remove(at)?;
-        (found.until > now).then_some(found.resume)
+        Some(of_server.remove(at)?.resume)
     }
+
+    /// Erases what is too old. Called from time to time, because nothing else may happen for long.
+    pub fn forget_expired(&self, now: Instant) {
+        forget_expired(&mut lock(&self.kept), now);
+    }
+}
+
+/// Secrets are stored in the order of their time.
+fn forget_expired(kept: &mut HashMap<Identity, VecDeque<Kept>>, now: Instant) {
+    kept.retain(|_, of_server| {
+        while of_server.front().is_some_and(|first| first.until <= now) {
+            of_server.pop_front();
+        }
+        !of_server.is_empty()
+    });
 }

@@ -61,7 +61,7 @@ pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Re
     let identity = identity(node, text).await?;
     let now = node.now();
     // TLS tickets from before the change must not resume connections.
-    node.tls.forget_sessions();
+    node.forget_sessions();
     on_store(node, move |store| {
         let was_allowed = store.disallow(&identity, now)?;
         Ok(json!({ "was_allowed": was_allowed, "identity": identity.to_string() }))

@@ -9,7 +9,7 @@ use levada_core::Params;
 use levada_core::wire::answer::Answer;
 use levada_core::wire::{self, Reason, Refusal};
 use levada_service::{Invocation, RunFuture, ServiceError};
-use levada_session::{Stream, StreamAborter};
+use levada_session::Stream;
 use tokio::time::sleep;
 use zeroize::Zeroizing;
 
@@ -18,7 +18,7 @@ use crate::store::{NewAuditEntry, Store};
 
 use super::RequestContext;
 use super::operations::unknown_service;
-use super::start::{Admitted, Start, about, refused_params};
+use super::start::{Admitted, Prepared, Start, about, refused_params};
 
 /// Serves one start of a session to its end.
 pub(super) async fn serve(
@@ -64,7 +64,7 @@ impl RequestContext {
         verified.params = verified.params.without(Params::NONCE);
         let run = offered.service.prepare(&verified.params).map_err(refused_params)?;
         let about = about(offered, &verified.params);
-        Ok(Start { verified, service, requester, about, run })
+        Ok(Start { verified, service, requester, about, run: Prepared::Stream(run) })
     }
 }
 
@@ -92,35 +92,39 @@ pub(super) async fn run_to_end(
     }
     let aborter = stream.aborter();
     let invocation = Invocation { session, holder: verified.holder, streams };
+    // A session on a stream was prepared for one.
+    let Prepared::Stream(run) = run else { return };
     let running = run.start(invocation, stream);
-    let outcome = run_until_end(context, running, verified.max_run, &aborter, &mut guard).await;
+    let reset = |reason| aborter.reset(reason as u64);
+    let outcome = run_until_end(context, running, verified.max_run, reset, &mut guard).await;
     drop((run_guard, guard));
     record_end(context, session, service, verified.ids.last().copied(), outcome).await;
 }
 
 /// Runs the service until it ends, another task ends the session, or the connection ends. Dropping the service's future ends
 /// everything that it started, including further streams. Returns the outcome for the audit log.
-async fn run_until_end(
+pub(super) async fn run_until_end(
     context: &RequestContext,
     running: RunFuture,
     max_run: Option<u64>,
-    aborter: &StreamAborter,
+    reset: impl FnOnce(Reason),
     guard: &mut SessionGuard,
 ) -> &'static str {
-    // The stream is reset with the reason before the service, which owns it, is dropped.
+    // The peer is told the reason before the service, which owns the stream, is dropped.
     let ended_by_node = async {
         let reason = tokio::select! {
             ended = &mut guard.ended => ended.unwrap_or(Reason::Failed),
             () = run_time_over(max_run) => Reason::Expired,
         };
-        reset_stream(aborter, reason)
+        reset(reason);
+        outcome_of(reason)
     };
     tokio::select! {
         // A stopping node ends sessions and connections almost at once: the first cause is recorded.
         biased;
         outcome = ended_by_node => outcome,
         result = running => service_outcome(context, result),
-        _ = context.connection.closed() => "the client went away",
+        () = context.connection.closed() => "the client went away",
     }
 }
 
@@ -144,8 +148,7 @@ fn service_outcome(context: &RequestContext, result: Result<(), ServiceError>) -
     }
 }
 
-fn reset_stream(aborter: &StreamAborter, reason: Reason) -> &'static str {
-    aborter.reset(reason as u64);
+fn outcome_of(reason: Reason) -> &'static str {
     match reason {
         Reason::Revoked => "revoked",
         Reason::Terminated => "terminated",
@@ -155,7 +158,7 @@ fn reset_stream(aborter: &StreamAborter, reason: Reason) -> &'static str {
 }
 
 /// Records the end of a run in the audit log.
-async fn record_end(
+pub(super) async fn record_end(
     context: &Arc<RequestContext>,
     session: SessionId,
     service: String,

@@ -9,7 +9,7 @@ use levada_core::wire::{self, Reason, Refusal, answer::Answer};
 use levada_core::{
     Framing, Identity, MAX_NAME, Params, Random, SystemRandom, UnixTime, label, sha256,
 };
-use levada_service::{PreparedRun, Refused, Service};
+use levada_service::{Refused, Service};
 use levada_session::Stream;
 use zeroize::Zeroizing;
 
@@ -17,11 +17,11 @@ use crate::services::Offered;
 use crate::store::NewSession;
 
 use super::operations::unknown_service;
-use super::start::{Admitted, Start, about, refused_params};
+use super::start::{Admitted, Prepared, Start, about, refused_params};
 use super::{OperationResult, RequestContext, connect, denied, failed};
 
 /// A session that was granted but is not stored yet.
-struct Grant {
+pub(super) struct Grant {
     id: SessionId,
     root: Zeroizing<[u8; 32]>,
     service: String,
@@ -41,12 +41,11 @@ pub(super) async fn serve(
     request: wire::Request,
     mut stream: Stream,
 ) {
-    match context.grant_and_start(request).await {
+    let prepare =
+        |service: &dyn Service, params: &Params| service.prepare(params).map(Prepared::Stream);
+    match context.grant_and_start(request, prepare).await {
         Ok((grant, admitted)) => {
-            let answer = move |started| {
-                let (granted, started) = (Some(grant.granted()), Some(started));
-                Answer::StartedAtOnce(wire::StartedAtOnce { granted, started })
-            };
+            let answer = move |started| grant.started_at_once(started);
             connect::run_to_end(context, "start", admitted, stream, answer).await;
         }
         Err(refusal) => connect::refuse(context, "start", &mut stream, refusal).await,
@@ -67,11 +66,12 @@ impl RequestContext {
     }
 
     /// Creates a session and counts its first start, in one transaction.
-    async fn grant_and_start(
+    pub(super) async fn grant_and_start(
         self: &Arc<Self>,
         request: wire::Request,
+        prepare: impl FnOnce(&dyn Service, &Params) -> Result<Prepared, Refused>,
     ) -> Result<(Grant, Admitted), Refusal> {
-        let (grant, run) = self.grant(request, |service, params| service.prepare(params))?;
+        let (grant, run) = self.grant(request, prepare)?;
         if grant.body.identity != self.peer {
             return Err(denied("a session is started by its holder; request it first"));
         }
@@ -162,13 +162,19 @@ impl Grant {
         }
     }
 
+    /// The answer that grants and starts the session.
+    pub(super) fn started_at_once(&self, started: wire::Started) -> Answer {
+        let (granted, started) = (Some(self.granted()), Some(started));
+        Answer::StartedAtOnce(wire::StartedAtOnce { granted, started })
+    }
+
     fn granted(&self) -> wire::Granted {
         let (link, secret) = (self.link.clone(), self.secret.to_vec());
         wire::Granted { link, secret, framing: self.framing.to_string() }
     }
 
     /// The start by the first link. It needs no verification, because this node has just minted it.
-    fn start(&self, run: PreparedRun) -> Start {
+    fn start(&self, run: Prepared) -> Start {
         let verified = Verified {
             session: self.id,
             ids: vec![self.link_id],

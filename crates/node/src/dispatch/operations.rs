@@ -159,7 +159,7 @@ impl RequestContext {
             return Ok(Answer::Done(wire::Done {}));
         }
         // TLS tickets of the old key become invalid, and its runs end.
-        node.tls.forget_sessions();
+        node.forget_sessions();
         node.sessions.set_requester(&applied.kept, &new);
         node.disconnect(&old, &format!("this key was rotated to {new}"));
         for (session, _) in &applied.revoked {

@@ -6,7 +6,7 @@ use levada_capability::Verified;
 use levada_core::printable::one_line;
 use levada_core::wire::{Reason, Refusal};
 use levada_core::{Framing, Identity, Params};
-use levada_service::{PreparedRun, Refused};
+use levada_service::{PreparedPathRun, PreparedRun, Refused};
 
 use crate::live::{Run, SessionGuard};
 use crate::services::Offered;
@@ -27,7 +27,13 @@ pub(super) struct Start {
     pub(super) requester: Identity,
     /// A summary for the audit log.
     pub(super) about: String,
-    pub(super) run: PreparedRun,
+    pub(super) run: Prepared,
+}
+
+/// The run of a session on a stream, or with middleboxes.
+pub(super) enum Prepared {
+    Stream(PreparedRun),
+    Path(PreparedPathRun),
 }
 
 /// A start that was counted: its service may run.

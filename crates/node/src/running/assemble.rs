@@ -1,15 +1,17 @@
 //! Assembles a node: key, databases, services, sockets.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use levada_channel::ServerConfig;
 use levada_core::wire::Reason;
-use levada_core::{Clock, Identity, SystemClock};
+use levada_core::{Clock, Identity, SecretKey, SystemClock};
 use levada_service::Context;
 use levada_services::registry;
 use levada_session::Budget;
+use levada_session::contexts::ServerPaths;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -22,7 +24,7 @@ use crate::forwards::Forwards;
 use crate::http;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
-use crate::services;
+use crate::services::{self, Offered};
 use crate::store::Store;
 use levada_client::Client;
 use levada_client::close_code;
@@ -58,6 +60,8 @@ pub struct Announcement {
 /// The new successions that one source, and all together, may present within [`SUCCESSIONS_PERIOD`].
 const SUCCESSIONS: (usize, usize) = (32, 1000);
 const SUCCESSIONS_PERIOD: Duration = Duration::from_secs(3600);
+/// The TLS tickets of a session with middleboxes: browsers open six connections to an origin.
+const TICKETS: u8 = 8;
 
 /// A node that is ready to serve, with its sockets.
 pub(super) struct Assembled {
@@ -109,10 +113,13 @@ pub(super) fn assemble(
     let listening = listeners.iter().flat_map(TcpListener::local_addr).collect::<Vec<_>>();
     let name = overrides.name.clone().or_else(|| config.name.clone()).unwrap_or_else(host_name);
     store.now_at_least(clock.now()).map_err(UpError::of)?;
-    let tls = ServerConfig::new(&key).map_err(UpError::of)?;
+    let key = Arc::new(key);
+    let tls = Arc::new(ServerConfig::new(&key).map_err(UpError::of)?);
+    let paths = server_paths(&key, &tls, &offered);
     let node = Node {
         home: home.clone(),
         tls,
+        paths,
         name,
         services: offered,
         store: Arc::new(store),
@@ -169,6 +176,29 @@ pub(super) fn assemble(
         // `catalogue serve` serves only the catalogue.
         forwards: if overrides.only_catalogue { Vec::new() } else { config.forwards.clone() },
     })
+}
+
+/// For sessions with middleboxes: those that any service allows are accepted, before any cryptography. The service that is started checks its own.
+fn server_paths(
+    key: &Arc<SecretKey>,
+    config: &Arc<ServerConfig>,
+    services: &BTreeMap<String, Offered>,
+) -> ServerPaths {
+    let allowed: BTreeSet<Identity> =
+        services.values().flat_map(|offered| offered.service.middleboxes()).collect();
+    ServerPaths {
+        config: config.clone(),
+        key: key.clone(),
+        sessions: Arc::default(),
+        tickets: TICKETS,
+        policy: Arc::new(move |path| {
+            let unknown = path.hops.iter().find(|hop| !allowed.contains(&hop.party.identity));
+            match unknown {
+                None => Ok(()),
+                Some(hop) => Err(format!("no service allows the middlebox {}", hop.party.identity)),
+            }
+        }),
+    }
 }
 
 /// Pins the node in its own home, so that its name works on its own machine. A failure becomes a note.

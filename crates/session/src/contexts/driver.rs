@@ -132,7 +132,13 @@ impl Driver {
                     break;
                 }
             }
-            match self.pipe.poll_write(cx) {
+            let before = self.pipe.sent();
+            let written = self.pipe.poll_write(cx);
+            // A slow peer that takes bytes gets the full time for the next ones.
+            if self.pipe.sent() > before {
+                self.deadline = Some(Instant::now() + CLOSE_TIMEOUT);
+            }
+            match written {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,

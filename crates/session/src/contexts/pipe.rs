@@ -78,6 +78,11 @@ impl Pipe {
         self.sent < self.output.len()
     }
 
+    /// How much of the output is written.
+    pub(super) fn sent(&self) -> usize {
+        self.sent
+    }
+
     /// Writes until everything is written.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.output.len() {

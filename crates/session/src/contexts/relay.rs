@@ -42,8 +42,8 @@ pub async fn relay<D: Future<Output = Dialed>>(
         closing: None,
     };
     let result = task.run(dial).await;
-    let deadline = Instant::now() + CLOSE_TIMEOUT;
-    poll_fn(|cx| task.poll_close(cx, deadline)).await;
+    task.closing = Some(Instant::now() + CLOSE_TIMEOUT);
+    poll_fn(|cx| task.poll_close(cx)).await;
     result
 }
 
@@ -119,6 +119,7 @@ impl Task {
                 }
                 self.relay.handle_timeout(Instant::now())?;
             }
+            self.relay.advance()?;
             let mut moved = false;
             for direction in [Direction::ToServer, Direction::ToClient] {
                 moved |= self.poll_input(cx, direction)?;
@@ -191,15 +192,21 @@ impl Task {
                 return Ok(false);
             }
         }
-        match to.poll_write(cx) {
+        let before = to.sent();
+        let written = to.poll_write(cx);
+        // A slow neighbour that takes bytes gets the full time for the next ones.
+        if to.sent() > before && self.closing.is_some() {
+            self.closing = Some(Instant::now() + CLOSE_TIMEOUT);
+        }
+        match written {
             Poll::Ready(written) => written.map(|()| true).map_err(Into::into),
             Poll::Pending => Ok(false),
         }
     }
 
     /// Sends what is left to both sides, and ends both.
-    fn poll_close(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
-        if self.timer.poll(cx, Some(deadline)).is_ready() {
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.timer.poll(cx, self.closing).is_ready() {
             return Poll::Ready(());
         }
         let mut done = true;

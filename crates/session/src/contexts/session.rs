@@ -20,6 +20,8 @@ use super::driver::Driver;
 const MAX_PENDING: usize = 120 * 1024;
 /// The driver reads nothing more while this many bytes wait for the application.
 const MAX_QUEUED: usize = 256 * 1024;
+/// What an event takes in memory besides its data, about.
+const EVENT: usize = 64;
 /// A write is passed on in parts of this many bytes.
 const PART: usize = 64 * 1024;
 
@@ -195,10 +197,13 @@ impl State {
 }
 
 fn length(event: &PathEvent) -> usize {
-    match event {
-        PathEvent::Received(Received::Data { data, .. } | Received::Control(data)) => data.len(),
-        _ => 0,
-    }
+    EVENT
+        + match event {
+            PathEvent::Received(
+                Received::Data { data, .. } | Received::Control(data) | Received::Error(data),
+            ) => data.len(),
+            _ => 0,
+        }
 }
 
 impl PathSession {
@@ -319,6 +324,28 @@ impl PathSession {
     /// As [`Self::write`].
     pub fn abort(&self, reason: &[u8]) -> Result<(), PathError> {
         self.call_and_send(|connection| connection.abort(reason))
+    }
+
+    /// Whether the session has not ended.
+    pub fn is_open(&self) -> bool {
+        let state = self.handle.0.lock();
+        state.ended.is_none() && !state.peer_closed
+    }
+
+    /// Waits for the end of the session.
+    pub async fn closed(&self) {
+        let ended = |state: &mut State| (state.ended.is_some() || state.peer_closed).then_some(());
+        self.handle.0.wait(ended).await;
+    }
+
+    /// Keying material for `label` that only the endpoints share (RFC 8446 section 7.5).
+    ///
+    /// # Errors
+    /// [`PathError`] if the session has ended.
+    pub fn export<const N: usize>(&self, label: &str) -> Result<[u8; N], PathError> {
+        let mut out = [0; N];
+        self.call(|connection| connection.export(label, &mut out))?;
+        Ok(out)
     }
 
     /// Sends this side's end. The peer may go on.

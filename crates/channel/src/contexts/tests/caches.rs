@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use super::chain::{Chain, Parties, data_of, events};
 use crate::contexts::Right::{None as No, Write};
-use crate::contexts::{Action, Direction, Inspector, Piece, Purpose, Received, Relay};
+use crate::contexts::{
+    Action, ContextError, Direction, Inspector, Piece, Purpose, Received, Relay,
+};
 use crate::contexts::{PathEvent, Right};
 
 /// A cache of one answer: what it stored, and whether endorsements verified.
@@ -198,4 +200,35 @@ fn a_request_that_is_emptied_and_not_answered_is_an_error_of_the_client() {
     chain.client.finish().unwrap();
     let (party, error) = chain.run().unwrap_err();
     assert_eq!(party, 1, "{error}");
+}
+
+/// A middlebox cannot verify the audits of others. It passes them on only if all of them are of one kind, so that no party on the path ends an
+/// exchange for it before the server does.
+#[test]
+fn an_audit_of_another_kind_does_not_make_half_an_answer_endorsed() {
+    let parties = parties(&[Write, Write]);
+    let stored = Arc::default();
+    let mut chain = with_cache(&parties, 0, &stored);
+    chain.open();
+    request(&mut chain);
+    answer(&mut chain, b"short");
+    assert_eq!(stored.lock().unwrap().endorsed, [true]);
+    stored.lock().unwrap().answer = None;
+    chain.attack = Some(Box::new(|link, direction, mut frames| {
+        for frame in &mut frames {
+            let part = [frame[0], frame[5], *frame.get(6).unwrap_or(&9)] == [0x49, 2, 0];
+            if link == 1 && direction == Direction::ToClient && part {
+                frame[6] = 1;
+            }
+        }
+        frames
+    }));
+    request(&mut chain);
+    chain.server.write(2, b"200").unwrap();
+    chain.server.end(2).unwrap();
+    chain.server.write(3, &vec![1; 400_000]).unwrap();
+    chain.server.finish().unwrap();
+    let (party, error) = chain.run().unwrap_err();
+    assert_eq!((party, error), (1, ContextError::Unexpected("an audit of another party or kind")));
+    assert_eq!(stored.lock().unwrap().endorsed, [true]);
 }

@@ -116,3 +116,40 @@ fn long_messages_and_many_exchanges_arrive_in_order() {
         assert_eq!((&data[..], exchanges), (&[(2, b"done".to_vec(), 0, true)][..], 1));
     }
 }
+
+#[test]
+fn long_bodies_cross_a_path_on_which_no_middlebox_may_write() {
+    let parties = Parties::new(&[&[Read, No], &[No, No]]);
+    let mut chain = Chain::new(&parties);
+    chain.open();
+    let body: Vec<u8> = (0..2_500_000u32).map(|number| number as u8).collect();
+    chain.client.write(1, &body).unwrap();
+    chain.client.finish().unwrap();
+    chain.run().unwrap();
+    assert!(data_of(&events(&mut chain.server)).0 == [(1, body.clone(), 0, true)]);
+    chain.server.write(2, &body).unwrap();
+    chain.server.finish().unwrap();
+    chain.run().unwrap();
+    assert!(data_of(&events(&mut chain.client)).0 == [(2, body, 0, true)]);
+}
+
+#[test]
+fn messages_of_context_0_may_come_within_an_exchange_and_be_long() {
+    let parties = Parties::new(&[&[Read], &[No]]);
+    let mut chain = Chain::new(&parties);
+    chain.open();
+    let long = vec![5; 100_000];
+    chain.client.write(1, b"head").unwrap();
+    chain.client.end(1).unwrap();
+    chain.client.control(&long).unwrap();
+    chain.client.control(b"").unwrap();
+    chain.client.finish().unwrap();
+    chain.run().unwrap();
+    let events = events(&mut chain.server);
+    assert_eq!(data_of(&events), (vec![(1, b"head".to_vec(), 0, true)], 1));
+    let control = events.into_iter().filter_map(|event| match event {
+        PathEvent::Received(crate::contexts::Received::Control(bytes)) => Some(bytes),
+        _ => None,
+    });
+    assert!(control.collect::<Vec<_>>() == [long, Vec::new()]);
+}

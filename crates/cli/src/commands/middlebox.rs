@@ -1,0 +1,85 @@
+//! `levada middlebox`: carries sessions of others, and does with them what both endpoints grant.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use levada_client::home::Home;
+use levada_core::Identity;
+use levada_services::middlebox::{AddField, Chain, Filter, Log, Middlebox, Policy};
+use levada_session::contexts::Inspector;
+use regex_lite::Regex;
+use tokio::net::TcpListener;
+
+use crate::attach::Signals;
+use crate::failure::{Failure, Outcome};
+use crate::output::{data, note, plain};
+
+/// Carry sessions of others as a middlebox
+///
+/// A session leads through this middlebox if its client names it. Both its client and its node decide what this middlebox may read or
+/// write; it has no keys for the rest. It leads sessions only to the addresses of --next. The log on standard error says
+/// what it holds and what passes. Runs until it is interrupted.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada middlebox --listen 0.0.0.0:5383 --next alpha.example:5382
+  levada middlebox --next alpha.example:5382 --add-response 'X-Checked: yes'
+  levada middlebox --next alpha.example:5382 --block '^GET /private'")]
+pub struct Arguments {
+    /// Where to listen; a free port of 127.0.0.1 if not given
+    #[arg(long, value_name = "A:P", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+
+    /// An address that sessions may be led to: of a node, or of the next middlebox
+    #[arg(long, value_name = "HOST:PORT", required = true)]
+    next: Vec<String>,
+
+    /// A node that sessions may end at; any behind --next if not given
+    #[arg(long, value_name = "IDENTITY")]
+    server: Vec<Identity>,
+
+    /// End a session at a request whose head matches: METHOD, a space and the target, then the fields, a line each
+    #[arg(long, value_name = "REGEX")]
+    block: Vec<Regex>,
+
+    /// Add a field to each response
+    #[arg(long, value_name = "NAME: VALUE", value_parser = field)]
+    add_response: Vec<String>,
+
+    /// Keep keys for this many seconds, so that further sessions along the same path cost less; 0 keeps none
+    #[arg(long, value_name = "SECONDS", default_value_t = 24 * 3600)]
+    resume: u64,
+}
+
+fn field(text: &str) -> Result<String, &'static str> {
+    AddField::new(text).map(|_| text.to_owned()).ok_or("expected NAME: VALUE")
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let home = Home::open()?;
+    let key = Arc::new(home.key().map_err(Failure::local)?);
+    let listener = TcpListener::bind(arguments.listen).await;
+    let listener = listener.map_err(|error| {
+        Failure::local(format!("cannot listen at {}: {error}", arguments.listen))
+    })?;
+    let address = listener.local_addr().map_err(Failure::local)?;
+    let policy = Policy { next: arguments.next, servers: arguments.server };
+    let (block, add) = (arguments.block, arguments.add_response);
+    let inspector = Box::new(move || -> Box<dyn Inspector> {
+        let log = Log::new(Arc::new(|line| note(plain(&line))));
+        let mut all: Vec<Box<dyn Inspector>> = vec![Box::new(log)];
+        all.extend(block.iter().map(|one| Box::new(Filter::new(one.clone())) as _));
+        all.extend(add.iter().filter_map(|one| Some(Box::new(AddField::new(one)?) as _)));
+        Box::new(Chain(all))
+    });
+    let lifetime = Duration::from_secs(arguments.resume);
+    let identity = key.identity();
+    let middlebox = Middlebox::new(key, policy, lifetime, inspector);
+    data(&format!("{identity}@{address}"))?;
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        served = middlebox.serve(listener) => served.map(|()| 0).map_err(Failure::local),
+        code = signals.end() => Ok(code),
+    }
+}
