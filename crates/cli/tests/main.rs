@@ -12,6 +12,7 @@ mod backup;
 mod capability;
 mod catalogue;
 mod container;
+mod contexts;
 mod crash_recovery;
 mod forward;
 mod forward_concurrency;

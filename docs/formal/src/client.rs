@@ -36,7 +36,7 @@ impl World {
         let none = self.terms.public("no ticket");
         let mut fields = vec![share, bound];
         if let Some(ticket) = ticket {
-            let Ticket { id, psk } = self.tls_ticket(ticket);
+            let TlsTicket { id, psk } = self.tls_ticket(ticket);
             let covered = self.terms.hash(&[share, bound, id]);
             fields.extend([id, self.terms.keyed(psk, "binder", &[covered])]);
         } else {
@@ -51,9 +51,9 @@ impl World {
         self.client_hellos.push(ClientHello { path, secret, term, ticket, honest });
     }
 
-    fn tls_ticket(&self, ticket: usize) -> Ticket {
+    fn tls_ticket(&self, ticket: usize) -> TlsTicket {
         let ticket = &self.tickets[ticket];
-        Ticket { id: ticket.id, psk: ticket.psk }
+        TlsTicket { id: ticket.id, psk: ticket.psk }
     }
 
     fn resume(&mut self, index: usize) {
@@ -213,7 +213,7 @@ impl World {
 }
 
 /// What TLS needs of a ticket.
-struct Ticket {
+struct TlsTicket {
     id: Term,
     psk: Term,
 }

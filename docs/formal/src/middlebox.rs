@@ -7,7 +7,7 @@ use crate::world::{BoxSession, BoxTicket, Hello, Made, World};
 
 impl World {
     /// Every honest middlebox answers every first flight that reaches it, with whatever stands before it.
-    pub(crate) fn greet_from_boxes(&mut self) {
+    pub(crate) fn send_box_hellos(&mut self) {
         for client in 0..self.client_hellos.len() {
             // PATH is authenticated by nothing yet: the attacker may have put another one before the ClientHello.
             let own = self.client_hellos[client].path;
@@ -17,7 +17,7 @@ impl World {
                 for position in 0..self.paths[path].hops.len() {
                     let mut next = Vec::new();
                     for prefix in prefixes {
-                        self.greet(path, client, position, prefix);
+                        self.send_hello(path, client, position, prefix);
                         for hello in self.hellos(path, client, position, prefix) {
                             next.push(self.terms.hash(&[prefix, hello.term]));
                         }
@@ -29,9 +29,10 @@ impl World {
     }
 
     /// MBHELLO and MBKEY of an honest middlebox: with a signature, and with tags if it knows the id.
-    fn greet(&mut self, path: usize, client: usize, position: usize, prefix: Term) {
+    fn send_hello(&mut self, path: usize, client: usize, position: usize, prefix: Term) {
         let hop = self.paths[path].hops[position];
-        if self.setting.boxes[hop].corrupt || !self.first("greet", &[hop, position, prefix.index()])
+        if self.setting.boxes[hop].corrupt
+            || !self.first("box hello", &[hop, position, prefix.index()])
         {
             return;
         }

@@ -3,7 +3,7 @@
 use crate::schedule::{HALVES, SessionKeys, b, number, ready};
 use crate::setting::Protection;
 use crate::term::Term;
-use crate::world::{Bind, BoxTicket, Hello, Made, Path, ServerSession, Ticket, World};
+use crate::world::{Bind, BoxTicket, Hello, IssuedTicket, Made, Path, ServerSession, World};
 
 impl World {
     /// Answers every first flight that the attacker can complete.
@@ -269,7 +269,7 @@ impl World {
         let id = self.terms.fresh("ticket", &[th2]);
         let psk = self.terms.keyed(session.secret, "resumption", &[th2]);
         self.send(id);
-        self.tickets.push(Ticket { id, psk, client_is_honest, parts });
+        self.tickets.push(IssuedTicket { id, psk, client_is_honest, parts });
     }
 
     /// The ticket that a server's session issued.

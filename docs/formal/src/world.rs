@@ -68,7 +68,7 @@ pub(crate) struct Bind {
 
 /// A TLS ticket with what belongs to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct IssuedTicket {
     pub(crate) id: Term,
     pub(crate) psk: Term,
     pub(crate) client_is_honest: bool,
@@ -134,7 +134,7 @@ pub(crate) struct World {
     pub(crate) client_accepted: Vec<(usize, usize)>,
     /// Sessions that the server accepted: (session, whether the client is the honest one).
     pub(crate) server_accepted: Vec<(usize, bool)>,
-    pub(crate) tickets: Vec<Ticket>,
+    pub(crate) tickets: Vec<IssuedTicket>,
     pub(crate) made: HashMap<Term, Made>,
     pub(crate) accepted: Vec<Accepted>,
     pub(crate) secrets: Vec<(&'static str, Term)>,
@@ -180,7 +180,7 @@ impl World {
         while size != world.size() {
             size = world.size();
             world.start_clients();
-            world.greet_from_boxes();
+            world.send_box_hellos();
             world.serve();
             world.bind_boxes();
             world.bind_clients();

@@ -244,10 +244,8 @@ impl PathConnection {
                     let Bound { hops, th2, peer, .. } = &open.bound;
                     keep_tickets((tickets, one), *peer, before, hops, th2);
                 }
-                if open.bound.tail.is_closed() {
-                    if !open.receiver.is_complete() {
-                        return Err(ContextError::Truncated("a close before the last record"));
-                    }
+                if open.bound.tail.is_closed() && !open.receiver.is_complete() {
+                    return Err(ContextError::Truncated("a close before the last record"));
                 }
             }
             frame::RECORD => open.receiver.receive_record(whole)?,

@@ -10,7 +10,7 @@ use super::hop::HopBound;
 use super::messages;
 use super::path::{Path, Right};
 use super::receiver::{MAX_INSERTED, Next};
-use super::record::{self, Cipher, Head, Layout, Meta, Place, SealKeys, View};
+use super::record::{self, Cipher, Head, Layout, Meta, Position, SealKeys, View};
 use super::relay::{Action, Inspector, Piece};
 use super::schedule::{ContextKeys, Direction, Secret, TagKey};
 use super::sender::head_context;
@@ -316,7 +316,7 @@ impl Flow {
             if self.inserted > MAX_INSERTED {
                 return Err(ContextError::Flood("inserted records"));
             }
-            let place = Place { n: *slots, g: self.slots, q: self.own };
+            let place = Position { n: *slots, g: self.slots, q: self.own };
             let seal = SealKeys {
                 cipher: &mut keys.seal,
                 writer: keys.writer.as_ref(),

@@ -325,8 +325,9 @@ impl Receiver {
             return self.end_exchange(out);
         }
         // Whether a request was emptied is known when it has a byte, or at its end.
-        let undecided = self.exchange_bytes == 0 && self.contexts[1..].iter().any(|one| one.begun);
-        if self.direction == Direction::ToServer && undecided {
+        let pending_emptied =
+            self.exchange_bytes == 0 && self.contexts[1..].iter().any(|one| one.begun);
+        if self.direction == Direction::ToServer && pending_emptied {
             self.hand_up_control(out);
             return Ok(None);
         }

@@ -98,7 +98,7 @@ impl Layout {
 
 /// The counters before a record: of slots in its context, of slots in all, and of its origin's own records.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) n: u64,
     pub(crate) g: u64,
     pub(crate) q: u64,
@@ -107,7 +107,7 @@ pub(crate) struct Place {
 /// Header 5 ‖ n 8 ‖ g 8 ‖ q 8: the additional data of the cipher.
 pub(crate) type Meta = [u8; HEADER + 24];
 
-fn meta(header: [u8; HEADER], place: Place) -> Meta {
+fn meta(header: [u8; HEADER], place: Position) -> Meta {
     let mut meta = [0; HEADER + 24];
     meta[..HEADER].copy_from_slice(&header);
     for (at, counter) in [place.n, place.g, place.q].into_iter().enumerate() {
@@ -146,7 +146,7 @@ impl View {
         };
         let writer = layout.writer.then_some(end..end + TAG);
         let third = layout.third.then_some(whole.len() - TAG..whole.len());
-        let meta = meta(header, Place { n, g, q });
+        let meta = meta(header, Position { n, g, q });
         Ok(Self { head, meta, q, sealed: start..end, writer, third })
     }
 
@@ -219,7 +219,7 @@ pub(crate) struct SealKeys<'a> {
 /// Seals `data` and appends the whole record to `out`.
 pub(crate) fn seal(
     keys: SealKeys<'_>,
-    (head, place, layout): (Head, Place, Layout),
+    (head, place, layout): (Head, Position, Layout),
     data: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<Written, ContextError> {

@@ -48,7 +48,7 @@ pub trait Inspector: Send {
     /// The keys of a session are here: what was granted to middlebox `hop` of `path`.
     fn granted(&mut self, _path: &Path, _hop: u8) {}
 
-    /// The server has judged the session; before that, no request may be emptied. `realm` names those who may share stored answers; None: they must not be shared.
+    /// The server has decided on the session; before that, no request may be emptied. `realm` names those who may share stored answers; None: they must not be shared.
     /// Without a start, only context 0 follows.
     fn started(&mut self, _started: bool, _realm: Option<[u8; 16]>) {}
 

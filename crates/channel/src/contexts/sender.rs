@@ -6,7 +6,7 @@ use super::ContextError;
 use super::audit::{self, Counters, Digests, Kind};
 use super::client::Bound;
 use super::path::{Path, Purpose, Right};
-use super::record::{self, Cipher, Head, Layout, MAX_DATA, Place, SealKeys, Written};
+use super::record::{self, Cipher, Head, Layout, MAX_DATA, Position, SealKeys, Written};
 use super::schedule::{Direction, Secret, Tag, TagKey};
 
 /// An audit comes at least every this many records, so that little waits for one at the receiver.
@@ -249,7 +249,7 @@ impl Sender {
             end: open.end,
             origin: 0,
         };
-        let place = Place { n: context.slots, g: self.slots, q: 0 };
+        let place = Position { n: context.slots, g: self.slots, q: 0 };
         let Context { cipher, writer, third, layout, .. } = context;
         let keys = SealKeys { cipher, writer: writer.as_ref(), third: third.as_ref() };
         let written = record::seal(keys, (head, place, *layout), &open.data, &mut self.out)?;

@@ -105,7 +105,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     });
     let local = Local::new(&listener, open).map_err(Failure::local)?;
     local.keep(first).await;
-    data(&format!("http://{address}/"))?;
+    data(format!("http://{address}/"))?;
     let mut signals = Signals::new()?;
     let outcome = tokio::select! {
         served = local.clone().serve(listener) => served.map(|()| 0).map_err(Failure::local),

@@ -76,7 +76,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let lifetime = Duration::from_secs(arguments.resume);
     let identity = key.identity();
     let middlebox = Middlebox::new(key, policy, lifetime, inspector);
-    data(&format!("{identity}@{address}"))?;
+    data(format!("{identity}@{address}"))?;
     let mut signals = Signals::new()?;
     tokio::select! {
         served = middlebox.serve(listener) => served.map(|()| 0).map_err(Failure::local),

@@ -121,7 +121,7 @@ fn first_line(bytes: &[u8]) -> Result<(&str, &[u8]), HeadError> {
     if bytes.len() > MAX_HEAD {
         return Err(HeadError("too long"));
     }
-    let (line, rest) = take_line(bytes)?.ok_or(HeadError("no first line"))?;
+    let (line, rest) = take_line(bytes)?;
     let line = std::str::from_utf8(line).map_err(|_| HeadError("the first line"))?;
     if !line.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
         return Err(HeadError("the first line"));
@@ -129,21 +129,19 @@ fn first_line(bytes: &[u8]) -> Result<(&str, &[u8]), HeadError> {
     Ok((line, rest))
 }
 
-/// The first line, without its end, and the rest; None if there is nothing. A line ends with CRLF and has neither CR nor LF.
-fn take_line(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, HeadError> {
-    if bytes.is_empty() {
-        return Ok(None);
-    }
+/// The first line, without its end, and the rest. A line ends with CRLF and has neither CR nor LF.
+fn take_line(bytes: &[u8]) -> Result<(&[u8], &[u8]), HeadError> {
     let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n' | 0));
     let (line, rest) = bytes.split_at(end.ok_or(HeadError("a line without an end"))?);
     let rest = rest.strip_prefix(b"\r\n").ok_or(HeadError("a stray CR, LF or NUL"))?;
-    Ok(Some((line, rest)))
+    Ok((line, rest))
 }
 
 /// Fields up to the end of `bytes`.
 pub(super) fn take_fields(mut bytes: &[u8]) -> Result<HeaderMap, HeadError> {
     let mut fields = HeaderMap::new();
-    while let Some((line, rest)) = take_line(bytes)? {
+    while !bytes.is_empty() {
+        let (line, rest) = take_line(bytes)?;
         let colon = line.iter().position(|byte| *byte == b':').ok_or(HeadError("a field"))?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         // A name has no white space, so a continued line is no field either (RFC 9112 sections 5.1 and 5.2).

@@ -78,7 +78,7 @@ pub async fn connect_path(
     establish(transport, Vec::new(), connection).await
 }
 
-/// Accepts a session over `transport`; `received` was read from it before. Any identity may finish the handshake; the caller judges it, and calls
+/// Accepts a session over `transport`; `received` was read from it before. Any identity may finish the handshake; the caller decides on it, and calls
 /// [`PathSession::start`].
 ///
 /// # Errors
