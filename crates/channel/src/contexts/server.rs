@@ -232,7 +232,8 @@ fn respond(
     let mut tls = Handshake::server_with(config, capture, protocol)?;
     let mut written = Vec::new();
     tls.receive(&first.client_hello, &mut written)?;
-    let exporter = tls.exporter()?;
+    // After a HelloRetryRequest there are no secrets yet.
+    let exporter = tls.exporter().map_err(|_| RETRY)?;
     // rustls may look a session up and still not resume it.
     let kept = if tls.is_resumed() { sessions.found() } else { Vec::new() };
     if kept.is_empty() && first.hellos.iter().any(Hello::is_resumed) {
@@ -255,6 +256,8 @@ fn respond(
     sessions.issue(hops.clone(), th2);
     Ok(Second { path: first.path, classes, tls, secret, th2, hops, held: Vec::new() })
 }
+
+const RETRY: ContextError = ContextError::Unexpected("a ClientHello that needs a second one");
 
 type Hops = Vec<(Identity, HopSecrets)>;
 
