@@ -79,6 +79,8 @@ pub(crate) struct Receiver {
     answered_by_others: VecDeque<u64>,
     /// The current exchange has a record of the endpoint, or what took its place.
     has_slot: bool,
+    /// An own answer of a middlebox has begun.
+    own_begun: bool,
     /// Bytes of the current exchange, and whether a middlebox has replaced its head.
     exchange_bytes: usize,
     replaced_head: bool,
@@ -179,6 +181,7 @@ impl Receiver {
             answered: 0,
             answered_by_others: VecDeque::new(),
             has_slot: false,
+            own_begun: false,
             exchange_bytes: 0,
             replaced_head: false,
             finished: false,
@@ -192,6 +195,9 @@ impl Receiver {
         }
         let head = Head::of(whole)?;
         self.check(head)?;
+        if self.own_begun && head.slot && head.context > 0 {
+            return Err(ContextError::Unexpected("a record within an answer of a middlebox"));
+        }
         let context = &mut self.contexts[usize::from(head.context)];
         let view = View::new(whole, context.layout, context.slots, self.slots)?;
         self.parties[usize::from(head.origin)].count(&view)?;
@@ -374,6 +380,7 @@ impl Receiver {
         out.extend(data);
         self.waiting = rest;
         self.waiting_bytes = 0;
+        self.own_begun = true;
         if kind == Kind::OwnPart {
             return Ok(());
         }
@@ -446,7 +453,7 @@ impl Receiver {
     }
 
     fn end_messages(&mut self) {
-        self.has_slot = false;
+        (self.has_slot, self.own_begun) = (false, false);
         for context in &mut self.contexts {
             (context.begun, context.ended) = (false, false);
         }
