@@ -18,8 +18,8 @@ use crate::record::{HEADER, TAG};
 pub(crate) const MAX_PLAIN: usize = 16_384;
 /// The most data of a record whose context is not padded, in bytes.
 pub(crate) const MAX_DATA: usize = MAX_PLAIN - 1;
-/// Records of one epoch, as a power of two.
-const EPOCH: u32 = 20;
+/// Records of one epoch, as a power of two; few in tests, so that they pass many.
+const EPOCH: u32 = if cfg!(test) { 4 } else { 20 };
 /// The most records of one origin in an epoch.
 const MAX_PER_EPOCH: u64 = 1 << 23;
 
@@ -342,5 +342,37 @@ impl OriginKey {
             *byte ^= number;
         }
         Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_change_with_the_epoch_and_differ_by_origin() {
+        let mut cipher = Cipher::new(Secret::new([7; 32]), true);
+        let mut iv = |n, origin| *cipher.key(n, origin).unwrap().iv;
+        let last = (1 << EPOCH) - 1;
+        assert_eq!(iv(0, 0), iv(last, 0));
+        let others = [iv(0, 1), iv(last + 1, 0), iv(last + 1, 1), iv(2 * last + 2, 0)];
+        let first = *Cipher::new(Secret::new([7; 32]), true).key(0, 0).unwrap().iv;
+        for (at, other) in others.iter().enumerate() {
+            assert!(*other != first && !others[..at].contains(other));
+        }
+        // The old secret is gone.
+        assert_ne!(cipher.secret.bytes(), &[7; 32]);
+    }
+
+    #[test]
+    fn a_key_is_not_used_beyond_its_limit() {
+        let mut cipher = Cipher::new(Secret::new([7; 32]), true);
+        cipher.key(0, 1).unwrap().used = MAX_PER_EPOCH - 1;
+        let meta = [0; HEADER + 24];
+        cipher.seal(0, 1, 0, &meta, &mut [0]).unwrap();
+        let error = ContextError::Flood("records under one key");
+        assert_eq!(cipher.seal(0, 1, 1, &meta, &mut [0]), Err(error.clone()));
+        assert_eq!(cipher.open(0, 1, 1, &meta, &mut [0; 17]), Err(error));
+        assert!(cipher.seal(1 << EPOCH, 1, 2, &meta, &mut [0]).is_ok());
     }
 }
