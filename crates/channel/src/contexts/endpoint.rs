@@ -436,6 +436,15 @@ impl PathConnection {
         }
     }
 
+    /// What a malicious endpoint has.
+    #[cfg(test)]
+    pub(crate) fn bound(&mut self) -> Option<&mut Bound> {
+        match &mut self.stage {
+            Stage::Open(open) => Some(&mut open.bound),
+            _ => None,
+        }
+    }
+
     /// The path with the rights that both endpoints have granted, once it is bound.
     pub fn path(&self) -> Option<&Path> {
         match &self.stage {

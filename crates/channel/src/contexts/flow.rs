@@ -376,6 +376,17 @@ impl Flow {
         self.awaiting.is_some()
     }
 
+    /// The right in each context, from 1, as far as the keys reach.
+    #[cfg(test)]
+    pub(crate) fn rights_by_keys(&self) -> Vec<Right> {
+        let of = |keys: &Keys| match (&keys.writer, &keys.author) {
+            (Some(_), Some(_)) => Right::Write,
+            _ => Right::Read,
+        };
+        let right = |context: &Context| context.keys.as_ref().map_or(Right::None, of);
+        self.contexts[1..].iter().map(right).collect()
+    }
+
     /// The number of the lowest request without an answer.
     pub(crate) fn answered(&self) -> u64 {
         self.answered

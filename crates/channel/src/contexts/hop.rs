@@ -143,6 +143,12 @@ impl HopHandshake {
         Some((self.bound.as_ref()?, self.keys.as_deref()?))
     }
 
+    /// What a malicious server shares with this middlebox.
+    #[cfg(test)]
+    pub(crate) fn bound(&self) -> Option<&HopBound> {
+        self.bound.as_ref()
+    }
+
     /// Whether frames from this side are no longer the handshake's.
     pub(crate) fn is_open(&self, from: Direction) -> bool {
         match from {

@@ -273,6 +273,18 @@ impl Relay {
         self.deadline
     }
 
+    /// What a malicious middlebox has.
+    #[cfg(test)]
+    pub(crate) fn handshake(&self) -> &HopHandshake {
+        &self.handshake
+    }
+
+    /// What a malicious middlebox sends records with.
+    #[cfg(test)]
+    pub(crate) fn flow(&mut self, direction: Direction) -> Option<&mut Flow> {
+        self.flows.as_mut().map(|flows| &mut flows[direction as usize])
+    }
+
     /// Ends the session if its handshake takes too long.
     ///
     /// # Errors

@@ -86,7 +86,17 @@ impl Tail {
 
     /// Appends a close_notify.
     pub(crate) fn close(&mut self, out: &mut Vec<u8>) -> Result<(), ContextError> {
-        let mut body = [1, CLOSE_NOTIFY, ALERT];
+        self.put(&[1, CLOSE_NOTIFY], ALERT, out)
+    }
+
+    /// Appends a TLS record.
+    pub(crate) fn put(
+        &mut self,
+        content: &[u8],
+        kind: u8,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ContextError> {
+        let mut body = [content, &[kind]].concat();
         let length = u16::try_from(body.len() + TAG).unwrap_or(u16::MAX).to_be_bytes();
         let header: [u8; HEADER] = [DATA, 3, 3, length[0], length[1]];
         let tag = self.seal.seal(header, &mut body)?;

@@ -1,5 +1,16 @@
 //! Tests of whole sessions in memory.
 
+mod arbitrary;
+mod attacks_bypass;
+mod attacks_caches;
+mod attacks_endpoints;
+mod attacks_handshake;
+mod attacks_path;
+mod attacks_records;
+mod attacks_resumption;
+mod attacks_wire;
 mod caches;
 mod chain;
+mod insider;
+mod limits;
 mod sessions;

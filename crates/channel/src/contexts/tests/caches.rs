@@ -82,13 +82,13 @@ pub(crate) fn with_cache(parties: &Parties, at: usize, stored: &Arc<Mutex<Stored
     chain
 }
 
-fn request(chain: &mut Chain) {
+pub(crate) fn request(chain: &mut Chain) {
     chain.client.write(1, b"GET /").unwrap();
     chain.client.finish().unwrap();
     chain.run().unwrap();
 }
 
-fn answer(chain: &mut Chain, body: &[u8]) {
+pub(crate) fn answer(chain: &mut Chain, body: &[u8]) {
     chain.server.write(2, b"200").unwrap();
     chain.server.end(2).unwrap();
     chain.server.write(3, body).unwrap();

@@ -95,13 +95,18 @@ impl Chain {
     }
 
     pub(crate) fn with(parties: &Parties, behaviours: Vec<Behaviour>) -> Self {
+        Self::over(parties, &parties.hops, behaviours)
+    }
+
+    /// As [`Self::with`], over other middleboxes than those of the path.
+    pub(crate) fn over(parties: &Parties, hops: &[HopSetup], behaviours: Vec<Behaviour>) -> Self {
         let now = Instant::now();
         let path = parties.path.clone();
         let client =
             PathConnection::client(&parties.client, parties.tickets.clone(), path, now).unwrap();
-        let seen: Vec<Seen> = parties.hops.iter().map(|_| Seen::default()).collect();
-        let hops = parties.hops.iter().zip(&seen).zip(behaviours);
-        let relays = hops.map(|((setup, seen), behaviour)| {
+        let seen: Vec<Seen> = hops.iter().map(|_| Seen::default()).collect();
+        let setups = hops.iter().zip(&seen).zip(behaviours);
+        let relays = setups.map(|((setup, seen), behaviour)| {
             let watch = Watch { seen: seen.clone(), behaviour };
             Relay::new(setup.clone(), Box::new(watch), now)
         });
@@ -109,7 +114,7 @@ impl Chain {
             client,
             relays: relays.collect(),
             server: PathConnection::server(parties.server.clone(), now),
-            wires: vec![[Vec::new(), Vec::new()]; parties.hops.len() + 1],
+            wires: vec![[Vec::new(), Vec::new()]; hops.len() + 1],
             seen,
             attack: None,
             now,
@@ -176,9 +181,67 @@ impl Chain {
                 (link, self.relays[link - 1].receive(direction, wire, self.now))
             }
         };
-        let consumed = consumed.map_err(|error| (party, error))?;
+        let consumed = match consumed {
+            Ok(consumed) => consumed,
+            Err(error) => {
+                wire.clear();
+                return Err((party, error));
+            }
+        };
         wire.drain(..consumed);
         Ok(consumed > 0)
+    }
+
+    /// Puts frames on a link, as an attacker there does.
+    pub(crate) fn inject(&mut self, link: usize, direction: Direction, bytes: &[u8]) {
+        self.wires[link][direction as usize].extend_from_slice(bytes);
+    }
+
+    /// Sets the attack on one link in one direction.
+    pub(crate) fn attack(
+        &mut self,
+        at: (usize, Direction),
+        mut change: impl FnMut(Vec<Vec<u8>>) -> Vec<Vec<u8>> + 'static,
+    ) {
+        self.attack = Some(Box::new(
+            move |link, direction, frames| {
+                if (link, direction) == at { change(frames) } else { frames }
+            },
+        ));
+    }
+
+    /// Replaces each frame of a kind on one link in one direction.
+    pub(crate) fn replace(
+        &mut self,
+        at: (usize, Direction),
+        kind: u8,
+        mut change: impl FnMut(Vec<u8>) -> Vec<Vec<u8>> + 'static,
+    ) {
+        self.attack(at, move |frames| {
+            let change =
+                |frame: Vec<u8>| if frame[0] == kind { change(frame) } else { vec![frame] };
+            frames.into_iter().flat_map(change).collect()
+        });
+    }
+
+    /// Everything that a session does: the handshake, a start, an exchange with a message in every context, and the close. Returns the first error
+    /// and the party that found it.
+    pub(crate) fn whole_session(&mut self) -> Result<(), (usize, ContextError)> {
+        let server = self.relays.len() + 1;
+        self.run()?;
+        self.client.control(b"operation").map_err(|error| (0, error))?;
+        self.run()?;
+        self.server.start(true, Some([7; 16])).map_err(|error| (server, error))?;
+        self.run()?;
+        exchange(&mut self.client).map_err(|error| (0, error))?;
+        self.run()?;
+        exchange(&mut self.server).map_err(|error| (server, error))?;
+        self.run()?;
+        self.client.close().map_err(|error| (0, error))?;
+        self.server.close().map_err(|error| (server, error))?;
+        self.run()?;
+        self.client.receive_end().map_err(|error| (0, error))?;
+        self.server.receive_end().map_err(|error| (server, error))
     }
 
     /// The handshake, and a start with an operation in context 0, up to where requests can be made.
@@ -193,6 +256,15 @@ impl Chain {
         let events = self::events(&mut self.client);
         assert!(matches!(events[..], [PathEvent::Bound { .. }, PathEvent::Ready]), "{events:?}");
     }
+}
+
+/// Sends a message in every context.
+fn exchange(end: &mut PathConnection) -> Result<(), ContextError> {
+    let contexts = end.path().map_or(0, |path| path.contexts.len()) as u8;
+    for context in 1..=contexts {
+        end.write(context, b"message")?;
+    }
+    end.finish()
 }
 
 /// Splits whole frames.
