@@ -17,7 +17,7 @@ impl AddField {
         let (name, value) = text.split_once(':')?;
         let token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.!#$%&'*+^`|~".contains(&byte);
         let plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
-        let value = value.trim();
+        let value = value.trim_matches([' ', '\t']);
         if name.is_empty() || !name.bytes().all(token) || !value.bytes().all(plain) {
             return None;
         }
