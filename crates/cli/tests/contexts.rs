@@ -188,8 +188,8 @@ fn a_node_refuses_more_than_it_allows_and_less_than_it_requires() {
     http(&[&more, &second.address]).denied("may not write `request-head` here");
     http(&[&first.address]).denied("requires the middlebox");
     let unknown = Home::new();
-    let stranger = Service::start(&unknown, &["middlebox", "--next", &node.address()]);
-    http(&[&stranger.address]).fails(123, "its policy refuses this");
+    let unlisted = Service::start(&unknown, &["middlebox", "--next", &node.address()]);
+    http(&[&unlisted.address]).fails(123, "its policy refuses this");
     // A middlebox leads only where it was told to.
     http(&[&second.address, &first.address]).fails(123, "its policy refuses this");
     http(&["lv1:x"]).fails(2, "");
