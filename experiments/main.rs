@@ -3,6 +3,7 @@
 mod attacks;
 mod catalogue;
 mod channels;
+mod contexts;
 mod measuring;
 mod table;
 mod testbed;
@@ -26,6 +27,8 @@ enum Reference {
     Channels(channels::Arguments),
     /// The catalogue: response rate and response time, compared with nginx
     Catalogue(catalogue::Arguments),
+    /// Sessions with middleboxes: CPU time of connections, bytes of handshakes
+    Contexts(contexts::Arguments),
     /// Attacks on a node: the time of an honest run meanwhile
     Attacks(attacks::Arguments),
     Lab(levada_lab::command::LabCommand),
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().reference {
         Reference::Channels(arguments) => channels::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Catalogue(arguments) => catalogue::run(arguments).map(|()| ExitCode::SUCCESS),
+        Reference::Contexts(arguments) => contexts::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Attacks(arguments) => attacks::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Lab(command) => command.run().map_err(Into::into),
     };
