@@ -8,7 +8,7 @@ use super::ContextError;
 use super::frame::{self, Fields};
 use super::messages::{self, Bind, BindProof, Hello, put_client_share};
 use super::path::{self, Hop, Path};
-use super::schedule::{Classes, Direction, EndpointSecret, HopSecrets};
+use super::schedule::{Classes, Direction, EndpointKeys, EndpointSecret, HopSecrets};
 use super::tail::{Tail, put_records};
 use super::tickets::{OneTicket, PathTickets};
 use crate::ClientConfig;
@@ -30,6 +30,19 @@ pub(crate) struct Bound {
     pub(crate) aes: bool,
     pub(crate) exporter: Exporter,
     pub(crate) tail: Tail,
+}
+
+impl Bound {
+    /// What keys of records and audits are derived from.
+    pub(crate) fn keys(&self) -> Arc<EndpointKeys> {
+        Arc::new(EndpointKeys {
+            secret: self.secret.clone(),
+            classes: self.classes.clone(),
+            th2: self.th2,
+            aes: self.aes,
+            hops: self.hops.iter().map(|(_, secrets)| secrets.clone()).collect(),
+        })
+    }
 }
 
 /// The handshake of a client, until SBIND was verified.

@@ -202,9 +202,9 @@ impl PathConnection {
         sends: Direction,
         unstarted: Option<Vec<u8>>,
     ) -> Result<(), ContextError> {
-        let sender = Sender::new(&bound, sends);
-        let receiver = Receiver::new(&bound, sends.reverse())
-            .ok_or(crate::Error::Internal("a secret of a middlebox is missing"))?;
+        let keys = bound.keys();
+        let sender = Sender::new(&bound.path, keys.clone(), sends);
+        let receiver = Receiver::new(&bound.path, keys, sends.reverse());
         let (peer, resumed) = (bound.peer, bound.resumed);
         self.events.push_back(PathEvent::Bound { peer, resumed });
         self.stage = Stage::Open(Box::new(Open {

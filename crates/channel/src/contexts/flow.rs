@@ -12,7 +12,7 @@ use super::path::{Path, Right};
 use super::receiver::{MAX_INSERTED, Next};
 use super::record::{self, Cipher, Head, Layout, Meta, Position, SealKeys, View};
 use super::relay::{Action, Inspector, Piece};
-use super::schedule::{ContextKeys, Direction, Secret, TagKey};
+use super::schedule::{ContextKeys, Direction, HopSecrets, Secret, TagKey};
 use super::sender::head_context;
 
 /// The records of one direction.
@@ -25,6 +25,7 @@ pub(crate) struct Flow {
     /// As records arrived, and as they left.
     digests: (Digests, Digests),
     audit_key: Secret,
+    secrets: Secrets,
     audits: u64,
     exchanges: u64,
     /// Records that this middlebox sealed.
@@ -84,6 +85,8 @@ struct Context {
     layout: Layout,
     slots: u64,
     /// None without the right to read.
+    given: Option<ContextKeys>,
+    /// Derived from `given` with the first record.
     keys: Option<Keys>,
     /// The current exchange has records here…
     begun: bool,
@@ -100,6 +103,31 @@ struct Keys {
     author: Option<TagKey>,
 }
 
+impl Context {
+    /// The keys; None without the right to read.
+    fn keys(&mut self, secrets: &Secrets, number: u8, direction: Direction) -> Option<&mut Keys> {
+        let given = self.given.as_ref()?;
+        let derive = || {
+            let secret = given.record(number, direction);
+            let author = secrets.hop.author(number, direction, &secrets.th2);
+            Keys {
+                open: Cipher::new(secret.clone(), secrets.aes),
+                seal: Cipher::new(secret, secrets.aes),
+                writer: given.writer(number, direction).as_ref().map(TagKey::new),
+                author: author.filter(|_| given.write.is_some()).as_ref().map(TagKey::new),
+            }
+        };
+        Some(self.keys.get_or_insert_with(derive))
+    }
+}
+
+/// What keys are derived from, besides those of contexts.
+struct Secrets {
+    hop: HopSecrets,
+    th2: Digest,
+    aes: bool,
+}
+
 impl Flow {
     pub(crate) fn new(
         bound: &HopBound,
@@ -110,22 +138,12 @@ impl Flow {
         let missing = crate::Error::Internal("a secret of this middlebox is missing");
         let count = u8::try_from(path.contexts.len()).unwrap_or(u8::MAX);
         let context = |context: u8| {
-            let keys = usize::from(context).checked_sub(1).and_then(|at| keys.get(at)?.as_ref());
-            let keys = keys.map(|keys| {
-                let author = secrets.author(context, direction, th2);
-                let author = author.filter(|_| path.right(context, *number) == Right::Write);
-                let secret = keys.record(context, direction);
-                Keys {
-                    open: Cipher::new(secret.clone(), *aes),
-                    seal: Cipher::new(secret, *aes),
-                    writer: keys.writer(context, direction).as_ref().map(TagKey::new),
-                    author: author.as_ref().map(TagKey::new),
-                }
-            });
+            let given = usize::from(context).checked_sub(1).and_then(|at| keys.get(at)?.clone());
             Context {
                 layout: Layout::new(path, context),
                 slots: 0,
-                keys,
+                given,
+                keys: None,
                 begun: false,
                 ended: false,
             }
@@ -138,6 +156,7 @@ impl Flow {
             slots: 0,
             digests: (Digests::new(path), Digests::new(path)),
             audit_key: secrets.audit(direction, th2).ok_or(missing)?,
+            secrets: Secrets { hop: secrets.clone(), th2: *th2, aes: *aes },
             audits: 0,
             exchanges: 0,
             own: 0,
@@ -269,11 +288,13 @@ impl Flow {
     ) -> Result<(Action, Option<(Digest, usize)>), ContextError> {
         let Head { context: number, origin, end, .. } = view.head;
         let context = &mut self.contexts[usize::from(number)];
-        let Some(keys) = &mut context.keys else { return Ok((Action::Pass, None)) };
+        let (slots, pad) = (context.slots, context.layout.pad);
+        let Some(keys) = context.keys(&self.secrets, number, self.direction) else {
+            return Ok((Action::Pass, None));
+        };
         self.scratch.clear();
         self.scratch.extend_from_slice(whole);
-        let (data, hash) =
-            view.open(&mut keys.open, context.slots, context.layout.pad, &mut self.scratch)?;
+        let (data, hash) = view.open(&mut keys.open, slots, pad, &mut self.scratch)?;
         if let (Some(key), Some(tag)) = (&keys.writer, view.writer_tag(whole))
             && !key.verify(&view.tagged(&hash), tag)
         {
@@ -299,7 +320,9 @@ impl Flow {
         let context = &mut self.contexts[usize::from(head.context)];
         let what = "write a record";
         let denied = ContextError::NoRight { hop: self.number, context: head.context, what };
-        let Context { layout, slots, keys: Some(keys), .. } = context else { return Err(denied) };
+        let (layout, slots) = (context.layout, context.slots);
+        let keys = context.keys(&self.secrets, head.context, self.direction);
+        let Some(keys) = keys else { return Err(denied) };
         if keys.author.is_none() {
             return Err(denied);
         }
@@ -316,13 +339,13 @@ impl Flow {
             if self.inserted > MAX_INSERTED {
                 return Err(ContextError::Flood("inserted records"));
             }
-            let place = Position { n: *slots, g: self.slots, q: self.own };
+            let place = Position { n: slots, g: self.slots, q: self.own };
             let seal = SealKeys {
                 cipher: &mut keys.seal,
                 writer: keys.writer.as_ref(),
                 third: keys.author.as_ref(),
             };
-            let written = record::seal(seal, (head, place, *layout), piece, out)?;
+            let written = record::seal(seal, (head, place, layout), piece, out)?;
             let tags = &out[written.tags];
             self.digests.1.add(head.context, &written.meta[..5], self.own, tags);
             self.own += 1;
@@ -379,11 +402,11 @@ impl Flow {
     /// The right in each context, from 1, as far as the keys reach.
     #[cfg(test)]
     pub(crate) fn rights_by_keys(&self) -> Vec<Right> {
-        let of = |keys: &Keys| match (&keys.writer, &keys.author) {
-            (Some(_), Some(_)) => Right::Write,
-            _ => Right::Read,
+        let of = |given: &ContextKeys| match given.write {
+            Some(_) => Right::Write,
+            None => Right::Read,
         };
-        let right = |context: &Context| context.keys.as_ref().map_or(Right::None, of);
+        let right = |context: &Context| context.given.as_ref().map_or(Right::None, of);
         self.contexts[1..].iter().map(right).collect()
     }
 

@@ -1,15 +1,15 @@
 //! The records that an endpoint receives. Nothing is handed up before an audit has shown that it is complete.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use levada_core::{Digest, sha256};
 
 use super::ContextError;
 use super::audit::{self, Audit, Counters, Digests, Kind};
-use super::client::Bound;
 use super::path::{Path, Purpose, Right};
 use super::record::{Cipher, Head, Layout, MAX_PLAIN, View};
-use super::schedule::{Direction, HopSecrets, Secret, TagKey};
+use super::schedule::{Direction, EndpointKeys, Secret, TagKey};
 use super::sender::{
     AUDIT_EVERY, CONTROL_DATA, CONTROL_ERROR, CONTROL_FIN, CONTROL_PART, head_context,
 };
@@ -63,6 +63,7 @@ pub(crate) struct Receiver {
     digests: Digests,
     /// By party, the endpoint first.
     parties: Vec<Party>,
+    keys: Arc<EndpointKeys>,
     exchanges: u64,
     /// The part of a message in context 0 that has arrived.
     control: Vec<u8>,
@@ -126,11 +127,8 @@ pub(crate) struct Request {
 
 struct Context {
     layout: Layout,
-    cipher: Cipher,
-    writer: Option<TagKey>,
-    endpoint: TagKey,
-    /// By hop, from 1.
-    authors: Vec<Option<TagKey>>,
+    /// Derived with the first record.
+    keys: Option<Keys>,
     slots: u64,
     begun: bool,
     ended: bool,
@@ -138,7 +136,8 @@ struct Context {
 
 /// The other endpoint, or a middlebox.
 struct Party {
-    audit: Secret,
+    /// Derived with its first audit.
+    audit: Option<Secret>,
     audits: u64,
     /// The counter that its next record must reach.
     next: u64,
@@ -149,28 +148,22 @@ struct Party {
 }
 
 impl Receiver {
-    /// None if a secret is missing that this side needs.
-    pub(crate) fn new(bound: &Bound, direction: Direction) -> Option<Self> {
-        let (path, th2) = (&bound.path, &bound.th2);
-        let count = u8::try_from(path.contexts.len()).ok()?;
-        let mut parties = vec![Party::new(path, 0, bound.secret.audit(direction, th2))];
-        for (hop, (_, secrets)) in (1..).zip(&bound.hops) {
-            parties.push(Party::new(path, hop, secrets.audit(direction, th2)?));
-        }
-        let contexts: Option<_> =
-            (0..=count).map(|number| Context::new(bound, direction, number)).collect();
+    pub(crate) fn new(path: &Path, keys: Arc<EndpointKeys>, direction: Direction) -> Self {
+        let count = u8::try_from(path.contexts.len()).unwrap_or(u8::MAX);
+        let parties = (0..).take(path.hops.len() + 1).map(|party| Party::new(path, party));
         let writes =
             |hop: &&u8| (1..=count).any(|context| path.right(context, **hop) == Right::Write);
         let hops: Vec<u8> = (1..).take(path.hops.len()).collect();
         let writers = hops.iter().filter(writes).count();
-        Some(Self {
+        Self {
             direction,
             head: head_context(path, direction),
             path: path.clone(),
-            contexts: contexts?,
+            contexts: (0..=count).map(|number| Context::new(path, number)).collect(),
             slots: 0,
             digests: Digests::new(path),
-            parties,
+            parties: parties.collect(),
+            keys,
             exchanges: 0,
             control: Vec::new(),
             waiting: VecDeque::new(),
@@ -185,7 +178,7 @@ impl Receiver {
             exchange_bytes: 0,
             replaced_head: false,
             finished: false,
-        })
+        }
     }
 
     /// Takes a whole record, decrypted in place.
@@ -201,9 +194,11 @@ impl Receiver {
         let context = &mut self.contexts[usize::from(head.context)];
         let view = View::new(whole, context.layout, context.slots, self.slots)?;
         self.parties[usize::from(head.origin)].count(&view)?;
-        let (data, hash) =
-            view.open(&mut context.cipher, context.slots, context.layout.pad, whole)?;
-        context.verify(&view, whole, &hash)?;
+        let derive = || Keys::new(&self.keys, head.context, self.direction);
+        let keys = context.keys.get_or_insert_with(derive);
+        let (data, hash) = view.open(&mut keys.cipher, context.slots, context.layout.pad, whole)?;
+        let third = keys.third(&self.keys, head, self.direction);
+        keys.verify(&view, whole, &hash, third.as_ref())?;
         self.digests.add_view(&view, whole);
         if head.slot {
             context.slots += 1;
@@ -307,7 +302,11 @@ impl Receiver {
         let party = &mut self.parties[usize::from(hop)];
         let exchange = if kind.is_own() { self.answered } else { self.exchanges };
         let counters = Counters { audits: party.audits, slots: self.slots, exchange };
-        audit.verify(&party.audit, counters)?;
+        if party.audit.is_none() {
+            party.audit = self.keys.audit(hop, self.direction);
+        }
+        let key = party.audit.as_ref().ok_or(NO_SECRET)?;
+        audit.verify(key, counters)?;
         party.audits += 1;
         party.inserted = 0;
         audits.all.push(audit);
@@ -480,32 +479,64 @@ impl Receiver {
     }
 }
 
+const NO_SECRET: ContextError =
+    ContextError::Tls(crate::Error::Internal("a secret of a middlebox is missing"));
 const TWO_ANSWERS: ContextError = ContextError::Unexpected("two answers to one request");
 
 impl Context {
-    fn new(bound: &Bound, direction: Direction, number: u8) -> Option<Self> {
-        let (path, th2) = (&bound.path, &bound.th2);
-        let keys = bound.secret.context(&bound.classes, number, th2);
-        let author = |(hop, (_, secrets)): (u8, &(levada_core::Identity, HopSecrets))| {
-            if path.right(number, hop) < Right::Write {
-                return Some(None);
-            }
-            Some(Some(TagKey::new(&secrets.author(number, direction, th2)?)))
-        };
-        Some(Self {
-            layout: Layout::new(path, number),
-            cipher: Cipher::new(keys.record(number, direction), bound.aes),
-            writer: keys.writer(number, direction).as_ref().map(TagKey::new),
-            endpoint: TagKey::new(&bound.secret.endpoint(number, direction, th2)),
-            authors: (1..).zip(&bound.hops).map(author).collect::<Option<_>>()?,
-            slots: 0,
-            begun: false,
-            ended: false,
-        })
+    fn new(path: &Path, number: u8) -> Self {
+        let layout = Layout::new(path, number);
+        Self { layout, keys: None, slots: 0, begun: false, ended: false }
+    }
+}
+
+/// The keys of a context.
+struct Keys {
+    cipher: Cipher,
+    writer: Option<TagKey>,
+    endpoint: Arc<TagKey>,
+    /// By hop, from 0; those that have written something.
+    authors: Vec<Option<Arc<TagKey>>>,
+}
+
+impl Keys {
+    fn new(keys: &EndpointKeys, context: u8, direction: Direction) -> Self {
+        let of_context = keys.context(context);
+        let endpoint = keys.secret.endpoint(context, direction, &keys.th2);
+        Self {
+            cipher: Cipher::new(of_context.record(context, direction), keys.aes),
+            writer: of_context.writer(context, direction).as_ref().map(TagKey::new),
+            endpoint: Arc::new(TagKey::new(&endpoint)),
+            authors: vec![None; keys.hops.len() + 1],
+        }
     }
 
-    /// The writer tag, and the tag of the endpoint or of the middlebox that wrote the record last.
-    fn verify(&self, view: &View, whole: &[u8], hash: &Digest) -> Result<(), ContextError> {
+    /// The key of the endpoint, or of the middlebox that wrote the record last.
+    fn third(
+        &mut self,
+        keys: &EndpointKeys,
+        head: Head,
+        direction: Direction,
+    ) -> Option<Arc<TagKey>> {
+        if head.origin == 0 {
+            return Some(self.endpoint.clone());
+        }
+        let slot = self.authors.get_mut(usize::from(head.origin))?;
+        if slot.is_none() {
+            let secret = keys.hop(head.origin)?.author(head.context, direction, &keys.th2)?;
+            *slot = Some(Arc::new(TagKey::new(&secret)));
+        }
+        slot.clone()
+    }
+
+    /// The writer tag, and the third.
+    fn verify(
+        &self,
+        view: &View,
+        whole: &[u8],
+        hash: &Digest,
+        third: Option<&Arc<TagKey>>,
+    ) -> Result<(), ContextError> {
         let Head { context, origin, .. } = view.head;
         let forged =
             |what| ContextError::Forged { what, hop: Some(origin), context: Some(context) };
@@ -515,10 +546,6 @@ impl Context {
         {
             return Err(forged("a record, by a party that may not write"));
         }
-        let third = match usize::from(origin).checked_sub(1) {
-            None => Some(&self.endpoint),
-            Some(at) => self.authors.get(at).and_then(Option::as_ref),
-        };
         if let Some(tag) = view.third_tag(whole)
             && !third.is_some_and(|key| key.verify(&message, tag))
         {
@@ -529,10 +556,10 @@ impl Context {
 }
 
 impl Party {
-    fn new(path: &Path, hop: u8, audit: Secret) -> Self {
+    fn new(path: &Path, hop: u8) -> Self {
         let count = u8::try_from(path.contexts.len()).unwrap_or(u8::MAX);
         let reads = (0..=count).map(|context| path.right(context, hop) >= Right::Read);
-        Self { audit, audits: 0, next: 0, inserted: 0, reads: reads.collect() }
+        Self { audit: None, audits: 0, next: 0, inserted: 0, reads: reads.collect() }
     }
 
     /// The own counter of a middlebox only grows.

@@ -156,6 +156,36 @@ impl EndpointSecret {
     }
 }
 
+/// What an endpoint derives the keys of records and audits from. Each is derived when it is first needed: most sessions use few contexts, and
+/// each in one direction.
+pub(crate) struct EndpointKeys {
+    pub(crate) secret: EndpointSecret,
+    pub(crate) classes: Classes,
+    pub(crate) th2: Digest,
+    pub(crate) aes: bool,
+    /// By hop, from 1.
+    pub(crate) hops: Vec<HopSecrets>,
+}
+
+impl EndpointKeys {
+    pub(crate) fn context(&self, context: u8) -> ContextKeys {
+        self.secret.context(&self.classes, context, &self.th2)
+    }
+
+    /// The secrets of a hop, from 1.
+    pub(crate) fn hop(&self, hop: u8) -> Option<&HopSecrets> {
+        self.hops.get(usize::from(hop).checked_sub(1)?)
+    }
+
+    /// The key of a party's audits; 0 is the endpoint.
+    pub(crate) fn audit(&self, party: u8, direction: Direction) -> Option<Secret> {
+        match party {
+            0 => Some(self.secret.audit(direction, &self.th2)),
+            hop => self.hop(hop)?.audit(direction, &self.th2),
+        }
+    }
+}
+
 /// What one middlebox has, and the endpoints too: a_i both, z_i the server only.
 #[derive(Clone)]
 pub(crate) struct HopSecrets {

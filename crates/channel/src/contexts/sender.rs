@@ -1,13 +1,14 @@
 //! The records that an endpoint sends: its messages in contexts, exchanges, and audits.
 
+use std::sync::Arc;
+
 use levada_core::{Digest, sha256};
 
 use super::ContextError;
 use super::audit::{self, Counters, Digests, Kind};
-use super::client::Bound;
 use super::path::{Path, Purpose, Right};
 use super::record::{self, Cipher, Head, Layout, MAX_DATA, Position, SealKeys, Written};
-use super::schedule::{Direction, Secret, Tag, TagKey};
+use super::schedule::{Direction, EndpointKeys, Secret, Tag, TagKey};
 
 /// An audit comes at least every this many records, so that little waits for one at the receiver.
 pub(crate) const AUDIT_EVERY: u32 = 16;
@@ -29,6 +30,7 @@ pub(crate) struct Sender {
     contexts: Vec<Context>,
     slots: u64,
     digests: Digests,
+    keys: Arc<EndpointKeys>,
     audit_key: Secret,
     audits: u64,
     exchanges: u64,
@@ -45,14 +47,30 @@ pub(crate) struct Sender {
 
 struct Context {
     layout: Layout,
-    cipher: Cipher,
-    writer: Option<TagKey>,
-    third: Option<TagKey>,
+    /// Derived with the first record.
+    keys: Option<Keys>,
     slots: u64,
     /// This exchange has records in the context…
     begun: bool,
     /// …and the last one.
     ended: bool,
+}
+
+struct Keys {
+    cipher: Cipher,
+    writer: Option<TagKey>,
+    endpoint: TagKey,
+}
+
+impl Keys {
+    fn new(keys: &EndpointKeys, context: u8, direction: Direction) -> Self {
+        let of_context = keys.context(context);
+        Self {
+            cipher: Cipher::new(of_context.record(context, direction), keys.aes),
+            writer: of_context.writer(context, direction).as_ref().map(TagKey::new),
+            endpoint: TagKey::new(&keys.secret.endpoint(context, direction, &keys.th2)),
+        }
+    }
 }
 
 struct Open {
@@ -63,48 +81,44 @@ struct Open {
 
 /// What proves an answer to one middlebox.
 struct Endorser {
-    key: Secret,
+    hop: u8,
     /// The contexts that it may read.
     reads: Vec<bool>,
     answer: Digest,
 }
 
 impl Sender {
-    pub(crate) fn new(bound: &Bound, direction: Direction) -> Self {
-        let path = &bound.path;
-        let (secret, th2) = (&bound.secret, &bound.th2);
+    pub(crate) fn new(path: &Path, keys: Arc<EndpointKeys>, direction: Direction) -> Self {
         let count = u8::try_from(path.contexts.len()).unwrap_or(u8::MAX);
-        let context = |number| {
-            let keys = secret.context(&bound.classes, number, th2);
-            Context {
-                layout: Layout::new(path, number),
-                cipher: Cipher::new(keys.record(number, direction), bound.aes),
-                writer: keys.writer(number, direction).as_ref().map(TagKey::new),
-                third: Some(TagKey::new(&secret.endpoint(number, direction, th2))),
-                slots: 0,
-                begun: false,
-                ended: false,
-            }
+        let context = |number| Context {
+            layout: Layout::new(path, number),
+            keys: None,
+            slots: 0,
+            begun: false,
+            ended: false,
         };
-        let endorser = |(hop, secrets): (u8, &super::schedule::HopSecrets)| {
+        let endorser = |hop| {
             let reads = (0..=count).map(|context| path.right(context, hop) >= Right::Read);
-            let key = secrets.endorse(th2).filter(|_| direction == Direction::ToClient)?;
-            Some(Endorser { key, reads: reads.collect(), answer: Digest::default() })
+            Endorser { hop, reads: reads.collect(), answer: Digest::default() }
         };
-        let hops = (1..).zip(bound.hops.iter().map(|(_, secrets)| secrets));
+        let hops = match direction {
+            Direction::ToServer => 0,
+            Direction::ToClient => path.hops.len(),
+        };
         Self {
             direction,
             head: head_context(path, direction),
             contexts: (0..=count).map(context).collect(),
             slots: 0,
             digests: Digests::new(path),
-            audit_key: secret.audit(direction, th2),
+            audit_key: keys.secret.audit(direction, &keys.th2),
+            keys,
             audits: 0,
             exchanges: 0,
             since_audit: 0,
             exchange_bytes: 0,
             open: None,
-            endorsers: hops.filter_map(endorser).collect(),
+            endorsers: (1..).take(hops).map(endorser).collect(),
             finished: false,
             out: Vec::new(),
         }
@@ -250,9 +264,10 @@ impl Sender {
             origin: 0,
         };
         let place = Position { n: context.slots, g: self.slots, q: 0 };
-        let Context { cipher, writer, third, layout, .. } = context;
-        let keys = SealKeys { cipher, writer: writer.as_ref(), third: third.as_ref() };
-        let written = record::seal(keys, (head, place, *layout), &open.data, &mut self.out)?;
+        let derive = || Keys::new(&self.keys, open.context, self.direction);
+        let Keys { cipher, writer, endpoint } = context.keys.get_or_insert_with(derive);
+        let keys = SealKeys { cipher, writer: writer.as_ref(), third: Some(endpoint) };
+        let written = record::seal(keys, (head, place, context.layout), &open.data, &mut self.out)?;
         context.slots += 1;
         self.slots += 1;
         self.since_audit += 1;
@@ -291,13 +306,14 @@ impl Sender {
     }
 
     fn endorse(&mut self, counters: Counters, request: &[Digest]) -> Vec<Tag> {
-        let endorsers = self.endorsers.iter_mut().zip(request);
-        endorsers
-            .map(|(endorser, request)| {
-                let answer = std::mem::take(&mut endorser.answer);
-                audit::endorsement(&endorser.key, counters, request, &answer)
-            })
-            .collect()
+        let Self { endorsers, keys, .. } = self;
+        let endorse = |(endorser, request): (&mut Endorser, &Digest)| {
+            let answer = std::mem::take(&mut endorser.answer);
+            let key = keys.hop(endorser.hop)?.endorse(&keys.th2)?;
+            Some(audit::endorsement(&key, counters, request, &answer))
+        };
+        // Only a server has endorsers, and it has every z.
+        endorsers.iter_mut().zip(request).filter_map(endorse).collect()
     }
 
     /// Whether the current exchange has a byte.

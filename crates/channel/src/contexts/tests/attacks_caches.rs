@@ -5,13 +5,12 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use super::caches::{Stored, answer, parties, request, with_cache};
-use super::chain::{Behaviour, Chain, Parties, data_of, events, frames};
+use super::chain::{Behaviour, Chain, Parties, data_of, events, frames, sender_of};
 use super::insider::Insider;
 use crate::contexts::Direction::{ToClient, ToServer};
 use crate::contexts::Right::{None as No, Read, Write};
 use crate::contexts::audit::{Counters, Kind};
 use crate::contexts::record::{Head, Position};
-use crate::contexts::sender::Sender;
 use crate::contexts::{Action, ContextError, PathEvent, Piece, Received, Relay, frame};
 
 fn stored_answer() -> Arc<Mutex<Stored>> {
@@ -41,7 +40,7 @@ fn an_answer_that_the_client_forged_is_not_stored() {
         let mut chain = with_cache(&parties, 0, &stored);
         chain.open();
         request(&mut chain);
-        let mut server = Sender::new(chain.client.bound().unwrap(), ToClient);
+        let mut server = sender_of(chain.client.bound().unwrap(), ToClient);
         server.write(2, b"200").unwrap();
         server.write(3, b"false").unwrap();
         server.finish(&[]).unwrap();
@@ -150,7 +149,7 @@ fn a_middlebox_passes_on_only_context_0_of_a_refused_session() {
     let mut chain = Chain::new(&parties(&[No]));
     chain.run().unwrap();
     chain.server.start(false, None).unwrap();
-    let mut server = Sender::new(chain.server.bound().unwrap(), ToClient);
+    let mut server = sender_of(chain.server.bound().unwrap(), ToClient);
     server.write(2, b"200").unwrap();
     server.finish(&[[0; 32]]).unwrap();
     chain.run().unwrap();

@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::chain::{Chain, Parties, data_of, events};
+use super::chain::{Chain, Parties, data_of, events, sender_of};
 use crate::contexts::Direction::{ToClient, ToServer};
 use crate::contexts::Right::{None as No, Read, Write};
-use crate::contexts::sender::{CONTROL_FIN, Sender};
+use crate::contexts::sender::CONTROL_FIN;
 use crate::contexts::{ContextError, Right, frame};
 use crate::record::DATA;
 
@@ -249,7 +249,7 @@ fn the_last_record_must_count_every_record() {
     for (write, sent) in [(false, counts([1, 0])), (true, counts([1, 0])), (false, vec![0; 15])] {
         let mut chain = Chain::new(&Parties::new(&[&[Read], &[No]]));
         chain.run().unwrap();
-        let mut sender = Sender::new(chain.client.bound().unwrap(), ToServer);
+        let mut sender = sender_of(chain.client.bound().unwrap(), ToServer);
         if write {
             sender.write(1, b"data").unwrap();
         }

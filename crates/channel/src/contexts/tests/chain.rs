@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use levada_core::{Identity, SecretKey, SystemRandom};
 
+use crate::contexts::client::Bound;
 use crate::contexts::path::tests::path;
+use crate::contexts::sender::Sender;
 use crate::contexts::{
     Action, ContextError, Direction, HopSetup, HopTickets, Inspector, Kem, Path, PathConnection,
     PathEvent, PathSessions, PathTickets, Piece, Received, Relay, Right, ServerPaths, frame,
@@ -312,3 +314,8 @@ pub(crate) fn data_of(events: &[PathEvent]) -> (Vec<Part>, usize) {
 
 /// All kinds of key encapsulation.
 pub(crate) const KEMS: [Kem; 2] = [Kem::X25519, Kem::Hybrid];
+
+/// A sender with the keys of an endpoint, in any direction.
+pub(crate) fn sender_of(bound: &Bound, direction: Direction) -> Sender {
+    Sender::new(&bound.path, bound.keys(), direction)
+}

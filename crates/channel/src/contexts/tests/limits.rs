@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use super::caches;
-use super::chain::{Behaviour, Chain, Parties, data_of, events, frames};
+use super::chain::{Behaviour, Chain, Parties, data_of, events, frames, sender_of};
 use crate::contexts::Direction::{ToClient, ToServer};
 use crate::contexts::Right::{None as No, Read, Write};
 use crate::contexts::record::{self, Cipher, Head, Layout, Position, SealKeys};
-use crate::contexts::sender::Sender;
 use crate::contexts::{Action, ContextError, PathEvent, Received, frame};
 
 #[test]
@@ -28,7 +27,7 @@ fn at_most_64_requests_are_open() {
     // A client that does not count.
     let mut chain = Chain::new(&parties);
     chain.run().unwrap();
-    let mut sender = Sender::new(chain.client.bound().unwrap(), ToServer);
+    let mut sender = sender_of(chain.client.bound().unwrap(), ToServer);
     for _ in 0..65 {
         sender.finish(&[]).unwrap();
     }
