@@ -80,8 +80,8 @@ pub(crate) struct Receiver {
     answered_by_others: VecDeque<u64>,
     /// The current exchange has a record of the endpoint, or what took its place.
     has_slot: bool,
-    /// An own answer of a middlebox has begun.
-    own_begun: bool,
+    /// The middlebox whose own answer has begun.
+    author: Option<u8>,
     /// Bytes of the current exchange, and whether a middlebox has replaced its head.
     exchange_bytes: usize,
     replaced_head: bool,
@@ -174,7 +174,7 @@ impl Receiver {
             answered: 0,
             answered_by_others: VecDeque::new(),
             has_slot: false,
-            own_begun: false,
+            author: None,
             exchange_bytes: 0,
             replaced_head: false,
             finished: false,
@@ -188,7 +188,7 @@ impl Receiver {
         }
         let head = Head::of(whole)?;
         self.check(head)?;
-        if self.own_begun && head.slot && head.context > 0 {
+        if self.author.is_some() && head.slot && head.context > 0 {
             return Err(ContextError::Unexpected("a record within an answer of a middlebox"));
         }
         let context = &mut self.contexts[usize::from(head.context)];
@@ -352,7 +352,7 @@ impl Receiver {
         author: u8,
         out: &mut VecDeque<Received>,
     ) -> Result<(), ContextError> {
-        if self.has_slot {
+        if self.has_slot || self.author.is_some_and(|begun| begun != author) {
             return Err(ContextError::Unexpected("an answer of a middlebox within another one"));
         }
         let heads = [Purpose::RequestHead, Purpose::ResponseHead];
@@ -379,7 +379,7 @@ impl Receiver {
         out.extend(data);
         self.waiting = rest;
         self.waiting_bytes = 0;
-        self.own_begun = true;
+        self.author = Some(author);
         if kind == Kind::OwnPart {
             return Ok(());
         }
@@ -452,7 +452,8 @@ impl Receiver {
     }
 
     fn end_messages(&mut self) {
-        (self.has_slot, self.own_begun) = (false, false);
+        self.has_slot = false;
+        self.author = None;
         for context in &mut self.contexts {
             (context.begun, context.ended) = (false, false);
         }
