@@ -1,18 +1,22 @@
 //! The records that an endpoint receives. Nothing is handed up before an audit has shown that it is complete.
 
+mod audits;
+mod keys;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use levada_core::{Digest, sha256};
 
 use super::ContextError;
-use super::audit::{self, Audit, Counters, Digests, Kind};
-use super::path::{Path, Purpose, Right};
-use super::record::{Cipher, Head, Layout, MAX_PLAIN, View};
-use super::schedule::{Direction, EndpointKeys, Secret, TagKey};
+use super::audit::{Audit, Digests, Kind};
+use super::path::{Path, Right};
+use super::record::{Head, Layout, MAX_PLAIN, View};
+use super::schedule::{Direction, EndpointKeys, Secret};
 use super::sender::{
     AUDIT_EVERY, CONTROL_DATA, CONTROL_ERROR, CONTROL_FIN, CONTROL_PART, head_context,
 };
+use keys::Keys;
 
 /// What a record in memory takes besides its data, about.
 pub(crate) const PIECE_MEMORY: usize = 64;
@@ -282,183 +286,6 @@ impl Receiver {
         Ok(Received::Finished)
     }
 
-    /// Takes the body of an AUDIT. After the last one, what it covers is appended to `out`. Returns a request that has ended.
-    pub(crate) fn receive_audit(
-        &mut self,
-        body: &[u8],
-        out: &mut VecDeque<Received>,
-    ) -> Result<Option<Request>, ContextError> {
-        let hops = u8::try_from(self.path.hops.len()).unwrap_or(u8::MAX);
-        let audit = Audit::take(body, self.direction, hops.into())?;
-        let (hop, kind) = (audit.hop, audit.kind);
-        let Some(audits) = &mut self.audits else {
-            return Err(ContextError::Unexpected("an audit without a mark"));
-        };
-        let first = audits.all.first();
-        let same = first.map_or((hop == 0) != kind.is_own(), |first| first.kind == kind);
-        if hop > hops || !audits.next.fits(hop, kind) || !same {
-            return Err(ContextError::Unexpected("an audit of another party or kind"));
-        }
-        let party = &mut self.parties[usize::from(hop)];
-        let exchange = if kind.is_own() { self.answered } else { self.exchanges };
-        let counters = Counters { audits: party.audits, slots: self.slots, exchange };
-        if party.audit.is_none() {
-            party.audit = self.keys.audit(hop, self.direction);
-        }
-        let key = party.audit.as_ref().ok_or(NO_SECRET)?;
-        audit.verify(key, counters)?;
-        party.audits += 1;
-        party.inserted = 0;
-        audits.all.push(audit);
-        let (last, next) = match (self.direction, hop) {
-            (Direction::ToServer, hop) => (hop == hops, hop + 1),
-            (Direction::ToClient, 0) => (false, hops),
-            (Direction::ToClient, hop) => (hop == 1, hop.wrapping_sub(1)),
-        };
-        audits.next = Next::Party(next);
-        if !last {
-            return Ok(None);
-        }
-        audit::walk(&self.path, &self.digests, &audits.all)?;
-        let author = audits.all.first().map_or(0, |first| first.hop);
-        self.audits = None;
-        if kind.is_own() {
-            return self.end_own(kind, author, out).map(|()| None);
-        }
-        self.digests.reset();
-        if kind == Kind::Exchange {
-            return self.end_exchange(out);
-        }
-        // Whether a request was emptied is known when it has a byte, or at its end.
-        let pending_emptied =
-            self.exchange_bytes == 0 && self.contexts[1..].iter().any(|one| one.begun);
-        if self.direction == Direction::ToServer && pending_emptied {
-            self.hand_up_control(out);
-            return Ok(None);
-        }
-        if self.answered_by_others.front() == Some(&self.exchanges) && self.exchange_bytes > 0 {
-            return Err(TWO_ANSWERS);
-        }
-        self.waiting_bytes = 0;
-        out.append(&mut self.waiting);
-        Ok(None)
-    }
-
-    /// The answer of a middlebox, or a part of it: the author must be allowed to write everything that an answer consists of, and nothing of another
-    /// party behind it may be in it.
-    fn end_own(
-        &mut self,
-        kind: Kind,
-        author: u8,
-        out: &mut VecDeque<Received>,
-    ) -> Result<(), ContextError> {
-        if self.has_slot || self.author.is_some_and(|begun| begun != author) {
-            return Err(ContextError::Unexpected("an answer of a middlebox within another one"));
-        }
-        let heads = [Purpose::RequestHead, Purpose::ResponseHead];
-        let complete = heads.iter().all(|purpose| self.path.context(*purpose).is_some());
-        let named = |context: &&super::path::Context| {
-            let purpose = context.purpose as u8;
-            (Purpose::RequestHead as u8..=Purpose::ResponseBody as u8).contains(&purpose)
-        };
-        let at = usize::from(author) - 1;
-        let contexts = self.path.contexts.iter().filter(named);
-        let mut rights = contexts.map(|context| context.rights[at]);
-        if !complete || rights.any(|right| right != Right::Write) {
-            let what = "answer a request";
-            return Err(ContextError::NoRight { hop: author, context: 1, what });
-        }
-        let foreign = |received: &Received| matches!(received, Received::Data { origin, .. } if *origin == 0 || *origin > author);
-        if self.waiting.iter().any(foreign) {
-            return Err(ContextError::Unexpected("an answer of a middlebox among other records"));
-        }
-        // What stands in context 0 waits for an audit of the endpoint.
-        let (data, rest) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition::<VecDeque<_>, _>(|one| matches!(one, Received::Data { .. }));
-        out.extend(data);
-        self.waiting = rest;
-        self.waiting_bytes = 0;
-        self.author = Some(author);
-        if kind == Kind::OwnPart {
-            return Ok(());
-        }
-        self.end_messages();
-        (self.exchange_bytes, self.replaced_head) = (0, false);
-        self.answered_by_others.push_back(self.answered);
-        self.answered += 1;
-        out.push_back(Received::Exchange { by: author });
-        Ok(())
-    }
-
-    fn end_exchange(
-        &mut self,
-        out: &mut VecDeque<Received>,
-    ) -> Result<Option<Request>, ContextError> {
-        let contexts = &self.contexts[1..];
-        if contexts.iter().any(|context| context.begun && !context.ended) {
-            return Err(ContextError::Truncated("an exchange with a message that has no end"));
-        }
-        if !contexts.iter().any(|context| context.begun) {
-            return Err(ContextError::Malformed("an exchange without a record"));
-        }
-        self.end_messages();
-        let number = self.exchanges;
-        self.exchanges += 1;
-        let empty = std::mem::take(&mut self.exchange_bytes) == 0;
-        let replaced = std::mem::take(&mut self.replaced_head);
-        if self.direction == Direction::ToServer {
-            let none = vec![Digest::default(); self.requests.len()];
-            let digests = std::mem::replace(&mut self.requests, none);
-            let emptied = empty && replaced;
-            self.hand_up(!emptied, out);
-            return Ok(Some(Request { digests, emptied }));
-        }
-        let replaced = self.answered_by_others.front() == Some(&number);
-        match (replaced, empty) {
-            (true, false) => Err(TWO_ANSWERS),
-            (false, true) => Err(ContextError::Truncated("a request that was emptied on the way")),
-            (true, true) => {
-                self.answered_by_others.pop_front();
-                self.hand_up(false, out);
-                Ok(None)
-            }
-            (false, false) => {
-                self.answered += 1;
-                self.hand_up(true, out);
-                Ok(None)
-            }
-        }
-    }
-
-    fn hand_up(&mut self, wanted: bool, out: &mut VecDeque<Received>) {
-        self.waiting_bytes = 0;
-        if wanted {
-            out.append(&mut self.waiting);
-            out.push_back(Received::Exchange { by: 0 });
-        } else {
-            self.hand_up_control(out);
-            self.waiting.clear();
-        }
-    }
-
-    /// Hands up what stands in context 0, and keeps the data that waits.
-    fn hand_up_control(&mut self, out: &mut VecDeque<Received>) {
-        let (data, rest) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition::<VecDeque<_>, _>(|one| matches!(one, Received::Data { .. }));
-        out.extend(rest);
-        self.waiting = data;
-    }
-
-    fn end_messages(&mut self) {
-        self.has_slot = false;
-        self.author = None;
-        for context in &mut self.contexts {
-            (context.begun, context.ended) = (false, false);
-        }
-    }
-
     /// Whether an audit is expected.
     pub(crate) fn awaits_audit(&self) -> bool {
         self.audits.is_some()
@@ -488,71 +315,6 @@ impl Context {
     fn new(path: &Path, number: u8) -> Self {
         let layout = Layout::new(path, number);
         Self { layout, keys: None, slots: 0, begun: false, ended: false }
-    }
-}
-
-/// The keys of a context.
-struct Keys {
-    cipher: Cipher,
-    writer: Option<TagKey>,
-    endpoint: Arc<TagKey>,
-    /// By hop, from 0; those that have written something.
-    authors: Vec<Option<Arc<TagKey>>>,
-}
-
-impl Keys {
-    fn new(keys: &EndpointKeys, context: u8, direction: Direction) -> Self {
-        let of_context = keys.context(context);
-        let endpoint = keys.secret.endpoint(context, direction, &keys.th2);
-        Self {
-            cipher: Cipher::new(of_context.record(context, direction), keys.aes),
-            writer: of_context.writer(context, direction).as_ref().map(TagKey::new),
-            endpoint: Arc::new(TagKey::new(&endpoint)),
-            authors: vec![None; keys.hops.len() + 1],
-        }
-    }
-
-    /// The key of the endpoint, or of the middlebox that wrote the record last.
-    fn third(
-        &mut self,
-        keys: &EndpointKeys,
-        head: Head,
-        direction: Direction,
-    ) -> Option<Arc<TagKey>> {
-        if head.origin == 0 {
-            return Some(self.endpoint.clone());
-        }
-        let slot = self.authors.get_mut(usize::from(head.origin))?;
-        if slot.is_none() {
-            let secret = keys.hop(head.origin)?.author(head.context, direction, &keys.th2)?;
-            *slot = Some(Arc::new(TagKey::new(&secret)));
-        }
-        slot.clone()
-    }
-
-    /// The writer tag, and the third.
-    fn verify(
-        &self,
-        view: &View,
-        whole: &[u8],
-        hash: &Digest,
-        third: Option<&Arc<TagKey>>,
-    ) -> Result<(), ContextError> {
-        let Head { context, origin, .. } = view.head;
-        let forged =
-            |what| ContextError::Forged { what, hop: Some(origin), context: Some(context) };
-        let message = view.tagged(hash);
-        if let Some(tag) = view.writer_tag(whole)
-            && !self.writer.as_ref().is_some_and(|key| key.verify(&message, tag))
-        {
-            return Err(forged("a record, by a party that may not write"));
-        }
-        if let Some(tag) = view.third_tag(whole)
-            && !third.is_some_and(|key| key.verify(&message, tag))
-        {
-            return Err(forged("a record, by another writer"));
-        }
-        Ok(())
     }
 }
 
