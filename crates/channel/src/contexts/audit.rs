@@ -185,6 +185,20 @@ impl Audit {
         Ok(Self { hop, kind, rest, changed, tag, endorsements, covered })
     }
 
+    /// Whether it may stand behind an audit of kind `first` in the same row. The first of a row is an endpoint's, or opens a middlebox's own answer.
+    pub(crate) fn fits_row(&self, first: Option<Kind>) -> bool {
+        first.map_or((self.hop == 0) != self.kind.is_own(), |first| first == self.kind)
+    }
+
+    /// The party whose audit follows this one on a path of `hops` middleboxes.
+    pub(crate) fn next_party(&self, direction: Direction, hops: u8) -> u8 {
+        match (direction, self.hop) {
+            (Direction::ToServer, hop) => hop + 1,
+            (Direction::ToClient, 0) => hops,
+            (Direction::ToClient, hop) => hop - 1,
+        }
+    }
+
     pub(crate) fn verify(&self, key: &Secret, counters: Counters) -> Result<(), ContextError> {
         if key.verify(&[&counters.bytes(), &self.covered], &self.tag) {
             Ok(())

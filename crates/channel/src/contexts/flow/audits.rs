@@ -22,8 +22,8 @@ impl Flow {
             return Err(ContextError::Unexpected("an audit without a mark"));
         };
         let audit = Audit::take(body, self.direction, self.path.hops.len())?;
-        let same = kind.map_or((audit.hop == 0) != audit.kind.is_own(), |kind| kind == audit.kind);
-        if !expected.fits(audit.hop, audit.kind) || !same || !self.is_before(audit.hop) {
+        let fits = expected.fits(audit.hop, audit.kind) && audit.fits_row(kind);
+        if !fits || !self.is_before(audit.hop) {
             return Err(ContextError::Unexpected("an audit of another party or kind"));
         }
         out.extend_from_slice(whole);
@@ -31,11 +31,7 @@ impl Flow {
             self.receive_endorsement(&audit, request);
         }
         let count = u8::try_from(self.path.hops.len()).unwrap_or(u8::MAX);
-        let next = match (self.direction, audit.hop) {
-            (Direction::ToServer, hop) => hop + 1,
-            (Direction::ToClient, 0) => count,
-            (Direction::ToClient, hop) => hop - 1,
-        };
+        let next = audit.next_party(self.direction, count);
         if next != self.number {
             self.awaiting = Some((Next::Party(next), Some(audit.kind)));
             return Ok(None);

@@ -23,9 +23,8 @@ impl Receiver {
         let Some(audits) = &mut self.audits else {
             return Err(ContextError::Unexpected("an audit without a mark"));
         };
-        let first = audits.all.first();
-        let same = first.map_or((hop == 0) != kind.is_own(), |first| first.kind == kind);
-        if hop > hops || !audits.next.fits(hop, kind) || !same {
+        let first = audits.all.first().map(|first| first.kind);
+        if hop > hops || !audits.next.fits(hop, kind) || !audit.fits_row(first) {
             return Err(ContextError::Unexpected("an audit of another party or kind"));
         }
         let party = &mut self.parties[usize::from(hop)];
@@ -38,14 +37,13 @@ impl Receiver {
         audit.verify(key, counters)?;
         party.audits += 1;
         party.inserted = 0;
+        audits.next = Next::Party(audit.next_party(self.direction, hops));
         audits.all.push(audit);
-        let (last, next) = match (self.direction, hop) {
-            (Direction::ToServer, hop) => (hop == hops, hop + 1),
-            (Direction::ToClient, 0) => (false, hops),
-            (Direction::ToClient, hop) => (hop == 1, hop.wrapping_sub(1)),
+        let last = match self.direction {
+            Direction::ToServer => hops,
+            Direction::ToClient => 1,
         };
-        audits.next = Next::Party(next);
-        if !last {
+        if hop != last {
             return Ok(None);
         }
         audit::walk(&self.path, &self.digests, &audits.all)?;
@@ -102,11 +100,9 @@ impl Receiver {
             return Err(ContextError::Unexpected("an answer of a middlebox among other records"));
         }
         // What stands in context 0 waits for an audit of the endpoint.
-        let (data, rest) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition::<VecDeque<_>, _>(|one| matches!(one, Received::Data { .. }));
+        let (data, control) = self.take_waiting();
         out.extend(data);
-        self.waiting = rest;
+        self.waiting = control;
         self.waiting_bytes = 0;
         self.author = Some(author);
         if kind == Kind::OwnPart {
@@ -173,11 +169,15 @@ impl Receiver {
 
     /// Hands up what stands in context 0, and keeps the data that waits.
     fn hand_up_control(&mut self, out: &mut VecDeque<Received>) {
-        let (data, rest) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .partition::<VecDeque<_>, _>(|one| matches!(one, Received::Data { .. }));
-        out.extend(rest);
+        let (data, control) = self.take_waiting();
+        out.extend(control);
         self.waiting = data;
+    }
+
+    /// Takes what waits: the data, and what stands in context 0.
+    fn take_waiting(&mut self) -> (VecDeque<Received>, VecDeque<Received>) {
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        waiting.partition(|one| matches!(one, Received::Data { .. }))
     }
 
     fn end_messages(&mut self) {

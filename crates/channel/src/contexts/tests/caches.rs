@@ -150,18 +150,24 @@ fn an_answer_of_a_cache_waits_for_those_of_earlier_requests() {
     assert_eq!(bodies, [b"first", b"first"]);
 }
 
-#[test]
-fn an_answer_that_a_middlebox_behind_has_changed_is_not_endorsed() {
+/// An open session with a cache, and behind it a middlebox that replaces what stands in `context`.
+fn with_replacement_behind(stored: &Arc<Mutex<Stored>>, context: u8, with: &'static [u8]) -> Chain {
     let parties = parties(&[Write, Write]);
-    let stored = Arc::default();
-    let replace = |piece: &Piece<'_>| match piece.context {
-        3 => Action::Replace(b"false".to_vec()),
-        _ => Action::Pass,
+    let replace = move |piece: &Piece<'_>| match piece.context == context {
+        true => Action::Replace(with.to_vec()),
+        false => Action::Pass,
     };
     let mut chain = Chain::with(&parties, vec![Box::new(|_| Action::Pass), Box::new(replace)]);
-    let cache = Box::new(Cache::new(&stored));
+    let cache = Box::new(Cache::new(stored));
     chain.relays[0] = Relay::new(parties.hops[0].clone(), cache, Instant::now());
     chain.open();
+    chain
+}
+
+#[test]
+fn an_answer_that_a_middlebox_behind_has_changed_is_not_endorsed() {
+    let stored = Arc::default();
+    let mut chain = with_replacement_behind(&stored, 3, b"false");
     request(&mut chain);
     answer(&mut chain, b"true");
     assert_eq!(stored.lock().unwrap().endorsed, [false]);
@@ -170,16 +176,8 @@ fn an_answer_that_a_middlebox_behind_has_changed_is_not_endorsed() {
 /// R2: the endorsement covers the request as the server received it.
 #[test]
 fn an_answer_to_a_request_that_was_changed_behind_the_cache_is_not_endorsed() {
-    let parties = parties(&[Write, Write]);
     let stored = Arc::default();
-    let replace = |piece: &Piece<'_>| match piece.context {
-        1 => Action::Replace(b"GET /other".to_vec()),
-        _ => Action::Pass,
-    };
-    let mut chain = Chain::with(&parties, vec![Box::new(|_| Action::Pass), Box::new(replace)]);
-    let cache = Box::new(Cache::new(&stored));
-    chain.relays[0] = Relay::new(parties.hops[0].clone(), cache, Instant::now());
-    chain.open();
+    let mut chain = with_replacement_behind(&stored, 1, b"GET /other");
     request(&mut chain);
     answer(&mut chain, b"other");
     let stored = stored.lock().unwrap();
