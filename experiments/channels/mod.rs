@@ -12,7 +12,7 @@ mod subject;
 mod targets;
 mod tcp;
 mod throughput;
-mod tls;
+pub(crate) mod tls;
 
 use std::path::PathBuf;
 use std::time::Instant;

@@ -10,7 +10,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::version::TLS13;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::{ClientConfig, ServerConfig, SupportedCipherSuite};
 use tokio::io::AsyncWriteExt;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -26,12 +26,20 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Two new keys, each pinned by the other end, without tickets.
+    /// Two new keys, each pinned by the other end, without tickets; the channel's ciphers.
     pub fn new() -> anyhow::Result<Self> {
+        Self::with(&[
+            aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384,
+            aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        ])
+    }
+
+    /// The same with these ciphers only.
+    pub fn with(ciphers: &[SupportedCipherSuite]) -> anyhow::Result<Self> {
         let client_key = SecretKey::generate(&SystemRandom)?;
         let server_key = SecretKey::generate(&SystemRandom)?;
         let verifier = |key: &SecretKey| RawKeyVerifier::only(key.identity());
-        let mut client = ClientConfig::builder_with_provider(provider())
+        let mut client = ClientConfig::builder_with_provider(provider(ciphers))
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
             .with_custom_certificate_verifier(verifier(&server_key))
@@ -40,7 +48,7 @@ impl Keys {
             )));
         client.enable_sni = false;
         client.resumption = Resumption::in_memory_sessions(16);
-        let server = ServerConfig::builder_with_provider(provider())
+        let server = ServerConfig::builder_with_provider(provider(ciphers))
             .with_protocol_versions(&[&TLS13])?
             .with_client_cert_verifier(verifier(&client_key))
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified_key(
@@ -92,12 +100,9 @@ pub fn receive(keys: &Keys, socket: TcpStream, meter: &Meter) -> anyhow::Result<
 }
 
 /// The same algorithms as the channel's.
-fn provider() -> Arc<CryptoProvider> {
+fn provider(ciphers: &[SupportedCipherSuite]) -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
-        cipher_suites: vec![
-            aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384,
-            aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-        ],
+        cipher_suites: ciphers.to_vec(),
         kx_groups: vec![aws_lc_rs::kx_group::X25519MLKEM768],
         ..aws_lc_rs::default_provider()
     })

@@ -3,72 +3,40 @@
 use std::io;
 use std::sync::Arc;
 
-use levada_channel::testing::{RawKeyVerifier, certified_key};
-use levada_core::{SecretKey, SystemRandom};
-use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::client::Resumption;
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384;
 use rustls::pki_types::ServerName;
-use rustls::server::AlwaysResolvesServerRawPublicKeys;
-use rustls::version::TLS13;
-use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
+use rustls::{ClientConnection, Connection, ServerConnection};
 
 use super::line::Party;
+use crate::channels::tls;
 
-/// The configurations of the two ends of a TLS session, with mutual raw keys and the channel's algorithms.
-pub struct Keys {
-    client: Arc<ClientConfig>,
-    server: Arc<ServerConfig>,
-}
+/// The configurations of the two ends of a TLS session, with mutual raw keys and the cipher of contexts.
+pub struct Keys(tls::Keys);
 
 impl Keys {
     /// Two new keys, each pinned by the other end.
     pub fn new() -> anyhow::Result<Self> {
-        let (client_key, server_key) =
-            (SecretKey::generate(&SystemRandom)?, SecretKey::generate(&SystemRandom)?);
-        let only = |key: &SecretKey| RawKeyVerifier::only(key.identity());
-        let mut client = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])?
-            .dangerous()
-            .with_custom_certificate_verifier(only(&server_key))
-            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(
-                certified_key(&client_key)?,
-            )));
-        client.enable_sni = false;
-        client.resumption = Resumption::in_memory_sessions(16);
-        let server = ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])?
-            .with_client_cert_verifier(only(&client_key))
-            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified_key(
-                &server_key,
-            )?)));
-        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+        Ok(Self(tls::Keys::with(&[TLS13_AES_256_GCM_SHA384])?))
     }
 
     /// Forgets all tickets.
     pub fn forget(&mut self) {
-        let mut client = (*self.client).clone();
+        let mut client = (*self.0.client).clone();
         client.resumption = Resumption::in_memory_sessions(16);
-        self.client = Arc::new(client);
+        self.0.client = Arc::new(client);
     }
 
     /// A new client end.
     pub fn client(&self) -> anyhow::Result<Connection> {
         let name = ServerName::try_from("server")?;
-        Ok(ClientConnection::new(self.client.clone(), name)?.into())
+        Ok(ClientConnection::new(self.0.client.clone(), name)?.into())
     }
 
     /// A new server end.
     pub fn server(&self) -> anyhow::Result<Connection> {
-        Ok(ServerConnection::new(self.server.clone())?.into())
+        Ok(ServerConnection::new(self.0.server.clone())?.into())
     }
-}
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(CryptoProvider {
-        cipher_suites: vec![aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384],
-        kx_groups: vec![aws_lc_rs::kx_group::X25519MLKEM768],
-        ..aws_lc_rs::default_provider()
-    })
 }
 
 fn receive(end: &mut Connection, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
