@@ -12,6 +12,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use levada_client::home::Home;
 
+mod list;
 mod reply;
 mod revoke;
 mod serve;

@@ -11,6 +11,7 @@ pub mod control;
 mod dispatch;
 mod error;
 mod forwards;
+mod granted;
 mod half_open;
 mod http;
 mod limiter;

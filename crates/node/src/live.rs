@@ -10,6 +10,7 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 
 use crate::config::Limits;
+use crate::granted::GrantedPath;
 
 /// The running sessions. A session whose uses allow it can run several times at once.
 #[derive(Default)]
@@ -38,6 +39,8 @@ pub(crate) struct Run {
     pub(crate) requester: Identity,
     /// The identity that started it.
     pub(crate) holder: Identity,
+    /// What a start through middleboxes has granted.
+    pub(crate) path: Option<GrantedPath>,
 }
 
 impl Run {
@@ -131,6 +134,13 @@ impl RunningSessions {
         self.lock().running.values().filter(|entry| entry.run.session == *session).count()
     }
 
+    /// What each run of `session` through middleboxes has granted.
+    pub(crate) fn paths_of(&self, session: &SessionId) -> Vec<GrantedPath> {
+        let table = self.lock();
+        let runs = table.running.values().filter(|entry| entry.run.session == *session);
+        runs.filter_map(|entry| entry.run.path.clone()).collect()
+    }
+
     fn end_where(&self, reason: Reason, ends: impl Fn(&Run) -> bool) -> usize {
         let mut table = self.lock();
         let ending = table.running.iter().filter(|(_, entry)| ends(&entry.run));
@@ -196,6 +206,7 @@ mod tests {
             identities: links.iter().map(|byte| Identity::from_bytes([*byte; 32])).collect(),
             requester: Identity::from_bytes([requester; 32]),
             holder: Identity::from_bytes([links[0]; 32]),
+            path: None,
         }
     }
 

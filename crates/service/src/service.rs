@@ -44,7 +44,10 @@ impl fmt::Debug for PreparedRun {
 }
 
 /// A run over a session with middleboxes whose parameters were checked: [`Service::prepare_path`] makes it.
-pub struct PreparedPathRun(Box<dyn FnOnce(PathSession) -> RunFuture + Send>);
+pub struct PreparedPathRun {
+    run: Box<dyn FnOnce(PathSession) -> RunFuture + Send>,
+    context_names: Vec<&'static str>,
+}
 
 impl PreparedPathRun {
     /// The run that `run` performs; see [`PreparedRun::new`].
@@ -52,12 +55,25 @@ impl PreparedPathRun {
     where
         F: Future<Output = Result<(), ServiceError>> + Send + 'static,
     {
-        Self(Box::new(move |session| Box::pin(run(session))))
+        let run = Box::new(move |session| Box::pin(run(session)) as RunFuture);
+        Self { run, context_names: Vec::new() }
+    }
+
+    /// Names the contexts of the path, from context 1 on, for the operator of the node.
+    #[must_use]
+    pub fn with_context_names(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
+        self.context_names = names.into_iter().collect();
+        self
+    }
+
+    /// The names of the contexts, from context 1 on; those of later contexts may be missing.
+    pub fn context_names(&self) -> &[&'static str] {
+        &self.context_names
     }
 
     /// Runs the session until it has ended.
     pub fn start(self, session: PathSession) -> RunFuture {
-        (self.0)(session)
+        (self.run)(session)
     }
 }
 

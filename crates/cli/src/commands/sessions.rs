@@ -32,6 +32,9 @@ const SESSIONS: &[&str] =
 const LOG: &[&str] =
     &["time", "identity", "operation", "outcome", "service", "session", "capability", "text"];
 
+/// The column of what runs through middleboxes.
+const THROUGH: &str = "through";
+
 pub async fn run(arguments: Arguments) -> Outcome {
     let Arguments { log, limit, json } = arguments;
     let request = if log { Request::Log { limit } } else { Request::Sessions { limit } };
@@ -42,13 +45,26 @@ pub async fn run(arguments: Arguments) -> Outcome {
     }
     let (list, keys) = if log { ("log", LOG) } else { ("sessions", SESSIONS) };
     let rows = answer[list].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut keys = keys.to_vec();
+    // Most nodes have no sessions through middleboxes, and the column is wide.
+    if rows.iter().any(|row| !items(&row["paths"]).is_empty()) {
+        keys.push(THROUGH);
+    }
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| keys.iter().map(|key| cell(key, row)).collect()).collect();
-    output::columns(keys, &rows)?;
+    output::columns(&keys, &rows)?;
     Ok(0)
 }
 
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
 fn cell(key: &str, row: &Value) -> String {
+    if key == THROUGH {
+        let paths: Vec<String> = items(&row["paths"]).iter().map(path).collect();
+        return if paths.is_empty() { "-".into() } else { paths.join("; ") };
+    }
     match (key, &row[key]) {
         ("time" | "created", Value::Number(time)) => {
             output::time(UnixTime(time.as_u64().unwrap_or(0)))
@@ -66,4 +82,18 @@ fn cell(key: &str, row: &Value) -> String {
         (_, Value::String(text)) => plain(text),
         (_, other) => other.to_string(),
     }
+}
+
+/// The middleboxes of a running session, the first next to the client, and what each was granted.
+fn path(path: &Value) -> String {
+    let hop = |hop: &Value| {
+        let rights = hop["rights"].as_object().into_iter().flatten();
+        let rights: Vec<String> = rights
+            .map(|(context, right)| format!("{context}={}", right.as_str().unwrap_or_default()))
+            .collect();
+        let rights = if rights.is_empty() { "nothing".into() } else { plain(&rights.join(",")) };
+        format!("{} {rights}", cell("identity", hop))
+    };
+    let hops: Vec<String> = items(&path["middleboxes"]).iter().map(hop).collect();
+    hops.join(", then ")
 }

@@ -1,7 +1,5 @@
 //! The node's side of the control socket.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -10,7 +8,7 @@ use std::time::Duration;
 
 use levada_capability::{Invitation, SessionId};
 use levada_catalogue::model::digest_text;
-use levada_core::{Identity, SystemRandom, check_name};
+use levada_core::{SystemRandom, check_name};
 use levada_services::catalogue::{CatalogueHandle, Principal, of_bytes};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -22,13 +20,12 @@ use crate::error::UpError;
 use crate::listen::reachable_addresses;
 use crate::node::{Ending, Node};
 use crate::rotate::rotate;
-use crate::store::{AuditEntry, DiskState, SessionFilter, SessionSummary, StoreError};
+use crate::store::{DiskState, StoreError};
 use levada_client::address::advertised;
 use levada_client::home::Home;
-use levada_client::known::Known;
 
 use super::reply::{Reply, on_store, refused};
-use super::{Request, revoke};
+use super::{Request, list, revoke};
 
 /// The maximum length of a request, in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -151,8 +148,8 @@ async fn handle(node: &Arc<Node>, request: Request) -> Handled {
         // `serve_connection` handles it.
         Request::Catalogue => Err(no_catalogue()),
         Request::Restore { .. } => Ok(json!({})),
-        Request::Sessions { limit } => sessions(node, limit).await,
-        Request::Log { limit } => log(node, limit).await,
+        Request::Sessions { limit } => list::sessions(node, limit).await,
+        Request::Log { limit } => list::log(node, limit).await,
         Request::Invite { service, name, expires_secs, addresses } => {
             invite(node, service, name, expires_secs, &addresses).await
         }
@@ -202,63 +199,6 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "time": now.time.0,
         "clock_jumped": now.jumped,
     }))
-}
-
-async fn sessions(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
-    let filter = SessionFilter { limit, ..SessionFilter::default() };
-    let list = node.with_store(move |store| store.sessions(&filter)).await;
-    let (list, names) = (list.map_err(|error| refused(120, &error))?, names(node).await?);
-    let rows: Vec<Value> = list.iter().map(|session| session_row(node, session, &names)).collect();
-    Ok(json!({ "sessions": rows }))
-}
-
-/// The pinned name of each identity; the oldest if it has several.
-async fn names(node: &Arc<Node>) -> Result<HashMap<Identity, String>, Reply> {
-    let pins = node.client.with_known(Known::names).await;
-    let mut pins = pins.map_err(|error| refused(120, &error))?;
-    pins.sort_by_key(|pin| Reverse(pin.added));
-    Ok(pins.into_iter().map(|pin| (pin.identity, pin.name)).collect())
-}
-
-fn session_row(node: &Node, session: &SessionSummary, names: &HashMap<Identity, String>) -> Value {
-    json!({
-        "session": session.id.to_string(),
-        "service": session.service,
-        "state": session.state.as_str(),
-        "running": node.sessions.runs_of(&session.id),
-        "framing": session.framing.to_string(),
-        "requester": session.requester.to_string(),
-        "requester_name": names.get(&session.requester),
-        "holder": session.holder.to_string(),
-        "holder_name": names.get(&session.holder),
-        "created": session.created.0,
-        "expires": session.expires.0,
-        "started": session.started.map(|time| time.0),
-        "ended": session.ended.map(|time| time.0),
-        "starts": session.starts,
-    })
-}
-
-async fn log(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
-    let entries = node.with_store(move |store| store.audit(limit, None)).await;
-    let (entries, names) = (entries.map_err(|error| refused(120, &error))?, names(node).await?);
-    let rows: Vec<Value> = entries.iter().map(|entry| log_row(entry, &names)).collect();
-    Ok(json!({ "log": rows }))
-}
-
-fn log_row(entry: &AuditEntry, names: &HashMap<Identity, String>) -> Value {
-    json!({
-        "id": entry.id,
-        "time": entry.time.0,
-        "identity": entry.identity.map(|identity| identity.to_string()),
-        "identity_name": entry.identity.and_then(|identity| names.get(&identity)),
-        "operation": entry.operation,
-        "service": entry.service,
-        "session": entry.session.map(|session| session.to_string()),
-        "capability": entry.link.map(|link| link.to_string()),
-        "outcome": entry.outcome,
-        "text": entry.text,
-    })
 }
 
 async fn invite(

@@ -14,6 +14,7 @@ use super::start::{Admitted, Prepared, Start};
 use super::{LogSubject, OPERATION_TIMEOUT, RequestContext, denied, zeroize_secret};
 use crate::carrier::Carrier;
 use crate::connections::ConnectionSlot;
+use crate::granted::GrantedPath;
 use crate::node::Node;
 
 /// The operation's name in metrics and logs.
@@ -52,7 +53,9 @@ impl RequestContext {
             return Err(denied(text));
         }
         self.grant_and_start(request, |service: &dyn Service, params| {
-            service.prepare_path(params, path).map(Prepared::Path)
+            let run = service.prepare_path(params, path)?;
+            let granted = GrantedPath::new(path, session.resumed(), run.context_names());
+            Ok(Prepared::Path(run, granted))
         })
         .await
     }
@@ -85,7 +88,7 @@ async fn run(
     if session.start(true, None).is_err() || session.control(&bytes).is_err() {
         return;
     }
-    let Prepared::Path(run) = run else { return };
+    let Prepared::Path(run, _) = run else { return };
     let running = run.start(session.clone());
     let end = |reason: Reason| {
         let _ = session.abort(format!("the node ended the session ({reason:?})").as_bytes());

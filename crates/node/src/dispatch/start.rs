@@ -8,6 +8,7 @@ use levada_core::wire::{Reason, Refusal};
 use levada_core::{Framing, Identity, Params};
 use levada_service::{PreparedPathRun, PreparedRun, Refused};
 
+use crate::granted::GrantedPath;
 use crate::live::{Run, SessionGuard};
 use crate::services::Offered;
 use crate::store::{DenialReason, NewStart, StartError};
@@ -18,6 +19,9 @@ use super::{RequestContext, failed};
 
 /// The maximum length of a session's summary in the audit log, in bytes.
 const MAX_ABOUT: usize = 128;
+/// The maximum length of what a session with middleboxes has granted there, in bytes: sixteen middleboxes with rights in four
+/// contexts take less.
+const MAX_GRANTED: usize = 4096;
 
 /// A requested start: a verified chain, its session, and the run that its parameters ask for.
 pub(super) struct Start {
@@ -33,7 +37,16 @@ pub(super) struct Start {
 /// The run of a session on a stream, or with middleboxes.
 pub(super) enum Prepared {
     Stream(PreparedRun),
-    Path(PreparedPathRun),
+    Path(PreparedPathRun, GrantedPath),
+}
+
+impl Prepared {
+    fn granted(&self) -> Option<&GrantedPath> {
+        match self {
+            Self::Stream(_) => None,
+            Self::Path(_, granted) => Some(granted),
+        }
+    }
 }
 
 /// A start that was counted: its service may run.
@@ -61,6 +74,7 @@ impl RequestContext {
             identities: verified.identities.clone(),
             requester,
             holder: verified.holder,
+            path: start.run.granted().cloned(),
         };
         let registered = node.sessions.register(run, &node.identity(), &node.limits);
         let mut guard =
@@ -69,6 +83,10 @@ impl RequestContext {
         if let Some(identity) = keys.find(|identity| node.policy.blocks(identity)) {
             return Err(denied_capability(DenialReason::Blocked(identity), &requester));
         }
+        let about = start
+            .run
+            .granted()
+            .map_or_else(|| start.about.clone(), |granted| with_granted(&start.about, granted));
         let new = NewStart {
             session: verified.session,
             uses: &verified.uses,
@@ -76,7 +94,7 @@ impl RequestContext {
             expires: verified.expires,
             requester,
             by: self.peer,
-            about: &start.about,
+            about: &about,
         };
         commit(&new).map_err(|error| refusal(error, &requester))?;
         match guard.ended.try_recv() {
@@ -98,6 +116,12 @@ impl RequestContext {
 /// A summary of a session with these parameters for the audit log, on one line.
 pub(super) fn about(offered: &Offered, params: &Params) -> String {
     one_line(&offered.service.summary(params).unwrap_or_default(), MAX_ABOUT)
+}
+
+/// The summary of a start, and the middleboxes with what was granted to each.
+fn with_granted(about: &str, granted: &GrantedPath) -> String {
+    let granted = one_line(&granted.to_string(), MAX_GRANTED);
+    if about.is_empty() { granted } else { format!("{about}; {granted}") }
 }
 
 pub(super) fn refused_params(refused: Refused) -> Refusal {

@@ -143,7 +143,7 @@ impl Service for Http {
         check_none(params)?;
         self.check_path(path)?;
         let (origin, path) = (self.origin.clone(), path.clone());
-        Ok(PreparedPathRun::new(move |session| async move {
+        let run = PreparedPathRun::new(move |session| async move {
             serve(&session, &path, origin).await.map_err(|error| match error {
                 ExchangeError::Path(error) => error.into(),
                 other => {
@@ -151,7 +151,8 @@ impl Service for Http {
                     ServiceError::Failed(other.to_string())
                 }
             })
-        }))
+        });
+        Ok(run.with_context_names(context_names(Strategy::Four).iter().map(|(name, _)| *name)))
     }
 }
 
