@@ -103,7 +103,7 @@ struct End(PathConnection);
 
 impl Party for End {
     fn receive(&mut self, _: bool, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
-        let consumed = self.0.receive(bytes)?;
+        let consumed = self.0.receive(bytes, Instant::now())?;
         bytes.drain(..consumed);
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Party for End {
         while let Some(event) = self.0.poll_event() {
             // Only a server can start; a client's attempt is refused.
             if matches!(event, PathEvent::Bound { .. }) {
-                started |= self.0.start(true, None).is_ok();
+                started |= self.0.start(true, None, Instant::now()).is_ok();
             }
         }
         Ok(started)

@@ -24,6 +24,11 @@ use crate::verifier::{AnyClient, ExpectedServer, spki};
 /// The protocol name in ALPN (RFC 7301).
 pub(crate) const ALPN: &[u8] = b"levada/1";
 
+/// Silence of the peer until a PING.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Silence of the peer until the connection is closed.
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
+
 /// How many sessions a server stores for resumption, and how many tickets a client stores.
 const SESSIONS: usize = 4096;
 
@@ -222,8 +227,8 @@ impl Default for Options {
             connection_window: 16 << 20,
             initial_credit_only: false,
             stream_window: 256 << 10,
-            idle_timeout: Duration::from_secs(45),
-            keep_alive: Duration::from_secs(15),
+            idle_timeout: IDLE_TIMEOUT,
+            keep_alive: KEEP_ALIVE,
             records_per_key: 1 << 23,
         }
     }

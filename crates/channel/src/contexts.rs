@@ -7,6 +7,7 @@ mod error;
 mod flow;
 mod frame;
 mod hop;
+mod keepalive;
 mod kem;
 mod messages;
 mod path;
@@ -23,7 +24,7 @@ mod tickets;
 mod tests;
 
 pub use endpoint::{PathConnection, PathEvent};
-pub use error::ContextError;
+pub use error::{ContextError, Role};
 pub use frame::PATH as PATH_FRAME;
 pub use hop::{HopPolicy, HopSetup};
 pub use path::{

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use levada_core::{Digest, Hasher, Identity, label, label::derive};
 
-use super::ContextError;
 use super::frame::{self, Fields};
 use super::messages::{self, Bind, BindProof, Hello, put_client_share};
 use super::path::{self, Hop, Path};
 use super::schedule::{Classes, Direction, EndpointKeys, EndpointSecret, HopSecrets};
 use super::tail::{Tail, put_records};
 use super::tickets::{OneTicket, PathTickets};
+use super::{ContextError, Role};
 use crate::ClientConfig;
 use crate::exporter::{Capture, Exporter};
 use crate::handshake::Handshake;
@@ -94,6 +94,16 @@ impl ClientHandshake {
             complete: false,
             echo: None,
         })
+    }
+
+    /// What the client waits for; the server sends all of it, after every middlebox has added its part to the first flight.
+    pub(crate) fn awaited(&self) -> (&'static str, Role) {
+        let what = match (self.complete, &self.echo) {
+            (false, _) => "its TLS flight",
+            (true, None) => "ECHO",
+            (true, Some(_)) => "SBIND",
+        };
+        (what, Role::Server)
     }
 
     pub(crate) fn store(&self) -> Arc<OneTicket> {

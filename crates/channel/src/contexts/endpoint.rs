@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use levada_core::Identity;
 
-use super::ContextError;
 use super::client::{Bound, ClientHandshake, Step, alert};
 use super::flow::MAX_REQUESTS;
 use super::frame;
+use super::keepalive::Keepalive;
 use super::messages::{self, Start};
 use super::path::Path;
 use super::receiver::{Received, Receiver};
@@ -20,6 +20,7 @@ use super::sender::{CONTROL_DATA, CONTROL_ERROR, Sender};
 use super::server::{ServerHandshake, ServerPaths};
 use super::tail::keep_tickets;
 use super::tickets::{OneTicket, PathTickets};
+use super::{ContextError, Role};
 use crate::ClientConfig;
 use crate::record::DATA;
 use open::{Open, Ready};
@@ -38,7 +39,10 @@ pub struct PathConnection {
     side: Side,
     events: VecDeque<PathEvent>,
     out: Vec<u8>,
+    /// Of the handshake.
     deadline: Option<Instant>,
+    /// From READY on.
+    keepalive: Option<Keepalive>,
 }
 
 enum Side {
@@ -97,7 +101,7 @@ impl PathConnection {
 
     fn new(stage: Stage, side: Side, out: Vec<u8>, now: Instant) -> Self {
         let deadline = Some(now + HANDSHAKE_TIMEOUT);
-        Self { stage, side, events: VecDeque::new(), out, deadline }
+        Self { stage, side, events: VecDeque::new(), out, deadline, keepalive: None }
     }
 
     /// Takes what arrived, which is decrypted in place. Returns how many bytes were consumed: whole frames. A server that holds too much
@@ -105,13 +109,13 @@ impl PathConnection {
     ///
     /// # Errors
     /// Everything that ends a session. What is then left in [`Self::transmit`] must still be sent.
-    pub fn receive(&mut self, input: &mut [u8]) -> Result<usize, ContextError> {
+    pub fn receive(&mut self, input: &mut [u8], now: Instant) -> Result<usize, ContextError> {
         let mut consumed = 0;
         while self.wants_input() {
             let rest = &mut input[consumed..];
             let length = self.fatal(frame::length(rest))?;
             let Some(length) = length else { break };
-            let result = self.receive_frame(&mut rest[..length]);
+            let result = self.receive_frame(&mut rest[..length], now);
             self.fatal(result)?;
             consumed += length;
         }
@@ -136,8 +140,7 @@ impl PathConnection {
             if let Stage::Open(open) = &mut self.stage {
                 open.sender.transmit(&mut self.out);
             }
-            self.stage = Stage::Ended;
-            self.deadline = None;
+            self.stop();
             if let Some(code) = error.alert_code() {
                 frame::put(&mut self.out, frame::ALERT, &[&[code, 0]]);
             }
@@ -145,7 +148,12 @@ impl PathConnection {
         result
     }
 
-    fn receive_frame(&mut self, whole: &mut [u8]) -> Result<(), ContextError> {
+    fn stop(&mut self) {
+        self.stage = Stage::Ended;
+        (self.deadline, self.keepalive) = (None, None);
+    }
+
+    fn receive_frame(&mut self, whole: &mut [u8], now: Instant) -> Result<(), ContextError> {
         match std::mem::replace(&mut self.stage, Stage::Ended) {
             Stage::Client(handshake) => match handshake.receive(whole, &mut self.out)? {
                 Step::More(handshake) => self.stage = Stage::Client(Box::new(handshake)),
@@ -163,7 +171,7 @@ impl PathConnection {
             }
             Stage::Open(open) => {
                 self.stage = Stage::Open(open);
-                self.receive_open(whole)?;
+                self.receive_open(whole, now)?;
             }
             Stage::Ended => return Err(ContextError::Closed),
         }
@@ -197,19 +205,29 @@ impl PathConnection {
         Ok(())
     }
 
-    fn receive_open(&mut self, whole: &mut [u8]) -> Result<(), ContextError> {
+    fn receive_open(&mut self, whole: &mut [u8], now: Instant) -> Result<(), ContextError> {
         let Stage::Open(open) = &mut self.stage else { return Err(ContextError::Closed) };
+        if let Some(keepalive) = &mut self.keepalive {
+            keepalive.on_frame(now);
+        }
         match whole[0] {
             frame::READY if open.ready.is_some() => {
                 open.receive_ready(whole)?;
                 if open.ready.is_none() {
                     self.deadline = None;
+                    self.keepalive = Some(Keepalive::new(Role::Middlebox(1), now));
                     self.events.push_back(PathEvent::Ready);
                 }
             }
             frame::ALERT => return Err(alert(messages::split(whole)?.1)),
             _ if open.ready.is_some() => {
                 return Err(ContextError::Unexpected("a frame before every party is there"));
+            }
+            frame::PING if !open.receiver.awaits_audit() => {
+                let unstarted = ContextError::Unexpected("a PING before READY");
+                let keepalive = self.keepalive.as_mut().ok_or(unstarted)?;
+                keepalive.receive(messages::split(whole)?.1)?;
+                keepalive.put(&mut self.out);
             }
             DATA if !open.receiver.awaits_audit() => {
                 let before = open.bound.tail.tickets();
@@ -235,11 +253,18 @@ impl PathConnection {
     ///
     /// # Errors
     /// [`ContextError::State`] if this is no server, or it has started already.
-    pub fn start(&mut self, started: bool, realm: Option<[u8; 16]>) -> Result<(), ContextError> {
+    pub fn start(
+        &mut self,
+        started: bool,
+        realm: Option<[u8; 16]>,
+        now: Instant,
+    ) -> Result<(), ContextError> {
         let Stage::Open(open) = &mut self.stage else { return Err(NOT_OPEN) };
         let tickets = open.unstarted.take().ok_or(ContextError::State("it has started"))?;
         open.put_start(Start { started, realm: realm.unwrap_or_default() }, &mut self.out)?;
         self.out.extend_from_slice(&tickets);
+        let last = u8::try_from(open.bound.hops.len()).unwrap_or(u8::MAX);
+        self.keepalive = Some(Keepalive::new(Role::Middlebox(last), now));
         open.refused = !started;
         if started {
             open.answer_emptied()?;
@@ -352,6 +377,9 @@ impl PathConnection {
 
     /// Appends what is to be sent to `out`.
     pub fn transmit(&mut self, out: &mut Vec<u8>) {
+        if let Some(keepalive) = &mut self.keepalive {
+            keepalive.on_transmit();
+        }
         if out.is_empty() {
             std::mem::swap(out, &mut self.out);
         } else {
@@ -369,20 +397,44 @@ impl PathConnection {
         self.events.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] is due.
-    pub fn timeout(&self) -> Option<Instant> {
-        self.deadline
+    /// Whether [`Self::receive`] will be called when bytes arrive. While it will not, because what was received is not taken, the neighbour's
+    /// silence means nothing.
+    pub fn set_reading(&mut self, reading: bool, now: Instant) {
+        if let Some(keepalive) = &mut self.keepalive {
+            keepalive.set_reading(reading, now);
+        }
     }
 
-    /// Ends the session if its handshake takes too long.
+    /// When [`Self::handle_timeout`] is due.
+    pub fn timeout(&self) -> Option<Instant> {
+        self.deadline.or(self.keepalive.as_ref().map(Keepalive::timeout))
+    }
+
+    /// Ends the session if its handshake takes too long or the neighbour is dead; sends a PING if the neighbour is silent.
     ///
     /// # Errors
     /// [`ContextError::Timeout`].
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), ContextError> {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
-            self.fatal(Err(ContextError::Timeout("the handshake")))?;
+            let (what, from) = self.awaited();
+            self.fatal(Err(ContextError::Timeout { what, from }))?;
+        }
+        if let Some(keepalive) = &mut self.keepalive {
+            let alive = keepalive.check(now);
+            keepalive.put(&mut self.out);
+            self.fatal(alive)?;
         }
         Ok(())
+    }
+
+    /// What the handshake waits for.
+    fn awaited(&self) -> (&'static str, Role) {
+        match &self.stage {
+            Stage::Client(handshake) => handshake.awaited(),
+            Stage::Server(handshake) => handshake.awaited(),
+            Stage::Open(open) => ("READY", open.awaited()),
+            Stage::Ended => ("anything", Role::Server),
+        }
     }
 
     /// The transport has ended.
@@ -394,8 +446,7 @@ impl PathConnection {
             Stage::Open(open) => open.bound.tail.is_closed(),
             _ => false,
         };
-        self.stage = Stage::Ended;
-        self.deadline = None;
+        self.stop();
         if complete { Ok(()) } else { Err(ContextError::Truncated("the transport has ended")) }
     }
 

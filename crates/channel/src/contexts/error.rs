@@ -1,6 +1,40 @@
 //! Errors of sessions with middleboxes.
 
+use std::fmt;
+
 use thiserror::Error;
+
+/// A party of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The client.
+    Client,
+    /// A middlebox, by its number; the first next to the client is 1.
+    Middlebox(u8),
+    /// The server.
+    Server,
+}
+
+impl Role {
+    /// The party at this place of a path of `hops` middleboxes; 0 is the client.
+    pub fn at(place: u8, hops: usize) -> Self {
+        match place {
+            0 => Self::Client,
+            hop if usize::from(hop) <= hops => Self::Middlebox(hop),
+            _ => Self::Server,
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client => f.write_str("the client"),
+            Self::Middlebox(hop) => write!(f, "middlebox {hop}"),
+            Self::Server => f.write_str("the server"),
+        }
+    }
+}
 
 /// Why a session with middleboxes ended. Every one of them ends it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -56,8 +90,13 @@ pub enum ContextError {
     #[error("over a limit: {0}")]
     Flood(&'static str),
     /// The handshake took too long, or a neighbour is silent.
-    #[error("timed out: {0}")]
-    Timeout(&'static str),
+    #[error("timed out: {from} did not send {what}")]
+    Timeout {
+        /// What this side waited for.
+        what: &'static str,
+        /// The party that should have sent it. Another one on the way may have withheld it.
+        from: Role,
+    },
     /// The call does not fit the state of the session.
     #[error("not possible now: {0}")]
     State(&'static str),
@@ -73,6 +112,7 @@ impl ContextError {
             Self::Refused(_) => 2,
             Self::Alert { code: 3, hop: 0 } => 3,
             Self::Alert { .. } | Self::Closed => return None,
+            Self::Timeout { .. } => 4,
             Self::Tls(crate::Error::Internal(_)) | Self::State(_) => 6,
             _ => 1,
         })
@@ -109,7 +149,7 @@ fn alert_name(code: u8) -> &'static str {
         1 => "something was malformed",
         2 => "its policy refuses this",
         3 => "the session could not be resumed",
-        4 => "the next party is unreachable",
+        4 => "a party next to it is unreachable",
         5 => "it is busy",
         6 => "an internal error",
         _ => "for an unknown reason",

@@ -30,7 +30,7 @@ pub(crate) const AUDIT: u8 = 0x49;
 /// See [`PATH`].
 pub(crate) const ALERT: u8 = 0x4a;
 /// See [`PATH`].
-pub(crate) const PROBE: u8 = 0x4b;
+pub(crate) const PING: u8 = 0x4b;
 
 /// The length of the first frame in `input`, header included; None if it is incomplete.
 ///
@@ -44,7 +44,7 @@ pub(crate) fn length(input: &[u8]) -> Result<Option<usize>, ContextError> {
         RECORD => {}
         // The first record of a client has the version 03 01 (RFC 8446 section 5.1).
         20..=23 if first == 3 => {}
-        PATH..=PROBE if (first, second) == (3, 3) => {}
+        PATH..=PING if (first, second) == (3, 3) => {}
         _ => return Err(ContextError::Malformed("a frame of an unknown type")),
     }
     let body = usize::from(u16::from_be_bytes([high, low]));

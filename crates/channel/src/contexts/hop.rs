@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use levada_core::{Digest, Hasher, Random, SecretKey, SystemRandom};
 
-use super::ContextError;
 use super::client::{alert, put_ready};
 use super::frame::{self};
 use super::kem::OneTimeKey;
@@ -15,6 +14,7 @@ use super::messages::{self, Hello, Start, open_client_share};
 use super::path::Path;
 use super::schedule::{Classes, ContextKeys, Direction, HopSecrets, Resume};
 use super::tickets::HopTickets;
+use super::{ContextError, Role};
 use crate::Error;
 use crate::record::{ALERT, DATA, HANDSHAKE};
 
@@ -166,6 +166,29 @@ impl HopHandshake {
     /// The verdict of the server, once it has come.
     pub(crate) fn start(&self) -> Option<Start> {
         self.start
+    }
+
+    /// What this middlebox waits for: the client's first flight, then the server's, and so on.
+    pub(crate) fn awaited(&self) -> (&'static str, Role) {
+        let hops = self.path().map_or(0, |(path, _)| path.hops.len());
+        let from_server = match self.from_server {
+            FromServer::Flight => ("its TLS flight", Role::Server),
+            FromServer::Share(_) => ("SSHARE", Role::Server),
+            FromServer::Bind => ("SBIND", Role::Server),
+            FromServer::Start | FromServer::Open => ("READY", Role::Server),
+            FromServer::Ready(hop) => ("READY", Role::at(hop, hops)),
+        };
+        let bound = self.bound.is_some();
+        match self.from_client {
+            FromClient::Path => ("PATH", Role::Client),
+            FromClient::ClientHello => ("ClientHello", Role::Client),
+            FromClient::Hello { hop, key: false } => ("MBHELLO", Role::at(hop, hops)),
+            FromClient::Hello { hop, key: true } => ("MBKEY", Role::at(hop, hops)),
+            FromClient::Second if bound => ("READY", Role::Client),
+            FromClient::Ready(hop) if bound => ("READY", Role::at(hop, hops)),
+            FromClient::Share(_) if bound => ("CSHARE", Role::Client),
+            _ => from_server,
+        }
     }
 
     /// Takes a whole frame from the client's side; appends what goes to the server to `out`.

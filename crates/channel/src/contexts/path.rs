@@ -111,6 +111,11 @@ impl Path {
         row.copied().unwrap_or_default()
     }
 
+    /// The party after a hop (from 1) as seen from the client: a middlebox or the server.
+    pub fn after(&self, hop: u8) -> &Party {
+        self.hops.get(usize::from(hop)).map_or(&self.server, |next| &next.party)
+    }
+
     /// Whether any middlebox has at least this right in a context.
     pub(crate) fn any(&self, context: u8, right: Right) -> bool {
         let at = usize::from(context).checked_sub(1);

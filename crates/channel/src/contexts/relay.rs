@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::ContextError;
 use super::flow::Flow;
 use super::frame;
 use super::hop::{HopHandshake, HopSetup};
+use super::keepalive::Keepalive;
 use super::messages;
 use super::path::Path;
 use super::schedule::Direction;
+use super::{ContextError, Role};
 use crate::record::{ALERT, DATA};
 
 /// The time limit of the handshake.
@@ -74,7 +75,10 @@ pub struct Relay {
     flows: Option<[Flow; 2]>,
     /// What is to be sent, by direction.
     out: [Vec<u8>; 2],
+    /// Of the handshake.
     deadline: Option<Instant>,
+    /// Of the neighbour that sends in each direction, from READY on.
+    keepalives: Option<[Keepalive; 2]>,
     ended: bool,
 }
 
@@ -87,6 +91,7 @@ impl Relay {
             flows: None,
             out: [Vec::new(), Vec::new()],
             deadline: Some(now + HANDSHAKE_TIMEOUT),
+            keepalives: None,
             ended: false,
         }
     }
@@ -126,6 +131,7 @@ impl Relay {
             let Some(length) = length else { return Ok(consumed) };
             let result = self.receive_frame(direction, &mut rest[..length], now);
             self.fatal(result)?;
+            self.put_pings();
             consumed += length;
         }
     }
@@ -134,7 +140,7 @@ impl Relay {
     fn fatal<T>(&mut self, result: Result<T, ContextError>) -> Result<T, ContextError> {
         if let Err(error) = &result {
             self.ended = true;
-            self.deadline = None;
+            (self.deadline, self.keepalives) = (None, None);
             let hop = self.path().map_or(0, |(_, hop)| hop);
             let alert = match *error {
                 ContextError::Alert { code, hop } => Some((code, hop)),
@@ -153,6 +159,9 @@ impl Relay {
         whole: &mut [u8],
         now: Instant,
     ) -> Result<(), ContextError> {
+        if let Some(keepalives) = &mut self.keepalives {
+            keepalives[direction as usize].on_frame(now);
+        }
         let out = &mut self.out[direction as usize];
         if !self.handshake.is_open(direction) {
             let started = self.handshake.start().is_some();
@@ -160,7 +169,7 @@ impl Relay {
                 Direction::ToServer => self.handshake.receive_from_client(whole, out, now)?,
                 Direction::ToClient => self.handshake.receive_from_server(whole, out, now)?,
             }
-            self.open_flows()?;
+            self.open_flows(now)?;
             if !started && let Some(start) = self.handshake.start() {
                 if start.started {
                     self.flows.iter_mut().flatten().for_each(Flow::start);
@@ -192,6 +201,11 @@ impl Relay {
             }
             (DATA | ALERT, _) if !flows[direction as usize].awaits_audit() => {
                 out.extend_from_slice(whole);
+            }
+            (frame::PING, _) if !flows[direction as usize].awaits_audit() => {
+                let before = ContextError::Unexpected("a PING before READY");
+                let keepalives = self.keepalives.as_mut().ok_or(before)?;
+                keepalives[direction as usize].receive(messages::split(whole)?.1)?;
             }
             (frame::ALERT, _) => return Err(super::client::alert(messages::split(whole)?.1)),
             _ => return Err(ContextError::Unexpected("a frame in a session")),
@@ -232,9 +246,13 @@ impl Relay {
     }
 
     /// Makes the flows when the keys are here: a client sends records before the server's READY.
-    fn open_flows(&mut self) -> Result<(), ContextError> {
-        if self.is_open() {
-            self.deadline = None;
+    fn open_flows(&mut self, now: Instant) -> Result<(), ContextError> {
+        if self.is_open() && self.deadline.take().is_some() {
+            let neighbours = self.path().map(|(path, own)| {
+                let hops = path.hops.len();
+                [Role::at(own - 1, hops), Role::at(own + 1, hops)]
+            });
+            self.keepalives = neighbours.map(|both| both.map(|role| Keepalive::new(role, now)));
         }
         if self.flows.is_none()
             && self.handshake.is_open(Direction::ToServer)
@@ -245,6 +263,17 @@ impl Relay {
             self.inspector.granted(&bound.path, bound.number);
         }
         Ok(())
+    }
+
+    /// Appends the PINGs and PONGs that are due. Those to a side wait while the audits that belong to a record on its way there are not complete.
+    fn put_pings(&mut self) {
+        let Some(keepalives) = &mut self.keepalives else { return };
+        for from in [Direction::ToServer, Direction::ToClient] {
+            let to = from.reverse() as usize;
+            if !self.flows.as_ref().is_some_and(|flows| flows[to].awaits_audit()) {
+                keepalives[from as usize].put(&mut self.out[to]);
+            }
+        }
     }
 
     /// Ends the session because the next party cannot be reached.
@@ -260,6 +289,9 @@ impl Relay {
 
     /// Appends what is to be sent in this direction to `out`.
     pub fn transmit(&mut self, direction: Direction, out: &mut Vec<u8>) {
+        if let Some(keepalives) = &mut self.keepalives {
+            keepalives[direction.reverse() as usize].on_transmit();
+        }
         let own = &mut self.out[direction as usize];
         if out.is_empty() {
             std::mem::swap(out, own);
@@ -268,9 +300,18 @@ impl Relay {
         }
     }
 
+    /// Whether [`Self::receive`] will be called when bytes arrive in this direction. While it will not, because the other side does not take what it
+    /// sends on, the neighbour's silence means nothing.
+    pub fn set_reading(&mut self, direction: Direction, reading: bool, now: Instant) {
+        if let Some(keepalives) = &mut self.keepalives {
+            keepalives[direction as usize].set_reading(reading, now);
+        }
+    }
+
     /// When [`Self::handle_timeout`] is due.
     pub fn timeout(&self) -> Option<Instant> {
-        self.deadline
+        let neighbours = self.keepalives.iter().flatten().map(Keepalive::timeout).min();
+        self.deadline.or(neighbours)
     }
 
     /// What a malicious middlebox has.
@@ -285,14 +326,18 @@ impl Relay {
         self.flows.as_mut().map(|flows| &mut flows[direction as usize])
     }
 
-    /// Ends the session if its handshake takes too long.
+    /// Ends the session if its handshake takes too long or a neighbour is dead; sends a PING to one that is silent.
     ///
     /// # Errors
     /// [`ContextError::Timeout`].
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), ContextError> {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
-            self.fatal(Err(ContextError::Timeout("the handshake")))?;
+            let (what, from) = self.handshake.awaited();
+            self.fatal(Err(ContextError::Timeout { what, from }))?;
         }
-        Ok(())
+        let mut neighbours = self.keepalives.iter_mut().flatten();
+        let alive = neighbours.try_for_each(|neighbour| neighbour.check(now));
+        self.put_pings();
+        self.fatal(alive)
     }
 }

@@ -6,7 +6,6 @@ use levada_core::{
     Digest, Hasher, Identity, Random, SecretKey, SystemRandom, label, label::derive, sha256,
 };
 
-use super::ContextError;
 use super::client::{Bound, Step, alert, is_aes};
 use super::frame::{self, Fields};
 use super::messages::{self, Bind, BindProof, Hello, HelloProof, Share};
@@ -14,6 +13,7 @@ use super::path::{self, Path};
 use super::schedule::{self, Classes, Direction, EndpointSecret, HopSecrets, Resume, Secret};
 use super::tail::{Tail, put_records};
 use super::tickets::{OneSession, PathSessions};
+use super::{ContextError, Role};
 use crate::exporter::Capture;
 use crate::handshake::Handshake;
 use crate::record::{ALERT, DATA, HANDSHAKE};
@@ -79,6 +79,21 @@ struct Second {
 impl ServerHandshake {
     pub(crate) fn new(paths: ServerPaths) -> Self {
         Self { paths, stage: Stage::Path }
+    }
+
+    /// What the server waits for.
+    pub(crate) fn awaited(&self) -> (&'static str, Role) {
+        let hop = |number: usize| Role::Middlebox(u8::try_from(number).unwrap_or(u8::MAX));
+        match &self.stage {
+            Stage::Path => ("PATH", Role::Client),
+            Stage::ClientHello(_) => ("ClientHello", Role::Client),
+            Stage::Hellos(first) if first.keys.len() < first.hellos.len() => {
+                ("MBKEY", hop(first.hellos.len()))
+            }
+            Stage::Hellos(first) => ("MBHELLO", hop(first.hellos.len() + 1)),
+            Stage::Finished(_) => ("its TLS Finished", Role::Client),
+            Stage::Ready(second, number) => ("READY", Role::at(*number, second.hops.len())),
+        }
     }
 
     /// Takes a whole frame. Appends the server's flight to `out` when the first one is complete. At the end `tickets` are the TLS

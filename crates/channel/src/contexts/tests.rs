@@ -12,5 +12,6 @@ mod attacks_wire;
 mod caches;
 mod chain;
 mod insider;
+mod keepalive;
 mod limits;
 mod sessions;

@@ -127,9 +127,9 @@ async fn receive_answer(session: &PathSession) -> Result<Answer, ClientError> {
 fn path_error(error: PathError) -> ClientError {
     match &error {
         PathError::Transport(_)
-        | PathError::Context(ContextError::Alert { code: 4 | 5, .. } | ContextError::Timeout(_)) => {
-            ClientError::Unreachable(error.to_string())
-        }
+        | PathError::Context(
+            ContextError::Alert { code: 4 | 5, .. } | ContextError::Timeout { .. },
+        ) => ClientError::Unreachable(error.to_string()),
         _ => ClientError::Protocol(error.to_string()),
     }
 }

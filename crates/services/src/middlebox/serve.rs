@@ -31,7 +31,7 @@ pub struct Policy {
 
 impl Policy {
     fn check(&self, path: &Path, hop: u8) -> Result<(), String> {
-        let address = next_address(path, hop);
+        let address = &path.after(hop).address;
         if !self.next.iter().any(|known| known == address) {
             return Err(format!("{address} is not a listed next party"));
         }
@@ -41,12 +41,6 @@ impl Policy {
         }
         Ok(())
     }
-}
-
-/// The address of the party after middlebox `hop`.
-fn next_address(path: &Path, hop: u8) -> &str {
-    let next = path.hops.get(usize::from(hop)).map(|next| &next.party);
-    &next.unwrap_or(&path.server).address
 }
 
 /// Makes the inspector of each session.
@@ -129,7 +123,7 @@ impl Middlebox {
         let client = Box::new(Tcp::new(stream)?);
         let middle = Relay::new(self.setup.clone(), (self.inspector)(), Instant::now());
         let dial = |path: Path, hop: u8| async move {
-            let next = connect_tcp(next_address(&path, hop), DIAL_TIMEOUT).await?;
+            let next = connect_tcp(&path.after(hop).address, DIAL_TIMEOUT).await?;
             Ok(Box::new(next) as Box<dyn levada_transport::Transport>)
         };
         relay(middle, client, Vec::new(), dial).await

@@ -10,7 +10,7 @@ use levada_transport::Transport;
 use tokio::task::yield_now;
 
 use super::PathError;
-use super::pipe::{Pipe, Timer};
+use super::pipe::{Pipe, Timer, now};
 use super::session::Shared;
 
 /// The most rounds in one poll before the driver yields.
@@ -40,7 +40,7 @@ impl Driver {
     /// Passes what was read to the connection.
     fn deliver(&mut self) {
         let mut state = self.shared.lock();
-        let result = state.connection.receive(self.pipe.received());
+        let result = state.connection.receive(self.pipe.received(), now());
         state.dispatch();
         match result {
             Ok(consumed) => self.pipe.consume(consumed),
@@ -96,6 +96,8 @@ impl Driver {
             let (over, deadline) = {
                 let mut state = self.shared.lock();
                 state.register_driver(cx);
+                let reading = state.wants_input();
+                state.connection.set_reading(reading, now());
                 let over =
                     state.ended.is_some() || state.abandoned || state.closed && state.peer_closed;
                 (over, state.connection.timeout())
@@ -105,7 +107,7 @@ impl Driver {
             }
             if self.timer.poll(cx, deadline).is_ready() {
                 let mut state = self.shared.lock();
-                state.connection.handle_timeout(Instant::now())?;
+                state.connection.handle_timeout(now())?;
             }
             let moved = [self.poll_output(cx)?, self.poll_input(cx)?];
             if moved == [false, false] {
@@ -121,7 +123,7 @@ impl Driver {
 
     /// Sends what is left, and waits until the peer has ended too.
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let until = *self.deadline.get_or_insert_with(|| Instant::now() + CLOSE_TIMEOUT);
+        let until = *self.deadline.get_or_insert_with(|| now() + CLOSE_TIMEOUT);
         if self.timer.poll(cx, Some(until)).is_ready() {
             return Poll::Ready(());
         }
@@ -136,7 +138,7 @@ impl Driver {
             let written = self.pipe.poll_write(cx);
             // A slow peer that takes bytes gets the full time for the next ones.
             if self.pipe.sent() > before {
-                self.deadline = Some(Instant::now() + CLOSE_TIMEOUT);
+                self.deadline = Some(now() + CLOSE_TIMEOUT);
             }
             match written {
                 Poll::Ready(Ok(())) => {}

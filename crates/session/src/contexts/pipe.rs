@@ -15,6 +15,11 @@ const FIRST_READ: usize = 20 * 1024;
 /// The size of the read buffer of a peer that fills it.
 const LARGEST_READ: usize = 128 * 1024;
 
+/// The time of the timers of the runtime, which tests can stop.
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
 pub(super) struct Pipe {
     transport: Box<dyn Transport>,
     input: Vec<u8>,

@@ -5,13 +5,13 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use levada_channel::contexts::{ContextError, Direction, Path, Relay};
+use levada_channel::contexts::{ContextError, Direction, Path, Relay, Role};
 use levada_transport::Transport;
 use tokio::task::yield_now;
 use tokio::time::timeout_at;
 
 use super::PathError;
-use super::pipe::{Pipe, Timer};
+use super::pipe::{Pipe, Timer, now};
 
 /// Nothing is read for a side whose transport has this many bytes to take.
 const MAX_PENDING: usize = 256 * 1024;
@@ -42,7 +42,7 @@ pub async fn relay<D: Future<Output = Dialed>>(
         closing: None,
     };
     let result = task.run(dial).await;
-    task.closing = Some(Instant::now() + CLOSE_TIMEOUT);
+    task.closing = Some(now() + CLOSE_TIMEOUT);
     poll_fn(|cx| task.poll_close(cx)).await;
     result
 }
@@ -68,8 +68,13 @@ impl Task {
         };
         let deadline = self.relay.timeout().map(tokio::time::Instant::from_std);
         let deadline = deadline.unwrap_or_else(tokio::time::Instant::now);
+        let late = {
+            let next = Role::at(number + 1, path.hops.len());
+            let address = &path.after(number).address;
+            format!("{next} at {address} accepted no connection in the time of the handshake")
+        };
         let dialed = timeout_at(deadline, dial(path, number)).await;
-        let dialed = dialed.unwrap_or(Err(ContextError::Timeout("the next party").into()));
+        let dialed = dialed.unwrap_or(Err(PathError::Transport(late)));
         match dialed {
             Ok(server) => self.server = Some(Pipe::new(server, Vec::new())),
             Err(error) => {
@@ -88,7 +93,7 @@ impl Task {
                 return Poll::Ready(Ok(()));
             }
             if self.timer.poll(cx, self.relay.timeout()).is_ready() {
-                return Poll::Ready(self.relay.handle_timeout(Instant::now()).map_err(Into::into));
+                return Poll::Ready(self.relay.handle_timeout(now()).map_err(Into::into));
             }
             match self.client.poll_read(cx) {
                 Poll::Ready(read) => read?,
@@ -106,18 +111,22 @@ impl Task {
             Direction::ToClient => self.server.as_mut(),
         };
         let Some(from) = from else { return Ok(()) };
-        let consumed = self.relay.receive(direction, from.received(), Instant::now())?;
+        let consumed = self.relay.receive(direction, from.received(), now())?;
         from.consume(consumed);
         Ok(())
     }
 
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PathError>> {
         for _ in 0..ROUNDS {
+            for direction in [Direction::ToServer, Direction::ToClient] {
+                let reading = self.relay.pending(direction) < MAX_PENDING;
+                self.relay.set_reading(direction, reading, now());
+            }
             if self.timer.poll(cx, self.closing.or(self.relay.timeout())).is_ready() {
                 if self.closing.is_some() {
                     return Poll::Ready(Ok(()));
                 }
-                self.relay.handle_timeout(Instant::now())?;
+                self.relay.handle_timeout(now())?;
             }
             self.relay.advance()?;
             let mut moved = false;
@@ -170,7 +179,7 @@ impl Task {
             Poll::Pending => return Ok(false),
         }
         if from.has_ended() {
-            self.closing = Some(Instant::now() + CLOSE_TIMEOUT);
+            self.closing = Some(now() + CLOSE_TIMEOUT);
             return Ok(true);
         }
         self.deliver(direction).map(|()| true)
@@ -196,7 +205,7 @@ impl Task {
         let written = to.poll_write(cx);
         // A slow neighbour that takes bytes gets the full time for the next ones.
         if to.sent() > before && self.closing.is_some() {
-            self.closing = Some(Instant::now() + CLOSE_TIMEOUT);
+            self.closing = Some(now() + CLOSE_TIMEOUT);
         }
         match written {
             Poll::Ready(written) => written.map(|()| true).map_err(Into::into),

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 use levada_channel::ClientConfig;
 use levada_channel::contexts::{
@@ -15,6 +14,7 @@ use levada_transport::Transport;
 
 use super::PathError;
 use super::driver::Driver;
+use super::pipe::now;
 
 /// A writer waits while this many bytes wait for the transport.
 const MAX_PENDING: usize = 120 * 1024;
@@ -74,7 +74,7 @@ pub async fn connect_path(
     tickets: Arc<PathTickets>,
     path: Path,
 ) -> Result<PathSession, PathError> {
-    let connection = PathConnection::client(config, tickets, path, Instant::now())?;
+    let connection = PathConnection::client(config, tickets, path, now())?;
     establish(transport, Vec::new(), connection).await
 }
 
@@ -88,7 +88,7 @@ pub async fn accept_path(
     received: Vec<u8>,
     paths: ServerPaths,
 ) -> Result<PathSession, PathError> {
-    let connection = PathConnection::server(paths, Instant::now());
+    let connection = PathConnection::server(paths, now());
     establish(transport, received, connection).await
 }
 
@@ -315,7 +315,7 @@ impl PathSession {
     /// # Errors
     /// As [`Self::write`].
     pub fn start(&self, started: bool, realm: Option<[u8; 16]>) -> Result<(), PathError> {
-        self.call_and_send(|connection| connection.start(started, realm))
+        self.call_and_send(|connection| connection.start(started, realm, now()))
     }
 
     /// Ends the session with an error, which the peer is told.

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use super::PathEvent;
-use crate::contexts::ContextError;
 use crate::contexts::client::{Bound, put_ready};
 use crate::contexts::flow::MAX_REQUESTS;
 use crate::contexts::frame;
@@ -12,6 +11,7 @@ use crate::contexts::receiver::{PIECE_MEMORY, Received, Receiver, Request};
 use crate::contexts::schedule::Direction;
 use crate::contexts::sender::Sender;
 use crate::contexts::server::check_ready;
+use crate::contexts::{ContextError, Role};
 
 /// A session after SBIND at the client, after every READY at the server.
 pub(super) struct Open {
@@ -66,6 +66,14 @@ impl Open {
         };
         self.ready = (next > 0).then_some(Ready::Hop(next));
         Ok(())
+    }
+
+    /// At a client: the party whose READY is next.
+    pub(super) fn awaited(&self) -> Role {
+        match self.ready {
+            Some(Ready::Hop(hop)) => Role::Middlebox(hop),
+            _ => Role::Server,
+        }
     }
 
     pub(super) fn receive_audit(&mut self, whole: &[u8]) -> Result<(), ContextError> {

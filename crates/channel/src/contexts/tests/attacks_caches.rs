@@ -119,7 +119,7 @@ fn a_request_from_before_the_start_is_not_answered_by_a_cache() {
         chain.run().unwrap();
         chain.client.control(b"operation").unwrap();
         request(&mut chain);
-        chain.server.start(started, Some([7; 16])).unwrap();
+        chain.server.start(started, Some([7; 16]), chain.now).unwrap();
         if started {
             let error = ContextError::Truncated("a request that was emptied on the way");
             assert_eq!(chain.run(), Err((0, error)));
@@ -148,7 +148,7 @@ fn a_request_from_before_the_start_is_not_answered_by_a_cache() {
 fn a_middlebox_passes_on_only_context_0_of_a_refused_session() {
     let mut chain = Chain::new(&parties(&[No]));
     chain.run().unwrap();
-    chain.server.start(false, None).unwrap();
+    chain.server.start(false, None, chain.now).unwrap();
     let mut server = sender_of(chain.server.bound().unwrap(), ToClient);
     server.write(2, b"200").unwrap();
     server.finish(&[[0; 32]]).unwrap();

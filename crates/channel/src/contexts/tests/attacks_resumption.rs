@@ -149,7 +149,7 @@ fn a_middlebox_that_has_forgotten_signs_while_another_resumes() {
     let mut chain = Chain::new(&parties);
     assert_eq!(resumed(&mut chain), (true, vec![true, false]));
     // The next session finds tickets of both.
-    chain.server.start(true, None).unwrap();
+    chain.server.start(true, None, chain.now).unwrap();
     chain.run().unwrap();
     assert_eq!(resumed(&mut Chain::new(&parties)), (true, vec![true, true]));
 }

@@ -203,7 +203,7 @@ fn a_record_of_another_session_or_direction_is_an_error() {
         chain.client.flush().unwrap();
         let mut frames = Vec::new();
         chain.client.transmit(&mut frames);
-        chain.server.start(true, None).unwrap();
+        chain.server.start(true, None, chain.now).unwrap();
         chain.run().unwrap();
         chain.inject(link, ToClient, &frames);
         assert_eq!(chain.run(), Err((party, forged(1))));

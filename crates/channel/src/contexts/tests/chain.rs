@@ -174,8 +174,10 @@ impl Chain {
         }
         let count = self.relays.len();
         let (party, consumed) = match (direction, link) {
-            (Direction::ToClient, 0) => (0, self.client.receive(wire)),
-            (Direction::ToServer, link) if link == count => (count + 1, self.server.receive(wire)),
+            (Direction::ToClient, 0) => (0, self.client.receive(wire, self.now)),
+            (Direction::ToServer, link) if link == count => {
+                (count + 1, self.server.receive(wire, self.now))
+            }
             (Direction::ToServer, link) => {
                 (link + 1, self.relays[link].receive(direction, wire, self.now))
             }
@@ -192,6 +194,17 @@ impl Chain {
         };
         wire.drain(..consumed);
         Ok(consumed > 0)
+    }
+
+    /// Lets time pass for all parties; returns the first error and the party that found it.
+    pub(crate) fn advance(&mut self, by: Duration) -> Result<(), (usize, ContextError)> {
+        self.now += by;
+        self.client.handle_timeout(self.now).map_err(|error| (0, error))?;
+        for (at, relay) in (1..).zip(&mut self.relays) {
+            relay.handle_timeout(self.now).map_err(|error| (at, error))?;
+        }
+        let server = self.relays.len() + 1;
+        self.server.handle_timeout(self.now).map_err(|error| (server, error))
     }
 
     /// Puts frames on a link, as an attacker there does.
@@ -233,7 +246,7 @@ impl Chain {
         self.run()?;
         self.client.control(b"operation").map_err(|error| (0, error))?;
         self.run()?;
-        self.server.start(true, Some([7; 16])).map_err(|error| (server, error))?;
+        self.server.start(true, Some([7; 16]), self.now).map_err(|error| (server, error))?;
         self.run()?;
         exchange(&mut self.client).map_err(|error| (0, error))?;
         self.run()?;
@@ -253,7 +266,7 @@ impl Chain {
         self.run().unwrap();
         let events = events(&mut self.server);
         assert!(events.contains(&PathEvent::Received(Received::Control(b"operation".to_vec()))));
-        self.server.start(true, Some([7; 16])).unwrap();
+        self.server.start(true, Some([7; 16]), self.now).unwrap();
         self.run().unwrap();
         let events = self::events(&mut self.client);
         assert!(matches!(events[..], [PathEvent::Bound { .. }, PathEvent::Ready]), "{events:?}");

@@ -1,8 +1,10 @@
-//! Sessions with middleboxes over transports in memory.
+//! A client, a middlebox and a server over transports.
 
-#![allow(clippy::unwrap_used)] // Helpers of tests, as in tests.
-
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use levada_channel::contexts::{
@@ -10,9 +12,11 @@ use levada_channel::contexts::{
     PathSessions, PathTickets, Piece, Purpose, Received, Relay, Right, ServerPaths,
 };
 use levada_core::{SecretKey, SystemRandom};
-use levada_session::contexts::{PathError, PathSession, accept_path, connect_path, relay};
+use levada_session::contexts::{PathSession, accept_path, connect_path, relay};
 use levada_session::{ClientConfig, ServerConfig};
+use levada_transport::{Tcp, Transport};
 use tokio::io::duplex;
+use tokio::net::{TcpListener, TcpStream};
 
 struct Upper;
 
@@ -29,8 +33,58 @@ fn key() -> Arc<SecretKey> {
     Arc::new(SecretKey::generate(&SystemRandom).unwrap())
 }
 
+/// Stops a task as SIGSTOP stops a process: its sockets stay open.
+#[derive(Clone, Default)]
+pub(crate) struct Freezer(Arc<AtomicBool>);
+
+impl Freezer {
+    pub(crate) fn freeze(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs `task` until it is frozen.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let frozen = self.0.clone();
+        tokio::spawn(async move {
+            let mut task = pin!(task);
+            poll_fn(|cx| match frozen.load(Ordering::Relaxed) {
+                true => Poll::Pending,
+                false => task.as_mut().poll(cx),
+            })
+            .await;
+        });
+    }
+}
+
+type Ends = [Box<dyn Transport>; 2];
+
+/// The two links of a path with one middlebox, in memory.
+pub(crate) fn links() -> [Ends; 2] {
+    [(); 2].map(|()| {
+        let (near, far) = duplex(64 * 1024);
+        [Box::new(near) as Box<dyn Transport>, Box::new(far)]
+    })
+}
+
+/// A link over TCP on loopback.
+pub(crate) async fn tcp_link() -> Ends {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+    let end = |stream| Box::new(Tcp::new(stream).unwrap()) as Box<dyn Transport>;
+    [end(near.unwrap()), end(far.unwrap().0)]
+}
+
 /// A client and a server with one middlebox that turns requests to upper case.
-async fn connected() -> (PathSession, PathSession) {
+pub(crate) async fn connected() -> (PathSession, PathSession) {
+    connected_over(links(), &Freezer::default()).await
+}
+
+/// As [`connected`], over the client's link and the server's.
+pub(crate) async fn connected_over(
+    [[near, hop_near], [hop_far, far]]: [Ends; 2],
+    freezer: &Freezer,
+) -> (PathSession, PathSession) {
     let (hop, server) = (key(), key());
     let party = |key: &SecretKey| Party { identity: key.identity(), address: "h:1".to_owned() };
     let context = |right| Context { purpose: Purpose::Other, pad: 0, rights: vec![right] };
@@ -53,15 +107,14 @@ async fn connected() -> (PathSession, PathSession) {
         policy: Arc::new(|_| Ok(())),
     };
     let client = ClientConfig::new(&key()).unwrap();
-    let (near, hop_near) = duplex(64 * 1024);
-    let (hop_far, far) = duplex(64 * 1024);
     let middle = Relay::new(setup, Box::new(Upper), Instant::now());
-    tokio::spawn(relay(middle, Box::new(hop_near), Vec::new(), |_, _| async {
-        Ok(Box::new(hop_far) as Box<_>)
-    }));
+    let carried = relay(middle, hop_near, Vec::new(), |_, _| async { Ok(hop_far) });
+    freezer.spawn(async {
+        let _ = carried.await;
+    });
     let (client, server) = tokio::join!(
-        connect_path(Box::new(near), &client, Arc::new(PathTickets::default()), path),
-        accept_path(Box::new(far), Vec::new(), paths),
+        connect_path(near, &client, Arc::new(PathTickets::default()), path),
+        accept_path(far, Vec::new(), paths),
     );
     let (client, server) = (client.unwrap(), server.unwrap());
     client.control(b"operation").unwrap();
@@ -73,7 +126,7 @@ async fn connected() -> (PathSession, PathSession) {
 }
 
 /// Everything of one exchange in a context.
-async fn exchange(session: &PathSession, wanted: u8) -> Vec<u8> {
+pub(crate) async fn exchange(session: &PathSession, wanted: u8) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
         match session.next().await.unwrap().unwrap() {
@@ -84,49 +137,4 @@ async fn exchange(session: &PathSession, wanted: u8) -> Vec<u8> {
             _ => {}
         }
     }
-}
-
-#[tokio::test]
-async fn requests_and_long_answers_cross_a_middlebox_and_both_ends_close() {
-    let (client, server) = connected().await;
-    let body: Vec<u8> = (0..3_000_000u32).map(|number| number as u8).collect();
-    for _ in 0..3 {
-        client.write(1, b"request").await.unwrap();
-        client.finish().unwrap();
-        assert_eq!(exchange(&server, 1).await, b"REQUEST");
-        let send = async {
-            server.write(2, &body).await.unwrap();
-            server.finish().unwrap();
-        };
-        let ((), received) = tokio::join!(send, exchange(&client, 2));
-        assert!(received == body);
-    }
-    client.close().unwrap();
-    server.close().unwrap();
-    for end in [&client, &server] {
-        while end.next().await.unwrap().is_some() {}
-    }
-}
-
-#[tokio::test]
-async fn both_directions_carry_bulk_at_the_same_time() {
-    let (client, server) = connected().await;
-    client.write(1, b"request").await.unwrap();
-    client.finish().unwrap();
-    assert_eq!(exchange(&server, 1).await, b"REQUEST");
-    let body = vec![7; 2_000_000];
-    let send = async |end: &PathSession| {
-        end.write(2, &body).await.unwrap();
-        end.finish().unwrap();
-    };
-    let ((), (), up, down) =
-        tokio::join!(send(&client), send(&server), exchange(&server, 2), exchange(&client, 2));
-    assert!(up == body && down == body);
-}
-
-#[tokio::test]
-async fn an_end_that_vanishes_is_an_error_of_the_other() {
-    let (client, server) = connected().await;
-    drop(client);
-    assert!(matches!(server.next().await, Err(PathError::Context(_))));
 }

@@ -1,0 +1,7 @@
+//! Sessions with middleboxes over transports.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests, as in tests.
+
+mod sessions;
+mod silence;
+mod support;
