@@ -1,6 +1,7 @@
 //! HTTP through middleboxes, with real processes: curl, `levada http`, two middleboxes, a node, and a web server.
 
 mod granted;
+mod node;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

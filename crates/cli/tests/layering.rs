@@ -82,6 +82,7 @@ const WITHOUT_CYCLES: &[(&str, &[&str])] = &[
             "http",
             "listen",
             "live",
+            "middlebox",
             "node",
             "overrides",
             "policy",

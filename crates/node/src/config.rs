@@ -7,6 +7,7 @@ mod error;
 mod forward;
 mod identify;
 mod limits;
+mod middlebox;
 mod reader;
 mod service;
 
@@ -25,6 +26,7 @@ pub use forward::ForwardSource;
 pub use identify::IdentityRef;
 pub use levada_core::check_name;
 pub use limits::Limits;
+pub use middlebox::Middlebox;
 pub use reader::MAX_FILE;
 pub use service::ServiceSource;
 
@@ -98,6 +100,8 @@ pub struct Config {
     pub shell: bool,
     /// The forwards that the node keeps open.
     pub forwards: Vec<ForwardSource>,
+    /// The middlebox that the node is for sessions of others.
+    pub middlebox: Option<Middlebox>,
     /// The catalogue of this node.
     pub catalogue: Catalogue,
     /// The catalogues of other nodes that `levada ls` reads, as NODE/SERVICE.
@@ -126,6 +130,7 @@ impl Default for Config {
             services: Vec::new(),
             shell: false,
             forwards: Vec::new(),
+            middlebox: None,
             catalogue: Catalogue::default(),
             catalogues: Vec::new(),
             publish_in: Vec::new(),
@@ -185,6 +190,7 @@ impl Config {
             }
             "shell" => self.shell = value.flag()?,
             "forward" => self.forwards = value.each(ForwardSource::read)?,
+            "middlebox" => self.middlebox = Some(Middlebox::read(value)?),
             "catalogue" => self.catalogue = Catalogue::read(value)?,
             "catalogues" => self.catalogues = value.each(catalogue::service_target)?,
             "publish_in" => self.publish_in = value.each(catalogue::service_target)?,
@@ -198,7 +204,7 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "name",
     "listen",
     "advertise",
@@ -212,6 +218,7 @@ const KEYS: [&str; 18] = [
     "service",
     "shell",
     "forward",
+    "middlebox",
     "catalogue",
     "catalogues",
     "publish_in",

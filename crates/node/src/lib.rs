@@ -18,6 +18,7 @@ mod limiter;
 mod listen;
 mod live;
 mod metrics;
+mod middlebox;
 mod node;
 mod notices;
 mod overrides;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-use crate::config::{Config, Http};
+use crate::config::{Config, Http, Middlebox};
 use levada_client::DEFAULT_PORT;
 use levada_client::address;
 use levada_client::known::MOST_ADDRESSES;
@@ -64,6 +64,22 @@ pub(crate) fn bind_http(
     let listener = bind_one(free).map_err(failed(&free))?;
     notes.push(format!("port {HTTP_PORT} is taken; HTTP uses a free one"));
     Ok(Some(listener))
+}
+
+/// Binds the address of `[middlebox]`; `None` if the node is no middlebox.
+pub(crate) fn bind_middlebox(
+    config: Option<&Middlebox>,
+    overrides: &Overrides,
+) -> Result<Option<TcpListener>, UpError> {
+    // `catalogue serve` serves only the catalogue.
+    let Some(middlebox) = config.filter(|_| !overrides.only_catalogue) else { return Ok(None) };
+    let address = middlebox.listen;
+    let failed = |error: io::Error| {
+        UpError(format!(
+            "cannot listen on {address} as a middlebox: {error}; change `middlebox.listen` in config.toml"
+        ))
+    };
+    bind_one(address).map(Some).map_err(failed)
 }
 
 /// Binds all addresses of both families on the default port, or on a free port if that is taken.

@@ -24,6 +24,7 @@ use crate::limiter::Limiter;
 use crate::listen::handed_out;
 use crate::live::RunningSessions;
 use crate::metrics::Metrics;
+use crate::middlebox::NodeMiddlebox;
 use crate::notices::LogLimiter;
 use crate::policy::Policy;
 use crate::services::Offered;
@@ -52,6 +53,7 @@ pub struct Node {
     pub(crate) catalogue: Option<Arc<CatalogueHandle>>,
     pub(crate) policy: Policy,
     pub(crate) forwards: Forwards,
+    pub(crate) middlebox: Option<NodeMiddlebox>,
     pub(crate) tls: Arc<ServerConfig>,
     /// For sessions with middleboxes.
     pub(crate) paths: ServerPaths,

@@ -59,6 +59,19 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
     }
 }
 
+/// Carries sessions of others, if this node is a middlebox, until it stops and they have ended. Dropping the future ends them.
+pub(crate) async fn serve_middlebox(node: Arc<Node>, listener: TcpListener) {
+    let Some(middlebox) = &node.middlebox else { return };
+    let limited = node.clone();
+    // Their clients have no right at this node, so the lines about them are limited.
+    let failed = Arc::new(move |source: IpAddr, error: &PathError| {
+        if limited.log_limiter.should_log(source) {
+            tracing::info!(%source, %error, "a session through this middlebox failed");
+        }
+    });
+    middlebox.serve(listener, node.stopping(), failed).await;
+}
+
 /// Returns memory of closed connections of unproved peers to the system. Does not return.
 pub(crate) async fn return_memory(node: Arc<Node>) {
     let mut peak = 0;

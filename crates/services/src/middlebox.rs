@@ -2,13 +2,16 @@
 
 mod filter;
 mod log;
+mod plugins;
 mod rewrite;
 mod serve;
 
 pub use filter::Filter;
 pub use log::{Line, Log};
+pub use plugins::{Plugins, next_party};
+pub use regex_lite::Regex;
 pub use rewrite::AddField;
-pub use serve::{Middlebox, MiddleboxError, Policy};
+pub use serve::{Failed, MakeInspector, Middlebox, Policy, trace_failures};
 
 use levada_session::contexts::{Action, Inspector, Path, Piece, Purpose};
 

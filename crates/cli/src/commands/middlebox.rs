@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use levada_client::home::Home;
 use levada_core::Identity;
-use levada_services::middlebox::{AddField, Chain, Filter, Log, Middlebox, Policy};
-use levada_session::contexts::Inspector;
+use levada_services::middlebox::{
+    AddField, Middlebox, Plugins, Policy, next_party, trace_failures,
+};
 use regex_lite::Regex;
 use tokio::net::TcpListener;
 
@@ -32,7 +33,7 @@ pub struct Arguments {
     listen: SocketAddr,
 
     /// An address that sessions may be led to: of a node, or of the next middlebox
-    #[arg(long, value_name = "HOST:PORT", required = true)]
+    #[arg(long, value_name = "HOST:PORT", required = true, value_parser = next_party)]
     next: Vec<String>,
 
     /// A node that sessions may end at; any behind --next if not given
@@ -65,21 +66,15 @@ pub async fn run(arguments: Arguments) -> Outcome {
     })?;
     let address = listener.local_addr().map_err(Failure::local)?;
     let policy = Policy { next: arguments.next, servers: arguments.server };
-    let (block, add) = (arguments.block, arguments.add_response);
-    let inspector = Box::new(move || -> Box<dyn Inspector> {
-        let log = Log::new(Arc::new(|line| note(plain(&line))));
-        let mut all: Vec<Box<dyn Inspector>> = vec![Box::new(log)];
-        all.extend(block.iter().map(|one| Box::new(Filter::new(one.clone())) as _));
-        all.extend(add.iter().filter_map(|one| Some(Box::new(AddField::new(one)?) as _)));
-        Box::new(Chain(all))
-    });
+    let plugins = Plugins { block: arguments.block, add_response: arguments.add_response };
+    let inspector = plugins.inspectors(Arc::new(|line| note(plain(&line))));
     let lifetime = Duration::from_secs(arguments.resume);
     let identity = key.identity();
     let middlebox = Middlebox::new(key, policy, lifetime, inspector);
     data(format!("{identity}@{address}"))?;
     let mut signals = Signals::new()?;
     tokio::select! {
-        served = middlebox.serve(listener) => served.map(|()| 0).map_err(Failure::local),
+        () = middlebox.serve(listener, std::future::pending(), trace_failures()) => Ok(0),
         code = signals.end() => Ok(code),
     }
 }

@@ -46,6 +46,10 @@ fn shown(key: &str, value: &Value) -> String {
             let listening = shown("", &forward["listening"]);
             format!("{} {listening} to {}: {}", text("service"), text("target"), text("state"))
         }
+        Value::Object(middlebox) if key == "middlebox" => {
+            let text = |key: &str| shown("", &middlebox[key]);
+            format!("{} to {}; sessions: {}", text("listening"), text("next"), text("sessions"))
+        }
         Value::Null => "none".into(),
         Value::String(text) => plain(text),
         Value::Array(items) => {

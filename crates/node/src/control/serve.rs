@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use crate::error::UpError;
 use crate::listen::reachable_addresses;
+use crate::middlebox::NodeMiddlebox;
 use crate::node::{Ending, Node};
 use crate::rotate::rotate;
 use crate::store::{DiskState, StoreError};
@@ -191,6 +192,7 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "http": node.http.map(|address| address.to_string()),
         "services": node.services.keys().collect::<Vec<_>>(),
         "forwards": node.forwards.describe(),
+        "middlebox": node.middlebox.as_ref().map(NodeMiddlebox::describe),
         "open_sessions": open_sessions,
         "running_sessions": node.sessions.count(),
         "connections": node.connections.count(),

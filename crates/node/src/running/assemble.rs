@@ -24,11 +24,13 @@ use crate::forwards::Forwards;
 use crate::http;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
+use crate::middlebox::NodeMiddlebox;
 use crate::services::{self, Offered};
 use crate::store::Store;
 use levada_client::Client;
 use levada_client::close_code;
 use levada_client::home::Home;
+use levada_client::known::Known;
 
 use crate::error::UpError;
 use crate::listen::{self, reachable_addresses};
@@ -68,6 +70,8 @@ pub(super) struct Assembled {
     pub(super) node: Arc<Node>,
     pub(super) listeners: Vec<TcpListener>,
     pub(super) http: Option<http::Port>,
+    /// The socket of its middlebox.
+    pub(super) middlebox: Option<TcpListener>,
     pub(super) overrides: Overrides,
     pub(super) announcement: Announcement,
     /// Whether the node is announced by multicast DNS.
@@ -110,10 +114,17 @@ pub(super) fn assemble(
     let tls = files.map(http::Certificate::load).transpose()?;
     let http = listen::bind_http(config, overrides, &mut notes)?;
     let http = http.map(|listener| http::Port { listener, tls });
+    let middlebox = listen::bind_middlebox(config.middlebox.as_ref(), overrides)?;
     let listening = listeners.iter().flat_map(TcpListener::local_addr).collect::<Vec<_>>();
     let name = overrides.name.clone().or_else(|| config.name.clone()).unwrap_or_else(host_name);
     store.now_at_least(clock.now()).map_err(UpError::of)?;
     let key = Arc::new(key);
+    let own_middlebox = match (&config.middlebox, &middlebox) {
+        (Some(config), Some(listener)) => {
+            Some(start_middlebox(&key, config, known, listener, &mut notes)?)
+        }
+        _ => None,
+    };
     let tls = Arc::new(ServerConfig::new(&key).map_err(UpError::of)?);
     let paths = server_paths(&key, &tls, &offered);
     let node = Node {
@@ -124,6 +135,7 @@ pub(super) fn assemble(
         services: offered,
         store: Arc::new(store),
         forwards: Forwards::new(client.clone()),
+        middlebox: own_middlebox,
         client,
         catalogue,
         policy,
@@ -168,6 +180,7 @@ pub(super) fn assemble(
         node: Arc::new(node),
         listeners,
         http,
+        middlebox,
         overrides: overrides.clone(),
         announcement,
         announced: config.announce && !overrides.no_announce,
@@ -176,6 +189,19 @@ pub(super) fn assemble(
         // `catalogue serve` serves only the catalogue.
         forwards: if overrides.only_catalogue { Vec::new() } else { config.forwards.clone() },
     })
+}
+
+/// Prepares the middlebox of `config`, and notes its address.
+fn start_middlebox(
+    key: &Arc<SecretKey>,
+    config: &config::Middlebox,
+    known: &Known,
+    listener: &TcpListener,
+    notes: &mut Vec<String>,
+) -> Result<NodeMiddlebox, UpError> {
+    let listening = listener.local_addr().map_err(UpError::of)?;
+    notes.push(format!("sessions of others may lead through {}@{listening}", key.identity()));
+    NodeMiddlebox::new(key.clone(), config, known, listening).map_err(UpError::of)
 }
 
 /// For sessions with middleboxes: those that any service allows are accepted, before any cryptography. The service that is started checks its own.

@@ -16,6 +16,7 @@ use crate::{control, http, server};
 use super::announcer;
 use super::assemble::{Announcement, Assembled};
 use crate::error::UpError;
+use crate::middlebox::NodeMiddlebox;
 use crate::node::{Ending, Node};
 use crate::overrides::Overrides;
 
@@ -37,6 +38,7 @@ pub(super) async fn serve(
         node,
         listeners,
         http: http_port,
+        middlebox: middlebox_listener,
         overrides,
         mut announcement,
         announced,
@@ -52,6 +54,9 @@ pub(super) async fn serve(
     }
     if let Some(port) = http_port {
         tasks.spawn(http::serve(node.clone(), port, catalogue.clone()));
+    }
+    if let Some(listener) = middlebox_listener {
+        tasks.spawn(server::serve_middlebox(node.clone(), listener));
     }
     tasks.spawn(control::serve(node.clone(), control));
     tasks.spawn(maintain(node.clone()));
@@ -121,7 +126,8 @@ async fn reload_policy(node: &Arc<Node>, overrides: &Overrides) {
 async fn shut_down(node: &Node) {
     // A restart after a rotation or a restore terminates all sessions, so there is no grace period.
     let grace = if node.ending() == Ending::Stop { GRACE_PERIOD } else { Duration::ZERO };
-    wait_until(grace, || node.sessions.count() == 0).await;
+    let carried = || node.middlebox.as_ref().map_or(0, NodeMiddlebox::sessions);
+    wait_until(grace, || node.sessions.count() + carried() == 0).await;
     node.sessions.end_all(Reason::Failed);
     wait_until(CLOSE_TIMEOUT, || node.sessions.count() == 0).await;
     node.connections.close(None, Reason::Failed, "the node is stopping");

@@ -1,17 +1,18 @@
 //! Carries sessions as a middlebox.
 
 use std::collections::HashMap;
-use std::io;
+use std::future::Future;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use levada_core::{Identity, SecretKey, source_of};
 use levada_session::contexts::{HopSetup, HopTickets, Inspector, Path, PathError, Relay, relay};
 use levada_transport::{Tcp, connect_tcp};
-use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 /// Sessions at a time.
 const SESSIONS: usize = 1024;
@@ -19,6 +20,8 @@ const SESSIONS: usize = 1024;
 const SESSIONS_OF_SOURCE: usize = 256;
 /// How long the next party may take to accept a connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The delay before the next attempt to accept, after a failure such as a lack of file descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Where a middlebox leads sessions. What is not listed is refused.
 #[derive(Clone, Debug, Default)]
@@ -46,10 +49,13 @@ impl Policy {
 /// Makes the inspector of each session.
 pub type MakeInspector = Box<dyn Fn() -> Box<dyn Inspector> + Send + Sync>;
 
-/// Why a middlebox stopped.
-#[derive(Debug, Error)]
-#[error("cannot accept connections: {0}")]
-pub struct MiddleboxError(#[from] io::Error);
+/// Takes the source of a session that failed, and why.
+pub type Failed = Arc<dyn Fn(IpAddr, &PathError) + Send + Sync>;
+
+/// Writes each failure to the log of the process.
+pub fn trace_failures() -> Failed {
+    Arc::new(|source, error| tracing::info!(%source, %error, "a session failed"))
+}
 
 /// A middlebox.
 pub struct Middlebox {
@@ -77,46 +83,61 @@ impl Middlebox {
         Arc::new(Self { setup, inspector, sessions, sources: Mutex::default() })
     }
 
-    /// Carries the sessions of every client that connects to `listener`.
-    ///
-    /// # Errors
-    /// [`MiddleboxError`] if the listener failed.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener) -> Result<(), MiddleboxError> {
+    /// Carries the sessions of every client that connects to `listener`, until `stop`; then no further ones, and returns when the
+    /// last one has ended. Dropping the future ends all of them. `failed` is told of each that fails.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        stop: impl Future<Output = ()>,
+        failed: Failed,
+    ) {
+        let mut tasks = JoinSet::new();
+        tokio::select! {
+            () = self.accept(listener, &mut tasks, failed) => {}
+            () = stop => {}
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
+    async fn accept(
+        self: &Arc<Self>,
+        listener: TcpListener,
+        tasks: &mut JoinSet<()>,
+        failed: Failed,
+    ) {
         loop {
-            let Ok(permit) = self.sessions.clone().acquire_owned().await else { return Ok(()) };
-            let (stream, address) = listener.accept().await?;
+            while tasks.try_join_next().is_some() {}
+            let Ok(permit) = self.sessions.clone().acquire_owned().await else { return };
+            let (stream, address) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::debug!(%error, "could not accept a connection");
+                    sleep(ACCEPT_RETRY).await;
+                    continue;
+                }
+            };
             let source = source_of(address.ip());
-            if !self.enter(source) {
+            let Some(session) = CarriedSession::new(self, source) else {
                 tracing::debug!(%source, "too many sessions of this source");
                 continue;
-            }
-            let middlebox = self.clone();
-            tokio::spawn(async move {
-                if let Err(error) = middlebox.carry(stream).await {
-                    tracing::info!(%source, %error, "a session failed");
+            };
+            let failed = failed.clone();
+            tasks.spawn(async move {
+                if let Err(error) = session.middlebox.carry(stream).await {
+                    failed(source, &error);
                 }
-                middlebox.leave(source);
-                drop(permit);
+                drop((session, permit));
             });
         }
     }
 
-    fn enter(&self, source: IpAddr) -> bool {
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = sources.entry(source).or_default();
-        let fits = *count < SESSIONS_OF_SOURCE;
-        *count += usize::from(fits);
-        fits
+    /// The sessions that it carries now.
+    pub fn sessions(&self) -> usize {
+        self.lock().values().sum()
     }
 
-    fn leave(&self, source: IpAddr) {
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = sources.get_mut(&source) {
-            *count -= 1;
-            if *count == 0 {
-                sources.remove(&source);
-            }
-        }
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn carry(&self, stream: TcpStream) -> Result<(), PathError> {
@@ -127,5 +148,36 @@ impl Middlebox {
             Ok(Box::new(next) as Box<dyn levada_transport::Transport>)
         };
         relay(middle, client, Vec::new(), dial).await
+    }
+}
+
+/// Counts a session of a source while it is carried.
+struct CarriedSession {
+    middlebox: Arc<Middlebox>,
+    source: IpAddr,
+}
+
+impl CarriedSession {
+    /// None if the source has as many as it may.
+    fn new(middlebox: &Arc<Middlebox>, source: IpAddr) -> Option<Self> {
+        let mut sources = middlebox.lock();
+        let count = sources.entry(source).or_default();
+        if *count >= SESSIONS_OF_SOURCE {
+            return None;
+        }
+        *count += 1;
+        Some(Self { middlebox: middlebox.clone(), source })
+    }
+}
+
+impl Drop for CarriedSession {
+    fn drop(&mut self) {
+        let mut sources = self.middlebox.lock();
+        if let Some(count) = sources.get_mut(&self.source) {
+            *count -= 1;
+            if *count == 0 {
+                sources.remove(&self.source);
+            }
+        }
     }
 }

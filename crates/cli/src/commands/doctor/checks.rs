@@ -62,7 +62,9 @@ pub fn services(config: &Config) -> Vec<Check> {
 }
 
 fn unknown_name(home: &Home, config: &Config) -> Option<ConfigError> {
-    let mut all = config.allow.iter().map(|entry| &entry.identity).chain(&config.block).peekable();
+    let servers = config.middlebox.iter().flat_map(|middlebox| &middlebox.servers);
+    let allowed = config.allow.iter().map(|entry| &entry.identity);
+    let mut all = allowed.chain(&config.block).chain(servers).peekable();
     all.peek()?;
     let known = Known::open(&home.known_db()).ok()?;
     all.find_map(|one| one.identity(&known).err())

@@ -18,7 +18,12 @@ pub fn ports(config: &Config, node: &Node) -> Vec<Check> {
     if let Node::Runs(status) = node {
         let list = status["listening"].as_array().map(Vec::as_slice).unwrap_or_default();
         let list: Vec<&str> = list.iter().filter_map(|address| address.as_str()).collect();
-        return vec![Check::fine("ports", format!("the node listens on {}", list.join(", ")))];
+        let mut checks =
+            vec![Check::fine("ports", format!("the node listens on {}", list.join(", ")))];
+        if let Some(address) = status["middlebox"]["listening"].as_str() {
+            checks.push(Check::fine("ports", format!("its middlebox listens on {address}")));
+        }
+        return checks;
     }
     let mut checks = Vec::new();
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
@@ -33,6 +38,7 @@ pub fn ports(config: &Config, node: &Node) -> Vec<Check> {
         }
         Http::Off => {}
     }
+    checks.extend(config.middlebox.iter().map(|middlebox| port(middlebox.listen, true)));
     checks
 }
 

@@ -1,0 +1,66 @@
+//! The middlebox of a node: carries sessions of others, with the node's identity.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use levada_client::known::Known;
+use levada_core::SecretKey;
+use levada_services::middlebox::{Failed, Middlebox, Policy};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::config::{self, ConfigError};
+
+/// A running middlebox, for the state of the node.
+pub(crate) struct NodeMiddlebox {
+    middlebox: Arc<Middlebox>,
+    listening: SocketAddr,
+    next: Vec<String>,
+}
+
+impl NodeMiddlebox {
+    /// The middlebox of `config`, which listens at `listening`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a name in `server` that is not pinned.
+    pub(crate) fn new(
+        key: Arc<SecretKey>,
+        config: &config::Middlebox,
+        known: &Known,
+        listening: SocketAddr,
+    ) -> Result<Self, ConfigError> {
+        let servers = config.servers.iter().map(|server| server.identity(known));
+        let policy =
+            Policy { next: config.next.clone(), servers: servers.collect::<Result<_, _>>()? };
+        let inspector =
+            config.plugins.clone().inspectors(Arc::new(|line| tracing::info!("{line}")));
+        let middlebox = Middlebox::new(key, policy, config.resume, inspector);
+        Ok(Self { middlebox, listening, next: config.next.clone() })
+    }
+
+    /// Carries the sessions of `listener` until `stop`, and those until they end; dropping the future ends them. `failed` is told of
+    /// each that fails.
+    pub(crate) async fn serve(
+        &self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()>,
+        failed: Failed,
+    ) {
+        self.middlebox.clone().serve(listener, stop, failed).await;
+    }
+
+    /// How many sessions it carries.
+    pub(crate) fn sessions(&self) -> usize {
+        self.middlebox.sessions()
+    }
+
+    /// Its description for `status`.
+    pub(crate) fn describe(&self) -> Value {
+        json!({
+            "listening": self.listening.to_string(),
+            "next": self.next,
+            "sessions": self.sessions(),
+        })
+    }
+}
