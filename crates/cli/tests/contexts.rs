@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex};
 use crate::support::{Home, STEP_TIMEOUT, eventually};
 
 /// A process that prints the address where it listens, and whose standard error is kept.
-struct Service {
+pub struct Service {
     child: Child,
-    address: String,
+    pub address: String,
     log: Arc<Mutex<String>>,
 }
 
 impl Service {
-    fn start(home: &Home, args: &[&str]) -> Self {
+    pub fn start(home: &Home, args: &[&str]) -> Self {
         let mut command = home.command(args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
@@ -35,12 +35,12 @@ impl Service {
         service
     }
 
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
     /// The part `host:port` of an address such as `lv…@host:port`.
-    fn host_port(&self) -> &str {
+    pub fn host_port(&self) -> &str {
         self.address.rsplit_once('@').map_or(&self.address, |(_, at)| at)
     }
 }
@@ -83,7 +83,7 @@ fn web_server(folder: &Path) -> Service {
     Service { child, address: address.trim().to_owned(), log: Arc::default() }
 }
 
-fn curl(args: &[&str]) -> String {
+pub fn curl(args: &[&str]) -> String {
     let seconds = STEP_TIMEOUT.as_secs().to_string();
     let mut command = Command::new("curl");
     let mut child = command

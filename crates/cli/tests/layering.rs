@@ -47,7 +47,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("echo", &[]),
     ("exec", &[]),
     ("forward", &[]),
-    ("http", &[]),
+    // The local origin listens as `forward` does, also at Unix sockets.
+    ("http", &["forward"]),
     ("middlebox", &[]),
     // The list of all types.
     (

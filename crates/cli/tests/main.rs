@@ -21,6 +21,7 @@ mod framing;
 mod hostile;
 #[cfg(feature = "root-tests")]
 mod hosts;
+mod http;
 mod invoke;
 mod layering;
 mod misbehaving_peer;

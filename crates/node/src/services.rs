@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use levada_core::{check_name, wire};
-use levada_service::{Context, Definition, DefinitionError, Description, Registry, Service};
+use levada_service::{
+    AllowedMiddlebox, Context, Definition, DefinitionError, Description, Registry, Service,
+};
 use levada_services::registry;
 use serde::Deserialize;
 
@@ -196,6 +198,16 @@ pub(crate) fn describe(description: &Description) -> wire::Service {
             .map(|(key, meaning)| wire::Parameter { key: key.clone(), meaning: meaning.clone() })
             .collect(),
         framings: description.framings.iter().map(ToString::to_string).collect(),
+        middleboxes: description.middleboxes.iter().map(describe_middlebox).collect(),
+    }
+}
+
+fn describe_middlebox(middlebox: &AllowedMiddlebox) -> wire::Middlebox {
+    wire::Middlebox {
+        identity: middlebox.identity.as_bytes().to_vec(),
+        address: middlebox.address.clone(),
+        required: middlebox.required,
+        allow: middlebox.allow.clone(),
     }
 }
 

@@ -110,8 +110,8 @@ pub trait Service: Send + Sync {
     fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused>;
 
     /// The middleboxes that sessions of this service may lead through. The node refuses a path with any other before it does any
-    /// cryptography.
-    fn middleboxes(&self) -> Vec<Identity> {
+    /// cryptography, and shows them to clients.
+    fn middleboxes(&self) -> Vec<AllowedMiddlebox> {
         Vec::new()
     }
 
@@ -140,6 +140,19 @@ pub struct Invocation {
     pub streams: Streams,
 }
 
+/// A middlebox that sessions of a service may lead through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllowedMiddlebox {
+    /// Its identity.
+    pub identity: Identity,
+    /// Where it listens, `host:port`; empty if that is not known here.
+    pub address: String,
+    /// Sessions must lead through it.
+    pub required: bool,
+    /// The most that it may be granted, in the words of the service: `request-head=r,response-head=rw`.
+    pub allow: String,
+}
+
 /// The description of a service that a node sends to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
@@ -157,6 +170,8 @@ pub struct Description {
     pub parameters: Vec<(String, String)>,
     /// The allowed framings; the first is the default.
     pub framings: Vec<Framing>,
+    /// The middleboxes that sessions may lead through.
+    pub middleboxes: Vec<AllowedMiddlebox>,
 }
 
 impl Description {
@@ -172,6 +187,7 @@ impl Description {
             location: definition.location.clone().unwrap_or_default(),
             parameters: service.parameters().iter().map(owned).collect(),
             framings: definition.framings.clone(),
+            middleboxes: service.middleboxes(),
         }
     }
 }

@@ -1,14 +1,22 @@
-//! `http`: carries HTTP over a session with middleboxes. The head and the body of requests and responses travel in contexts, so that
-//! each middlebox sees what it may see, and nothing else. Where a body ends is said by the session, and never by a field.
+//! `http`: carries HTTP to an origin behind a node, over an ordinary session or over one with middleboxes. There the parts of requests and
+//! responses travel in contexts, so that each middlebox sees what it may see, and nothing else. Where a body ends is said by the session, and
+//! never by a field.
 
+mod allowed;
 mod body;
+mod carrier;
 pub mod client;
 mod exchange;
 mod head;
 mod layout;
+mod message;
 mod origin;
+mod serve;
 mod service;
+mod trailers;
 
 pub use head::HeadError;
-pub use layout::{LayoutError, Strategy, context_names, contexts};
+pub use layout::{
+    Allowance, FIELDS, LayoutError, Strategy, TRAILERS, context_names, contexts, right_text,
+};
 pub(crate) use service::service_type;

@@ -1,133 +1,169 @@
-//! `levada http`: a local origin whose requests travel through middleboxes to an HTTP origin behind a node.
+//! `levada http`: a local origin whose requests travel to an HTTP origin behind a node, also through middleboxes.
+
+mod events;
+mod required;
+mod via;
 
 use std::net::SocketAddr;
-use std::str::FromStr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use levada_client::home::Home;
-use levada_client::{Client, Target};
-use levada_services::http::client::Local;
+use levada_client::{Client, RequestSpec, Target};
+use levada_services::forward::{Address, Listener};
+use levada_services::http::client::{Local, Route};
 use levada_services::http::{Strategy, contexts};
+use levada_session::contexts::Context;
 use tokio::net::TcpListener;
 
 use crate::attach::Signals;
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::names::Names;
-use crate::output::{data, note};
+use crate::output::{data, note, plain};
 use crate::service_target::ServiceTarget;
+use via::Via;
 
 /// The type of the services in front of HTTP origins.
 const HTTP: &str = "http";
 
-/// Use an HTTP origin behind a node, through middleboxes that see only what they are granted
+/// Use an HTTP origin behind a node, also through middleboxes that see only what they are granted
 ///
 /// Listens here, prints the address, and answers there as the origin does: /p is /p at the origin. Each --via is a middlebox, the first
-/// next to this side, with what it may read (r) or read and write (rw): request-head, request-body, response-head, response-body. What is
-/// not named it cannot see, nor change. The node must allow it, too. Runs until it is interrupted.
+/// next to this side, with what it may read (r) or read and write (rw): request-head, request-body, response-head, response-body,
+/// trailers. What is not named it cannot see, nor change. The node must allow it, too. Runs until it is interrupted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  levada http alpha/web
+  levada http --unix /tmp/web.sock alpha/web
   levada http --via office:request-head=r alpha/web
   levada http --listen 127.0.0.1:8080 --via cache:request-head=rw,response-head=rw --via office alpha/web
-  curl http://127.0.0.1:8080/")]
+  levada http --strategy per-header --via office:user-agent=r,cookie=r alpha/web
+  levada http --accept-via --json alpha/web
+  curl http://127.0.0.1:8080/
+  curl --unix-socket /tmp/web.sock http://localhost/")]
 pub struct Arguments {
     /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
     #[arg(value_name = "NODE/SERVICE")]
     at: ServiceTarget,
 
     /// A middlebox, and what it is granted; nothing if not given
-    #[arg(long, value_name = "NODE[:CONTEXT=r|rw,…]", required = true)]
+    #[arg(long, value_name = "NODE[:CONTEXT=r|rw,…]")]
     via: Vec<Via>,
+
+    /// Lead sessions through the middleboxes that the service requires, with all rights that it allows them
+    #[arg(long, conflicts_with = "via")]
+    accept_via: bool,
+
+    /// How messages are divided into contexts: `one` (all in `exchange`), `four` (heads and bodies), or `per-header` (as `four`, and
+    /// cookie, authorization, user-agent, referer, accept, content-type, location, cache-control and validators)
+    #[arg(long, value_name = "one|four|per-header", default_value = "four")]
+    strategy: Strategy,
+
+    /// Carry trailers through middleboxes also if no grant names them
+    #[arg(long)]
+    trailers: bool,
 
     /// Where to listen; a free port of 127.0.0.1 if not given
     #[arg(long, value_name = "A:P", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 
+    /// Listen at a Unix socket, which only this user may use
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    unix: Option<PathBuf>,
+
+    /// Print one JSON object for each event: listening, opened and ended sessions
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     names: Names,
 }
 
-/// A middlebox with its grants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Via {
-    node: String,
-    grants: String,
-}
-
-impl FromStr for Via {
-    type Err = &'static str;
-
-    /// Grants begin behind the last colon, if there is a `=` behind it: IDENTITY@host:port has a colon, too.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (node, grants) = match text.rsplit_once(':') {
-            Some((node, grants)) if grants.contains('=') => (node, grants),
-            _ => (text, ""),
-        };
-        if node.is_empty() {
-            return Err("expected NODE, or NODE:CONTEXT=r");
-        }
-        Ok(Self { node: node.to_owned(), grants: grants.to_owned() })
-    }
-}
-
 pub async fn run(arguments: Arguments) -> Outcome {
-    let grants: Vec<&str> = arguments.via.iter().map(|via| via.grants.as_str()).collect();
-    let contexts = contexts(Strategy::Four, &grants)
-        .map_err(|error| Failure::new(USAGE, format!("--via: {error}")))?;
+    let mut vias = arguments.via.clone();
+    // A wrong grant is reported before anything is opened.
+    contexts_of(&arguments, &vias)?;
     let client = Arc::new(Client::new(&Home::open()?)?);
     let target = arguments.names.resolve(&client, &arguments.at.node).await?;
-    client.check_type(&target, &arguments.at.service, HTTP).await?;
+    let service = arguments.at.service.clone();
+    client.check_type(&target, &service, HTTP).await?;
+    if vias.is_empty() {
+        let middleboxes = required::middleboxes(&client, &target, &service).await?;
+        vias = required::accept(&middleboxes, arguments.strategy, arguments.accept_via)?;
+    }
+    let contexts = contexts_of(&arguments, &vias)?;
     let mut hops: Vec<Target> = Vec::new();
-    for via in &arguments.via {
+    for via in &vias {
         hops.push(arguments.names.identify(&client, &via.node).await?);
     }
-    let listener = TcpListener::bind(arguments.listen).await;
-    let listener = listener.map_err(|error| {
-        Failure::local(format!("cannot listen at {}: {error}", arguments.listen))
-    })?;
-    let address = listener.local_addr().map_err(Failure::local)?;
-    // The first session shows whether every party allows the path, before anything is promised.
-    let service = arguments.at.service.clone();
-    let first = client.start_through(&target, &service, &hops, contexts.clone()).await?;
-    for (via, hop) in arguments.via.iter().zip(&hops) {
+    let listener = listen(&arguments).await?;
+    let address = match &listener {
+        Listener::Tcp(_) => format!("http://{}/", listener.address()),
+        Listener::Unix(..) => listener.address(),
+    };
+    let shown: Vec<String> = hops.iter().map(|hop| hop.identity.short()).collect();
+    let route = route(client.clone(), target, service, (hops, contexts));
+    let local = Local::new(&listener, route, events::report(arguments.json)).await?;
+    for (via, hop) in vias.iter().zip(&shown) {
         let grants = if via.grants.is_empty() { "nothing" } else { &via.grants };
-        note(format_args!("through {}, which may see {grants}", hop.identity.short()));
+        note(format_args!("through {hop}, which may see {grants}"));
     }
-    let opener = client.clone();
-    let open = Box::new(move || {
-        let (client, target, hops) = (opener.clone(), target.clone(), hops.clone());
-        let (service, contexts) = (service.clone(), contexts.clone());
-        let open = async move {
-            let started = client.start_through(&target, &service, &hops, contexts).await;
-            started.map_err(|error| error.to_string())
-        };
-        Box::pin(open) as _
-    });
-    let local = Local::new(&listener, open).map_err(Failure::local)?;
-    local.keep(first).await;
-    data(format!("http://{address}/"))?;
+    match arguments.json {
+        true => events::listening(&address)?,
+        false => data(plain(&address))?,
+    }
     let mut signals = Signals::new()?;
-    let outcome = tokio::select! {
-        served = local.clone().serve(listener) => served.map(|()| 0).map_err(Failure::local),
-        code = signals.end() => Ok(code),
+    let code = tokio::select! {
+        () = local.clone().serve(listener) => 0,
+        code = signals.end() => code,
     };
     local.close().await;
     client.close();
-    outcome
+    Ok(code)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The contexts of the path.
+fn contexts_of(arguments: &Arguments, vias: &[Via]) -> Result<Vec<Context>, Failure> {
+    let grants: Vec<&str> = vias.iter().map(|via| via.grants.as_str()).collect();
+    contexts(arguments.strategy, arguments.trailers, &grants)
+        .map_err(|error| Failure::new(USAGE, format!("--via: {error}")))
+}
 
-    #[test]
-    fn grants_are_told_from_a_port() {
-        let via = |text: &str| text.parse::<Via>().map(|via| (via.node, via.grants));
-        let own = |node: &str, grants: &str| Ok((node.to_owned(), grants.to_owned()));
-        assert_eq!(via("office"), own("office", ""));
-        assert_eq!(via("office:request-head=r"), own("office", "request-head=r"));
-        assert_eq!(via("lv1@h:5382"), own("lv1@h:5382", ""));
-        assert_eq!(via("lv1@h:5382:a=r,b=rw"), own("lv1@h:5382", "a=r,b=rw"));
-        assert!(via(":a=r").is_err());
+async fn listen(arguments: &Arguments) -> Result<Listener, Failure> {
+    let (listener, at) = match &arguments.unix {
+        Some(path) => {
+            let address = Address::Unix(path.clone());
+            (Listener::bind(&address).await, path.display().to_string())
+        }
+        None => {
+            let listener = TcpListener::bind(arguments.listen).await.map(Listener::Tcp);
+            (listener, arguments.listen.to_string())
+        }
+    };
+    listener.map_err(|error| Failure::local(format!("cannot listen at {at}: {error}")))
+}
+
+/// How sessions are opened.
+fn route(
+    client: Arc<Client>,
+    target: Target,
+    service: String,
+    (hops, contexts): (Vec<Target>, Vec<Context>),
+) -> Route {
+    if hops.is_empty() {
+        return Route::Streams(Box::new(move || {
+            let (client, target) = (client.clone(), target.clone());
+            let spec = RequestSpec { service: service.clone(), ..RequestSpec::default() };
+            Box::pin(async move {
+                let capability = client.request(&target, spec).await?;
+                client.connect_with_streams(&capability).await
+            })
+        }));
     }
+    Route::Path(Box::new(move || {
+        let (client, target, hops) = (client.clone(), target.clone(), hops.clone());
+        let (service, contexts) = (service.clone(), contexts.clone());
+        Box::pin(async move { client.start_through(&target, &service, &hops, contexts).await })
+    }))
 }

@@ -7,10 +7,11 @@ use crate::service_target::NodeOrService;
 use clap::Args;
 use levada_client::Client;
 use levada_client::home::Home;
-use levada_core::wire::Service;
+use levada_core::Identity;
+use levada_core::wire::{Middlebox, Service};
 use serde_json::{Value, json};
 
-/// Show type, version, location and parameters of a service, or of all services of a node
+/// Show type, version, location, parameters and middleboxes of a service, or of all services of a node
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada query alpha/exec
@@ -61,7 +62,32 @@ pub fn describe(service: &Service) -> Value {
         "location": service.location,
         "parameters": parameters.collect::<Vec<_>>(),
         "framings": service.framings,
+        "middleboxes": service.middleboxes.iter().map(describe_middlebox).collect::<Vec<_>>(),
     })
+}
+
+fn describe_middlebox(one: &Middlebox) -> Value {
+    json!({
+        "identity": identity(one),
+        "address": (!one.address.is_empty()).then_some(&one.address),
+        "required": one.required,
+        "allow": one.allow,
+    })
+}
+
+/// The identity as text; the client has checked its form.
+fn identity(one: &Middlebox) -> String {
+    Identity::try_from(one.identity.as_slice())
+        .map(|identity| identity.to_string())
+        .unwrap_or_default()
+}
+
+/// A middlebox on one line: who, where, whether it must be used, and the most that it may be granted.
+fn line(one: &Middlebox) -> String {
+    let at = if one.address.is_empty() { String::new() } else { format!("@{}", one.address) };
+    let required = if one.required { "required" } else { "allowed" };
+    let allow = if one.allow.is_empty() { "nothing" } else { &one.allow };
+    plain(&format!("{}{at} {required}, may see {allow}", identity(one)))
 }
 
 fn print(service: &Service) -> Result<(), Failure> {
@@ -80,6 +106,7 @@ fn print(service: &Service) -> Result<(), Failure> {
             .iter()
             .map(|one| ("parameter", format!("{}: {}", plain(&one.key), plain(&one.meaning)))),
     );
+    rows.extend(service.middleboxes.iter().map(|one| ("middlebox", line(one))));
     rows.retain(|(_, value)| !value.is_empty());
     output::table(&rows)
 }

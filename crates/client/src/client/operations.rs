@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use levada_capability::{Capability, Operation as Right, SessionId};
 use levada_core::wire::{self, answer::Answer, operation::Operation};
-use levada_core::{Framing, Params, check_name, label};
+use levada_core::{Framing, Identity, Params, check_name, label};
 use levada_service::Streams;
 use levada_service::streams::DEFAULT_STREAMS;
 use levada_session::{Class, Connection, Stream};
@@ -316,6 +316,13 @@ pub(super) fn check_service_name(text: &str) -> Result<(), ClientError> {
     check_name(text).map_err(invalid)
 }
 
+/// Checks what a node says about a middlebox.
+fn check_middlebox(middlebox: &wire::Middlebox) -> Result<(), ClientError> {
+    let invalid =
+        |_| ClientError::Protocol("the node sent an invalid identity of a middlebox".into());
+    Identity::try_from(middlebox.identity.as_slice()).map(drop).map_err(invalid)
+}
+
 /// Queries one service of the node, or all of them.
 async fn query_on(
     connection: &Connection,
@@ -326,6 +333,11 @@ async fn query_on(
         Answer::Services(services) => {
             let names = services.services.iter().flat_map(|one| [&one.name, &one.r#type]);
             names.into_iter().try_for_each(|name| check_service_name(name))?;
+            services
+                .services
+                .iter()
+                .flat_map(|one| &one.middleboxes)
+                .try_for_each(check_middlebox)?;
             Ok(services.services)
         }
         _ => Err(unexpected()),

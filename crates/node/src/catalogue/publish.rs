@@ -103,6 +103,8 @@ impl ServiceDescriptor {
             location: self.location.clone(),
             parameters: self.parameters.iter().map(parameter).collect(),
             framings: self.framings.clone(),
+            // They are shown by the node itself.
+            middleboxes: Vec::new(),
         }
     }
 }

@@ -210,8 +210,11 @@ fn server_paths(
     config: &Arc<ServerConfig>,
     services: &BTreeMap<String, Offered>,
 ) -> ServerPaths {
-    let allowed: BTreeSet<Identity> =
-        services.values().flat_map(|offered| offered.service.middleboxes()).collect();
+    let allowed: BTreeSet<Identity> = services
+        .values()
+        .flat_map(|offered| offered.service.middleboxes())
+        .map(|one| one.identity)
+        .collect();
     ServerPaths {
         config: config.clone(),
         key: key.clone(),

@@ -4,36 +4,55 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use hyper::body::{Body, Bytes, Frame};
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper::header::HeaderMap;
 use tokio::sync::mpsc;
 
 /// Parts that may wait for the reader of a body.
 const PARTS: usize = 4;
 
-/// A part of a body, or the error that ended it.
-pub(super) type Part = Result<Bytes, io::Error>;
+/// A part of a body, or its end.
+enum Part {
+    Data(Bytes),
+    End(HeaderMap),
+}
 
-/// A body whose parts come from a channel. It is complete when the channel ends after the last part; an error ends it early.
-pub struct ChannelBody(mpsc::Receiver<Option<Part>>, bool);
+/// A body whose parts come from a channel. It is complete when the sender has ended it; without that it ends with an error.
+pub struct ChannelBody {
+    /// None if the body has ended.
+    parts: Option<mpsc::Receiver<Part>>,
+}
 
 /// The other end of a [`ChannelBody`].
-pub(super) struct BodySender(mpsc::Sender<Option<Part>>);
+pub(super) struct BodySender(mpsc::Sender<Part>);
 
 /// A body and its sender.
 pub(super) fn channel() -> (BodySender, ChannelBody) {
     let (sender, receiver) = mpsc::channel(PARTS);
-    (BodySender(sender), ChannelBody(receiver, false))
+    (BodySender(sender), ChannelBody { parts: Some(receiver) })
 }
 
 impl BodySender {
     /// Sends a part; false if no reader is left.
     pub(super) async fn send(&self, data: Vec<u8>) -> bool {
-        data.is_empty() || self.0.send(Some(Ok(data.into()))).await.is_ok()
+        data.is_empty() || self.0.send(Part::Data(data.into())).await.is_ok()
+    }
+
+    /// Waits until no reader is left.
+    pub(super) async fn closed(&self) {
+        self.0.closed().await;
     }
 
     /// Ends the body. Without this, it is cut off.
-    pub(super) async fn end(self) {
-        let _ = self.0.send(None).await;
+    pub(super) async fn end(self, trailers: HeaderMap) {
+        let _ = self.0.send(Part::End(trailers)).await;
+    }
+}
+
+impl ChannelBody {
+    /// A body without bytes.
+    pub(super) fn empty() -> Self {
+        Self { parts: None }
     }
 }
 
@@ -45,14 +64,12 @@ impl Body for ChannelBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if self.1 {
-            return Poll::Ready(None);
-        }
-        self.0.poll_recv(cx).map(|part| match part {
-            Some(Some(part)) => Some(part.map(Frame::data)),
-            Some(None) => {
-                self.1 = true;
-                None
+        let Some(parts) = &mut self.parts else { return Poll::Ready(None) };
+        parts.poll_recv(cx).map(|part| match part {
+            Some(Part::Data(data)) => Some(Ok(Frame::data(data))),
+            Some(Part::End(trailers)) => {
+                self.parts = None;
+                (!trailers.is_empty()).then(|| Ok(Frame::trailers(trailers)))
             }
             // The sender has gone without an end: the message is not complete.
             None => Some(Err(io::ErrorKind::UnexpectedEof.into())),
@@ -60,6 +77,10 @@ impl Body for ChannelBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.1
+        self.parts.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.is_end_stream() { SizeHint::with_exact(0) } else { SizeHint::default() }
     }
 }

@@ -1,101 +1,102 @@
 //! The client's side of `http`: a local origin that any browser can use.
 
+mod sessions;
+
 use std::convert::Infallible;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Either;
 use hyper::body::Incoming as RequestBody;
-use hyper::header;
+use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use levada_session::contexts::PathSession;
-use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use levada_client::ClientError;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::sleep;
 
 use super::body::{self, ChannelBody};
-use super::exchange::{self, ExchangeError, MessageContexts};
-use super::head::{RequestHead, ResponseHead, strip};
+use super::carrier::{PartReceiver, PartSender};
+use super::exchange::{self, ExchangeError, Head, Incoming, Rest};
+use super::head::{RequestHead, ResponseHead};
+use super::layout::Kind;
 use super::origin::own_response;
+use crate::forward::Listener;
+use sessions::{Exchange, Sessions};
+pub use sessions::{GrantedMiddlebox, Open, Report, Route, SessionEvent};
 
-/// Sessions at a time: browsers open six connections to an origin.
-const SESSIONS: usize = 6;
 /// Local connections at a time.
 const CONNECTIONS: usize = 256;
 /// How long a local client may take to send a head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Opens a session that is started and can send requests.
-pub type Open = Box<
-    dyn Fn() -> Pin<Box<dyn Future<Output = Result<PathSession, String>> + Send>> + Send + Sync,
->;
-
-/// Why the local origin could not be served.
-#[derive(Debug, Error)]
-pub enum LocalError {
-    /// The listener failed.
-    #[error("cannot accept connections: {0}")]
-    Accept(#[from] io::Error),
-}
+/// The pause after an accept that failed, for example for lack of files.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the local origin needs.
 pub struct Local {
-    open: Open,
     /// The values of Host that name this origin.
     hosts: Vec<String>,
-    idle: Mutex<Vec<PathSession>>,
-    sessions: Semaphore,
+    sessions: Sessions,
 }
 
 /// A response of the origin, or one that this side made.
 type LocalBody = Either<ChannelBody, String>;
 
 impl Local {
-    /// The local origin at `listener`, whose requests travel over sessions of `open`.
+    /// The local origin at `listener`, whose requests travel over sessions of `route`. It opens the first one, which shows whether every
+    /// party allows it.
     ///
     /// # Errors
-    /// [`LocalError`] if the listener has no address.
-    pub fn new(listener: &TcpListener, open: Open) -> Result<Arc<Self>, LocalError> {
-        let address = listener.local_addr()?;
-        let port = address.port();
-        let mut hosts = vec![address.to_string(), format!("localhost:{port}")];
-        if port == 80 {
-            hosts.extend([address.ip().to_string(), "localhost".to_owned()]);
-        }
-        let sessions = Semaphore::new(SESSIONS);
-        Ok(Arc::new(Self { open, hosts, idle: Mutex::default(), sessions }))
+    /// Those of the first session.
+    pub async fn new(
+        listener: &Listener,
+        route: Route,
+        report: Report,
+    ) -> Result<Arc<Self>, ClientError> {
+        let hosts = hosts(listener).map_err(ClientError::local)?;
+        let sessions = Sessions::new(route, report);
+        sessions.open_first().await?;
+        Ok(Arc::new(Self { hosts, sessions }))
     }
 
-    /// Keeps a session for the next request.
-    pub async fn keep(&self, session: PathSession) {
-        self.idle.lock().await.push(session);
-    }
-
-    /// Serves connections until the listener fails.
-    ///
-    /// # Errors
-    /// [`LocalError`].
-    pub async fn serve(self: Arc<Self>, listener: TcpListener) -> Result<(), LocalError> {
+    /// Serves connections; never returns.
+    pub async fn serve(self: Arc<Self>, listener: Listener) {
         let connections = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
-            let Ok(permit) = connections.clone().acquire_owned().await else { return Ok(()) };
-            let (stream, _) = listener.accept().await?;
+            let Ok(permit) = connections.clone().acquire_owned().await else { return };
             let local = self.clone();
-            tokio::spawn(async move {
-                let _permit = permit;
-                local.serve_connection(stream).await;
-            });
+            match &listener {
+                Listener::Tcp(listener) => match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let _ = stream.set_nodelay(true);
+                        tokio::spawn(async move {
+                            local.serve_connection(stream).await;
+                            drop(permit);
+                        });
+                    }
+                    Err(_) => sleep(RETRY_PAUSE).await,
+                },
+                Listener::Unix(listener, _) => match listener.accept().await {
+                    Ok((stream, _)) => {
+                        tokio::spawn(async move {
+                            local.serve_connection(stream).await;
+                            drop(permit);
+                        });
+                    }
+                    Err(_) => sleep(RETRY_PAUSE).await,
+                },
+            }
         }
     }
 
-    async fn serve_connection(self: Arc<Self>, stream: TcpStream) {
-        let _ = stream.set_nodelay(true);
+    async fn serve_connection(
+        self: Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) {
         let answer = service_fn(|request| {
             let local = self.clone();
             async move { Ok::<_, Infallible>(local.answer(request).await) }
@@ -108,12 +109,19 @@ impl Local {
 
     async fn answer(self: Arc<Self>, request: Request<RequestBody>) -> Response<LocalBody> {
         let refused = self.refusal(&request);
-        let answered = match refused {
-            Some(refused) => return refused.map(Either::Right),
-            None => self.exchange(request).await,
+        // A second length may have been beside Transfer-Encoding, which hyper has removed: a client that took it for the end would
+        // take what follows for another request (RFC 9112 section 6.1).
+        let last = refused.is_some() || request.headers().contains_key(header::TRANSFER_ENCODING);
+        let mut response = match refused {
+            Some(refused) => refused.map(Either::Right),
+            None => self.exchange(request).await.unwrap_or_else(|text| {
+                own_response(StatusCode::BAD_GATEWAY, &text).map(Either::Right)
+            }),
         };
-        answered
-            .unwrap_or_else(|text| own_response(StatusCode::BAD_GATEWAY, &text).map(Either::Right))
+        if last {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 
     /// What this origin does not do: it answers to no other name, so that no page of another origin can reach it by a name that leads
@@ -129,6 +137,13 @@ impl Local {
         if request.method() == Method::CONNECT || request.uri().authority().is_some() {
             return Some(own_response(StatusCode::BAD_REQUEST, "this is no proxy"));
         }
+        let mut codings = request.headers().get_all(header::TRANSFER_ENCODING).iter();
+        let known =
+            codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+        if !known || codings.next().is_some() {
+            let text = "the only transfer coding here is chunked";
+            return Some(own_response(StatusCode::NOT_IMPLEMENTED, text));
+        }
         if request.headers().contains_key(header::UPGRADE) {
             let text = "connections cannot be upgraded here, so WebSockets do not work";
             return Some(own_response(StatusCode::NOT_IMPLEMENTED, text));
@@ -141,79 +156,125 @@ impl Local {
         request: Request<RequestBody>,
     ) -> Result<Response<LocalBody>, String> {
         let (mut parts, body) = request.into_parts();
-        strip(&mut parts.headers);
         parts.headers.remove(header::HOST);
         let head = RequestHead { method: parts.method, target: parts.uri, fields: parts.headers };
-        let (respond, response) = tokio::sync::oneshot::channel();
-        let method = head.method.clone();
-        // A task of its own: the session must get to the end of the exchange also if the local client goes away.
-        tokio::spawn(async move {
-            if let Err(error) = self.run(head, body, respond).await {
-                tracing::debug!(%method, %error, "an exchange failed");
-            }
-        });
-        response.await.map_err(|_| "the session has ended".to_owned())?
+        let (respond, response) = oneshot::channel();
+        // A task of its own: a session must get to the end of the exchange also if the local client goes away.
+        tokio::spawn(async move { self.run(head, body, respond).await });
+        let ended = || "the exchange was cut off".to_owned();
+        response.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Runs one exchange on an idle session, which is idle again after it.
-    async fn run(
-        &self,
-        head: RequestHead,
-        body: RequestBody,
-        respond: tokio::sync::oneshot::Sender<Result<Response<LocalBody>, String>>,
-    ) -> Result<(), ExchangeError> {
-        let Ok(_permit) = self.sessions.acquire().await else { return Ok(()) };
-        let session = match self.session(&_permit).await {
-            Ok(session) => session,
-            Err(text) => {
-                let _ = respond.send(Err(text));
-                return Ok(());
+    /// Runs one exchange.
+    async fn run(&self, head: RequestHead, body: RequestBody, respond: Respond) {
+        let exchange = match self.sessions.exchange().await {
+            Ok(exchange) => exchange,
+            Err(error) => {
+                let _ = respond.send(Err(error.to_string()));
+                return;
             }
         };
-        let path = session.path().ok_or(ExchangeError::Layout)?;
-        let requests = MessageContexts::of_requests(&path)?;
-        let responses = MessageContexts::of_responses(&path)?;
-        let head = head.encode();
-        let send = exchange::send(&session, requests, &head, body);
-        let receive = async {
-            let received = exchange::receive(&session, responses).await?;
-            let (head, incoming) =
-                received.ok_or(ExchangeError::Ended(" before its answer".to_owned()))?;
-            let head = ResponseHead::decode(&head)?;
-            let (sender, body) = body::channel();
-            let body =
-                if incoming.is_over() { Either::Right(String::new()) } else { Either::Left(body) };
-            let mut response = Response::new(body);
-            *response.status_mut() = head.status;
-            *response.headers_mut() = head.fields;
-            let _ = respond.send(Ok(response));
-            incoming.pass_body(sender).await
-        };
-        let (sent, received) = tokio::join!(send, receive);
-        sent?;
-        received?;
-        self.keep(session).await;
-        Ok(())
-    }
-
-    /// An idle session, or a new one. The permit bounds their number.
-    async fn session(&self, _: &SemaphorePermit<'_>) -> Result<PathSession, String> {
-        let mut idle = self.idle.lock().await;
-        while let Some(session) = idle.pop() {
-            if session.is_open() {
-                return Ok(session);
+        match exchange {
+            Exchange::Path(used, permit) => {
+                let session = used.session.clone();
+                let ended = async {
+                    let path = session.path().ok_or(ExchangeError::Ended(String::new()))?;
+                    let sender = PartSender::path(&session, &path, Kind::Request)?;
+                    let receiver = PartReceiver::path(&session, &path, Kind::Response)?;
+                    converse(sender, receiver, head, body, respond).await
+                };
+                match ended.await {
+                    Ok(()) => self.sessions.keep(used).await,
+                    Err(error) => self.sessions.failed(used, error.to_string()),
+                }
+                drop(permit);
+            }
+            Exchange::Stream(mut send, mut receive, permit) => {
+                let sender = PartSender::Stream(&mut send);
+                let receiver = PartReceiver::stream(&mut receive);
+                if let Err(error) = converse(sender, receiver, head, body, respond).await {
+                    tracing::debug!(%error, "an exchange failed");
+                }
+                drop(permit);
             }
         }
-        drop(idle);
-        (self.open)().await
     }
 
-    /// Ends the idle sessions.
+    /// Ends the sessions.
     pub async fn close(&self) {
-        for session in self.idle.lock().await.drain(..) {
-            if session.close().is_ok() {
-                session.flushed().await;
-            }
-        }
+        self.sessions.close().await;
     }
+}
+
+/// The values of Host that name the origin at `listener`.
+fn hosts(listener: &Listener) -> io::Result<Vec<String>> {
+    let Listener::Tcp(listener) = listener else { return Ok(vec!["localhost".to_owned()]) };
+    let address = listener.local_addr()?;
+    let port = address.port();
+    let mut hosts = vec![address.to_string(), format!("localhost:{port}")];
+    if port == 80 {
+        let ip = match address.ip() {
+            std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+            std::net::IpAddr::V4(ip) => ip.to_string(),
+        };
+        hosts.extend([ip, "localhost".to_owned()]);
+    }
+    Ok(hosts)
+}
+
+/// Where the response goes, or why there is none.
+type Respond = oneshot::Sender<Result<Response<LocalBody>, String>>;
+
+/// Sends a request, and passes its response on while it arrives.
+async fn converse(
+    mut sender: PartSender<'_>,
+    receiver: PartReceiver<'_>,
+    head: RequestHead,
+    body: RequestBody,
+    respond: Respond,
+) -> Result<(), ExchangeError> {
+    let mut respond = Some(respond);
+    let method = head.method.clone();
+    let head = Head { line: head.line(), fields: head.fields };
+    let receive = async {
+        let received = exchange::receive(receiver).await?;
+        let (head, incoming) =
+            received.ok_or(ExchangeError::Ended(" before its answer".to_owned()))?;
+        pass_response(&head, incoming, &method, &mut respond).await
+    };
+    let done = tokio::try_join!(exchange::send(&mut sender, head, body), receive);
+    if let (Err(error), Some(respond)) = (&done, respond) {
+        let _ = respond.send(Err(error.to_string()));
+    }
+    done.map(drop)
+}
+
+async fn pass_response(
+    head: &[u8],
+    incoming: Incoming<'_>,
+    method: &Method,
+    respond: &mut Option<Respond>,
+) -> Result<(), ExchangeError> {
+    let mut head = ResponseHead::decode(head)?;
+    let bodiless = *method == Method::HEAD
+        || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if bodiless && !incoming.is_over() {
+        return Err(ExchangeError::UnexpectedBody);
+    }
+    let names = incoming.trailer_names()?;
+    if let (false, Ok(names)) = (names.is_empty(), HeaderValue::from_bytes(&names)) {
+        head.fields.insert(header::TRAILER, names);
+    }
+    let (to, body) = body::channel();
+    let body = if incoming.is_over() { ChannelBody::empty() } else { body };
+    let mut response = Response::new(Either::Left(body));
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.fields;
+    if let Some(respond) = respond.take() {
+        let _ = respond.send(Ok(response));
+    }
+    if incoming.is_over() {
+        return Ok(());
+    }
+    incoming.pass_body(to, Rest::Short).await
 }

@@ -1,75 +1,92 @@
-//! One message of an exchange: its head, and its body while it arrives.
+//! One message of an exchange: its head, its body while it arrives, and its trailers. The code is the same for each carrier.
+
+use std::pin::Pin;
+use std::time::Duration;
 
 use hyper::body::{Body, Bytes};
-use levada_session::contexts::{Path, PathError, PathEvent, PathSession, Purpose, Received};
-use thiserror::Error;
+use hyper::header::HeaderMap;
+use tokio::time::timeout;
 
 use super::body::BodySender;
-use super::head::{HeadError, MAX_HEAD};
+pub(super) use super::carrier::ExchangeError;
+use super::carrier::{PartReceiver, PartSender};
+use super::head::{HeadError, MAX_HEAD, put_fields};
+use super::layout::{Part, Strategy};
+use super::message::{Assembler, Piece, Stage};
+use super::trailers::{Trailers, announced, encode_names};
 
-/// Why an exchange failed. The session cannot go on after it.
-#[derive(Debug, Error)]
-pub(super) enum ExchangeError {
-    #[error(transparent)]
-    Path(#[from] PathError),
-    #[error(transparent)]
-    Head(#[from] HeadError),
-    #[error("the path lacks a context for a head or a body")]
-    Layout,
-    #[error("the other side has ended the session{0}")]
-    Ended(String),
-    #[error("the body was cut off: {0}")]
-    Body(String),
+/// The bytes of a body that are read and discarded when its reader has left, so that the session can be used again.
+const MAX_DISCARDED: usize = 256 * 1024;
+/// How long such a rest may take.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What is done with the rest of a body whose reader has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// It is read and discarded, because the other direction of the exchange goes on.
+    Any,
+    /// It is read and discarded if it is short, so that the session can be used again.
+    Short,
 }
 
-/// The contexts of a message in one direction.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MessageContexts {
-    head: u8,
-    body: u8,
-}
-
-impl MessageContexts {
-    /// Those of requests.
-    pub(super) fn of_requests(path: &Path) -> Result<Self, ExchangeError> {
-        Self::of(path, Purpose::RequestHead, Purpose::RequestBody)
-    }
-
-    /// Those of responses.
-    pub(super) fn of_responses(path: &Path) -> Result<Self, ExchangeError> {
-        Self::of(path, Purpose::ResponseHead, Purpose::ResponseBody)
-    }
-
-    fn of(path: &Path, head: Purpose, body: Purpose) -> Result<Self, ExchangeError> {
-        let head = path.context(head).ok_or(ExchangeError::Layout)?;
-        let body = path.context(body).ok_or(ExchangeError::Layout)?;
-        Ok(Self { head, body })
-    }
+/// A head that is sent: its first line, and all its fields, also those that do not travel.
+pub(super) struct Head {
+    pub(super) line: String,
+    pub(super) fields: HeaderMap,
 }
 
 /// Sends a message. What the body yields leaves at once.
 pub(super) async fn send<B>(
-    session: &PathSession,
-    contexts: MessageContexts,
-    head: &[u8],
+    sender: &mut PartSender<'_>,
+    head: Head,
     body: B,
 ) -> Result<(), ExchangeError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
-    session.write(contexts.head, head).await?;
-    session.end(contexts.head)?;
-    send_body(session, contexts, body).await?;
-    session.finish()?;
-    Ok(())
+    let layout = sender.layout();
+    let only = body.is_end_stream();
+    let names = if layout.trailers && !only { announced(&head.fields) } else { Vec::new() };
+    if !names.is_empty() {
+        sender.data(Part::Trailers, &encode_names(&names).into()).await?;
+    }
+    send_head(sender, head, only).await?;
+    let trailers = send_body(sender, body).await?;
+    let trailers = trailers.map(|fields| Trailers::of(&fields, &names).encode());
+    if let Some(trailers) = trailers.filter(|bytes| !bytes.is_empty()) {
+        sender.data(Part::Trailers, &trailers.into()).await?;
+    }
+    sender.finish(only).await
 }
 
+async fn send_head(
+    sender: &mut PartSender<'_>,
+    head: Head,
+    only: bool,
+) -> Result<(), ExchangeError> {
+    let layout = sender.layout();
+    let Head { line, mut fields } = head;
+    super::head::strip(&mut fields);
+    for (at, part) in layout.split(&mut fields).iter().enumerate() {
+        let mut bytes = Vec::new();
+        put_fields(&mut bytes, part);
+        sender.head(Part::Fields(at), &bytes, only).await?;
+    }
+    let mut bytes = line.into_bytes();
+    put_fields(&mut bytes, &fields);
+    if bytes.len() > MAX_HEAD {
+        return Err(HeadError("too long").into());
+    }
+    let part = if layout.strategy == Strategy::One { Part::Whole } else { Part::Head };
+    sender.head(part, &bytes, only).await
+}
+
+/// Sends the body, and returns the trailers.
 async fn send_body<B>(
-    session: &PathSession,
-    contexts: MessageContexts,
+    sender: &mut PartSender<'_>,
     mut body: B,
-) -> Result<(), ExchangeError>
+) -> Result<Option<HeaderMap>, ExchangeError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
@@ -77,107 +94,115 @@ where
     let mut flushed = false;
     while !body.is_end_stream() {
         let next = std::future::poll_fn(|cx| {
-            let polled = std::pin::Pin::new(&mut body).poll_frame(cx);
+            let polled = Pin::new(&mut body).poll_frame(cx);
             if polled.is_pending() && !flushed {
-                // Nothing more for now: what was written must not wait for it.
                 flushed = true;
-                let _ = session.flush();
+                let _ = sender.flush();
             }
             polled
         });
         let Some(frame) = next.await else { break };
         let frame = frame.map_err(|error| ExchangeError::Body(error.to_string()))?;
-        if let Ok(data) = frame.into_data() {
-            session.write(contexts.body, &data).await?;
-            flushed = false;
+        match frame.into_data() {
+            Ok(data) => {
+                sender.data(Part::Body, &data).await?;
+                flushed = false;
+            }
+            Err(frame) => return Ok(frame.into_trailers().ok()),
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// A message that is being received.
 pub(super) struct Incoming<'a> {
-    session: &'a PathSession,
-    contexts: MessageContexts,
+    receiver: PartReceiver<'a>,
+    message: Assembler,
     /// Bytes of the body that came with the end of the head.
-    first: Option<Vec<u8>>,
-    /// The exchange has ended.
-    over: bool,
+    first: Vec<u8>,
 }
 
 /// Waits for the next message and its head; None if the other side has sent its end.
 pub(super) async fn receive(
-    session: &PathSession,
-    contexts: MessageContexts,
+    mut receiver: PartReceiver<'_>,
 ) -> Result<Option<(Vec<u8>, Incoming<'_>)>, ExchangeError> {
-    let mut head = Vec::new();
-    let mut begun = false;
-    loop {
-        let (ended, first, over) = match session.next().await? {
-            None if begun => return Err(ExchangeError::Ended(String::new())),
+    let mut message = Assembler::new(receiver.layout());
+    let mut first = Vec::new();
+    while message.stage == Stage::Head {
+        match receiver.next().await? {
+            Some(piece) => first = message.add(piece)?,
+            None if message.has_begun() => return Err(ExchangeError::Ended(String::new())),
             None => return Ok(None),
-            Some(PathEvent::Received(Received::Data { context, data, end, .. })) => {
-                begun = true;
-                if context == contexts.head {
-                    head.extend_from_slice(&data);
-                    (end, None, false)
-                } else if context == contexts.body {
-                    // An answer of a middlebox has no end of the head.
-                    (true, Some(data), false)
-                } else {
-                    return Err(HeadError("a context of the other direction").into());
-                }
-            }
-            Some(PathEvent::Received(Received::Exchange { .. })) => (true, None, true),
-            Some(PathEvent::Received(Received::Error(reason))) => {
-                return Err(ended_by(&reason));
-            }
-            Some(PathEvent::Received(Received::Control(_))) => {
-                return Err(ExchangeError::Ended(" with an unexpected message".to_owned()));
-            }
-            Some(_) => continue,
-        };
-        if head.len() > MAX_HEAD {
-            return Err(HeadError("too long").into());
-        }
-        if ended {
-            return Ok(Some((head, Incoming { session, contexts, first, over })));
         }
     }
-}
-
-fn ended_by(reason: &[u8]) -> ExchangeError {
-    ExchangeError::Ended(format!(": {}", String::from_utf8_lossy(reason)))
+    if message.stage == Stage::Body
+        && first.is_empty()
+        && let Some(piece) = receiver.next_now().await?
+    {
+        first = message.add(piece)?;
+    }
+    let head = message.head()?;
+    Ok(Some((head, Incoming { receiver, message, first })))
 }
 
 impl Incoming<'_> {
-    /// Whether the message is complete.
+    /// Whether the message has no body.
     pub(super) fn is_over(&self) -> bool {
-        self.over
+        self.message.stage == Stage::Over
     }
 
-    /// Passes the body to `to`, and returns when the exchange has ended. If no reader is left, the rest is discarded.
-    pub(super) async fn pass_body(mut self, to: BodySender) -> Result<(), ExchangeError> {
-        let mut wanted = to.send(self.first.take().unwrap_or_default()).await;
-        while !self.over {
-            match self.session.next().await? {
-                Some(PathEvent::Received(Received::Data { context, data, .. }))
-                    if context == self.contexts.body =>
-                {
-                    wanted = wanted && to.send(data).await;
-                }
-                Some(PathEvent::Received(Received::Exchange { .. })) => self.over = true,
-                Some(PathEvent::Received(Received::Error(reason))) => {
-                    return Err(ended_by(&reason));
-                }
-                None => return Err(ExchangeError::Ended(String::new())),
-                Some(PathEvent::Received(Received::Data { .. })) => {
-                    return Err(HeadError("data of a head after its end").into());
-                }
-                Some(_) => {}
+    /// The names of the trailers that may follow, as a value of the field Trailer.
+    pub(super) fn trailer_names(&self) -> Result<Vec<u8>, HeadError> {
+        self.message.trailer_names().map(|names| encode_names(&names))
+    }
+
+    /// Passes body and trailers to `to`, and returns when the message is complete.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Abandoned`] if no reader is left and the rest is more than `rest` allows.
+    pub(super) async fn pass_body(
+        mut self,
+        to: BodySender,
+        rest: Rest,
+    ) -> Result<(), ExchangeError> {
+        let mut data = std::mem::take(&mut self.first);
+        while to.send(data).await {
+            if self.is_over() {
+                let trailers = self.message.trailers()?;
+                to.end(trailers).await;
+                return Ok(());
+            }
+            let piece = tokio::select! {
+                piece = self.receiver.next() => piece?,
+                () = to.closed() => break,
+            };
+            data = self.add(piece)?;
+        }
+        match (rest, &self.receiver) {
+            (Rest::Any, _) => self.discard(usize::MAX).await,
+            (Rest::Short, PartReceiver::Stream { .. }) => Err(ExchangeError::Abandoned),
+            (Rest::Short, PartReceiver::Path { .. }) => {
+                let discarded = timeout(DISCARD_TIMEOUT, self.discard(MAX_DISCARDED)).await;
+                discarded.unwrap_or(Err(ExchangeError::Abandoned))
             }
         }
-        to.end().await;
+    }
+
+    fn add(&mut self, piece: Option<Piece>) -> Result<Vec<u8>, ExchangeError> {
+        let piece = piece.ok_or(ExchangeError::Ended(String::new()))?;
+        Ok(self.message.add(piece)?)
+    }
+
+    /// Reads the rest, at most this many bytes.
+    async fn discard(mut self, most: usize) -> Result<(), ExchangeError> {
+        let mut discarded = 0;
+        while !self.is_over() {
+            let piece = self.receiver.next().await?;
+            discarded += self.add(piece)?.len();
+            if discarded > most {
+                return Err(ExchangeError::Abandoned);
+            }
+        }
         Ok(())
     }
 }

@@ -1,5 +1,8 @@
 //! The connection to the origin, at the server.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hyper::body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, Response};
@@ -9,10 +12,12 @@ use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};
 
 use super::body::ChannelBody;
-use super::head::{RequestHead, ResponseHead, strip};
+use super::head::{RequestHead, ResponseHead};
 
 /// How long the origin may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a kept connection may take to be ready for the next request, after the end of the last response.
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where the origin listens.
 #[derive(Clone, Debug)]
@@ -30,32 +35,56 @@ pub(super) enum OriginError {
     Failed(#[from] hyper::Error),
 }
 
-/// A connection to the origin, which is kept between requests.
-pub(super) struct OriginConnection {
+/// Idle connections that a session keeps.
+const MAX_IDLE: usize = 8;
+
+/// The connections of one session to the origin that wait for a request.
+pub(super) struct OriginPool {
     origin: Origin,
+    idle: Mutex<Vec<SendRequest<ChannelBody>>>,
+}
+
+/// A connection to the origin, which may be kept after an exchange.
+pub(super) struct OriginConnection<'a> {
+    pool: &'a OriginPool,
     sender: Option<SendRequest<ChannelBody>>,
 }
 
-impl OriginConnection {
+impl OriginPool {
     pub(super) fn new(origin: Origin) -> Self {
-        Self { origin, sender: None }
+        Self { origin, idle: Mutex::default() }
     }
 
-    async fn ready(&mut self) -> Result<&mut SendRequest<ChannelBody>, OriginError> {
-        let open = match &mut self.sender {
-            Some(sender) => sender.ready().await.is_ok(),
-            None => false,
-        };
-        if !open {
-            self.sender = Some(self.connect().await?);
+    /// A connection for one exchange.
+    pub(super) fn connection(&self) -> OriginConnection<'_> {
+        OriginConnection { pool: self, sender: self.lock().pop() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<SendRequest<ChannelBody>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OriginConnection<'_> {
+    /// Keeps the connection for another exchange. If the last one is not complete, it is closed when it is taken again.
+    pub(super) fn keep(self) {
+        let mut idle = self.pool.lock();
+        if idle.len() < MAX_IDLE {
+            idle.extend(self.sender);
         }
-        let missing = || OriginError::Unreachable("no connection".to_owned());
-        self.sender.as_mut().ok_or_else(missing)
+    }
+
+    /// The kept connection, if it is still open.
+    async fn kept(&mut self) -> Option<SendRequest<ChannelBody>> {
+        let mut sender = self.sender.take()?;
+        let ready = timeout(READY_TIMEOUT, sender.ready()).await;
+        ready.is_ok_and(|ready| ready.is_ok()).then_some(sender)
     }
 
     async fn connect(&self) -> Result<SendRequest<ChannelBody>, OriginError> {
         let unreachable = |error: String| OriginError::Unreachable(error);
-        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(&self.origin.authority)).await;
+        let authority = &self.pool.origin.authority;
+        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(authority)).await;
         let stream = stream.map_err(|_| unreachable("no answer".to_owned()))?;
         let stream = stream.map_err(|error| unreachable(error.to_string()))?;
         let _ = stream.set_nodelay(true);
@@ -65,30 +94,78 @@ impl OriginConnection {
         Ok(sender)
     }
 
-    /// Sends a request, and returns the head of the response with its body.
+    /// Sends a request, and returns the head of the response with its body. `trailers` announces those of the request; None if none can
+    /// travel.
     pub(super) async fn send(
         &mut self,
         head: RequestHead,
         body: ChannelBody,
+        trailers: Option<&[u8]>,
     ) -> Result<(ResponseHead, hyper::body::Incoming), OriginError> {
-        let authority = HeaderValue::from_str(&self.origin.authority);
-        let mut request = Request::new(body);
-        *request.method_mut() = head.method;
-        *request.uri_mut() = head.target;
-        *request.headers_mut() = head.fields;
-        if let Ok(authority) = authority {
-            request.headers_mut().insert(header::HOST, authority);
-        }
-        let (mut parts, body) = self.ready().await?.send_request(request).await?.into_parts();
-        strip(&mut parts.headers);
+        let request = self.request(head, body, trailers);
+        let response = match self.kept().await {
+            // The origin may close a kept connection at any time: a request that it has not read is sent once more.
+            Some(mut kept) => match kept.try_send_request(request).await {
+                Ok(response) => (kept, response),
+                Err(mut error) => match error.take_message() {
+                    Some(request) => self.send_anew(request).await?,
+                    None => return Err(error.into_error().into()),
+                },
+            },
+            None => self.send_anew(request).await?,
+        };
+        self.sender = Some(response.0);
+        let (mut parts, body) = response.1.into_parts();
         self.rewrite(&mut parts);
         Ok((ResponseHead { status: parts.status, fields: parts.headers }, body))
     }
 
+    async fn send_anew(
+        &self,
+        request: Request<ChannelBody>,
+    ) -> Result<(SendRequest<ChannelBody>, Response<hyper::body::Incoming>), OriginError> {
+        let mut sender = self.connect().await?;
+        let response = sender.send_request(request).await?;
+        Ok((sender, response))
+    }
+
+    fn request(
+        &self,
+        head: RequestHead,
+        body: ChannelBody,
+        trailers: Option<&[u8]>,
+    ) -> Request<ChannelBody> {
+        let chunked = !body.is_end_stream();
+        let mut request = Request::new(body);
+        *request.method_mut() = head.method;
+        *request.uri_mut() = head.target;
+        *request.headers_mut() = head.fields;
+        let fields = request.headers_mut();
+        if let Ok(authority) = HeaderValue::from_str(&self.pool.origin.authority) {
+            fields.insert(header::HOST, authority);
+        }
+        if chunked {
+            // Also for methods that seldom have a body: without this it would be dropped.
+            fields.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        if let Some(names) = trailers {
+            fields.insert(header::TE, HeaderValue::from_static("trailers"));
+            fields.insert(header::CONNECTION, HeaderValue::from_static("te"));
+            if let (true, Ok(names)) =
+                (chunked && !names.is_empty(), HeaderValue::from_bytes(names))
+            {
+                fields.insert(header::TRAILER, names);
+            }
+        }
+        request
+    }
+
     /// Makes what names the origin name no host, so that it holds for the client's address.
     fn rewrite(&self, parts: &mut hyper::http::response::Parts) {
-        let own =
-            [format!("http://{}", self.origin.authority), format!("//{}", self.origin.authority)];
+        let own = [
+            format!("http://{}", self.pool.origin.authority),
+            format!("//{}", self.pool.origin.authority),
+        ];
         for name in [header::LOCATION, header::CONTENT_LOCATION] {
             let Some(value) = parts.headers.get(&name).and_then(|value| value.to_str().ok()) else {
                 continue;
@@ -101,7 +178,7 @@ impl OriginConnection {
                 parts.headers.insert(&name, local);
             }
         }
-        let host = self.origin.authority.rsplit_once(':').map_or("", |(host, _)| host);
+        let host = self.pool.origin.authority.rsplit_once(':').map_or("", |(host, _)| host);
         let cookies: Vec<HeaderValue> = parts
             .headers
             .get_all(header::SET_COOKIE)

@@ -338,6 +338,11 @@ impl PathSession {
         self.handle.0.wait(ended).await;
     }
 
+    /// Waits until the session has failed. The peer's orderly end is no failure.
+    pub async fn failed(&self) {
+        self.handle.0.wait(|state| state.ended.is_some().then_some(())).await;
+    }
+
     /// Keying material for `label` that only the endpoints share (RFC 8446 section 7.5).
     ///
     /// # Errors

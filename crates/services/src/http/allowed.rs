@@ -1,0 +1,117 @@
+//! The middleboxes that the configuration of a service names.
+
+use std::collections::BTreeSet;
+
+use levada_core::Identity;
+use levada_service::{AllowedMiddlebox, Refused};
+use levada_session::contexts::{Path, Right};
+use serde::Deserialize;
+
+use super::layout::{Allowance, Layout};
+
+/// The longest address of a middlebox, in bytes, as in PATH.
+const MAX_ADDRESS: usize = 255;
+
+/// A middlebox that clients may lead sessions through, and the most that it may be granted.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MiddleboxOptions {
+    identity: Identified,
+    #[serde(default)]
+    allow: String,
+    #[serde(default)]
+    required: bool,
+    #[serde(default)]
+    address: String,
+}
+
+/// An identity in its text form.
+struct Identified(Identity);
+
+impl<'de> Deserialize<'de> for Identified {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// The middleboxes in the order of the configuration.
+pub(super) struct AllowedMiddleboxes(Vec<(AllowedMiddlebox, Allowance)>);
+
+impl AllowedMiddleboxes {
+    /// # Errors
+    /// A line that names the key and what is wrong.
+    pub(super) fn new(options: Vec<MiddleboxOptions>) -> Result<Self, String> {
+        let mut seen = BTreeSet::new();
+        let mut all = Vec::new();
+        for MiddleboxOptions { identity: Identified(identity), allow, required, address } in options
+        {
+            if !seen.insert(identity) {
+                return Err(format!("`middlebox`: {identity} is listed twice"));
+            }
+            let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+            if !address.is_empty() && (port.is_none() || address.len() > MAX_ADDRESS) {
+                return Err(format!("`address` of {identity}: expected host:port"));
+            }
+            let allowance = Allowance::new(&allow);
+            let allowance = allowance.map_err(|error| format!("`allow` of {identity}: {error}"))?;
+            all.push((AllowedMiddlebox { identity, address, required, allow }, allowance));
+        }
+        Ok(Self(all))
+    }
+
+    /// All of them.
+    pub(super) fn list(&self) -> Vec<AllowedMiddlebox> {
+        self.0.iter().map(|(one, _)| one.clone()).collect()
+    }
+
+    /// Whether sessions may lead through no middlebox.
+    ///
+    /// # Errors
+    /// [`Refused`] names a required middlebox, and what to do.
+    pub(super) fn check_without(&self) -> Result<(), Refused> {
+        match self.0.iter().find(|(one, _)| one.required) {
+            None => Ok(()),
+            Some((one, _)) => Err(missing(&one.identity)),
+        }
+    }
+
+    /// Whether a path may be used. Returns its layout.
+    ///
+    /// # Errors
+    /// [`Refused`] names the middlebox and the context.
+    pub(super) fn check(&self, path: &Path) -> Result<Layout, Refused> {
+        let layout = Layout::of(path).ok_or_else(|| {
+            Refused::NotAccepted("the contexts are not those of `http`".to_owned())
+        })?;
+        for (hop, middlebox) in (1u8..).zip(&path.hops) {
+            let identity = middlebox.party.identity;
+            let allowed = self.0.iter().find(|(one, _)| one.identity == identity);
+            for (number, name) in (1u8..).zip(layout.names()) {
+                let most = allowed.map(|(_, allowance)| allowance.most(name));
+                let granted = path.right(number, hop);
+                if most.is_none_or(|most| granted > most) {
+                    let right = if granted == Right::Write { "write" } else { "read" };
+                    return Err(Refused::NotAccepted(format!(
+                        "middlebox {} ({hop}) may not {right} `{name}` here",
+                        identity.short()
+                    )));
+                }
+            }
+        }
+        let absent = |(one, _): &&(AllowedMiddlebox, Allowance)| {
+            one.required && !path.hops.iter().any(|hop| hop.party.identity == one.identity)
+        };
+        match self.0.iter().find(absent) {
+            None => Ok(layout),
+            Some((one, _)) => Err(missing(&one.identity)),
+        }
+    }
+}
+
+fn missing(identity: &Identity) -> Refused {
+    Refused::NotAccepted(format!(
+        "this service requires the middlebox {identity}: name it with `levada http --via`, or accept what the service \
+         requires with --accept-via"
+    ))
+}
