@@ -7,6 +7,7 @@ mod error;
 mod flow;
 mod frame;
 mod hop;
+mod inspector;
 mod keepalive;
 mod kem;
 mod messages;
@@ -27,11 +28,12 @@ pub use endpoint::{PathConnection, PathEvent};
 pub use error::{ContextError, Role};
 pub use frame::PATH as PATH_FRAME;
 pub use hop::{HopPolicy, HopSetup};
+pub use inspector::{Action, Inspector, Piece};
 pub use path::{
     Context, Hop, Kem, MAX_CONTEXTS, MAX_MIDDLEBOXES, Party, Path, Purpose, ResumeId, Right,
 };
 pub use receiver::Received;
-pub use relay::{Action, Inspector, Piece, Relay};
+pub use relay::Relay;
 pub use schedule::Direction;
 pub use server::{PathPolicy, ServerPaths};
 pub use tickets::{HopTickets, PathSessions, PathTickets};

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use levada_core::{Digest, Hasher, Identity, label, label::derive};
 
-use super::frame::{self, Fields};
-use super::messages::{self, Bind, BindProof, Hello, put_client_share};
-use super::path::{self, Hop, Path};
+use super::frame;
+use super::messages::{
+    self, Bind, BindProof, Hello, alert, each_hello, put_client_share, put_ready,
+};
+use super::path::{self, Path};
 use super::schedule::{Classes, Direction, EndpointKeys, EndpointSecret, HopSecrets};
 use super::tail::{Tail, put_records};
 use super::tickets::{OneTicket, PathTickets};
@@ -14,7 +16,7 @@ use super::{ContextError, Role};
 use crate::ClientConfig;
 use crate::exporter::{Capture, Exporter};
 use crate::handshake::Handshake;
-use crate::record::{ALERT, DATA, HANDSHAKE, HEADER};
+use crate::record::{ALERT, DATA, HANDSHAKE};
 
 /// What both endpoints have after the handshake.
 pub(crate) struct Bound {
@@ -203,45 +205,8 @@ pub(crate) enum Step<Handshake> {
     Done(Box<Bound>),
 }
 
-/// Calls `each` with every hop, its MBHELLO in `body`, and the transcript before it; `transcript` becomes L_n.
-pub(crate) fn each_hello(
-    body: &[u8],
-    path: &Path,
-    transcript: &mut Digest,
-    mut each: impl FnMut(&Hop, Hello, &Digest) -> Result<(), ContextError>,
-) -> Result<(), ContextError> {
-    let mut rest = body;
-    for (number, hop) in (1u8..).zip(&path.hops) {
-        let mut fields = Fields::new(rest, "an ECHO");
-        let header: [u8; HEADER] = fields.array()?;
-        let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
-        let hello = Hello::take(fields.bytes(length)?)?;
-        if header[..3] != [frame::MBHELLO, 3, 3] || hello.hop != number {
-            return Err(ContextError::Malformed("an ECHO"));
-        }
-        each(hop, hello, transcript)?;
-        let (whole, after) = rest.split_at(HEADER + length);
-        *transcript = messages::next_transcript(transcript, whole);
-        rest = after;
-    }
-    if rest.is_empty() { Ok(()) } else { Err(ContextError::Malformed("an ECHO")) }
-}
-
-/// Appends READY_i.
-pub(crate) fn put_ready(out: &mut Vec<u8>, hop: u8, tag: &[u8], more: &[u8]) {
-    frame::put(out, frame::READY, &[&[hop], tag, more]);
-}
-
 /// Whether TLS has chosen AES-256-GCM.
 pub(crate) fn is_aes(tls: &Handshake) -> Result<bool, ContextError> {
     let suite = tls.suite()?.common.suite;
     Ok(suite == rustls::CipherSuite::TLS13_AES_256_GCM_SHA384)
-}
-
-/// The error for an ALERT with this body.
-pub(crate) fn alert(body: &[u8]) -> ContextError {
-    match *body {
-        [code, hop] => ContextError::Alert { code, hop },
-        _ => ContextError::Malformed("an ALERT"),
-    }
 }

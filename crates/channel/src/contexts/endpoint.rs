@@ -1,6 +1,8 @@
 //! A session with middleboxes, at the client or the server.
 
 mod open;
+mod send;
+mod timers;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,15 +10,14 @@ use std::time::{Duration, Instant};
 
 use levada_core::Identity;
 
-use super::client::{Bound, ClientHandshake, Step, alert};
-use super::flow::MAX_REQUESTS;
+use super::client::{Bound, ClientHandshake, Step};
 use super::frame;
 use super::keepalive::Keepalive;
-use super::messages::{self, Start};
+use super::messages;
 use super::path::Path;
 use super::receiver::{Received, Receiver};
 use super::schedule::Direction;
-use super::sender::{CONTROL_DATA, CONTROL_ERROR, Sender};
+use super::sender::Sender;
 use super::server::{ServerHandshake, ServerPaths};
 use super::tail::keep_tickets;
 use super::tickets::{OneTicket, PathTickets};
@@ -219,7 +220,7 @@ impl PathConnection {
                     self.events.push_back(PathEvent::Ready);
                 }
             }
-            frame::ALERT => return Err(alert(messages::split(whole)?.1)),
+            frame::ALERT => return Err(messages::alert(messages::split(whole)?.1)),
             _ if open.ready.is_some() => {
                 return Err(ContextError::Unexpected("a frame before every party is there"));
             }
@@ -246,124 +247,6 @@ impl PathConnection {
         }
         open.hand_up(&mut self.events);
         Ok(())
-    }
-
-    /// Commits the start of the session at a server, which then may send. `realm` names those who may share stored answers; None refuses
-    /// the session: only context 0 may follow.
-    ///
-    /// # Errors
-    /// [`ContextError::State`] if this is no server, or it has started already.
-    pub fn start(
-        &mut self,
-        started: bool,
-        realm: Option<[u8; 16]>,
-        now: Instant,
-    ) -> Result<(), ContextError> {
-        let Stage::Open(open) = &mut self.stage else { return Err(NOT_OPEN) };
-        let tickets = open.unstarted.take().ok_or(ContextError::State("it has started"))?;
-        open.put_start(Start { started, realm: realm.unwrap_or_default() }, &mut self.out)?;
-        self.out.extend_from_slice(&tickets);
-        let last = u8::try_from(open.bound.hops.len()).unwrap_or(u8::MAX);
-        self.keepalive = Some(Keepalive::new(Role::Middlebox(last), now));
-        open.refused = !started;
-        if started {
-            open.answer_emptied()?;
-        } else {
-            open.received
-                .retain(|one| !matches!(one, Received::Data { .. } | Received::Exchange { .. }));
-            open.requests.clear();
-        }
-        open.hand_up(&mut self.events);
-        Ok(())
-    }
-
-    /// Appends data to a context's message in the current exchange.
-    ///
-    /// # Errors
-    /// [`ContextError::State`] if the session is not open for this, there is no such context, or its message has ended.
-    pub fn write(&mut self, context: u8, data: &[u8]) -> Result<(), ContextError> {
-        self.exchange_sender()?.write(context, data)
-    }
-
-    /// Ends a context's message in the current exchange.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub fn end(&mut self, context: u8) -> Result<(), ContextError> {
-        self.exchange_sender()?.end(context)
-    }
-
-    /// Ends the exchange: a request of a client, or the answer of a server to the oldest request without one.
-    ///
-    /// # Errors
-    /// As [`Self::write`]; at a server also if no request is without an answer.
-    pub fn finish(&mut self) -> Result<(), ContextError> {
-        self.exchange_sender()?;
-        let Stage::Open(open) = &mut self.stage else { return Err(NOT_OPEN) };
-        if open.sender.direction() == Direction::ToServer {
-            if open.unanswered + open.receiver.answered_by_others() >= MAX_REQUESTS {
-                return Err(ContextError::State("too many requests are open"));
-            }
-            open.unanswered += 1;
-            return open.sender.finish(&[]);
-        }
-        if !open.sender.has_bytes() {
-            return Err(ContextError::State("an answer without a byte"));
-        }
-        let request = open.requests.pop_front();
-        let request = request.ok_or(ContextError::State("no request is open"))?;
-        open.sender.finish(&request.digests)?;
-        open.answer_emptied()
-    }
-
-    /// Sends a message in context 0, which only the endpoints can read.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub fn control(&mut self, data: &[u8]) -> Result<(), ContextError> {
-        self.sender()?.control(CONTROL_DATA, data)
-    }
-
-    /// Seals what is open, because nothing more is to be sent for now. [`Self::transmit`] does not do so by itself.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub fn flush(&mut self) -> Result<(), ContextError> {
-        self.sender()?.flush()
-    }
-
-    /// Ends this direction, so that the peer knows that nothing is missing.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub fn close(&mut self) -> Result<(), ContextError> {
-        self.sender()?.fin()?;
-        let Stage::Open(open) = &mut self.stage else { return Err(NOT_OPEN) };
-        open.sender.transmit(&mut self.out);
-        open.bound.tail.close(&mut self.out)
-    }
-
-    /// Ends the session with an error, which the peer is told in context 0.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub fn abort(&mut self, reason: &[u8]) -> Result<(), ContextError> {
-        self.sender()?.control(CONTROL_ERROR, reason)
-    }
-
-    fn sender(&mut self) -> Result<&mut Sender, ContextError> {
-        match &mut self.stage {
-            Stage::Open(open) if open.unstarted.is_none() => Ok(&mut open.sender),
-            _ => Err(NOT_OPEN),
-        }
-    }
-
-    /// As [`Self::sender`], for what is not context 0.
-    fn exchange_sender(&mut self) -> Result<&mut Sender, ContextError> {
-        match &self.stage {
-            Stage::Open(open) if open.refused => Err(ContextError::State("the session is refused")),
-            _ => self.sender(),
-        }
     }
 
     /// How many bytes wait to be sent.
@@ -395,46 +278,6 @@ impl PathConnection {
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<PathEvent> {
         self.events.pop_front()
-    }
-
-    /// Whether [`Self::receive`] will be called when bytes arrive. While it will not, because what was received is not taken, the neighbour's
-    /// silence means nothing.
-    pub fn set_reading(&mut self, reading: bool, now: Instant) {
-        if let Some(keepalive) = &mut self.keepalive {
-            keepalive.set_reading(reading, now);
-        }
-    }
-
-    /// When [`Self::handle_timeout`] is due.
-    pub fn timeout(&self) -> Option<Instant> {
-        self.deadline.or(self.keepalive.as_ref().map(Keepalive::timeout))
-    }
-
-    /// Ends the session if its handshake takes too long or the neighbour is dead; sends a PING if the neighbour is silent.
-    ///
-    /// # Errors
-    /// [`ContextError::Timeout`].
-    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), ContextError> {
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
-            let (what, from) = self.awaited();
-            self.fatal(Err(ContextError::Timeout { what, from }))?;
-        }
-        if let Some(keepalive) = &mut self.keepalive {
-            let alive = keepalive.check(now);
-            keepalive.put(&mut self.out);
-            self.fatal(alive)?;
-        }
-        Ok(())
-    }
-
-    /// What the handshake waits for.
-    fn awaited(&self) -> (&'static str, Role) {
-        match &self.stage {
-            Stage::Client(handshake) => handshake.awaited(),
-            Stage::Server(handshake) => handshake.awaited(),
-            Stage::Open(open) => ("READY", open.awaited()),
-            Stage::Ended => ("anything", Role::Server),
-        }
     }
 
     /// The transport has ended.

@@ -9,10 +9,10 @@ use levada_core::{Digest, sha256};
 use super::ContextError;
 use super::audit::{Digests, Kind};
 use super::hop::HopBound;
+use super::inspector::{Action, Inspector, Piece};
 use super::path::{Path, Right};
 use super::receiver::{MAX_INSERTED, Next};
 use super::record::{self, Cipher, Head, Layout, Meta, Position, SealKeys, View};
-use super::relay::{Action, Inspector, Piece};
 use super::schedule::{ContextKeys, Direction, HopSecrets, Secret, TagKey};
 use super::sender::head_context;
 

@@ -1,16 +1,19 @@
 //! The keys of a session with middleboxes (`docs/protocol.md`, "Keys of contexts").
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::hmac;
-use levada_core::{Digest, hmac_sha256, label, label::derive};
+mod classes;
+mod hop;
+mod secret;
+
+use levada_core::{Digest, label, label::derive};
 use zeroize::Zeroizing;
 
-use super::path::{Path, Right};
+use super::path::Right;
 use crate::Error;
 use crate::exporter::Exporter;
-
-/// A tag: HMAC-SHA256, cut to 16 bytes.
-pub(crate) type Tag = [u8; 16];
+pub(crate) use classes::Classes;
+pub(crate) use hop::{HopSecrets, Resume, z};
+use secret::extract;
+pub(crate) use secret::{Secret, Tag, TagKey};
 
 /// The direction of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,79 +25,14 @@ pub enum Direction {
     ToClient = 1,
 }
 
-/// A secret from which others are derived.
-#[derive(Clone)]
-pub(crate) struct Secret(Zeroizing<Digest>);
-
-impl Secret {
-    pub(crate) fn new(bytes: Digest) -> Self {
-        Self(Zeroizing::new(bytes))
+impl Direction {
+    /// The other direction.
+    pub fn reverse(self) -> Self {
+        match self {
+            Self::ToServer => Self::ToClient,
+            Self::ToClient => Self::ToServer,
+        }
     }
-
-    /// X(self, label, context): HKDF-Expand (RFC 5869 section 2.3) to at most one block, with the info
-    /// length 2 ‖ `levada/1 ` ‖ label ‖ 00 ‖ context.
-    fn expand(&self, length: u16, label: &str, context: &[&[u8]]) -> Zeroizing<Digest> {
-        let [high, low] = length.to_be_bytes();
-        let head = [high, low];
-        let mut parts: Vec<&[u8]> = vec![&head, b"levada/1 ", label.as_bytes(), &[0]];
-        parts.extend_from_slice(context);
-        parts.push(&[1]);
-        Zeroizing::new(hmac_sha256(self.0.as_ref(), &parts))
-    }
-
-    /// X to 32 bytes.
-    pub(crate) fn derive(&self, label: &str, context: &[&[u8]]) -> Self {
-        Self(self.expand(32, label, context))
-    }
-
-    /// X to N bytes, at most 32.
-    pub(crate) fn derive_bytes<const N: usize>(&self, label: &str, context: &[&[u8]]) -> [u8; N] {
-        const { assert!(N <= 32) };
-        let full = self.expand(N as u16, label, context);
-        let mut bytes = [0; N];
-        bytes.copy_from_slice(&full[..N]);
-        bytes
-    }
-
-    /// The tag of `parts` under this secret.
-    pub(crate) fn tag(&self, parts: &[&[u8]]) -> Tag {
-        cut(&hmac_sha256(self.0.as_ref(), parts))
-    }
-
-    /// Whether `tag` is that of `parts`, in constant time.
-    pub(crate) fn verify(&self, parts: &[&[u8]], tag: &[u8]) -> bool {
-        verify_slices_are_equal(&self.tag(parts), tag).is_ok()
-    }
-
-    pub(crate) fn bytes(&self) -> &Digest {
-        &self.0
-    }
-}
-
-/// A key for many tags.
-pub(crate) struct TagKey(hmac::Key);
-
-impl TagKey {
-    pub(crate) fn new(secret: &Secret) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, secret.bytes()))
-    }
-
-    pub(crate) fn tag(&self, message: &[u8]) -> Tag {
-        let mut tag = [0; 16];
-        tag.copy_from_slice(&hmac::sign(&self.0, message).as_ref()[..16]);
-        tag
-    }
-
-    /// Whether `tag` is that of `message`, in constant time.
-    pub(crate) fn verify(&self, message: &[u8], tag: &[u8]) -> bool {
-        verify_slices_are_equal(&self.tag(message), tag).is_ok()
-    }
-}
-
-fn cut(digest: &Digest) -> Tag {
-    let mut tag = [0; 16];
-    tag.copy_from_slice(&digest[..16]);
-    tag
 }
 
 /// What both endpoints have: E.
@@ -106,7 +44,7 @@ impl EndpointSecret {
     pub(crate) fn new(exporter: &Exporter, th1: &Digest) -> Result<Self, Error> {
         let mut bytes = Zeroizing::new(Digest::default());
         exporter.export(label::CONTEXTS_EXPORTER, th1, bytes.as_mut())?;
-        Ok(Self(Secret(bytes)))
+        Ok(Self(Secret::from(bytes)))
     }
 
     /// a_i.
@@ -186,61 +124,6 @@ impl EndpointKeys {
     }
 }
 
-/// What one middlebox has, and the endpoints too: a_i both, z_i the server only.
-#[derive(Clone)]
-pub(crate) struct HopSecrets {
-    pub(crate) a: Secret,
-    /// Only at the server and at the middlebox itself.
-    pub(crate) z: Option<Secret>,
-}
-
-impl HopSecrets {
-    /// b_i: what the middlebox proves itself with to the receiving endpoint. None if z is needed and not here.
-    pub(crate) fn b(&self, direction: Direction, th2: &Digest) -> Option<Secret> {
-        match direction {
-            Direction::ToServer => Some(self.z.as_ref()?.derive(derive::TO_SERVER, &[th2])),
-            Direction::ToClient => Some(self.a.clone()),
-        }
-    }
-
-    pub(crate) fn ready(&self, direction: Direction, th2: &Digest) -> Option<Tag> {
-        let key = self.b(direction, th2)?.derive(derive::READY, &[&[direction as u8]]);
-        Some(key.tag(&[th2]))
-    }
-
-    pub(crate) fn author(&self, context: u8, direction: Direction, th2: &Digest) -> Option<Secret> {
-        let context = [context, direction as u8];
-        Some(self.b(direction, th2)?.derive(derive::AUTHOR, &[th2, &context]))
-    }
-
-    pub(crate) fn audit(&self, direction: Direction, th2: &Digest) -> Option<Secret> {
-        Some(self.b(direction, th2)?.derive(derive::AUDIT, &[th2, &[direction as u8]]))
-    }
-
-    pub(crate) fn endorse(&self, th2: &Digest) -> Option<Secret> {
-        Some(self.z.as_ref()?.derive(derive::ENDORSE, &[th2]))
-    }
-
-    /// psk_ij, id_ij and y_ij of ticket j.
-    pub(crate) fn resume(&self, ticket: u8, th2: &Digest) -> Resume {
-        let context: &[&[u8]] = &[th2, &[ticket]];
-        Resume {
-            id: self.a.derive_bytes(derive::RESUME_ID, context),
-            psk: self.a.derive(derive::RESUME, context),
-            y: self.z.as_ref().map(|z| z.derive(derive::RESUME, context)),
-        }
-    }
-}
-
-/// What a middlebox and the endpoints keep for one later session.
-#[derive(Clone)]
-pub(crate) struct Resume {
-    pub(crate) id: [u8; 16],
-    pub(crate) psk: Secret,
-    /// Not at the client.
-    pub(crate) y: Option<Secret>,
-}
-
 /// The keys of a context.
 #[derive(Clone)]
 pub(crate) struct ContextKeys {
@@ -272,142 +155,5 @@ impl ContextKeys {
     /// The key of writer tags.
     pub(crate) fn writer(&self, context: u8, direction: Direction) -> Option<Secret> {
         Some(self.write.as_ref()?.derive(derive::WRITER, &[&[context, direction as u8]]))
-    }
-}
-
-/// HKDF-Extract (RFC 5869 section 2.2) with TH2 as the salt.
-fn extract(th2: &Digest, first: &Secret, second: &Secret) -> Secret {
-    Secret::new(hmac_sha256(th2, &[first.bytes(), second.bytes()]))
-}
-
-/// The classes of a path's contexts: contexts with the same row of rights share keys.
-#[derive(Clone, Debug)]
-pub(crate) struct Classes {
-    rows: Vec<Vec<Right>>,
-    of: Vec<Option<u8>>,
-}
-
-impl Classes {
-    /// Classes are numbered from 0 by first appearance; a row without any right forms none.
-    pub(crate) fn new(path: &Path) -> Self {
-        let mut classes = Self { rows: Vec::new(), of: Vec::new() };
-        for context in &path.contexts {
-            if context.rights.iter().all(|right| *right == Right::None) {
-                classes.of.push(None);
-                continue;
-            }
-            let known = classes.rows.iter().position(|row| *row == context.rights);
-            let class = known.unwrap_or_else(|| {
-                classes.rows.push(context.rights.clone());
-                classes.rows.len() - 1
-            });
-            classes.of.push(u8::try_from(class).ok());
-        }
-        classes
-    }
-
-    /// The class of a context; None for context 0 and private ones.
-    pub(crate) fn of_context(&self, context: u8) -> Option<u8> {
-        let at = usize::from(context).checked_sub(1)?;
-        self.of.get(at).copied().flatten()
-    }
-
-    /// The classes in which a hop has rights, ascending.
-    pub(crate) fn of_hop(&self, hop: u8) -> impl Iterator<Item = (u8, Right)> {
-        let at = usize::from(hop).wrapping_sub(1);
-        let rights = self.rows.iter().map(move |row| row.get(at).copied().unwrap_or_default());
-        (0u8..).zip(rights).filter(|(_, right)| *right > Right::None)
-    }
-
-    /// The keys of a hop's contexts from the halves it got; None for those where it has no rights, and if the halves are
-    /// of another number.
-    pub(crate) fn keys_of_hop(
-        &self,
-        hop: u8,
-        client: &[u8],
-        server: &[u8],
-        th2: &Digest,
-    ) -> Option<Vec<Option<ContextKeys>>> {
-        let (client, c_rest) = client.as_chunks::<32>();
-        let (server, s_rest) = server.as_chunks::<32>();
-        let given: Vec<_> = self.of_hop(hop).collect();
-        let complete = c_rest.is_empty() && s_rest.is_empty();
-        if !complete || client.len() != given.len() || server.len() != given.len() {
-            return None;
-        }
-        let mut by_class = vec![None; self.rows.len()];
-        for ((class, right), (client, server)) in given.into_iter().zip(client.iter().zip(server)) {
-            let (client, server) = (Secret::new(*client), Secret::new(*server));
-            let keys = match right {
-                Right::Write => ContextKeys::from_halves(&client, &server, th2),
-                _ => ContextKeys::from_read_halves(&client, &server, th2),
-            };
-            by_class[usize::from(class)] = Some(keys);
-        }
-        let of_class = |class: &Option<u8>| by_class[usize::from((*class)?)].clone();
-        Some(self.of.iter().map(of_class).collect())
-    }
-}
-
-/// z_i, from the random Z that never leaves the server.
-pub(crate) fn z(seed: &Secret, hop: u8) -> Secret {
-    seed.derive(derive::BOX, &[&[hop]])
-}
-
-#[cfg(test)]
-mod tests {
-    use levada_core::Identity;
-
-    use super::*;
-    use crate::contexts::path::tests::path;
-
-    #[test]
-    fn a_hop_derives_the_keys_of_the_endpoints_where_it_has_rights() {
-        let key = |byte| Identity::from_bytes([byte; 32]);
-        let rows: [&[Right]; 4] = [
-            &[Right::Read, Right::None],
-            &[Right::None, Right::None],
-            &[Right::Write, Right::Read],
-            &[Right::Read, Right::None],
-        ];
-        let classes = Classes::new(&path(key(9), &[key(2), key(3)], &rows));
-        assert_eq!(classes.of, [Some(0), None, Some(1), Some(0)]);
-        let (secret, th2) = (EndpointSecret(Secret::new([1; 32])), [2; 32]);
-        for hop in [1, 2] {
-            let client = secret.halves(&classes, hop, derive::CLIENT_HALF);
-            let server = secret.halves(&classes, hop, derive::SERVER_HALF);
-            let keys = classes.keys_of_hop(hop, &client, &server, &th2).unwrap();
-            for context in 1..=4 {
-                let own = secret.context(&classes, context, &th2);
-                let right = rows[usize::from(context) - 1][usize::from(hop) - 1];
-                let got = keys[usize::from(context) - 1].as_ref();
-                assert_eq!(right > Right::None, got.is_some());
-                let Some(got) = got else { continue };
-                assert_eq!(got.read.bytes(), own.read.bytes());
-                assert_eq!(got.write.is_some(), right == Right::Write);
-                if let (Some(got), Some(own)) = (&got.write, &own.write) {
-                    assert_eq!(got.bytes(), own.bytes());
-                }
-            }
-            assert!(classes.keys_of_hop(hop, &client[32..], &server, &th2).is_none());
-        }
-        assert_eq!(classes.of_hop(2).collect::<Vec<_>>(), [(1, Right::Read)]);
-    }
-
-    #[test]
-    fn derivation_is_hkdf_expand() {
-        use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
-        struct Length(usize);
-        impl aws_lc_rs::hkdf::KeyType for Length {
-            fn len(&self) -> usize {
-                self.0
-            }
-        }
-        let secret = Secret::new([7; 32]);
-        let prk = Prk::new_less_safe(HKDF_SHA256, &[7; 32]);
-        let mut expected = [0; 12];
-        let info: &[&[u8]] = &[b"\x00\x0clevada/1 iv\x00\x05"];
-        prk.expand(info, Length(12)).unwrap().fill(&mut expected).unwrap();
-        assert_eq!(secret.derive_bytes::<12>("iv", &[&[5]]), expected);
     }
 }

@@ -1,27 +1,22 @@
 //! An endpoint of a session with middleboxes.
 
-use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+mod shared;
+
+use std::sync::Arc;
 
 use levada_channel::ClientConfig;
-use levada_channel::contexts::{
-    Path, PathConnection, PathEvent, PathTickets, Received, ServerPaths,
-};
+use levada_channel::contexts::{Path, PathConnection, PathEvent, PathTickets, ServerPaths};
 use levada_core::Identity;
 use levada_transport::Transport;
 
 use super::PathError;
 use super::driver::Driver;
 use super::pipe::now;
+pub(super) use shared::Shared;
+use shared::State;
 
 /// A writer waits while this many bytes wait for the transport.
 const MAX_PENDING: usize = 120 * 1024;
-/// The driver reads nothing more while this many bytes wait for the application.
-const MAX_QUEUED: usize = 256 * 1024;
-/// What an event takes in memory besides its data, about.
-const EVENT: usize = 64;
 /// A write is passed on in parts of this many bytes.
 const PART: usize = 64 * 1024;
 
@@ -42,25 +37,6 @@ impl Drop for Handle {
         state.abandoned = true;
         state.wake_driver();
     }
-}
-
-pub(super) struct Shared(Mutex<State>);
-
-/// What the driver and the handles share.
-pub(super) struct State {
-    pub(super) connection: PathConnection,
-    events: VecDeque<PathEvent>,
-    /// Bytes of `events`.
-    queued: usize,
-    pub(super) ended: Option<PathError>,
-    /// No handle is left.
-    pub(super) abandoned: bool,
-    /// This side has sent its end.
-    pub(super) closed: bool,
-    /// The peer has sent its end.
-    pub(super) peer_closed: bool,
-    waiting: Vec<Waker>,
-    driver: Option<Waker>,
 }
 
 /// Connects over `transport`, which leads to the first middlebox of `path`. The session is bound to the server's key, and can send, as soon as
@@ -97,113 +73,12 @@ async fn establish(
     received: Vec<u8>,
     connection: PathConnection,
 ) -> Result<PathSession, PathError> {
-    let shared = Arc::new(Shared(Mutex::new(State {
-        connection,
-        events: VecDeque::new(),
-        queued: 0,
-        ended: None,
-        abandoned: false,
-        closed: false,
-        peer_closed: false,
-        waiting: Vec::new(),
-        driver: None,
-    })));
+    let shared = Arc::new(Shared::new(connection));
     let handle = Arc::new(Handle(shared.clone()));
     tokio::spawn(Driver::new(shared.clone(), transport, received));
     let bound = shared.wait(|state| state.next()).await?;
     let Some(PathEvent::Bound { peer, resumed }) = bound else { return Err(PathError::Closed) };
     Ok(PathSession { handle, peer, resumed })
-}
-
-impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until `condition` returns a value; it is evaluated again after everything that happens.
-    async fn wait<T>(&self, mut condition: impl FnMut(&mut State) -> Option<T>) -> T {
-        poll_fn(|cx| {
-            let mut state = self.lock();
-            match condition(&mut state) {
-                Some(found) => Poll::Ready(found),
-                None => {
-                    state.register(cx);
-                    Poll::Pending
-                }
-            }
-        })
-        .await
-    }
-}
-
-impl State {
-    fn register(&mut self, cx: &Context<'_>) {
-        if !self.waiting.iter().any(|known| known.will_wake(cx.waker())) {
-            self.waiting.push(cx.waker().clone());
-        }
-    }
-
-    pub(super) fn register_driver(&mut self, cx: &Context<'_>) {
-        if !self.driver.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
-            self.driver = Some(cx.waker().clone());
-        }
-    }
-
-    pub(super) fn wake_driver(&mut self) {
-        if let Some(waker) = self.driver.take() {
-            waker.wake();
-        }
-    }
-
-    pub(super) fn wake_all(&mut self) {
-        self.waiting.drain(..).for_each(Waker::wake);
-    }
-
-    /// Takes the events of the connection.
-    pub(super) fn dispatch(&mut self) {
-        while let Some(event) = self.connection.poll_event() {
-            self.peer_closed |= event == PathEvent::Closed;
-            self.queued += length(&event);
-            self.events.push_back(event);
-        }
-        self.wake_all();
-    }
-
-    /// Whether the driver may read more.
-    pub(super) fn wants_input(&self) -> bool {
-        self.queued < MAX_QUEUED && self.connection.wants_input() && !self.abandoned
-    }
-
-    /// The first reason stays.
-    pub(super) fn end(&mut self, error: PathError) {
-        self.ended.get_or_insert(error);
-        self.wake_all();
-    }
-
-    fn next(&mut self) -> Option<Result<Option<PathEvent>, PathError>> {
-        if let Some(event) = self.events.pop_front() {
-            let full = self.queued >= MAX_QUEUED;
-            self.queued -= length(&event);
-            if full && self.queued < MAX_QUEUED {
-                self.wake_driver();
-            }
-            return Some(Ok(Some(event)));
-        }
-        if self.peer_closed {
-            return Some(Ok(None));
-        }
-        self.ended.clone().map(Err)
-    }
-}
-
-fn length(event: &PathEvent) -> usize {
-    EVENT
-        + match event {
-            PathEvent::Received(
-                Received::Data { data, .. } | Received::Control(data) | Received::Error(data),
-            ) => data.len(),
-            _ => 0,
-        }
 }
 
 impl PathSession {

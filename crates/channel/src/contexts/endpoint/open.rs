@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 
 use super::PathEvent;
-use crate::contexts::client::{Bound, put_ready};
+use crate::contexts::client::Bound;
 use crate::contexts::flow::MAX_REQUESTS;
 use crate::contexts::frame;
-use crate::contexts::messages::{self, Start};
+use crate::contexts::messages::{self, Start, check_ready, put_ready};
 use crate::contexts::receiver::{PIECE_MEMORY, Received, Receiver, Request};
 use crate::contexts::schedule::Direction;
 use crate::contexts::sender::Sender;
-use crate::contexts::server::check_ready;
 use crate::contexts::{ContextError, Role};
 
 /// A session after SBIND at the client, after every READY at the server.

@@ -4,13 +4,12 @@ use std::time::Instant;
 
 use levada_core::sha256;
 
-use super::{
-    First, FromClient, FromServer, HopBound, HopHandshake, NO_PATH, NO_SECRET, chosen_suite,
-};
+use super::{First, FromClient, FromServer, HopBound, HopHandshake, NO_PATH, NO_SECRET};
 use crate::contexts::ContextError;
-use crate::contexts::client::{alert, each_hello, put_ready};
 use crate::contexts::frame;
-use crate::contexts::messages::{self, Bind, BindProof, START, Share, Start};
+use crate::contexts::messages::{
+    self, Bind, BindProof, START, Share, Start, alert, each_hello, put_ready,
+};
 use crate::contexts::schedule::{Classes, Direction, HopSecrets};
 use crate::record::{ALERT, DATA, HANDSHAKE};
 
@@ -170,4 +169,14 @@ impl HopHandshake {
         self.from_server = FromServer::Open;
         Ok(())
     }
+}
+
+/// The cipher suite in a ServerHello (RFC 8446 section 4.1.3): header 4, version 2, random 32, session id 1 + n, suite 2. TH1 covers it, so
+/// SBIND authenticates it.
+fn chosen_suite(message: &[u8]) -> Option<u16> {
+    const SERVER_HELLO: u8 = 2;
+    let rest = message.get(38..).filter(|_| message[0] == SERVER_HELLO)?;
+    let (&length, rest) = rest.split_first()?;
+    let suite = rest.get(usize::from(length)..)?.first_chunk()?;
+    Some(u16::from_be_bytes(*suite))
 }

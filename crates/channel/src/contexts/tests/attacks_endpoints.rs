@@ -6,7 +6,8 @@ use super::attacks_handshake::{dropped, forged_by, malformed, parties, unexpecte
 use super::chain::Chain;
 use crate::Error;
 use crate::contexts::Direction::{ToClient, ToServer};
-use crate::contexts::client::{Bound, put_ready};
+use crate::contexts::client::Bound;
+use crate::contexts::messages::put_ready;
 use crate::contexts::messages::{Start, put_client_share};
 use crate::contexts::schedule::HopSecrets;
 use crate::contexts::{ContextError, Direction, frame};

@@ -1,0 +1,65 @@
+//! The secrets of a middlebox, and what it keeps for a later session.
+
+use levada_core::{Digest, label::derive};
+
+use super::{Direction, Secret, Tag};
+
+/// What one middlebox has, and the endpoints too: a_i both, z_i the server only.
+#[derive(Clone)]
+pub(crate) struct HopSecrets {
+    pub(crate) a: Secret,
+    /// Only at the server and at the middlebox itself.
+    pub(crate) z: Option<Secret>,
+}
+
+impl HopSecrets {
+    /// b_i: what the middlebox proves itself with to the receiving endpoint. None if z is needed and not here.
+    pub(crate) fn b(&self, direction: Direction, th2: &Digest) -> Option<Secret> {
+        match direction {
+            Direction::ToServer => Some(self.z.as_ref()?.derive(derive::TO_SERVER, &[th2])),
+            Direction::ToClient => Some(self.a.clone()),
+        }
+    }
+
+    pub(crate) fn ready(&self, direction: Direction, th2: &Digest) -> Option<Tag> {
+        let key = self.b(direction, th2)?.derive(derive::READY, &[&[direction as u8]]);
+        Some(key.tag(&[th2]))
+    }
+
+    pub(crate) fn author(&self, context: u8, direction: Direction, th2: &Digest) -> Option<Secret> {
+        let context = [context, direction as u8];
+        Some(self.b(direction, th2)?.derive(derive::AUTHOR, &[th2, &context]))
+    }
+
+    pub(crate) fn audit(&self, direction: Direction, th2: &Digest) -> Option<Secret> {
+        Some(self.b(direction, th2)?.derive(derive::AUDIT, &[th2, &[direction as u8]]))
+    }
+
+    pub(crate) fn endorse(&self, th2: &Digest) -> Option<Secret> {
+        Some(self.z.as_ref()?.derive(derive::ENDORSE, &[th2]))
+    }
+
+    /// psk_ij, id_ij and y_ij of ticket j.
+    pub(crate) fn resume(&self, ticket: u8, th2: &Digest) -> Resume {
+        let context: &[&[u8]] = &[th2, &[ticket]];
+        Resume {
+            id: self.a.derive_bytes(derive::RESUME_ID, context),
+            psk: self.a.derive(derive::RESUME, context),
+            y: self.z.as_ref().map(|z| z.derive(derive::RESUME, context)),
+        }
+    }
+}
+
+/// What a middlebox and the endpoints keep for one later session.
+#[derive(Clone)]
+pub(crate) struct Resume {
+    pub(crate) id: [u8; 16],
+    pub(crate) psk: Secret,
+    /// Not at the client.
+    pub(crate) y: Option<Secret>,
+}
+
+/// z_i, from the random Z that never leaves the server.
+pub(crate) fn z(seed: &Secret, hop: u8) -> Secret {
+    seed.derive(derive::BOX, &[&[hop]])
+}

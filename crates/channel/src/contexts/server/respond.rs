@@ -1,0 +1,115 @@
+//! The server's flight: TLS, ECHO, the shares, SBIND.
+
+use std::sync::Arc;
+
+use levada_core::{Digest, Hasher, Identity, Random, SystemRandom, label, label::derive, sha256};
+
+use super::first::First;
+use super::{Second, ServerPaths};
+use crate::Error;
+use crate::contexts::ContextError;
+use crate::contexts::frame;
+use crate::contexts::messages::{self, Bind, BindProof, Hello, Share};
+use crate::contexts::path;
+use crate::contexts::schedule::{self, Classes, EndpointSecret, HopSecrets, Secret};
+use crate::contexts::tail::put_records;
+use crate::contexts::tickets::OneSession;
+use crate::exporter::Capture;
+use crate::handshake::Handshake;
+
+/// Sends the server's flight: TLS, ECHO, the shares, SBIND.
+pub(super) fn respond(
+    paths: &ServerPaths,
+    mut first: First,
+    out: &mut Vec<u8>,
+) -> Result<Second, ContextError> {
+    let sessions = OneSession::new(paths.sessions.clone());
+    let capture = Arc::new(Capture::default());
+    let alpn = path::alpn(&first.path_frame);
+    let tickets = paths.tickets.min(messages::MAX_TICKETS);
+    let config = paths.config.for_path(alpn, sessions.clone(), tickets.into(), capture.clone());
+    let protocol = label::CONTEXTS_ALPN.as_bytes();
+    let mut tls = Handshake::server_with(config, capture, protocol)?;
+    let mut written = Vec::new();
+    tls.receive(&first.client_hello, &mut written)?;
+    // After a HelloRetryRequest there are no secrets yet.
+    let exporter = tls.exporter().map_err(|_| RETRY)?;
+    // rustls may look a session up and still not resume it.
+    let kept = if tls.is_resumed() { sessions.found() } else { Vec::new() };
+    if kept.is_empty() && first.hellos.iter().any(Hello::is_resumed) {
+        return Err(ContextError::Alert { code: 3, hop: 0 });
+    }
+    let ys = first.verify(&kept)?;
+    let start = out.len();
+    put_records(out, &written, true)?;
+    let mut flight = Hasher::default();
+    flight.update(&out[start..]);
+    let th1 = messages::th1(&first.transcript, &flight.finish());
+    let secret = EndpointSecret::new(&exporter, &th1)?;
+    let classes = Classes::new(&first.path);
+    frame::put(out, frame::ECHO, &[&first.echo]);
+    let (hops, hashes) = put_shares(&first, &classes, &secret, &th1, &ys, out)?;
+    let bind = bind(paths, &th1, tickets, hashes, &ys, &secret);
+    let bind = bind.encode();
+    out.extend_from_slice(&bind);
+    let th2 = messages::th2(&th1, &bind);
+    sessions.issue(hops.clone(), th2);
+    Ok(Second { path: first.path, classes, tls, secret, th2, hops, held: Vec::new() })
+}
+
+const RETRY: ContextError = ContextError::Unexpected("a ClientHello that needs a second one");
+
+type Hops = Vec<(Identity, HopSecrets)>;
+
+fn put_shares(
+    first: &First,
+    classes: &Classes,
+    secret: &EndpointSecret,
+    th1: &Digest,
+    ys: &[Option<Secret>],
+    out: &mut Vec<u8>,
+) -> Result<(Hops, Vec<Digest>), ContextError> {
+    let mut seed = zeroize::Zeroizing::new(Digest::default());
+    SystemRandom.fill(seed.as_mut()).map_err(|_| Error::Internal("no random bytes"))?;
+    let seed = Secret::new(*seed);
+    let (mut hops, mut hashes) = (Vec::new(), Vec::new());
+    for (number, (hop, (key, y))) in
+        (1u8..).zip(first.path.hops.iter().zip(first.keys.iter().zip(ys)))
+    {
+        let (a, z) = (secret.a(number), schedule::z(&seed, number));
+        let halves = secret.halves(classes, number, derive::SERVER_HALF);
+        let share = Share { a: a.clone(), z: z.clone(), halves };
+        let start = out.len();
+        match y {
+            Some(y) => share.put_resumed(out, y, number, th1)?,
+            None => share.put_sealed(out, (first.path.kem, key), number, th1)?,
+        }
+        hashes.push(sha256(&[&out[start..]]));
+        hops.push((hop.party.identity, HopSecrets { a, z: Some(z) }));
+    }
+    Ok((hops, hashes))
+}
+
+/// SBIND: by tags if all middleboxes are resumed, so that none needs a public-key operation.
+fn bind(
+    paths: &ServerPaths,
+    th1: &Digest,
+    tickets: u8,
+    shares: Vec<Digest>,
+    ys: &[Option<Secret>],
+    secret: &EndpointSecret,
+) -> Bind {
+    let all: Option<Vec<&Secret>> = ys.iter().map(Option::as_ref).collect();
+    let proof = match all {
+        Some(ys) => {
+            let covered = Bind::covered(th1, 2, tickets, &shares);
+            let tag = |key: &Secret| key.derive(derive::BIND, &[]).tag(&[&covered]);
+            BindProof::Tagged { hops: ys.into_iter().map(tag).collect(), client: tag(&secret.0) }
+        }
+        None => {
+            let covered = Bind::covered(th1, 1, tickets, &shares);
+            BindProof::Signed(paths.key.sign(label::SERVER_BIND, &covered))
+        }
+    };
+    Bind { tickets, shares, proof }
+}
