@@ -15,3 +15,4 @@ mod insider;
 mod keepalive;
 mod limits;
 mod sessions;
+mod vectors;
