@@ -12,7 +12,7 @@ use crate::support::{Home, STEP_TIMEOUT, eventually};
 
 /// A process that prints the address where it listens, and whose standard error is kept.
 pub struct Service {
-    child: Child,
+    pub child: Child,
     pub address: String,
     log: Arc<Mutex<String>>,
 }
@@ -20,7 +20,11 @@ pub struct Service {
 impl Service {
     pub fn start(home: &Home, args: &[&str]) -> Self {
         let mut command = home.command(args);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Takes the outputs of a process, and waits for its address.
+    pub fn of(mut child: Child) -> Self {
         let log = Arc::new(Mutex::new(String::new()));
         let (copy, errors) = (log.clone(), child.stderr.take().unwrap());
         std::thread::spawn(move || {

@@ -1,6 +1,7 @@
 //! Hosts on one Ethernet, each in a network namespace, without any server; one of them may be hostile.
 
 mod hostile;
+mod middleboxes;
 mod scene;
 
 use std::net::SocketAddr;
