@@ -1,5 +1,7 @@
 //! HTTP through middleboxes, with real processes: curl, `levada http`, two middleboxes, a node, and a web server.
 
+#[cfg(feature = "browser-tests")]
+mod browser;
 mod granted;
 mod node;
 
