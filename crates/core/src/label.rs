@@ -45,6 +45,8 @@ pub const MIDDLEBOX_HELLO: &str = "middlebox hello";
 pub const SERVER_BIND: &str = "server bind";
 /// HPKE info of the share for a middlebox.
 pub const SERVER_SHARE: &str = "levada/1 sshare";
+/// Hashed with a service and an audience: the realm of answers that caches may share.
+pub const REALM: &str = "levada/1 realm";
 
 /// Labels of the derivations in a session with middleboxes: `X` of `docs/protocol.md`.
 pub mod derive {
@@ -119,6 +121,7 @@ pub const ALL: &[&str] = &[
     MIDDLEBOX_HELLO,
     SERVER_BIND,
     SERVER_SHARE,
+    REALM,
     derive::BOX,
     derive::SERVER_HALF,
     derive::CLIENT_HALF,

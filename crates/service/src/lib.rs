@@ -18,7 +18,7 @@ pub use definition::{Definition, DefinitionError, NoOptions};
 pub use refused::Refused;
 pub use registry::{Registry, ServiceType};
 pub use service::{
-    AllowedMiddlebox, Description, Invocation, LINGER, PreparedPathRun, PreparedRun, RunFuture,
-    Service, ServiceError, check_none, close, exit, fail,
+    AllowedMiddlebox, Audience, Description, Invocation, LINGER, PreparedPathRun, PreparedRun,
+    RunFuture, Service, ServiceError, check_none, close, exit, fail,
 };
 pub use streams::Streams;

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use levada_capability::SessionId;
-use levada_core::{Framing, Identity, Params};
+use levada_core::{Framing, Identity, Params, label, sha256};
 use levada_session::contexts::{Path, PathError, PathSession};
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use thiserror::Error;
@@ -43,10 +43,33 @@ impl fmt::Debug for PreparedRun {
     }
 }
 
+/// Who may be given the same answers, and hence one answer that a cache on the path has stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// Everyone who may use the service: no answer depends on the identity of the client or on the parameters of the session.
+    All,
+}
+
+impl Audience {
+    /// Names this audience of the service `name` of a node to caches, which share answers only within one realm (`docs/protocol.md`, "Handshake
+    /// with middleboxes").
+    pub fn realm(self, name: &str) -> [u8; 16] {
+        let audience = match self {
+            Self::All => "all",
+        };
+        let parts = [label::REALM, name, audience].map(str::as_bytes);
+        let hash = sha256(&[parts[0], &[0], parts[1], &[0], parts[2]]);
+        let mut realm = [0; 16];
+        realm.copy_from_slice(&hash[..16]);
+        realm
+    }
+}
+
 /// A run over a session with middleboxes whose parameters were checked: [`Service::prepare_path`] makes it.
 pub struct PreparedPathRun {
     run: Box<dyn FnOnce(PathSession) -> RunFuture + Send>,
     context_names: Vec<&'static str>,
+    audience: Option<Audience>,
 }
 
 impl PreparedPathRun {
@@ -56,7 +79,7 @@ impl PreparedPathRun {
         F: Future<Output = Result<(), ServiceError>> + Send + 'static,
     {
         let run = Box::new(move |session| Box::pin(run(session)) as RunFuture);
-        Self { run, context_names: Vec::new() }
+        Self { run, context_names: Vec::new(), audience: None }
     }
 
     /// Names the contexts of the path, from context 1 on, for the operator of the node.
@@ -69,6 +92,18 @@ impl PreparedPathRun {
     /// The names of the contexts, from context 1 on; those of later contexts may be missing.
     pub fn context_names(&self) -> &[&'static str] {
         &self.context_names
+    }
+
+    /// Lets caches on the path share answers of this session within `audience`; None: they must not share any.
+    #[must_use]
+    pub fn shared_with(mut self, audience: Option<Audience>) -> Self {
+        self.audience = audience;
+        self
+    }
+
+    /// Who may share answers of this session.
+    pub fn audience(&self) -> Option<Audience> {
+        self.audience
     }
 
     /// Runs the session until it has ended.
@@ -283,6 +318,16 @@ pub fn check_none(params: &Params) -> Result<(), Refused> {
 mod tests {
     use super::*;
     use levada_core::encode_list;
+
+    #[test]
+    fn a_realm_belongs_to_one_service() {
+        let realm = Audience::All.realm("web");
+        // SHA-256 of "levada/1 realm", 00, "web", 00, "all".
+        let expected = "bad0ff788fb8c7f7250ef6e1c6957aab";
+        let hex: String = realm.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, expected);
+        assert_ne!(realm, Audience::All.realm("wiki"));
+    }
 
     #[test]
     fn a_service_without_parameters_accepts_only_the_framing_and_no_arguments() {

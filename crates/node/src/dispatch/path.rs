@@ -84,11 +84,12 @@ async fn run(
     let mut message = wire::Answer::from(grant.started_at_once(started));
     let bytes = Zeroizing::new(wire::encode(&message));
     zeroize_secret(&mut message);
+    let Prepared::Path(run, _) = run else { return };
+    let realm = run.audience().map(|audience| audience.realm(&service));
     // Middleboxes may answer from here on.
-    if session.start(true, None).is_err() || session.control(&bytes).is_err() {
+    if session.start(true, realm).is_err() || session.control(&bytes).is_err() {
         return;
     }
-    let Prepared::Path(run, _) = run else { return };
     let running = run.start(session.clone());
     let end = |reason: Reason| {
         let _ = session.abort(format!("the node ended the session ({reason:?})").as_bytes());

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use levada_core::Params;
 use levada_service::{
-    AllowedMiddlebox, Definition, DefinitionError, PreparedPathRun, PreparedRun, Refused, Service,
-    ServiceType, check_none, definition_options,
+    AllowedMiddlebox, Audience, Definition, DefinitionError, PreparedPathRun, PreparedRun, Refused,
+    Service, ServiceType, check_none, definition_options,
 };
 use levada_session::contexts::Path;
+use serde::Deserialize;
 
 use super::allowed::{AllowedMiddleboxes, MiddleboxOptions};
 use super::origin::Origin;
@@ -19,6 +20,28 @@ definition_options! {
         origin: String,
         #[serde(default)]
         middlebox: Vec<MiddleboxOptions>,
+        #[serde(default)]
+        share: Share,
+    }
+}
+
+/// Who may be given an answer that a cache on the path has stored.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Share {
+    /// No other session.
+    #[default]
+    None,
+    /// Every identity that may use the service.
+    All,
+}
+
+impl From<Share> for Option<Audience> {
+    fn from(share: Share) -> Self {
+        match share {
+            Share::None => None,
+            Share::All => Some(Audience::All),
+        }
     }
 }
 
@@ -36,6 +59,7 @@ pub(crate) fn service_type() -> ServiceType {
 struct Http {
     origin: Origin,
     middleboxes: AllowedMiddleboxes,
+    share: Share,
 }
 
 impl Http {
@@ -45,7 +69,8 @@ impl Http {
             return Err("`origin`: expected host:port".to_owned());
         }
         let middleboxes = AllowedMiddleboxes::new(options.middlebox)?;
-        Ok(Self { origin: Origin { authority: options.origin }, middleboxes })
+        let origin = Origin { authority: options.origin };
+        Ok(Self { origin, middleboxes, share: options.share })
     }
 }
 
@@ -72,6 +97,6 @@ impl Service for Http {
         let layout = self.middleboxes.check(path)?;
         let (origin, path) = (self.origin.clone(), path.clone());
         let run = PreparedPathRun::new(move |session| serve::path(origin, path, session));
-        Ok(run.with_context_names(layout.names()))
+        Ok(run.with_context_names(layout.names()).shared_with(self.share.into()))
     }
 }
