@@ -28,7 +28,7 @@ pub use endpoint::{PathConnection, PathEvent};
 pub use error::{ContextError, Role};
 pub use frame::PATH as PATH_FRAME;
 pub use hop::{HopPolicy, HopSetup};
-pub use inspector::{Action, Inspector, Piece};
+pub use inspector::{Action, AnswerPart, Inspector, Piece};
 pub use path::{
     Context, Hop, Kem, MAX_CONTEXTS, MAX_MIDDLEBOXES, Party, Path, Purpose, ResumeId, Right,
 };

@@ -8,9 +8,9 @@ mod session;
 
 pub use error::PathError;
 pub use levada_channel::contexts::{
-    Action, Context, ContextError, Direction, Hop, HopPolicy, HopSetup, HopTickets, Inspector, Kem,
-    Party, Path, PathEvent, PathPolicy, PathSessions, PathTickets, Piece, Purpose, Received, Relay,
-    Right, Role, ServerPaths,
+    Action, AnswerPart, Context, ContextError, Direction, Hop, HopPolicy, HopSetup, HopTickets,
+    Inspector, Kem, Party, Path, PathEvent, PathPolicy, PathSessions, PathTickets, Piece, Purpose,
+    Received, Relay, Right, Role, ServerPaths,
 };
 pub use relay::{Dialed, relay};
 pub use session::{PathSession, accept_path, connect_path};

@@ -9,7 +9,7 @@ use levada_core::{Digest, sha256};
 use super::ContextError;
 use super::audit::{Digests, Kind};
 use super::hop::HopBound;
-use super::inspector::{Action, Inspector, Piece};
+use super::inspector::{Action, AnswerPart, Inspector, Piece};
 use super::path::{Path, Right};
 use super::receiver::{MAX_INSERTED, Next};
 use super::record::{self, Cipher, Head, Layout, Meta, Position, SealKeys, View};
@@ -47,6 +47,8 @@ pub(crate) struct Flow {
     requests: VecDeque<Request>,
     /// Towards the client: how many requests have an answer, the server's or a middlebox's.
     answered: u64,
+    /// Towards the client: of an own answer that was begun, the records since the last mark.
+    answering: Option<usize>,
     /// Towards the client: audits of the server.
     server_audits: u64,
     endorse_key: Option<Secret>,
@@ -170,6 +172,7 @@ impl Flow {
             exchange: Exchange::default(),
             requests: VecDeque::new(),
             answered: 0,
+            answering: None,
             server_audits: 0,
             endorse_key: secrets.endorse(th2).filter(|_| direction == Direction::ToClient),
             endorsed: false,
@@ -360,34 +363,43 @@ impl Flow {
         Ok(())
     }
 
-    /// Sends an own answer to the lowest request without one. Whatever comes from behind is behind it, too.
+    /// Sends a part of an own answer to the lowest request without one. Whatever comes from behind is behind it, too.
     pub(crate) fn answer(
         &mut self,
-        messages: &[(u8, Vec<u8>)],
+        part: &AnswerPart,
         out: &mut Vec<u8>,
     ) -> Result<(), ContextError> {
-        let mut pieces = Vec::new();
-        for (context, data) in messages {
-            let layout = self.contexts.get(usize::from(*context)).map(|context| context.layout);
-            let layout = layout.ok_or(ContextError::State("there is no such context"))?;
-            pieces.extend(data.chunks(layout.capacity()).map(|piece| (*context, piece)));
+        let layout = self.contexts.get(usize::from(part.context)).map(|context| context.layout);
+        let layout = layout.ok_or(ContextError::State("there is no such context"))?;
+        let mut pieces = part.data.chunks(layout.capacity()).peekable();
+        if part.last && pieces.peek().is_none() {
+            return Err(ContextError::State("an answer whose last part is empty"));
         }
-        if pieces.is_empty() {
-            return Err(ContextError::State("an answer without a byte"));
-        }
-        for (number, (context, piece)) in pieces.iter().enumerate() {
-            let last = number + 1 == pieces.len();
-            let mark = last || (number + 1) % PIECE == 0;
-            let head =
-                Head { context: *context, slot: false, mark, end: false, origin: self.number };
+        let mut since_mark = self.answering.unwrap_or(0);
+        while let Some(piece) = pieces.next() {
+            let last = part.last && pieces.peek().is_none();
+            since_mark += 1;
+            let mark = last || since_mark == PIECE;
+            let (context, origin) = (part.context, self.number);
+            let head = Head { context, slot: false, mark, end: false, origin };
             self.put(head, piece, out)?;
             if mark {
                 self.put_audit(if last { Kind::OwnAnswer } else { Kind::OwnPart }, out);
+                since_mark = 0;
             }
         }
-        self.exchange = Exchange::default();
-        self.answered += 1;
+        self.answering = Some(since_mark);
+        if part.last {
+            self.answering = None;
+            self.exchange = Exchange::default();
+            self.answered += 1;
+        }
         Ok(())
+    }
+
+    /// Whether an own answer was begun and not ended.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.answering.is_some()
     }
 
     /// Whether an own answer may be sent now: nothing of another one has passed without its end.

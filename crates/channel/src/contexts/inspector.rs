@@ -29,6 +29,19 @@ pub enum Action {
     Block(String),
 }
 
+/// A part of an answer that a middlebox gives in place of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerPart {
+    /// Its context.
+    pub context: u8,
+    /// The data; may be empty, except in the last part.
+    pub data: Vec<u8>,
+    /// The message of the context ends with it.
+    pub end: bool,
+    /// The answer ends with it.
+    pub last: bool,
+}
+
 /// What a middlebox does with what it may see.
 pub trait Inspector: Send {
     /// The keys of a session are here: what was granted to middlebox `hop` of `path`.
@@ -45,9 +58,9 @@ pub trait Inspector: Send {
     /// this very answer to the request that this middlebox sent on. Without that, an answer must not be stored.
     fn exchange(&mut self, _direction: Direction, _number: u64, _endorsed: bool) {}
 
-    /// The answer to a request that this middlebox has emptied: it has replaced the head, and every other message, by nothing. The data of each
-    /// context. The session ends if there is none.
-    fn answer(&mut self, _number: u64) -> Option<Vec<(u8, Vec<u8>)>> {
+    /// The next part of the answer to a request that this middlebox has emptied: it has replaced the head, and every other message, by nothing.
+    /// Called when the client can take it, until a part is the last one. The session ends if there is none.
+    fn answer(&mut self, _number: u64) -> Option<AnswerPart> {
         None
     }
 }

@@ -16,7 +16,7 @@ use crate::record::{ALERT, DATA};
 /// The time limit of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// No further answer of a middlebox is begun while this many bytes are to be sent to the client.
+/// An answer of a middlebox waits while this many bytes are to be sent to the client.
 const MAX_ANSWERS: usize = 256 * 1024;
 
 /// A middlebox in one session: no I/O, time and bytes are passed in.
@@ -63,6 +63,12 @@ impl Relay {
         self.handshake.is_resumed()
     }
 
+    /// Whether a part of an own answer waits until the client has taken what was sent before; [`Self::advance`] continues it. Until
+    /// then nothing of the server is consumed.
+    pub fn is_answering(&self) -> bool {
+        self.flows.as_ref().is_some_and(|[_, to_client]| to_client.is_answering())
+    }
+
     /// Takes what arrived from the party that sends in this direction. Returns how many bytes were consumed: whole frames.
     ///
     /// # Errors
@@ -77,6 +83,10 @@ impl Relay {
         loop {
             if self.ended {
                 return Err(ContextError::Closed);
+            }
+            // What comes from behind must not stand within an own answer.
+            if direction == Direction::ToClient && self.is_answering() {
+                return Ok(consumed);
             }
             let rest = &mut input[consumed..];
             let length = self.fatal(frame::length(rest))?;
@@ -189,10 +199,9 @@ impl Relay {
             && let number = to_client.answered()
             && to_server.request(number).is_some_and(|request| request.emptied)
         {
-            let answer = self.inspector.answer(number);
-            let answer =
-                answer.ok_or(ContextError::State("an emptied request without an answer"))?;
-            to_client.answer(&answer, &mut self.out[Direction::ToClient as usize])?;
+            let part = self.inspector.answer(number);
+            let part = part.ok_or(ContextError::State("an emptied request without an answer"))?;
+            to_client.answer(&part, &mut self.out[Direction::ToClient as usize])?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use levada_session::contexts::{Action, Direction, Inspector, Path, Piece, Purpose, Right};
 
-use super::Purposes;
+use super::Granted;
 
 /// Takes a line of the log.
 pub type Line = Arc<dyn Fn(String) + Send + Sync>;
@@ -13,7 +13,7 @@ pub type Line = Arc<dyn Fn(String) + Send + Sync>;
 /// Writes a line when a session begins, with the rights, and one for each message, with the names of its fields and the bytes of each context.
 pub struct Log {
     line: Line,
-    purposes: Purposes,
+    granted: Granted,
     /// By direction: the head, and the bytes of each context.
     passing: [(Vec<u8>, BTreeMap<u8, usize>); 2],
 }
@@ -24,7 +24,7 @@ const MAX_HEAD: usize = 16 * 1024;
 impl Log {
     /// A log that passes its lines to `line`.
     pub fn new(line: Line) -> Self {
-        Self { line, purposes: Purposes::default(), passing: Default::default() }
+        Self { line, granted: Granted::default(), passing: Default::default() }
     }
 }
 
@@ -41,7 +41,7 @@ fn name(purpose: Purpose, context: u8) -> String {
 
 impl Inspector for Log {
     fn granted(&mut self, path: &Path, hop: u8) {
-        self.purposes = Purposes::new(path);
+        self.granted = Granted::new(path, hop);
         let rights: Vec<String> = (1u8..)
             .zip(&path.contexts)
             .filter_map(|(number, context)| {
@@ -62,7 +62,7 @@ impl Inspector for Log {
     fn record(&mut self, piece: Piece<'_>) -> Action {
         let (head, bytes) = &mut self.passing[piece.direction as usize];
         *bytes.entry(piece.context).or_default() += piece.data.len();
-        let purpose = self.purposes.of(piece.context);
+        let purpose = self.granted.purpose(piece.context);
         if matches!(purpose, Purpose::RequestHead | Purpose::ResponseHead)
             && head.len() + piece.data.len() <= MAX_HEAD
         {
@@ -73,7 +73,8 @@ impl Inspector for Log {
 
     fn exchange(&mut self, direction: Direction, number: u64, _: bool) {
         let (head, bytes) = std::mem::take(&mut self.passing[direction as usize]);
-        if bytes.is_empty() {
+        // A request that a middlebox has answered goes on without bytes, and so does the server's answer to it.
+        if bytes.values().all(|bytes| *bytes == 0) {
             return;
         }
         let what = match direction {
@@ -83,7 +84,7 @@ impl Inspector for Log {
         let sizes: Vec<String> = bytes
             .iter()
             .map(|(context, bytes)| {
-                format!("{} {bytes} B", name(self.purposes.of(*context), *context))
+                format!("{} {bytes} B", name(self.granted.purpose(*context), *context))
             })
             .collect();
         let names = field_names(&head);

@@ -19,11 +19,13 @@ impl Plugins {
     pub fn inspectors(self, line: Line) -> MakeInspector {
         Box::new(move || {
             let mut all: Vec<Box<dyn Inspector>> = vec![Box::new(Log::new(line.clone()))];
-            all.extend(self.block.iter().map(|one| Box::new(Filter::new(one.clone())) as _));
+            all.extend(
+                self.block.iter().map(|one| Box::new(Filter::new(one.clone(), line.clone())) as _),
+            );
             all.extend(
                 self.add_response.iter().filter_map(|one| Some(Box::new(AddField::new(one)?) as _)),
             );
-            Box::new(Chain(all))
+            Box::new(Chain::new(all))
         })
     }
 }

@@ -119,7 +119,8 @@ impl Task {
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PathError>> {
         for _ in 0..ROUNDS {
             for direction in [Direction::ToServer, Direction::ToClient] {
-                let reading = self.relay.pending(direction) < MAX_PENDING;
+                let waits = direction == Direction::ToClient && self.relay.is_answering();
+                let reading = self.relay.pending(direction) < MAX_PENDING && !waits;
                 self.relay.set_reading(direction, reading, now());
             }
             if self.timer.poll(cx, self.closing.or(self.relay.timeout())).is_ready() {
@@ -129,6 +130,8 @@ impl Task {
                 self.relay.handle_timeout(now())?;
             }
             self.relay.advance()?;
+            // What waited behind an own answer.
+            self.deliver(Direction::ToClient)?;
             let mut moved = false;
             for direction in [Direction::ToServer, Direction::ToClient] {
                 moved |= self.poll_input(cx, direction)?;
@@ -151,8 +154,9 @@ impl Task {
         let server = self.server.as_ref().is_some_and(Pipe::has_ended);
         let server_has_all = !self.server.as_ref().is_some_and(Pipe::is_writing)
             && self.relay.pending(Direction::ToServer) == 0;
-        let client_has_all =
-            !self.client.is_writing() && self.relay.pending(Direction::ToClient) == 0;
+        let client_has_all = !self.client.is_writing()
+            && self.relay.pending(Direction::ToClient) == 0
+            && !self.relay.is_answering();
         match (client, server) {
             (true, true) => true,
             (true, false) => server_has_all,

@@ -11,7 +11,7 @@ use crate::contexts::Direction::{ToClient, ToServer};
 use crate::contexts::Right::{None as No, Read, Write};
 use crate::contexts::audit::{Counters, Kind};
 use crate::contexts::record::{Head, Position};
-use crate::contexts::{Action, ContextError, PathEvent, Piece, Received, Relay, frame};
+use crate::contexts::{Action, AnswerPart, ContextError, PathEvent, Piece, Received, Relay, frame};
 
 fn stored_answer() -> Arc<Mutex<Stored>> {
     let stored =
@@ -27,7 +27,10 @@ fn unexpected(what: &'static str) -> ContextError {
 fn own_answer(chain: &mut Chain, data: &[u8]) {
     let mut out = Vec::new();
     let flow = chain.relays[0].flow(ToClient).unwrap();
-    flow.answer(&[(2, b"own".to_vec()), (3, data.to_vec())], &mut out).unwrap();
+    let head = AnswerPart { context: 2, data: b"own".to_vec(), end: true, last: false };
+    let body = AnswerPart { context: 3, data: data.to_vec(), end: true, last: true };
+    flow.answer(&head, &mut out).unwrap();
+    flow.answer(&body, &mut out).unwrap();
     chain.inject(0, ToClient, &out);
 }
 
@@ -174,8 +177,8 @@ fn a_middlebox_without_write_in_all_contexts_of_a_message_cannot_answer() {
         fn record(&mut self, piece: Piece<'_>) -> Action {
             (self.0)(&piece)
         }
-        fn answer(&mut self, _: u64) -> Option<Vec<(u8, Vec<u8>)>> {
-            Some(vec![(2, b"200".to_vec())])
+        fn answer(&mut self, _: u64) -> Option<AnswerPart> {
+            Some(AnswerPart { context: 2, data: b"200".to_vec(), end: true, last: true })
         }
     }
     let empty: Behaviour = Box::new(|piece| match piece.direction {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::chain::{Chain, Parties, data_of, events};
 use crate::contexts::Right::{None as No, Write};
 use crate::contexts::{
-    Action, ContextError, Direction, Inspector, Piece, Purpose, Received, Relay,
+    Action, AnswerPart, ContextError, Direction, Inspector, Piece, Purpose, Received, Relay,
 };
 use crate::contexts::{PathEvent, Right};
 
@@ -22,11 +22,16 @@ pub(crate) struct Stored {
 pub(crate) struct Cache {
     pub(crate) stored: Arc<Mutex<Stored>>,
     passing: (Vec<u8>, Vec<u8>),
+    /// What of the body was sent; None before the head.
+    sent: Option<usize>,
 }
+
+/// Bytes of a part of an answer.
+const PART: usize = 40_000;
 
 impl Cache {
     pub(crate) fn new(stored: &Arc<Mutex<Stored>>) -> Self {
-        Self { stored: stored.clone(), passing: Default::default() }
+        Self { stored: stored.clone(), passing: Default::default(), sent: None }
     }
 }
 
@@ -58,9 +63,17 @@ impl Inspector for Cache {
         }
     }
 
-    fn answer(&mut self, _: u64) -> Option<Vec<(u8, Vec<u8>)>> {
+    fn answer(&mut self, _: u64) -> Option<AnswerPart> {
         let (head, body) = self.stored.lock().unwrap().answer.clone()?;
-        Some(vec![(2, head), (3, body)])
+        let Some(sent) = self.sent else {
+            self.sent = Some(0);
+            return Some(AnswerPart { context: 2, data: head, end: true, last: false });
+        };
+        let until = body.len().min(sent + PART);
+        let last = until == body.len();
+        self.sent = (!last).then_some(until);
+        let data = body[sent..until].to_vec();
+        Some(AnswerPart { context: 3, data, end: last, last })
     }
 }
 
@@ -128,6 +141,37 @@ fn an_endorsed_answer_is_stored_and_given_again_without_the_server() {
         // The server's empty answers to what it did not see are not stored.
         assert_eq!(stored.lock().unwrap().endorsed.len(), 1 + 3);
     }
+}
+
+/// A client that does not read keeps a middlebox from making more of its answer; what comes from behind waits, and nothing is lost.
+#[test]
+fn a_long_answer_is_made_as_the_client_takes_it() {
+    let parties = parties(&[Write]);
+    let stored = Arc::default();
+    let mut chain = with_cache(&parties, 0, &stored);
+    chain.open();
+    let body: Vec<u8> = (0..3_000_000u32).map(|at| (at / 7) as u8).collect();
+    stored.lock().unwrap().answer = Some((b"200".to_vec(), body.clone()));
+    chain.client.write(1, b"GET /").unwrap();
+    chain.client.finish().unwrap();
+    let mut bytes = Vec::new();
+    chain.client.transmit(&mut bytes);
+    chain.relays[0].receive(Direction::ToServer, &mut bytes, chain.now).unwrap();
+    let made = chain.relays[0].pending(Direction::ToClient);
+    assert!(chain.relays[0].is_answering() && made < 400_000, "{made} bytes");
+    // The server's exchange for the emptied request arrives in the meantime.
+    let mut bytes = Vec::new();
+    chain.relays[0].transmit(Direction::ToServer, &mut bytes);
+    chain.server.receive(&mut bytes, chain.now).unwrap();
+    bytes.clear();
+    chain.server.transmit(&mut bytes);
+    assert!(!bytes.is_empty());
+    assert_eq!(chain.relays[0].receive(Direction::ToClient, &mut bytes, chain.now), Ok(0));
+    chain.inject(1, Direction::ToClient, &bytes);
+    chain.run().unwrap();
+    let (data, exchanges) = data_of(&events(&mut chain.client));
+    assert!(data == [(2, b"200".to_vec(), 1, false), (3, body, 1, false)] && exchanges == 1);
+    assert!(!chain.relays[0].is_answering());
 }
 
 #[test]

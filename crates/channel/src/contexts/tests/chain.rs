@@ -128,6 +128,9 @@ impl Chain {
     pub(crate) fn run(&mut self) -> Result<(), (usize, ContextError)> {
         loop {
             let mut moved = false;
+            for (at, relay) in self.relays.iter_mut().enumerate() {
+                relay.advance().map_err(|error| (at + 1, error))?;
+            }
             for link in 0..self.wires.len() {
                 for direction in DIRECTIONS {
                     moved |= self.carry(link, direction);
