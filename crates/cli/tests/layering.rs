@@ -49,7 +49,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("forward", &[]),
     // The local origin listens as `forward` does, also at Unix sockets.
     ("http", &["forward"]),
-    ("middlebox", &[]),
+    // A middlebox reads the heads that `http` writes.
+    ("middlebox", &["http"]),
     // The list of all types.
     (
         "registry",

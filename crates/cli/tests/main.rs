@@ -24,6 +24,7 @@ mod hosts;
 mod http;
 mod invoke;
 mod layering;
+mod middlebox;
 mod misbehaving_peer;
 mod mitm;
 mod names;

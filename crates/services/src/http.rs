@@ -15,7 +15,8 @@ mod serve;
 mod service;
 mod trailers;
 
-pub use head::HeadError;
+pub use head::{HeadError, MAX_HEAD};
+pub(crate) use head::{RequestHead, ResponseHead};
 pub use layout::{
     Allowance, FIELDS, LayoutError, Strategy, TRAILERS, context_names, contexts, right_text,
 };

@@ -8,7 +8,7 @@ use clap::Args;
 use levada_client::home::Home;
 use levada_core::Identity;
 use levada_services::middlebox::{
-    AddField, Middlebox, Plugins, Policy, next_party, trace_failures,
+    AddField, Middlebox, Plugins, Policy, next_party, parse_size, trace_failures,
 };
 use regex_lite::Regex;
 use tokio::net::TcpListener;
@@ -26,7 +26,8 @@ use crate::output::{data, note, plain};
 #[command(after_help = "Examples:
   levada middlebox --listen 0.0.0.0:5383 --next alpha.example:5382
   levada middlebox --next alpha.example:5382 --add-response 'X-Checked: yes'
-  levada middlebox --next alpha.example:5382 --block '^GET /private'")]
+  levada middlebox --next alpha.example:5382 --block '^GET /private'
+  levada middlebox --next alpha.example:5382 --cache 256M --compress")]
 pub struct Arguments {
     /// Where to listen; a free port of 127.0.0.1 if not given
     #[arg(long, value_name = "A:P", default_value = "127.0.0.1:0")]
@@ -48,6 +49,16 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME: VALUE", value_parser = field)]
     add_response: Vec<String>,
 
+    /// Store responses and give them to later requests, also of other clients, as far as RFC 9111 and the service allow; the bytes
+    /// that all of them take in memory, such as 256M. Needs rw on request-head, request-body, response-head and response-body
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    cache: Option<usize>,
+
+    /// Compress the bodies of responses that are text, for clients that take gzip. Needs r on request-head, rw on response-head and
+    /// response-body
+    #[arg(long)]
+    compress: bool,
+
     /// Keep keys for this many seconds, so that further sessions along the same path cost less; 0 keeps none
     #[arg(long, value_name = "SECONDS", default_value_t = 24 * 3600)]
     resume: u64,
@@ -66,7 +77,12 @@ pub async fn run(arguments: Arguments) -> Outcome {
     })?;
     let address = listener.local_addr().map_err(Failure::local)?;
     let policy = Policy { next: arguments.next, servers: arguments.server };
-    let plugins = Plugins { block: arguments.block, add_response: arguments.add_response };
+    let plugins = Plugins {
+        block: arguments.block,
+        add_response: arguments.add_response,
+        compress: arguments.compress,
+        cache: arguments.cache,
+    };
     let inspector = plugins.inspectors(Arc::new(|line| note(plain(&line))));
     let lifetime = Duration::from_secs(arguments.resume);
     let identity = key.identity();

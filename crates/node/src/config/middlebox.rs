@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use levada_services::middlebox::{AddField, Plugins, Regex, next_party};
+use levada_services::middlebox::{AddField, Plugins, Regex, next_party, parse_size};
 
 use super::duration::parse_duration;
 use super::reader::{Section, Value};
 use super::{ConfigError, IdentityRef};
 
-const KEYS: [&str; 6] = ["listen", "next", "server", "block", "add_response", "resume"];
+const KEYS: [&str; 8] =
+    ["listen", "next", "server", "block", "add_response", "compress", "cache", "resume"];
 
 /// The `[middlebox]` of the configuration: the node carries sessions of others.
 #[derive(Clone, Debug)]
@@ -40,6 +41,8 @@ impl Middlebox {
             plugins: Plugins {
                 block: optional(&section, "block", pattern)?,
                 add_response: optional(&section, "add_response", field)?,
+                compress: section.value("compress").map_or(Ok(false), |value| value.flag())?,
+                cache: section.value("cache").map(|value| size(&value)).transpose()?,
             },
             resume: section.value("resume").map_or(Ok(RESUME), |value| resume(&value))?,
         })
@@ -86,6 +89,11 @@ fn field(value: &Value<'_>) -> Result<String, ConfigError> {
     AddField::new(text).map(|_| text.to_owned()).ok_or_else(|| value.not(ALLOWED))
 }
 
+fn size(value: &Value<'_>) -> Result<usize, ConfigError> {
+    let text = value.text("a size such as \"256M\"")?;
+    parse_size(text).map_err(|error| value.wrong(error))
+}
+
 /// A duration; false keeps nothing.
 fn resume(value: &Value<'_>) -> Result<Duration, ConfigError> {
     const ALLOWED: &str = "a duration such as \"24h\", or false to keep no keys";
@@ -112,12 +120,15 @@ mod tests {
         let text = "[middlebox]\nlisten = '127.0.0.1:1'\nnext = 'a:1'\n";
         let short = parse(text).unwrap().middlebox.unwrap();
         assert_eq!((short.next, short.resume), (vec!["a:1".to_owned()], super::RESUME));
+        assert_eq!((short.plugins.compress, short.plugins.cache), (false, None));
         let text = "[middlebox]\nlisten = '[::]:5384'\nnext = ['a:1', 'b:2']\nserver = ['bob']\n\
-                    block = '^GET /x'\nadd_response = ['A: b', 'C: d']\nresume = false\n";
+                    block = '^GET /x'\nadd_response = ['A: b', 'C: d']\nresume = false\n\
+                    compress = true\ncache = '256M'\n";
         let full = parse(text).unwrap().middlebox.unwrap();
         assert_eq!((full.next.len(), full.servers.len()), (2, 1));
         assert!(full.plugins.block[0].is_match("GET /xy") && !full.plugins.block[0].is_match("x"));
         assert_eq!(full.plugins.add_response, ["A: b", "C: d"]);
+        assert_eq!((full.plugins.compress, full.plugins.cache), (true, Some(256 << 20)));
         assert_eq!(full.resume, Duration::ZERO);
     }
 
@@ -133,6 +144,8 @@ mod tests {
             (&format!("{good}server = ['a b']\n"), "config.toml:4: key `middlebox.server[0]`"),
             (&format!("{good}block = ['(']\n"), "config.toml:4: key `middlebox.block[0]`"),
             (&format!("{good}add_response = 'x'\n"), "config.toml:4: key `middlebox.add_response`"),
+            (&format!("{good}compress = 1\n"), "config.toml:4: key `middlebox.compress`"),
+            (&format!("{good}cache = '256'\n"), "config.toml:4: key `middlebox.cache`"),
             (&format!("{good}resume = 0\n"), "config.toml:4: key `middlebox.resume`"),
             (&format!("{good}port = 1\n"), "config.toml:4: key `middlebox.port`"),
         ] {

@@ -20,18 +20,18 @@ pub struct HeadError(pub &'static str);
 
 /// The head of a request.
 #[derive(Clone, Debug)]
-pub(super) struct RequestHead {
-    pub(super) method: Method,
+pub(crate) struct RequestHead {
+    pub(crate) method: Method,
     /// In origin form: a path, with a query.
-    pub(super) target: Uri,
-    pub(super) fields: HeaderMap,
+    pub(crate) target: Uri,
+    pub(crate) fields: HeaderMap,
 }
 
 /// The head of a response.
 #[derive(Clone, Debug)]
-pub(super) struct ResponseHead {
-    pub(super) status: StatusCode,
-    pub(super) fields: HeaderMap,
+pub(crate) struct ResponseHead {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: HeaderMap,
 }
 
 /// Whether a field frames a message or concerns one connection.
@@ -70,7 +70,7 @@ impl RequestHead {
         format!("{} {target}\r\n", self.method)
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeadError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, HeadError> {
         let (first, rest) = first_line(bytes)?;
         let (method, target) = first.split_once(' ').ok_or(HeadError("the request line"))?;
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| HeadError("the method"))?;
@@ -93,7 +93,7 @@ impl ResponseHead {
         format!("{}\r\n", self.status.as_str())
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeadError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, HeadError> {
         let (first, rest) = first_line(bytes)?;
         let status =
             StatusCode::from_bytes(first.as_bytes()).map_err(|_| HeadError("the status"))?;

@@ -3,7 +3,7 @@
 use levada_session::contexts::Inspector;
 use regex_lite::Regex;
 
-use super::{AddField, Chain, Filter, Line, Log, MakeInspector};
+use super::{AddField, Cache, CacheInspector, Chain, Compress, Filter, Line, Log, MakeInspector};
 
 /// What a middlebox does: the options of `levada middlebox`, and of `[middlebox]` in the configuration of a node.
 #[derive(Clone, Debug, Default)]
@@ -12,22 +12,54 @@ pub struct Plugins {
     pub block: Vec<Regex>,
     /// Add these fields to each response: [`AddField::new`] reads them.
     pub add_response: Vec<String>,
+    /// Compress the bodies of responses.
+    pub compress: bool,
+    /// Store responses in a cache of so many bytes; [`parse_size`] reads them.
+    pub cache: Option<usize>,
 }
 
 impl Plugins {
-    /// Makes the inspector of each session: a log, whose lines go to `line`, then the filters, then what changes something.
+    /// Makes the inspector of each session, whose logs go to `line`. All sessions share one cache.
     pub fn inspectors(self, line: Line) -> MakeInspector {
+        let cache = self.cache.map(Cache::new);
         Box::new(move || {
+            // From the client's side to the server's: the cache stores what the server has sent, and what it answers is changed as all else.
             let mut all: Vec<Box<dyn Inspector>> = vec![Box::new(Log::new(line.clone()))];
-            all.extend(
-                self.block.iter().map(|one| Box::new(Filter::new(one.clone(), line.clone())) as _),
-            );
-            all.extend(
-                self.add_response.iter().filter_map(|one| Some(Box::new(AddField::new(one)?) as _)),
-            );
+            for pattern in &self.block {
+                all.push(Box::new(Filter::new(pattern.clone(), line.clone())));
+            }
+            if self.compress {
+                all.push(Box::new(Compress::new(line.clone())));
+            }
+            for field in self.add_response.iter().filter_map(|field| AddField::new(field)) {
+                all.push(Box::new(field));
+            }
+            if let Some(cache) = &cache {
+                all.push(Box::new(CacheInspector::new(cache, line.clone())));
+            }
             Box::new(Chain::new(all))
         })
     }
+}
+
+/// The smallest cache, in bytes.
+const MIN_CACHE: usize = 1 << 20;
+
+/// Reads the size of a cache in bytes: a number, with K, M or G for powers of 1024.
+///
+/// # Errors
+/// A text that says what is allowed.
+pub fn parse_size(text: &str) -> Result<usize, String> {
+    let wrong = || "expected a size of at least 1M, such as 256M or 1G".to_owned();
+    let (number, shift) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    let number: usize = number.parse().map_err(|_| wrong())?;
+    let bytes = number.checked_mul(1 << shift).ok_or_else(wrong)?;
+    if bytes < MIN_CACHE { Err(wrong()) } else { Ok(bytes) }
 }
 
 /// Reads the address of a next party, as a path names it: `host:port`.
@@ -54,6 +86,27 @@ mod tests {
         }
         for wrong in ["", "a", ":1", "a:", "a:0", "a:65536", "a:+1", "a b:1"] {
             assert!(next_party(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_numbers_with_a_unit() {
+        assert_eq!(parse_size("256M"), Ok(256 << 20));
+        assert_eq!(parse_size("1g"), Ok(1 << 30));
+        assert_eq!(parse_size("2048k"), Ok(2 << 20));
+        assert_eq!(parse_size("1048576"), Ok(1 << 20));
+        for wrong in [
+            "",
+            "M",
+            "1T",
+            "1",
+            "1023K",
+            "-1M",
+            "1.5M",
+            "99999999999999999999G",
+            "18446744073709551615G",
+        ] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
         }
     }
 }
