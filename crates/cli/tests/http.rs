@@ -116,6 +116,34 @@ fn stream(parties: &Parties, http: &Started) {
     client.read_until("first\r\n");
     parties.origin.let_stream_go_on();
     assert!(client.read_to_end().ends_with("last\r\n0\r\n\r\n"));
+    let mut client = RawClient::new(&http.address);
+    let head = "POST /duplex HTTP/1.1\r\nTransfer-Encoding: chunked";
+    client.send(format!("{head}\r\nHost: {host}\r\n\r\n"));
+    assert!(client.read_until("\r\n\r\n").starts_with("HTTP/1.1 200"));
+    for part in ["one", "two"] {
+        client.send(format!("3\r\n{part}\r\n"));
+        client.read_until(&format!("{part}\r\n"));
+    }
+    client.send("0\r\n\r\n");
+    assert!(client.read_to_end().ends_with("0\r\n\r\n"));
+    parties.origin.take();
+}
+
+/// A response that breaks off never looks complete, and one that is left stops at the origin. Other requests are not affected.
+fn break_off(parties: &Parties, http: &Started) {
+    let host = host_port(&http.address);
+    let mut client = RawClient::new(&http.address);
+    client.send(format!("GET /cut HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+    let cut = client.read_to_end();
+    // The end of the stream may overtake what was sent before.
+    let is_error = cut.starts_with("HTTP/1.1 502");
+    assert!(is_error || !cut.ends_with("0\r\n\r\n"), "{cut}");
+    let mut client = RawClient::new(&http.address);
+    client.send(format!("GET /endless HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    client.read_until("again");
+    drop(client);
+    parties.origin.wait_until_left();
+    assert_eq!(curl(&[&http.address]), "the page");
     parties.origin.take();
 }
 
@@ -126,7 +154,24 @@ fn requests_travel_over_an_ordinary_session() {
     let http = parties.http(&node, &[]);
     use_origin(&parties, &http, true);
     stream(&parties, &http);
-    // As a browser loads a page: six connections, a hundred requests.
+    break_off(&parties, &http);
+    load_page(&parties, &http, 6);
+    let rebound = curl(&["--include", "--header", "Host: other.test", &http.address]);
+    assert!(rebound.starts_with("HTTP/1.1 421"), "{rebound}");
+    assert!(parties.origin.take().is_empty());
+}
+
+#[test]
+fn more_requests_than_streams_wait_for_their_turn() {
+    let parties = Parties::new();
+    std::fs::write(parties.node.path().join("config.toml"), "limits.streams = 2\n").unwrap();
+    let node = parties.up("", false);
+    let http = parties.http(&node, &[]);
+    load_page(&parties, &http, 20);
+}
+
+/// As a browser loads a page, which opens six connections.
+fn load_page(parties: &Parties, http: &Started, connections: usize) {
     let address = http.address.clone();
     let load = |_| {
         let address = address.clone();
@@ -140,12 +185,9 @@ fn requests_travel_over_an_ordinary_session() {
             }
         })
     };
-    let connections: Vec<_> = (0..6).map(load).collect();
-    connections.into_iter().for_each(|one| one.join().unwrap());
-    assert_eq!(parties.origin.take().len(), 102);
-    let rebound = curl(&["--include", "--header", "Host: other.test", &http.address]);
-    assert!(rebound.starts_with("HTTP/1.1 421"), "{rebound}");
-    assert!(parties.origin.take().is_empty());
+    let running: Vec<_> = (0..connections).map(load).collect();
+    running.into_iter().for_each(|one| one.join().unwrap());
+    assert_eq!(parties.origin.take().len(), 17 * connections);
 }
 
 #[test]
@@ -164,6 +206,8 @@ fn each_strategy_carries_the_same_requests_and_gives_middleboxes_no_more_than_wa
         let options = [options, &["--strategy", strategy, "--via", &via]].concat();
         let http = parties.http(&node, &options);
         use_origin(&parties, &http, trailers);
+        stream(&parties, &http);
+        break_off(&parties, &http);
         eventually("the middlebox has logged the session", || middlebox.log().contains("holds"));
         if strategy == "per-header" {
             let seen = || middlebox.log();

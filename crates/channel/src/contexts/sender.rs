@@ -153,6 +153,16 @@ impl Sender {
         Ok(())
     }
 
+    /// Begins the message of a context in the current exchange without data, so that the end of an earlier one need not wait for it.
+    pub(crate) fn begin(&mut self, context: u8) -> Result<(), ContextError> {
+        if self.context(context)?.begun {
+            return Ok(());
+        }
+        self.seal_open(None)?;
+        self.open(context);
+        Ok(())
+    }
+
     fn open(&mut self, context: u8) -> &mut Open {
         self.contexts[usize::from(context)].begun = true;
         self.open.get_or_insert_with(|| Open {

@@ -38,6 +38,8 @@ pub struct Origin {
     requests: Arc<Mutex<Vec<Recorded>>>,
     /// Lets `/stream` send its next part.
     gate: Sender<()>,
+    /// Nothing takes the parts of `/endless` any more.
+    left: Receiver<()>,
 }
 
 impl Origin {
@@ -46,19 +48,25 @@ impl Origin {
         let address = listener.local_addr().unwrap().to_string();
         let requests: Arc<Mutex<Vec<Recorded>>> = Arc::default();
         let (gate, opened) = channel();
+        let (leave, left) = channel();
         let (records, opened) = (requests.clone(), Arc::new(Mutex::new(opened)));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (records, opened) = (records.clone(), opened.clone());
+                let (records, opened, leave) = (records.clone(), opened.clone(), leave.clone());
                 // A connection that breaks off ends its thread.
-                std::thread::spawn(move || serve(&stream, &records, &opened));
+                std::thread::spawn(move || serve(&stream, &records, &opened, &leave));
             }
         });
-        Self { address, requests, gate }
+        Self { address, requests, gate, left }
     }
 
     pub fn let_stream_go_on(&self) {
         self.gate.send(()).unwrap();
+    }
+
+    /// Waits until `/endless` has been left.
+    pub fn wait_until_left(&self) {
+        self.left.recv_timeout(STEP_TIMEOUT).unwrap();
     }
 
     /// What was received since the last call.
@@ -71,17 +79,28 @@ fn serve(
     stream: &TcpStream,
     records: &Mutex<Vec<Recorded>>,
     opened: &Mutex<Receiver<()>>,
+    left: &Sender<()>,
 ) -> Option<()> {
     let mut input = BufReader::new(stream.try_clone().ok()?);
     let mut out = stream.try_clone().ok()?;
     loop {
-        let request = read_request(&mut input)?;
+        let head = read_lines(&mut input)?;
+        let request = Recorded { head, body: Vec::new(), trailers: Vec::new() };
+        if request.target() == "/duplex" {
+            return echo_parts(&mut input, &mut out);
+        }
+        let request = read_rest(request, &mut input)?;
         records.lock().unwrap().push(request.clone());
-        answer(&request, &mut out, opened)?;
+        answer(&request, &mut out, opened, left)?;
     }
 }
 
-fn answer(request: &Recorded, out: &mut TcpStream, opened: &Mutex<Receiver<()>>) -> Option<()> {
+fn answer(
+    request: &Recorded,
+    out: &mut TcpStream,
+    opened: &Mutex<Receiver<()>>,
+    left: &Sender<()>,
+) -> Option<()> {
     let is_head = request.head[0].starts_with("HEAD ");
     match request.target() {
         "/none" => write(out, "HTTP/1.1 204 No Content\r\n\r\n"),
@@ -98,6 +117,11 @@ fn answer(request: &Recorded, out: &mut TcpStream, opened: &Mutex<Receiver<()>>)
             let size = length.len();
             write(out, &format!("{head}\r\n{size:x}\r\n{length}\r\n0\r\nX-Sum: {length}\r\n\r\n"))
         }
+        "/cut" => {
+            write(out, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nthe beginning")?;
+            None
+        }
+        "/endless" => send_endlessly(out, left),
         "/stream" => {
             write(out, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
             opened.lock().unwrap().recv_timeout(STEP_TIMEOUT).ok()?;
@@ -110,6 +134,32 @@ fn answer(request: &Recorded, out: &mut TcpStream, opened: &Mutex<Receiver<()>>)
             write(out, &format!("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{body}"))
         }
     }
+}
+
+/// Answers with each part of the request as soon as it has arrived.
+fn echo_parts(input: &mut impl BufRead, out: &mut TcpStream) -> Option<()> {
+    write(out, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+    loop {
+        let line = read_line(input)?;
+        let mut part = vec![0; usize::from_str_radix(&line, 16).ok()? + 2];
+        input.read_exact(&mut part).ok()?;
+        write(out, &format!("{line}\r\n"))?;
+        out.write_all(&part).ok()?;
+        if part.len() == 2 {
+            return Some(());
+        }
+    }
+}
+
+/// Sends parts until nothing takes them any more, and then reports that.
+fn send_endlessly(out: &mut TcpStream, left: &Sender<()>) -> Option<()> {
+    write(out, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+    while write(out, "5\r\nagain\r\n").is_some() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // The test may have ended.
+    let _ = left.send(());
+    None
 }
 
 fn write(out: &mut TcpStream, text: &str) -> Option<()> {
@@ -135,9 +185,7 @@ fn read_lines(input: &mut impl BufRead) -> Option<Vec<String>> {
     }
 }
 
-fn read_request(input: &mut impl BufRead) -> Option<Recorded> {
-    let head = read_lines(input)?;
-    let mut request = Recorded { head, body: Vec::new(), trailers: Vec::new() };
+fn read_rest(mut request: Recorded, input: &mut impl BufRead) -> Option<Recorded> {
     let length: Option<usize> =
         request.values("content-length").first().map(|one| one.parse().unwrap());
     if request.values("transfer-encoding").is_empty() {

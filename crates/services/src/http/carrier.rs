@@ -108,12 +108,15 @@ impl<'a> PartSender<'a> {
         Ok(())
     }
 
-    /// Nothing more is there to be sent for now: what was sent must not wait for it.
+    /// No more of the body is there for now: what was sent must not wait for it.
     pub(super) fn flush(&mut self) -> Result<(), ExchangeError> {
-        match self {
-            Self::Path { session, .. } => Ok(session.flush()?),
-            Self::Stream(_) => Ok(()),
+        if let Self::Path { session, layout, kind, .. } = self {
+            if let Some(body) = layout.context(*kind, Part::Body) {
+                session.begin(body)?;
+            }
+            session.flush()?;
         }
+        Ok(())
     }
 
     /// Ends the message. `only`: it has nothing but a head.

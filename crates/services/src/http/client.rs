@@ -109,8 +109,8 @@ impl Local {
 
     async fn answer(self: Arc<Self>, request: Request<RequestBody>) -> Response<LocalBody> {
         let refused = self.refusal(&request);
-        // A second length may have been beside Transfer-Encoding, which hyper has removed: a client that took it for the end would
-        // take what follows for another request (RFC 9112 section 6.1).
+        // The field may have stood behind a bare LF, which hyper takes for the end of a line: a client that does not has sent the end of this
+        // request elsewhere, and must not have what follows taken for another one (RFC 9112 sections 2.2 and 6.1).
         let last = refused.is_some() || request.headers().contains_key(header::TRANSFER_ENCODING);
         let mut response = match refused {
             Some(refused) => refused.map(Either::Right),

@@ -18,7 +18,7 @@ use super::trailers::{Trailers, announced, encode_names};
 /// The bytes of a body that are read and discarded when its reader has left, so that the session can be used again.
 const MAX_DISCARDED: usize = 256 * 1024;
 /// How long such a rest may take.
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is done with the rest of a body whose reader has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -153,6 +153,14 @@ impl PathSession {
         Ok(())
     }
 
+    /// Begins the message of a context in the current exchange without data, see [`PathConnection::begin`].
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn begin(&self, context: u8) -> Result<(), PathError> {
+        self.call(|connection| connection.begin(context))
+    }
+
     /// Ends the message of a context in the current exchange.
     ///
     /// # Errors

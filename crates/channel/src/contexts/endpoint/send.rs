@@ -49,6 +49,15 @@ impl PathConnection {
         self.exchange_sender()?.write(context, data)
     }
 
+    /// Begins a context's message in the current exchange without data. With [`Self::flush`] the end of an earlier message leaves at once,
+    /// which otherwise waits because the exchange may end with it. It costs an empty record.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn begin(&mut self, context: u8) -> Result<(), ContextError> {
+        self.exchange_sender()?.begin(context)
+    }
+
     /// Ends a context's message in the current exchange.
     ///
     /// # Errors

@@ -118,6 +118,27 @@ fn long_messages_and_many_exchanges_arrive_in_order() {
 }
 
 #[test]
+fn the_end_of_a_message_arrives_before_another_has_data() {
+    for second in [&b"data"[..], b""] {
+        let mut chain = Chain::new(&Parties::new(&[&[Read], &[No]]));
+        chain.open();
+        chain.client.write(1, b"head").unwrap();
+        chain.client.end(1).unwrap();
+        chain.client.begin(2).unwrap();
+        chain.client.flush().unwrap();
+        chain.run().unwrap();
+        let (data, exchanges) = data_of(&events(&mut chain.server));
+        assert_eq!((&data[0], exchanges), (&(1, b"head".to_vec(), 0, true), 0));
+        chain.client.begin(2).unwrap();
+        chain.client.write(2, second).unwrap();
+        chain.client.finish().unwrap();
+        chain.run().unwrap();
+        let (data, exchanges) = data_of(&events(&mut chain.server));
+        assert_eq!((data, exchanges), (vec![(2, second.to_vec(), 0, true)], 1));
+    }
+}
+
+#[test]
 fn long_bodies_cross_a_path_on_which_no_middlebox_may_write() {
     let parties = Parties::new(&[&[Read, No], &[No, No]]);
     let mut chain = Chain::new(&parties);
