@@ -6,6 +6,8 @@
 mod directives;
 mod inspector;
 mod receiving;
+mod request;
+mod rights;
 mod rules;
 mod store;
 

@@ -2,20 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
-use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Method, StatusCode};
+use hyper::header;
 use levada_core::Identity;
-use levada_session::contexts::{
-    Action, AnswerPart, Direction, Inspector, Path, Piece, Purpose, Right,
-};
+use levada_session::contexts::{Action, AnswerPart, Direction, Inspector, Path, Piece, Purpose};
 
 use super::receiving::Receiving;
+use super::request::{Missed, Passing, Request, absent_head, stored_head};
+use super::rights::check_rights;
 use super::rules::{RequestRules, invalidates};
-use super::store::{Cache, Entry, Realm, Target};
-use crate::http::{MAX_HEAD, RequestHead, ResponseHead};
-use crate::middlebox::{Granted, Line, encode_response};
+use super::store::{Cache, Realm, Target};
+use crate::http::{MAX_HEAD, RequestHead};
+use crate::middlebox::{Granted, Line};
 
 /// Bytes of a body in one part of an answer.
 const PART: usize = 64 * 1024;
@@ -40,42 +39,6 @@ pub struct CacheInspector {
     answered: u64,
     /// What of the body of an own answer was given; None before its head.
     given: Option<usize>,
-}
-
-/// A request that passes.
-#[derive(Default)]
-struct Passing {
-    head: Vec<u8>,
-    /// Something of it has passed.
-    begun: bool,
-    /// It has bytes in another context than that of the head.
-    content: bool,
-    request: Request,
-}
-
-/// What becomes of a request.
-#[derive(Default)]
-enum Request {
-    /// It had no head; a middlebox in front has answered it.
-    #[default]
-    Unread,
-    /// Its answer is not stored, for this reason.
-    Bypassed(&'static str),
-    /// It is not safe: an answer without an error makes what is stored invalid.
-    Unsafe(Method, Target),
-    /// It was sent on; its answer may be stored.
-    Missed(Box<Missed>),
-    /// It was emptied; this is its answer.
-    Hit(Arc<Entry>, Duration),
-    /// It was emptied, since it wants only a stored answer, and there is none.
-    Absent,
-}
-
-struct Missed {
-    rules: RequestRules,
-    target: Target,
-    fields: HeaderMap,
-    sent: Instant,
 }
 
 impl CacheInspector {
@@ -336,47 +299,6 @@ impl CacheInspector {
         }
         part
     }
-}
-
-/// A cache reads every context, so that no field that matters hides from it; and it writes everything that an exchange consists of (`docs/contexts.md`).
-fn check_rights(granted: &Granted) -> Result<(), String> {
-    const NEEDED: [(Purpose, &str); 4] = [
-        (Purpose::RequestHead, "request-head"),
-        (Purpose::RequestBody, "request-body"),
-        (Purpose::ResponseHead, "response-head"),
-        (Purpose::ResponseBody, "response-body"),
-    ];
-    let missing = NEEDED.iter().filter(|(purpose, _)| granted.right(*purpose) < Right::Write);
-    let mut missing: Vec<String> = missing.map(|(_, name)| format!("{name}=rw")).collect();
-    for (number, (purpose, right)) in (1u8..).zip(&granted.0) {
-        match purpose {
-            Purpose::Trailers if *right == Right::None => missing.push("trailers=r".to_owned()),
-            Purpose::Other | Purpose::Fields => {
-                return Err(format!(
-                    "context {number} is no whole head or body, and a cache needs those"
-                ));
-            }
-            _ => {}
-        }
-    }
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(format!("the session does not grant {}", missing.join(",")))
-}
-
-/// The head of a stored answer.
-fn stored_head(entry: &Entry, age: Duration) -> Vec<u8> {
-    let mut fields = entry.fields.clone();
-    fields.insert(header::AGE, age.as_secs().into());
-    encode_response(&ResponseHead { status: StatusCode::OK, fields })
-}
-
-/// The head of an answer that says that none is stored (RFC 9111 section 5.2.1.7).
-fn absent_head() -> Vec<u8> {
-    let mut fields = HeaderMap::new();
-    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    encode_response(&ResponseHead { status: StatusCode::GATEWAY_TIMEOUT, fields })
 }
 
 #[cfg(test)]

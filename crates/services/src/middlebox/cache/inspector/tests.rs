@@ -1,5 +1,7 @@
 use std::sync::Mutex;
 
+use levada_session::contexts::Right;
+
 use super::*;
 
 const STRONG: &str = "200\r\ncache-control: max-age=86400\r\n";
