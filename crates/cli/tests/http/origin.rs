@@ -32,6 +32,33 @@ impl Recorded {
     }
 }
 
+/// Responses that two clients may read differently, at `/raw/0` and so on. The second response in each must not be taken for one.
+pub const RAW: &[(&str, &str)] = &[
+    (
+        "two lengths",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 60\r\n\r\n\
+         okHTTP/1.1 200 OK\r\nX-Smuggled: 1\r\nContent-Length: 0\r\n\r\n",
+    ),
+    (
+        "a length and a coding",
+        "HTTP/1.1 200 OK\r\nContent-Length: 65\r\nTransfer-Encoding: chunked\r\n\r\n\
+         0\r\n\r\nHTTP/1.1 200 OK\r\nX-Smuggled: 1\r\nContent-Length: 0\r\n\r\n",
+    ),
+    ("a bare CR", "HTTP/1.1 200 OK\r\nX-A: b\rX-Smuggled: 1\r\nContent-Length: 2\r\n\r\nok"),
+    ("obs-fold", "HTTP/1.1 200 OK\r\nX-A: b\r\n X-Smuggled: 1\r\nContent-Length: 2\r\n\r\nok"),
+    ("NUL", "HTTP/1.1 200 OK\r\nX-A: b\0X-Smuggled: 1\r\nContent-Length: 2\r\n\r\nok"),
+    (
+        "no content, with a length",
+        "HTTP/1.1 204 No Content\r\nContent-Length: 57\r\n\r\n\
+         HTTP/1.1 200 OK\r\nX-Smuggled: 1\r\nContent-Length: 0\r\n\r\n",
+    ),
+    (
+        "an upgrade that was not requested",
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n\
+         HTTP/1.1 200 OK\r\nX-Smuggled: 1\r\nContent-Length: 0\r\n\r\n",
+    ),
+];
+
 /// The origin. Its threads end with the process of the test.
 pub struct Origin {
     pub address: String,
@@ -119,6 +146,11 @@ fn answer(
         }
         "/cut" => {
             write(out, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nthe beginning")?;
+            None
+        }
+        raw if raw.starts_with("/raw/") => {
+            let number: usize = raw["/raw/".len()..].parse().unwrap();
+            write(out, RAW[number].1)?;
             None
         }
         "/endless" => send_endlessly(out, left),

@@ -1,8 +1,9 @@
 //! Request smuggling and response splitting: requests that two servers may read differently. Each is sent by a raw client; the origin must
 //! never get two requests out of one, nor a head that can be read in two ways.
 
-use super::origin::{RawClient, Recorded, host_port};
+use super::origin::{RAW, RawClient, Recorded, host_port};
 use super::{Parties, Started};
+use crate::contexts::curl;
 
 /// A name, and a request in which `{host}` stands for the value of Host. The second request in it must not reach the origin.
 const ATTACKS: &[(&str, &str)] = &[
@@ -124,6 +125,79 @@ fn no_request_reaches_the_origin_as_two() {
         assert!(client.read_to_end().contains("the page"));
         parties.origin.take();
     }
+}
+
+#[test]
+fn no_response_reaches_the_client_as_two() {
+    let parties = Parties::new();
+    let node = parties.up("allow = 'response-head=rw'", false);
+    let direct = parties.http(&node, &[]);
+    let (_middlebox, via) = parties.middlebox(&node, "response-head=rw");
+    let through = parties.http(&node, &["--via", &via]);
+    for http in [&direct, &through] {
+        for (number, (name, _)) in RAW.iter().enumerate() {
+            let mut client = RawClient::new(&http.address);
+            let host = host_port(&http.address);
+            client.send(format!("GET /raw/{number} HTTP/1.1\r\nHost: {host}\r\n\r\n{}", end(http)));
+            let read = client.read_to_end();
+            let responses = responses(&read);
+            let heads: Vec<&str> = responses.iter().map(|(head, _)| head.as_str()).collect();
+            assert!(
+                !heads.concat().to_ascii_lowercase().contains("\r\nx-smuggled"),
+                "{name}: {read}"
+            );
+            // The connection may end after the first one, if that broke off.
+            match responses.as_slice() {
+                [_] => assert!(!read.ends_with("0\r\n\r\n"), "{name}: {read}"),
+                [_, (_, page)] => assert_eq!(page, "the page", "{name}: {read}"),
+                _ => panic!("{name}: {read}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_field_that_a_middlebox_must_not_add_ends_the_exchange() {
+    let parties = Parties::new();
+    let node = parties.up("allow = 'response-head=rw'", false);
+    for field in ["Content-Length: 3", "Transfer-Encoding: chunked", "Connection: x-a"] {
+        let next = ["middlebox", "--next", &node.address(), "--add-response", field];
+        let middlebox = Started::start(&parties.hop, &next);
+        let via = format!("{}:response-head=rw", middlebox.address);
+        let http = parties.http(&node, &["--via", &via]);
+        let answer = curl(&["--include", &http.address]);
+        assert!(answer.starts_with("HTTP/1.1 502"), "{field}: {answer}");
+        assert!(answer.contains("a field that frames the message"), "{field}: {answer}");
+    }
+}
+
+/// The responses that a client reads, as heads and bodies; the last one may have broken off.
+fn responses(mut text: &str) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    while let Some((head, mut rest)) = text.split_once("\r\n\r\n") {
+        let field = |name: &str| {
+            let lines = head.split("\r\n").filter_map(|line| line.split_once(": "));
+            lines.filter(|(found, _)| *found == name).map(|(_, value)| value).next()
+        };
+        let mut body = String::new();
+        if field("transfer-encoding") == Some("chunked") {
+            while let Some((size, after)) = rest.split_once("\r\n") {
+                let part = after.get(..usize::from_str_radix(size, 16).unwrap()).unwrap_or(after);
+                body += part;
+                rest = after[part.len()..].strip_prefix("\r\n").unwrap_or_default();
+                if part.is_empty() {
+                    break;
+                }
+            }
+        } else {
+            let length = field("content-length").map_or(0, |length| length.parse().unwrap());
+            body += &rest[..length];
+            rest = &rest[length..];
+        }
+        all.push((head.to_owned(), body));
+        text = rest;
+    }
+    all
 }
 
 fn end(http: &Started) -> String {

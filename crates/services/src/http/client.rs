@@ -15,6 +15,8 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use levada_client::ClientError;
+use levada_core::wire::Reason;
+use levada_session::StreamError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
@@ -244,9 +246,22 @@ async fn converse(
     };
     let done = tokio::try_join!(exchange::send(&mut sender, head, body), receive);
     if let (Err(error), Some(respond)) = (&done, respond) {
-        let _ = respond.send(Err(error.to_string()));
+        let _ = respond.send(Err(describe(error)));
     }
     done.map(drop)
+}
+
+/// The text for the local client.
+fn describe(error: &ExchangeError) -> String {
+    match error {
+        ExchangeError::Stream(StreamError::Reset(code)) if *code == Reason::Busy as u64 => {
+            "the session has as many streams as the node allows; try again".to_owned()
+        }
+        ExchangeError::Stream(StreamError::Reset(_)) => {
+            "the node has ended the exchange: the origin broke off, or sent what HTTP does not allow".to_owned()
+        }
+        error => error.to_string(),
+    }
 }
 
 async fn pass_response(
