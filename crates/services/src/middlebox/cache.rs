@@ -1,7 +1,6 @@
 //! A shared HTTP cache (RFC 9111) that stores only what the server has endorsed.
 //!
-//! Own code, since http-cache-semantics 3.0 compares the names of directives with case, joins repeated fields of a stored answer, and adds
-//! times of messages without a check for overflow, which panics.
+//! The rules are code of this project: `docs/decisions/0040-rules-of-a-cache-of-our-own.md`.
 
 mod directives;
 mod inspector;
