@@ -4,6 +4,7 @@
 mod browser;
 mod granted;
 mod node;
+mod refusals;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -176,30 +177,4 @@ fn each_middlebox_sees_and_changes_what_it_was_granted_and_nothing_else() {
     assert!(one.contains("fields accept, user-agent") && !one.contains("response"), "{one}");
     assert!(two.contains("hop 2 of 2 holds response-head=rw\n"), "{two}");
     assert!(!two.contains("request-head") && !two.contains("body"), "{two}");
-}
-
-#[test]
-fn a_node_refuses_more_than_it_allows_and_less_than_it_requires() {
-    let parties = Parties::new();
-    let file = parties.definition(["request-head=r", ""], true);
-    let node = parties.node.up(&format!("--service {file} --allow {}", parties.client.identity()));
-    let second = Service::start(&parties.hops[1], &["middlebox", "--next", &node.address()]);
-    let next = ["middlebox", "--next", second.host_port(), "--next", &node.address()];
-    let first = Service::start(&parties.hops[0], &next);
-    let target = format!("{}@{}/web", parties.node.identity(), node.address());
-    let http = |vias: &[&str]| {
-        let mut args = vec!["http"];
-        vias.iter().for_each(|via| args.extend(["--via", via]));
-        args.push(&target);
-        parties.client.args(args)
-    };
-    let more = format!("{}:request-head=rw", first.address);
-    http(&[&more, &second.address]).denied("may not write `request-head` here");
-    http(&[&first.address]).denied("requires the middlebox");
-    let unknown = Home::new();
-    let unlisted = Service::start(&unknown, &["middlebox", "--next", &node.address()]);
-    http(&[&unlisted.address]).fails(123, "its policy refuses this");
-    // A middlebox leads only where it was told to.
-    http(&[&second.address, &first.address]).fails(123, "its policy refuses this");
-    http(&["lv1:x"]).fails(2, "");
 }

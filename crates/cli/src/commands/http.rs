@@ -97,6 +97,9 @@ pub async fn run(arguments: Arguments) -> Outcome {
     for via in &vias {
         hops.push(arguments.names.identify(&client, &via.node).await?);
     }
+    if !hops.is_empty() {
+        required::check_listed(&client, &target, &service, &hops).await?;
+    }
     let listener = listen(&arguments).await?;
     let address = match &listener {
         Listener::Tcp(_) => format!("http://{}/", listener.address()),

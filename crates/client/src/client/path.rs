@@ -20,8 +20,11 @@ use crate::address;
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a node may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The code of an ALERT: the session could not be resumed.
+/// Codes of an ALERT (`docs/protocol.md`, "Frames of a path"): the policy of a party, a session that could not be resumed, an unreachable
+/// neighbour.
+const REFUSED: u8 = 2;
 const NOT_RESUMED: u8 = 3;
+const UNREACHABLE: u8 = 4;
 /// Up to this many middleboxes, the first flights fit into TCP's initial window also with post-quantum keys.
 const MAX_HYBRID: usize = 8;
 
@@ -41,15 +44,16 @@ impl Client {
     ) -> Result<PathSession, ClientError> {
         let path = path(target, hops, contexts)?;
         let first = hops.first().ok_or_else(|| no_address(target))?;
+        let failed = |error| path_error(error, &path);
         let session = match self.connect_over(first, path.clone()).await {
             // The node has forgotten a session that a middlebox remembers.
             Err(PathError::Context(ContextError::Alert { code: NOT_RESUMED, .. })) => {
                 self.paths.forget(&target.identity);
-                self.connect_over(first, path).await
+                self.connect_over(first, path.clone()).await
             }
             connected => connected,
         };
-        let session = session.map_err(path_error)?;
+        let session = session.map_err(failed)?;
         let spec = RequestSpec {
             service: service.to_owned(),
             params: Params::new(),
@@ -57,8 +61,8 @@ impl Client {
         };
         let operation = Operation::Start(wire_request(&spec));
         let message = Zeroizing::new(wire::encode(&wire::Operation::from(operation)));
-        session.control(&message).map_err(path_error)?;
-        let answer = timeout(ANSWER_TIMEOUT, receive_answer(&session)).await;
+        session.control(&message).map_err(failed)?;
+        let answer = timeout(ANSWER_TIMEOUT, receive_answer(&session, &path)).await;
         let late = || ClientError::Unreachable("the node did not answer in time".to_owned());
         match answer.map_err(|_| late())?? {
             Answer::StartedAtOnce(_) => Ok(session),
@@ -106,9 +110,9 @@ async fn dial_first(first: &Target) -> Result<Tcp, PathError> {
 }
 
 /// The node's answer, after every party is there.
-async fn receive_answer(session: &PathSession) -> Result<Answer, ClientError> {
+async fn receive_answer(session: &PathSession, path: &Path) -> Result<Answer, ClientError> {
     loop {
-        match session.next().await.map_err(path_error)? {
+        match session.next().await.map_err(|error| path_error(error, path))? {
             Some(PathEvent::Ready) => {}
             Some(PathEvent::Received(Received::Control(message))) => {
                 let message = Zeroizing::new(message);
@@ -124,12 +128,40 @@ async fn receive_answer(session: &PathSession) -> Result<Answer, ClientError> {
 }
 
 /// Nothing authenticates an alert, so it never counts as a refusal of the node.
-fn path_error(error: PathError) -> ClientError {
+fn path_error(error: PathError, path: &Path) -> ClientError {
+    let text = explain(&error, path);
     match &error {
         PathError::Transport(_)
         | PathError::Context(
             ContextError::Alert { code: 4 | 5, .. } | ContextError::Timeout { .. },
-        ) => ClientError::Unreachable(error.to_string()),
-        _ => ClientError::Protocol(error.to_string()),
+        ) => ClientError::Unreachable(text),
+        _ => ClientError::Protocol(text),
+    }
+}
+
+/// An alert names a party by its place on the path: adds its key and address, and what to do.
+fn explain(error: &PathError, path: &Path) -> String {
+    let PathError::Context(ContextError::Alert { code, hop }) = error else {
+        return error.to_string();
+    };
+    let at = usize::from(*hop).checked_sub(1).and_then(|at| path.hops.get(at));
+    let Some(Party { identity, address }) = at.map(|hop| &hop.party) else {
+        return match *code {
+            REFUSED => {
+                let hops: Vec<String> =
+                    path.hops.iter().map(|hop| hop.party.identity.to_string()).collect();
+                format!("{error}; the node must allow each middlebox: {}", hops.join(", "))
+            }
+            _ => error.to_string(),
+        };
+    };
+    let (next, server) = (&path.after(*hop).address, path.server.identity);
+    match *code {
+        REFUSED => format!(
+            "{error}; {identity}@{address} must list {next} as a next party (`--next`), and the node {server} if it lists any \
+             (`--server`)"
+        ),
+        UNREACHABLE => format!("{error}; {identity}@{address} leads to {next}"),
+        _ => format!("{error} ({identity}@{address})"),
     }
 }

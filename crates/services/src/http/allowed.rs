@@ -87,10 +87,14 @@ impl AllowedMiddleboxes {
         for (hop, middlebox) in (1u8..).zip(&path.hops) {
             let identity = middlebox.party.identity;
             let allowed = self.0.iter().find(|(one, _)| one.identity == identity);
+            let Some((_, allowance)) = allowed else {
+                return Err(Refused::NotAccepted(format!(
+                    "sessions of this service may not lead through the middlebox {identity} ({hop})"
+                )));
+            };
             for (number, name) in (1u8..).zip(layout.names()) {
-                let most = allowed.map(|(_, allowance)| allowance.most(name));
                 let granted = path.right(number, hop);
-                if most.is_none_or(|most| granted > most) {
+                if granted > allowance.most(name) {
                     let right = if granted == Right::Write { "write" } else { "read" };
                     return Err(Refused::NotAccepted(format!(
                         "middlebox {} ({hop}) may not {right} `{name}` here",

@@ -79,7 +79,8 @@ impl HopHandshake {
         let at = path.hops.iter().position(|hop| hop.party.identity == own);
         let at = at.ok_or(ContextError::Refused("the path does not lead here".to_owned()))?;
         let number = u8::try_from(at + 1).unwrap_or(u8::MAX);
-        (self.setup.policy)(&path, number).map_err(ContextError::Refused)?;
+        let refused = (self.setup.policy)(&path, number).map_err(ContextError::Refused);
+        // Also before a refusal, whose ALERT names this middlebox.
         self.first = Some(First {
             path,
             whole: whole.to_vec(),
@@ -90,7 +91,7 @@ impl HopHandshake {
             key: None,
             resume: None,
         });
-        Ok(())
+        refused
     }
 
     /// Passes on the MBHELLO of a hop before this one.

@@ -228,9 +228,8 @@ fn a_refusal_of_a_middlebox_names_it() {
     });
     let mut chain = Chain::new(&parties);
     assert_eq!(chain.run(), Err((2, refused("the next address is not on the list"))));
-    // PATH was refused before this middlebox had a number.
     let (party, error) = chain.run().unwrap_err();
-    assert_eq!((party, error), (1, ContextError::Alert { code: 2, hop: 0 }));
+    assert_eq!((party, error), (1, ContextError::Alert { code: 2, hop: 2 }));
 }
 
 /// A session whose bytes go over these middleboxes.

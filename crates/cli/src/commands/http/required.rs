@@ -39,6 +39,27 @@ fn required(one: &Middlebox) -> Result<Required, Failure> {
     Ok(Required { identity, address: one.address.clone(), allowance })
 }
 
+/// Fails if `service` does not list one of `hops`: the node would end the session before it has proved its identity, without a reason.
+pub async fn check_listed(
+    client: &Client,
+    target: &Target,
+    service: &str,
+    hops: &[Target],
+) -> Result<(), Failure> {
+    let services = client.query(target, Some(service)).await?;
+    let all = services.iter().filter(|one| one.name == service).flat_map(|one| &one.middleboxes);
+    let listed: Vec<&[u8]> = all.map(|one| one.identity.as_slice()).collect();
+    let unlisted = hops.iter().find(|hop| !listed.contains(&hop.identity.as_bytes().as_slice()));
+    match unlisted {
+        None => Ok(()),
+        Some(hop) => Err(Failure::denied(format!(
+            "sessions of `{}` may not lead through the middlebox {}; `levada query` shows through which they may",
+            plain(service),
+            hop.identity
+        ))),
+    }
+}
+
 /// The path through `required`, if the user accepts it.
 pub fn accept(
     required: &[Required],
