@@ -2,6 +2,7 @@
 //! responses travel in contexts, so that each middlebox sees what it may see, and nothing else. Where a body ends is said by the session, and
 //! never by a field.
 
+mod allowance;
 mod allowed;
 mod body;
 mod carrier;
@@ -15,9 +16,8 @@ mod serve;
 mod service;
 mod trailers;
 
+pub use allowance::{Allowance, right_text};
 pub use head::{HeadError, MAX_HEAD};
 pub(crate) use head::{RequestHead, ResponseHead};
-pub use layout::{
-    Allowance, FIELDS, LayoutError, Strategy, TRAILERS, context_names, contexts, right_text,
-};
+pub use layout::{FIELDS, LayoutError, Strategy, TRAILERS, context_names, contexts};
 pub(crate) use service::service_type;

@@ -7,7 +7,8 @@ use levada_service::{AllowedMiddlebox, Refused};
 use levada_session::contexts::{Path, Right};
 use serde::Deserialize;
 
-use super::layout::{Allowance, Layout};
+use super::allowance::Allowance;
+use super::layout::Layout;
 
 /// The longest address of a middlebox, in bytes, as in PATH.
 const MAX_ADDRESS: usize = 255;

@@ -88,44 +88,51 @@ impl Assembler {
         let Piece::Data { part, data, end } = piece else {
             return self.end();
         };
-        match (part, self.stage) {
-            (_, Stage::Over) => Err(HeadError("data after the end")),
-            (Part::Whole, Stage::Head) => self.add_whole(&data),
-            (Part::Head, Stage::Head) => {
-                self.add_head(&data)?;
+        match self.stage {
+            Stage::Head => self.add_to_head(part, data, end),
+            Stage::Body => self.add_to_body(part, data),
+            Stage::Over => Err(HeadError("data after the end")),
+        }
+    }
+
+    fn add_to_head(&mut self, part: Part, data: Vec<u8>, end: bool) -> Result<Vec<u8>, HeadError> {
+        match part {
+            Part::Whole => return self.add_whole(&data),
+            Part::Head => {
+                append(&mut self.head, &data, MAX_HEAD)?;
                 if end {
                     self.stage = Stage::Body;
                 }
-                Ok(Vec::new())
             }
-            (Part::Fields(at), Stage::Head) => {
+            Part::Fields(at) => {
                 let held: usize = self.fields.iter().map(Vec::len).sum();
                 let part = self.fields.get_mut(at).ok_or(HeadError("an unknown part"))?;
                 append(part, &data, MAX_HEAD.saturating_sub(held - part.len()))?;
-                Ok(Vec::new())
             }
-            // A context of a head may end, without bytes, after the head.
-            (Part::Head | Part::Fields(_), Stage::Body) if data.is_empty() => Ok(data),
-            (Part::Head | Part::Fields(_), Stage::Body) => {
-                Err(HeadError("data of a head after its end"))
+            Part::Trailers => append(&mut self.names, &data, MAX_TRAILERS)?,
+            Part::Body if data.is_empty() => {}
+            // An answer of a middlebox has no end of the head.
+            Part::Body => {
+                self.stage = Stage::Body;
+                return Ok(data);
             }
-            (Part::Trailers, Stage::Head) => {
-                append(&mut self.names, &data, MAX_TRAILERS)?;
-                Ok(Vec::new())
-            }
-            (Part::Trailers, Stage::Body) => {
+        }
+        Ok(Vec::new())
+    }
+
+    fn add_to_body(&mut self, part: Part, data: Vec<u8>) -> Result<Vec<u8>, HeadError> {
+        match part {
+            // A context may end, without bytes, after others.
+            _ if data.is_empty() => Ok(data),
+            Part::Head | Part::Fields(_) => Err(HeadError("data of a head after its end")),
+            Part::Trailers => {
                 append(&mut self.trailers, &data, MAX_TRAILERS)?;
                 Ok(Vec::new())
             }
-            // An answer of a middlebox has no end of the head.
-            (Part::Body, _) if data.is_empty() => Ok(data),
-            (Part::Body | Part::Whole, _) if !self.trailers.is_empty() => {
+            Part::Body | Part::Whole if !self.trailers.is_empty() => {
                 Err(HeadError("a body after trailers"))
             }
-            (Part::Body | Part::Whole, _) => {
-                self.stage = Stage::Body;
-                Ok(data)
-            }
+            Part::Body | Part::Whole => Ok(data),
         }
     }
 
@@ -136,10 +143,6 @@ impl Assembler {
         }
         self.stage = Stage::Over;
         Ok(Vec::new())
-    }
-
-    fn add_head(&mut self, data: &[u8]) -> Result<(), HeadError> {
-        append(&mut self.head, data, MAX_HEAD)
     }
 
     /// The head ends at the first empty line.
