@@ -33,7 +33,6 @@ pub(crate) struct Flow {
     own: u64,
     /// Whose audit is next, and the kind of the first, while audits are expected before the own one.
     awaiting: Option<(Next, Option<Kind>)>,
-    scratch: Vec<u8>,
     /// By origin: the least counter of its next record, and records that it inserted since the last audit.
     others: Vec<(u64, u32)>,
     /// Records that this middlebox inserted since the last audit.
@@ -54,6 +53,8 @@ pub(crate) struct Flow {
     endorse_key: Option<Secret>,
     /// The endorsement of the current exchange has verified.
     endorsed: bool,
+    /// Endorsements are verified, which takes a hash of each plaintext.
+    wants_endorsements: bool,
 }
 
 /// What has passed of the current exchange.
@@ -136,6 +137,7 @@ impl Flow {
         bound: &HopBound,
         keys: &[Option<ContextKeys>],
         direction: Direction,
+        wants_endorsements: bool,
     ) -> Result<Self, ContextError> {
         let HopBound { path, number, secrets, th2, aes, .. } = bound;
         let missing = crate::Error::Internal("a secret of this middlebox is missing");
@@ -164,7 +166,6 @@ impl Flow {
             exchanges: 0,
             own: 0,
             awaiting: None,
-            scratch: Vec::new(),
             others: vec![(0, 0); path.hops.len() + 1],
             inserted: 0,
             started: false,
@@ -176,12 +177,13 @@ impl Flow {
             server_audits: 0,
             endorse_key: secrets.endorse(th2).filter(|_| direction == Direction::ToClient),
             endorsed: false,
+            wants_endorsements,
         })
     }
 
     pub(crate) fn pass_record(
         &mut self,
-        whole: &[u8],
+        whole: &mut [u8],
         inspector: &mut dyn Inspector,
         out: &mut Vec<u8>,
     ) -> Result<(), ContextError> {
@@ -194,17 +196,21 @@ impl Flow {
         let view = View::new(whole, context.layout, context.slots, self.slots)?;
         self.count(&view)?;
         self.digests.0.add_view(&view, whole);
-        let (action, read) = self.inspect(&view, whole, inspector)?;
+        // The copy is sent on, the original is decrypted.
+        let start = out.len();
+        out.extend_from_slice(whole);
+        let inspected = self.inspect(&view, whole, inspector);
+        if !matches!(inspected, Ok((Action::Pass, _))) {
+            out.truncate(start);
+        }
+        let (action, read) = inspected?;
         // Requests count as this middlebox sends them on, answers as the server sent them.
         let as_received = action == Action::Pass || self.direction == Direction::ToClient;
         if let Some((hash, length)) = read.filter(|_| as_received) {
             self.note(head, &view.meta, &hash, length);
         }
         match action {
-            Action::Pass => {
-                self.digests.1.add_view(&view, whole);
-                out.extend_from_slice(whole);
-            }
+            Action::Pass => self.digests.1.add_view(&view, &out[start..]),
             Action::Replace(data) => self.put(head, &data, out)?,
             Action::Block(why) => return Err(ContextError::Refused(why)),
         }
@@ -228,7 +234,9 @@ impl Flow {
     /// Adds a record that is sent on, and that this middlebox may read, to the exchange.
     fn note(&mut self, head: Head, meta: &Meta, hash: &Digest, length: usize) {
         let exchange = &mut self.exchange;
-        exchange.digest = sha256(&[&exchange.digest, meta, hash]);
+        if self.wants_endorsements {
+            exchange.digest = sha256(&[&exchange.digest, meta, hash]);
+        }
         exchange.bytes += length;
         exchange.own_head |= head.origin == self.number && head.context == self.head;
     }
@@ -283,11 +291,11 @@ impl Flow {
         if counted.1 > MAX_INSERTED { Err(ContextError::Flood("inserted records")) } else { Ok(()) }
     }
 
-    /// Opens a copy of the record if this middlebox may, and asks what to do with it. Returns the hash and length of what it read, too.
+    /// Opens the record in place if this middlebox may, and asks what to do with it. Returns the hash and length of what it read, too.
     fn inspect(
         &mut self,
         view: &View,
-        whole: &[u8],
+        whole: &mut [u8],
         inspector: &mut dyn Inspector,
     ) -> Result<(Action, Option<(Digest, usize)>), ContextError> {
         let Head { context: number, origin, end, .. } = view.head;
@@ -296,9 +304,9 @@ impl Flow {
         let Some(keys) = context.keys(&self.secrets, number, self.direction) else {
             return Ok((Action::Pass, None));
         };
-        self.scratch.clear();
-        self.scratch.extend_from_slice(whole);
-        let (data, hash) = view.open(&mut keys.open, slots, pad, &mut self.scratch)?;
+        let opener = (&mut keys.open, keys.writer.is_some() || self.wants_endorsements);
+        let (data, hash) = view.open(opener, slots, pad, whole)?;
+        let hash = hash.unwrap_or_default();
         if let (Some(key), Some(tag)) = (&keys.writer, view.writer_tag(whole))
             && !key.verify(&view.tagged(&hash), tag)
         {
@@ -308,7 +316,7 @@ impl Flow {
                 context: Some(number),
             });
         }
-        let data = &self.scratch[data];
+        let data = &whole[data];
         let direction = self.direction;
         let action = inspector.record(Piece { direction, context: number, data, end, origin });
         if matches!(action, Action::Replace(_)) && keys.writer.is_none() {

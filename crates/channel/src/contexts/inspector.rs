@@ -44,6 +44,12 @@ pub struct AnswerPart {
 
 /// What a middlebox does with what it may see.
 pub trait Inspector: Send {
+    /// Whether [`Self::exchange`] says which answers the server has endorsed. It costs a reader as much as decrypting; without it, no answer
+    /// counts as endorsed. Called once, before the first record.
+    fn wants_endorsements(&self) -> bool {
+        true
+    }
+
     /// The keys of a session are here: what was granted to middlebox `hop` of `path`.
     fn granted(&mut self, _path: &Path, _hop: u8) {}
 

@@ -219,7 +219,8 @@ impl Relay {
             && self.handshake.is_open(Direction::ToServer)
             && let Some((bound, keys)) = self.handshake.keys()
         {
-            let flow = |direction| Flow::new(bound, keys, direction);
+            let wants_endorsements = self.inspector.wants_endorsements();
+            let flow = |direction| Flow::new(bound, keys, direction, wants_endorsements);
             self.flows = Some([flow(Direction::ToServer)?, flow(Direction::ToClient)?]);
             self.inspector.granted(&bound.path, bound.number);
         }

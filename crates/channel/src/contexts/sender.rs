@@ -13,6 +13,12 @@ use super::schedule::{Direction, EndpointKeys, Secret, Tag, TagKey};
 /// An audit comes at least every this many records, so that little waits for one at the receiver.
 pub(crate) const AUDIT_EVERY: u32 = 16;
 
+/// The first records of a session are short: a middlebox passes on whole records, and three of these fit into TCP's initial window
+/// (RFC 6928), so that no round trip is spent on the rest of a long one. If they are full, an audit follows, which hands the first bytes up early.
+const FIRST_RECORDS: u64 = 4;
+/// The longest plaintext of the first records, in bytes.
+const MAX_FIRST: usize = 4096;
+
 /// First bytes of plaintexts in context 0: a message, or its last part.
 pub(crate) const CONTROL_DATA: u8 = 0;
 /// The end of all: with the number of slots of each context.
@@ -138,12 +144,14 @@ impl Sender {
         if state.ended {
             return Err(ContextError::State("the message of this context has ended"));
         }
-        let capacity = state.layout.capacity();
+        let layout = state.layout;
         self.exchange_bytes += data.len();
         while !data.is_empty() {
+            let capacity = self.capacity(layout);
             let full = |open: &Open| open.context != context || open.data.len() >= capacity;
             if self.open.as_ref().is_some_and(full) {
                 self.seal_open(None)?;
+                continue;
             }
             let open = self.open(context);
             let (now, later) = data.split_at(data.len().min(capacity - open.data.len()));
@@ -161,6 +169,11 @@ impl Sender {
         self.seal_open(None)?;
         self.open(context);
         Ok(())
+    }
+
+    /// The most data of the next record.
+    fn capacity(&self, layout: Layout) -> usize {
+        if self.slots < FIRST_RECORDS { layout.capacity_of(MAX_FIRST) } else { layout.capacity() }
     }
 
     fn open(&mut self, context: u8) -> &mut Open {
@@ -264,7 +277,10 @@ impl Sender {
 
     fn seal_open(&mut self, mark: Option<Kind>) -> Result<(), ContextError> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        let due = self.since_audit + 1 >= AUDIT_EVERY;
+        let layout = self.contexts[usize::from(open.context)].layout;
+        let last_of_first =
+            self.slots + 1 == FIRST_RECORDS && open.data.len() >= self.capacity(layout);
+        let due = self.since_audit + 1 >= AUDIT_EVERY || last_of_first;
         let context = &mut self.contexts[usize::from(open.context)];
         let head = Head {
             context: open.context,
@@ -277,7 +293,7 @@ impl Sender {
         let derive = || Keys::new(&self.keys, open.context, self.direction);
         let Keys { cipher, writer, endpoint } = context.keys.get_or_insert_with(derive);
         let keys = SealKeys { cipher, writer: writer.as_ref(), third: Some(endpoint) };
-        let written = record::seal(keys, (head, place, context.layout), &open.data, &mut self.out)?;
+        let written = record::seal(keys, (head, place, layout), &open.data, &mut self.out)?;
         context.slots += 1;
         self.slots += 1;
         self.since_audit += 1;

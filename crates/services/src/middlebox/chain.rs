@@ -40,6 +40,10 @@ fn pass(inspectors: &mut [Box<dyn Inspector>], piece: Piece<'_>) -> Action {
 }
 
 impl Inspector for Chain {
+    fn wants_endorsements(&self) -> bool {
+        self.inspectors.iter().any(|one| one.wants_endorsements())
+    }
+
     fn granted(&mut self, path: &Path, hop: u8) {
         self.hop = hop;
         for one in &mut self.inspectors {

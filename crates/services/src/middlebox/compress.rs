@@ -123,6 +123,10 @@ impl Compress {
 }
 
 impl Inspector for Compress {
+    fn wants_endorsements(&self) -> bool {
+        false
+    }
+
     fn granted(&mut self, path: &Path, hop: u8) {
         self.granted = Granted::new(path, hop);
         let needed = [

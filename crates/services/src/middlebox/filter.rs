@@ -29,6 +29,10 @@ impl Filter {
 }
 
 impl Inspector for Filter {
+    fn wants_endorsements(&self) -> bool {
+        false
+    }
+
     fn granted(&mut self, path: &Path, hop: u8) {
         self.granted = Granted::new(path, hop);
     }

@@ -40,6 +40,10 @@ fn name(purpose: Purpose, context: u8) -> String {
 }
 
 impl Inspector for Log {
+    fn wants_endorsements(&self) -> bool {
+        false
+    }
+
     fn granted(&mut self, path: &Path, hop: u8) {
         self.granted = Granted::new(path, hop);
         let rights: Vec<String> = (1u8..)

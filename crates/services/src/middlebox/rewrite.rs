@@ -29,6 +29,10 @@ impl AddField {
 }
 
 impl Inspector for AddField {
+    fn wants_endorsements(&self) -> bool {
+        false
+    }
+
     fn granted(&mut self, path: &Path, hop: u8) {
         self.granted = Granted::new(path, hop);
     }

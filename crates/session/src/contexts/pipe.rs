@@ -24,6 +24,8 @@ pub(super) struct Pipe {
     transport: Box<dyn Transport>,
     input: Vec<u8>,
     filled: usize,
+    /// The last read has filled the buffer: there is probably more than fits into it.
+    was_full: bool,
     output: Vec<u8>,
     sent: usize,
     /// The other side sends nothing more.
@@ -36,7 +38,8 @@ impl Pipe {
         let filled = received.len();
         let mut input = received;
         input.resize(FIRST_READ.max(filled), 0);
-        Self { transport, input, filled, output: Vec::new(), sent: 0, ended: false }
+        let output = Vec::new();
+        Self { transport, input, filled, was_full: false, output, sent: 0, ended: false }
     }
 
     /// Whether the other side has ended.
@@ -46,12 +49,13 @@ impl Pipe {
 
     /// Reads more, and notes the end.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.filled == self.input.len() {
+        if self.filled == self.input.len() || self.was_full {
             self.input.resize(LARGEST_READ.max(self.filled * 2), 0);
         }
         let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
         ready!(Pin::new(&mut self.transport).poll_read(cx, &mut buffer))?;
         let length = buffer.filled().len();
+        self.was_full = buffer.remaining() == 0;
         self.filled += length;
         self.ended = length == 0;
         Poll::Ready(Ok(()))
@@ -66,6 +70,10 @@ impl Pipe {
     pub(super) fn consume(&mut self, length: usize) {
         self.input.copy_within(length..self.filled, 0);
         self.filled -= length;
+        // A peer that pauses gives the memory back.
+        if length > 0 && length < FIRST_READ && self.filled == 0 && self.input.len() > FIRST_READ {
+            self.input = vec![0; FIRST_READ];
+        }
     }
 
     /// Where the next bytes to write go; only if everything was written.

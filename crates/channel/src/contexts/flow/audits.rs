@@ -105,7 +105,7 @@ impl Flow {
             return;
         }
         let tag = audit.endorsements.get(usize::from(self.number) - 1);
-        let request = request();
+        let request = request().filter(|_| self.wants_endorsements);
         self.endorsed = match (tag, request, &self.endorse_key) {
             (Some(tag), Some(request), Some(key)) => {
                 audit::endorses(key, counters, (&request, &self.exchange.digest), tag)

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::chain::{Chain, Parties, data_of, events};
-use crate::contexts::Right::{None as No, Write};
+use crate::contexts::Right::{None as No, Read, Write};
 use crate::contexts::{
     Action, AnswerPart, ContextError, Direction, Inspector, Piece, Purpose, Received, Relay,
 };
@@ -17,6 +17,8 @@ pub(crate) struct Stored {
     pub(crate) answer: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) endorsed: Vec<bool>,
     pub(crate) realm: Option<[u8; 16]>,
+    /// It does not want endorsements.
+    pub(crate) ignores: bool,
 }
 
 pub(crate) struct Cache {
@@ -36,6 +38,10 @@ impl Cache {
 }
 
 impl Inspector for Cache {
+    fn wants_endorsements(&self) -> bool {
+        !self.stored.lock().unwrap().ignores
+    }
+
     fn started(&mut self, _: bool, realm: Option<[u8; 16]>) {
         self.stored.lock().unwrap().realm = realm;
     }
@@ -172,6 +178,23 @@ fn a_long_answer_is_made_as_the_client_takes_it() {
     let (data, exchanges) = data_of(&events(&mut chain.client));
     assert!(data == [(2, b"200".to_vec(), 1, false), (3, body, 1, false)] && exchanges == 1);
     assert!(!chain.relays[0].is_answering());
+}
+
+/// A middlebox saves the hash of each plaintext then.
+#[test]
+fn no_answer_counts_as_endorsed_for_a_middlebox_that_does_not_ask() {
+    for rights in [[Read, No], [Write, No]] {
+        let stored: Arc<Mutex<Stored>> = Arc::default();
+        stored.lock().unwrap().ignores = true;
+        let mut chain = with_cache(&parties(&rights), 0, &stored);
+        chain.open();
+        request(&mut chain);
+        answer(&mut chain, b"body");
+        let (data, exchanges) = data_of(&events(&mut chain.client));
+        assert_eq!((data.len(), exchanges), (2, 1));
+        assert_eq!(stored.lock().unwrap().endorsed, [false]);
+        assert!(stored.lock().unwrap().answer.is_none());
+    }
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Insider {
         let layout = Layout::new(&self.path, context);
         let view = View::new(&whole, layout, n, g).unwrap();
         let mut cipher = self.cipher(context, direction);
-        let (data, _) = view.open(&mut cipher, n, layout.pad, &mut whole).unwrap();
+        let (data, _) = view.open((&mut cipher, true), n, layout.pad, &mut whole).unwrap();
         whole[data].to_vec()
     }
 

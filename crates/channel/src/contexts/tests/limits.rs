@@ -1,5 +1,6 @@
 //! Limits on what a party makes others keep, and sizes at their edges.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::caches;
@@ -210,6 +211,41 @@ fn a_writer_makes_a_long_message_of_a_short_one() {
     assert!(data == [(1, long, 1, true)] && exchanges == 1);
 }
 
+/// Until records may have their full length.
+fn send_first_records(chain: &mut Chain) {
+    for _ in 0..4 {
+        chain.client.write(1, b"1").unwrap();
+        chain.client.flush().unwrap();
+    }
+    chain.client.finish().unwrap();
+    chain.run().unwrap();
+    events(&mut chain.server);
+}
+
+/// A middlebox passes on whole records, so the first ones fit into TCP's initial window together.
+#[test]
+fn the_first_records_of_a_session_are_short_and_handed_up_early() {
+    let mut chain = Chain::new(&Parties::new(&[&[Write]]));
+    chain.open();
+    let lengths: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let (sent, data) = (lengths.clone(), vec![b'a'; 40_000]);
+    chain.attack((0, ToServer), move |frames| {
+        let records = frames.iter().filter(|frame| frame[0] == frame::RECORD);
+        sent.lock().unwrap().extend(records.map(Vec::len));
+        frames
+    });
+    chain.client.write(1, &data).unwrap();
+    chain.run().unwrap();
+    // Before the message has ended, and before an audit is due for other reasons.
+    let early: usize = data_of(&events(&mut chain.server)).0.iter().map(|one| one.1.len()).sum();
+    assert!((3 * 4095..data.len()).contains(&early), "{early}");
+    chain.client.finish().unwrap();
+    chain.run().unwrap();
+    let lengths = lengths.lock().unwrap();
+    assert!(lengths[..3].iter().sum::<usize>() < 14_480, "{lengths:?}");
+    assert!(lengths.iter().any(|length| *length > 16_000), "{lengths:?}");
+}
+
 #[test]
 fn a_record_is_filled_to_its_capacity() {
     for (pad, capacity) in [(0, 16_383), (1, 16_383), (16, 16_383), (255, 16_319)] {
@@ -224,6 +260,7 @@ fn a_record_is_filled_to_its_capacity() {
                 });
                 let mut chain = Chain::with(&parties, vec![upper]);
                 chain.open();
+                send_first_records(&mut chain);
                 chain.attack((1, ToServer), move |frames| {
                     let sizes = frames.iter().filter(|frame| frame[0] == frame::RECORD);
                     assert_eq!(sizes.count(), records);

@@ -49,7 +49,7 @@ fn flow(session: &Session, hop: u8, direction: Direction) -> Flow {
         resumed: false,
         aes: true,
     };
-    let mut flow = Flow::new(&bound, &keys, direction).unwrap();
+    let mut flow = Flow::new(&bound, &keys, direction, true).unwrap();
     flow.start();
     flow
 }
@@ -58,9 +58,9 @@ fn flow(session: &Session, hop: u8, direction: Direction) -> Flow {
 fn pass(flow: &mut Flow, sent: &[u8], request: Option<Digest>) -> (Vec<u8>, bool) {
     let (mut out, mut endorsed) = (Vec::new(), false);
     let mut upper = Upper { hop: flow.number };
-    for frame in frames(sent) {
+    for mut frame in frames(sent) {
         if frame[0] == frame::RECORD {
-            flow.pass_record(&frame, &mut upper, &mut out).unwrap();
+            flow.pass_record(&mut frame, &mut upper, &mut out).unwrap();
         } else {
             let ended = flow.pass_audit(&frame, || request, &mut out).unwrap();
             endorsed |= ended.is_some_and(|ended| ended.endorsed);
