@@ -13,19 +13,21 @@ use levada_lab::{Attestation, Lab, LabError, Link, Node, Options};
 /// A run whose limit should be the link's rate is flagged if the processors were idle for less than this share.
 const IDLE_LEAST: f64 = 0.1;
 
-/// The two ends of a measurement.
+/// The two ends of a measurement, and parties between them.
 pub enum Testbed {
-    /// Both on this host.
+    /// All on this host.
     Loopback,
-    /// Two network namespaces with a link between them.
-    Lab(Box<LabPair>),
+    /// Network namespaces in a line, with a link between neighbours.
+    Lab(Box<LabLine>),
 }
 
-/// Two nodes of a lab, with a link between them.
-pub struct LabPair {
+/// Nodes of a lab in a line, with a link between neighbours.
+pub struct LabLine {
     lab: Mutex<Lab>,
     near: Node,
     far: Node,
+    /// Between them, the one next to `near` first.
+    between: Vec<Node>,
     rate_is_the_limit: bool,
 }
 
@@ -46,17 +48,32 @@ impl Testbed {
 
     /// Two nodes of a new lab with `link` between them.
     pub fn lab(options: Options, link: &Link, rate_is_the_limit: bool) -> Result<Self, LabError> {
+        Self::line(options, std::slice::from_ref(link), rate_is_the_limit)
+    }
+
+    /// Nodes of a new lab in a line, joined by `links`, the first of which begins at the near end.
+    pub fn line(
+        options: Options,
+        links: &[Link],
+        rate_is_the_limit: bool,
+    ) -> Result<Self, LabError> {
         let mut lab = Lab::new(options)?;
         let (near, far) = (lab.node("near")?, lab.node("far")?);
-        lab.link(&near, &far, link)?;
-        Ok(Self::Lab(Box::new(LabPair { lab: Mutex::new(lab), near, far, rate_is_the_limit })))
+        let names = (1..links.len()).map(|number| format!("between{number}"));
+        let between = names.map(|name| lab.node(&name)).collect::<Result<Vec<_>, _>>()?;
+        let all: Vec<&Node> = [&near].into_iter().chain(&between).chain([&far]).collect();
+        for (pair, link) in all.windows(2).zip(links) {
+            lab.link(pair[0], pair[1], link)?;
+        }
+        let lab = Mutex::new(lab);
+        Ok(Self::Lab(Box::new(LabLine { lab, near, far, between, rate_is_the_limit })))
     }
 
     /// The address of the far end.
     pub fn far_address(&self) -> IpAddr {
         match self {
             Self::Loopback => Ipv4Addr::LOCALHOST.into(),
-            Self::Lab(pair) => pair.far.address(),
+            Self::Lab(line) => line.far.address(),
         }
     }
 
@@ -64,7 +81,7 @@ impl Testbed {
     pub fn near_address(&self) -> IpAddr {
         match self {
             Self::Loopback => Ipv4Addr::LOCALHOST.into(),
-            Self::Lab(pair) => pair.near.address(),
+            Self::Lab(line) => line.near.address(),
         }
     }
 
@@ -72,7 +89,7 @@ impl Testbed {
     pub fn near<T: Send>(&self, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
         match self {
             Self::Loopback => Ok(work()),
-            Self::Lab(pair) => Ok(pair.near.run(work)?),
+            Self::Lab(line) => Ok(line.near.run(work)?),
         }
     }
 
@@ -80,8 +97,32 @@ impl Testbed {
     pub fn far<T: Send>(&self, work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
         match self {
             Self::Loopback => Ok(work()),
-            Self::Lab(pair) => Ok(pair.far.run(work)?),
+            Self::Lab(line) => Ok(line.far.run(work)?),
         }
+    }
+
+    /// Runs `work` at party `number` between the ends, counted from 0, on a thread that it may pin.
+    pub fn between<T: Send>(
+        &self,
+        number: usize,
+        work: impl FnOnce() -> T + Send,
+    ) -> anyhow::Result<T> {
+        match self {
+            Self::Loopback => Ok(work()),
+            Self::Lab(line) => Ok(line.node(number)?.run(work)?),
+        }
+    }
+
+    /// A listener at party `number` between the ends, and its address.
+    pub fn listen_between(&self, number: usize) -> anyhow::Result<(TcpListener, SocketAddr)> {
+        let address = match self {
+            Self::Loopback => Ipv4Addr::LOCALHOST.into(),
+            Self::Lab(line) => line.node(number)?.address(),
+        };
+        let bind = || TcpListener::bind(SocketAddr::new(address, 0));
+        let listener = self.between(number, bind)??;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
     }
 
     /// Starts a program at the far end, configured by `configure`. It ends with the calling thread or with the lab, also
@@ -100,7 +141,7 @@ impl Testbed {
                     .spawn()
                     .with_context(|| format!("start {command:?} (setpriv is in util-linux)"))
             }
-            Self::Lab(pair) => Ok(pair.far.spawn(program, configure)?),
+            Self::Lab(line) => Ok(line.far.spawn(program, configure)?),
         }
     }
 
@@ -128,21 +169,25 @@ impl Testbed {
     pub fn monitor(&self) -> Option<Box<dyn Monitor + '_>> {
         match self {
             Self::Loopback => None,
-            Self::Lab(pair) => Some(Box::new(LabMonitor(pair))),
+            Self::Lab(line) => Some(Box::new(LabMonitor(line))),
         }
     }
 
     /// The lab's TCP settings and link backends, to be recorded.
     pub fn settings(&self) -> Vec<(String, String)> {
-        let Self::Lab(pair) = self else { return Vec::new() };
-        let lab = pair.lab();
+        let Self::Lab(line) = self else { return Vec::new() };
+        let lab = line.lab();
         let backends = lab.links().iter().map(|link| link.backend());
         let backends = backends.map(|backend| ("backend".to_owned(), backend.to_string()));
         lab.settings().iter().cloned().chain(backends).collect()
     }
 }
 
-impl LabPair {
+impl LabLine {
+    fn node(&self, number: usize) -> anyhow::Result<&Node> {
+        self.between.get(number).context("there is no such party in the lab")
+    }
+
     fn lab(&self) -> MutexGuard<'_, Lab> {
         self.lab.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,7 +197,7 @@ impl LabPair {
     }
 }
 
-struct LabMonitor<'a>(&'a LabPair);
+struct LabMonitor<'a>(&'a LabLine);
 
 impl Monitor for LabMonitor<'_> {
     fn begin(&mut self) {

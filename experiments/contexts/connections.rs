@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use levada_channel::contexts::Kem;
+use levada_channel::contexts::{Kem, Right};
 use levada_harness::{Case, Group, Measured, Options, Params, params};
 
-use super::levada::Parties;
+use super::levada::{Parties, purposes};
 use super::line::{self, Party};
 use super::tls::{End, Forward, Keys, Split};
 use crate::measuring::{Measuring, Outcome};
@@ -111,7 +111,8 @@ fn measure<'a>(
 
 fn levada(conditions: Conditions, kem: Kem) -> anyhow::Result<Vec<Measured>> {
     let Conditions { middleboxes, contexts, resumed, .. } = conditions;
-    let parties = Parties::new(kem, middleboxes, contexts, resumed)?;
+    let rights = (middleboxes, Right::Write);
+    let parties = Parties::new(kem, rights, &purposes(contexts), resumed)?;
     measure(conditions, || parties.line())
 }
 
@@ -122,11 +123,11 @@ fn e2e(conditions: Conditions) -> anyhow::Result<Vec<Measured>> {
         if !conditions.resumed {
             keys.forget();
         }
-        let mut line: Vec<Box<dyn Party>> = vec![Box::new(End(keys.client()?))];
+        let mut line: Vec<Box<dyn Party>> = vec![Box::new(End::new(keys.client()?))];
         for _ in 0..conditions.middleboxes {
             line.push(Box::<Forward>::default());
         }
-        line.push(Box::new(End(keys.server()?)));
+        line.push(Box::new(End::new(keys.server()?)));
         Ok(line)
     })
 }
@@ -140,11 +141,11 @@ fn split(conditions: Conditions) -> anyhow::Result<Vec<Measured>> {
         if !conditions.resumed {
             links.iter_mut().for_each(Keys::forget);
         }
-        let mut line: Vec<Box<dyn Party>> = vec![Box::new(End(links[0].client()?))];
+        let mut line: Vec<Box<dyn Party>> = vec![Box::new(End::new(links[0].client()?))];
         for pair in links.windows(2) {
             line.push(Box::new(Split { near: pair[0].server()?, far: pair[1].client()? }));
         }
-        line.push(Box::new(End(links[conditions.middleboxes].server()?)));
+        line.push(Box::new(End::new(links[conditions.middleboxes].server()?)));
         Ok(line)
     })
 }

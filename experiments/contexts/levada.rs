@@ -5,13 +5,15 @@ use std::time::Instant;
 
 use levada_channel::contexts::{
     Action, Context, Direction, Hop, HopSetup, HopTickets, Inspector, Kem, Party as PathParty,
-    Path, PathConnection, PathEvent, PathSessions, PathTickets, Piece, Purpose, Relay, Right,
-    ServerPaths,
+    Path, PathConnection, PathEvent, PathSessions, PathTickets, Piece, Purpose, Received, Relay,
+    Right, ServerPaths,
 };
 use levada_channel::{ClientConfig, ServerConfig};
 use levada_core::{SecretKey, SystemRandom};
 
+use super::end::Exchange;
 use super::line::Party;
+use super::script::{Script, Step};
 
 /// The tickets of a session: as many as rustls issues.
 const TICKETS: u8 = 2;
@@ -27,8 +29,13 @@ pub struct Parties {
 }
 
 impl Parties {
-    /// A path with this many middleboxes, each with write in all of `contexts` contexts. Without `resume`, the client forgets its tickets.
-    pub fn new(kem: Kem, hops: usize, contexts: usize, resume: bool) -> anyhow::Result<Self> {
+    /// A path with this many middleboxes, each with this right in every context. Without `resume`, the client forgets its tickets.
+    pub fn new(
+        kem: Kem,
+        (hops, right): (usize, Right),
+        purposes: &[Purpose],
+        resume: bool,
+    ) -> anyhow::Result<Self> {
         let key = || anyhow::Ok(Arc::new(SecretKey::generate(&SystemRandom)?));
         let mut setups = Vec::new();
         for _ in 0..hops {
@@ -41,17 +48,8 @@ impl Parties {
             address: "host.example:5382".to_owned(),
         };
         let hop = |setup: &HopSetup| Hop { party: party(&setup.key), resume: None };
-        let purposes = [
-            Purpose::RequestHead,
-            Purpose::RequestBody,
-            Purpose::ResponseHead,
-            Purpose::ResponseBody,
-        ];
-        let context = |number: usize| Context {
-            purpose: purposes.get(number).copied().unwrap_or(Purpose::Other),
-            pad: 0,
-            rights: vec![Right::Write; hops],
-        };
+        let context =
+            |purpose: &Purpose| Context { purpose: *purpose, pad: 0, rights: vec![right; hops] };
         Ok(Self {
             client: ClientConfig::new(&*key()?)?,
             tickets: Arc::default(),
@@ -59,7 +57,7 @@ impl Parties {
                 kem,
                 server: party(&server),
                 hops: setups.iter().map(hop).collect(),
-                contexts: (0..contexts).map(context).collect(),
+                contexts: purposes.iter().map(context).collect(),
             },
             hops: setups,
             server: ServerPaths {
@@ -73,55 +71,130 @@ impl Parties {
         })
     }
 
-    /// A new connection of all parties.
-    pub fn line(&self) -> anyhow::Result<Vec<Box<dyn Party + '_>>> {
+    /// What the client of a new connection needs.
+    pub fn client(&self) -> (&ClientConfig, Arc<PathTickets>, Path) {
         if !self.resume {
             self.tickets.forget(&self.path.server.identity);
         }
+        (&self.client, self.tickets.clone(), self.path.clone())
+    }
+
+    /// What middlebox `number` needs, counted from 0.
+    pub fn hop(&self, number: usize) -> HopSetup {
+        self.hops[number].clone()
+    }
+
+    /// What the server needs.
+    pub fn server(&self) -> ServerPaths {
+        self.server.clone()
+    }
+
+    /// A new connection of all parties, which exchange nothing.
+    pub fn line(&self) -> anyhow::Result<Vec<Box<dyn Party + '_>>> {
+        self.line_of(None)
+    }
+
+    /// A new connection with these exchanges.
+    pub fn line_with(&self, exchanges: &[Exchange]) -> anyhow::Result<Vec<Box<dyn Party + '_>>> {
+        self.line_of(Some(exchanges))
+    }
+
+    fn line_of(&self, exchanges: Option<&[Exchange]>) -> anyhow::Result<Vec<Box<dyn Party + '_>>> {
         let now = Instant::now();
-        let (path, tickets) = (self.path.clone(), self.tickets.clone());
-        let client = PathConnection::client(&self.client, tickets, path, now)?;
-        let mut line: Vec<Box<dyn Party + '_>> = vec![Box::new(End(client))];
-        for setup in &self.hops {
-            line.push(Box::new(Middle(Relay::new(setup.clone(), Box::new(Pass), now))));
+        let (config, tickets, path) = self.client();
+        let client = PathConnection::client(config, tickets, path, now)?;
+        let mut line: Vec<Box<dyn Party + '_>> =
+            vec![Box::new(End::new(client, exchanges.map(Script::client)))];
+        for number in 0..self.hops.len() {
+            line.push(Box::new(Middle(Relay::new(self.hop(number), Box::new(Pass), now))));
         }
-        line.push(Box::new(End(PathConnection::server(self.server.clone(), now))));
+        let server = PathConnection::server(self.server(), now);
+        line.push(Box::new(End::new(server, exchanges.map(Script::server))));
         Ok(line)
     }
 }
 
-struct Pass;
+/// The purposes of this many contexts, heads and bodies first.
+pub fn purposes(contexts: usize) -> Vec<Purpose> {
+    const FIRST: [Purpose; 4] =
+        [Purpose::RequestHead, Purpose::RequestBody, Purpose::ResponseHead, Purpose::ResponseBody];
+    (0..contexts).map(|number| FIRST.get(number).copied().unwrap_or(Purpose::Other)).collect()
+}
+
+/// Passes everything on.
+pub struct Pass;
 
 impl Inspector for Pass {
+    fn wants_endorsements(&self) -> bool {
+        false
+    }
+
     fn record(&mut self, _: Piece<'_>) -> Action {
         Action::Pass
     }
 }
 
 /// A client or a server, which starts the session at once.
-struct End(PathConnection);
+struct End {
+    connection: PathConnection,
+    bound: bool,
+    script: Option<Script>,
+}
+
+impl End {
+    fn new(connection: PathConnection, script: Option<Script>) -> Self {
+        Self { connection, bound: false, script }
+    }
+
+    fn send(&mut self, contexts: &[usize]) -> anyhow::Result<()> {
+        for (context, bytes) in (1u8..).zip(contexts).filter(|(_, bytes)| **bytes > 0) {
+            self.connection.write(context, &vec![7; *bytes])?;
+            self.connection.end(context)?;
+        }
+        Ok(self.connection.finish()?)
+    }
+}
 
 impl Party for End {
     fn receive(&mut self, _: bool, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
-        let consumed = self.0.receive(bytes, Instant::now())?;
+        let consumed = self.connection.receive(bytes, Instant::now())?;
         bytes.drain(..consumed);
         Ok(())
     }
 
     fn transmit(&mut self, _: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        self.0.transmit(out);
+        self.connection.transmit(out);
         Ok(())
     }
 
     fn advance(&mut self) -> anyhow::Result<bool> {
-        let mut started = false;
-        while let Some(event) = self.0.poll_event() {
-            // Only a server can start; a client's attempt is refused.
+        let mut advanced = false;
+        while let Some(event) = self.connection.poll_event() {
             if matches!(event, PathEvent::Bound { .. }) {
-                started |= self.0.start(true, None, Instant::now()).is_ok();
+                self.bound = true;
+                // Only a server can start; a client's attempt is refused.
+                advanced |= self.connection.start(true, None, Instant::now()).is_ok();
+            }
+            if matches!(event, PathEvent::Received(Received::Exchange { .. }))
+                && let Some(script) = &mut self.script
+            {
+                script.received_message();
             }
         }
-        Ok(started)
+        let next = self.script.as_mut().filter(|_| self.bound).and_then(Script::next);
+        match next {
+            None => return Ok(advanced),
+            Some(Step::Send(contexts)) => {
+                let contexts = contexts.to_vec();
+                self.send(&contexts)?;
+            }
+            Some(Step::Close) => self.connection.close()?,
+        }
+        Ok(true)
+    }
+
+    fn is_done(&self) -> bool {
+        self.script.as_ref().is_none_or(Script::is_done)
     }
 }
 

@@ -16,6 +16,11 @@ pub trait Party {
     fn advance(&mut self) -> anyhow::Result<bool> {
         Ok(false)
     }
+
+    /// Whether it has done all that it was to do.
+    fn is_done(&self) -> bool {
+        true
+    }
 }
 
 /// What a line has measured.

@@ -1,10 +1,20 @@
 //! The experiments on sessions with middleboxes (mcTLS).
 
+mod bulk;
 mod connections;
+mod download;
+mod end;
+mod first_byte;
+mod latency;
 mod levada;
 mod line;
+mod link;
+mod mode;
 mod report;
+mod run;
+mod script;
 mod tls;
+mod web;
 
 use std::path::PathBuf;
 
@@ -24,6 +34,14 @@ pub struct Arguments {
 enum Experiment {
     /// The CPU time of a connection at each party, and the bytes of its handshake on each link
     Connections(Options),
+    /// The time to the first byte, over contexts, delay, middleboxes, loss and networks
+    FirstByte(Options),
+    /// The time of a download, over its length and the rate of the links
+    Download(Options),
+    /// The CPU time of a middlebox and of both ends during a long response
+    Bulk(bulk::Arguments),
+    /// The bytes of recorded page loads on the client's link, over the strategies of contexts
+    Web(Options),
     /// All of them
     All(Options),
     /// Print the rows in a folder as tables in Markdown
@@ -36,8 +54,16 @@ enum Experiment {
 /// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.experiment {
-        Experiment::Connections(options) | Experiment::All(options) => {
-            conclude(&options, connections::run(&options)?)
+        Experiment::Connections(options) => conclude(&options, connections::run(&options)?),
+        Experiment::Bulk(arguments) => conclude(&arguments.options, bulk::run(&arguments)?),
+        Experiment::FirstByte(options) => conclude(&options, first_byte::run(&options)?),
+        Experiment::Download(options) => conclude(&options, download::run(&options)?),
+        Experiment::Web(options) => conclude(&options, web::run(&options)?),
+        Experiment::All(options) => {
+            let cpu =
+                connections::run(&options)?.and(bulk::run(&bulk::Arguments::all(options.clone()))?);
+            let times = first_byte::run(&options)?.and(download::run(&options)?);
+            conclude(&options, cpu.and(web::run(&options)?).and(times))
         }
         Experiment::Report { dir } => report::print(&dir),
     }

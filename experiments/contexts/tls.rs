@@ -1,6 +1,6 @@
 //! TLS by rustls: end to end through a forwarder, and one session for each link.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use rustls::client::Resumption;
@@ -9,6 +9,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConnection};
 
 use super::line::Party;
+use super::script::{Script, Step};
 use crate::channels::tls;
 
 /// The configurations of the two ends of a TLS session, with mutual raw keys and the cipher of contexts.
@@ -39,6 +40,13 @@ impl Keys {
     }
 }
 
+/// Keys for connections over sockets, whose handshakes are all full.
+pub fn full_handshakes() -> anyhow::Result<tls::Keys> {
+    let mut keys = Keys::new()?.0;
+    Arc::make_mut(&mut keys.client).resumption = Resumption::disabled();
+    Ok(keys)
+}
+
 fn receive(end: &mut Connection, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
     let mut rest = bytes.as_slice();
     while !rest.is_empty() {
@@ -57,15 +65,57 @@ fn transmit(end: &mut Connection, out: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// A client or a server of TLS.
-pub struct End(pub Connection);
+pub struct End {
+    connection: Connection,
+    script: Option<Script>,
+}
+
+impl End {
+    /// An end that exchanges nothing.
+    pub fn new(connection: Connection) -> Self {
+        Self { connection, script: None }
+    }
+
+    /// An end with a script.
+    pub fn with(mut connection: Connection, script: Script) -> Self {
+        connection.set_buffer_limit(None);
+        Self { connection, script: Some(script) }
+    }
+}
 
 impl Party for End {
     fn receive(&mut self, _: bool, bytes: &mut Vec<u8>) -> anyhow::Result<()> {
-        receive(&mut self.0, bytes)
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            self.connection.read_tls(&mut rest)?;
+            let state = self.connection.process_new_packets()?;
+            let Some(script) = &mut self.script else { continue };
+            let length = state.plaintext_bytes_to_read();
+            self.connection.reader().read_exact(&mut vec![0; length])?;
+            script.received_bytes(length);
+        }
+        bytes.clear();
+        Ok(())
     }
 
     fn transmit(&mut self, _: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        Ok(transmit(&mut self.0, out)?)
+        Ok(transmit(&mut self.connection, out)?)
+    }
+
+    fn advance(&mut self) -> anyhow::Result<bool> {
+        let Some(script) = &mut self.script else { return Ok(false) };
+        match script.next() {
+            None => return Ok(false),
+            Some(Step::Send(contexts)) => {
+                self.connection.writer().write_all(&vec![7; contexts.iter().sum()])?;
+            }
+            Some(Step::Close) => self.connection.send_close_notify(),
+        }
+        Ok(true)
+    }
+
+    fn is_done(&self) -> bool {
+        self.script.as_ref().is_none_or(Script::is_done)
     }
 }
 
