@@ -58,7 +58,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     checks.extend(checks::services(&config));
     checks.extend(checks::ports(&config, &node));
     checks.push(checks::multicast(&config, &node).await);
-    checks.push(checks::open_files());
+    checks.push(checks::open_files(&config));
     checks.push(checks::clock(&home, &node));
     checks.push(checks::node_database(&home, &node).await);
     checks.push(checks::known_database(&home));

@@ -1,9 +1,10 @@
 //! A node that carries sessions of others.
 
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 
 use super::{Parties, Service, curl};
-use crate::support::{Home, eventually};
+use crate::support::{Home, Ran, eventually};
 
 fn configure(home: &Home, text: &str) {
     std::fs::write(home.path().join("config.toml"), format!("[middlebox]\n{text}")).unwrap();
@@ -66,6 +67,12 @@ fn an_error_in_the_configuration_of_a_middlebox_names_its_key() {
     home.run(up).fails(120, "config.toml:4: key `middlebox.server`");
     let report = home.run("doctor");
     assert!(report.code == 1 && report.stdout.contains("`middlebox.server`"), "{report:?}");
+
+    configure(&home, "listen = '127.0.0.1:0'\nnext = 'a:1'\n");
+    let mut doctor = Command::new("sh");
+    doctor.args(["-c", "ulimit -n 2000; exec \"$0\" doctor", env!("CARGO_BIN_EXE_levada")]);
+    let report = Ran::from(doctor.env("LEVADA_HOME", home.path()).output().unwrap());
+    assert!(report.code == 1 && report.stdout.contains("may need 3072"), "{report:?}");
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();

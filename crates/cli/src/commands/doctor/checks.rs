@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// Open files that a node needs with the default limits of the configuration.
 const OPEN_FILES: u64 = 1024;
+/// Open files that its middlebox needs besides: two for each of 1024 sessions.
+const MIDDLEBOX_FILES: u64 = 2048;
 /// How far the clock may be behind the stored time; the node stores the time every few seconds.
 const SLACK: Duration = Duration::from_secs(60);
 
@@ -71,12 +73,13 @@ fn unknown_name(home: &Home, config: &Config) -> Option<ConfigError> {
 }
 
 /// The limit of open files suffices.
-pub fn open_files() -> Check {
+pub fn open_files(config: &Config) -> Check {
+    let needed = OPEN_FILES + config.middlebox.as_ref().map_or(0, |_| MIDDLEBOX_FILES);
     let limit = getrlimit(Resource::Nofile).current;
     match limit {
-        Some(limit) if limit < OPEN_FILES => {
-            let text = format!("at most {limit} at once, and a node may need {OPEN_FILES}");
-            Check::wrong("open files", text, format!("ulimit -n {OPEN_FILES}"))
+        Some(limit) if limit < needed => {
+            let text = format!("at most {limit} at once, and a node may need {needed}");
+            Check::wrong("open files", text, format!("ulimit -n {needed}"))
         }
         Some(limit) => Check::fine("open files", format!("up to {limit}")),
         None => Check::fine("open files", "no limit"),
