@@ -196,7 +196,7 @@ impl Flow {
         let view = View::new(whole, context.layout, context.slots, self.slots)?;
         self.count(&view)?;
         self.digests.0.add_view(&view, whole);
-        // The copy is sent on, the original is decrypted.
+        // The copy is sent on; the received bytes are decrypted in place.
         let start = out.len();
         out.extend_from_slice(whole);
         let inspected = self.inspect(&view, whole, inspector);
