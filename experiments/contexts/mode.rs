@@ -178,7 +178,7 @@ impl Setup {
             Kind::Levada(parties) => {
                 let hop = Relay::new(parties.hop(number), Box::new(Pass), Instant::now());
                 let (near, far) = (self.transport(near)?, self.transport(far)?);
-                Ok(relay(hop, near, Vec::new(), |_, _| async { Ok(far) }).await?)
+                Ok(relay(hop, near, Vec::new(), |_, _| async { Ok(far) }, || true).await?)
             }
         }
     }

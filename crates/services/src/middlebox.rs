@@ -4,6 +4,7 @@ mod cache;
 mod chain;
 mod compress;
 mod filter;
+mod limit;
 mod log;
 mod plugins;
 mod rewrite;

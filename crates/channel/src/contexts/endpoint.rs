@@ -71,6 +71,8 @@ pub enum PathEvent {
     },
     /// At a client: the server and every middlebox are there.
     Ready,
+    /// At a client that had as many requests without an answer as it may: it may begin another one.
+    Writable,
     /// See [`Received`].
     Received(Received),
     /// The peer has closed, after everything was received.
@@ -114,10 +116,12 @@ impl PathConnection {
         let mut consumed = 0;
         while self.wants_input() {
             let rest = &mut input[consumed..];
-            let length = self.fatal(frame::length(rest))?;
-            let Some(length) = length else { break };
-            let result = self.receive_frame(&mut rest[..length], now);
-            self.fatal(result)?;
+            let from = self.neighbour();
+            let length = frame::length(rest).map_err(|error| error.within(rest, from));
+            let Some(length) = self.fatal(length)? else { break };
+            let whole = &mut rest[..length];
+            let result = self.receive_frame(whole, now);
+            self.fatal(result.map_err(|error| error.within(whole, from)))?;
             consumed += length;
         }
         Ok(consumed)
@@ -147,6 +151,16 @@ impl PathConnection {
             }
         }
         result
+    }
+
+    /// The party on the other side of the transport.
+    fn neighbour(&self) -> Role {
+        match (&self.side, &self.stage) {
+            (Side::Client { .. }, _) => Role::Middlebox(1),
+            (Side::Server, Stage::Server(handshake)) => handshake.neighbour(),
+            (Side::Server, Stage::Open(open)) => Role::last(open.bound.hops.len()),
+            (Side::Server, _) => Role::Client,
+        }
     }
 
     fn stop(&mut self) {
@@ -242,7 +256,13 @@ impl PathConnection {
                 }
             }
             frame::RECORD => open.receiver.receive_record(whole)?,
-            frame::AUDIT => open.receive_audit(whole)?,
+            frame::AUDIT => {
+                let full = open.is_full();
+                open.receive_audit(whole)?;
+                if full && !open.is_full() {
+                    self.events.push_back(PathEvent::Writable);
+                }
+            }
             _ => return Err(ContextError::Unexpected("a frame in a session")),
         }
         open.hand_up(&mut self.events);

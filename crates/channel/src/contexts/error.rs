@@ -4,6 +4,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use super::frame;
+
 /// A party of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -24,6 +26,11 @@ impl Role {
             _ => Self::Server,
         }
     }
+
+    /// The last of `hops` middleboxes, next to the server.
+    pub(crate) fn last(hops: usize) -> Self {
+        Self::Middlebox(u8::try_from(hops).unwrap_or(u8::MAX))
+    }
 }
 
 impl fmt::Display for Role {
@@ -43,6 +50,18 @@ pub enum ContextError {
     /// TLS failed, or a record of TLS.
     #[error(transparent)]
     Tls(#[from] crate::Error),
+    /// A frame that was received breaks a rule.
+    #[error("{error} ({frame}{} from {from})", in_context(*.context))]
+    Frame {
+        /// The rule.
+        error: Box<Self>,
+        /// The type of the frame.
+        frame: &'static str,
+        /// The context of a record.
+        context: Option<u8>,
+        /// The neighbour that sent it, or passed it on.
+        from: Role,
+    },
     /// A frame of the wrong form.
     #[error("malformed: {0}")]
     Malformed(&'static str),
@@ -109,6 +128,7 @@ impl ContextError {
     /// The code of the ALERT that tells the other parties; None if they have ended the session themselves.
     pub(crate) fn alert_code(&self) -> Option<u8> {
         Some(match self {
+            Self::Frame { error, .. } => return error.alert_code(),
             Self::Refused(_) => 2,
             Self::Alert { code: 3, hop: 0 } => 3,
             Self::Alert { .. } | Self::Closed => return None,
@@ -116,6 +136,29 @@ impl ContextError {
             Self::Tls(crate::Error::Internal(_)) | Self::State(_) => 6,
             _ => 1,
         })
+    }
+
+    /// The error without the frame that it was found in.
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::Frame { error, .. } => error,
+            other => other,
+        }
+    }
+
+    /// Names the frame in which the error was found, and the neighbour that sent it. Errors that name a party by themselves stay as they are.
+    pub(crate) fn within(self, whole: &[u8], from: Role) -> Self {
+        match self {
+            Self::Refused(_)
+            | Self::Alert { .. }
+            | Self::Timeout { .. }
+            | Self::State(_)
+            | Self::Closed => self,
+            error => {
+                let (frame, context) = frame::name(whole);
+                Self::Frame { error: Box::new(error), frame, context, from }
+            }
+        }
     }
 
     pub(crate) fn forged(what: &'static str) -> Self {
@@ -131,14 +174,19 @@ fn party(hop: u8) -> String {
     if hop == 0 { "an endpoint".to_owned() } else { format!("middlebox {hop}") }
 }
 
+fn in_context(context: Option<u8>) -> String {
+    context.map_or_else(String::new, |context| format!(" in context {context}"))
+}
+
 fn place(hop: Option<u8>, context: Option<u8>) -> String {
     let mut text = String::new();
     if let Some(hop) = hop {
         text.push_str(", as if from ");
         text.push_str(&party(hop));
     }
-    if let Some(context) = context {
-        text.push_str(&format!(", in context {context}"));
+    if context.is_some() {
+        text.push(',');
+        text.push_str(&in_context(context));
     }
     text
 }

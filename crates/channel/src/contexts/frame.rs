@@ -54,6 +54,21 @@ pub(crate) fn length(input: &[u8]) -> Result<Option<usize>, ContextError> {
     Ok((input.len() >= HEADER + body).then_some(HEADER + body))
 }
 
+/// The name of a frame's type, for errors, and the context of a record.
+pub(crate) fn name(whole: &[u8]) -> (&'static str, Option<u8>) {
+    const NAMES: [&str; 12] = [
+        "PATH", "MBHELLO", "MBKEY", "ECHO", "SSHARE", "SBIND", "CSHARE", "READY", "RECORD",
+        "AUDIT", "ALERT", "PING",
+    ];
+    let name = match whole {
+        [RECORD, context, ..] => return ("RECORD", Some(*context)),
+        [kind @ PATH..=PING, ..] => NAMES[usize::from(kind - PATH)],
+        [20..=23, ..] => "a TLS record",
+        _ => "a frame",
+    };
+    (name, None)
+}
+
 /// The header of a frame of this protocol, other than RECORD. `body` is at most [`MAX_BODY`].
 pub(crate) fn header(kind: u8, body: usize) -> [u8; HEADER] {
     let [high, low] = u16::try_from(body).unwrap_or(u16::MAX).to_be_bytes();

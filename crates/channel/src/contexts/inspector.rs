@@ -1,10 +1,12 @@
 //! What a middlebox does with what it may see.
 
+use std::fmt;
+
 use super::path::Path;
 use super::schedule::Direction;
 
-/// What a middlebox sees of a record.
-#[derive(Clone, Copy, Debug)]
+/// What a middlebox sees of a record. Its `Debug` shows the length and no data.
+#[derive(Clone, Copy)]
 pub struct Piece<'a> {
     /// Where it travels.
     pub direction: Direction,
@@ -18,8 +20,19 @@ pub struct Piece<'a> {
     pub origin: u8,
 }
 
-/// What a middlebox does with a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+impl fmt::Debug for Piece<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { direction, context, data, end, origin } = self;
+        let length = data.len();
+        write!(
+            f,
+            "Piece {{ {direction:?}, context: {context}, {length} B, end: {end}, origin: {origin} }}"
+        )
+    }
+}
+
+/// What a middlebox does with a record. Its `Debug` shows the length and no data.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Action {
     /// Passes it on as it is.
     Pass,
@@ -29,8 +42,18 @@ pub enum Action {
     Block(String),
 }
 
-/// A part of an answer that a middlebox gives in place of the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+impl fmt::Debug for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pass => f.write_str("Pass"),
+            Self::Replace(data) => write!(f, "Replace({} B)", data.len()),
+            Self::Block(why) => write!(f, "Block({why:?})"),
+        }
+    }
+}
+
+/// A part of an answer that a middlebox gives in place of the server. Its `Debug` shows the length and no data.
+#[derive(Clone, PartialEq, Eq)]
 pub struct AnswerPart {
     /// Its context.
     pub context: u8,
@@ -40,6 +63,14 @@ pub struct AnswerPart {
     pub end: bool,
     /// The answer ends with it.
     pub last: bool,
+}
+
+impl fmt::Debug for AnswerPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { context, data, end, last } = self;
+        let length = data.len();
+        write!(f, "AnswerPart {{ context: {context}, {length} B, end: {end}, last: {last} }}")
+    }
 }
 
 /// What a middlebox does with what it may see.

@@ -4,6 +4,7 @@ mod audits;
 mod keys;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 
 use levada_core::{Digest, sha256};
@@ -29,8 +30,8 @@ const MAX_WAITING_INSERTED: usize = MAX_INSERTED as usize * (MAX_PLAIN + PIECE_M
 /// The longest message in context 0, in bytes: an operation, and some more.
 const MAX_CONTROL: usize = 320 << 10;
 
-/// What was received and audited.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What was received and audited. Its `Debug` shows lengths and no data.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Received {
     /// A part of the message of a context.
     Data {
@@ -54,6 +55,21 @@ pub enum Received {
     Error(Vec<u8>),
     /// The other endpoint has sent everything.
     Finished,
+}
+
+impl fmt::Debug for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Data { context, data, origin, end } => {
+                let length = data.len();
+                write!(f, "Data {{ context: {context}, {length} B, origin: {origin}, end: {end} }}")
+            }
+            Self::Exchange { by } => write!(f, "Exchange {{ by: {by} }}"),
+            Self::Control(data) => write!(f, "Control({} B)", data.len()),
+            Self::Error(reason) => write!(f, "Error({} B)", reason.len()),
+            Self::Finished => f.write_str("Finished"),
+        }
+    }
 }
 
 /// The receiving half of an endpoint.
@@ -86,10 +102,35 @@ pub(crate) struct Receiver {
     has_slot: bool,
     /// The middlebox whose own answer has begun.
     author: Option<u8>,
+    /// The records of the current exchange.
+    shape: Shape,
     /// Bytes of the current exchange, and whether a middlebox has replaced its head.
     exchange_bytes: usize,
     replaced_head: bool,
     finished: bool,
+}
+
+/// How many records the current exchange has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    None,
+    One(Head),
+    More,
+}
+
+impl Shape {
+    fn add(&mut self, head: Head) {
+        *self = match self {
+            _ if head.context == 0 => return,
+            Self::None => Self::One(head),
+            _ => Self::More,
+        };
+    }
+
+    /// Whether it is an exchange without bytes: one record in the context of the head, with SLOT, END and MARK.
+    fn is_empty_exchange(self, context: u8) -> bool {
+        matches!(self, Self::One(head) if head.context == context && head.slot && head.end && head.mark)
+    }
 }
 
 /// The audits after a MARK: of the party that set it, and of all between it and this side.
@@ -179,6 +220,7 @@ impl Receiver {
             answered_by_others: VecDeque::new(),
             has_slot: false,
             author: None,
+            shape: Shape::None,
             exchange_bytes: 0,
             replaced_head: false,
             finished: false,
@@ -214,6 +256,7 @@ impl Receiver {
         }
         context.begun = true;
         context.ended |= head.end;
+        self.shape.add(head);
         for (request, party) in self.requests.iter_mut().zip(&self.parties[1..]) {
             if party.reads[usize::from(head.context)] {
                 *request = sha256(&[request, &view.meta, &hash]);

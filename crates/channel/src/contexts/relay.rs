@@ -19,6 +19,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// An answer of a middlebox waits while this many bytes are to be sent to the client.
 const MAX_ANSWERS: usize = 256 * 1024;
 
+const DIRECTIONS: [Direction; 2] = [Direction::ToServer, Direction::ToClient];
+
 /// A middlebox in one session: no I/O, time and bytes are passed in.
 pub struct Relay {
     handshake: HopHandshake,
@@ -89,12 +91,25 @@ impl Relay {
                 return Ok(consumed);
             }
             let rest = &mut input[consumed..];
-            let length = self.fatal(frame::length(rest))?;
-            let Some(length) = length else { return Ok(consumed) };
-            let result = self.receive_frame(direction, &mut rest[..length], now);
+            let length = frame::length(rest);
+            let length = length.map_err(|error| error.within(rest, self.neighbour(direction)));
+            let Some(length) = self.fatal(length)? else { return Ok(consumed) };
+            let whole = &mut rest[..length];
+            let result = self.receive_frame(direction, whole, now);
+            let result = result.map_err(|error| error.within(whole, self.neighbour(direction)));
             self.fatal(result)?;
             self.put_pings();
             consumed += length;
+        }
+    }
+
+    /// The neighbour that sends in this direction.
+    fn neighbour(&self, direction: Direction) -> Role {
+        match (self.path(), direction) {
+            (Some((path, own)), Direction::ToServer) => Role::at(own - 1, path.hops.len()),
+            (Some((path, own)), Direction::ToClient) => Role::at(own + 1, path.hops.len()),
+            (None, Direction::ToServer) => Role::Client,
+            (None, Direction::ToClient) => Role::Server,
         }
     }
 
@@ -209,11 +224,8 @@ impl Relay {
     /// Makes the flows when the keys are here: a client sends records before the server's READY.
     fn open_flows(&mut self, now: Instant) -> Result<(), ContextError> {
         if self.is_open() && self.deadline.take().is_some() {
-            let neighbours = self.path().map(|(path, own)| {
-                let hops = path.hops.len();
-                [Role::at(own - 1, hops), Role::at(own + 1, hops)]
-            });
-            self.keepalives = neighbours.map(|both| both.map(|role| Keepalive::new(role, now)));
+            let neighbours = DIRECTIONS.map(|from| self.neighbour(from));
+            self.keepalives = Some(neighbours.map(|role| Keepalive::new(role, now)));
         }
         if self.flows.is_none()
             && self.handshake.is_open(Direction::ToServer)
@@ -230,7 +242,7 @@ impl Relay {
     /// Appends the PINGs and PONGs that are due. Those to a side wait while the audits that belong to a record on its way there are not complete.
     fn put_pings(&mut self) {
         let Some(keepalives) = &mut self.keepalives else { return };
-        for from in [Direction::ToServer, Direction::ToClient] {
+        for from in DIRECTIONS {
             let to = from.reverse() as usize;
             if !self.flows.as_ref().is_some_and(|flows| flows[to].awaits_audit()) {
                 keepalives[from as usize].put(&mut self.out[to]);
@@ -242,6 +254,12 @@ impl Relay {
     pub fn unreachable(&mut self) {
         let hop = self.path().map_or(0, |(_, hop)| hop);
         let _ = self.fatal::<()>(Err(ContextError::Alert { code: 4, hop }));
+    }
+
+    /// Ends the session because this middlebox carries as many as it may.
+    pub fn busy(&mut self) {
+        let hop = self.path().map_or(0, |(_, hop)| hop);
+        let _ = self.fatal::<()>(Err(ContextError::Alert { code: 5, hop }));
     }
 
     /// How many bytes wait to be sent in this direction.

@@ -187,7 +187,9 @@ impl Sender {
 
     /// Ends the message of a context in the current exchange.
     pub(crate) fn end(&mut self, context: u8) -> Result<(), ContextError> {
-        if std::mem::replace(&mut self.context(context)?.ended, true) {
+        let state = self.context(context)?;
+        // A message without bytes needs no record.
+        if std::mem::replace(&mut state.ended, true) || !state.begun {
             return Ok(());
         }
         if self.open.as_ref().is_some_and(|open| open.context != context) {
@@ -210,7 +212,7 @@ impl Sender {
             self.end(context)?;
         }
         if !self.contexts.iter().any(|context| context.begun) {
-            self.end(self.head)?;
+            self.open(self.head).end = true;
         }
         self.seal_open(Some(Kind::Exchange))?;
         self.put_audit(Kind::Exchange, request);
@@ -340,6 +342,11 @@ impl Sender {
         };
         // Only a server has endorsers, and it has every z.
         endorsers.iter_mut().zip(request).filter_map(endorse).collect()
+    }
+
+    /// Whether an exchange has begun and not ended.
+    pub(crate) fn is_within_exchange(&self) -> bool {
+        self.contexts[1..].iter().any(|context| context.begun || context.ended)
     }
 
     /// Whether the current exchange has a byte.

@@ -82,6 +82,15 @@ impl ServerHandshake {
         }
     }
 
+    /// The party on the other side of the transport; before PATH it is not known how many are on the way.
+    pub(crate) fn neighbour(&self) -> Role {
+        match &self.stage {
+            Stage::Path => Role::Client,
+            Stage::ClientHello(first) | Stage::Hellos(first) => Role::last(first.path.hops.len()),
+            Stage::Finished(second) | Stage::Ready(second, _) => Role::last(second.hops.len()),
+        }
+    }
+
     /// Takes a whole frame. Appends the server's flight to `out` when the first one is complete. At the end `tickets` are the TLS
     /// records that must follow the server's READY.
     pub(crate) fn receive(

@@ -15,4 +15,5 @@ mod insider;
 mod keepalive;
 mod limits;
 mod sessions;
+mod timeouts;
 mod vectors;

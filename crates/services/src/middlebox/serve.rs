@@ -1,23 +1,23 @@
 //! Carries sessions as a middlebox.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use levada_core::{Identity, SecretKey, source_of};
 use levada_session::contexts::{HopSetup, HopTickets, Inspector, Path, PathError, Relay, relay};
 use levada_transport::{Tcp, connect_tcp};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Sessions at a time.
-const SESSIONS: usize = 1024;
-/// Sessions of one source at a time.
-const SESSIONS_OF_SOURCE: usize = 256;
+use super::limit::{Entry, SourceLimit};
+
+/// Sessions at a time, and those of one source.
+const SESSIONS: [usize; 2] = [1024, 256];
+/// Handshakes at a time, and those of one source. They do not use up sessions: a handshake that is never finished lasts 10 s.
+const HANDSHAKES: [usize; 2] = [256, 64];
 /// How long the next party may take to accept a connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay before the next attempt to accept, after a failure such as a lack of file descriptors.
@@ -61,8 +61,8 @@ pub fn trace_failures() -> Failed {
 pub struct Middlebox {
     setup: HopSetup,
     inspector: MakeInspector,
-    sessions: Arc<Semaphore>,
-    sources: Mutex<HashMap<IpAddr, usize>>,
+    sessions: Arc<SourceLimit>,
+    handshakes: Arc<SourceLimit>,
 }
 
 impl Middlebox {
@@ -79,8 +79,16 @@ impl Middlebox {
             tickets: Arc::new(HopTickets::new(lifetime)),
             policy: Arc::new(move |path, hop| policy.check(path, hop)),
         };
-        let sessions = Arc::new(Semaphore::new(SESSIONS));
-        Arc::new(Self { setup, inspector, sessions, sources: Mutex::default() })
+        Self::with_limits(setup, inspector, [SESSIONS, HANDSHAKES])
+    }
+
+    fn with_limits(
+        setup: HopSetup,
+        inspector: MakeInspector,
+        [sessions, handshakes]: [[usize; 2]; 2],
+    ) -> Arc<Self> {
+        let (sessions, handshakes) = (SourceLimit::new(sessions), SourceLimit::new(handshakes));
+        Arc::new(Self { setup, inspector, sessions, handshakes })
     }
 
     /// Carries the sessions of every client that connects to `listener`, until `stop`; then no further ones, and returns when the
@@ -107,7 +115,6 @@ impl Middlebox {
     ) {
         loop {
             while tasks.try_join_next().is_some() {}
-            let Ok(permit) = self.sessions.clone().acquire_owned().await else { return };
             let (stream, address) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -117,67 +124,75 @@ impl Middlebox {
                 }
             };
             let source = source_of(address.ip());
-            let Some(session) = CarriedSession::new(self, source) else {
-                tracing::debug!(%source, "too many sessions of this source");
+            let Some(handshake) = self.handshakes.enter(source) else {
+                tracing::debug!(%source, "too many handshakes");
                 continue;
             };
-            let failed = failed.clone();
+            let (middlebox, failed) = (self.clone(), failed.clone());
             tasks.spawn(async move {
-                if let Err(error) = session.middlebox.carry(stream).await {
+                if let Err(error) = middlebox.carry(stream, handshake).await {
                     failed(source, &error);
                 }
-                drop((session, permit));
             });
         }
     }
 
     /// The sessions that it carries now.
     pub fn sessions(&self) -> usize {
-        self.lock().values().sum()
+        self.sessions.count()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn carry(&self, stream: TcpStream) -> Result<(), PathError> {
+    async fn carry(&self, stream: TcpStream, handshake: Entry) -> Result<(), PathError> {
         let client = Box::new(Tcp::new(stream)?);
         let middle = Relay::new(self.setup.clone(), (self.inspector)(), Instant::now());
         let dial = |path: Path, hop: u8| async move {
             let next = connect_tcp(&path.after(hop).address, DIAL_TIMEOUT).await?;
             Ok(Box::new(next) as Box<dyn levada_transport::Transport>)
         };
-        relay(middle, client, Vec::new(), dial).await
+        let mut session = None;
+        let admit = || {
+            session = self.sessions.enter(handshake.source);
+            drop(handshake);
+            session.is_some()
+        };
+        relay(middle, client, Vec::new(), dial, admit).await
     }
 }
 
-/// Counts a session of a source while it is carried.
-struct CarriedSession {
-    middlebox: Arc<Middlebox>,
-    source: IpAddr,
-}
+#[cfg(test)]
+mod tests {
+    use levada_core::SystemRandom;
+    use levada_session::contexts::{Action, Piece};
+    use tokio::io::AsyncReadExt;
 
-impl CarriedSession {
-    /// None if the source has as many as it may.
-    fn new(middlebox: &Arc<Middlebox>, source: IpAddr) -> Option<Self> {
-        let mut sources = middlebox.lock();
-        let count = sources.entry(source).or_default();
-        if *count >= SESSIONS_OF_SOURCE {
-            return None;
+    use super::*;
+
+    struct Pass;
+
+    impl Inspector for Pass {
+        fn record(&mut self, _: Piece<'_>) -> Action {
+            Action::Pass
         }
-        *count += 1;
-        Some(Self { middlebox: middlebox.clone(), source })
     }
-}
 
-impl Drop for CarriedSession {
-    fn drop(&mut self) {
-        let mut sources = self.middlebox.lock();
-        if let Some(count) = sources.get_mut(&self.source) {
-            *count -= 1;
-            if *count == 0 {
-                sources.remove(&self.source);
-            }
-        }
+    #[tokio::test]
+    async fn handshakes_of_a_source_have_a_limit_and_are_no_sessions() {
+        let setup = HopSetup {
+            key: Arc::new(SecretKey::generate(&SystemRandom).unwrap()),
+            tickets: Arc::new(HopTickets::new(Duration::ZERO)),
+            policy: Arc::new(|_, _| Ok(())),
+        };
+        let middlebox =
+            Middlebox::with_limits(setup, Box::new(|| Box::new(Pass)), [[4, 4], [4, 2]]);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = middlebox.clone().serve(listener, std::future::pending(), trace_failures());
+        let serving = tokio::spawn(serve);
+        let _silent = [(); 2].map(|()| std::net::TcpStream::connect(address).unwrap());
+        let mut third = TcpStream::connect(address).await.unwrap();
+        // It is closed: the others keep their places.
+        assert_eq!(third.read(&mut [0]).await.unwrap(), 0);
+        assert_eq!((middlebox.handshakes.count(), middlebox.sessions()), (2, 0));
+        serving.abort();
     }
 }

@@ -15,6 +15,8 @@ use super::pipe::{Pipe, Timer, now};
 
 /// Nothing is read for a side whose transport has this many bytes to take.
 const MAX_PENDING: usize = 256 * 1024;
+/// The code of ALERT of a party that is busy.
+const BUSY: u8 = 5;
 /// The most rounds in one poll before the task yields.
 const ROUNDS: usize = 16;
 /// How long the transports may take to accept the last bytes, and the neighbours to end them.
@@ -24,7 +26,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 pub type Dialed = Result<Box<dyn Transport>, PathError>;
 
 /// Carries one session: reads PATH from `client`, calls `dial` with it and this middlebox's number for the transport to the next party, and passes on until one side ends.
-/// `received` was read from `client` before.
+/// `received` was read from `client` before. `admit` is called once, when every party is there; if it returns false, the session ends because this
+/// middlebox is busy.
 ///
 /// # Errors
 /// [`PathError`] if a party broke the protocol or a transport failed; both sides were told.
@@ -33,6 +36,7 @@ pub async fn relay<D: Future<Output = Dialed>>(
     client: Box<dyn Transport>,
     received: Vec<u8>,
     dial: impl FnOnce(Path, u8) -> D,
+    admit: impl FnOnce() -> bool,
 ) -> Result<(), PathError> {
     let mut task = Task {
         relay,
@@ -41,7 +45,7 @@ pub async fn relay<D: Future<Output = Dialed>>(
         timer: Timer::new(),
         closing: None,
     };
-    let result = task.run(dial).await;
+    let result = task.run(dial, admit).await;
     task.closing = Some(now() + CLOSE_TIMEOUT);
     poll_fn(|cx| task.poll_close(cx)).await;
     result
@@ -60,6 +64,7 @@ impl Task {
     async fn run<D: Future<Output = Dialed>>(
         &mut self,
         dial: impl FnOnce(Path, u8) -> D,
+        admit: impl FnOnce() -> bool,
     ) -> Result<(), PathError> {
         poll_fn(|cx| self.poll_path(cx)).await?;
         let (path, number) = match self.relay.path() {
@@ -82,7 +87,18 @@ impl Task {
                 return Err(error);
             }
         }
-        poll_fn(|cx| self.poll_rounds(cx)).await
+        let mut admit = Some(admit);
+        poll_fn(|cx| {
+            let polled = self.poll_rounds(cx);
+            if self.relay.is_open() && !admit.take().is_none_or(|admit| admit()) {
+                let number = self.relay.path().map_or(0, |(_, number)| number);
+                self.relay.busy();
+                let error = ContextError::Alert { code: BUSY, hop: number };
+                return Poll::Ready(Err(error.into()));
+            }
+            polled
+        })
+        .await
     }
 
     /// Reads until PATH is complete.

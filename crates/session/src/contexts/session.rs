@@ -106,7 +106,7 @@ impl PathSession {
     }
 
     /// Appends data to the message of a context in the current exchange. It leaves with [`Self::flush`] or [`Self::finish`], or when there is much
-    /// of it. Waits while the transport is full. If the future is dropped, a part may have been appended.
+    /// of it. Waits while the transport is full, and before a request of a client that has 64 without an answer. If the future is dropped, a part may have been appended.
     ///
     /// # Errors
     /// The error that ended the session, or the call's own ([`levada_channel::contexts::ContextError::State`]).
@@ -116,7 +116,8 @@ impl PathSession {
                 if let Some(error) = &state.ended {
                     return Some(Err(error.clone()));
                 }
-                if state.connection.pending() >= MAX_PENDING {
+                let full = state.connection.pending() >= MAX_PENDING;
+                if full || !state.connection.is_writable() {
                     state.wake_driver();
                     return None;
                 }

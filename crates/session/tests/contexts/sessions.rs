@@ -1,8 +1,10 @@
 //! Exchanges and ends.
 
-use levada_session::contexts::{PathError, PathSession};
+use levada_session::contexts::{ContextError, PathError, PathSession};
 
-use crate::support::{connected, exchange};
+use tokio::time::{Duration, timeout};
+
+use crate::support::{Freezer, connected, connected_over, exchange, links};
 
 #[tokio::test]
 async fn requests_and_long_answers_cross_a_middlebox_and_both_ends_close() {
@@ -47,4 +49,34 @@ async fn an_end_that_vanishes_is_an_error_of_the_other() {
     let (client, server) = connected().await;
     drop(client);
     assert!(matches!(server.next().await, Err(PathError::Context(_))));
+}
+
+/// Time is virtual: it advances when every task waits.
+#[tokio::test(start_paused = true)]
+async fn a_request_beyond_the_limit_waits_for_an_answer() {
+    let (client, server) = connected().await;
+    for _ in 0..64 {
+        client.write(1, b"request").await.unwrap();
+        client.finish().unwrap();
+    }
+    let late = timeout(Duration::from_secs(10), client.write(1, b"request")).await;
+    assert!(late.is_err());
+    let answer = async {
+        assert_eq!(exchange(&server, 1).await, b"REQUEST");
+        server.write(2, b"answer").await.unwrap();
+        server.finish().unwrap();
+    };
+    let (written, ()) = tokio::join!(client.write(1, b"request"), answer);
+    written.unwrap();
+    client.finish().unwrap();
+    for _ in 0..64 {
+        assert_eq!(exchange(&server, 1).await, b"REQUEST");
+    }
+}
+
+#[tokio::test]
+async fn a_middlebox_that_is_busy_ends_the_session_at_both_ends() {
+    let (client, server) = connected_over(links(), &Freezer::default(), false).await;
+    let busy = Err(PathError::Context(ContextError::Alert { code: 5, hop: 1 }));
+    assert_eq!(tokio::join!(client.next(), server.next()), (busy.clone(), busy));
 }

@@ -14,7 +14,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 async fn a_middlebox_that_is_stopped_ends_the_session_at_both_ends() {
     let freezer = Freezer::default();
     let links = [tcp_link().await, tcp_link().await];
-    let (client, server) = connected_over(links, &freezer).await;
+    let (client, server) = connected_over(links, &freezer, true).await;
     freezer.freeze();
     pause();
     let error = ContextError::Timeout { what: "the answer to a PING", from: Role::Middlebox(1) };
@@ -31,7 +31,7 @@ async fn a_server_that_is_stopped_ends_the_session_at_the_client() {
         let _ = copy_bidirectional(&mut cable, &mut other).await;
     });
     let links = [near, [hop_far, Box::new(far)]];
-    let (client, _server) = connected_over(links, &Freezer::default()).await;
+    let (client, _server) = connected_over(links, &Freezer::default(), true).await;
     freezer.freeze();
     let error = ContextError::Alert { code: 4, hop: 1 };
     assert_eq!(client.next().await, Err(PathError::Context(error)));

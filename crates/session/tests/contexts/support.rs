@@ -77,13 +77,14 @@ pub(crate) async fn tcp_link() -> Ends {
 
 /// A client and a server with one middlebox that turns requests to upper case.
 pub(crate) async fn connected() -> (PathSession, PathSession) {
-    connected_over(links(), &Freezer::default()).await
+    connected_over(links(), &Freezer::default(), true).await
 }
 
-/// As [`connected`], over the client's link and the server's.
+/// As [`connected`], over the client's link and the server's; `admitted`: the middlebox carries the session.
 pub(crate) async fn connected_over(
     [[near, hop_near], [hop_far, far]]: [Ends; 2],
     freezer: &Freezer,
+    admitted: bool,
 ) -> (PathSession, PathSession) {
     let (hop, server) = (key(), key());
     let party = |key: &SecretKey| Party { identity: key.identity(), address: "h:1".to_owned() };
@@ -108,7 +109,8 @@ pub(crate) async fn connected_over(
     };
     let client = ClientConfig::new(&key()).unwrap();
     let middle = Relay::new(setup, Box::new(Upper), Instant::now());
-    let carried = relay(middle, hop_near, Vec::new(), |_, _| async { Ok(hop_far) });
+    let carried =
+        relay(middle, hop_near, Vec::new(), |_, _| async { Ok(hop_far) }, move || admitted);
     freezer.spawn(async {
         let _ = carried.await;
     });

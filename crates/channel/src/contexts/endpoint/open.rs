@@ -50,7 +50,7 @@ impl Open {
         let next = match self.ready {
             Some(Ready::Server) => {
                 if body.len() != 17 + messages::START * hops.len() {
-                    return Err(ContextError::Malformed("a READY"));
+                    return Err(ContextError::Malformed("the starts in a READY"));
                 }
                 check_ready(0, &body[..17], Some(&secret.ready(Direction::ToClient, th2)))?;
                 count
@@ -61,7 +61,7 @@ impl Open {
                 check_ready(hop, body, tag.as_ref().map(|tag| &tag[..]))?;
                 hop - 1
             }
-            None => return Err(ContextError::Unexpected("a READY")),
+            None => return Err(ContextError::Unexpected("a second READY")),
         };
         self.ready = (next > 0).then_some(Ready::Hop(next));
         Ok(())
@@ -73,6 +73,11 @@ impl Open {
             Some(Ready::Hop(hop)) => Role::Middlebox(hop),
             _ => Role::Server,
         }
+    }
+
+    /// At a client: whether as many requests are without an answer as may be.
+    pub(super) fn is_full(&self) -> bool {
+        self.unanswered + self.receiver.answered_by_others() >= MAX_REQUESTS
     }
 
     pub(super) fn receive_audit(&mut self, whole: &[u8]) -> Result<(), ContextError> {

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::{NOT_OPEN, PathConnection, Stage};
-use crate::contexts::flow::MAX_REQUESTS;
 use crate::contexts::keepalive::Keepalive;
 use crate::contexts::messages::Start;
 use crate::contexts::receiver::Received;
@@ -27,8 +26,7 @@ impl PathConnection {
         let tickets = open.unstarted.take().ok_or(ContextError::State("it has started"))?;
         open.put_start(Start { started, realm: realm.unwrap_or_default() }, &mut self.out)?;
         self.out.extend_from_slice(&tickets);
-        let last = u8::try_from(open.bound.hops.len()).unwrap_or(u8::MAX);
-        self.keepalive = Some(Keepalive::new(Role::Middlebox(last), now));
+        self.keepalive = Some(Keepalive::new(Role::last(open.bound.hops.len()), now));
         open.refused = !started;
         if started {
             open.answer_emptied()?;
@@ -41,10 +39,20 @@ impl PathConnection {
         Ok(())
     }
 
+    /// Whether an exchange can be begun or goes on: a client has at most 64 requests without an answer. [`PathEvent::Writable`] tells when it can
+    /// again.
+    pub fn is_writable(&self) -> bool {
+        match &self.stage {
+            Stage::Open(open) => open.sender.is_within_exchange() || !open.is_full(),
+            _ => true,
+        }
+    }
+
     /// Appends data to a context's message in the current exchange.
     ///
     /// # Errors
-    /// [`ContextError::State`] if the session is not open for this, there is no such context, or its message has ended.
+    /// [`ContextError::State`] if the session is not open for this, there is no such context, its message has ended, or a client has as many
+    /// requests without an answer as it may.
     pub fn write(&mut self, context: u8, data: &[u8]) -> Result<(), ContextError> {
         self.exchange_sender()?.write(context, data)
     }
@@ -74,9 +82,6 @@ impl PathConnection {
         self.exchange_sender()?;
         let Stage::Open(open) = &mut self.stage else { return Err(NOT_OPEN) };
         if open.sender.direction() == Direction::ToServer {
-            if open.unanswered + open.receiver.answered_by_others() >= MAX_REQUESTS {
-                return Err(ContextError::State("too many requests are open"));
-            }
             open.unanswered += 1;
             return open.sender.finish(&[]);
         }
@@ -135,6 +140,9 @@ impl PathConnection {
     fn exchange_sender(&mut self) -> Result<&mut Sender, ContextError> {
         match &self.stage {
             Stage::Open(open) if open.refused => Err(ContextError::State("the session is refused")),
+            _ if !self.is_writable() => {
+                Err(ContextError::State("64 requests are without an answer"))
+            }
             _ => self.sender(),
         }
     }

@@ -96,7 +96,7 @@ impl HopHandshake {
             return Err(ContextError::forged("a SBIND without a signature"));
         }
         bind.verify(&path, &th1, number, y)?;
-        let share = self.share.take().ok_or(ContextError::Unexpected("a SBIND"))?;
+        let share = self.share.take().ok_or(ContextError::Unexpected("a SBIND before SSHARE"))?;
         if bind.shares.get(usize::from(number) - 1) != Some(&sha256(&[&share])) {
             return Err(ContextError::forged("a share that SBIND does not cover"));
         }
@@ -125,8 +125,8 @@ impl HopHandshake {
 
     /// Opens the own part of the server's READY. Returns how many hops there are.
     fn receive_start(&mut self, whole: &[u8]) -> Result<u8, ContextError> {
-        const WHAT: ContextError = ContextError::Malformed("a READY");
-        let bound = self.bound.as_ref().ok_or(ContextError::Unexpected("a READY"))?;
+        const WHAT: ContextError = ContextError::Malformed("the starts in a READY");
+        let bound = self.bound.as_ref().ok_or(ContextError::Unexpected("a READY before SBIND"))?;
         let (header, body) = messages::split(whole)?;
         let (tag, starts) = body.split_at_checked(17).ok_or(WHAT)?;
         let (starts, rest) = starts.as_chunks::<START>();
@@ -147,7 +147,7 @@ impl HopHandshake {
         out: &mut Vec<u8>,
         now: Instant,
     ) -> Result<(), ContextError> {
-        let bound = self.bound.as_ref().ok_or(ContextError::Unexpected("a READY"))?;
+        let bound = self.bound.as_ref().ok_or(ContextError::Unexpected("a READY before SBIND"))?;
         if next != bound.number {
             self.from_server = FromServer::Ready(next);
             return Ok(());

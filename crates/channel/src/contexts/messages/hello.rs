@@ -148,17 +148,21 @@ pub(crate) fn each_hello(
 ) -> Result<(), ContextError> {
     let mut rest = body;
     for (number, hop) in (1u8..).zip(&path.hops) {
-        let mut fields = Fields::new(rest, "an ECHO");
+        let mut fields = Fields::new(rest, "an ECHO that does not fit PATH");
         let header: [u8; HEADER] = fields.array()?;
         let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
         let hello = Hello::take(fields.bytes(length)?)?;
         if header[..3] != [frame::MBHELLO, 3, 3] || hello.hop != number {
-            return Err(ContextError::Malformed("an ECHO"));
+            return Err(ContextError::Malformed("an ECHO that does not fit PATH"));
         }
         each(hop, hello, transcript)?;
         let (whole, after) = rest.split_at(HEADER + length);
         *transcript = next_transcript(transcript, whole);
         rest = after;
     }
-    if rest.is_empty() { Ok(()) } else { Err(ContextError::Malformed("an ECHO")) }
+    if rest.is_empty() {
+        Ok(())
+    } else {
+        Err(ContextError::Malformed("an ECHO that does not fit PATH"))
+    }
 }

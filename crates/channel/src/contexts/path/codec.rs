@@ -61,7 +61,7 @@ impl Path {
         let kem = match fields.byte()? {
             1 => Kem::X25519,
             2 => Kem::Hybrid,
-            _ => return Err(INVALID),
+            _ => return Err(ContextError::Malformed("a PATH with an unknown key encapsulation")),
         };
         let server = take_party(&mut fields, None)?;
         let mut hops = Vec::new();
@@ -80,13 +80,19 @@ impl Path {
 
 const INVALID: ContextError = ContextError::Malformed("a PATH");
 
+const COUNT: ContextError =
+    ContextError::Malformed("a PATH without middleboxes or contexts, or with too many");
+const ADDRESS: ContextError = ContextError::Malformed("a PATH with an address that is none");
+const RIGHTS: ContextError = ContextError::Malformed("a PATH with an unknown right");
+
 fn small(count: usize) -> Result<u8, ContextError> {
     u8::try_from(count).map_err(|_| INVALID)
 }
 
 fn count(count: u8, most: usize) -> Result<usize, ContextError> {
     let count = usize::from(count);
-    if (1..=most).contains(&count) { Ok(count) } else { Err(INVALID) }
+    let fits = (1..=most).contains(&count);
+    if fits { Ok(count) } else { Err(COUNT) }
 }
 
 fn put_party(
@@ -111,13 +117,13 @@ fn take_party(
         *resume = fields.array()?;
     }
     let length = fields.byte()?;
-    let address = std::str::from_utf8(fields.bytes(length.into())?).map_err(|_| INVALID)?;
-    let (host, port) = address.rsplit_once(':').ok_or(INVALID)?;
+    let address = std::str::from_utf8(fields.bytes(length.into())?).map_err(|_| ADDRESS)?;
+    let (host, port) = address.rsplit_once(':').ok_or(ADDRESS)?;
     if host.is_empty() || !host.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(INVALID);
+        return Err(ADDRESS);
     }
     let digits = port.bytes().all(|byte| byte.is_ascii_digit());
-    port.parse::<u16>().ok().filter(|_| digits).ok_or(INVALID)?;
+    port.parse::<u16>().ok().filter(|_| digits).ok_or(ADDRESS)?;
     Ok(Party { identity, address: address.to_owned() })
 }
 
@@ -134,7 +140,7 @@ fn take_contexts(fields: &mut Fields<'_>, hops: usize) -> Result<Vec<Context>, C
             4 => Purpose::ResponseBody,
             5 => Purpose::Fields,
             6 => Purpose::Trailers,
-            _ => return Err(INVALID),
+            _ => return Err(ContextError::Malformed("a PATH with an unknown purpose")),
         };
         contexts.push(Context { purpose, pad, rights: Vec::new() });
     }
@@ -150,11 +156,11 @@ fn take_row(row: &[u8], hops: usize) -> Result<Vec<Right>, ContextError> {
     for (hop, cell) in cells.enumerate() {
         match cell {
             0 if hop >= hops => {}
-            _ if hop >= hops => return Err(INVALID),
+            _ if hop >= hops => return Err(RIGHTS),
             0 => rights.push(Right::None),
             1 => rights.push(Right::Read),
             2 => rights.push(Right::Write),
-            _ => return Err(INVALID),
+            _ => return Err(RIGHTS),
         }
     }
     Ok(rights)

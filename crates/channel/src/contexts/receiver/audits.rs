@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use levada_core::Digest;
 
-use super::{NO_SECRET, Next, Received, Receiver, Request, TWO_ANSWERS};
+use super::{NO_SECRET, Next, Received, Receiver, Request, Shape, TWO_ANSWERS};
 use crate::contexts::ContextError;
 use crate::contexts::audit::{self, Audit, Counters, Kind};
 use crate::contexts::path::{Context, Purpose, Right};
@@ -127,15 +127,20 @@ impl Receiver {
         if !contexts.iter().any(|context| context.begun) {
             return Err(ContextError::Malformed("an exchange without a record"));
         }
+        let shape = self.shape;
         self.end_messages();
         let number = self.exchanges;
         self.exchanges += 1;
         let empty = std::mem::take(&mut self.exchange_bytes) == 0;
         let replaced = std::mem::take(&mut self.replaced_head);
+        // A request that was emptied on the way has as many records as before.
+        let emptied = empty && replaced && self.direction == Direction::ToServer;
+        if empty && !emptied && !shape.is_empty_exchange(self.head) {
+            return Err(ContextError::Malformed("an exchange without bytes, in another form"));
+        }
         if self.direction == Direction::ToServer {
             let none = vec![Digest::default(); self.requests.len()];
             let digests = std::mem::replace(&mut self.requests, none);
-            let emptied = empty && replaced;
             self.hand_up(!emptied, out);
             return Ok(Some(Request { digests, emptied }));
         }
@@ -183,6 +188,7 @@ impl Receiver {
     fn end_messages(&mut self) {
         self.has_slot = false;
         self.author = None;
+        self.shape = Shape::None;
         for context in &mut self.contexts {
             (context.begun, context.ended) = (false, false);
         }

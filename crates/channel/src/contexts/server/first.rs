@@ -57,7 +57,7 @@ impl First {
 
     pub(super) fn receive_hello(&mut self, whole: &[u8], body: &[u8]) -> Result<(), ContextError> {
         if self.keys.len() != self.hellos.len() {
-            return Err(ContextError::Unexpected("a MBHELLO"));
+            return Err(ContextError::Unexpected("a MBHELLO where a MBKEY belongs"));
         }
         let hello = Hello::take(body)?;
         if usize::from(hello.hop) != self.hellos.len() + 1 {
@@ -74,13 +74,13 @@ impl First {
     pub(super) fn receive_key(&mut self, body: &[u8]) -> Result<(), ContextError> {
         let Some(Hello { hop, proof: HelloProof::Signed { key_hash, .. } }) = self.hellos.last()
         else {
-            return Err(ContextError::Unexpected("a MBKEY"));
+            return Err(ContextError::Unexpected("a MBKEY without its MBHELLO"));
         };
         let mut fields = Fields::new(body, "a MBKEY");
         let of = fields.byte()?;
         let key = fields.rest();
         if of != *hop || self.keys.len() + 1 != self.hellos.len() {
-            return Err(ContextError::Unexpected("a MBKEY"));
+            return Err(ContextError::Unexpected("a MBKEY without its MBHELLO"));
         }
         if key.len() != self.path.kem.key_len() || sha256(&[key]) != *key_hash {
             return Err(ContextError::forged_by("a MBKEY", of));

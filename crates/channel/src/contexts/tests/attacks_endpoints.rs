@@ -3,12 +3,14 @@
 use levada_core::label::derive;
 
 use super::attacks_handshake::{dropped, forged_by, malformed, parties, unexpected};
-use super::chain::Chain;
+use super::chain::{Chain, Parties, data_of, events};
 use crate::Error;
 use crate::contexts::Direction::{ToClient, ToServer};
+use crate::contexts::Right::None as No;
+use crate::contexts::audit::{self, Counters, Digests, Kind};
 use crate::contexts::client::Bound;
-use crate::contexts::messages::put_ready;
-use crate::contexts::messages::{Start, put_client_share};
+use crate::contexts::messages::{Start, put_client_share, put_ready};
+use crate::contexts::record::{self, Cipher, Head, Layout, Position, SealKeys};
 use crate::contexts::schedule::HopSecrets;
 use crate::contexts::{ContextError, Direction, frame};
 use crate::record::{ALERT, DATA, HANDSHAKE};
@@ -139,4 +141,63 @@ fn tls_carries_only_tickets_alerts_and_the_close_after_the_handshake() {
         chain.inject(link, direction, &bytes);
         assert_eq!(chain.run(), Err((party, error)));
     }
+}
+
+/// The head and the plaintext of a record.
+type Record<'a> = (Head, &'a [u8]);
+
+/// Records of a client, and the audit that ends an exchange.
+fn exchange_of(chain: &mut Chain, records: &[Record<'_>]) -> Vec<u8> {
+    let bound = chain.client.bound().unwrap();
+    let mut digests = Digests::new(&bound.path);
+    let mut out = Vec::new();
+    // The operation was the first record, and had the first audit.
+    let mut slots = [1, 0, 0];
+    for (head, data) in records {
+        let secret = bound.secret.context(&bound.classes, head.context, &bound.th2);
+        let mut cipher = Cipher::new(secret.record(head.context, ToServer), bound.aes);
+        let keys = SealKeys { cipher: &mut cipher, writer: None, third: None };
+        let n = slots[usize::from(head.context)];
+        let position = Position { n, g: slots.iter().sum(), q: 0 };
+        let layout = Layout::new(&bound.path, head.context);
+        let written = record::seal(keys, (*head, position, layout), data, &mut out).unwrap();
+        digests.add(head.context, &written.meta[..5], 0, &out[written.tags]);
+        slots[usize::from(head.context)] += 1;
+    }
+    let key = bound.secret.audit(ToServer, &bound.th2);
+    let counters = Counters { audits: 1, slots: slots.iter().sum(), exchange: 0 };
+    audit::put(&mut out, (0, Kind::Exchange), (&digests, &digests), (&key, counters), &[]);
+    out
+}
+
+/// A writer on the way could otherwise move what belongs together into another exchange.
+#[test]
+fn an_exchange_without_bytes_has_one_form() {
+    let head = |context, end, mark| Head { context, slot: true, mark, end, origin: 0 };
+    let other = || Err((2, malformed("an exchange without bytes, in another form")));
+    let cases: [(&[Record<'_>], _); 5] = [
+        (&[(head(1, true, true), &[])], Ok(())),
+        (&[(head(2, true, true), &[])], other()),
+        (&[(head(1, true, false), &[]), (head(2, true, true), &[])], other()),
+        (&[(head(1, false, false), &[]), (head(1, true, true), &[])], other()),
+        (&[(head(1, true, false), &[]), (head(0, false, true), &[0])], other()),
+    ];
+    for (records, expected) in cases {
+        let mut chain = Chain::new(&Parties::new(&[&[No], &[No]]));
+        chain.open();
+        let bytes = exchange_of(&mut chain, records);
+        chain.inject(0, ToServer, &bytes);
+        let handed_up = usize::from(expected.is_ok());
+        assert_eq!(chain.run(), expected, "{records:?}");
+        assert_eq!(data_of(&events(&mut chain.server)).1, handed_up, "{records:?}");
+    }
+    // An endpoint sends no record for a message without bytes.
+    let mut chain = Chain::new(&Parties::new(&[&[No], &[No]]));
+    chain.open();
+    for context in [2, 1] {
+        chain.client.end(context).unwrap();
+    }
+    chain.client.finish().unwrap();
+    chain.run().unwrap();
+    assert_eq!(data_of(&events(&mut chain.server)), (vec![(1, Vec::new(), 0, true)], 1));
 }

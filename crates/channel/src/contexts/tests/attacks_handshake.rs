@@ -95,15 +95,15 @@ fn a_frame_of_the_first_flight_that_is_dropped_doubled_or_altered_ends_the_hands
         (1, ToServer, HANDSHAKE, doubled, 2, unexpected(OF_CLIENT)),
         (2, ToServer, HANDSHAKE, doubled, 3, unexpected(TO_SERVER)),
         (1, ToServer, frame::MBHELLO, dropped, 2, unexpected(OF_CLIENT)),
-        (2, ToServer, frame::MBHELLO, dropped, 3, unexpected("a MBKEY")),
+        (2, ToServer, frame::MBHELLO, dropped, 3, unexpected("a MBKEY without its MBHELLO")),
         (1, ToServer, frame::MBHELLO, doubled, 2, unexpected(OF_CLIENT)),
-        (2, ToServer, frame::MBHELLO, doubled, 3, unexpected("a MBHELLO")),
+        (2, ToServer, frame::MBHELLO, doubled, 3, unexpected("a MBHELLO where a MBKEY belongs")),
         (1, ToServer, frame::MBHELLO, last_bit, 3, forged_by("a MBHELLO", 1)),
         (2, ToServer, frame::MBHELLO, last_bit, 3, forged_by("a MBHELLO", 1)),
         (1, ToServer, frame::MBKEY, dropped, 0, NOT_OPEN),
-        (2, ToServer, frame::MBKEY, dropped, 3, unexpected("a MBHELLO")),
+        (2, ToServer, frame::MBKEY, dropped, 3, unexpected("a MBHELLO where a MBKEY belongs")),
         (1, ToServer, frame::MBKEY, doubled, 2, unexpected(OF_CLIENT)),
-        (2, ToServer, frame::MBKEY, doubled, 3, unexpected("a MBKEY")),
+        (2, ToServer, frame::MBKEY, doubled, 3, unexpected("a MBKEY without its MBHELLO")),
         // The key is swapped under a valid MBHELLO.
         (1, ToServer, frame::MBKEY, last_bit, 3, forged_by("a MBKEY", 1)),
         (2, ToServer, frame::MBKEY, last_bit, 3, forged_by("a MBKEY", 1)),
@@ -187,7 +187,11 @@ fn ready_of_the_server_has_a_start_for_each_middlebox_and_nothing_else() {
                 }
                 vec![whole]
             });
-            assert_eq!(found, (party, malformed("a READY")), "link {link}, length {length}");
+            assert_eq!(
+                found,
+                (party, malformed("the starts in a READY")),
+                "link {link}, length {length}"
+            );
         }
     }
 }
@@ -195,8 +199,8 @@ fn ready_of_the_server_has_a_start_for_each_middlebox_and_nothing_else() {
 #[test]
 fn ready_in_another_order_is_an_error() {
     for (link, direction, party, error) in [
-        (0, ToClient, 0, malformed("a READY")),
-        (1, ToClient, 1, malformed("a READY")),
+        (0, ToClient, 0, malformed("the starts in a READY")),
+        (1, ToClient, 1, malformed("the starts in a READY")),
         (2, ToServer, 3, unexpected(OTHER_READY)),
         (1, ToServer, 2, unexpected(OF_CLIENT)),
     ] {
@@ -288,11 +292,11 @@ fn an_echo_of_other_messages_is_an_error_of_the_middlebox_and_the_client() {
     for (link, party) in [(2, 2), (1, 1), (0, 0)] {
         let at = (link, ToClient, frame::ECHO);
         let found = changed(at, echo(Vec::clear));
-        assert_eq!(found, (party, malformed("an ECHO")));
+        assert_eq!(found, (party, malformed("an ECHO that does not fit PATH")));
         let found = changed(at, echo(|hellos| hellos.reverse()));
-        assert_eq!(found, (party, malformed("an ECHO")));
+        assert_eq!(found, (party, malformed("an ECHO that does not fit PATH")));
         let found = changed(at, echo(|hellos| hellos.push(hellos[1].clone())));
-        assert_eq!(found, (party, malformed("an ECHO")));
+        assert_eq!(found, (party, malformed("an ECHO that does not fit PATH")));
         let other = other.clone();
         let found = changed(at, echo(move |hellos| hellos[0] = other.clone()));
         let error = if party == 0 { forged_by("a MBHELLO", 1) } else { forged(own) };

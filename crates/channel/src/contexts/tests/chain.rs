@@ -192,7 +192,7 @@ impl Chain {
             Ok(consumed) => consumed,
             Err(error) => {
                 wire.clear();
-                return Err((party, error));
+                return Err((party, error.cause().clone()));
             }
         };
         wire.drain(..consumed);

@@ -179,7 +179,10 @@ fn what_breaks_the_rules_of_pings_is_fatal() {
     let mut chain = opened();
     chain.client.handle_timeout(chain.now + 15 * SECOND).unwrap();
     let error = ContextError::Unexpected("a PONG without a PING");
-    assert_eq!(chain.client.receive(&mut probe(2, 2u64.to_be_bytes()), chain.now), Err(error));
+    let found = chain.client.receive(&mut probe(2, 2u64.to_be_bytes()), chain.now).unwrap_err();
+    assert_eq!(found.cause(), &error);
+    let text = "out of order: a PONG without a PING (PING from middlebox 1)";
+    assert_eq!(found.to_string(), text);
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! Limits on what a party makes others keep, and sizes at their edges.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use super::caches;
 use super::chain::{Behaviour, Chain, Parties, data_of, events, frames, sender_of};
-use crate::contexts::Direction::{ToClient, ToServer};
+use crate::contexts::Direction::ToServer;
 use crate::contexts::Right::{None as No, Read, Write};
 use crate::contexts::record::{self, Cipher, Head, Layout, Position, SealKeys};
-use crate::contexts::{Action, ContextError, Direction, PathEvent, Received, Role, frame};
+use crate::contexts::{Action, ContextError, PathEvent, Received, frame};
 
 #[test]
 fn at_most_64_requests_are_open() {
@@ -18,10 +17,14 @@ fn at_most_64_requests_are_open() {
     for _ in 0..64 {
         caches::request(&mut chain);
     }
-    chain.client.write(1, b"GET /").unwrap();
-    let error = ContextError::State("too many requests are open");
-    assert_eq!(chain.client.finish(), Err(error.clone()));
+    let error = || Err(ContextError::State("64 requests are without an answer"));
+    assert!(!chain.client.is_writable());
+    assert_eq!(chain.client.write(1, b"GET /"), error());
+    assert_eq!(chain.client.finish(), error());
     caches::answer(&mut chain, b"answer");
+    assert!(chain.client.is_writable());
+    assert!(events(&mut chain.client).contains(&PathEvent::Writable));
+    chain.client.write(1, b"GET /").unwrap();
     chain.client.finish().unwrap();
     chain.run().unwrap();
     assert_eq!(data_of(&events(&mut chain.server)).1, 65);
@@ -114,87 +117,6 @@ fn short_records_before_the_start_count_with_their_memory() {
     }
     chain.run().unwrap();
     assert!(!chain.server.wants_input());
-}
-
-/// The error of each party after the time of a handshake in which frames of a kind are withheld in this direction of a link.
-fn late(held: Option<(usize, Direction, u8)>) -> Vec<Result<(), ContextError>> {
-    let mut chain = Chain::new(&Parties::new(&[&[Read, Read]]));
-    if let Some((link, direction, kind)) = held {
-        // Nothing follows a frame that is withheld, so no party finds it out of order.
-        let mut over = false;
-        chain.attack((link, direction), move |mut frames| {
-            let at = frames.iter().position(|frame| frame[0] == kind).filter(|_| !over);
-            if let Some(at) = at {
-                over = true;
-                frames.truncate(at);
-            } else if over {
-                frames.clear();
-            }
-            frames
-        });
-        chain.run().unwrap();
-        // As an application does that starts every session at once; too early, it is refused.
-        let _ = chain.server.start(true, None, chain.now);
-        chain.run().unwrap();
-    }
-    let late = chain.now + Duration::from_secs(10);
-    let early = late - Duration::from_millis(1);
-    let mut parties = Vec::new();
-    parties.push((chain.client.handle_timeout(early), chain.client.handle_timeout(late)));
-    for relay in &mut chain.relays {
-        parties.push((relay.handle_timeout(early), relay.handle_timeout(late)));
-        let closed = relay.receive(ToServer, &mut [0; 5], late);
-        assert!(parties[parties.len() - 1].1.is_ok() || closed == Err(ContextError::Closed));
-    }
-    parties.push((chain.server.handle_timeout(early), chain.server.handle_timeout(late)));
-    assert!(parties.iter().all(|(early, _)| early.is_ok()));
-    parties.into_iter().map(|(_, late)| late).collect()
-}
-
-#[test]
-fn each_role_ends_a_handshake_that_takes_too_long_and_names_the_party_it_waited_for() {
-    let no = |what, from| Err(ContextError::Timeout { what, from });
-    let hop = Role::Middlebox;
-    let nothing = no("PATH", Role::Client);
-    let flight = || no("its TLS flight", Role::Server);
-    let ready = |from| no("READY", from);
-    let cases = [
-        (None, [flight(), nothing.clone(), nothing.clone(), nothing]),
-        (
-            Some((1, ToServer, frame::MBHELLO)),
-            [flight(), flight(), no("MBHELLO", hop(1)), no("MBHELLO", hop(1))],
-        ),
-        (Some((2, ToServer, frame::MBKEY)), [flight(), flight(), flight(), no("MBKEY", hop(1))]),
-        (
-            Some((1, ToClient, frame::SBIND)),
-            [
-                no("SBIND", Role::Server),
-                no("SBIND", Role::Server),
-                ready(Role::Client),
-                no("its TLS Finished", Role::Client),
-            ],
-        ),
-        (
-            Some((0, ToServer, frame::CSHARE)),
-            [ready(Role::Server), no("CSHARE", Role::Client), ready(hop(1)), ready(hop(1))],
-        ),
-        (
-            Some((1, ToServer, frame::READY)),
-            [ready(Role::Server), ready(Role::Server), ready(Role::Client), ready(Role::Client)],
-        ),
-        (
-            Some((1, ToClient, frame::READY)),
-            [ready(Role::Server), ready(Role::Server), Ok(()), Ok(())],
-        ),
-        (Some((0, ToClient, frame::READY)), [ready(Role::Server), Ok(()), Ok(()), Ok(())]),
-    ];
-    for (held, expected) in cases {
-        assert_eq!(late(held), expected, "{held:?}");
-    }
-    assert_eq!(
-        ContextError::Timeout { what: "SBIND", from: Role::Server }.to_string(),
-        "timed out: the server did not send SBIND"
-    );
 }
 
 #[test]

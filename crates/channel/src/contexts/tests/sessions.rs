@@ -2,7 +2,7 @@
 
 use super::chain::{Chain, KEMS, Parties, data_of, events};
 use crate::contexts::Right::{None as No, Read, Write};
-use crate::contexts::{Action, Direction, PathEvent, Piece};
+use crate::contexts::{Action, Direction, PathConnection, PathEvent, Piece, Received, frame};
 
 #[test]
 fn a_session_with_two_middleboxes_opens_and_carries_an_exchange() {
@@ -169,8 +169,47 @@ fn messages_of_context_0_may_come_within_an_exchange_and_be_long() {
     let events = events(&mut chain.server);
     assert_eq!(data_of(&events), (vec![(1, b"head".to_vec(), 0, true)], 1));
     let control = events.into_iter().filter_map(|event| match event {
-        PathEvent::Received(crate::contexts::Received::Control(bytes)) => Some(bytes),
+        PathEvent::Received(Received::Control(bytes)) => Some(bytes),
         _ => None,
     });
     assert!(control.collect::<Vec<_>>() == [long, Vec::new()]);
+}
+
+#[test]
+fn debug_output_shows_lengths_and_no_data() {
+    let data = b"secret".to_vec();
+    let received = [
+        Received::Data { context: 1, data: data.clone(), origin: 0, end: true },
+        Received::Control(data.clone()),
+        Received::Error(data.clone()),
+    ];
+    let mut shown: Vec<String> = received.iter().map(|one| format!("{one:?}")).collect();
+    let piece =
+        Piece { direction: Direction::ToServer, context: 1, data: &data, end: true, origin: 0 };
+    shown.push(format!("{piece:?}"));
+    shown.push(format!("{:?}", Action::Replace(data.clone())));
+    for text in shown {
+        assert!(text.contains("6 B") && !text.contains("115"), "{text}");
+    }
+}
+
+#[test]
+fn an_error_names_the_frame_its_context_and_the_neighbour() {
+    let mut chain = Chain::new(&Parties::new(&[&[Read, Read]]));
+    chain.open();
+    let record = [frame::RECORD, 9, 0x80, 0, 0];
+    let at_middlebox = |chain: &mut Chain, relay: usize, direction| {
+        let found = chain.relays[relay].receive(direction, &mut record.clone(), chain.now);
+        found.unwrap_err().to_string()
+    };
+    let rule = "malformed: a record of an unknown context (RECORD in context 9 from ";
+    assert_eq!(at_middlebox(&mut chain, 0, Direction::ToServer), format!("{rule}the client)"));
+    assert_eq!(at_middlebox(&mut chain, 1, Direction::ToClient), format!("{rule}the server)"));
+    for (end, hop) in [(&mut chain.client, 1), (&mut chain.server, 2)] {
+        let error = end.receive(&mut record.clone(), chain.now).unwrap_err();
+        assert_eq!(error.to_string(), format!("{rule}middlebox {hop})"));
+    }
+    let mut server = PathConnection::server(Parties::new(&[&[Read]]).server, chain.now);
+    let error = server.receive(&mut [frame::PATH, 3, 3, 0, 1, 9], chain.now).unwrap_err();
+    assert_eq!(error.to_string(), "malformed: a PATH of another version (PATH from the client)");
 }

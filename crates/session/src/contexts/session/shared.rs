@@ -94,6 +94,10 @@ impl State {
     /// Takes the events of the connection.
     pub(in crate::contexts) fn dispatch(&mut self) {
         while let Some(event) = self.connection.poll_event() {
+            // Writers wait for it.
+            if event == PathEvent::Writable {
+                continue;
+            }
             self.peer_closed |= event == PathEvent::Closed;
             self.queued += length(&event);
             self.events.push_back(event);
