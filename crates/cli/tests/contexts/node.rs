@@ -72,7 +72,7 @@ fn an_error_in_the_configuration_of_a_middlebox_names_its_key() {
     let mut doctor = Command::new("sh");
     doctor.args(["-c", "ulimit -n 2000; exec \"$0\" doctor", env!("CARGO_BIN_EXE_levada")]);
     let report = Ran::from(doctor.env("LEVADA_HOME", home.path()).output().unwrap());
-    assert!(report.code == 1 && report.stdout.contains("may need 3072"), "{report:?}");
+    assert!(report.code == 1 && report.stdout.contains("may need 3584"), "{report:?}");
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 /// Open files that a node needs with the default limits of the configuration.
 const OPEN_FILES: u64 = 1024;
-/// Open files that its middlebox needs besides: two for each of 1024 sessions.
-const MIDDLEBOX_FILES: u64 = 2048;
+/// Open files that its middlebox needs besides: two for each of 1024 sessions and 256 handshakes.
+const MIDDLEBOX_FILES: u64 = 2560;
 /// How far the clock may be behind the stored time; the node stores the time every few seconds.
 const SLACK: Duration = Duration::from_secs(60);
 
