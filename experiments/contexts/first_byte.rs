@@ -1,5 +1,6 @@
 //! The time to the first byte over contexts, delay and middleboxes (mcTLS, "Controlled" and "Realistic Environment").
 
+use clap::{Args, ValueEnum};
 use levada_harness::Options;
 
 use super::latency::{Cell, MODES};
@@ -37,35 +38,93 @@ pub fn with_links(rate_mbit: u64, delay_ms: u64, loss: f64) -> Cell {
     Cell { links: Links::Alike { delay_ms, rate_mbit, loss }, ..cell(rate_mbit) }
 }
 
-/// All conditions. A cell that two sweeps have in common is measured once: the second time it has rows.
-fn cells(quick: bool) -> Vec<Cell> {
-    if quick {
-        return vec![
-            cell(8),
-            Cell { contexts: 16, ..cell(8) },
-            Cell { middleboxes: 0, ..cell(8) },
-            Cell { middleboxes: 4, ..cell(8) },
-            with_links(100, 5, 0.0),
-        ];
+/// What is varied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sweep {
+    /// Contexts, also with Nagle's algorithm
+    Contexts,
+    /// The delay of links
+    Delay,
+    /// Middleboxes
+    Middleboxes,
+    /// The loss of links
+    Loss,
+    /// Networks: fibre, 3G and LAN
+    Networks,
+}
+
+impl Sweep {
+    /// All conditions. A cell that two sweeps have in common is measured once: the second time it has rows.
+    fn cells(self) -> Vec<Cell> {
+        let mut all = Vec::new();
+        if self == Self::Networks {
+            for profile in Profile::ALL {
+                let links = Links::Profile(profile);
+                all.extend(CONTEXTS.map(|contexts| Cell { contexts, links, ..cell(8) }));
+            }
+            return all;
+        }
+        for rate in RATES {
+            match self {
+                Self::Contexts => {
+                    all.extend(CONTEXTS.map(|contexts| Cell { contexts, ..cell(rate) }));
+                }
+                Self::Delay => all.extend(DELAYS.map(|delay| with_links(rate, delay, 0.0))),
+                Self::Middleboxes => {
+                    all.extend(MIDDLEBOXES.map(|middleboxes| Cell { middleboxes, ..cell(rate) }));
+                }
+                Self::Loss | Self::Networks => {}
+            }
+        }
+        match self {
+            Self::Contexts => {
+                all.extend([4, 16].map(|contexts| Cell { contexts, nagle: true, ..cell(8) }));
+            }
+            Self::Loss => all.extend(LOSSES.map(|loss| with_links(8, 20, loss))),
+            _ => {}
+        }
+        all
     }
-    let mut all = Vec::new();
-    for rate in RATES {
-        all.extend(CONTEXTS.map(|contexts| Cell { contexts, ..cell(rate) }));
-        all.extend(DELAYS.map(|delay| with_links(rate, delay, 0.0)));
-        all.extend(MIDDLEBOXES.map(|middleboxes| Cell { middleboxes, ..cell(rate) }));
+}
+
+/// The conditions to measure.
+#[derive(Args)]
+pub struct Arguments {
+    /// How to measure.
+    #[command(flatten)]
+    pub options: Options,
+
+    /// Only what this varies
+    #[arg(long, value_delimiter = ',')]
+    sweep: Vec<Sweep>,
+}
+
+impl Arguments {
+    /// All conditions.
+    pub fn all(options: Options) -> Self {
+        Self { options, sweep: Vec::new() }
     }
-    all.extend([4, 16].map(|contexts| Cell { contexts, nagle: true, ..cell(8) }));
-    all.extend(LOSSES.map(|loss| with_links(8, 20, loss)));
-    for profile in Profile::ALL {
-        let links = Links::Profile(profile);
-        all.extend(CONTEXTS.map(|contexts| Cell { contexts, links, ..cell(8) }));
-    }
-    all
+}
+
+/// A few cells of all sweeps.
+fn quick() -> Vec<Cell> {
+    vec![
+        cell(8),
+        Cell { contexts: 16, ..cell(8) },
+        Cell { middleboxes: 0, ..cell(8) },
+        Cell { middleboxes: 4, ..cell(8) },
+        with_links(100, 5, 0.0),
+    ]
 }
 
 /// Runs the experiment.
-pub fn run(options: &Options) -> anyhow::Result<Outcome> {
-    let cells = cells(options.quick);
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let options = &arguments.options;
+    let cells = match &arguments.sweep[..] {
+        [] if options.quick => quick(),
+        [] => Sweep::value_variants().iter().flat_map(|sweep| sweep.cells()).collect(),
+        sweeps => sweeps.iter().flat_map(|sweep| sweep.cells()).collect(),
+    };
     let names = MODES.map(|mode| mode.to_string());
     let mut measuring = Measuring::new(NAME, options, cells.len())?;
     // Five runs: fifty connections, as in the paper.

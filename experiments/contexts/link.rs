@@ -42,7 +42,8 @@ impl Profile {
     /// All profiles.
     pub const ALL: [Self; 3] = [Self::Fibre, Self::Mobile, Self::Lan];
 
-    fn name(self) -> &'static str {
+    /// Its name in rows.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Fibre => "fibre",
             Self::Mobile => "3G",

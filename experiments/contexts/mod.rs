@@ -35,7 +35,7 @@ enum Experiment {
     /// The CPU time of a connection at each party, and the bytes of its handshake on each link
     Connections(Options),
     /// The time to the first byte, over contexts, delay, middleboxes, loss and networks
-    FirstByte(Options),
+    FirstByte(first_byte::Arguments),
     /// The time of a download, over its length and the rate of the links
     Download(Options),
     /// The CPU time of a middlebox and of both ends during a long response
@@ -51,18 +51,25 @@ enum Experiment {
     },
 }
 
+/// The names of all experiments in rows.
+const NAMES: [&str; 5] =
+    [first_byte::NAME, download::NAME, bulk::NAME, web::NAME, connections::NAME];
+
 /// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.experiment {
         Experiment::Connections(options) => conclude(&options, connections::run(&options)?),
         Experiment::Bulk(arguments) => conclude(&arguments.options, bulk::run(&arguments)?),
-        Experiment::FirstByte(options) => conclude(&options, first_byte::run(&options)?),
+        Experiment::FirstByte(arguments) => {
+            conclude(&arguments.options, first_byte::run(&arguments)?)
+        }
         Experiment::Download(options) => conclude(&options, download::run(&options)?),
         Experiment::Web(options) => conclude(&options, web::run(&options)?),
         Experiment::All(options) => {
             let cpu =
                 connections::run(&options)?.and(bulk::run(&bulk::Arguments::all(options.clone()))?);
-            let times = first_byte::run(&options)?.and(download::run(&options)?);
+            let times = first_byte::run(&first_byte::Arguments::all(options.clone()))?
+                .and(download::run(&options)?);
             conclude(&options, cpu.and(web::run(&options)?).and(times))
         }
         Experiment::Report { dir } => report::print(&dir),

@@ -1,92 +1,43 @@
 //! The tables, computed from rows only.
 
+mod connections;
+mod cpu;
+mod times;
+
 use std::path::Path;
 
 use anyhow::ensure;
-use levada_harness::{Params, Row, find, ratio_row, read_rows};
+use levada_harness::{Row, ratio_row, read_rows};
 
-use super::connections::{E2E, LEVADA, NAME, SPLIT, conditions};
 use crate::measuring::file;
-use crate::table::{Table, short};
-use crate::threshold::Threshold::{self, Any, AtLeast, AtMost};
+use crate::table::Table;
+use crate::threshold::Threshold;
 
 /// Prints every table that the rows in `folder` allow.
 pub fn print(folder: &Path) -> anyhow::Result<()> {
-    let rows = read_rows(&file(folder, NAME))?;
-    ensure!(!rows.is_empty(), "{} has no rows of contexts", folder.display());
-    for handshake in [false, true] {
-        levada_harness::print(&connections_table(&rows, handshake).compact().to_string())?;
+    let mut rows = Vec::new();
+    for name in super::NAMES {
+        rows.extend(read_rows(&file(folder, name))?);
     }
-    levada_harness::print(&targets(&rows).to_string())?;
+    ensure!(!rows.is_empty(), "{} has no rows of contexts", folder.display());
+    let mut tables = times::tables(&rows);
+    tables.extend([cpu::bulk(&rows), cpu::web(&rows)]);
+    tables.extend([false, true].map(|resumed| connections::table(&rows, resumed)));
+    tables.push(targets(&rows));
+    for table in tables {
+        if !table.lines.is_empty() {
+            levada_harness::print(&table.compact().to_string())?;
+        }
+    }
     Ok(())
 }
 
-/// CPU time and bytes of a connection, a line for each number of contexts or middleboxes.
-fn connections_table(rows: &[Row], resumed: bool) -> Table {
-    const METRICS: [&str; 5] =
-        ["client CPU", "middlebox CPU", "server CPU", "client's link", "server's link"];
-    let handshake = if resumed { "Resumed" } else { "Full" };
-    let title = format!("{handshake} connections: µs of CPU, and bytes");
-    let head = ["middleboxes", "contexts", "subject"].into_iter().chain(METRICS);
-    let mut table = Table::new(&title, head);
-    let cells = [1, 2, 4, 8, 16].map(|contexts| (1, contexts));
-    let more = [2, 4, 8, 16].map(|middleboxes| (middleboxes, 4));
-    for (middleboxes, contexts) in cells.into_iter().chain(more) {
-        let at = conditions(middleboxes, contexts, resumed);
-        for subject in [LEVADA[0], LEVADA[1], E2E, SPLIT] {
-            let cell = |metric| find(rows, subject, metric, &at).map(|row| short(row.median));
-            let cells: Vec<String> = METRICS.iter().filter_map(|metric| cell(*metric)).collect();
-            if cells.len() == METRICS.len() {
-                let mut line =
-                    vec![middleboxes.to_string(), contexts.to_string(), format!("`{subject}`")];
-                line.extend(cells);
-                table.lines.push(line);
-            }
-        }
-    }
-    table
-}
-
-/// The comparisons with thresholds: connections per CPU-second, hence CPU times the other way round, with one middlebox and four contexts.
+/// The comparisons with thresholds.
 pub fn targets(rows: &[Row]) -> Table {
     let mut table = Table::new("Comparison with rivals", ["comparison", "target", "result"]);
-    let (full, resumed) = (conditions(1, 4, false), conditions(1, 4, true));
-    let [x25519, hybrid] = LEVADA;
-    let mut cpu = |what: &str, rival: &str, own: &str, metric: &str, at: &Params, limit| {
-        let pair = (find(rows, rival, metric, at), find(rows, own, metric, at));
-        line(&mut table, what, limit, pair);
-    };
-    cpu(
-        "connections per CPU-second, middlebox: ÷ `split`, X25519",
-        SPLIT,
-        x25519,
-        "middlebox CPU",
-        &full,
-        AtLeast(1.4),
-    );
-    cpu("the same, hybrid", SPLIT, hybrid, "middlebox CPU", &full, Any);
-    cpu("server: ÷ `e2e`, X25519", E2E, x25519, "server CPU", &full, AtLeast(0.5));
-    cpu("the same, hybrid", E2E, hybrid, "server CPU", &full, Any);
-    cpu("resumed server: ÷ resumed `e2e`", E2E, hybrid, "server CPU", &resumed, AtLeast(0.85));
-    cpu("client: ÷ `e2e`, X25519", E2E, x25519, "client CPU", &full, Any);
-    cpu("resumed middlebox: ÷ resumed `split`", SPLIT, hybrid, "middlebox CPU", &resumed, Any);
-    let beyond = [
-        ("client's link, X25519", x25519, "client's link", AtMost(700.0)),
-        ("server's link, X25519", x25519, "server's link", AtMost(900.0)),
-        ("server's link, hybrid", hybrid, "server's link", AtMost(3300.0)),
-    ];
-    for (what, subject, metric, limit) in beyond {
-        let own = find(rows, subject, metric, &full);
-        let tls = find(rows, E2E, metric, &full);
-        if let (Some(own), Some(tls)) = (own, tls) {
-            let mut extra = own.clone();
-            for value in [&mut extra.median, &mut extra.min, &mut extra.max] {
-                *value -= tls.median;
-            }
-            let what = format!("bytes of the handshake beyond TLS: {what}");
-            table.lines.push(vec![what, limit.text(), limit.evaluate(&extra)]);
-        }
-    }
+    times::compare(&mut table, rows);
+    cpu::compare(&mut table, rows);
+    connections::compare(&mut table, rows);
     table
 }
 

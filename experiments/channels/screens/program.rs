@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,18 +42,22 @@ impl Program {
         self
     }
 
-    /// Waits for `text` on the program's standard error, which must be a pipe.
-    pub fn wait_for_output(&mut self, text: &str) -> anyhow::Result<()> {
+    /// Waits for `text` on the program's standard error, which must be a pipe. It is read until the program ends, so that it never blocks.
+    pub fn wait_for_output(&mut self, text: &'static str) -> anyhow::Result<()> {
         let child = self.child.as_mut().context("no program")?;
-        let mut error = BufReader::new(child.stderr.take().context("no standard error")?);
-        let mut line = String::new();
-        while !line.contains(text) {
-            line.clear();
-            ensure!(error.read_line(&mut line)? > 0, "it has ended");
-        }
-        // Kept open for further output.
-        child.stderr = Some(error.into_inner());
-        Ok(())
+        let error = BufReader::new(child.stderr.take().context("no standard error")?);
+        let (found, arrived) = mpsc::channel();
+        thread::spawn(move || {
+            for line in error.lines().map_while(Result::ok) {
+                if line.contains(text) {
+                    // The program goes on after the first one.
+                    let _ = found.send(());
+                }
+            }
+        });
+        let seconds = READY_TIMEOUT.as_secs();
+        let waited = arrived.recv_timeout(READY_TIMEOUT);
+        waited.with_context(|| format!("no line with `{text}` in {seconds} s"))
     }
 }
 

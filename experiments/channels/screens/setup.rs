@@ -170,7 +170,7 @@ fn input(tools: &Tools, testbed: &Testbed) -> anyhow::Result<Setup> {
     let mut command = tools.levada(&folder.path().join("near"), &words);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut taken = Program::start(testbed, Side::Near, command)?;
-    taken.wait_for_output("lets go")?;
+    taken.wait_for_output("now control the other screen")?;
     let _programs = vec![taken, node];
     Ok(Setup { _programs, source, observed, echo: false, _hidden: None, _folders: vec![folder] })
 }
