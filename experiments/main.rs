@@ -1,6 +1,7 @@
 //! `cargo xp`: the measurements of the papers that Levada implements, repeated on this machine and compared with rivals.
 
 mod attacks;
+mod binary;
 mod catalogue;
 mod channels;
 mod contexts;

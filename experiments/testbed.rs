@@ -115,10 +115,7 @@ impl Testbed {
 
     /// A listener at party `number` between the ends, and its address.
     pub fn listen_between(&self, number: usize) -> anyhow::Result<(TcpListener, SocketAddr)> {
-        let address = match self {
-            Self::Loopback => Ipv4Addr::LOCALHOST.into(),
-            Self::Lab(line) => line.node(number)?.address(),
-        };
+        let address = self.address_between(number)?;
         let bind = || TcpListener::bind(SocketAddr::new(address, 0));
         let listener = self.between(number, bind)??;
         let address = listener.local_addr()?;
@@ -133,16 +130,51 @@ impl Testbed {
         configure: impl FnOnce(&mut Command),
     ) -> anyhow::Result<Child> {
         match self {
-            Self::Loopback => {
-                let mut command = Command::new("setpriv");
-                command.args(["--pdeathsig", "TERM", "--"]).arg(program);
-                configure(&mut command);
-                command
-                    .spawn()
-                    .with_context(|| format!("start {command:?} (setpriv is in util-linux)"))
-            }
+            Self::Loopback => spawn_here(program.as_ref(), configure),
             Self::Lab(line) => Ok(line.far.spawn(program, configure)?),
         }
+    }
+
+    /// As [`Self::spawn_far`], at the near end.
+    pub fn spawn_near(
+        &self,
+        program: impl AsRef<OsStr>,
+        configure: impl FnOnce(&mut Command),
+    ) -> anyhow::Result<Child> {
+        match self {
+            Self::Loopback => spawn_here(program.as_ref(), configure),
+            Self::Lab(line) => Ok(line.near.spawn(program, configure)?),
+        }
+    }
+
+    /// As [`Self::spawn_far`], at party `number` between the ends.
+    pub fn spawn_between(
+        &self,
+        number: usize,
+        program: impl AsRef<OsStr>,
+        configure: impl FnOnce(&mut Command),
+    ) -> anyhow::Result<Child> {
+        match self {
+            Self::Loopback => spawn_here(program.as_ref(), configure),
+            Self::Lab(line) => Ok(line.node(number)?.spawn(program, configure)?),
+        }
+    }
+
+    /// The address of party `number` between the ends.
+    pub fn address_between(&self, number: usize) -> anyhow::Result<IpAddr> {
+        match self {
+            Self::Loopback => Ok(Ipv4Addr::LOCALHOST.into()),
+            Self::Lab(line) => Ok(line.node(number)?.address()),
+        }
+    }
+
+    /// The bytes that link `number` of the lab has carried in both directions, IP headers included; 0 on loopback.
+    pub fn carried(&self, number: usize) -> anyhow::Result<u64> {
+        let Self::Lab(line) = self else { return Ok(0) };
+        let lab = line.lab();
+        let link = lab.links().get(number).context("there is no such link in the lab")?;
+        let measures = link.measures()?;
+        Ok(measures.there.bytes + measures.back.bytes)
     }
 
     /// A listener at the far end, and its address.
@@ -181,6 +213,14 @@ impl Testbed {
         let backends = backends.map(|backend| ("backend".to_owned(), backend.to_string()));
         lab.settings().iter().cloned().chain(backends).collect()
     }
+}
+
+/// A program on this host.
+fn spawn_here(program: &OsStr, configure: impl FnOnce(&mut Command)) -> anyhow::Result<Child> {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "--"]).arg(program);
+    configure(&mut command);
+    command.spawn().with_context(|| format!("start {command:?} (setpriv is in util-linux)"))
 }
 
 impl LabLine {

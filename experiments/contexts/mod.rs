@@ -1,6 +1,7 @@
 //! The experiments on sessions with middleboxes (mcTLS).
 
 mod bulk;
+mod cached;
 mod connections;
 mod download;
 mod end;
@@ -42,6 +43,8 @@ enum Experiment {
     Bulk(bulk::Arguments),
     /// The bytes of recorded page loads on the client's link, over the strategies of contexts
     Web(Options),
+    /// Answers of a middlebox with a cache, compared with those of the origin, with whole programs and curl
+    Cache(Options),
     /// All of them
     All(Options),
     /// Print the rows in a folder as tables in Markdown
@@ -52,8 +55,8 @@ enum Experiment {
 }
 
 /// The names of all experiments in rows.
-const NAMES: [&str; 5] =
-    [first_byte::NAME, download::NAME, bulk::NAME, web::NAME, connections::NAME];
+const NAMES: [&str; 6] =
+    [first_byte::NAME, download::NAME, cached::NAME, bulk::NAME, web::NAME, connections::NAME];
 
 /// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
@@ -65,12 +68,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         Experiment::Download(options) => conclude(&options, download::run(&options)?),
         Experiment::Web(options) => conclude(&options, web::run(&options)?),
+        Experiment::Cache(options) => conclude(&options, cached::run(&options)?),
         Experiment::All(options) => {
             let cpu =
                 connections::run(&options)?.and(bulk::run(&bulk::Arguments::all(options.clone()))?);
             let times = first_byte::run(&first_byte::Arguments::all(options.clone()))?
                 .and(download::run(&options)?);
-            conclude(&options, cpu.and(web::run(&options)?).and(times))
+            let others = web::run(&options)?.and(cached::run(&options)?);
+            conclude(&options, cpu.and(others).and(times))
         }
         Experiment::Report { dir } => report::print(&dir),
     }

@@ -21,7 +21,7 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
     }
     ensure!(!rows.is_empty(), "{} has no rows of contexts", folder.display());
     let mut tables = times::tables(&rows);
-    tables.extend([cpu::bulk(&rows), cpu::web(&rows)]);
+    tables.extend([times::cache(&rows), cpu::bulk(&rows), cpu::web(&rows)]);
     tables.extend([false, true].map(|resumed| connections::table(&rows, resumed)));
     tables.push(targets(&rows));
     for table in tables {

@@ -1,6 +1,5 @@
 //! The programs of one subject at both ends of a testbed, and the X servers between which they forward input or windows.
 
-use std::env;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use hdrhistogram::Histogram;
 use levada_services::desktop::screen::Screen;
 use levada_services::desktop::xpra::{Side as End, WindowOptions, Xpra, private_folder};
@@ -18,6 +17,7 @@ use tempfile::TempDir;
 
 use super::program::{Program, output, poll_until, quiet};
 use super::server::{Observe, SIZE, Server, Side};
+use crate::binary;
 use crate::channels::ends::block_on;
 use crate::testbed::Testbed;
 
@@ -61,7 +61,7 @@ impl Tools {
         }
         let (program, screen) = (Xpra::find(End::Program)?, Xpra::find(End::Screen)?);
         block_on(async { Ok(program.check_modules().await?) })?;
-        Ok(Self { levada: levada()?, program, screen })
+        Ok(Self { levada: binary::levada()?, program, screen })
     }
 
     /// A `levada` command with the identity in `home`.
@@ -71,18 +71,6 @@ impl Tools {
         command.env_remove("DISPLAY").env_remove("XAUTHORITY").stdin(Stdio::null());
         command
     }
-}
-
-/// The `levada` binary beside this one, built from the current sources.
-fn levada() -> anyhow::Result<PathBuf> {
-    if let Some(cargo) = env::var_os("CARGO") {
-        let words = ["build", "--release", "--quiet", "--package", "levada-cli", "--bin", "levada"];
-        let built = Command::new(cargo).args(words).status().context("run cargo")?;
-        ensure!(built.success(), "the binary `levada` cannot be built");
-    }
-    let levada = env::current_exe()?.with_file_name("levada");
-    ensure!(levada.is_file(), "there is no {}; cargo build --release", levada.display());
-    Ok(levada)
 }
 
 /// One subject with its programs and X servers.

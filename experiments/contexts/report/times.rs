@@ -3,6 +3,7 @@
 use levada_harness::{Row, find, ratio_row};
 
 use super::line;
+use crate::contexts::cached;
 use crate::contexts::download::{LENGTHS, RATES as DOWNLOAD_RATES, STATED};
 use crate::contexts::first_byte::{CONTEXTS, DELAYS, LOSSES, MIDDLEBOXES, RATES, cell, with_links};
 use crate::contexts::latency::{Cell, HYBRID, MODES, X25519};
@@ -56,6 +57,25 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
         all.push(sweep(rows, &title, ("bytes", LAST), cells));
     }
     all
+}
+
+/// Times and bytes of answers of a cache and of the origin.
+pub fn cache(rows: &[Row]) -> Table {
+    const METRICS: [&str; 3] = [FIRST, "whole body", "server's link"];
+    let head =
+        ["bytes", "answer", "ms to the first byte", "ms to the last", "bytes on the server's link"];
+    let mut table =
+        Table::new("`curl`, `levada http`, a middlebox with a cache, a node and nginx", head);
+    for file in cached::FILES {
+        for subject in cached::SUBJECTS {
+            let cell = |metric| find(rows, subject, metric, &cached::conditions(file));
+            let cells = METRICS.iter().filter_map(|metric| Some(short(cell(*metric)?.median)));
+            let line = [file.0.to_string(), subject.to_owned()].into_iter().chain(cells);
+            table.lines.push(line.collect());
+        }
+    }
+    table.lines.retain(|line| line.len() == head.len());
+    table
 }
 
 /// A line for each cell: the times of each mode with their standard deviation, and the ratio of ours to TLS.
@@ -122,4 +142,12 @@ pub fn compare(table: &mut Table, rows: &[Row]) {
     line(table, &format!("{what}, X25519"), AtMost(1.01), (row(&X25519.to_string()), row("e2e")));
     line(table, &format!("{what}, hybrid"), AtMost(1.01), (row(&HYBRID.to_string()), row("e2e")));
     line(table, "the same, `split`", Any, (row("split"), row("e2e")));
+    for (file, metric, limit) in
+        [(cached::FILES[0], FIRST, AtMost(0.6)), (cached::FILES[1], "whole body", AtMost(0.2))]
+    {
+        let at = cached::conditions(file);
+        let row = |subject: &str| find(rows, subject, metric, &at);
+        let what = format!("`curl` through a cache, {} bytes, {metric}: hit ÷ miss", file.0);
+        line(table, &what, limit, (row("hit"), row("miss")));
+    }
 }

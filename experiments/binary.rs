@@ -1,0 +1,19 @@
+//! The `levada` binary that experiments run.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+/// The `levada` binary beside this one, built from the current sources.
+pub fn levada() -> anyhow::Result<PathBuf> {
+    if let Some(cargo) = env::var_os("CARGO") {
+        let words = ["build", "--release", "--quiet", "--package", "levada-cli", "--bin", "levada"];
+        let built = Command::new(cargo).args(words).status().context("run cargo")?;
+        ensure!(built.success(), "the binary `levada` cannot be built");
+    }
+    let levada = env::current_exe()?.with_file_name("levada");
+    ensure!(levada.is_file(), "there is no {}; cargo build --release", levada.display());
+    Ok(levada)
+}
