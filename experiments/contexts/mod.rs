@@ -5,6 +5,7 @@ mod cached;
 mod connections;
 mod download;
 mod end;
+mod figures;
 mod first_byte;
 mod latency;
 mod levada;
@@ -47,6 +48,11 @@ enum Experiment {
     Cache(Options),
     /// All of them
     All(Options),
+    /// Draw the figures of the rows in a folder again
+    Figures {
+        /// The folder of the rows
+        dir: PathBuf,
+    },
     /// Print the rows in a folder as tables in Markdown
     Report {
         /// The folder of the rows
@@ -77,10 +83,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
             let others = web::run(&options)?.and(cached::run(&options)?);
             conclude(&options, cpu.and(others).and(times))
         }
+        Experiment::Figures { dir } => figures::draw(&dir),
         Experiment::Report { dir } => report::print(&dir),
     }
 }
 
 fn conclude(options: &Options, outcome: Outcome) -> anyhow::Result<()> {
-    outcome.conclude(options, |_| Ok(()), report::targets)
+    outcome.conclude(options, figures::draw, report::targets)
 }

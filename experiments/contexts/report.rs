@@ -32,6 +32,14 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The standard deviation of the runs' medians.
+pub fn deviation(row: &Row) -> f64 {
+    let count = row.values.len().max(1) as f64;
+    let mean = row.values.iter().sum::<f64>() / count;
+    let squares: f64 = row.values.iter().map(|value| (value - mean).powi(2)).sum();
+    (squares / (count - 1.0).max(1.0)).sqrt()
+}
+
 /// The comparisons with thresholds.
 pub fn targets(rows: &[Row]) -> Table {
     let mut table = Table::new("Comparison with rivals", ["comparison", "target", "result"]);

@@ -2,7 +2,7 @@
 
 use levada_harness::{Row, find, ratio_row};
 
-use super::line;
+use super::{deviation, line};
 use crate::contexts::cached;
 use crate::contexts::download::{LENGTHS, RATES as DOWNLOAD_RATES, STATED};
 use crate::contexts::first_byte::{CONTEXTS, DELAYS, LOSSES, MIDDLEBOXES, RATES, cell, with_links};
@@ -102,12 +102,9 @@ fn sweep(
     table
 }
 
-/// The median, and the deviation of the runs' medians.
+/// The median, and the standard deviation.
 fn time(row: &Row) -> String {
-    let mean = row.values.iter().sum::<f64>() / row.values.len().max(1) as f64;
-    let squares: f64 = row.values.iter().map(|value| (value - mean).powi(2)).sum();
-    let deviation = (squares / row.values.len().saturating_sub(1).max(1) as f64).sqrt();
-    format!("{} ± {deviation:.1}", short(row.median))
+    format!("{} ± {:.1}", short(row.median), deviation(row))
 }
 
 /// The comparisons with thresholds: of all cells the one with the greatest difference, and the download that the paper states.
