@@ -28,7 +28,7 @@ enum Reference {
     Channels(channels::Arguments),
     /// The catalogue: response rate and response time, compared with nginx
     Catalogue(catalogue::Arguments),
-    /// Sessions with middleboxes: CPU time of connections, bytes of handshakes
+    /// Sessions with middleboxes: first byte, downloads, connections, bulk, page loads, a cache
     Contexts(contexts::Arguments),
     /// Attacks on a node: the time of an honest run meanwhile
     Attacks(attacks::Arguments),
