@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use levada_client::home::Home;
-use levada_client::{Client, RequestSpec, Target};
+use levada_client::{Client, ClientError, RequestSpec, Target};
 use levada_services::forward::{Address, Listener};
 use levada_services::http::client::{Local, Route};
 use levada_services::http::{Strategy, contexts};
@@ -87,7 +87,15 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let client = Arc::new(Client::new(&Home::open()?)?);
     let target = arguments.names.resolve(&client, &arguments.at.node).await?;
     let service = arguments.at.service.clone();
-    client.check_type(&target, &service, HTTP).await?;
+    let asked = match client.check_type(&target, &service, HTTP).await {
+        // The path leads to it, too: a client may reach nothing but the first middlebox.
+        Err(ClientError::Unreachable(error)) if !vias.is_empty() => {
+            let error = plain(&error);
+            note(format_args!("the node cannot be asked directly what it allows: {error}"));
+            false
+        }
+        checked => checked.map(|()| true)?,
+    };
     if vias.is_empty() {
         let middleboxes = required::middleboxes(&client, &target, &service).await?;
         vias = required::accept(&middleboxes, arguments.strategy, arguments.accept_via)?;
@@ -97,7 +105,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     for via in &vias {
         hops.push(arguments.names.identify(&client, &via.node).await?);
     }
-    if !hops.is_empty() {
+    if asked && !hops.is_empty() {
         required::check_listed(&client, &target, &service, &hops).await?;
     }
     let listener = listen(&arguments).await?;

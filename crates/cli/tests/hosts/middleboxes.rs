@@ -194,6 +194,12 @@ impl Parties {
             format!("{}:response-head=rw", two.address),
         ];
         let target = format!("{}@{listen}/web", well.identity());
+        // The client reaches the first middlebox only.
+        for host in [second, well] {
+            let route = ["route", "add", "prohibit", &format!("{}/32", host.address)];
+            let added = client.spawn("ip", &route, Stdio::piped).wait_with_output().unwrap();
+            assert!(added.status.success(), "{added:?}");
+        }
         let http = service(client, &["http", "--via", &vias[0], "--via", &vias[1], &target]);
         Self { middleboxes: [one, two], http, _node: node, _nginx: nginx }
     }
@@ -248,6 +254,8 @@ fn logs_and_memory_of_two_middleboxes_have_what_each_may_see_and_nothing_else() 
     assert_eq!([one, two], [none, vec![markers.response_head.clone()]]);
     drop(curl);
 
+    let http = parties.http.log();
+    assert!(http.contains("the node cannot be asked directly what it allows"), "{http}");
     let logs = || [0, 1].map(|number| parties.middleboxes[number].log());
     eventually("both logs have what has ended", || {
         let [one, two] = logs();
