@@ -194,8 +194,9 @@ impl Local {
             Exchange::Stream(mut send, mut receive, permit) => {
                 let sender = PartSender::Stream(&mut send);
                 let receiver = PartReceiver::stream(&mut receive);
-                if let Err(error) = converse(sender, receiver, head, body, respond).await {
-                    tracing::debug!(%error, "an exchange failed");
+                match converse(sender, receiver, head, body, respond).await {
+                    Ok(()) => exchange::wait_for_end(&mut receive).await,
+                    Err(error) => tracing::debug!(%error, "an exchange failed"),
                 }
                 drop(permit);
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hyper::body::{Body, Bytes};
 use hyper::header::HeaderMap;
+use levada_session::ReceiveHalf;
 use tokio::time::timeout;
 
 use super::body::BodySender;
@@ -19,6 +20,9 @@ use super::trailers::{Trailers, announced, encode_names};
 const MAX_DISCARDED: usize = 256 * 1024;
 /// How long such a rest may take.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the end of a stream may take to follow the end of its message. Until then it counts against the streams of the client.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is done with the rest of a body whose reader has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +147,13 @@ pub(super) async fn receive(
     }
     let head = message.head()?;
     Ok(Some((head, Incoming { receiver, message, first })))
+}
+
+/// Waits until the other side has ended a stream whose message is complete. Dropping the stream earlier would reset it, and a reset overtakes
+/// the last messages of this side: the other side would take a complete exchange for one that was cut off.
+pub(super) async fn wait_for_end(receive: &mut ReceiveHalf) {
+    // The exchange is complete: a failure does not change it, and the stream, which the caller drops next, takes no more data.
+    let _ = timeout(END_TIMEOUT, receive.receive(0)).await;
 }
 
 impl Incoming<'_> {

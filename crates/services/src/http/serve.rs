@@ -107,7 +107,9 @@ async fn answer_stream(pool: Arc<OriginPool>, stream: Stream) {
         let received = timeout(HEAD_TIMEOUT, exchange::receive(receiver)).await;
         let late = || ExchangeError::Ended(" without a request".to_owned());
         let Some((head, incoming)) = received.map_err(|_| late())?? else { return Ok(()) };
-        answer(PartSender::Stream(&mut send), &head, incoming, &pool).await
+        answer(PartSender::Stream(&mut send), &head, incoming, &pool).await?;
+        exchange::wait_for_end(&mut receive).await;
+        Ok(())
     };
     let ended: Result<(), ExchangeError> = tokio::select! {
         ended = exchange => ended,
