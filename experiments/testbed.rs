@@ -129,10 +129,7 @@ impl Testbed {
         program: impl AsRef<OsStr>,
         configure: impl FnOnce(&mut Command),
     ) -> anyhow::Result<Child> {
-        match self {
-            Self::Loopback => spawn_here(program.as_ref(), configure),
-            Self::Lab(line) => Ok(line.far.spawn(program, configure)?),
-        }
+        self.spawn(|line| Ok(&line.far), program.as_ref(), configure)
     }
 
     /// As [`Self::spawn_far`], at the near end.
@@ -141,10 +138,7 @@ impl Testbed {
         program: impl AsRef<OsStr>,
         configure: impl FnOnce(&mut Command),
     ) -> anyhow::Result<Child> {
-        match self {
-            Self::Loopback => spawn_here(program.as_ref(), configure),
-            Self::Lab(line) => Ok(line.near.spawn(program, configure)?),
-        }
+        self.spawn(|line| Ok(&line.near), program.as_ref(), configure)
     }
 
     /// As [`Self::spawn_far`], at party `number` between the ends.
@@ -154,9 +148,25 @@ impl Testbed {
         program: impl AsRef<OsStr>,
         configure: impl FnOnce(&mut Command),
     ) -> anyhow::Result<Child> {
+        self.spawn(|line| line.node(number), program.as_ref(), configure)
+    }
+
+    fn spawn(
+        &self,
+        node: impl FnOnce(&LabLine) -> anyhow::Result<&Node>,
+        program: &OsStr,
+        configure: impl FnOnce(&mut Command),
+    ) -> anyhow::Result<Child> {
         match self {
-            Self::Loopback => spawn_here(program.as_ref(), configure),
-            Self::Lab(line) => Ok(line.node(number)?.spawn(program, configure)?),
+            Self::Loopback => {
+                let mut command = Command::new("setpriv");
+                command.args(["--pdeathsig", "TERM", "--"]).arg(program);
+                configure(&mut command);
+                command
+                    .spawn()
+                    .with_context(|| format!("start {command:?} (setpriv is in util-linux)"))
+            }
+            Self::Lab(line) => Ok(node(line)?.spawn(program, configure)?),
         }
     }
 
@@ -213,14 +223,6 @@ impl Testbed {
         let backends = backends.map(|backend| ("backend".to_owned(), backend.to_string()));
         lab.settings().iter().cloned().chain(backends).collect()
     }
-}
-
-/// A program on this host.
-fn spawn_here(program: &OsStr, configure: impl FnOnce(&mut Command)) -> anyhow::Result<Child> {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "TERM", "--"]).arg(program);
-    configure(&mut command);
-    command.spawn().with_context(|| format!("start {command:?} (setpriv is in util-linux)"))
 }
 
 impl LabLine {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Home, STEP_TIMEOUT, eventually};
+use crate::support::{Home, Node, STEP_TIMEOUT, eventually};
 
 /// A process that prints the address where it listens, and whose standard error is kept.
 pub struct Service {
@@ -136,26 +136,31 @@ impl Parties {
         std::fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     }
+
+    /// The local origin, both middleboxes, of which the second adds a field, and the node.
+    fn run(&self) -> (Service, [Service; 2], Node<'_>) {
+        let file = self.definition(["request-head=r", "response-head=rw"], false);
+        let node = self.node.up(&format!("--service {file} --allow {}", self.client.identity()));
+        let at = node.address();
+        let add = ["--add-response", "X-Checked: yes"];
+        let second = ["middlebox", "--next", &at];
+        let second = Service::start(&self.hops[1], &[&second[..], &add].concat());
+        let first = Service::start(&self.hops[0], &["middlebox", "--next", second.host_port()]);
+        let vias = [
+            format!("{}:request-head=r", first.address),
+            format!("{}:response-head=rw", second.address),
+        ];
+        let target = format!("{}@{at}/web", self.node.identity());
+        let args = ["http", "--via", &vias[0], "--via", &vias[1], &target];
+        let http = Service::start(&self.client, &args);
+        (http, [first, second], node)
+    }
 }
 
 #[test]
 fn each_middlebox_sees_and_changes_what_it_was_granted_and_nothing_else() {
     let parties = Parties::new();
-    let file = parties.definition(["request-head=r", "response-head=rw"], false);
-    let node = parties.node.up(&format!("--service {file} --allow {}", parties.client.identity()));
-    let at = node.address();
-    let second = Service::start(
-        &parties.hops[1],
-        &["middlebox", "--next", &at, "--add-response", "X-Checked: yes"],
-    );
-    let first = Service::start(&parties.hops[0], &["middlebox", "--next", second.host_port()]);
-    let vias = [
-        format!("{}:request-head=r", first.address),
-        format!("{}:response-head=rw", second.address),
-    ];
-    let target = format!("{}@{at}/web", parties.node.identity());
-    let http =
-        Service::start(&parties.client, &["http", "--via", &vias[0], "--via", &vias[1], &target]);
+    let (http, [first, second], _node) = parties.run();
     let page = curl(&["--include", &http.address]);
     assert!(page.contains("x-checked: yes\r\n") && page.ends_with("the page"), "{page}");
     // A body that is sent in parts, and its echo.

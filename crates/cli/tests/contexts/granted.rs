@@ -11,18 +11,7 @@ use crate::support::eventually;
 #[test]
 fn a_node_shows_what_each_middlebox_of_a_session_was_granted() {
     let parties = Parties::new();
-    let file = parties.definition(["request-head=r", "response-head=rw"], false);
-    let node = parties.node.up(&format!("--service {file} --allow {}", parties.client.identity()));
-    let at = node.address();
-    let second = Service::start(&parties.hops[1], &["middlebox", "--next", &at]);
-    let first = Service::start(&parties.hops[0], &["middlebox", "--next", second.host_port()]);
-    let vias = [
-        format!("{}:request-head=r", first.address),
-        format!("{}:response-head=rw", second.address),
-    ];
-    let target = format!("{}@{at}/web", parties.node.identity());
-    let http =
-        Service::start(&parties.client, &["http", "--via", &vias[0], "--via", &vias[1], &target]);
+    let (http, [first, second], _node) = parties.run();
     assert_eq!(curl(&[&http.address]), "the page");
 
     let sessions = parties.node.json("sessions");
