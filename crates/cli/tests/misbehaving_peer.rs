@@ -308,6 +308,8 @@ fn operations_of_unauthorised_peers_are_rate_limited() {
 #[test]
 fn the_oldest_unauthorised_connection_is_evicted() {
     const CONNECTIONS: usize = 3;
+    let query = wire::Query { service: "clock".into() };
+    let query = wire::encode(&wire::Operation::from(wire::operation::Operation::Query(query)));
     let home = Home::new();
     fs::write(home.path().join("config.toml"), format!("[limits]\nconnections = {CONNECTIONS}\n"))
         .unwrap();
@@ -315,7 +317,11 @@ fn the_oldest_unauthorised_connection_is_evicted() {
     let mut peers = VecDeque::new();
     for number in 1..=12 {
         let source = Ipv4Addr::new(127, 0, 3, number);
-        peers.push_back(Peer::open_from(source, &victim.address, &victim.attacker));
+        let mut peer = Peer::open_from(source, &victim.address, &victim.attacker);
+        // Handshakes run side by side; an answer shows that this connection has its place before the next one comes.
+        peer.send(&[operation(1, &query), data(1, FIN, b"")].concat()).unwrap();
+        assert!(peer.receives(b"clock"), "connection {number}");
+        peers.push_back(peer);
         if peers.len() > CONNECTIONS {
             peers.pop_front().unwrap().expect_close();
         }
