@@ -39,7 +39,7 @@ impl PathConnection {
         Ok(())
     }
 
-    /// Whether an exchange can be begun or goes on: a client has at most 64 requests without an answer. [`PathEvent::Writable`] tells when it can
+    /// Whether an exchange can be begun or goes on: a client has at most 64 requests without an answer. [`super::PathEvent::Writable`] tells when it can
     /// again.
     pub fn is_writable(&self) -> bool {
         match &self.stage {

@@ -142,7 +142,7 @@ impl ControlConnection {
         Self { stream: BufReader::new(stream), partial: Zeroizing::new(Vec::new()) }
     }
 
-    /// Sends one message within [`TIMEOUT`].
+    /// Sends one message within `TIMEOUT`.
     ///
     /// # Errors
     /// An error of the socket, or [`io::ErrorKind::TimedOut`].
@@ -167,7 +167,7 @@ impl ControlConnection {
         Ok(Some(serde_json::from_slice(&line)?))
     }
 
-    /// As [`Self::receive`], within [`TIMEOUT`].
+    /// As [`Self::receive`], within `TIMEOUT`.
     ///
     /// # Errors
     /// As [`Self::receive`]; also [`io::ErrorKind::UnexpectedEof`] and [`io::ErrorKind::TimedOut`].
