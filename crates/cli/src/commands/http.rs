@@ -87,17 +87,18 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let client = Arc::new(Client::new(&Home::open()?)?);
     let target = arguments.names.resolve(&client, &arguments.at.node).await?;
     let service = arguments.at.service.clone();
-    let asked = match client.check_type(&target, &service, HTTP).await {
+    let services = match client.check_type(&target, &service, HTTP).await {
         // The path leads to it, too: a client may reach nothing but the first middlebox.
         Err(ClientError::Unreachable(error)) if !vias.is_empty() => {
             let error = plain(&error);
             note(format_args!("the node cannot be asked directly what it allows: {error}"));
-            false
+            None
         }
-        checked => checked.map(|()| true)?,
+        checked => Some(checked?),
     };
-    if vias.is_empty() {
-        let middleboxes = required::middleboxes(&client, &target, &service).await?;
+    let listed = services.map(|services| required::listed(&services, &service));
+    if let Some(listed) = listed.as_ref().filter(|_| vias.is_empty()) {
+        let middleboxes = required::middleboxes(listed)?;
         vias = required::accept(&middleboxes, arguments.strategy, arguments.accept_via)?;
     }
     let contexts = contexts_of(&arguments, &vias)?;
@@ -105,8 +106,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
     for via in &vias {
         hops.push(arguments.names.identify(&client, &via.node).await?);
     }
-    if asked && !hops.is_empty() {
-        required::check_listed(&client, &target, &service, &hops).await?;
+    if let Some(listed) = &listed {
+        required::check_listed(listed, &service, &hops)?;
     }
     let listener = listen(&arguments).await?;
     let address = match &listener {

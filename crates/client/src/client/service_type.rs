@@ -2,11 +2,12 @@
 
 use levada_capability::Capability;
 use levada_core::printable::escape;
+use levada_core::wire;
 
 use super::{Client, ClientError, Target};
 
 impl Client {
-    /// Fails if `service` is not of type `kind`.
+    /// Fails if `service` is not of type `kind`; returns what the node says of it.
     ///
     /// # Errors
     /// [`ClientError::Usage`] if it is of another type, [`ClientError::No`] if there is no such service, otherwise as for
@@ -16,10 +17,10 @@ impl Client {
         target: &Target,
         service: &str,
         kind: &str,
-    ) -> Result<(), ClientError> {
+    ) -> Result<Vec<wire::Service>, ClientError> {
         let services = self.query(target, Some(service)).await?;
         let other = services.iter().find(|one| one.name == service && one.r#type != kind);
-        let Some(other) = other else { return Ok(()) };
+        let Some(other) = other else { return Ok(services) };
         Err(ClientError::Usage(format!(
             "the service `{}` is of type `{}`, and a service of type `{kind}` is needed; `levada query` shows which \
              there are",
@@ -41,7 +42,7 @@ impl Client {
         let target = self.target_of(capability).await?;
         match self.check_type(&target, capability.service(), kind).await {
             Err(ClientError::No(_)) => Ok(()),
-            checked => checked,
+            checked => checked.map(|_| ()),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The middleboxes that a service requires, if the command line names none.
 
-use levada_client::{Client, Target};
+use levada_client::Target;
 use levada_core::Identity;
-use levada_core::wire::Middlebox;
+use levada_core::wire::{Middlebox, Service};
 use levada_services::http::{Allowance, Strategy};
 
 use super::via::Via;
@@ -17,15 +17,15 @@ pub struct Required {
     allowance: Allowance,
 }
 
-/// Those that `service` requires.
-pub async fn middleboxes(
-    client: &Client,
-    target: &Target,
-    service: &str,
-) -> Result<Vec<Required>, Failure> {
-    let services = client.query(target, Some(service)).await?;
-    let all = services.iter().filter(|one| one.name == service).flat_map(|one| &one.middleboxes);
-    all.filter(|one| one.required).map(required).collect()
+/// The middleboxes that `service` lists, of what the node has answered.
+pub fn listed(services: &[Service], service: &str) -> Vec<Middlebox> {
+    let of_service = services.iter().filter(|one| one.name == service);
+    of_service.flat_map(|one| one.middleboxes.clone()).collect()
+}
+
+/// Those that are required.
+pub fn middleboxes(listed: &[Middlebox]) -> Result<Vec<Required>, Failure> {
+    listed.iter().filter(|one| one.required).map(required).collect()
 }
 
 fn required(one: &Middlebox) -> Result<Required, Failure> {
@@ -40,15 +40,8 @@ fn required(one: &Middlebox) -> Result<Required, Failure> {
 }
 
 /// Fails if `service` does not list one of `hops`: the node would end the session before it has proved its identity, without a reason.
-pub async fn check_listed(
-    client: &Client,
-    target: &Target,
-    service: &str,
-    hops: &[Target],
-) -> Result<(), Failure> {
-    let services = client.query(target, Some(service)).await?;
-    let all = services.iter().filter(|one| one.name == service).flat_map(|one| &one.middleboxes);
-    let listed: Vec<&[u8]> = all.map(|one| one.identity.as_slice()).collect();
+pub fn check_listed(listed: &[Middlebox], service: &str, hops: &[Target]) -> Result<(), Failure> {
+    let listed: Vec<&[u8]> = listed.iter().map(|one| one.identity.as_slice()).collect();
     let unlisted = hops.iter().find(|hop| !listed.contains(&hop.identity.as_bytes().as_slice()));
     match unlisted {
         None => Ok(()),
