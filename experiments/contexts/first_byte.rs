@@ -55,7 +55,7 @@ pub enum Sweep {
 
 impl Sweep {
     /// All conditions. A cell that two sweeps have in common is measured once: the second time it has rows.
-    fn cells(self) -> Vec<Cell> {
+    pub fn cells(self) -> Vec<Cell> {
         let mut all = Vec::new();
         if self == Self::Networks {
             for profile in Profile::ALL {

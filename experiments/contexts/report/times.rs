@@ -6,7 +6,9 @@ use super::{deviation, line};
 use crate::contexts::cached;
 use crate::contexts::connections::{E2E, conditions};
 use crate::contexts::download::{LENGTHS, RATES as DOWNLOAD_RATES, STATED};
-use crate::contexts::first_byte::{CONTEXTS, DELAYS, LOSSES, MIDDLEBOXES, RATES, cell, with_links};
+use crate::contexts::first_byte::{
+    CONTEXTS, DELAYS, LOSSES, MIDDLEBOXES, RATES, Sweep, cell, with_links,
+};
 use crate::contexts::latency::{Cell, HYBRID, MODES, X25519};
 use crate::contexts::link::{Links, Profile};
 use crate::contexts::mode::Mode;
@@ -142,13 +144,14 @@ pub fn compare(table: &mut Table, rows: &[Row]) {
 /// The cells of the three sweeps, each once.
 fn sweep_cells() -> Vec<Cell> {
     let mut all: Vec<Cell> = Vec::new();
-    for rate in RATES {
-        all.extend(CONTEXTS.map(|contexts| Cell { contexts, ..cell(rate) }));
-        all.extend(DELAYS.map(|delay| with_links(rate, delay, 0.0)));
-        all.extend(MIDDLEBOXES.map(|middleboxes| Cell { middleboxes, ..cell(rate) }));
+    for sweep in [Sweep::Contexts, Sweep::Delay, Sweep::Middleboxes] {
+        for cell in sweep.cells() {
+            if !cell.nagle && !all.contains(&cell) {
+                all.push(cell);
+            }
+        }
     }
-    let once = |(at, cell): (usize, &Cell)| (!all[..at].contains(cell)).then_some(*cell);
-    all.iter().enumerate().filter_map(once).collect()
+    all
 }
 
 /// A time of ours and of TLS.
