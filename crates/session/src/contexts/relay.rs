@@ -135,8 +135,7 @@ impl Task {
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PathError>> {
         for _ in 0..ROUNDS {
             for direction in [Direction::ToServer, Direction::ToClient] {
-                let waits = direction == Direction::ToClient && self.relay.is_answering();
-                let reading = self.relay.pending(direction) < MAX_PENDING && !waits;
+                let reading = self.is_reading(direction);
                 self.relay.set_reading(direction, reading, now());
             }
             if self.timer.poll(cx, self.closing.or(self.relay.timeout())).is_ready() {
@@ -181,17 +180,25 @@ impl Task {
         }
     }
 
+    /// Whether more is read from the party that sends in this direction: not while much waits to be sent on, nor while what it sends waits
+    /// behind an own answer.
+    fn is_reading(&self, direction: Direction) -> bool {
+        let waits = direction == Direction::ToClient && self.relay.is_answering();
+        self.relay.pending(direction) < MAX_PENDING && !waits
+    }
+
     fn poll_input(
         &mut self,
         cx: &mut Context<'_>,
         direction: Direction,
     ) -> Result<bool, PathError> {
+        let reading = self.is_reading(direction);
         let from = match direction {
             Direction::ToServer => Some(&mut self.client),
             Direction::ToClient => self.server.as_mut(),
         };
         let Some(from) = from else { return Ok(false) };
-        if from.has_ended() || self.relay.pending(direction) >= MAX_PENDING {
+        if from.has_ended() || !reading {
             return Ok(false);
         }
         match from.poll_read(cx) {
