@@ -49,7 +49,9 @@ impl Pipe {
 
     /// Reads more, and notes the end.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.filled == self.input.len() || self.was_full {
+        if self.was_full && self.input.len() < LARGEST_READ {
+            self.input.resize(LARGEST_READ, 0);
+        } else if self.filled == self.input.len() {
             self.input.resize(LARGEST_READ.max(self.filled * 2), 0);
         }
         let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
