@@ -17,6 +17,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("transport", ""),
     ("session", "core channel transport"),
     ("discovery", "core"),
+    ("swarm", "core capability session"),
     ("database", ""),
     ("service", "core capability session"),
     ("client", "core capability channel transport session discovery database service"),
