@@ -34,6 +34,7 @@ const MEMORY_RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     transport: Box<dyn Transport>,
+    /// Empty while the connection reads into the buffer of its thread.
     input: Vec<u8>,
     /// `input[..filled]` was read from the transport and is not consumed yet.
     filled: usize,
@@ -75,13 +76,11 @@ impl Driver {
         account: Option<Account>,
     ) -> Self {
         shared.lock().accounted = account.is_some();
-        let filled = input.len();
-        input.resize(FIRST_READ.max(filled), 0);
         let mut driver = Self {
             shared,
             transport,
-            input,
-            filled,
+            input: Vec::new(),
+            filled: 0,
             small_reads: 0,
             read: 0,
             output: Vec::new(),
@@ -96,8 +95,8 @@ impl Driver {
             rate: Rate::new(),
             rtt: None,
         };
-        if filled > 0 {
-            driver.deliver();
+        if !input.is_empty() {
+            driver.deliver_first(&mut input);
         }
         driver
     }
@@ -219,6 +218,9 @@ impl Driver {
                     state.end(error_of(error));
                     return Progress::Over;
                 }
+                drop(state);
+                // The peer was silent for a while.
+                self.release_buffers();
                 return Progress::Moved;
             }
             drop(state);

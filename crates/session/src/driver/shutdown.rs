@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::input::FIRST_READ;
 use super::{Driver, Progress, ROUNDS};
 
 /// How long the transport may take to accept the next bytes of an ended connection, and the peer to end it.
@@ -41,6 +42,7 @@ impl Driver {
 
     /// Reads and discards until the peer ends the transport.
     fn poll_discard(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        self.input.resize(FIRST_READ.max(self.input.len()), 0);
         for _ in 0..ROUNDS {
             let mut buffer = ReadBuf::new(&mut self.input);
             match Pin::new(&mut self.transport).poll_read(cx, &mut buffer) {
