@@ -3,6 +3,8 @@
 //!
 //! Coordinator and peer are state machines without I/O.
 
+pub mod bitmap;
+pub mod content;
 mod geometry;
 
 pub use geometry::{ChunkSize, Geometry, GeometryError, MAX_CHUNKS};

@@ -1,0 +1,16 @@
+//! Content on disk: the hash tree over its chunks, what a coordinator reads, and what a peer has received.
+
+mod error;
+mod manifest;
+mod partial;
+mod sidecar;
+mod source;
+mod tree;
+mod unpack;
+
+pub use error::ContentError;
+pub use manifest::{Entry, MAX_MANIFEST, Manifest, ManifestError};
+pub use partial::PartialFile;
+pub use source::Source;
+pub use tree::{BadChunk, ChunkHash, Tree, chunk_hash};
+pub use unpack::unpack;

@@ -1,0 +1,326 @@
+//! A download on disk: `NAME.part` with the bytes, and `NAME.part.levada` with what is known of them.
+//!
+//! Data is synced before the sidecar says that it is there. Both happen in batches of at most 1 % of the content or 64 MiB: that much is
+//! received again after a crash, and nothing that was verified is hashed again.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::bitmap::Bitmap;
+use crate::content::error::ContentError;
+use crate::content::sidecar::Sidecar;
+use crate::content::tree::{ChunkHash, Tree};
+use crate::{ContentId, Geometry};
+
+/// The most bytes that are written between two syncs.
+const BATCH: u64 = 64 << 20;
+
+/// A download that goes on where it has stopped.
+pub struct PartialFile {
+    target: PathBuf,
+    data_path: PathBuf,
+    data: File,
+    sidecar: Sidecar,
+    sidecar_path: PathBuf,
+    sidecar_file: File,
+    tree: Tree,
+    have: Bitmap,
+    /// Nodes and chunks that the sidecar does not have yet.
+    new_nodes: Vec<usize>,
+    new_chunks: Vec<u32>,
+    batch: usize,
+}
+
+impl PartialFile {
+    /// Begins the download of `id` to `target`, or resumes it. The file is locked against other processes until it is dropped.
+    ///
+    /// # Errors
+    /// [`ContentError::Exists`], [`ContentError::OtherDownload`], [`ContentError::InUse`], [`ContentError::File`].
+    pub fn open(target: &Path, id: ContentId) -> Result<Self, ContentError> {
+        if fs::symlink_metadata(target).is_ok() {
+            return Err(ContentError::Exists(target.to_owned()));
+        }
+        let (data_path, sidecar_path) = (with(target, ".part"), with(target, ".part.levada"));
+        let data = open(&data_path)?;
+        match data.try_lock() {
+            Err(TryLockError::WouldBlock) => return Err(ContentError::InUse(data_path)),
+            Err(TryLockError::Error(error)) => return Err(ContentError::file(&data_path)(error)),
+            Ok(()) => {}
+        }
+        let sidecar_file = open(&sidecar_path)?;
+        let sidecar = Sidecar::new(id);
+        let mut header = Vec::new();
+        let failed = |error| ContentError::file(&sidecar_path)(error);
+        (&sidecar_file).take(64).read_to_end(&mut header).map_err(failed)?;
+        match Sidecar::content(&header) {
+            Some(other) if other != id => return Err(ContentError::OtherDownload(sidecar_path)),
+            Some(_) => {}
+            None if header.iter().any(|byte| *byte != 0) => {
+                return Err(ContentError::OtherDownload(sidecar_path));
+            }
+            None => sidecar.create(&sidecar_file).map_err(failed)?,
+        }
+        let (tree, have) = sidecar.load(&sidecar_file).map_err(failed)?;
+        data.set_len(id.geometry.length()).map_err(ContentError::file(&data_path))?;
+        let chunk = u64::from(id.geometry.chunk_size().bytes());
+        let percent = u64::from(id.geometry.chunks()) / 100;
+        let batch = percent.min(BATCH / chunk).max(1) as usize;
+        let target = target.to_owned();
+        let (new_nodes, new_chunks) = (Vec::new(), Vec::new());
+        Ok(Self {
+            target,
+            data_path,
+            data,
+            sidecar,
+            sidecar_path,
+            sidecar_file,
+            tree,
+            have,
+            new_nodes,
+            new_chunks,
+            batch,
+        })
+    }
+
+    /// How the content is divided.
+    pub fn geometry(&self) -> Geometry {
+        self.tree.id().geometry
+    }
+
+    /// The chunks that are there.
+    pub fn have(&self) -> &Bitmap {
+        &self.have
+    }
+
+    /// How many siblings' levels a proof of chunk `index` needs ([`Tree::missing_levels`]).
+    pub fn missing_levels(&self, index: u32) -> u8 {
+        self.tree.missing_levels(index)
+    }
+
+    /// Verifies a chunk, whose value `hash` is computed by [`chunk_hash`](crate::content::chunk_hash), and writes it. A chunk that is there is not
+    /// written again.
+    ///
+    /// # Errors
+    /// [`ContentError::BadChunk`]; otherwise [`ContentError::File`], and the chunk counts as missing.
+    pub fn write(
+        &mut self,
+        index: u32,
+        hash: ChunkHash,
+        siblings: &[ChunkHash],
+        bytes: &[u8],
+    ) -> Result<(), ContentError> {
+        let nodes = self.tree.insert(index, hash, siblings)?;
+        self.new_nodes.extend(nodes);
+        if self.have.contains(index) {
+            return Ok(());
+        }
+        let start = self.geometry().range(index).start;
+        self.data.write_all_at(bytes, start).map_err(ContentError::file(&self.data_path))?;
+        self.have.insert(index);
+        self.new_chunks.push(index);
+        if self.new_chunks.len() >= self.batch { self.sync() } else { Ok(()) }
+    }
+
+    /// Reads a chunk, with the siblings of `levels` levels, to pass it on.
+    ///
+    /// # Errors
+    /// [`ContentError::Missing`], [`ContentError::File`].
+    pub fn read(&self, index: u32, levels: u8) -> Result<(Vec<ChunkHash>, Vec<u8>), ContentError> {
+        let siblings = self.tree.siblings(index, levels).filter(|_| self.have.contains(index));
+        let siblings = siblings.ok_or(ContentError::Missing(index))?;
+        let range = self.geometry().range(index);
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.data
+            .read_exact_at(&mut bytes, range.start)
+            .map_err(ContentError::file(&self.data_path))?;
+        Ok((siblings, bytes))
+    }
+
+    /// Syncs what was written, then records it.
+    ///
+    /// # Errors
+    /// [`ContentError::File`].
+    pub fn sync(&mut self) -> Result<(), ContentError> {
+        self.data.sync_data().map_err(ContentError::file(&self.data_path))?;
+        let nodes = (&self.tree, &mut self.new_nodes);
+        let chunks = (&self.have, &mut self.new_chunks);
+        self.sidecar
+            .store(&self.sidecar_file, nodes, chunks)
+            .map_err(ContentError::file(&self.sidecar_path))
+    }
+
+    /// Gives a complete file its name, and removes the sidecar. Chunks can still be read.
+    ///
+    /// # Errors
+    /// [`ContentError::Missing`] if a chunk is missing, [`ContentError::Exists`] if the target was made meanwhile, [`ContentError::File`].
+    pub fn finish(&mut self) -> Result<(), ContentError> {
+        if let Some(missing) = self.have.next_missing(0) {
+            return Err(ContentError::Missing(missing));
+        }
+        self.sync()?;
+        // Unlike a rename, a hard link does not replace what is there.
+        match fs::hard_link(&self.data_path, &self.target) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(ContentError::Exists(self.target.clone()));
+            }
+            // Some file systems have no hard links.
+            Err(_) => fs::rename(&self.data_path, &self.target)
+                .map_err(ContentError::file(&self.target))?,
+        }
+        let _ = fs::remove_file(&self.data_path);
+        fs::remove_file(&self.sidecar_path).map_err(ContentError::file(&self.sidecar_path))?;
+        let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(ContentError::file(folder))?;
+        self.data_path.clone_from(&self.target);
+        Ok(())
+    }
+}
+
+fn open(path: &Path) -> Result<File, ContentError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).map_err(ContentError::file(path))
+}
+
+/// `path` with `suffix` behind its name.
+pub(super) fn with(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ChunkSize;
+    use crate::content::tree::chunk_hash;
+
+    struct Whole {
+        bytes: Vec<u8>,
+        tree: Tree,
+    }
+
+    fn whole(length: usize) -> Whole {
+        let bytes: Vec<u8> = (0..length).map(|at| (at / 7 % 256) as u8).collect();
+        let geometry = Geometry::new(length as u64, ChunkSize::new(1024).unwrap()).unwrap();
+        let hash = |at: u32| {
+            let range = geometry.range(at);
+            chunk_hash(geometry, at, &bytes[range.start as usize..range.end as usize])
+        };
+        let tree = Tree::build(geometry, (0..geometry.chunks()).map(hash));
+        Whole { bytes, tree }
+    }
+
+    impl Whole {
+        fn give(&self, file: &mut PartialFile, index: u32) -> Result<(), ContentError> {
+            let geometry = self.tree.id().geometry;
+            let range = geometry.range(index);
+            let bytes = &self.bytes[range.start as usize..range.end as usize];
+            let siblings = self.tree.siblings(index, file.missing_levels(index)).unwrap();
+            file.write(index, chunk_hash(geometry, index, bytes), &siblings, bytes)
+        }
+    }
+
+    #[test]
+    fn a_download_becomes_the_file() {
+        for length in [0, 1, 1024, 5000, 300_000] {
+            let (whole, folder) = (whole(length), tempfile::tempdir().unwrap());
+            let target = folder.path().join("file");
+            let mut file = PartialFile::open(&target, whole.tree.id()).unwrap();
+            for index in (0..whole.tree.id().geometry.chunks()).rev() {
+                assert!(matches!(file.finish(), Err(ContentError::Missing(_))));
+                whole.give(&mut file, index).unwrap();
+            }
+            file.finish().unwrap();
+            assert_eq!(fs::read(&target).unwrap(), whole.bytes);
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+            if length > 0 {
+                let levels = whole.tree.id().geometry.levels();
+                let (siblings, bytes) = file.read(0, levels).unwrap();
+                assert_eq!(Some(siblings), whole.tree.siblings(0, levels));
+                assert_eq!(bytes, whole.bytes[..bytes.len()]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_dropped_download_goes_on_with_at_most_one_percent_again() {
+        let (whole, folder) = (whole(1000 * 1024), tempfile::tempdir().unwrap());
+        let target = folder.path().join("file");
+        let mut given = 0;
+        for (round, upto) in [(0, 333), (1, 337), (2, 1000)] {
+            let mut file = PartialFile::open(&target, whole.tree.id()).unwrap();
+            assert!(given - file.have().count() <= 10, "{round}");
+            let gaps: Vec<u32> = file.have().gaps().flatten().collect();
+            for index in gaps.into_iter().filter(|at| *at < upto) {
+                whole.give(&mut file, index).unwrap();
+            }
+            given = file.have().count();
+            assert_eq!(given, upto);
+            if round == 2 {
+                file.finish().unwrap();
+            }
+        }
+        assert_eq!(fs::read(target).unwrap(), whole.bytes);
+    }
+
+    #[test]
+    fn what_is_there_already_is_not_replaced() {
+        let (one, other) = (whole(5000), whole(6000));
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        let mut file = PartialFile::open(&target, one.tree.id()).unwrap();
+        let again = PartialFile::open(&target, one.tree.id());
+        assert!(matches!(again, Err(ContentError::InUse(_))));
+        (0..5).for_each(|index| one.give(&mut file, index).unwrap());
+        fs::write(&target, "mine").unwrap();
+        assert!(matches!(file.finish(), Err(ContentError::Exists(_))));
+        assert_eq!(fs::read(&target).unwrap(), b"mine");
+        drop(file);
+        assert!(matches!(PartialFile::open(&target, one.tree.id()), Err(ContentError::Exists(_))));
+        fs::remove_file(&target).unwrap();
+        let refused = PartialFile::open(&target, other.tree.id());
+        assert!(matches!(refused, Err(ContentError::OtherDownload(_))));
+        PartialFile::open(&target, one.tree.id()).unwrap().finish().unwrap();
+    }
+
+    #[test]
+    fn wrong_bytes_are_not_written() {
+        let (whole, folder) = (whole(5000), tempfile::tempdir().unwrap());
+        let mut file = PartialFile::open(&folder.path().join("file"), whole.tree.id()).unwrap();
+        let siblings = whole.tree.siblings(2, 3).unwrap();
+        let refused = file.write(2, [9; 32], &siblings, &[0; 1024]);
+        assert!(matches!(refused, Err(ContentError::BadChunk(_))));
+        assert_eq!(file.have().count(), 0);
+        assert!(matches!(file.read(2, 0), Err(ContentError::Missing(2))));
+        assert_eq!(fs::read(folder.path().join("file.part")).unwrap(), [0; 5000]);
+    }
+
+    #[test]
+    fn a_damaged_sidecar_loses_only_what_it_does_not_prove() {
+        let (whole, folder) = (whole(100 * 1024), tempfile::tempdir().unwrap());
+        let target = folder.path().join("file");
+        let mut file = PartialFile::open(&target, whole.tree.id()).unwrap();
+        (0..50).for_each(|index| whole.give(&mut file, index).unwrap());
+        drop(file);
+        let sidecar = folder.path().join("file.part.levada");
+        let stored = fs::read(&sidecar).unwrap();
+        for at in (64..stored.len()).step_by(97) {
+            let mut damaged = stored.clone();
+            damaged[at] ^= 0x55;
+            fs::write(&sidecar, damaged).unwrap();
+            let file = PartialFile::open(&target, whole.tree.id()).unwrap();
+            for index in file.have().runs().flatten() {
+                // A flipped bit may claim a chunk whose nodes are known as siblings only.
+                assert!(index < 64, "{at}");
+            }
+        }
+    }
+}
