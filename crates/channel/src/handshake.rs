@@ -223,8 +223,8 @@ impl Handshake {
         }
     }
 
-    /// Takes the keys out of rustls. Only after [`Self::receive`] returned true.
-    pub(crate) fn finish(self) -> Result<Established, Error> {
+    /// The peer, which has proved its key and speaks the protocol. Only after [`Self::receive`] returned true.
+    pub(crate) fn peer(&self) -> Result<Identity, Error> {
         if !self.input.is_empty() {
             return Err(Error::Record("more bytes after the end of the handshake"));
         }
@@ -242,6 +242,12 @@ impl Handshake {
         {
             return Err(Error::WrongPeer { expected, presented: peer });
         }
+        Ok(peer)
+    }
+
+    /// Takes the keys out of rustls. Only after [`Self::receive`] returned true.
+    pub(crate) fn finish(self) -> Result<Established, Error> {
+        let peer = self.peer()?;
         let resumed = self.is_resumed();
         let exporter = self.exporter()?;
         let (secrets, keys) = match self.side {

@@ -20,31 +20,11 @@ use crate::record::{ALERT, DATA, HANDSHAKE};
 
 /// What both endpoints have after the handshake.
 pub(crate) struct Bound {
-    pub(crate) path: Path,
-    pub(crate) classes: Classes,
-    pub(crate) secret: EndpointSecret,
-    pub(crate) th2: Digest,
-    /// The secrets of each hop; z only at the server.
-    pub(crate) hops: Vec<(Identity, HopSecrets)>,
+    pub(crate) keys: Arc<EndpointKeys>,
     pub(crate) peer: Identity,
     pub(crate) resumed: bool,
-    /// The records' cipher is AES-256-GCM, as that of TLS; otherwise ChaCha20-Poly1305.
-    pub(crate) aes: bool,
     pub(crate) exporter: Exporter,
     pub(crate) tail: Tail,
-}
-
-impl Bound {
-    /// What keys of records and audits are derived from.
-    pub(crate) fn keys(&self) -> Arc<EndpointKeys> {
-        Arc::new(EndpointKeys {
-            secret: self.secret.clone(),
-            classes: self.classes.clone(),
-            th2: self.th2,
-            aes: self.aes,
-            hops: self.hops.iter().map(|(_, secrets)| secrets.clone()).collect(),
-        })
-    }
 }
 
 /// The handshake of a client, until SBIND was verified.
@@ -170,30 +150,19 @@ impl ClientHandshake {
         let classes = Classes::new(&self.path);
         let aes = is_aes(&self.tls)?;
         // It checks the protocol and the server's key; nothing leaves before.
-        let established = self.tls.finish()?;
+        let (peer, resumed) = (self.tls.peer()?, self.tls.is_resumed());
         put_records(out, &self.held, false)?;
         put_ready(out, 0, &secret.ready(Direction::ToServer, &th2), &[]);
         let mut hops = Vec::new();
-        for (number, hop) in (1..).zip(&self.path.hops) {
+        for (number, _) in (1..).zip(&self.path.hops) {
             let a = secret.a(number);
             let halves = secret.halves(&classes, number, derive::CLIENT_HALF);
             put_client_share(out, &a, &th2, number, &halves)?;
-            hops.push((hop.party.identity, HopSecrets { a, z: None }));
+            hops.push(HopSecrets { a, z: None });
         }
-        let resumed = established.resumed;
-        let (peer, tail) = Tail::new(established)?;
-        Ok(Bound {
-            path: self.path,
-            classes,
-            secret,
-            th2,
-            hops,
-            peer,
-            resumed,
-            aes,
-            exporter,
-            tail,
-        })
+        let keys = EndpointKeys { path: self.path, classes, secret, th2, aes, hops };
+        let (keys, tail) = (Arc::new(keys), Tail::new(self.tls));
+        Ok(Bound { keys, peer, resumed, exporter, tail })
     }
 }
 

@@ -158,7 +158,7 @@ impl PathConnection {
         match (&self.side, &self.stage) {
             (Side::Client { .. }, _) => Role::Middlebox(1),
             (Side::Server, Stage::Server(handshake)) => handshake.neighbour(),
-            (Side::Server, Stage::Open(open)) => Role::last(open.bound.hops.len()),
+            (Side::Server, Stage::Open(open)) => Role::last(open.bound.keys.hops.len()),
             (Side::Server, _) => Role::Client,
         }
     }
@@ -199,9 +199,8 @@ impl PathConnection {
         sends: Direction,
         unstarted: Option<Vec<u8>>,
     ) -> Result<(), ContextError> {
-        let keys = bound.keys();
-        let sender = Sender::new(&bound.path, keys.clone(), sends);
-        let receiver = Receiver::new(&bound.path, keys, sends.reverse());
+        let sender = Sender::new(bound.keys.clone(), sends);
+        let receiver = Receiver::new(bound.keys.clone(), sends.reverse());
         let (peer, resumed) = (bound.peer, bound.resumed);
         self.events.push_back(PathEvent::Bound { peer, resumed });
         self.stage = Stage::Open(Box::new(Open {
@@ -248,8 +247,7 @@ impl PathConnection {
                 let before = open.bound.tail.tickets();
                 open.bound.tail.receive(whole)?;
                 if let Side::Client { tickets, one } = &self.side {
-                    let Bound { hops, th2, peer, .. } = &open.bound;
-                    keep_tickets((tickets, one), *peer, before, hops, th2);
+                    keep_tickets((tickets, one), before, &open.bound.keys);
                 }
                 if open.bound.tail.is_closed() && !open.receiver.is_complete() {
                     return Err(ContextError::Truncated("a close before the last record"));
@@ -336,7 +334,7 @@ impl PathConnection {
     /// The path with the rights that both endpoints have granted, once it is bound.
     pub fn path(&self) -> Option<&Path> {
         match &self.stage {
-            Stage::Open(open) => Some(&open.bound.path),
+            Stage::Open(open) => Some(&open.bound.keys.path),
             _ => None,
         }
     }

@@ -75,7 +75,6 @@ impl fmt::Debug for Received {
 /// The receiving half of an endpoint.
 pub(crate) struct Receiver {
     direction: Direction,
-    path: Path,
     /// The context of the head of a request or an answer.
     head: u8,
     contexts: Vec<Context>,
@@ -180,6 +179,7 @@ struct Context {
 }
 
 /// The other endpoint, or a middlebox.
+#[derive(Default)]
 struct Party {
     /// Derived with its first audit.
     audit: Option<Secret>,
@@ -188,34 +188,29 @@ struct Party {
     next: u64,
     /// Records that it inserted since the last audit.
     inserted: u32,
-    /// The contexts that it may read.
-    reads: Vec<bool>,
 }
 
 impl Receiver {
-    pub(crate) fn new(path: &Path, keys: Arc<EndpointKeys>, direction: Direction) -> Self {
+    pub(crate) fn new(keys: Arc<EndpointKeys>, direction: Direction) -> Self {
+        let path = &keys.path;
         let count = u8::try_from(path.contexts.len()).unwrap_or(u8::MAX);
-        let parties = (0..).take(path.hops.len() + 1).map(|party| Party::new(path, party));
         let writes =
-            |hop: &&u8| (1..=count).any(|context| path.right(context, **hop) == Right::Write);
-        let hops: Vec<u8> = (1..).take(path.hops.len()).collect();
-        let writers = hops.iter().filter(writes).count();
+            |hop: &u8| (1..=count).any(|context| path.right(context, *hop) == Right::Write);
+        let writers = (1..).take(path.hops.len()).filter(writes).count();
         Self {
             direction,
             head: head_context(path, direction),
-            path: path.clone(),
             contexts: (0..=count).map(|number| Context::new(path, number)).collect(),
             slots: 0,
             digests: Digests::new(path),
-            parties: parties.collect(),
-            keys,
+            parties: (0..=path.hops.len()).map(|_| Party::default()).collect(),
             exchanges: 0,
             control: Vec::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             most_waiting: MAX_WAITING + writers * MAX_WAITING_INSERTED,
             audits: None,
-            requests: vec![Digest::default(); path.hops.len()],
+            requests: vec![Digest::default(); keys.hops.len()],
             answered: 0,
             answered_by_others: VecDeque::new(),
             has_slot: false,
@@ -224,6 +219,7 @@ impl Receiver {
             exchange_bytes: 0,
             replaced_head: false,
             finished: false,
+            keys,
         }
     }
 
@@ -257,8 +253,8 @@ impl Receiver {
         context.begun = true;
         context.ended |= head.end;
         self.shape.add(head);
-        for (request, party) in self.requests.iter_mut().zip(&self.parties[1..]) {
-            if party.reads[usize::from(head.context)] {
+        for (hop, request) in (1..).zip(&mut self.requests) {
+            if self.keys.path.right(head.context, hop) >= Right::Read {
                 *request = sha256(&[request, &view.meta, &hash]);
             }
         }
@@ -278,7 +274,7 @@ impl Receiver {
         if usize::from(origin) >= self.parties.len() {
             return Err(ContextError::Malformed("a record of an unknown middlebox"));
         }
-        if origin != 0 && self.path.right(number, origin) != Right::Write {
+        if origin != 0 && self.keys.path.right(number, origin) != Right::Write {
             let what = "write a record";
             return Err(ContextError::NoRight { hop: origin, context: number, what });
         }
@@ -365,12 +361,6 @@ impl Context {
 }
 
 impl Party {
-    fn new(path: &Path, hop: u8) -> Self {
-        let count = u8::try_from(path.contexts.len()).unwrap_or(u8::MAX);
-        let reads = (0..=count).map(|context| path.right(context, hop) >= Right::Read);
-        Self { audit: None, audits: 0, next: 0, inserted: 0, reads: reads.collect() }
-    }
-
     /// The own counter of a middlebox only grows.
     fn count(&mut self, view: &View) -> Result<(), ContextError> {
         if view.head.origin == 0 {

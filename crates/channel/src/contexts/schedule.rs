@@ -4,10 +4,10 @@ mod classes;
 mod hop;
 mod secret;
 
-use levada_core::{Digest, label, label::derive};
+use levada_core::{Digest, Identity, label, label::derive};
 use zeroize::Zeroizing;
 
-use super::path::Right;
+use super::path::{Path, Right};
 use crate::Error;
 use crate::exporter::Exporter;
 pub(crate) use classes::Classes;
@@ -97,11 +97,12 @@ impl EndpointSecret {
 /// What an endpoint derives the keys of records and audits from. Each is derived when it is first needed: most sessions use few contexts, and
 /// each in one direction.
 pub(crate) struct EndpointKeys {
-    pub(crate) secret: EndpointSecret,
+    pub(crate) path: Path,
     pub(crate) classes: Classes,
+    pub(crate) secret: EndpointSecret,
     pub(crate) th2: Digest,
     pub(crate) aes: bool,
-    /// By hop, from 1.
+    /// By hop, from 1; z only at the server.
     pub(crate) hops: Vec<HopSecrets>,
 }
 
@@ -121,6 +122,19 @@ impl EndpointKeys {
             0 => Some(self.secret.audit(direction, &self.th2)),
             hop => self.hop(hop)?.audit(direction, &self.th2),
         }
+    }
+
+    /// READY of a party; 0 is the endpoint.
+    pub(crate) fn ready(&self, party: u8, direction: Direction) -> Option<Tag> {
+        match party {
+            0 => Some(self.secret.ready(direction, &self.th2)),
+            hop => self.hop(hop)?.ready(direction, &self.th2),
+        }
+    }
+
+    /// The secrets of each hop, with its key.
+    pub(crate) fn by_identity(&self) -> impl Iterator<Item = (Identity, &HopSecrets)> {
+        self.path.hops.iter().map(|hop| hop.party.identity).zip(&self.hops)
     }
 }
 

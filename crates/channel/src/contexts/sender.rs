@@ -8,7 +8,7 @@ use super::ContextError;
 use super::audit::{self, Counters, Digests, Kind};
 use super::path::{Path, Purpose, Right};
 use super::record::{self, Cipher, Head, Layout, MAX_DATA, Position, SealKeys, Written};
-use super::schedule::{Direction, EndpointKeys, Secret, Tag, TagKey};
+use super::schedule::{Direction, EndpointKeys, HopSecrets, Secret, Tag, TagKey};
 
 /// An audit comes at least every this many records, so that little waits for one at the receiver.
 pub(crate) const AUDIT_EVERY: u32 = 16;
@@ -37,7 +37,8 @@ pub(crate) struct Sender {
     slots: u64,
     digests: Digests,
     keys: Arc<EndpointKeys>,
-    audit_key: Secret,
+    /// Derived with the first audit.
+    audit_key: Option<Secret>,
     audits: u64,
     exchanges: u64,
     since_audit: u32,
@@ -45,8 +46,8 @@ pub(crate) struct Sender {
     exchange_bytes: usize,
     /// The record that is filled; it is sealed when it is known whether it is the last.
     open: Option<Open>,
-    /// At a server: of each hop.
-    endorsers: Vec<Endorser>,
+    /// At a server, for each hop: the digest of what it may read of the current answer.
+    answers: Vec<Digest>,
     finished: bool,
     out: Vec<u8>,
 }
@@ -85,16 +86,9 @@ struct Open {
     end: bool,
 }
 
-/// What proves an answer to one middlebox.
-struct Endorser {
-    hop: u8,
-    /// The contexts that it may read.
-    reads: Vec<bool>,
-    answer: Digest,
-}
-
 impl Sender {
-    pub(crate) fn new(path: &Path, keys: Arc<EndpointKeys>, direction: Direction) -> Self {
+    pub(crate) fn new(keys: Arc<EndpointKeys>, direction: Direction) -> Self {
+        let path = &keys.path;
         let count = u8::try_from(path.contexts.len()).unwrap_or(u8::MAX);
         let context = |number| Context {
             layout: Layout::new(path, number),
@@ -102,10 +96,6 @@ impl Sender {
             slots: 0,
             begun: false,
             ended: false,
-        };
-        let endorser = |hop| {
-            let reads = (0..=count).map(|context| path.right(context, hop) >= Right::Read);
-            Endorser { hop, reads: reads.collect(), answer: Digest::default() }
         };
         let hops = match direction {
             Direction::ToServer => 0,
@@ -117,16 +107,16 @@ impl Sender {
             contexts: (0..=count).map(context).collect(),
             slots: 0,
             digests: Digests::new(path),
-            audit_key: keys.secret.audit(direction, &keys.th2),
-            keys,
+            audit_key: None,
             audits: 0,
             exchanges: 0,
             since_audit: 0,
             exchange_bytes: 0,
             open: None,
-            endorsers: (1..).take(hops).map(endorser).collect(),
+            answers: vec![Digest::default(); hops],
             finished: false,
             out: Vec::new(),
+            keys,
         }
     }
 
@@ -310,10 +300,9 @@ impl Sender {
     fn note(&mut self, context: u8, written: &Written) {
         let tags = &self.out[written.tags.clone()];
         self.digests.add(context, &written.meta[..5], 0, tags);
-        for endorser in &mut self.endorsers {
-            if endorser.reads[usize::from(context)] {
-                let parts: &[&[u8]] = &[&endorser.answer, &written.meta, &written.hash];
-                endorser.answer = sha256(parts);
+        for (hop, answer) in (1..).zip(&mut self.answers) {
+            if self.keys.path.right(context, hop) >= Right::Read {
+                *answer = sha256(&[answer, &written.meta, &written.hash]);
             }
         }
     }
@@ -326,22 +315,22 @@ impl Sender {
             _ => Vec::new(),
         };
         let digests = (&self.digests, &self.digests);
-        let key = (&self.audit_key, counters);
-        audit::put(&mut self.out, (0, kind), digests, key, &endorsements);
+        let derive = || self.keys.secret.audit(self.direction, &self.keys.th2);
+        let key = self.audit_key.get_or_insert_with(derive);
+        audit::put(&mut self.out, (0, kind), digests, (key, counters), &endorsements);
         self.digests.reset();
         self.audits += 1;
         self.since_audit = 0;
     }
 
     fn endorse(&mut self, counters: Counters, request: &[Digest]) -> Vec<Tag> {
-        let Self { endorsers, keys, .. } = self;
-        let endorse = |(endorser, request): (&mut Endorser, &Digest)| {
-            let answer = std::mem::take(&mut endorser.answer);
-            let key = keys.hop(endorser.hop)?.endorse(&keys.th2)?;
+        let Self { answers, keys, .. } = self;
+        let endorse = |(secrets, (answer, request)): (&HopSecrets, (&mut Digest, &Digest))| {
+            let (answer, key) = (std::mem::take(answer), secrets.endorse(&keys.th2)?);
             Some(audit::endorsement(&key, counters, request, &answer))
         };
-        // Only a server has endorsers, and it has every z.
-        endorsers.iter_mut().zip(request).filter_map(endorse).collect()
+        // Only a server has answers to endorse, and it has every z.
+        keys.hops.iter().zip(answers.iter_mut().zip(request)).filter_map(endorse).collect()
     }
 
     /// Whether an exchange has begun and not ended.

@@ -5,13 +5,13 @@ mod respond;
 
 use std::sync::Arc;
 
-use levada_core::{Digest, Identity, SecretKey};
+use levada_core::SecretKey;
 
-use super::client::{Bound, Step, is_aes};
+use super::client::{Bound, Step};
 use super::frame;
 use super::messages;
 use super::path::Path;
-use super::schedule::{Classes, Direction, EndpointSecret, HopSecrets};
+use super::schedule::{Direction, EndpointKeys};
 use super::tail::{Tail, put_records};
 use super::tickets::PathSessions;
 use super::{ContextError, Role};
@@ -56,12 +56,8 @@ enum Stage {
 
 /// What is kept after the server's flight.
 struct Second {
-    path: Path,
-    classes: Classes,
     tls: Handshake,
-    secret: EndpointSecret,
-    th2: Digest,
-    hops: Vec<(Identity, HopSecrets)>,
+    keys: Arc<EndpointKeys>,
     /// The tickets that rustls has written.
     held: Vec<u8>,
 }
@@ -78,7 +74,7 @@ impl ServerHandshake {
             Stage::ClientHello(_) => ("ClientHello", Role::Client),
             Stage::Hellos(first) => first.awaited(),
             Stage::Finished(_) => ("its TLS Finished", Role::Client),
-            Stage::Ready(second, number) => ("READY", Role::at(*number, second.hops.len())),
+            Stage::Ready(second, number) => ("READY", Role::at(*number, second.keys.hops.len())),
         }
     }
 
@@ -87,7 +83,7 @@ impl ServerHandshake {
         match &self.stage {
             Stage::Path => Role::Client,
             Stage::ClientHello(first) | Stage::Hellos(first) => Role::last(first.path.hops.len()),
-            Stage::Finished(second) | Stage::Ready(second, _) => Role::last(second.hops.len()),
+            Stage::Finished(second) | Stage::Ready(second, _) => Role::last(second.keys.hops.len()),
         }
     }
 
@@ -124,7 +120,7 @@ impl ServerHandshake {
             }
             (frame::READY, Stage::Ready(second, hop)) => {
                 second.verify_ready(hop, body)?;
-                if usize::from(hop) == second.hops.len() {
+                if usize::from(hop) == second.keys.hops.len() {
                     return second.finish(tickets).map(|bound| Step::Done(Box::new(bound)));
                 }
                 Stage::Ready(second, hop + 1)
@@ -149,24 +145,14 @@ fn respond_if_complete(
 
 impl Second {
     fn verify_ready(&self, hop: u8, body: &[u8]) -> Result<(), ContextError> {
-        let expected = match usize::from(hop).checked_sub(1) {
-            None => Some(self.secret.ready(Direction::ToServer, &self.th2)),
-            Some(at) => {
-                let secrets = self.hops.get(at).map(|(_, secrets)| secrets);
-                secrets.and_then(|secrets| secrets.ready(Direction::ToServer, &self.th2))
-            }
-        };
+        let expected = self.keys.ready(hop, Direction::ToServer);
         messages::check_ready(hop, body, expected.as_ref().map(|tag| &tag[..]))
     }
 
     fn finish(self, tickets: &mut Vec<u8>) -> Result<Bound, ContextError> {
-        let aes = is_aes(&self.tls)?;
         put_records(tickets, &self.held, false)?;
         let exporter = self.tls.exporter()?;
-        let established = self.tls.finish()?;
-        let resumed = established.resumed;
-        let (peer, tail) = Tail::new(established)?;
-        let Self { path, classes, secret, th2, hops, .. } = self;
-        Ok(Bound { path, classes, secret, th2, hops, peer, resumed, aes, exporter, tail })
+        let (peer, resumed) = (self.tls.peer()?, self.tls.is_resumed());
+        Ok(Bound { keys: self.keys, peer, resumed, exporter, tail: Tail::new(self.tls) })
     }
 }

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use levada_core::{Digest, Identity};
-
 use super::ContextError;
 use super::messages::MAX_TICKETS;
-use super::schedule::HopSecrets;
+use super::schedule::EndpointKeys;
 use super::tickets::{OneTicket, PathTickets};
 use crate::Error;
-use crate::handshake::{Established, Keys};
+use crate::handshake::{Established, Handshake, Keys};
 use crate::record::{ALERT, CHANGE_CIPHER_SPEC, DATA, HANDSHAKE, HEADER, RecordKey, TAG};
 use crate::tls::{CLOSE_NOTIFY, NEW_SESSION_TICKET, take_message};
 
@@ -17,21 +15,38 @@ use crate::tls::{CLOSE_NOTIFY, NEW_SESSION_TICKET, take_message};
 const MAX_MESSAGE: usize = 16 * 1024;
 
 /// The TLS connection of an endpoint after the handshake.
+///
+/// Its keys are taken out of rustls with the first record. A server needs them only when the session ends, and to derive them is 4 % of its work
+/// in a resumed handshake.
 pub(crate) struct Tail {
-    keys: Keys,
-    seal: RecordKey,
-    open: RecordKey,
+    unused: Option<Box<Handshake>>,
+    keys: Option<Box<TailKeys>>,
     message: Vec<u8>,
     /// How many tickets arrived.
     tickets: u8,
     closed: bool,
 }
 
+struct TailKeys {
+    tls: Keys,
+    seal: RecordKey,
+    open: RecordKey,
+}
+
 impl Tail {
-    pub(crate) fn new(established: Established) -> Result<(Identity, Self), Error> {
-        let Established { peer, keys, seal, open, .. } = established;
-        let (seal, open) = (RecordKey::new(seal)?, RecordKey::new(open)?);
-        Ok((peer, Self { keys, seal, open, message: Vec::new(), tickets: 0, closed: false }))
+    /// From a complete handshake.
+    pub(crate) fn new(tls: Handshake) -> Self {
+        let (unused, message) = (Some(Box::new(tls)), Vec::new());
+        Self { unused, keys: None, message, tickets: 0, closed: false }
+    }
+
+    fn keys(&mut self) -> Result<&mut TailKeys, Error> {
+        if let Some(tls) = self.unused.take() {
+            let Established { keys: tls, seal, open, .. } = tls.finish()?;
+            let (seal, open) = (RecordKey::new(seal)?, RecordKey::new(open)?);
+            self.keys = Some(Box::new(TailKeys { tls, seal, open }));
+        }
+        self.keys.as_deref_mut().ok_or(Error::Internal("no keys of TLS"))
     }
 
     /// Whether the peer has closed.
@@ -47,7 +62,7 @@ impl Tail {
     /// Takes a whole record. Only tickets, a close and alerts are expected.
     pub(crate) fn receive(&mut self, record: &[u8]) -> Result<(), ContextError> {
         let mut record = record.to_vec();
-        let (kind, content) = self.open.open(&mut record)?;
+        let (kind, content) = self.keys()?.open.open(&mut record)?;
         match (kind, content) {
             _ if self.closed => Err(ContextError::Unexpected("a TLS record after the close")),
             (ALERT, [_, CLOSE_NOTIFY]) => {
@@ -74,7 +89,7 @@ impl Tail {
             if self.tickets == MAX_TICKETS {
                 return Err(ContextError::Flood("tickets"));
             }
-            self.keys.ticket(body)?;
+            self.keys()?.tls.ticket(body)?;
             self.tickets += 1;
         }
         if rest.len() > MAX_MESSAGE {
@@ -99,7 +114,7 @@ impl Tail {
         let mut body = [content, &[kind]].concat();
         let length = u16::try_from(body.len() + TAG).unwrap_or(u16::MAX).to_be_bytes();
         let header: [u8; HEADER] = [DATA, 3, 3, length[0], length[1]];
-        let tag = self.seal.seal(header, &mut body)?;
+        let tag = self.keys()?.seal.seal(header, &mut body)?;
         for part in [&header[..], &body, tag.as_ref()] {
             out.extend_from_slice(part);
         }
@@ -110,13 +125,11 @@ impl Tail {
 /// Stores the tickets that arrived since `before` of them had.
 pub(crate) fn keep_tickets(
     (all, one): (&PathTickets, &Arc<OneTicket>),
-    server: Identity,
     before: u8,
-    hops: &[(Identity, HopSecrets)],
-    th2: &Digest,
+    keys: &EndpointKeys,
 ) {
-    for ticket in one.collect(before, hops, th2) {
-        all.insert(server, ticket);
+    for ticket in one.collect(before, keys) {
+        all.insert(keys.path.server.identity, ticket);
     }
 }
 

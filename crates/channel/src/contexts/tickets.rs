@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use levada_core::{Digest, Identity};
+use levada_core::Identity;
 use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
@@ -13,7 +13,7 @@ use rustls::server::StoresServerSessions;
 
 use super::messages::MAX_TICKETS;
 use super::path::ResumeId;
-use super::schedule::{HopSecrets, Resume, Secret};
+use super::schedule::{EndpointKeys, HopSecrets, Resume, Secret};
 
 /// How many servers a client keeps tickets of.
 const SERVERS: usize = 512;
@@ -100,23 +100,15 @@ impl OneTicket {
 
     /// The tickets that arrived since the last call, each with what is kept for its middleboxes; `first` is the number of the
     /// first one.
-    pub(crate) fn collect(
-        &self,
-        first: u8,
-        hops: &[(Identity, HopSecrets)],
-        th2: &Digest,
-    ) -> Vec<ClientTicket> {
+    pub(crate) fn collect(&self, first: u8, keys: &EndpointKeys) -> Vec<ClientTicket> {
         let received = std::mem::take(&mut *lock(&self.received));
-        let numbered = (first..MAX_TICKETS).zip(received);
-        numbered
-            .map(|(number, tls)| {
-                let kept = |(key, secrets): &(Identity, HopSecrets)| {
-                    let Resume { id, psk, .. } = secrets.resume(number, th2);
-                    (*key, id, psk)
-                };
-                ClientTicket { tls: Some(tls), hops: hops.iter().map(kept).collect() }
-            })
-            .collect()
+        let ticket = |(number, tls)| {
+            let kept = |(key, secrets): (_, &HopSecrets)| {
+                (key, secrets.resume_id(number, &keys.th2), secrets.psk(number, &keys.th2))
+            };
+            ClientTicket { tls: Some(tls), hops: keys.by_identity().map(kept).collect() }
+        };
+        (first..MAX_TICKETS).zip(received).map(ticket).collect()
     }
 }
 
@@ -153,8 +145,11 @@ impl ClientSessionStore for OneTicket {
     }
 }
 
-/// What a server keeps of a session for each middlebox.
-type HopResumes = Vec<(Identity, Resume)>;
+/// What a server keeps of a session for each middlebox: its key, the id, and y.
+type HopResumes = Vec<(Identity, ResumeId, Secret)>;
+
+/// The number of a TLS session; rustls draws it.
+type SessionId = [u8; 32];
 
 /// The sessions of a server that may be resumed, in memory.
 #[derive(Default)]
@@ -162,8 +157,8 @@ pub struct PathSessions(Mutex<Sessions>);
 
 #[derive(Default)]
 struct Sessions {
-    by_id: HashMap<Vec<u8>, (Vec<u8>, HopResumes)>,
-    order: VecDeque<Vec<u8>>,
+    by_id: HashMap<SessionId, (Vec<u8>, HopResumes)>,
+    order: VecDeque<SessionId>,
 }
 
 impl PathSessions {
@@ -172,9 +167,9 @@ impl PathSessions {
         *lock(&self.0) = Sessions::default();
     }
 
-    fn insert(&self, id: Vec<u8>, value: Vec<u8>, hops: HopResumes) {
+    fn insert(&self, id: SessionId, value: Vec<u8>, hops: HopResumes) {
         let mut sessions = lock(&self.0);
-        sessions.order.push_back(id.clone());
+        sessions.order.push_back(id);
         sessions.by_id.insert(id, (value, hops));
         if sessions.order.len() > SESSIONS
             && let Some(oldest) = sessions.order.pop_front()
@@ -200,8 +195,8 @@ pub(crate) struct OneSession {
 #[derive(Default)]
 struct Issued {
     number: u8,
-    hops: Vec<(Identity, HopSecrets)>,
-    th2: Digest,
+    /// None before the server has answered.
+    keys: Option<Arc<EndpointKeys>>,
 }
 
 impl OneSession {
@@ -215,8 +210,8 @@ impl OneSession {
     }
 
     /// What tickets are issued for. Called before rustls issues them.
-    pub(crate) fn issue(&self, hops: Vec<(Identity, HopSecrets)>, th2: Digest) {
-        *lock(&self.issued) = Issued { number: 0, hops, th2 };
+    pub(crate) fn issue(&self, keys: Arc<EndpointKeys>) {
+        *lock(&self.issued) = Issued { number: 0, keys: Some(keys) };
     }
 }
 
@@ -229,13 +224,13 @@ impl fmt::Debug for OneSession {
 impl StoresServerSessions for OneSession {
     fn put(&self, id: Vec<u8>, value: Vec<u8>) -> bool {
         let mut issued = lock(&self.issued);
-        if issued.hops.is_empty() {
-            return false;
-        }
-        let (number, th2) = (issued.number, issued.th2);
+        let number = issued.number;
+        let (Some(keys), Ok(id)) = (&issued.keys, id.try_into()) else { return false };
+        let kept = |(key, secrets): (_, &HopSecrets)| {
+            Some((key, secrets.resume_id(number, &keys.th2), secrets.y(number, &keys.th2)?))
+        };
+        let hops = keys.by_identity().filter_map(kept).collect();
         issued.number = number.saturating_add(1);
-        let hops = issued.hops.iter();
-        let hops = hops.map(|(key, secrets)| (*key, secrets.resume(number, &th2))).collect();
         self.all.insert(id, value, hops);
         true
     }

@@ -8,7 +8,7 @@ use crate::contexts::flow::MAX_REQUESTS;
 use crate::contexts::frame;
 use crate::contexts::messages::{self, Start, check_ready, put_ready};
 use crate::contexts::receiver::{PIECE_MEMORY, Received, Receiver, Request};
-use crate::contexts::schedule::Direction;
+use crate::contexts::schedule::{Direction, EndpointKeys};
 use crate::contexts::sender::Sender;
 use crate::contexts::{ContextError, Role};
 
@@ -45,24 +45,19 @@ impl Open {
     /// READY comes from the server first, then from the middlebox next to it, and so on.
     pub(super) fn receive_ready(&mut self, whole: &[u8]) -> Result<(), ContextError> {
         let body = messages::split(whole)?.1;
-        let Bound { secret, th2, hops, .. } = &self.bound;
-        let count = u8::try_from(hops.len()).unwrap_or(u8::MAX);
-        let next = match self.ready {
+        let hops = self.bound.keys.hops.len();
+        let (party, tag, next) = match self.ready {
             Some(Ready::Server) => {
-                if body.len() != 17 + messages::START * hops.len() {
+                if body.len() != 17 + messages::START * hops {
                     return Err(ContextError::Malformed("the starts in a READY"));
                 }
-                check_ready(0, &body[..17], Some(&secret.ready(Direction::ToClient, th2)))?;
-                count
+                (0, &body[..17], u8::try_from(hops).unwrap_or(u8::MAX))
             }
-            Some(Ready::Hop(hop)) => {
-                let secrets = hops.get(usize::from(hop) - 1).map(|(_, secrets)| secrets);
-                let tag = secrets.and_then(|secrets| secrets.ready(Direction::ToClient, th2));
-                check_ready(hop, body, tag.as_ref().map(|tag| &tag[..]))?;
-                hop - 1
-            }
+            Some(Ready::Hop(hop)) => (hop, body, hop - 1),
             None => return Err(ContextError::Unexpected("a second READY")),
         };
+        let expected = self.bound.keys.ready(party, Direction::ToClient);
+        check_ready(party, tag, expected.as_ref().map(|tag| &tag[..]))?;
         self.ready = (next > 0).then_some(Ready::Hop(next));
         Ok(())
     }
@@ -131,12 +126,12 @@ impl Open {
 
     /// READY_0 of the server, with the verdict for each hop.
     pub(super) fn put_start(&self, start: Start, out: &mut Vec<u8>) -> Result<(), ContextError> {
-        let Bound { secret, th2, hops, .. } = &self.bound;
+        let EndpointKeys { secret, th2, hops, .. } = &*self.bound.keys;
         let tag = secret.ready(Direction::ToClient, th2);
         let length = 17 + messages::START * hops.len();
         let aad = [&frame::header(frame::READY, length)[..], &tag].concat();
-        let mut sealed = Vec::new();
-        for (_, secrets) in hops {
+        let mut sealed = Vec::with_capacity(messages::START * hops.len());
+        for secrets in hops {
             let z = secrets.z.as_ref().ok_or(crate::Error::Internal("no z"))?;
             sealed.extend(start.seal(z, th2, &aad)?);
         }

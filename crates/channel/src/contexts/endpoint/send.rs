@@ -26,7 +26,7 @@ impl PathConnection {
         let tickets = open.unstarted.take().ok_or(ContextError::State("it has started"))?;
         open.put_start(Start { started, realm: realm.unwrap_or_default() }, &mut self.out)?;
         self.out.extend_from_slice(&tickets);
-        self.keepalive = Some(Keepalive::new(Role::last(open.bound.hops.len()), now));
+        self.keepalive = Some(Keepalive::new(Role::last(open.bound.keys.hops.len()), now));
         open.refused = !started;
         if started {
             open.answer_emptied()?;

@@ -17,7 +17,7 @@ impl Receiver {
         body: &[u8],
         out: &mut VecDeque<Received>,
     ) -> Result<Option<Request>, ContextError> {
-        let hops = u8::try_from(self.path.hops.len()).unwrap_or(u8::MAX);
+        let hops = u8::try_from(self.keys.path.hops.len()).unwrap_or(u8::MAX);
         let audit = Audit::take(body, self.direction, hops.into())?;
         let (hop, kind) = (audit.hop, audit.kind);
         let Some(audits) = &mut self.audits else {
@@ -46,7 +46,7 @@ impl Receiver {
         if hop != last {
             return Ok(None);
         }
-        audit::walk(&self.path, &self.digests, &audits.all)?;
+        audit::walk(&self.keys.path, &self.digests, &audits.all)?;
         let author = audits.all.first().map_or(0, |first| first.hop);
         self.audits = None;
         if kind.is_own() {
@@ -83,13 +83,13 @@ impl Receiver {
             return Err(ContextError::Unexpected("an answer of a middlebox within another one"));
         }
         let heads = [Purpose::RequestHead, Purpose::ResponseHead];
-        let complete = heads.iter().all(|purpose| self.path.context(*purpose).is_some());
+        let complete = heads.iter().all(|purpose| self.keys.path.context(*purpose).is_some());
         let named = |context: &&Context| {
             let purpose = context.purpose as u8;
             (Purpose::RequestHead as u8..=Purpose::ResponseBody as u8).contains(&purpose)
         };
         let at = usize::from(author) - 1;
-        let contexts = self.path.contexts.iter().filter(named);
+        let contexts = self.keys.path.contexts.iter().filter(named);
         let mut rights = contexts.map(|context| context.rights[at]);
         if !complete || rights.any(|right| right != Right::Write) {
             let what = "answer a request";

@@ -3,6 +3,7 @@
 use levada_core::{Digest, label::derive};
 
 use super::{Direction, Secret, Tag};
+use crate::contexts::path::ResumeId;
 
 /// What one middlebox has, and the endpoints too: a_i both, z_i the server only.
 #[derive(Clone)]
@@ -39,23 +40,33 @@ impl HopSecrets {
         Some(self.z.as_ref()?.derive(derive::ENDORSE, &[th2]))
     }
 
-    /// psk_ij, id_ij and y_ij of ticket j.
+    /// id_ij of ticket j.
+    pub(crate) fn resume_id(&self, ticket: u8, th2: &Digest) -> ResumeId {
+        self.a.derive_bytes(derive::RESUME_ID, &[th2, &[ticket]])
+    }
+
+    /// psk_ij of ticket j.
+    pub(crate) fn psk(&self, ticket: u8, th2: &Digest) -> Secret {
+        self.a.derive(derive::RESUME, &[th2, &[ticket]])
+    }
+
+    /// y_ij of ticket j; None at the client.
+    pub(crate) fn y(&self, ticket: u8, th2: &Digest) -> Option<Secret> {
+        Some(self.z.as_ref()?.derive(derive::RESUME, &[th2, &[ticket]]))
+    }
+
+    /// What a middlebox keeps for ticket j.
     pub(crate) fn resume(&self, ticket: u8, th2: &Digest) -> Resume {
-        let context: &[&[u8]] = &[th2, &[ticket]];
-        Resume {
-            id: self.a.derive_bytes(derive::RESUME_ID, context),
-            psk: self.a.derive(derive::RESUME, context),
-            y: self.z.as_ref().map(|z| z.derive(derive::RESUME, context)),
-        }
+        let (id, psk) = (self.resume_id(ticket, th2), self.psk(ticket, th2));
+        Resume { id, psk, y: self.y(ticket, th2) }
     }
 }
 
-/// What a middlebox and the endpoints keep for one later session.
+/// What a middlebox keeps for one later session.
 #[derive(Clone)]
 pub(crate) struct Resume {
-    pub(crate) id: [u8; 16],
+    pub(crate) id: ResumeId,
     pub(crate) psk: Secret,
-    /// Not at the client.
     pub(crate) y: Option<Secret>,
 }
 

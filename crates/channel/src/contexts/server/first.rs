@@ -5,8 +5,8 @@ use levada_core::{Digest, Identity, sha256};
 use super::ServerPaths;
 use crate::contexts::frame::Fields;
 use crate::contexts::messages::{self, Hello, HelloProof};
-use crate::contexts::path::Path;
-use crate::contexts::schedule::{Resume, Secret};
+use crate::contexts::path::{Path, ResumeId};
+use crate::contexts::schedule::Secret;
 use crate::contexts::{ContextError, Role};
 
 /// What the first flight consists of.
@@ -97,14 +97,14 @@ impl First {
     /// each resumed hop.
     pub(super) fn verify(
         &mut self,
-        kept: &[(Identity, Resume)],
+        kept: &[(Identity, ResumeId, Secret)],
     ) -> Result<Vec<Option<Secret>>, ContextError> {
         let mut transcript = self.transcript;
         let mut keys = Vec::new();
         messages::each_hello(&self.echo, &self.path, &mut transcript, |hop, hello, before| {
-            let kept = kept.iter().find(|(key, _)| *key == hop.party.identity);
-            let kept = kept.filter(|(_, resume)| hop.resume == Some(resume.id));
-            let y = kept.and_then(|(_, resume)| resume.y.clone());
+            let kept = kept.iter().find(|(key, ..)| *key == hop.party.identity);
+            let kept = kept.filter(|(_, id, _)| hop.resume == Some(*id));
+            let y = kept.map(|(.., y)| y.clone());
             hello.verify_at_server(&self.path, before, y.as_ref())?;
             keys.push(y.filter(|_| hello.is_resumed()));
             Ok(())

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use levada_core::{Digest, Hasher, Identity, Random, SystemRandom, label, label::derive, sha256};
+use levada_core::{Digest, Hasher, Random, SystemRandom, label, label::derive, sha256};
 
 use super::first::First;
 use super::{Second, ServerPaths};
 use crate::Error;
 use crate::contexts::ContextError;
+use crate::contexts::client::is_aes;
 use crate::contexts::frame;
 use crate::contexts::messages::{self, Bind, BindProof, Hello, Share};
 use crate::contexts::path;
-use crate::contexts::schedule::{self, Classes, EndpointSecret, HopSecrets, Secret};
+use crate::contexts::schedule::{self, Classes, EndpointKeys, EndpointSecret, HopSecrets, Secret};
 use crate::contexts::tail::put_records;
 use crate::contexts::tickets::OneSession;
 use crate::exporter::Capture;
@@ -53,13 +54,13 @@ pub(super) fn respond(
     let bind = bind.encode();
     out.extend_from_slice(&bind);
     let th2 = messages::th2(&th1, &bind);
-    sessions.issue(hops.clone(), th2);
-    Ok(Second { path: first.path, classes, tls, secret, th2, hops, held: Vec::new() })
+    let (path, aes) = (first.path, is_aes(&tls)?);
+    let keys = Arc::new(EndpointKeys { path, classes, secret, th2, aes, hops });
+    sessions.issue(keys.clone());
+    Ok(Second { tls, keys, held: Vec::new() })
 }
 
 const RETRY: ContextError = ContextError::Unexpected("a ClientHello that needs a second one");
-
-type Hops = Vec<(Identity, HopSecrets)>;
 
 fn put_shares(
     first: &First,
@@ -68,14 +69,12 @@ fn put_shares(
     th1: &Digest,
     ys: &[Option<Secret>],
     out: &mut Vec<u8>,
-) -> Result<(Hops, Vec<Digest>), ContextError> {
+) -> Result<(Vec<HopSecrets>, Vec<Digest>), ContextError> {
     let mut seed = zeroize::Zeroizing::new(Digest::default());
     SystemRandom.fill(seed.as_mut()).map_err(|_| Error::Internal("no random bytes"))?;
     let seed = Secret::new(*seed);
     let (mut hops, mut hashes) = (Vec::new(), Vec::new());
-    for (number, (hop, (key, y))) in
-        (1u8..).zip(first.path.hops.iter().zip(first.keys.iter().zip(ys)))
-    {
+    for (number, (key, y)) in (1u8..).zip(first.keys.iter().zip(ys)) {
         let (a, z) = (secret.a(number), schedule::z(&seed, number));
         let halves = secret.halves(classes, number, derive::SERVER_HALF);
         let share = Share { a: a.clone(), z: z.clone(), halves };
@@ -85,7 +84,7 @@ fn put_shares(
             None => share.put_sealed(out, (first.path.kem, key), number, th1)?,
         }
         hashes.push(sha256(&[&out[start..]]));
-        hops.push((hop.party.identity, HopSecrets { a, z: Some(z) }));
+        hops.push(HopSecrets { a, z: Some(z) });
     }
     Ok((hops, hashes))
 }

@@ -8,10 +8,9 @@ use crate::Error;
 use crate::contexts::Direction::{ToClient, ToServer};
 use crate::contexts::Right::None as No;
 use crate::contexts::audit::{self, Counters, Digests, Kind};
-use crate::contexts::client::Bound;
 use crate::contexts::messages::{Start, put_client_share, put_ready};
 use crate::contexts::record::{self, Cipher, Head, Layout, Position, SealKeys};
-use crate::contexts::schedule::HopSecrets;
+use crate::contexts::schedule::{EndpointKeys, HopSecrets};
 use crate::contexts::{ContextError, Direction, frame};
 use crate::record::{ALERT, DATA, HANDSHAKE};
 
@@ -43,11 +42,12 @@ fn a_client_cannot_send_ready_in_place_of_a_middlebox() {
     });
     chain.run().unwrap();
     let bound = chain.client.bound().unwrap();
-    let a = bound.hops[0].1.a.clone();
-    assert!(bound.hops.iter().all(|(_, secrets)| secrets.z.is_none()));
+    let EndpointKeys { hops, th2, .. } = &*bound.keys;
+    let a = hops[0].a.clone();
+    assert!(hops.iter().all(|secrets| secrets.z.is_none()));
     let secrets = HopSecrets { a: a.clone(), z: Some(a) };
     let mut ready = Vec::new();
-    put_ready(&mut ready, 1, &secrets.ready(ToServer, &bound.th2).unwrap(), &[]);
+    put_ready(&mut ready, 1, &secrets.ready(ToServer, th2).unwrap(), &[]);
     chain.inject(2, ToServer, &ready);
     assert_eq!(chain.run(), Err((3, forged_by("a READY", 1))));
 }
@@ -57,7 +57,8 @@ fn with_halves(change: impl Fn(&mut Vec<u8>)) -> Chain {
     let mut chain = Chain::new(&parties());
     chain.replace((0, ToServer), frame::CSHARE, dropped);
     chain.run().unwrap();
-    let Bound { secret, classes, th2, .. } = chain.client.bound().unwrap();
+    let keys = chain.client.bound().unwrap().keys.clone();
+    let EndpointKeys { secret, classes, th2, .. } = &*keys;
     let mut shares = Vec::new();
     for hop in [1, 2] {
         let mut halves = secret.halves(classes, hop, derive::CLIENT_HALF).to_vec();
@@ -149,22 +150,22 @@ type Record<'a> = (Head, &'a [u8]);
 /// Records of a client, and the audit that ends an exchange.
 fn exchange_of(chain: &mut Chain, records: &[Record<'_>]) -> Vec<u8> {
     let bound = chain.client.bound().unwrap();
-    let mut digests = Digests::new(&bound.path);
+    let mut digests = Digests::new(&bound.keys.path);
     let mut out = Vec::new();
     // The operation was the first record, and had the first audit.
     let mut slots = [1, 0, 0];
     for (head, data) in records {
-        let secret = bound.secret.context(&bound.classes, head.context, &bound.th2);
-        let mut cipher = Cipher::new(secret.record(head.context, ToServer), bound.aes);
+        let secret = bound.keys.context(head.context);
+        let mut cipher = Cipher::new(secret.record(head.context, ToServer), bound.keys.aes);
         let keys = SealKeys { cipher: &mut cipher, writer: None, third: None };
         let n = slots[usize::from(head.context)];
         let position = Position { n, g: slots.iter().sum(), q: 0 };
-        let layout = Layout::new(&bound.path, head.context);
+        let layout = Layout::new(&bound.keys.path, head.context);
         let written = record::seal(keys, (*head, position, layout), data, &mut out).unwrap();
         digests.add(head.context, &written.meta[..5], 0, &out[written.tags]);
         slots[usize::from(head.context)] += 1;
     }
-    let key = bound.secret.audit(ToServer, &bound.th2);
+    let key = bound.keys.secret.audit(ToServer, &bound.keys.th2);
     let counters = Counters { audits: 1, slots: slots.iter().sum(), exchange: 0 };
     audit::put(&mut out, (0, Kind::Exchange), (&digests, &digests), (&key, counters), &[]);
     out

@@ -333,5 +333,5 @@ pub(crate) const KEMS: [Kem; 2] = [Kem::X25519, Kem::Hybrid];
 
 /// A sender with the keys of an endpoint, in any direction.
 pub(crate) fn sender_of(bound: &Bound, direction: Direction) -> Sender {
-    Sender::new(&bound.path, bound.keys(), direction)
+    Sender::new(bound.keys.clone(), direction)
 }

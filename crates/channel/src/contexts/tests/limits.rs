@@ -44,15 +44,16 @@ fn at_most_64_requests_are_open() {
 /// Seals records of a client in the private context 1, without a mark.
 fn without_audits(chain: &mut Chain, records: u64, data: &[u8]) -> Vec<u8> {
     let bound = chain.client.bound().unwrap();
-    let keys = bound.secret.context(&bound.classes, 1, &bound.th2);
-    let mut cipher = Cipher::new(keys.record(1, ToServer), bound.aes);
+    let keys = bound.keys.context(1);
+    let mut cipher = Cipher::new(keys.record(1, ToServer), bound.keys.aes);
     let head = Head { context: 1, slot: true, mark: false, end: false, origin: 0 };
     let mut out = Vec::new();
     for n in 0..records {
         let keys = SealKeys { cipher: &mut cipher, writer: None, third: None };
         // The operation was the first record.
         let place = Position { n, g: n + 1, q: 0 };
-        record::seal(keys, (head, place, Layout::new(&bound.path, 1)), data, &mut out).unwrap();
+        record::seal(keys, (head, place, Layout::new(&bound.keys.path, 1)), data, &mut out)
+            .unwrap();
     }
     out
 }

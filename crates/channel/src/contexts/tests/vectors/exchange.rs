@@ -94,13 +94,13 @@ fn sent(sender: &mut Sender) -> Vec<u8> {
 pub(super) fn exchange(out: &mut Vectors, session: &Session) {
     let Session { path, classes, secret, th2, hops } = session;
     let keys = |aes| {
-        let (secret, classes) = (secret.clone(), classes.clone());
-        Arc::new(EndpointKeys { secret, classes, th2: *th2, aes, hops: hops.clone() })
+        let (path, secret, classes) = (path.clone(), secret.clone(), classes.clone());
+        Arc::new(EndpointKeys { path, secret, classes, th2: *th2, aes, hops: hops.clone() })
     };
-    let mut other_cipher = Sender::new(path, keys(false), ToServer);
+    let mut other_cipher = Sender::new(keys(false), ToServer);
     other_cipher.control(CONTROL_DATA, b"operation").unwrap();
     out.put("the first frame with ChaCha20-Poly1305", &frames(&sent(&mut other_cipher))[0]);
-    let mut client = Sender::new(path, keys(true), ToServer);
+    let mut client = Sender::new(keys(true), ToServer);
     client.control(CONTROL_DATA, b"operation").unwrap();
     write(&mut client);
     client.finish(&[]).unwrap();
@@ -112,12 +112,12 @@ pub(super) fn exchange(out: &mut Vectors, session: &Session) {
     for (link, bytes) in links.iter().zip([&near, &middle, &far]) {
         put_frames(out, link, bytes);
     }
-    let (request, received) = receive(&mut Receiver::new(path, keys(true), ToServer), &far);
+    let (request, received) = receive(&mut Receiver::new(keys(true), ToServer), &far);
     assert!(received.contains(&Received::Control(b"operation".to_vec())));
     let rewritten = Received::Data { context: 2, data: b"MESSAGE".into(), origin: 1, end: true };
     assert!(received.contains(&rewritten));
     let request = request.unwrap();
-    let mut server = Sender::new(path, keys(true), ToClient);
+    let mut server = Sender::new(keys(true), ToClient);
     write(&mut server);
     server.finish(&request.digests).unwrap();
     let far = sent(&mut server);
@@ -132,7 +132,7 @@ pub(super) fn exchange(out: &mut Vectors, session: &Session) {
     for (link, bytes) in links.iter().zip([&far, &middle, &near]) {
         put_frames(out, link, bytes);
     }
-    let (_, received) = receive(&mut Receiver::new(path, keys(true), ToClient), &near);
+    let (_, received) = receive(&mut Receiver::new(keys(true), ToClient), &near);
     assert_eq!(received.len(), 5);
 }
 
