@@ -16,6 +16,9 @@ mod serve;
 mod service;
 mod trailers;
 
+#[cfg(test)]
+mod tests;
+
 pub use allowance::{Allowance, right_text};
 pub use head::{HeadError, MAX_HEAD};
 pub(crate) use head::{RequestHead, ResponseHead};

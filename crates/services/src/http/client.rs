@@ -1,5 +1,6 @@
 //! The client's side of `http`: a local origin that any browser can use.
 
+mod call;
 mod sessions;
 
 use std::convert::Infallible;
@@ -21,14 +22,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
-use super::body::{self, ChannelBody};
 use super::carrier::{PartReceiver, PartSender};
-use super::exchange::{self, ExchangeError, Head, Incoming, Rest};
-use super::head::{RequestHead, ResponseHead};
-use super::layout::Kind;
+use super::exchange::{self, ExchangeError};
 use super::origin::own_response;
 use crate::forward::Listener;
-use sessions::{Exchange, Sessions};
+use call::{Call, LocalBody};
+use sessions::{Exchange, Sessions, UsedPath};
 pub use sessions::{GrantedMiddlebox, Open, Report, Route, SessionEvent};
 
 /// Local connections at a time.
@@ -44,9 +43,6 @@ pub struct Local {
     hosts: Vec<String>,
     sessions: Sessions,
 }
-
-/// A response of the origin, or one that this side made.
-type LocalBody = Either<ChannelBody, String>;
 
 impl Local {
     /// The local origin at `listener`, whose requests travel over sessions of `route`. It opens the first one, which shows whether every
@@ -157,49 +153,52 @@ impl Local {
         self: Arc<Self>,
         request: Request<RequestBody>,
     ) -> Result<Response<LocalBody>, String> {
-        let (mut parts, body) = request.into_parts();
-        parts.headers.remove(header::HOST);
-        let head = RequestHead { method: parts.method, target: parts.uri, fields: parts.headers };
         let (respond, response) = oneshot::channel();
+        let call = Call::new(request, respond);
         // A task of its own: a session must get to the end of the exchange also if the local client goes away.
-        tokio::spawn(async move { self.run(head, body, respond).await });
+        tokio::spawn(async move { self.run(call).await });
         let ended = || "the exchange was cut off".to_owned();
         response.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Runs one exchange.
-    async fn run(&self, head: RequestHead, body: RequestBody, respond: Respond) {
-        let exchange = match self.sessions.exchange().await {
-            Ok(exchange) => exchange,
-            Err(error) => {
-                let _ = respond.send(Err(error.to_string()));
-                return;
-            }
-        };
-        match exchange {
-            Exchange::Path(used, permit) => {
-                let session = used.session.clone();
-                let ended = async {
-                    let path = session.path().ok_or(ExchangeError::Ended(String::new()))?;
-                    let sender = PartSender::path(&session, &path, Kind::Request)?;
-                    let receiver = PartReceiver::path(&session, &path, Kind::Response)?;
-                    converse(sender, receiver, head, body, respond).await
-                };
-                match ended.await {
-                    Ok(()) => self.sessions.keep(used).await,
-                    Err(error) => self.sessions.failed(used, error.to_string()),
-                }
+    async fn run(&self, mut call: Call) {
+        match self.sessions.exchange().await {
+            Ok(Exchange::Path(used, permit)) => {
+                self.run_over_path(used, call).await;
                 drop(permit);
             }
-            Exchange::Stream(mut send, mut receive, permit) => {
+            Ok(Exchange::Stream(mut send, mut receive, permit)) => {
                 let sender = PartSender::Stream(&mut send);
                 let receiver = PartReceiver::stream(&mut receive);
-                match converse(sender, receiver, head, body, respond).await {
+                match call.converse(sender, receiver).await {
                     Ok(()) => exchange::wait_for_end(&mut receive).await,
-                    Err(error) => tracing::debug!(%error, "an exchange failed"),
+                    Err(error) => {
+                        tracing::debug!(%error, "an exchange failed");
+                        call.fail(describe(&error));
+                    }
                 }
                 drop(permit);
             }
+            Err(error) => call.fail(error.to_string()),
+        }
+    }
+
+    /// A kept session may end just when it is used again. A request that may be repeated is then made once more, over a new one.
+    async fn run_over_path(&self, mut used: UsedPath, mut call: Call) {
+        loop {
+            let Err(error) = call.converse_over(&used.session).await else {
+                return self.sessions.keep(used).await;
+            };
+            let again = used.kept && call.may_repeat(&error);
+            self.sessions.failed(used, error.to_string());
+            if !again {
+                return call.fail(describe(&error));
+            }
+            used = match self.sessions.new_path().await {
+                Ok(used) => used,
+                Err(error) => return call.fail(error.to_string()),
+            };
         }
     }
 
@@ -225,33 +224,6 @@ fn hosts(listener: &Listener) -> io::Result<Vec<String>> {
     Ok(hosts)
 }
 
-/// Where the response goes, or why there is none.
-type Respond = oneshot::Sender<Result<Response<LocalBody>, String>>;
-
-/// Sends a request, and passes its response on while it arrives.
-async fn converse(
-    mut sender: PartSender<'_>,
-    receiver: PartReceiver<'_>,
-    head: RequestHead,
-    body: RequestBody,
-    respond: Respond,
-) -> Result<(), ExchangeError> {
-    let mut respond = Some(respond);
-    let method = head.method.clone();
-    let head = Head { line: head.line(), fields: head.fields };
-    let receive = async {
-        let received = exchange::receive(receiver).await?;
-        let (head, incoming) =
-            received.ok_or(ExchangeError::Ended(" before its answer".to_owned()))?;
-        pass_response(&head, incoming, &method, &mut respond).await
-    };
-    let done = tokio::try_join!(exchange::send(&mut sender, head, body), receive);
-    if let (Err(error), Some(respond)) = (&done, respond) {
-        let _ = respond.send(Err(describe(error)));
-    }
-    done.map(drop)
-}
-
 /// The text for the local client.
 fn describe(error: &ExchangeError) -> String {
     match error {
@@ -263,34 +235,4 @@ fn describe(error: &ExchangeError) -> String {
         }
         error => error.to_string(),
     }
-}
-
-async fn pass_response(
-    head: &[u8],
-    incoming: Incoming<'_>,
-    method: &Method,
-    respond: &mut Option<Respond>,
-) -> Result<(), ExchangeError> {
-    let mut head = ResponseHead::decode(head)?;
-    let bodiless = *method == Method::HEAD
-        || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    if bodiless && !incoming.is_over() {
-        return Err(ExchangeError::UnexpectedBody);
-    }
-    let names = incoming.trailer_names()?;
-    if let (false, Ok(names)) = (names.is_empty(), HeaderValue::from_bytes(&names)) {
-        head.fields.insert(header::TRAILER, names);
-    }
-    let (to, body) = body::channel();
-    let body = if incoming.is_over() { ChannelBody::empty() } else { body };
-    let mut response = Response::new(Either::Left(body));
-    *response.status_mut() = head.status;
-    *response.headers_mut() = head.fields;
-    if let Some(respond) = respond.take() {
-        let _ = respond.send(Ok(response));
-    }
-    if incoming.is_over() {
-        return Ok(());
-    }
-    incoming.pass_body(to, Rest::Short).await
 }

@@ -126,15 +126,19 @@ pub(super) struct Incoming<'a> {
     first: Vec<u8>,
 }
 
-/// Waits for the next message and its head; None if the other side has sent its end.
-pub(super) async fn receive(
-    mut receiver: PartReceiver<'_>,
-) -> Result<Option<(Vec<u8>, Incoming<'_>)>, ExchangeError> {
+/// Waits for the next message and its head; None if the other side has sent its end. `begun` becomes true with the first part that comes.
+pub(super) async fn receive<'a>(
+    mut receiver: PartReceiver<'a>,
+    begun: &mut bool,
+) -> Result<Option<(Vec<u8>, Incoming<'a>)>, ExchangeError> {
     let mut message = Assembler::new(receiver.layout());
     let mut first = Vec::new();
     while message.stage == Stage::Head {
         match receiver.next().await? {
-            Some(piece) => first = message.add(piece)?,
+            Some(piece) => {
+                *begun = true;
+                first = message.add(piece)?;
+            }
             None if message.has_begun() => return Err(ExchangeError::Ended(String::new())),
             None => return Ok(None),
         }

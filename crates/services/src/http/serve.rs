@@ -45,7 +45,7 @@ async fn answer_all(
 ) -> Result<(), ExchangeError> {
     loop {
         let receiver = PartReceiver::path(session, path, Kind::Request)?;
-        let Some((head, incoming)) = exchange::receive(receiver).await? else { break };
+        let Some((head, incoming)) = exchange::receive(receiver, &mut false).await? else { break };
         let sender = PartSender::path(session, path, Kind::Response)?;
         tokio::select! {
             answered = answer(sender, &head, incoming, pool) => answered?,
@@ -104,7 +104,7 @@ async fn answer_stream(pool: Arc<OriginPool>, stream: Stream) {
     let closed = send.closed();
     let exchange = async {
         let receiver = PartReceiver::stream(&mut receive);
-        let received = timeout(HEAD_TIMEOUT, exchange::receive(receiver)).await;
+        let received = timeout(HEAD_TIMEOUT, exchange::receive(receiver, &mut false)).await;
         let late = || ExchangeError::Ended(" without a request".to_owned());
         let Some((head, incoming)) = received.map_err(|_| late())?? else { return Ok(()) };
         answer(PartSender::Stream(&mut send), &head, incoming, &pool).await?;

@@ -92,6 +92,8 @@ pub(super) enum Exchange<'a> {
 pub(super) struct UsedPath {
     pub(super) session: PathSession,
     number: u64,
+    /// It was idle between two exchanges, so its end may not have been noticed.
+    pub(super) kept: bool,
 }
 
 /// An idle session. A task waits for its end.
@@ -158,6 +160,14 @@ impl Sessions {
         }
     }
 
+    /// A new session with middleboxes, in the place of one that has ended.
+    pub(super) async fn new_path(&self) -> Result<UsedPath, ClientError> {
+        match &self.route {
+            Route::Path(open) => Ok(self.opened_path(open().await?)),
+            Route::Streams(_) => Err(ClientError::Local("there are no middleboxes".to_owned())),
+        }
+    }
+
     fn number(&self) -> u64 {
         self.opened.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -166,7 +176,7 @@ impl Sessions {
         let number = self.number();
         let middleboxes = granted(&session);
         (self.report)(SessionEvent::Opened { number, resumed: session.resumed(), middleboxes });
-        UsedPath { session, number }
+        UsedPath { session, number, kept: false }
     }
 
     async fn take_idle(&self) -> Option<UsedPath> {
@@ -182,7 +192,8 @@ impl Sessions {
     }
 
     /// Keeps a session for the next exchange.
-    pub(super) async fn keep(&self, path: UsedPath) {
+    pub(super) async fn keep(&self, mut path: UsedPath) {
+        path.kept = true;
         let (take, mut taken) = oneshot::channel();
         let report = self.report.clone();
         let waiting = tokio::spawn(async move {
@@ -255,7 +266,7 @@ impl Sessions {
 
     /// Ends all sessions that are not in use.
     pub(super) async fn close(&self) {
-        while let Some(UsedPath { session, number }) = self.take_idle().await {
+        while let Some(UsedPath { session, number, .. }) = self.take_idle().await {
             if session.close().is_ok() {
                 let _ = timeout(CLOSE_TIMEOUT, session.flushed()).await;
             }
