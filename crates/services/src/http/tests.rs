@@ -1,6 +1,7 @@
 //! Both ends of `http` over connections in memory, each with a hand-made party on the other side.
 
 mod paths;
+mod streams;
 
 use std::future::Future;
 use std::net::SocketAddr;
