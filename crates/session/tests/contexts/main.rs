@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests, as in tests.
 
+mod answers;
 mod sessions;
 mod silence;
 mod support;

@@ -56,7 +56,7 @@ impl Freezer {
     }
 }
 
-type Ends = [Box<dyn Transport>; 2];
+pub(crate) type Ends = [Box<dyn Transport>; 2];
 
 /// The two links of a path with one middlebox, in memory.
 pub(crate) fn links() -> [Ends; 2] {
@@ -82,18 +82,29 @@ pub(crate) async fn connected() -> (PathSession, PathSession) {
 
 /// As [`connected`], over the client's link and the server's; `admitted`: the middlebox carries the session.
 pub(crate) async fn connected_over(
+    links: [Ends; 2],
+    freezer: &Freezer,
+    admitted: bool,
+) -> (PathSession, PathSession) {
+    let context = |right| Context { purpose: Purpose::Other, pad: 0, rights: vec![right] };
+    let contexts = vec![context(Right::Write), context(Right::None)];
+    connected_with(links, (contexts, Box::new(Upper)), freezer, admitted).await
+}
+
+/// As [`connected_over`], with these contexts and this middlebox.
+pub(crate) async fn connected_with(
     [[near, hop_near], [hop_far, far]]: [Ends; 2],
+    (contexts, inspector): (Vec<Context>, Box<dyn Inspector>),
     freezer: &Freezer,
     admitted: bool,
 ) -> (PathSession, PathSession) {
     let (hop, server) = (key(), key());
     let party = |key: &SecretKey| Party { identity: key.identity(), address: "h:1".to_owned() };
-    let context = |right| Context { purpose: Purpose::Other, pad: 0, rights: vec![right] };
     let path = Path {
         kem: Kem::X25519,
         server: party(&server),
         hops: vec![Hop { party: party(&hop), resume: None }],
-        contexts: vec![context(Right::Write), context(Right::None)],
+        contexts,
     };
     let setup = HopSetup {
         key: hop,
@@ -108,7 +119,7 @@ pub(crate) async fn connected_over(
         policy: Arc::new(|_| Ok(())),
     };
     let client = ClientConfig::new(&key()).unwrap();
-    let middle = Relay::new(setup, Box::new(Upper), Instant::now());
+    let middle = Relay::new(setup, inspector, Instant::now());
     let carried =
         relay(middle, hop_near, Vec::new(), |_, _| async { Ok(hop_far) }, move || admitted);
     freezer.spawn(async {
