@@ -337,3 +337,22 @@ fn a_unix_socket_is_private_and_lost_sessions_are_reported_and_opened_again() {
     crate::support::signal(http.child.id(), "TERM");
     eventually("the socket is removed", || !socket.exists());
 }
+
+/// A request finds the new address of its node in the pins.
+#[test]
+fn a_node_that_moves_is_looked_up_again() {
+    let parties = Parties::new();
+    let node = parties.up("", false);
+    let client = &parties.client;
+    client.run(&format!("peers add web {}", node.at())).ok();
+    let http = Started::start(client, &["http", "web/web"]);
+    let page = format!("{}page", http.address);
+    assert_eq!(curl(&[&page]), "the page");
+    let before = node.address();
+    node.kill();
+    let moved = parties.up("", false);
+    assert_ne!(moved.address(), before);
+    client.run("peers forget web").ok();
+    client.run(&format!("peers add web {}", moved.at())).ok();
+    assert_eq!(curl(&[&page]), "the page");
+}

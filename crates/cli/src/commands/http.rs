@@ -2,17 +2,18 @@
 
 mod events;
 mod required;
+mod route;
 mod via;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use clap::Args;
 use levada_client::home::Home;
-use levada_client::{Client, ClientError, RequestSpec, Target};
+use levada_client::{Client, ClientError, Target};
 use levada_services::forward::{Address, Listener};
-use levada_services::http::client::{Local, Route};
+use levada_services::http::client::Local;
 use levada_services::http::{Strategy, contexts};
 use levada_session::contexts::Context;
 use tokio::net::TcpListener;
@@ -22,6 +23,7 @@ use crate::failure::{Failure, Outcome, USAGE};
 use crate::names::Names;
 use crate::output::{data, note, plain};
 use crate::service_target::ServiceTarget;
+use route::{Parties, route};
 use via::Via;
 
 /// The type of the services in front of HTTP origins.
@@ -115,8 +117,10 @@ pub async fn run(arguments: Arguments) -> Outcome {
         Listener::Unix(..) => listener.address(),
     };
     let shown: Vec<String> = hops.iter().map(|hop| hop.identity.short()).collect();
-    let route = route(client.clone(), target, service, (hops, contexts));
-    let local = Local::new(&listener, route, events::report(arguments.json)).await?;
+    let names = (arguments.at.node.clone(), vias.iter().map(|via| via.node.clone()).collect());
+    let found = Mutex::new((target, hops));
+    let parties = Parties { client: client.clone(), service, names, contexts, found };
+    let local = Local::new(&listener, route(parties), events::report(arguments.json)).await?;
     for (via, hop) in vias.iter().zip(&shown) {
         let grants = if via.grants.is_empty() { "nothing" } else { &via.grants };
         note(format_args!("through {hop}, which may see {grants}"));
@@ -154,28 +158,4 @@ async fn listen(arguments: &Arguments) -> Result<Listener, Failure> {
         }
     };
     listener.map_err(|error| Failure::local(format!("cannot listen at {at}: {error}")))
-}
-
-/// How sessions are opened.
-fn route(
-    client: Arc<Client>,
-    target: Target,
-    service: String,
-    (hops, contexts): (Vec<Target>, Vec<Context>),
-) -> Route {
-    if hops.is_empty() {
-        return Route::Streams(Box::new(move || {
-            let (client, target) = (client.clone(), target.clone());
-            let spec = RequestSpec { service: service.clone(), ..RequestSpec::default() };
-            Box::pin(async move {
-                let capability = client.request(&target, spec).await?;
-                client.connect_with_streams(&capability).await
-            })
-        }));
-    }
-    Route::Path(Box::new(move || {
-        let (client, target, hops) = (client.clone(), target.clone(), hops.clone());
-        let (service, contexts) = (service.clone(), contexts.clone());
-        Box::pin(async move { client.start_through(&target, &service, &hops, contexts).await })
-    }))
 }

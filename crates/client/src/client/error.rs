@@ -60,7 +60,7 @@ impl ClientError {
     }
 
     /// Whether the node may have another address now: another node answered, or none.
-    pub(super) fn may_have_moved(&self) -> bool {
+    pub fn may_have_moved(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::OtherKey(_) | Self::Protocol(_))
     }
 
