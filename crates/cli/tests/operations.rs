@@ -107,6 +107,10 @@ fn sighup_ends_sessions_of_newly_blocked_identities() {
     alice.run("run well/clock").ok();
     wait_for_sessions(&home, 1);
     drop(own);
+    // What takes effect at the next start is named.
+    let middlebox = "block = []\n[middlebox]\nlisten = '127.0.0.1:0'\nnext = 'box.example:5382'\n";
+    reload(&node, middlebox, "other keys have changed, and take effect at the next start");
+    assert!(node.log().contains("middlebox"), "{}", node.log());
 }
 
 #[test]

@@ -112,6 +112,8 @@ pub struct Config {
     pub log: String,
     /// The format of log lines.
     pub log_format: LogFormat,
+    /// The file as it was read.
+    pub(crate) source: toml::Table,
 }
 
 impl Default for Config {
@@ -136,9 +138,13 @@ impl Default for Config {
             publish_in: Vec::new(),
             log: "info".into(),
             log_format: LogFormat::default(),
+            source: toml::Table::new(),
         }
     }
 }
+
+/// The keys that are read again on SIGHUP; `http_tls` names files, which are, too.
+const RELOADED: [&str; 3] = ["allow", "block", "forward"];
 
 impl Config {
     /// Reads `file`. If it does not exist, returns the default configuration.
@@ -160,7 +166,16 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Wrong`] for the first error.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
-        reader::parse(file, text, Self::read)
+        let mut config = reader::parse(file, text, Self::read)?;
+        // The reader has accepted it.
+        config.source = text.parse().unwrap_or_default();
+        Ok(config)
+    }
+
+    /// The keys that differ from `started`, the file at the start of the node, and that are not read again while it runs.
+    pub(crate) fn changed_since(&self, started: &toml::Table) -> Vec<&'static str> {
+        let differs = |key: &&str| self.source.get(*key) != started.get(*key);
+        KEYS.into_iter().filter(|key| !RELOADED.contains(key)).filter(differs).collect()
     }
 
     fn read(section: &Section<'_>) -> Result<Self, ConfigError> {

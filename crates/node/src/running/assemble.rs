@@ -76,6 +76,8 @@ pub(super) struct Assembled {
     pub(super) announcement: Announcement,
     /// Whether the node is announced by multicast DNS.
     pub(super) announced: bool,
+    /// The file of the configuration.
+    pub(super) started_with: toml::Table,
     /// What the HTTP port shows of its catalogue, and whether the node's services are published there.
     pub(super) catalogue: config::Catalogue,
     /// The catalogues of other nodes in which its services are published.
@@ -184,6 +186,7 @@ pub(super) fn assemble(
         overrides: overrides.clone(),
         announcement,
         announced: config.announce && !overrides.no_announce,
+        started_with: config.source.clone(),
         catalogue: config.catalogue.clone(),
         publish_in: config.publish_in.clone(),
         // `catalogue serve` serves only the catalogue.

@@ -40,6 +40,7 @@ pub(super) async fn serve(
         http: http_port,
         middlebox: middlebox_listener,
         overrides,
+        started_with,
         mut announcement,
         announced,
         catalogue,
@@ -69,7 +70,7 @@ pub(super) async fn serve(
     node.forwards.apply(&forwards);
     announce(&announcement);
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
-    wait_for_end(&node, &mut signals, &overrides).await;
+    wait_for_end(&node, &mut signals, (&overrides, &started_with)).await;
     if node.ending() == Ending::Stop {
         // Before a restart in the same process this is omitted: systemd would wait for the process to end.
         notify(&[NotifyState::Stopping]);
@@ -96,24 +97,35 @@ pub(super) async fn serve(
     Ok(node.ending())
 }
 
-async fn wait_for_end(node: &Arc<Node>, signals: &mut Signals, overrides: &Overrides) {
+async fn wait_for_end(
+    node: &Arc<Node>,
+    signals: &mut Signals,
+    started: (&Overrides, &toml::Table),
+) {
     loop {
         tokio::select! {
             () = node.stopping() => return,
             action = signals.next() => match action {
                 Action::Stop => node.end(Ending::Stop),
-                Action::Reload => reload_policy(node, overrides).await,
+                Action::Reload => reload_policy(node, started).await,
             },
         }
     }
 }
 
-async fn reload_policy(node: &Arc<Node>, overrides: &Overrides) {
+async fn reload_policy(node: &Arc<Node>, (overrides, started_with): (&Overrides, &toml::Table)) {
     let apply = async {
         let config = Config::load(&node.home.config_file())?;
         node.reload_policy(&config, overrides).await?;
         if !overrides.only_catalogue {
             node.forwards.apply(&config.forwards);
+        }
+        let changed = config.changed_since(started_with).join(", ");
+        if !changed.is_empty() {
+            tracing::warn!(
+                keys = changed,
+                "other keys have changed, and take effect at the next start"
+            );
         }
         Ok::<_, ConfigError>(())
     };
