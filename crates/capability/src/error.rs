@@ -175,6 +175,20 @@ pub enum InvitationError {
     Addresses,
 }
 
+/// Why a text or its parts are not a ticket.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+pub enum TicketError {
+    /// The text form is wrong.
+    #[error("not a ticket: {0}")]
+    Text(#[from] TextError),
+    /// The addresses are outside their limits.
+    #[error("a ticket has at most 8 addresses, of 1 to 255 bytes each and no control characters")]
+    Addresses,
+    /// No peer could exchange it.
+    #[error("a ticket is for at least one peer")]
+    NoPeers,
+}
+
 fn first_name(rights: Rights) -> &'static str {
     rights.names().next().unwrap_or("do anything")
 }

@@ -1,4 +1,4 @@
-//! Capabilities (mint, narrow, delegate, verify) and invitations. The crate does no I/O.
+//! Capabilities (mint, narrow, delegate, verify), invitations and tickets. The crate does no I/O.
 //!
 //! A capability is a chain of links (Capone (secure channels and capabilities), section
 //! "Capability Service"). A node [`mint`]s the first link under the session's root secret, which
@@ -23,12 +23,14 @@ mod present;
 mod reader;
 mod rights;
 mod text;
+mod ticket;
 mod verify;
 
 pub use capability::Capability;
 pub use chain::Chain;
 pub use error::{
-    CapabilityError, ChainError, GrantError, InvitationError, LinkError, VerifyError, Widening,
+    CapabilityError, ChainError, GrantError, InvitationError, LinkError, TicketError, VerifyError,
+    Widening,
 };
 pub use grant::{Narrowing, mint};
 pub use id::{IdError, LinkId, SessionId};
@@ -36,4 +38,5 @@ pub use invitation::Invitation;
 pub use link::{LinkBody, Secret};
 pub use present::{Operation, Presented};
 pub use rights::{Rights, RightsError};
+pub use ticket::{Ticket, TicketTerms};
 pub use verify::{Context, Verified, verify};

@@ -78,6 +78,11 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("CHANGELOG.md", "keeper", RENAMED),
     ("CHANGELOG.md", "levada-link", RENAMED),
     ("CHANGELOG.md", "patience", RENAMED),
+    (
+        "crates/capability/src/ticket.rs",
+        "struct Ticket",
+        "the ticket of a share; the replaced one was a guard of a session",
+    ),
 ];
 
 const RENAMED: &str = "the table of renamed public names";

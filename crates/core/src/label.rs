@@ -17,6 +17,8 @@ pub const EXPORTER: &str = "EXPORTER-levada-proof";
 pub const CHECKSUM: &str = "levada/1 text";
 /// Hash of an invitation's secret, which a node stores instead of the secret.
 pub const INVITATION: &str = "levada/1 invitation";
+/// Hash of a ticket's secret, which a node stores instead of the secret.
+pub const TICKET: &str = "levada/1 ticket";
 /// Hash of machine, boot and network namespace in an address.
 pub const MACHINE: &str = "levada/1 machine";
 /// Signature of an old key over its successor.
@@ -108,6 +110,7 @@ pub const ALL: &[&str] = &[
     EXPORTER,
     CHECKSUM,
     INVITATION,
+    TICKET,
     MACHINE,
     SUCCESSION,
     QUESTION,
