@@ -2,6 +2,7 @@
 
 mod audit;
 mod client;
+mod counter;
 mod endpoint;
 mod error;
 mod flow;

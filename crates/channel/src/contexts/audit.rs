@@ -5,7 +5,7 @@ use levada_core::{Digest, sha256};
 use super::ContextError;
 use super::frame::{self, Fields};
 use super::path::{Path, Right};
-use super::record::View;
+use super::record::{Head, View};
 use super::schedule::{Direction, Secret, Tag};
 
 /// Half a digest, as audits carry it.
@@ -29,6 +29,29 @@ impl Kind {
     /// A middlebox's own answer, or a part of it.
     pub(crate) fn is_own(self) -> bool {
         matches!(self, Self::OwnAnswer | Self::OwnPart)
+    }
+}
+
+/// Whose audit is next.
+#[derive(Clone, Copy)]
+pub(crate) enum Next {
+    Party(u8),
+    /// The author of an own answer: the last writer of its record, or a middlebox behind that one.
+    AuthorFrom(u8),
+}
+
+impl Next {
+    /// After a record with a MARK.
+    pub(crate) fn after(head: Head) -> Self {
+        if head.slot { Self::Party(0) } else { Self::AuthorFrom(head.origin) }
+    }
+
+    /// Whether the first audit, or a later one, may be of this party and kind.
+    pub(crate) fn fits(self, hop: u8, kind: Kind) -> bool {
+        match self {
+            Self::Party(next) => hop == next,
+            Self::AuthorFrom(least) => hop >= least && kind.is_own(),
+        }
     }
 }
 

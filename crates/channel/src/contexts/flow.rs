@@ -1,20 +1,23 @@
 //! The records of one direction at a middlebox.
 
 mod audits;
+mod keys;
+mod own;
 
 use std::collections::VecDeque;
 
 use levada_core::{Digest, sha256};
 
 use super::ContextError;
-use super::audit::{Digests, Kind};
+use super::audit::{Digests, Kind, Next};
+use super::counter::OriginCounter;
 use super::hop::HopBound;
-use super::inspector::{Action, AnswerPart, Inspector, Piece};
+use super::inspector::{Action, Inspector, Piece};
 use super::path::{Path, Right};
-use super::receiver::{MAX_INSERTED, Next};
-use super::record::{self, Cipher, Head, Layout, Meta, Position, SealKeys, View};
-use super::schedule::{ContextKeys, Direction, HopSecrets, Secret, TagKey};
+use super::record::{Head, Layout, Meta, View};
+use super::schedule::{ContextKeys, Direction, Secret};
 use super::sender::head_context;
+use keys::{Context, Secrets};
 
 /// The records of one direction.
 pub(crate) struct Flow {
@@ -33,8 +36,8 @@ pub(crate) struct Flow {
     own: u64,
     /// Whose audit is next, and the kind of the first, while audits are expected before the own one.
     awaiting: Option<(Next, Option<Kind>)>,
-    /// By origin: the least counter of its next record, and records that it inserted since the last audit.
-    others: Vec<(u64, u32)>,
+    /// By origin.
+    others: Vec<OriginCounter>,
     /// Records that this middlebox inserted since the last audit.
     inserted: u32,
     /// The server has started the session.
@@ -82,55 +85,6 @@ pub(crate) struct Request {
 
 /// The most requests without an answer.
 pub(crate) const MAX_REQUESTS: usize = 64;
-/// Records of an own answer between two audits.
-const PIECE: usize = 16;
-
-struct Context {
-    layout: Layout,
-    slots: u64,
-    /// None without the right to read.
-    given: Option<ContextKeys>,
-    /// Derived from `given` with the first record.
-    keys: Option<Keys>,
-    /// The current exchange has records here…
-    begun: bool,
-    /// …and the last one.
-    ended: bool,
-}
-
-struct Keys {
-    /// For opening and, with a state of its own, for sealing.
-    open: Cipher,
-    seal: Cipher,
-    /// With the right to write.
-    writer: Option<TagKey>,
-    author: Option<TagKey>,
-}
-
-impl Context {
-    /// The keys; None without the right to read.
-    fn keys(&mut self, secrets: &Secrets, number: u8, direction: Direction) -> Option<&mut Keys> {
-        let given = self.given.as_ref()?;
-        let derive = || {
-            let secret = given.record(number, direction);
-            let author = secrets.hop.author(number, direction, &secrets.th2);
-            Keys {
-                open: Cipher::new(secret.clone(), secrets.aes),
-                seal: Cipher::new(secret, secrets.aes),
-                writer: given.writer(number, direction).as_ref().map(TagKey::new),
-                author: author.filter(|_| given.write.is_some()).as_ref().map(TagKey::new),
-            }
-        };
-        Some(self.keys.get_or_insert_with(derive))
-    }
-}
-
-/// What keys are derived from, besides those of contexts.
-struct Secrets {
-    hop: HopSecrets,
-    th2: Digest,
-    aes: bool,
-}
 
 impl Flow {
     pub(crate) fn new(
@@ -166,7 +120,7 @@ impl Flow {
             exchanges: 0,
             own: 0,
             awaiting: None,
-            others: vec![(0, 0); path.hops.len() + 1],
+            others: vec![OriginCounter::default(); path.hops.len() + 1],
             inserted: 0,
             started: false,
             head: head_context(path, direction),
@@ -194,7 +148,9 @@ impl Flow {
         self.check(head)?;
         let context = &self.contexts[usize::from(head.context)];
         let view = View::new(whole, context.layout, context.slots, self.slots)?;
-        self.count(&view)?;
+        if let Some(counter) = self.others.get_mut(usize::from(head.origin)) {
+            counter.count(&view)?;
+        }
         self.digests.0.add_view(&view, whole);
         // The copy is sent on; the received bytes are decrypted in place.
         let start = out.len();
@@ -277,20 +233,6 @@ impl Flow {
         }
     }
 
-    /// The own counter of a middlebox only grows, and it inserts no more than it may between two audits.
-    fn count(&mut self, view: &View) -> Result<(), ContextError> {
-        let Head { origin, slot, .. } = view.head;
-        let Some(counted) = self.others.get_mut(usize::from(origin)).filter(|_| origin > 0) else {
-            return Ok(());
-        };
-        if view.q < counted.0 {
-            return Err(ContextError::forged_by("a record with an old counter", origin));
-        }
-        counted.0 = view.q.saturating_add(1);
-        counted.1 += u32::from(!slot);
-        if counted.1 > MAX_INSERTED { Err(ContextError::Flood("inserted records")) } else { Ok(()) }
-    }
-
     /// Opens the record in place if this middlebox may, and asks what to do with it. Returns the hash and length of what it read, too.
     fn inspect(
         &mut self,
@@ -324,85 +266,6 @@ impl Flow {
             return Err(ContextError::NoRight { hop: self.number, context: number, what });
         }
         Ok((action, Some((hash, data.len()))))
-    }
-
-    /// Seals `data` in the place of a record. What outgrows it goes before it, in records without a slot, so that END and MARK stay where
-    /// they are.
-    fn put(&mut self, head: Head, data: &[u8], out: &mut Vec<u8>) -> Result<(), ContextError> {
-        let context = &mut self.contexts[usize::from(head.context)];
-        let what = "write a record";
-        let denied = ContextError::NoRight { hop: self.number, context: head.context, what };
-        let (layout, slots) = (context.layout, context.slots);
-        let keys = context.keys(&self.secrets, head.context, self.direction);
-        let Some(keys) = keys else { return Err(denied) };
-        if keys.author.is_none() {
-            return Err(denied);
-        }
-        let capacity = layout.capacity();
-        let pieces = data.chunks(capacity).collect::<Vec<_>>();
-        let (last, before) =
-            pieces.split_last().map_or((&[][..], &[][..]), |(last, all)| (*last, all));
-        let inserted = Head { slot: false, mark: false, end: false, origin: self.number, ..head };
-        let own = Head { origin: self.number, ..head };
-        let mut noted = Vec::new();
-        let all = before.iter().map(|piece| (inserted, *piece)).chain([(own, last)]);
-        for (head, piece) in all {
-            self.inserted += u32::from(!head.slot);
-            if self.inserted > MAX_INSERTED {
-                return Err(ContextError::Flood("inserted records"));
-            }
-            let place = Position { n: slots, g: self.slots, q: self.own };
-            let seal = SealKeys {
-                cipher: &mut keys.seal,
-                writer: keys.writer.as_ref(),
-                third: keys.author.as_ref(),
-            };
-            let written = record::seal(seal, (head, place, layout), piece, out)?;
-            let tags = &out[written.tags];
-            self.digests.1.add(head.context, &written.meta[..5], self.own, tags);
-            self.own += 1;
-            noted.push((head, written.meta, written.hash, piece.len()));
-        }
-        for (head, meta, hash, length) in noted {
-            if self.direction == Direction::ToServer {
-                self.note(head, &meta, &hash, length);
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends a part of an own answer to the lowest request without one. Whatever comes from behind is behind it, too.
-    pub(crate) fn answer(
-        &mut self,
-        part: &AnswerPart,
-        out: &mut Vec<u8>,
-    ) -> Result<(), ContextError> {
-        let layout = self.contexts.get(usize::from(part.context)).map(|context| context.layout);
-        let layout = layout.ok_or(ContextError::State("there is no such context"))?;
-        let mut pieces = part.data.chunks(layout.capacity()).peekable();
-        if part.last && pieces.peek().is_none() {
-            return Err(ContextError::State("an answer whose last part is empty"));
-        }
-        let mut since_mark = self.answering.unwrap_or(0);
-        while let Some(piece) = pieces.next() {
-            let last = part.last && pieces.peek().is_none();
-            since_mark += 1;
-            let mark = last || since_mark == PIECE;
-            let (context, origin) = (part.context, self.number);
-            let head = Head { context, slot: false, mark, end: false, origin };
-            self.put(head, piece, out)?;
-            if mark {
-                self.put_audit(if last { Kind::OwnAnswer } else { Kind::OwnPart }, out);
-                since_mark = 0;
-            }
-        }
-        self.answering = Some(since_mark);
-        if part.last {
-            self.answering = None;
-            self.exchange = Exchange::default();
-            self.answered += 1;
-        }
-        Ok(())
     }
 
     /// Whether an own answer was begun and not ended.

@@ -2,15 +2,17 @@
 
 mod audits;
 mod keys;
+mod received;
+mod shape;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 use levada_core::{Digest, sha256};
 
 use super::ContextError;
-use super::audit::{Audit, Digests, Kind};
+use super::audit::{Audit, Digests, Next};
+use super::counter::{MAX_INSERTED, OriginCounter};
 use super::path::{Path, Right};
 use super::record::{Head, Layout, MAX_PLAIN, View};
 use super::schedule::{Direction, EndpointKeys, Secret};
@@ -18,59 +20,17 @@ use super::sender::{
     AUDIT_EVERY, CONTROL_DATA, CONTROL_ERROR, CONTROL_FIN, CONTROL_PART, head_context,
 };
 use keys::Keys;
+pub use received::Received;
+use shape::Shape;
 
 /// What a record in memory takes besides its data, about.
 pub(crate) const PIECE_MEMORY: usize = 64;
-/// Records that each middlebox may insert between two audits.
-pub(crate) const MAX_INSERTED: u32 = 64;
 /// What may wait for an audit: of the endpoint, and of each middlebox that may insert.
 const MAX_WAITING: usize = AUDIT_EVERY as usize * (MAX_PLAIN + PIECE_MEMORY);
 /// See [`MAX_WAITING`].
 const MAX_WAITING_INSERTED: usize = MAX_INSERTED as usize * (MAX_PLAIN + PIECE_MEMORY);
 /// The longest message in context 0, in bytes: an operation, and some more.
 const MAX_CONTROL: usize = 320 << 10;
-
-/// What was received and audited. Its `Debug` shows lengths and no data.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Received {
-    /// A part of the message of a context.
-    Data {
-        /// The context, from 1.
-        context: u8,
-        /// The bytes; may be empty.
-        data: Vec<u8>,
-        /// Who wrote them last: 0 the sending endpoint, otherwise the number of a middlebox.
-        origin: u8,
-        /// The message ends with them.
-        end: bool,
-    },
-    /// The exchange has ended, and with it every message of it: one whole request, or its answer.
-    Exchange {
-        /// The middlebox that answers in place of the server; 0 the other endpoint.
-        by: u8,
-    },
-    /// A message of the other endpoint in context 0.
-    Control(Vec<u8>),
-    /// The other endpoint ends the session because of an error.
-    Error(Vec<u8>),
-    /// The other endpoint has sent everything.
-    Finished,
-}
-
-impl fmt::Debug for Received {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Data { context, data, origin, end } => {
-                let length = data.len();
-                write!(f, "Data {{ context: {context}, {length} B, origin: {origin}, end: {end} }}")
-            }
-            Self::Exchange { by } => write!(f, "Exchange {{ by: {by} }}"),
-            Self::Control(data) => write!(f, "Control({} B)", data.len()),
-            Self::Error(reason) => write!(f, "Error({} B)", reason.len()),
-            Self::Finished => f.write_str("Finished"),
-        }
-    }
-}
 
 /// The receiving half of an endpoint.
 pub(crate) struct Receiver {
@@ -109,56 +69,10 @@ pub(crate) struct Receiver {
     finished: bool,
 }
 
-/// How many records the current exchange has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
-    None,
-    One(Head),
-    More,
-}
-
-impl Shape {
-    fn add(&mut self, head: Head) {
-        *self = match self {
-            _ if head.context == 0 => return,
-            Self::None => Self::One(head),
-            _ => Self::More,
-        };
-    }
-
-    /// Whether it is an exchange without bytes: one record in the context of the head, with SLOT, END and MARK.
-    fn is_empty_exchange(self, context: u8) -> bool {
-        matches!(self, Self::One(head) if head.context == context && head.slot && head.end && head.mark)
-    }
-}
-
 /// The audits after a MARK: of the party that set it, and of all between it and this side.
 struct Audits {
     all: Vec<Audit>,
     next: Next,
-}
-
-/// Whose audit is next.
-#[derive(Clone, Copy)]
-pub(crate) enum Next {
-    Party(u8),
-    /// The author of an own answer: the last writer of its record, or a middlebox behind that one.
-    AuthorFrom(u8),
-}
-
-impl Next {
-    /// After a record with a MARK.
-    pub(crate) fn after(head: Head) -> Self {
-        if head.slot { Self::Party(0) } else { Self::AuthorFrom(head.origin) }
-    }
-
-    /// Whether the first audit, or a later one, may be of this party and kind.
-    pub(crate) fn fits(self, hop: u8, kind: Kind) -> bool {
-        match self {
-            Self::Party(next) => hop == next,
-            Self::AuthorFrom(least) => hop >= least && kind.is_own(),
-        }
-    }
 }
 
 /// A request as a server received it.
@@ -184,10 +98,7 @@ struct Party {
     /// Derived with its first audit.
     audit: Option<Secret>,
     audits: u64,
-    /// The counter that its next record must reach.
-    next: u64,
-    /// Records that it inserted since the last audit.
-    inserted: u32,
+    counter: OriginCounter,
 }
 
 impl Receiver {
@@ -235,7 +146,7 @@ impl Receiver {
         }
         let context = &mut self.contexts[usize::from(head.context)];
         let view = View::new(whole, context.layout, context.slots, self.slots)?;
-        self.parties[usize::from(head.origin)].count(&view)?;
+        self.parties[usize::from(head.origin)].counter.count(&view)?;
         let derive = || Keys::new(&self.keys, head.context, self.direction);
         let keys = context.keys.get_or_insert_with(derive);
         let opener = (&mut keys.cipher, view.has_tags());
@@ -357,23 +268,5 @@ impl Context {
     fn new(path: &Path, number: u8) -> Self {
         let layout = Layout::new(path, number);
         Self { layout, keys: None, slots: 0, begun: false, ended: false }
-    }
-}
-
-impl Party {
-    /// The own counter of a middlebox only grows.
-    fn count(&mut self, view: &View) -> Result<(), ContextError> {
-        if view.head.origin == 0 {
-            return Ok(());
-        }
-        if view.q < self.next {
-            return Err(ContextError::forged_by("a record with an old counter", view.head.origin));
-        }
-        self.next = view.q.saturating_add(1);
-        self.inserted += u32::from(!view.head.slot);
-        if self.inserted > MAX_INSERTED {
-            return Err(ContextError::Flood("inserted records"));
-        }
-        Ok(())
     }
 }

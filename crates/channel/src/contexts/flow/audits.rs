@@ -4,9 +4,8 @@ use levada_core::Digest;
 
 use super::{Ended, Exchange, Flow, MAX_REQUESTS, Request};
 use crate::contexts::ContextError;
-use crate::contexts::audit::{self, Audit, Counters, Kind};
+use crate::contexts::audit::{self, Audit, Counters, Kind, Next};
 use crate::contexts::messages;
-use crate::contexts::receiver::Next;
 use crate::contexts::schedule::Direction;
 
 impl Flow {
@@ -54,7 +53,7 @@ impl Flow {
         self.audits += 1;
         self.inserted = 0;
         for other in &mut self.others {
-            other.1 = 0;
+            other.audited();
         }
     }
 

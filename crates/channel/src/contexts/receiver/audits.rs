@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use levada_core::Digest;
 
-use super::{NO_SECRET, Next, Received, Receiver, Request, Shape, TWO_ANSWERS};
+use super::shape::Shape;
+use super::{NO_SECRET, Received, Receiver, Request, TWO_ANSWERS};
 use crate::contexts::ContextError;
-use crate::contexts::audit::{self, Audit, Counters, Kind};
+use crate::contexts::audit::{self, Audit, Counters, Kind, Next};
 use crate::contexts::path::{Context, Purpose, Right};
 use crate::contexts::schedule::Direction;
 
@@ -36,7 +37,7 @@ impl Receiver {
         let key = party.audit.as_ref().ok_or(NO_SECRET)?;
         audit.verify(key, counters)?;
         party.audits += 1;
-        party.inserted = 0;
+        party.counter.audited();
         audits.next = Next::Party(audit.next_party(self.direction, hops));
         audits.all.push(audit);
         let last = match self.direction {
