@@ -93,6 +93,21 @@ impl Bitmap {
         self.next(from, |word| word)
     }
 
+    /// The first chunk at or behind `from` that is in this set and not in `other`, which has the same length; does not go round.
+    pub fn next_beyond(&self, other: &Self, from: u32) -> Option<u32> {
+        let mut at = from;
+        while at < self.length {
+            let position = at as usize / 64;
+            let other = other.words.get(position).copied().unwrap_or_default();
+            let word = (self.words[position] & !other) >> (at % 64);
+            if word != 0 {
+                return Some(at + word.trailing_zeros());
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+
     fn next(&self, from: u32, of: impl Fn(u64) -> u64) -> Option<u32> {
         let mut at = from;
         while at < self.length {
@@ -164,6 +179,14 @@ mod tests {
         let mut bitmap = Bitmap::new(3);
         assert!(!bitmap.insert(3) && !bitmap.insert(u32::MAX) && !bitmap.contains(64));
         assert!(bitmap.insert(2) && !bitmap.insert(2) && bitmap.remove(2) && !bitmap.remove(2));
+    }
+
+    #[test]
+    fn what_another_lacks_is_found() {
+        let (one, other) = (of(200, &[3, 64, 70, 199]), of(200, &[3, 70]));
+        assert_eq!(one.next_beyond(&other, 0), Some(64));
+        assert_eq!(one.next_beyond(&other, 65), Some(199));
+        assert_eq!((one.next_beyond(&one, 0), one.next_beyond(&other, 200)), (None, None));
     }
 
     #[test]

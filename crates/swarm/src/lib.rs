@@ -5,13 +5,60 @@
 
 pub mod bitmap;
 pub mod content;
+pub mod coordinator;
+mod exchange;
 mod geometry;
+pub mod message;
+pub mod peer;
+mod random;
+pub mod simulator;
+
+use message::Message;
 
 pub use geometry::{ChunkSize, Geometry, GeometryError, MAX_CHUNKS};
 
 /// A peer of one share, as the coordinator numbers it. Numbers are not reused during the life of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
+
+impl PeerId {
+    /// Stands for the coordinator itself.
+    pub const COORDINATOR: Self = Self(0);
+}
+
+/// What a driver does for a coordinator or a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send a control message, in order.
+    Send(PeerId, Message),
+    /// Read a chunk and the siblings of `levels` levels, and send them. When they have left, the driver reports `Sent`.
+    SendChunk {
+        /// The receiver.
+        to: PeerId,
+        /// The chunk.
+        index: u32,
+        /// The levels between the chunk and the lowest node that the receiver knows.
+        levels: u8,
+    },
+    /// Connect to this peer, and report `Linked` or `Unlinked`.
+    Connect {
+        /// The peer.
+        peer: PeerId,
+        /// The identity that it must prove.
+        identity: [u8; 32],
+        /// Where it listens, `host:port`.
+        addresses: Vec<String>,
+    },
+    /// Accept a connection of this peer, and report `Linked`.
+    Allow {
+        /// The peer.
+        peer: PeerId,
+        /// The identity that it must prove.
+        identity: [u8; 32],
+    },
+    /// End the connection to this peer, and accept no other.
+    Disconnect(PeerId),
+}
 
 /// What a share holds: bytes, known by their BLAKE3 root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -118,27 +118,28 @@ impl Tree {
         if top == 0 {
             return if chunk == self.id.root { Ok(Vec::new()) } else { Err(BadChunk) };
         }
-        let known = self.missing_levels(index);
         let mut found = Vec::new();
         let mut siblings = siblings.iter();
         let mut value = chunk;
-        for level in 0..known {
+        let mut level = 0;
+        // More siblings than needed are no error: the nodes may have become known after they were asked for.
+        while level < top && (siblings.len() > 0 || self.node(level, index >> level).is_none()) {
             let at = index >> level;
             found.push((level, at, value));
-            if !self.exists(level, at ^ 1) {
-                continue;
+            if self.exists(level, at ^ 1) {
+                let sibling = *siblings.next().ok_or(BadChunk)?;
+                found.push((level, at ^ 1, sibling));
+                let (left, right) = if at & 1 == 0 { (value, sibling) } else { (sibling, value) };
+                value = if level + 1 == top {
+                    *merge_subtrees_root(&left, &right, Mode::Hash).as_bytes()
+                } else {
+                    merge_subtrees_non_root(&left, &right, Mode::Hash)
+                };
             }
-            let sibling = *siblings.next().ok_or(BadChunk)?;
-            found.push((level, at ^ 1, sibling));
-            let (left, right) = if at & 1 == 0 { (value, sibling) } else { (sibling, value) };
-            value = if level + 1 == top {
-                *merge_subtrees_root(&left, &right, Mode::Hash).as_bytes()
-            } else {
-                merge_subtrees_non_root(&left, &right, Mode::Hash)
-            };
+            level += 1;
         }
         let expected =
-            if known == top { Some(&self.id.root) } else { self.node(known, index >> known) };
+            if level == top { Some(&self.id.root) } else { self.node(level, index >> level) };
         if expected != Some(&value) || siblings.next().is_some() {
             return Err(BadChunk);
         }

@@ -48,6 +48,8 @@ fn chunks_are_verified_in_any_order_and_passed_on() {
             if count > 1 {
                 assert_eq!(tree.missing_levels(index), 0);
             }
+            // A proof that was asked for before its nodes were known.
+            tree.insert(index, hash, &source.siblings(index, geometry.levels()).unwrap()).unwrap();
             // What was verified can be proved to a peer that knows only the root.
             let proof = tree.siblings(index, geometry.levels()).unwrap();
             Tree::new(source.id()).insert(index, hash, &proof).unwrap();

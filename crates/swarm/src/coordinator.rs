@@ -1,0 +1,190 @@
+//! The coordinator of a share in direct mode: it gives each chunk out once, and says who exchanges chunks with whom.
+
+mod members;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::bitmap::Bitmap;
+use crate::exchange::Exchange;
+use crate::message::{Message, runs_of};
+use crate::random::Random;
+use crate::{Geometry, Output, PeerId};
+pub use members::Member;
+use members::Members;
+
+/// The most peers that the source exchanges chunks with itself.
+const SOURCE_NEIGHBOURS: usize = 32;
+/// How many chunks the source offers or sends at a time.
+const SLOTS: usize = 4;
+/// So many different peers must accuse another until it is expelled, since one accuser may lie.
+const ACCUSERS: usize = 2;
+
+/// What happens to a coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A peer with this identity has connected; [`Coordinator::handle`] numbers it by [`Coordinator::next_id`].
+    Joined([u8; 32]),
+    /// A control message. The connection has proved the sender.
+    Message(PeerId, Message),
+    /// The connection of a peer is gone.
+    Left(PeerId),
+    /// A chunk of [`Output::SendChunk`] has left.
+    Sent {
+        /// The receiver.
+        to: PeerId,
+        /// The chunk.
+        index: u32,
+    },
+    /// A chunk of [`Output::SendChunk`] can no longer be read from the source.
+    Unreadable {
+        /// The receiver.
+        to: PeerId,
+        /// The chunk.
+        index: u32,
+    },
+}
+
+/// The state of a coordinator. Time is the duration since any fixed moment, which does not go back.
+pub struct Coordinator {
+    exchange: Exchange,
+    members: Members,
+    unreadable: Bitmap,
+}
+
+impl Coordinator {
+    /// The coordinator of a content that the source has in full.
+    pub fn new(geometry: Geometry, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let members = Members::new(Random::new(random.next()));
+        let unreadable = Bitmap::new(geometry.chunks());
+        Self { exchange: Exchange::of_source(geometry, SLOTS, random), members, unreadable }
+    }
+
+    /// The number of the next peer that joins.
+    pub fn next_id(&self) -> PeerId {
+        self.members.next_id()
+    }
+
+    /// The peers that are there.
+    pub fn members(&self) -> impl Iterator<Item = (PeerId, &Member)> {
+        self.members.iter()
+    }
+
+    /// The identities that were expelled for wrong bytes.
+    pub fn expelled(&self) -> &BTreeSet<[u8; 32]> {
+        self.members.expelled()
+    }
+
+    /// The chunks that could not be read from the source.
+    pub fn unreadable(&self) -> &Bitmap {
+        &self.unreadable
+    }
+
+    /// Handles what happened at `now`.
+    pub fn handle(&mut self, now: Duration, input: Input) {
+        match input {
+            Input::Joined(identity) => {
+                let peer = self.members.join(identity);
+                if self.members.is_expelled(&identity) {
+                    self.exchange.out.push_back(Output::Disconnect(peer));
+                }
+            }
+            Input::Message(from, message) => self.message(from, message, now),
+            Input::Left(peer) => self.left(peer, now),
+            Input::Sent { to, index } => self.exchange.sent(to, index, now),
+            Input::Unreadable { to, index } => {
+                self.unreadable.insert(index);
+                self.exchange.sent(to, index, now);
+                self.tell_lost(index);
+            }
+        }
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub fn next_timeout(&self) -> Option<Duration> {
+        self.exchange.next_timeout()
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        self.exchange.handle_timeout(now);
+    }
+
+    /// What the driver does next.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.exchange.out.pop_front()
+    }
+
+    fn message(&mut self, from: PeerId, message: Message, now: Duration) {
+        if self.members.get(from).is_none() {
+            return;
+        }
+        match message {
+            Message::Listening(addresses) => self.listening(from, addresses, now),
+            Message::Unreachable(other) => {
+                let introductions = self.members.reverse(from, other);
+                self.introduce(introductions);
+            }
+            Message::Accuse(other, _) => self.accused(other, from, now),
+            Message::Have(runs) => {
+                self.members
+                    .count(from, runs.iter().map(|run| u64::from(run.end - run.start)).sum());
+                self.exchange.handle(from, &Message::Have(runs), now);
+            }
+            other => self.exchange.handle(from, &other, now),
+        }
+    }
+
+    fn listening(&mut self, peer: PeerId, addresses: Vec<String>, now: Duration) {
+        let introductions = self.members.listen(peer, addresses);
+        self.introduce(introductions);
+        if self.exchange.neighbours().count() < SOURCE_NEIGHBOURS {
+            self.exchange.link(peer, now);
+        }
+        let unreadable: Vec<u32> = self.unreadable.runs().flatten().collect();
+        if !unreadable.is_empty() {
+            self.exchange.send(peer, Message::Lost(runs_of(&unreadable)));
+        }
+    }
+
+    fn introduce(&mut self, introductions: Vec<(PeerId, Message)>) {
+        introductions.into_iter().for_each(|(to, message)| self.exchange.send(to, message));
+    }
+
+    fn left(&mut self, peer: PeerId, now: Duration) {
+        self.exchange.unlink(peer, now);
+        let introductions = self.members.leave(peer);
+        self.introduce(introductions);
+        // Another peer takes its place beside the source.
+        let linked: BTreeSet<PeerId> = self.exchange.neighbours().collect();
+        if linked.len() < SOURCE_NEIGHBOURS {
+            let other =
+                self.members.iter().find(|(id, one)| one.is_listening() && !linked.contains(id));
+            if let Some(other) = other.map(|(id, _)| id) {
+                self.exchange.link(other, now);
+            }
+        }
+    }
+
+    fn accused(&mut self, peer: PeerId, accuser: PeerId, now: Duration) {
+        if self.members.accuse(peer, accuser) < ACCUSERS {
+            return;
+        }
+        self.members.expel(peer);
+        self.exchange.out.push_back(Output::Disconnect(peer));
+        self.left(peer, now);
+    }
+
+    /// A chunk that the source has lost may be at a peer; then there is hope.
+    fn tell_lost(&mut self, index: u32) {
+        if self.exchange.copies(index) > 1 {
+            return;
+        }
+        let runs = runs_of(&[index]);
+        let all: Vec<PeerId> = self.members.iter().map(|(peer, _)| peer).collect();
+        for peer in all {
+            self.exchange.send(peer, Message::Lost(runs.clone()));
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The peers of a share, and which of them exchange chunks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::PeerId;
+use crate::message::Message;
+use crate::random::Random;
+
+/// Each new peer is introduced to so many others; fewer peers form a full mesh.
+const DEGREE: usize = 14;
+/// The most neighbours of a peer: those that came before it, and those after.
+const MOST: usize = 2 * DEGREE;
+
+/// One peer.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its identity, an Ed25519 public key.
+    pub identity: [u8; 32],
+    /// How many chunks it has reported.
+    pub chunks: u64,
+    /// None before it has said where it listens.
+    addresses: Option<Vec<String>>,
+    neighbours: BTreeSet<PeerId>,
+    accusers: BTreeSet<PeerId>,
+}
+
+impl Member {
+    /// Whether it has said where it listens.
+    pub fn is_listening(&self) -> bool {
+        self.addresses.is_some()
+    }
+}
+
+/// All peers that are there.
+pub(super) struct Members {
+    next: u32,
+    members: BTreeMap<PeerId, Member>,
+    expelled: BTreeSet<[u8; 32]>,
+    /// Pairs of which the second was told to connect to the first, after the first had failed.
+    reversed: BTreeSet<(PeerId, PeerId)>,
+    random: Random,
+}
+
+impl Members {
+    pub(super) fn new(random: Random) -> Self {
+        let (members, expelled, reversed) = Default::default();
+        Self { next: 1, members, expelled, reversed, random }
+    }
+
+    pub(super) fn next_id(&self) -> PeerId {
+        PeerId(self.next)
+    }
+
+    pub(super) fn get(&self, peer: PeerId) -> Option<&Member> {
+        self.members.get(&peer)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PeerId, &Member)> {
+        self.members.iter().map(|(peer, member)| (*peer, member))
+    }
+
+    pub(super) fn expelled(&self) -> &BTreeSet<[u8; 32]> {
+        &self.expelled
+    }
+
+    pub(super) fn is_expelled(&self, identity: &[u8; 32]) -> bool {
+        self.expelled.contains(identity)
+    }
+
+    pub(super) fn join(&mut self, identity: [u8; 32]) -> PeerId {
+        let peer = self.next_id();
+        self.next += 1;
+        if !self.is_expelled(&identity) {
+            let (addresses, neighbours, accusers) = (None, BTreeSet::new(), BTreeSet::new());
+            self.members
+                .insert(peer, Member { identity, chunks: 0, addresses, neighbours, accusers });
+        }
+        peer
+    }
+
+    pub(super) fn count(&mut self, peer: PeerId, chunks: u64) {
+        if let Some(member) = self.members.get_mut(&peer) {
+            member.chunks += chunks;
+        }
+    }
+
+    /// A peer has said where it listens: it is introduced to others.
+    pub(super) fn listen(
+        &mut self,
+        peer: PeerId,
+        addresses: Vec<String>,
+    ) -> Vec<(PeerId, Message)> {
+        let Some(member) = self.members.get_mut(&peer) else { return Vec::new() };
+        if member.addresses.replace(addresses).is_some() {
+            return Vec::new();
+        }
+        self.introduce(peer, DEGREE)
+    }
+
+    /// Introduces `peer` to up to `count` others, those with the fewest neighbours of a random sample first.
+    fn introduce(&mut self, peer: PeerId, count: usize) -> Vec<(PeerId, Message)> {
+        let chosen = self.choose(peer, count);
+        chosen.into_iter().flat_map(|other| self.pair(peer, other)).collect()
+    }
+
+    fn choose(&mut self, peer: PeerId, count: usize) -> Vec<PeerId> {
+        let Some(member) = self.members.get(&peer) else { return Vec::new() };
+        let open = |id: PeerId, other: &Member| {
+            id != peer
+                && other.is_listening()
+                && other.neighbours.len() < MOST
+                && !member.neighbours.contains(&id)
+        };
+        let mut chosen = BTreeSet::new();
+        if self.members.len() > 8 * DEGREE {
+            // A random number is nearly always that of a peer.
+            for _ in 0..8 * count {
+                let from = PeerId(1 + self.random.below(self.next - 1));
+                let found = self.members.range(from..).next();
+                chosen.extend(found.filter(|(id, other)| open(**id, other)).map(|(id, _)| *id));
+                if chosen.len() >= count {
+                    return chosen.into_iter().collect();
+                }
+            }
+        }
+        let mut all: Vec<(usize, PeerId)> = self
+            .members
+            .iter()
+            .filter(|(id, other)| open(**id, other))
+            .map(|(id, other)| (other.neighbours.len(), *id))
+            .collect();
+        all.sort_unstable();
+        chosen.extend(all.into_iter().map(|(_, id)| id).take(count - chosen.len().min(count)));
+        chosen.into_iter().collect()
+    }
+
+    /// The messages by which `dialer` connects to `other`.
+    fn pair(&mut self, dialer: PeerId, other: PeerId) -> Vec<(PeerId, Message)> {
+        let meet = |members: &Self, peer: PeerId, dial: bool| {
+            let member = members.members.get(&peer)?;
+            let addresses = if dial { member.addresses.clone()? } else { Vec::new() };
+            Some(Message::Meet { peer, identity: member.identity, addresses, dial })
+        };
+        let (Some(to), Some(from)) = (meet(self, other, true), meet(self, dialer, false)) else {
+            return Vec::new();
+        };
+        for (one, another) in [(dialer, other), (other, dialer)] {
+            if let Some(member) = self.members.get_mut(&one) {
+                member.neighbours.insert(another);
+            }
+        }
+        // The one that listens is told first.
+        vec![(other, from), (dialer, to)]
+    }
+
+    /// `from` has no connection to `other`: once, the other direction is tried.
+    pub(super) fn reverse(&mut self, from: PeerId, other: PeerId) -> Vec<(PeerId, Message)> {
+        if !self.separate(from, other) {
+            return Vec::new();
+        }
+        let pair =
+            if self.reversed.contains(&(other, from)) { (other, from) } else { (from, other) };
+        let mut messages = vec![(other, Message::Part(from))];
+        if self.reversed.insert(pair) {
+            messages.extend(self.pair(other, from));
+        } else {
+            messages.extend(self.introduce(from, 1));
+        }
+        messages
+    }
+
+    fn separate(&mut self, one: PeerId, other: PeerId) -> bool {
+        let first =
+            self.members.get_mut(&one).is_some_and(|member| member.neighbours.remove(&other));
+        let second =
+            self.members.get_mut(&other).is_some_and(|member| member.neighbours.remove(&one));
+        first && second
+    }
+
+    /// A peer is gone. Its neighbours forget it, and those that have few others get new ones.
+    pub(super) fn leave(&mut self, peer: PeerId) -> Vec<(PeerId, Message)> {
+        let Some(gone) = self.members.remove(&peer) else { return Vec::new() };
+        self.reversed.retain(|(one, other)| *one != peer && *other != peer);
+        let mut messages = Vec::new();
+        for other in gone.neighbours {
+            let Some(member) = self.members.get_mut(&other) else { continue };
+            member.neighbours.remove(&peer);
+            let few = member.neighbours.len() < DEGREE / 2;
+            messages.push((other, Message::Part(peer)));
+            if few {
+                messages.extend(self.introduce(other, 1));
+            }
+        }
+        messages
+    }
+
+    /// Counts an accusation; returns how many peers have accused `peer`.
+    pub(super) fn accuse(&mut self, peer: PeerId, accuser: PeerId) -> usize {
+        let met = self.separate(accuser, peer);
+        let Some(member) = self.members.get_mut(&peer) else { return 0 };
+        if met {
+            member.accusers.insert(accuser);
+        }
+        member.accusers.len()
+    }
+
+    pub(super) fn expel(&mut self, peer: PeerId) {
+        if let Some(member) = self.members.get(&peer) {
+            self.expelled.insert(member.identity);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What two neighbours do with each other: one offers chunks, the other accepts those that it lacks.
+//!
+//! An offer costs a round trip, but no chunk is sent twice, and the sender decides by the state of its uplink: it makes the next offer
+//! while chunks accepted before are still leaving.
+
+mod giving;
+mod news;
+mod taking;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::bitmap::Bitmap;
+use crate::message::{MAX_RUNS, Message};
+use crate::random::Random;
+use crate::{Geometry, Output, PeerId};
+
+pub(crate) use giving::Given;
+use news::News;
+use taking::Expected;
+
+/// Another party with which chunks are exchanged.
+struct Neighbour {
+    /// What it has, or is about to have.
+    have: Bitmap,
+    /// Chunks offered to it, or on their way to it.
+    sending: Vec<Sending>,
+    /// It has not answered an offer: it gets no other until it sends something.
+    silent: bool,
+    /// How many chunks are expected from it.
+    expected: u32,
+    /// It has offered more while too many chunks were expected from it, and was refused.
+    postponed: bool,
+}
+
+/// A chunk that takes up a slot.
+struct Sending {
+    index: u32,
+    /// When it was offered, until it is accepted.
+    offered: Option<Duration>,
+}
+
+/// The chunks of one party, and those of its neighbours. Time is the duration since any fixed moment.
+pub(crate) struct Exchange {
+    geometry: Geometry,
+    have: Bitmap,
+    neighbours: BTreeMap<PeerId, Neighbour>,
+    /// For each chunk, how many neighbours have it.
+    copies: Vec<u16>,
+    /// Chunks that no neighbour had when they came.
+    fresh: VecDeque<u32>,
+    expected: BTreeMap<u32, Expected>,
+    /// The time from accepting a chunk to its arrival, as a moving average.
+    arrival: Duration,
+    news: News,
+    /// The number of offers that were not answered and chunks that have not left.
+    in_use: usize,
+    /// How many of these there may be.
+    slots: usize,
+    /// Only at the coordinator: chunks are given out once.
+    given: Option<Given>,
+    random: Random,
+    pub(crate) out: VecDeque<Output>,
+}
+
+impl Exchange {
+    pub(crate) fn new(geometry: Geometry, have: Bitmap, slots: usize, random: Random) -> Self {
+        Self {
+            geometry,
+            copies: vec![0; have.length() as usize],
+            have,
+            neighbours: BTreeMap::new(),
+            fresh: VecDeque::new(),
+            expected: BTreeMap::new(),
+            arrival: Duration::ZERO,
+            news: News::default(),
+            in_use: 0,
+            slots: slots.max(1),
+            given: None,
+            random,
+            out: VecDeque::new(),
+        }
+    }
+
+    /// The exchange of a source, which has everything and gives each chunk out once if it can.
+    pub(crate) fn of_source(geometry: Geometry, slots: usize, random: Random) -> Self {
+        let mut all = Bitmap::new(geometry.chunks());
+        for index in 0..geometry.chunks() {
+            all.insert(index);
+        }
+        let given = Some(Given::new(geometry.chunks()));
+        Self { given, ..Self::new(geometry, all, slots, random) }
+    }
+
+    pub(crate) fn have(&self) -> &Bitmap {
+        &self.have
+    }
+
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.neighbours.keys().copied()
+    }
+
+    /// How many neighbours have chunk `index`.
+    pub(crate) fn copies(&self, index: u32) -> u16 {
+        self.copies.get(index as usize).copied().unwrap_or_default()
+    }
+
+    /// A neighbour can be reached now. It is told what is here.
+    pub(crate) fn link(&mut self, peer: PeerId, now: Duration) {
+        let have = Bitmap::new(self.have.length());
+        let neighbour =
+            Neighbour { have, sending: Vec::new(), silent: false, expected: 0, postponed: false };
+        if self.neighbours.contains_key(&peer) {
+            return;
+        }
+        self.neighbours.insert(peer, neighbour);
+        if peer == PeerId::COORDINATOR {
+            // Its source has all chunks.
+            (0..self.have.length()).for_each(|index| self.learn(peer, index));
+        }
+        if self.given.is_none() {
+            let mut all = self.have.clone();
+            for index in self.expected.keys() {
+                all.insert(*index);
+            }
+            let runs: Vec<Range<u32>> = all.runs().collect();
+            self.send_runs(peer, &runs, Message::Have);
+        }
+        self.fill(now);
+    }
+
+    /// A neighbour is gone. What was expected from it is wanted again.
+    pub(crate) fn unlink(&mut self, peer: PeerId, now: Duration) {
+        let Some(gone) = self.neighbours.remove(&peer) else { return };
+        self.in_use -= gone.sending.len();
+        for index in gone.have.runs().flatten() {
+            self.copies[index as usize] -= 1;
+        }
+        if let Some(given) = &mut self.given {
+            given.forget(peer, &self.copies);
+        }
+        let mut lost = Vec::new();
+        self.expected.retain(|index, expected| {
+            let keep = expected.from != peer;
+            if !keep {
+                lost.push(*index);
+            }
+            keep
+        });
+        self.want(&lost);
+        self.fill(now);
+    }
+
+    /// Handles a message of a neighbour that concerns chunks; others are ignored.
+    pub(crate) fn handle(&mut self, from: PeerId, message: &Message, now: Duration) {
+        let Some(neighbour) = self.neighbours.get_mut(&from) else { return };
+        neighbour.silent = false;
+        match message {
+            Message::Have(runs) => {
+                self.within(runs).for_each(|index| self.learn(from, index));
+            }
+            Message::Want(runs) => {
+                self.within(runs).for_each(|index| self.unlearn(from, index));
+            }
+            Message::Offer(index) => self.offered(from, *index, now),
+            Message::Accept(index, levels) => self.accepted(from, *index, *levels),
+            Message::Decline(index) => self.declined(from, *index),
+            _ => return,
+        }
+        self.fill(now);
+    }
+
+    pub(crate) fn send(&mut self, to: PeerId, message: Message) {
+        self.out.push_back(Output::Send(to, message));
+    }
+
+    fn send_runs(
+        &mut self,
+        to: PeerId,
+        runs: &[Range<u32>],
+        message: fn(Vec<Range<u32>>) -> Message,
+    ) {
+        for part in runs.chunks(MAX_RUNS) {
+            self.send(to, message(part.to_vec()));
+        }
+    }
+
+    /// The chunks of `runs` that the content has.
+    fn within<'a>(&self, runs: &'a [Range<u32>]) -> impl Iterator<Item = u32> + use<'a> {
+        let chunks = self.have.length();
+        runs.iter().flat_map(move |run| run.start..run.end.min(chunks))
+    }
+
+    /// A neighbour has a chunk.
+    fn learn(&mut self, peer: PeerId, index: u32) {
+        let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
+        if neighbour.have.insert(index) {
+            self.copies[index as usize] += 1;
+        }
+        if let Some(given) = &mut self.given {
+            given.reported(peer, index);
+        }
+    }
+
+    /// A neighbour lacks a chunk that it seemed to have.
+    fn unlearn(&mut self, peer: PeerId, index: u32) {
+        let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
+        if neighbour.have.remove(index) {
+            self.copies[index as usize] -= 1;
+            if self.have.contains(index) && !self.fresh.contains(&index) {
+                self.fresh.push_back(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Offering chunks to neighbours.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::{Exchange, Neighbour, Sending};
+use crate::message::Message;
+use crate::{Output, PeerId};
+
+/// The most chunks on their way to one neighbour, if there are several.
+const FOR_ONE: usize = 2;
+/// How many chunks are compared by their number of copies.
+const SAMPLE: usize = 24;
+/// The most chunks that a peer got first from the source, and that no other peer has reported yet.
+const WINDOW: u32 = 4;
+/// How long the source waits for peers to pass chunks on, before it gives out second copies.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// The least time between two second copies that are given out because peers lack uplink.
+const LEAST_PATIENCE: Duration = Duration::from_millis(1);
+
+/// The time in which a neighbour answers an offer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a source has given out.
+pub(crate) struct Given {
+    /// The next chunk that was never given.
+    next: u32,
+    /// Chunks whose only copy is lost.
+    again: VecDeque<u32>,
+    /// The peer that was given a chunk, until another peer reports it.
+    first: BTreeMap<u32, PeerId>,
+    /// The number of these for each peer.
+    windows: BTreeMap<PeerId, u32>,
+    /// Since when all windows are full.
+    waiting_since: Option<Duration>,
+    patience: Duration,
+}
+
+impl Given {
+    pub(crate) fn new(_chunks: u32) -> Self {
+        Self {
+            next: 0,
+            again: VecDeque::new(),
+            first: BTreeMap::new(),
+            windows: BTreeMap::new(),
+            waiting_since: None,
+            patience: PATIENCE,
+        }
+    }
+
+    /// `peer` has reported chunk `index`.
+    pub(super) fn reported(&mut self, peer: PeerId, index: u32) {
+        if self.first.get(&index).is_some_and(|first| *first != peer) {
+            self.release(index);
+        }
+    }
+
+    /// A chunk was not taken.
+    fn take_back(&mut self, index: u32) {
+        if self.first.contains_key(&index) {
+            self.release(index);
+            self.again.push_back(index);
+        }
+    }
+
+    fn release(&mut self, index: u32) {
+        let window = self.first.remove(&index).and_then(|first| self.windows.get_mut(&first));
+        if let Some(window) = window {
+            *window -= 1;
+        }
+    }
+
+    /// A peer is gone: what only it had is given again.
+    pub(super) fn forget(&mut self, peer: PeerId, copies: &[u16]) {
+        self.windows.remove(&peer);
+        let lost: Vec<u32> = self
+            .first
+            .iter()
+            .filter(|(_, first)| **first == peer)
+            .map(|(index, _)| *index)
+            .collect();
+        for index in lost {
+            self.first.remove(&index);
+            if copies[index as usize] == 0 {
+                self.again.push_back(index);
+            }
+        }
+    }
+
+    /// How many more chunks a peer may get. A single one has no other to pass them on to.
+    fn room(&self, peer: PeerId, peers: usize) -> u32 {
+        if peers == 1 {
+            return WINDOW;
+        }
+        WINDOW.saturating_sub(self.windows.get(&peer).copied().unwrap_or_default())
+    }
+}
+
+impl Neighbour {
+    /// Whether it can be offered a chunk.
+    fn is_open(&self, most: usize) -> bool {
+        self.sending.len() < most && !self.silent && !self.have.is_full()
+    }
+
+    fn is_sending(&self, index: u32) -> bool {
+        self.sending.iter().any(|sending| sending.index == index)
+    }
+}
+
+impl Exchange {
+    /// The neighbour takes the chunk.
+    pub(super) fn accepted(&mut self, from: PeerId, index: u32, levels: u8) {
+        let sending = self.neighbours.get_mut(&from).map(|neighbour| &mut neighbour.sending);
+        let chunk = sending.and_then(|all| all.iter_mut().find(|one| one.index == index));
+        // Once: a peer that repeats itself gets no second copy.
+        let offered = chunk.and_then(|chunk| chunk.offered.take());
+        if offered.is_some() && levels <= self.geometry.levels() {
+            self.out.push_back(Output::SendChunk { to: from, index, levels });
+        }
+    }
+
+    /// The neighbour has the chunk, or expects it from another.
+    pub(super) fn declined(&mut self, from: PeerId, index: u32) {
+        if self.settle(from, index) {
+            if let Some(given) = &mut self.given {
+                given.release(index);
+            }
+            self.learn(from, index);
+        }
+    }
+
+    /// The chunk has left for `to`.
+    pub(crate) fn sent(&mut self, to: PeerId, index: u32, now: Duration) {
+        if self.settle(to, index) {
+            self.learn(to, index);
+        }
+        self.fill(now);
+    }
+
+    fn settle(&mut self, peer: PeerId, index: u32) -> bool {
+        let Some(neighbour) = self.neighbours.get_mut(&peer) else { return false };
+        let Some(at) = neighbour.sending.iter().position(|sending| sending.index == index) else {
+            return false;
+        };
+        neighbour.sending.swap_remove(at);
+        self.in_use -= 1;
+        true
+    }
+
+    /// Makes offers while there are slots.
+    pub(crate) fn fill(&mut self, now: Duration) {
+        while self.in_use < self.slots {
+            let Some((peer, index)) = self.pick(now) else { return };
+            let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
+            neighbour.sending.push(Sending { index, offered: Some(now) });
+            self.in_use += 1;
+            self.send(peer, Message::Offer(index));
+        }
+    }
+
+    /// When [`Exchange::fill`] may do more than now, or an offer is withdrawn.
+    pub(super) fn fill_at(&self) -> Option<Duration> {
+        let sending = self.neighbours.values().flat_map(|one| &one.sending);
+        let offered = sending.filter_map(|chunk| chunk.offered).min();
+        let patience = self.given.as_ref().filter(|_| self.in_use < self.slots);
+        let patience = patience.and_then(|given| Some(given.waiting_since? + given.patience));
+        [offered.map(|offered| offered + ANSWER_TIMEOUT), patience].into_iter().flatten().min()
+    }
+
+    /// Withdraws offers that were not answered, so that a silent neighbour uses up no slot.
+    pub(super) fn withdraw(&mut self, now: Duration) {
+        for neighbour in self.neighbours.values_mut() {
+            let before = neighbour.sending.len();
+            let is_late =
+                |chunk: &Sending| chunk.offered.is_some_and(|at| at + ANSWER_TIMEOUT <= now);
+            let late = neighbour.sending.extract_if(.., |chunk| is_late(chunk));
+            for chunk in late {
+                if let Some(given) = &mut self.given {
+                    given.take_back(chunk.index);
+                }
+            }
+            let withdrawn = before - neighbour.sending.len();
+            neighbour.silent |= withdrawn > 0;
+            self.in_use -= withdrawn;
+        }
+    }
+
+    fn pick(&mut self, now: Duration) -> Option<(PeerId, u32)> {
+        if self.given.is_none() {
+            return self.pick_copy();
+        }
+        let never_given = self.pick_never_given();
+        if never_given.is_some() || !self.is_patience_over(now) {
+            return never_given;
+        }
+        let copy = self.pick_copy();
+        if let Some(given) = &mut self.given {
+            given.waiting_since = None;
+            if copy.is_some() {
+                // Peers lack uplink: the next second copy comes sooner.
+                given.patience = (given.patience / 2).max(LEAST_PATIENCE);
+            }
+        }
+        copy
+    }
+
+    /// A chunk that is here, and a neighbour that lacks it.
+    fn pick_copy(&mut self) -> Option<(PeerId, u32)> {
+        let (mut peers, turn) = self.receivers();
+        peers.rotate_left(turn);
+        peers.sort_by_key(|(_, sending)| *sending);
+        self.pick_fresh(&peers).or_else(|| self.pick_rare(&peers))
+    }
+
+    /// The most chunks on their way to one neighbour: with few neighbours, more, so that all slots are used.
+    fn most_for_one(&self) -> usize {
+        FOR_ONE.max(self.slots / self.neighbours.len().max(1))
+    }
+
+    /// Neighbours that can be offered more, and where to begin.
+    fn receivers(&mut self) -> (Vec<(PeerId, usize)>, usize) {
+        let most = self.most_for_one();
+        let open = self.neighbours.iter();
+        let open = open.filter(|(_, one)| one.is_open(most));
+        let peers: Vec<_> = open.map(|(peer, one)| (*peer, one.sending.len())).collect();
+        let turn = self.random.below(peers.len() as u32) as usize;
+        (peers, turn)
+    }
+
+    /// A chunk that no neighbour had when it came: nearly always this party is the only one to pass it on.
+    fn pick_fresh(&mut self, peers: &[(PeerId, usize)]) -> Option<(PeerId, u32)> {
+        let all = self.neighbours.len();
+        while self.fresh.front().is_some_and(|index| usize::from(self.copies(*index)) >= all) {
+            self.fresh.pop_front();
+        }
+        let candidates = self.fresh.iter().take(SAMPLE);
+        candidates.copied().find_map(|index| {
+            let lacks = |(peer, _): &&(PeerId, usize)| self.lacks(*peer, index);
+            peers.iter().find(lacks).map(|(peer, _)| (*peer, index))
+        })
+    }
+
+    /// The chunk with the fewest copies of a sample.
+    fn pick_rare(&mut self, peers: &[(PeerId, usize)]) -> Option<(PeerId, u32)> {
+        peers.iter().find_map(|(peer, _)| self.rarest_for(*peer).map(|index| (*peer, index)))
+    }
+
+    fn rarest_for(&mut self, peer: PeerId) -> Option<u32> {
+        let start = self.random.below(self.have.length());
+        let neighbour = self.neighbours.get(&peer)?;
+        let mut best = None;
+        let mut at = start;
+        let mut wrapped = false;
+        for _ in 0..SAMPLE {
+            let found = match self.have.next_beyond(&neighbour.have, at) {
+                Some(found) => found,
+                None if !wrapped => {
+                    (wrapped, at) = (true, 0);
+                    continue;
+                }
+                None => break,
+            };
+            if wrapped && found >= start {
+                break;
+            }
+            if !neighbour.is_sending(found) {
+                let copies = self.copies(found);
+                if best.is_none_or(|(fewest, _)| copies < fewest) {
+                    best = Some((copies, found));
+                }
+            }
+            at = found + 1;
+        }
+        best.map(|(_, index)| index)
+    }
+
+    fn lacks(&self, peer: PeerId, index: u32) -> bool {
+        let neighbour = self.neighbours.get(&peer);
+        neighbour.is_some_and(|one| !one.have.contains(index) && !one.is_sending(index))
+    }
+
+    /// The next chunk that the source has not given out, for the neighbour that has passed on most of what it got.
+    fn pick_never_given(&mut self) -> Option<(PeerId, u32)> {
+        let (peers, turn) = self.receivers();
+        let all = self.neighbours.len();
+        let given = self.given.as_mut()?;
+        while given.again.front().is_some_and(|index| self.copies[*index as usize] > 0) {
+            given.again.pop_front();
+        }
+        while given.next < self.have.length() && self.copies[given.next as usize] > 0 {
+            given.next += 1;
+        }
+        let index = match given.again.front() {
+            Some(index) => *index,
+            None if given.next < self.have.length() => given.next,
+            None => return None,
+        };
+        let order = |at: usize| peers[(at + turn) % peers.len()];
+        let open = (0..peers.len()).map(order).filter(|(peer, _)| given.room(*peer, all) > 0);
+        let (peer, _) =
+            open.min_by_key(|(peer, sending)| (*sending, WINDOW - given.room(*peer, all)))?;
+        if given.again.pop_front().is_none() {
+            given.next += 1;
+        }
+        given.first.insert(index, peer);
+        *given.windows.entry(peer).or_default() += 1;
+        if given.waiting_since.take().is_some() {
+            given.patience = (given.patience * 2).min(PATIENCE);
+        }
+        Some((peer, index))
+    }
+
+    /// Whether peers have had time to pass on what they got: if not, a second copy of a chunk would be wasted.
+    fn is_patience_over(&mut self, now: Duration) -> bool {
+        let most = self.most_for_one();
+        let mut all = self.neighbours.values();
+        let is_open = all.any(|one| one.is_open(most));
+        let Some(given) = &mut self.given else { return true };
+        if !is_open {
+            given.waiting_since = None;
+            return false;
+        }
+        let since = *given.waiting_since.get_or_insert(now);
+        now >= since + given.patience
+    }
+}

@@ -1,0 +1,119 @@
+//! Accepting chunks from neighbours.
+
+use std::time::Duration;
+
+use super::Exchange;
+use crate::PeerId;
+use crate::message::{Message, runs_of};
+
+/// The most chunks that are expected from one neighbour: an honest one offers fewer.
+const FROM_ONE: u32 = 8;
+/// The bounds of the time until an accepted chunk is wanted from others.
+const TIMEOUT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(30));
+
+/// A chunk that was accepted.
+pub(super) struct Expected {
+    pub(super) from: PeerId,
+    since: Duration,
+    until: Duration,
+}
+
+impl Exchange {
+    pub(super) fn offered(&mut self, from: PeerId, index: u32, now: Duration) {
+        let Some(neighbour) = self.neighbours.get_mut(&from) else { return };
+        let known = index >= self.have.length()
+            || self.have.contains(index)
+            || self.expected.contains_key(&index);
+        if known || neighbour.expected >= FROM_ONE {
+            neighbour.postponed |= !known;
+            return self.send(from, Message::Decline(index));
+        }
+        neighbour.expected += 1;
+        let timeout = (self.arrival * 8).clamp(TIMEOUT.0, TIMEOUT.1);
+        self.expected.insert(index, Expected { from, since: now, until: now + timeout });
+        let levels = self.have.missing_levels(index, self.geometry.levels());
+        self.send(from, Message::Accept(index, levels));
+        self.learn(from, index);
+        // Others need not offer it.
+        self.news.add(index, now);
+    }
+
+    /// A chunk has arrived, was verified and stored.
+    pub(crate) fn received(&mut self, from: PeerId, index: u32, now: Duration) {
+        let took = self.take_expected(index).map(|expected| now.saturating_sub(expected.since));
+        self.arrival = took.map_or(self.arrival, |took| (self.arrival * 7 + took) / 8);
+        if !self.have.insert(index) {
+            return;
+        }
+        if took.is_none() {
+            self.news.add(index, now);
+        }
+        let at_source = u16::from(self.neighbours.contains_key(&PeerId::COORDINATOR));
+        if from == PeerId::COORDINATOR || self.copies(index) <= at_source {
+            self.fresh.push_back(index);
+        }
+        self.fill(now);
+    }
+
+    /// A chunk did not come as it should: it is wanted from any neighbour.
+    pub(crate) fn failed(&mut self, index: u32) {
+        self.take_expected(index);
+        self.want(&[index]);
+    }
+
+    fn take_expected(&mut self, index: u32) -> Option<Expected> {
+        let expected = self.expected.remove(&index)?;
+        let from = expected.from;
+        let Some(neighbour) = self.neighbours.get_mut(&from) else { return Some(expected) };
+        neighbour.expected = neighbour.expected.saturating_sub(1);
+        if neighbour.expected < FROM_ONE / 2 && std::mem::take(&mut neighbour.postponed) {
+            let missing = self.have.gaps().flatten();
+            let missing: Vec<u32> =
+                missing.filter(|index| !self.expected.contains_key(index)).collect();
+            self.send_runs(from, &runs_of(&missing), Message::Want);
+        }
+        Some(expected)
+    }
+
+    /// Tells all neighbours that these chunks are missing. They had them taken for present.
+    pub(super) fn want(&mut self, indices: &[u32]) {
+        let missing: Vec<u32> =
+            indices.iter().copied().filter(|index| !self.have.contains(*index)).collect();
+        if missing.is_empty() {
+            return;
+        }
+        let runs = runs_of(&missing);
+        let all: Vec<PeerId> = self.neighbours().collect();
+        all.into_iter().for_each(|peer| self.send_runs(peer, &runs, Message::Want));
+    }
+
+    /// When [`Exchange::handle_timeout`] is due.
+    pub(crate) fn next_timeout(&self) -> Option<Duration> {
+        let expected = self.expected.values().map(|expected| expected.until).min();
+        [expected, self.news.due(), self.fill_at()].into_iter().flatten().min()
+    }
+
+    /// Gives up chunks that have not come, and tells the news.
+    pub(crate) fn handle_timeout(&mut self, now: Duration) {
+        let late = self.expected.iter().filter(|(_, expected)| expected.until <= now);
+        let late: Vec<u32> = late.map(|(index, _)| *index).collect();
+        for index in &late {
+            self.take_expected(*index);
+        }
+        self.want(&late);
+        if let Some(mut indices) = self.news.take(now) {
+            // Some were expected, and have not come.
+            indices.retain(|index| self.have.contains(*index) || self.expected.contains_key(index));
+            indices.sort_unstable();
+            let runs = runs_of(&indices);
+            let others = self
+                .neighbours
+                .iter()
+                .filter(|(peer, one)| **peer == PeerId::COORDINATOR || !one.have.is_full());
+            let others: Vec<PeerId> = others.map(|(peer, _)| *peer).collect();
+            others.into_iter().for_each(|peer| self.send_runs(peer, &runs, Message::Have));
+        }
+        self.withdraw(now);
+        self.fill(now);
+    }
+}

@@ -1,0 +1,397 @@
+//! A share in one process: the state machines of this crate on a simulated network with its own clock. The same scenario gives the same
+//! result.
+
+mod network;
+mod scenario;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use crate::bitmap::Bitmap;
+use crate::coordinator::{self, Coordinator};
+use crate::message::Message;
+use crate::peer::{self, Peer};
+use crate::random::Random;
+use crate::{Output, PeerId};
+use network::Network;
+pub use scenario::{Outcome, PeerScenario, Scenario};
+
+/// The time until a peer gives up connecting to one that does not answer.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Something that happens at a moment.
+#[derive(Debug)]
+enum Event {
+    Join(usize),
+    Leave(usize),
+    Deliver {
+        from: PeerId,
+        to: PeerId,
+        message: Message,
+    },
+    /// The last byte of a chunk reaches the receiver's downlink.
+    Arriving(Box<Carried>),
+    Chunk(Box<Carried>),
+    Sent {
+        from: PeerId,
+        to: PeerId,
+        index: u32,
+    },
+    Link(PeerId, PeerId),
+    Unlink {
+        at: PeerId,
+        other: PeerId,
+    },
+    Timeout(PeerId),
+}
+
+/// A chunk on its way.
+#[derive(Debug)]
+struct Carried {
+    from: PeerId,
+    to: PeerId,
+    index: u32,
+    good: bool,
+}
+
+/// A running simulation.
+struct Simulator<'a> {
+    scenario: &'a Scenario,
+    now: Duration,
+    events: BinaryHeap<Reverse<(Duration, u64, Slot)>>,
+    /// Events by the number in their slot; freed ones are reused.
+    stored: Vec<Option<Event>>,
+    free: Vec<usize>,
+    sequence: u64,
+    coordinator: Coordinator,
+    coordinator_armed: Option<Duration>,
+    nodes: Vec<Node>,
+    /// The node of each peer, by its number.
+    owners: Vec<usize>,
+    network: Network,
+    random: Random,
+    outcome: Outcome,
+}
+
+/// The place of an event in the store.
+type Slot = usize;
+
+/// One peer of the scenario, running or not.
+struct Node {
+    id: PeerId,
+    peer: Option<Peer>,
+    /// What is on its disk.
+    kept: Option<Bitmap>,
+    armed: Option<Duration>,
+    finished: Option<Duration>,
+}
+
+/// Runs a scenario until every peer has all chunks, has left, or knows what is lost; at most until its time limit.
+pub fn run(scenario: &Scenario) -> Outcome {
+    let mut simulator = Simulator::new(scenario);
+    while let Some(Reverse((time, _, slot))) = simulator.events.pop() {
+        if time > scenario.limit || simulator.is_over() {
+            break;
+        }
+        simulator.now = time;
+        simulator.outcome.events += 1;
+        simulator.free.push(slot);
+        if let Some(event) = simulator.stored[slot].take() {
+            simulator.happen(event);
+        }
+    }
+    simulator.conclude()
+}
+
+impl<'a> Simulator<'a> {
+    fn new(scenario: &'a Scenario) -> Self {
+        let mut random = Random::new(scenario.seed);
+        let node = |_| Node {
+            id: PeerId::COORDINATOR,
+            peer: None,
+            kept: None,
+            armed: None,
+            finished: None,
+        };
+        let mut simulator = Self {
+            scenario,
+            now: Duration::ZERO,
+            events: BinaryHeap::new(),
+            stored: Vec::new(),
+            free: Vec::new(),
+            sequence: 0,
+            coordinator: Coordinator::new(scenario.geometry, random.next()),
+            coordinator_armed: None,
+            nodes: (0..scenario.peers.len()).map(node).collect(),
+            owners: vec![usize::MAX],
+            network: Network::new(scenario),
+            random,
+            outcome: Outcome::default(),
+        };
+        for (number, peer) in scenario.peers.iter().enumerate() {
+            simulator.at(peer.joins, Event::Join(number));
+            if let Some((leaves, back)) = peer.leaves {
+                simulator.at(leaves, Event::Leave(number));
+                if let Some(back) = back {
+                    simulator.at(back, Event::Join(number));
+                }
+            }
+        }
+        simulator
+    }
+
+    fn at(&mut self, time: Duration, event: Event) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.stored.push(None);
+            self.stored.len() - 1
+        });
+        self.stored[slot] = Some(event);
+        self.sequence += 1;
+        self.events.push(Reverse((time, self.sequence, slot)));
+    }
+
+    fn after(&mut self, delay: Duration, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    fn happen(&mut self, event: Event) {
+        let delay = self.scenario.delay;
+        match event {
+            Event::Join(number) => self.join(number),
+            Event::Leave(number) => self.leave(number),
+            Event::Deliver { from, to, message } => {
+                if self.network.is_linked(from, to) {
+                    self.outcome.messages += 1;
+                    self.outcome.declined += u64::from(matches!(message, Message::Decline(_)));
+                    match to {
+                        PeerId::COORDINATOR => {
+                            self.coordinate(coordinator::Input::Message(from, message))
+                        }
+                        to => self.input(to, peer::Input::Message(from, message)),
+                    }
+                }
+            }
+            Event::Arriving(carried) => {
+                let bytes = self.bytes(carried.index);
+                let arrived = self.network.receive(self.now, carried.to, bytes);
+                self.at(arrived, Event::Chunk(carried));
+            }
+            Event::Chunk(carried) => {
+                let Carried { from, to, index, good } = *carried;
+                if self.network.is_linked(from, to) {
+                    self.outcome.duplicates += u64::from(self.has(to, index));
+                    self.input(to, peer::Input::Chunk { from, index, good });
+                }
+            }
+            Event::Sent { from: PeerId::COORDINATOR, to, index } => {
+                self.coordinate(coordinator::Input::Sent { to, index })
+            }
+            Event::Sent { from, to, index } => self.input(from, peer::Input::Sent { to, index }),
+            Event::Link(dialer, other) => {
+                if self.is_running(dialer)
+                    && self.is_running(other)
+                    && self.network.link(dialer, other)
+                {
+                    self.input(other, peer::Input::Linked(dialer));
+                    self.input(dialer, peer::Input::Linked(other));
+                } else {
+                    self.after(delay, Event::Unlink { at: dialer, other });
+                }
+            }
+            // The report of an attempt that failed means nothing once there is another connection.
+            Event::Unlink { at, other } if self.network.is_linked(at, other) => {}
+            Event::Unlink { at, other } => self.input(at, peer::Input::Unlinked(other)),
+            Event::Timeout(at) => self.timeout(at),
+        }
+    }
+
+    fn join(&mut self, number: usize) {
+        let id = self.coordinator.next_id();
+        let geometry = self.scenario.geometry;
+        let mut identity = [0; 32];
+        identity[..8].copy_from_slice(&(number as u64).to_be_bytes());
+        self.coordinate(coordinator::Input::Joined(identity));
+        self.owners.push(number);
+        let have = self.nodes[number].kept.take().unwrap_or_else(|| Bitmap::new(geometry.chunks()));
+        let seed = self.random.next();
+        let node = &mut self.nodes[number];
+        (node.id, node.armed) = (id, None);
+        node.peer = Some(Peer::new(geometry, have, vec![number.to_string()], seed));
+        self.network.join(id, &self.scenario.peers[number]);
+        self.network.link(PeerId::COORDINATOR, id);
+        self.input(id, peer::Input::Linked(PeerId::COORDINATOR));
+    }
+
+    fn leave(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        let Some(peer) = node.peer.take() else { return };
+        node.kept = Some(peer.have().clone());
+        let id = node.id;
+        for other in self.network.leave(id) {
+            if other != PeerId::COORDINATOR {
+                self.after(self.scenario.delay, Event::Unlink { at: other, other: id });
+            }
+        }
+        self.coordinate(coordinator::Input::Left(id));
+    }
+
+    fn timeout(&mut self, at: PeerId) {
+        let now = self.now;
+        if at == PeerId::COORDINATOR {
+            self.coordinator_armed = None;
+            if self.coordinator.next_timeout().is_some_and(|due| due <= now) {
+                self.coordinator.handle_timeout(now);
+            }
+            return self.settle(at);
+        }
+        let Some(number) = self.number(at) else { return };
+        self.nodes[number].armed = None;
+        if let Some(peer) = &mut self.nodes[number].peer {
+            if peer.next_timeout().is_some_and(|due| due <= now) {
+                peer.handle_timeout(now);
+            }
+            self.settle(at);
+        }
+    }
+
+    fn coordinate(&mut self, input: coordinator::Input) {
+        self.coordinator.handle(self.now, input);
+        self.settle(PeerId::COORDINATOR);
+    }
+
+    fn input(&mut self, to: PeerId, input: peer::Input) {
+        let Some(number) = self.number(to) else { return };
+        let node = &mut self.nodes[number];
+        let Some(peer) = &mut node.peer else { return };
+        peer.handle(self.now, input);
+        if node.finished.is_none() && peer.is_complete() {
+            node.finished = Some(self.now);
+        }
+        self.settle(to);
+    }
+
+    /// Does what a party wants, and sets its timer.
+    fn settle(&mut self, at: PeerId) {
+        while let Some(output) = self.poll(at) {
+            self.perform(at, output);
+        }
+        let number = self.number(at);
+        let (next, armed) = match number {
+            None => (self.coordinator.next_timeout(), &mut self.coordinator_armed),
+            Some(number) => {
+                let node = &mut self.nodes[number];
+                (node.peer.as_ref().and_then(Peer::next_timeout), &mut node.armed)
+            }
+        };
+        if let Some(next) = next.filter(|next| armed.is_none_or(|armed| *next < armed)) {
+            *armed = Some(next);
+            self.at(next.max(self.now), Event::Timeout(at));
+        }
+    }
+
+    fn poll(&mut self, at: PeerId) -> Option<Output> {
+        match self.number(at) {
+            None => self.coordinator.poll(),
+            Some(number) => self.nodes[number].peer.as_mut()?.poll(),
+        }
+    }
+
+    fn perform(&mut self, at: PeerId, output: Output) {
+        let delay = self.scenario.delay;
+        match output {
+            Output::Send(to, message) => {
+                self.after(delay, Event::Deliver { from: at, to, message })
+            }
+            Output::SendChunk { to, index, .. } => self.send_chunk(at, to, index),
+            Output::Connect { peer, .. } => {
+                let reachable =
+                    self.number(peer).is_some_and(|number| self.scenario.peers[number].reachable);
+                if reachable {
+                    self.after(delay * 2, Event::Link(at, peer));
+                } else {
+                    self.after(DIAL_TIMEOUT, Event::Unlink { at, other: peer });
+                }
+            }
+            Output::Allow { .. } => {}
+            Output::Disconnect(peer) if at == PeerId::COORDINATOR => {
+                if let Some(number) = self.number(peer) {
+                    self.leave(number);
+                }
+            }
+            Output::Disconnect(peer) => {
+                if self.network.unlink(at, peer) {
+                    self.after(delay, Event::Unlink { at: peer, other: at });
+                }
+            }
+        }
+    }
+
+    /// The bytes that a chunk costs on a link.
+    fn bytes(&self, index: u32) -> u64 {
+        let range = self.scenario.geometry.range(index);
+        range.end - range.start + self.scenario.overhead
+    }
+
+    fn send_chunk(&mut self, from: PeerId, to: PeerId, index: u32) {
+        if !self.network.is_linked(from, to) {
+            return self.after(Duration::ZERO, Event::Sent { from, to, index });
+        }
+        let bytes = self.bytes(index);
+        let left = self.network.send(self.now, from, bytes);
+        self.outcome.chunks_sent += 1;
+        self.outcome.source_bytes += if from == PeerId::COORDINATOR { bytes } else { 0 };
+        let poison = self.number(from).map_or(0.0, |number| self.scenario.peers[number].poison);
+        let good = poison == 0.0 || !self.random.chance(poison);
+        self.at(left, Event::Sent { from, to, index });
+        let carried = Box::new(Carried { from, to, index, good });
+        self.at(left + self.scenario.delay, Event::Arriving(carried));
+    }
+
+    /// The node of a peer that is running under this number; None for the coordinator and for peers that are gone.
+    fn number(&self, peer: PeerId) -> Option<usize> {
+        let number = *self.owners.get(peer.0 as usize)?;
+        self.nodes.get(number).filter(|node| node.id == peer).map(|_| number)
+    }
+
+    fn is_running(&self, peer: PeerId) -> bool {
+        self.number(peer).is_some_and(|number| self.nodes[number].peer.is_some())
+    }
+
+    fn has(&self, peer: PeerId, index: u32) -> bool {
+        let node = self.number(peer).map(|number| &self.nodes[number]);
+        node.and_then(|node| node.peer.as_ref()).is_some_and(|peer| peer.have().contains(index))
+    }
+
+    fn is_over(&self) -> bool {
+        let over = |(node, peer): (&Node, &PeerScenario)| match &node.peer {
+            Some(running) => node.finished.is_some() || running.lost().is_some(),
+            None => {
+                self.now > peer.joins
+                    && peer.leaves.is_none_or(|(_, back)| back.is_none_or(|back| back < self.now))
+            }
+        };
+        // Most of the time, a peer near the front of the list is still busy.
+        self.outcome.events.is_multiple_of(64)
+            && self.nodes.iter().zip(&self.scenario.peers).all(over)
+    }
+
+    fn conclude(mut self) -> Outcome {
+        for (node, peer) in self.nodes.iter().zip(&self.scenario.peers) {
+            match node.finished {
+                Some(time) => self.outcome.finished.push(time.saturating_sub(peer.joins)),
+                None if node.peer.is_some() => self.outcome.incomplete += 1,
+                None => {}
+            }
+        }
+        self.outcome.finished.sort_unstable();
+        let expelled = self.coordinator.expelled().iter();
+        self.outcome.expelled = expelled
+            .map(|identity| {
+                u64::from_be_bytes(identity[..8].try_into().unwrap_or_default()) as usize
+            })
+            .collect();
+        self.outcome.ended = self.now;
+        self.outcome
+    }
+}

@@ -1,0 +1,111 @@
+//! What is simulated, and what came of it.
+
+use std::time::Duration;
+
+use crate::Geometry;
+
+/// A share, its peers, and what goes wrong.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// All random choices follow from it.
+    pub seed: u64,
+    /// The content.
+    pub geometry: Geometry,
+    /// The uplink of the coordinator, in bits per second.
+    pub source_up: u64,
+    /// The one-way delay between any two parties.
+    pub delay: Duration,
+    /// Bytes that each chunk costs beside its own.
+    pub overhead: u64,
+    /// The peers.
+    pub peers: Vec<PeerScenario>,
+    /// When the simulation ends in any case.
+    pub limit: Duration,
+}
+
+/// One peer.
+#[derive(Clone, Debug)]
+pub struct PeerScenario {
+    /// Its uplink, in bits per second.
+    pub up: u64,
+    /// Its downlink, in bits per second.
+    pub down: u64,
+    /// When it joins.
+    pub joins: Duration,
+    /// When it is killed, and when it comes back with what it had, if it does.
+    pub leaves: Option<(Duration, Option<Duration>)>,
+    /// Whether other peers can connect to it.
+    pub reachable: bool,
+    /// The probability that a chunk which it sends is wrong.
+    pub poison: f64,
+}
+
+/// The result of a simulation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// The times from joining to having all chunks, in ascending order.
+    pub finished: Vec<Duration>,
+    /// How many running peers have not finished.
+    pub incomplete: usize,
+    /// The peers that were expelled, by their position in the scenario.
+    pub expelled: Vec<usize>,
+    /// Bytes of chunks that the coordinator has sent.
+    pub source_bytes: u64,
+    /// Chunks sent by all.
+    pub chunks_sent: u64,
+    /// Chunks that arrived where they were already.
+    pub duplicates: u64,
+    /// Offers that were declined.
+    pub declined: u64,
+    /// Control messages.
+    pub messages: u64,
+    /// Simulated events.
+    pub events: u64,
+    /// When the simulation ended.
+    pub ended: Duration,
+}
+
+impl Scenario {
+    /// `count` equal peers with `rate` bits per second both ways, as the coordinator has; all join at the beginning, and nothing goes wrong.
+    pub fn equal(geometry: Geometry, count: usize, rate: u64, delay: Duration, seed: u64) -> Self {
+        let joins = Duration::ZERO;
+        let peer = PeerScenario {
+            up: rate,
+            down: rate,
+            joins,
+            leaves: None,
+            reachable: true,
+            poison: 0.0,
+        };
+        let limit = Duration::from_secs(1_000_000);
+        Self {
+            seed,
+            geometry,
+            source_up: rate,
+            delay,
+            overhead: 0,
+            peers: vec![peer; count],
+            limit,
+        }
+    }
+
+    /// The least time in which any scheme can bring the content to all peers, if chunks were infinitely small: max(F/u_s, F/d_min,
+    /// nF/(u_s+Σu_i)) (Kumar and Ross, "Peer-assisted file distribution: the minimum distribution time").
+    pub fn fluid_bound(&self) -> Duration {
+        let bits = self.geometry.length() as f64 * 8.0;
+        let up: f64 = self.peers.iter().map(|peer| peer.up as f64).sum();
+        let slowest = self.peers.iter().map(|peer| peer.down).min().unwrap_or(u64::MAX);
+        let all = bits * self.peers.len() as f64 / (self.source_up as f64 + up);
+        let single = bits / (self.source_up.min(slowest).max(1) as f64);
+        Duration::from_secs_f64(all.max(single))
+    }
+
+    /// The least time with whole chunks and equal uplinks: (1 + ⌊log₂ N⌋ ÷ M) · F/u (Mundinger, Weber and Weiss, "Optimal scheduling of peer-to-peer
+    /// file dissemination").
+    pub fn tree_bound(&self) -> Duration {
+        let rounds = self.peers.len().max(1).ilog2();
+        let transfer = self.geometry.length() as f64 * 8.0 / self.source_up.max(1) as f64;
+        let chunks = f64::from(self.geometry.chunks().max(1));
+        Duration::from_secs_f64(transfer * (1.0 + f64::from(rounds) / chunks))
+    }
+}

@@ -1,0 +1,113 @@
+//! Whole shares on a simulated network.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use levada_swarm::simulator::{Outcome, PeerScenario, Scenario, run};
+use levada_swarm::{ChunkSize, Geometry};
+
+/// The number of seeds.
+fn seeds() -> u64 {
+    if std::env::var_os("LEVADA_TEST_FULL").is_some() { 10_000 } else { 100 }
+}
+
+fn geometry(chunks: u32) -> Geometry {
+    Geometry::new(u64::from(chunks) << 16, ChunkSize::DEFAULT).unwrap()
+}
+
+fn equal(peers: usize, chunks: u32) -> Scenario {
+    Scenario::equal(geometry(chunks), peers, 100_000_000, Duration::from_millis(1), 7)
+}
+
+#[test]
+fn every_peer_receives_everything() {
+    for (peers, chunks) in [(1, 0), (1, 1), (1, 50), (2, 7), (5, 100), (60, 30), (200, 20)] {
+        let outcome = run(&equal(peers, chunks));
+        assert_eq!((outcome.finished.len(), outcome.incomplete), (peers, 0), "{peers} {chunks}");
+        assert_eq!(
+            (outcome.duplicates, outcome.chunks_sent),
+            (0, u64::from(chunks) * peers as u64)
+        );
+    }
+}
+
+#[test]
+fn peers_carry_nearly_all_in_nearly_the_shortest_time() {
+    let scenario = equal(10, 1000);
+    let outcome = run(&scenario);
+    let (first, last) = (outcome.finished[0], outcome.finished[9]);
+    // Simulated time, which no machine changes.
+    assert!(last.as_secs_f64() <= 1.05 * scenario.fluid_bound().as_secs_f64(), "{last:?}");
+    assert!(first.as_secs_f64() >= 0.9 * last.as_secs_f64(), "{first:?} {last:?}");
+    assert!(outcome.source_bytes as f64 <= 1.1 * scenario.geometry.length() as f64);
+}
+
+#[test]
+fn without_uplinks_of_peers_the_source_sends_all_copies() {
+    let mut scenario = equal(5, 40);
+    scenario.peers.iter_mut().for_each(|peer| peer.up = 1000);
+    let outcome = run(&scenario);
+    assert_eq!(outcome.finished.len(), 5);
+    assert!(outcome.source_bytes >= 4 * scenario.geometry.length(), "{outcome:?}");
+}
+
+/// A scenario in which much goes wrong, from a seed.
+fn troubled(seed: u64) -> Scenario {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut below = |end: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % end
+    };
+    let millis = Duration::from_millis;
+    let peers = (0..2 + below(12)).map(|_| {
+        let joins = millis(if below(3) == 0 { below(400) } else { 0 });
+        let leaves = (below(4) == 0).then(|| {
+            let leaves = joins + millis(1 + below(200));
+            (leaves, (below(3) > 0).then(|| leaves + millis(1 + below(300))))
+        });
+        let rate = if below(8) == 0 { 2_000_000 } else { 100_000_000 };
+        let poison = if below(8) == 0 { 0.3 } else { 0.0 };
+        PeerScenario { up: rate, down: rate, joins, leaves, reachable: below(10) >= 3, poison }
+    });
+    let peers = peers.collect();
+    let mut scenario =
+        Scenario::equal(geometry(below(40) as u32), 0, 100_000_000, millis(below(20)), seed);
+    (scenario.peers, scenario.limit) = (peers, Duration::from_secs(600));
+    scenario
+}
+
+fn check(seed: u64) -> Outcome {
+    let scenario = troubled(seed);
+    let outcome = run(&scenario);
+    // One that poisons may be expelled before it has everything; the source is always there, so all others finish.
+    let stays = |peer: &&PeerScenario| {
+        peer.poison == 0.0 && peer.leaves.is_none_or(|(_, back)| back.is_some())
+    };
+    let honest = scenario.peers.iter().filter(stays).count();
+    assert!(outcome.finished.len() >= honest, "seed {seed}: {outcome:?}");
+    let innocent = outcome.expelled.iter().find(|peer| scenario.peers[**peer].poison == 0.0);
+    assert_eq!(innocent, None, "seed {seed}: {outcome:?}");
+    outcome
+}
+
+#[test]
+fn every_honest_peer_finishes_whatever_happens() {
+    let half =
+        |first: u64| (first..seeds()).step_by(2).map(|seed| check(seed).expelled.len()).sum();
+    let expelled: usize = std::thread::scope(|scope| {
+        let other = scope.spawn(move || half(1));
+        let own: usize = half(0);
+        own + other.join().unwrap()
+    });
+    assert!(expelled > 0, "no scenario has shown that a peer is expelled");
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    for seed in 0..10 {
+        assert_eq!(check(seed), check(seed));
+    }
+}
