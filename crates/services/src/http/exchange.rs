@@ -18,8 +18,8 @@ use super::trailers::{Trailers, announced, encode_names};
 
 /// The bytes of a body that are read and discarded when its reader has left, so that the session can be used again.
 const MAX_DISCARDED: usize = 256 * 1024;
-/// How long such a rest may take.
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long such a rest may take, or an answer whose local client has left.
+pub(super) const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the end of a stream may take to follow the end of its message. Until then it counts against the streams of the client.
 const END_TIMEOUT: Duration = Duration::from_secs(10);

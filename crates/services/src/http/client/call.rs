@@ -61,7 +61,10 @@ impl Call {
         let Self { head, body, respond, answered } = self;
         let first = Head { line: head.line(), fields: head.fields.clone() };
         let receive = async {
-            let received = exchange::receive(receiver, answered).await?;
+            let received = tokio::select! {
+                received = exchange::receive(receiver, answered) => received?,
+                () = abandoned(respond) => return Err(ExchangeError::Abandoned),
+            };
             let (response, incoming) =
                 received.ok_or(ExchangeError::Ended(" before its answer".to_owned()))?;
             pass_response(&response, incoming, &head.method, respond).await
@@ -82,6 +85,16 @@ impl Call {
             let _ = respond.send(Err(text));
         }
     }
+}
+
+/// Waits until the local client has left, and a little longer for an answer that comes soon, so that the session can be used again. Without a limit, requests
+/// that an origin never answers would hold every session.
+async fn abandoned(respond: &mut Option<Respond>) {
+    match respond {
+        Some(respond) => respond.closed().await,
+        None => std::future::pending().await,
+    }
+    tokio::time::sleep(exchange::DISCARD_TIMEOUT).await;
 }
 
 /// A body that remembers whether anything was asked of it.

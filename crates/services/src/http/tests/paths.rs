@@ -7,7 +7,8 @@ use hyper::HeaderMap;
 use levada_core::{SecretKey, SystemRandom};
 use levada_session::contexts::{
     Action, Hop, HopSetup, HopTickets, Inspector, Kem, Party, Path, PathEvent, PathSession,
-    PathSessions, PathTickets, Piece, Relay, ServerPaths, accept_path, connect_path, relay,
+    PathSessions, PathTickets, Piece, Received, Relay, ServerPaths, accept_path, connect_path,
+    relay,
 };
 use levada_session::{ClientConfig, ServerConfig};
 use levada_transport::Transport;
@@ -158,4 +159,18 @@ async fn a_request_is_not_repeated_after_the_first_part_of_an_answer_or_of_its_o
     second.abort(b"the origin has gone").unwrap();
     assert_eq!(client.status().await, "502");
     assert!(servers.is_empty());
+}
+
+#[tokio::test]
+async fn a_request_whose_local_client_has_left_gives_its_session_up() {
+    let (route, mut servers) = route();
+    let address = local_origin(route).await;
+    let first = within(servers.recv()).await.unwrap();
+    let mut client = LocalClient::connect(address).await;
+    client.request("GET /1", "").await;
+    assert_eq!(receive(&first).await, "GET /1");
+    drop(client);
+    let reason = b"the client has given up an exchange".to_vec();
+    let event = within(first.next()).await.unwrap();
+    assert_eq!(event, Some(PathEvent::Received(Received::Error(reason))));
 }
