@@ -36,7 +36,7 @@ pub enum Input {
         /// The chunk.
         index: u32,
     },
-    /// A chunk of [`Output::SendChunk`] can no longer be read from the source.
+    /// A chunk of [`Output::SendChunk`] cannot be read any more from the source.
     Unreadable {
         /// The receiver.
         to: PeerId,
@@ -176,7 +176,7 @@ impl Coordinator {
         self.left(peer, now);
     }
 
-    /// A chunk that the source has lost may be at a peer; then there is hope.
+    /// A chunk that the source has lost may still be at a peer.
     fn tell_lost(&mut self, index: u32) {
         if self.exchange.copies(index) > 1 {
             return;

@@ -71,11 +71,11 @@ impl Peer {
         self.have().is_full()
     }
 
-    /// The chunks that are missing, if the coordinator says that all of them are lost; None while there is hope.
+    /// The chunks that are missing, if the coordinator says that all of them are lost; None while another party may have one.
     pub fn lost(&self) -> Option<Vec<Range<u32>>> {
-        let hopeless = self.lost.count() > 0
+        let all_lost = self.lost.count() > 0
             && self.have().gaps().flatten().all(|index| self.lost.contains(index));
-        (hopeless && !self.is_complete()).then(|| self.have().gaps().collect())
+        (all_lost && !self.is_complete()).then(|| self.have().gaps().collect())
     }
 
     /// The neighbours with a connection, without the coordinator.

@@ -14,9 +14,9 @@ const SAMPLE: usize = 24;
 /// The most chunks that a peer got first from the source, and that no other peer has reported yet.
 const WINDOW: u32 = 4;
 /// How long the source waits for peers to pass chunks on, before it gives out second copies.
-const PATIENCE: Duration = Duration::from_millis(100);
+const COPY_DELAY: Duration = Duration::from_millis(100);
 /// The least time between two second copies that are given out because peers lack uplink.
-const LEAST_PATIENCE: Duration = Duration::from_millis(1);
+const MIN_COPY_DELAY: Duration = Duration::from_millis(1);
 
 /// The time in which a neighbour answers an offer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ pub(crate) struct Given {
     windows: BTreeMap<PeerId, u32>,
     /// Since when all windows are full.
     waiting_since: Option<Duration>,
-    patience: Duration,
+    copy_delay: Duration,
 }
 
 impl Given {
@@ -44,7 +44,7 @@ impl Given {
             first: BTreeMap::new(),
             windows: BTreeMap::new(),
             waiting_since: None,
-            patience: PATIENCE,
+            copy_delay: COPY_DELAY,
         }
     }
 
@@ -162,9 +162,9 @@ impl Exchange {
     pub(super) fn fill_at(&self) -> Option<Duration> {
         let sending = self.neighbours.values().flat_map(|one| &one.sending);
         let offered = sending.filter_map(|chunk| chunk.offered).min();
-        let patience = self.given.as_ref().filter(|_| self.in_use < self.slots);
-        let patience = patience.and_then(|given| Some(given.waiting_since? + given.patience));
-        [offered.map(|offered| offered + ANSWER_TIMEOUT), patience].into_iter().flatten().min()
+        let copy_delay = self.given.as_ref().filter(|_| self.in_use < self.slots);
+        let copy_delay = copy_delay.and_then(|given| Some(given.waiting_since? + given.copy_delay));
+        [offered.map(|offered| offered + ANSWER_TIMEOUT), copy_delay].into_iter().flatten().min()
     }
 
     /// Withdraws offers that were not answered, so that a silent neighbour uses up no slot.
@@ -190,7 +190,7 @@ impl Exchange {
             return self.pick_copy();
         }
         let never_given = self.pick_never_given();
-        if never_given.is_some() || !self.is_patience_over(now) {
+        if never_given.is_some() || !self.is_copy_due(now) {
             return never_given;
         }
         let copy = self.pick_copy();
@@ -198,7 +198,7 @@ impl Exchange {
             given.waiting_since = None;
             if copy.is_some() {
                 // Peers lack uplink: the next second copy comes sooner.
-                given.patience = (given.patience / 2).max(LEAST_PATIENCE);
+                given.copy_delay = (given.copy_delay / 2).max(MIN_COPY_DELAY);
             }
         }
         copy
@@ -305,13 +305,13 @@ impl Exchange {
         given.first.insert(index, peer);
         *given.windows.entry(peer).or_default() += 1;
         if given.waiting_since.take().is_some() {
-            given.patience = (given.patience * 2).min(PATIENCE);
+            given.copy_delay = (given.copy_delay * 2).min(COPY_DELAY);
         }
         Some((peer, index))
     }
 
     /// Whether peers have had time to pass on what they got: if not, a second copy of a chunk would be wasted.
-    fn is_patience_over(&mut self, now: Duration) -> bool {
+    fn is_copy_due(&mut self, now: Duration) -> bool {
         let most = self.most_for_one();
         let mut all = self.neighbours.values();
         let is_open = all.any(|one| one.is_open(most));
@@ -321,6 +321,6 @@ impl Exchange {
             return false;
         }
         let since = *given.waiting_since.get_or_insert(now);
-        now >= since + given.patience
+        now >= since + given.copy_delay
     }
 }
