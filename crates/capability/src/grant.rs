@@ -22,6 +22,11 @@ pub fn mint(
     Ok((bytes, secret))
 }
 
+/// The secret of a first link that [`mint`] made under `root`.
+pub fn first_secret(root: &[u8; 32], link: &[u8]) -> Secret {
+    link::next_secret(root, link)
+}
+
 /// What a delegated link permits: at most what the one before it does.
 #[derive(Clone, Debug)]
 pub struct Narrowing {

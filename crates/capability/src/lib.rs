@@ -32,11 +32,11 @@ pub use error::{
     CapabilityError, ChainError, GrantError, InvitationError, LinkError, TicketError, VerifyError,
     Widening,
 };
-pub use grant::{Narrowing, mint};
+pub use grant::{Narrowing, first_secret, mint};
 pub use id::{IdError, LinkId, SessionId};
 pub use invitation::Invitation;
 pub use link::{LinkBody, Secret};
 pub use present::{Operation, Presented};
 pub use rights::{Rights, RightsError};
-pub use ticket::{Ticket, TicketTerms};
+pub use ticket::{SWARM, Ticket, TicketTerms};
 pub use verify::{Context, Verified, verify};

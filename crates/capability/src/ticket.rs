@@ -10,6 +10,9 @@ use zeroize::Zeroizing;
 use crate::error::TicketError;
 use crate::reader::{MAX_ADDRESSES, MAX_NAME, Reader, append_addresses, are_addresses};
 
+/// The name and the type of the service that a ticket's capability is for.
+pub const SWARM: &str = "swarm";
+
 const PREFIX: &str = "lvtkt1";
 const KEY_LEN: usize = 32;
 /// Root, length, expiry, number of peers, and the identity with its tag.

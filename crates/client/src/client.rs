@@ -3,6 +3,7 @@
 
 mod dial;
 mod error;
+mod exchange;
 mod identify;
 mod join;
 mod list;

@@ -38,4 +38,4 @@ pub use text::{TextError, decode_text, encode_text};
 /// Version 2 adds further streams of a session, which either side may open. Version 3 adds a request and start in one
 /// operation, a limit of the running time, and the list of sessions that an identity requested for others, which a key
 /// rotation ends.
-pub const WIRE_VERSIONS: std::ops::RangeInclusive<u32> = 1..=3;
+pub const WIRE_VERSIONS: std::ops::RangeInclusive<u32> = 1..=4;

@@ -28,6 +28,8 @@ impl Params {
     pub const ARGS: &'static str = "args";
     /// The key of the session's framing, a [`crate::Framing`] as text.
     pub const FRAMING: &'static str = "framing";
+    /// The key of the BLAKE3 hash of a share's content, 32 bytes.
+    pub const ROOT: &'static str = "root";
     /// The key of random bytes that make otherwise equal links differ. It is not passed to services.
     pub const NONCE: &'static str = "nonce";
 

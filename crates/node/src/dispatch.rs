@@ -2,6 +2,7 @@
 //! authenticated the peer; rights are checked for each operation.
 
 mod connect;
+mod exchange;
 mod grant;
 mod operations;
 mod path;
@@ -108,6 +109,7 @@ pub(crate) async fn serve_stream(
         Operation::Succession(succession) => context.succession(&succession).await,
         Operation::Successor(successor) => context.successor(&successor).await,
         Operation::Requested(_) => context.requested().await,
+        Operation::Exchange(exchange) => context.exchange(exchange).await,
     };
     context.record_outcome(name, result.as_ref().err());
     let message = result.map_or_else(Answer::from, Answer::from);

@@ -1,5 +1,5 @@
-//! `node.db`: the persistent state of a node. It has sessions and their roots, uses, revocations, invitations, the allow-list
-//! and blocks, rotated keys, the highest time seen, and the audit log.
+//! `node.db`: the persistent state of a node. It has sessions and their roots, uses, revocations, invitations, shares and their
+//! tickets, the allow-list and blocks, rotated keys, the highest time seen, and the audit log.
 //!
 //! Only the running node has the file open. A call that changes something is one transaction, which is on disk when the call
 //! returns; a call that fails has changed nothing. A session that has ended, or a capability that is revoked or used up, stays
@@ -13,8 +13,10 @@ mod policy;
 mod rights;
 pub(crate) mod row;
 mod session;
+mod share;
 mod start;
 mod succession;
+mod ticket;
 mod time;
 
 use std::path::Path;
@@ -27,8 +29,10 @@ pub use find::Revocable;
 pub use invitation::{RedeemError, Redeemed};
 pub use policy::{DenialReason, PeerStatus};
 pub use session::{NewSession, SessionFilter, SessionRecord, SessionState, SessionSummary};
+pub use share::{NewShare, ShareRecord};
 pub use start::{NewStart, StartError};
 pub use succession::{AppliedSuccession, SuccessionError};
+pub use ticket::{ExchangeError, Exchanged, NewTicket, TicketSummary, ticket_id};
 pub use time::Now;
 
 pub use levada_database::{DatabaseError as StoreError, DiskState};
@@ -49,7 +53,11 @@ pub struct Store {
 
 const NODE: Kind = Kind {
     application_id: 0x4c76_6e64, // "Lvnd"
-    migrations: &[include_str!("store/schema/node-1.sql"), include_str!("store/schema/node-2.sql")],
+    migrations: &[
+        include_str!("store/schema/node-1.sql"),
+        include_str!("store/schema/node-2.sql"),
+        include_str!("store/schema/node-3.sql"),
+    ],
     exclusive: true,
     busy_timeout: Duration::ZERO,
 };

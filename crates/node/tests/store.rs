@@ -1,9 +1,10 @@
-//! The store: sessions, starts, rights, time and the file.
+//! The store: sessions, starts, rights, tickets, time and the file.
 
 mod file;
 mod rights;
 mod sessions;
 mod starts;
+mod tickets;
 mod time;
 
 use std::path::PathBuf;

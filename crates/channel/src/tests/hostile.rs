@@ -65,8 +65,8 @@ fn hello_must_come_first_and_be_valid() {
     };
     assert!(hello(1, 9, 64).0.is_ok());
     assert!(hello(0, 1, 4096).0.is_ok());
-    assert!(hello(3, 9, 0).0.is_ok());
-    for (min, max) in [(4, 9), (0, 0), (9, 1)] {
+    assert!(hello(4, 9, 0).0.is_ok());
+    for (min, max) in [(5, 9), (0, 0), (9, 1)] {
         let (result, answer) = hello(min, max, 0);
         assert_eq!(result, Err(Error::Version { min, max }));
         assert!(matches!(Frame::take(&mut answer.as_slice()), Ok(Frame::Close { code: 3, .. })));
@@ -82,7 +82,7 @@ fn hello_must_come_first_and_be_valid() {
 
 #[test]
 fn the_highest_version_in_common_is_used() {
-    for (min, max, spoken) in [(0, 1, 1), (1, 1, 1), (1, 2, 2), (2, 9, 3), (3, 3, 3)] {
+    for (min, max, spoken) in [(0, 1, 1), (1, 1, 1), (1, 2, 2), (2, 9, 4), (3, 3, 3)] {
         let mut raw = Raw::silent(Options::default());
         assert_eq!(raw.server.version(), 1);
         raw.frames(&[Frame::Hello { min, max, block: 0 }]).unwrap();

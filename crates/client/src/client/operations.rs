@@ -302,6 +302,7 @@ pub fn operation_name(operation: &Operation) -> &'static str {
         Operation::Attach(_) => "attach",
         Operation::Start(_) => "start",
         Operation::Requested(_) => "requested",
+        Operation::Exchange(_) => "exchange",
     }
 }
 

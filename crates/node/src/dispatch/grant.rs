@@ -13,6 +13,7 @@ use levada_service::{Refused, Service};
 use levada_session::Stream;
 use zeroize::Zeroizing;
 
+use crate::node::Node;
 use crate::services::Offered;
 use crate::store::NewSession;
 
@@ -115,23 +116,17 @@ impl RequestContext {
         framing: Framing,
         params: Params,
     ) -> Result<Grant, Refusal> {
-        let now = self.node.now();
         let body = LinkBody {
             identity: holder(&request, self.peer)?,
             rights: Rights::ALL,
-            expires: self.expiry(&request, now)?,
+            expires: self.expiry(&request, self.node.now())?,
             uses: request.uses.max(1),
             max_run: (request.max_run > 0).then_some(request.max_run),
             params,
         };
-        let (root, id) = generate_root_and_id().map_err(|error| failed(&error))?;
-        let minted = mint(&root, &body, self.node.identity(), id);
-        let (link, secret) =
-            minted.map_err(|error| Refusal::new(Reason::Parameters, error.to_string()))?;
-        let link_id = LinkId::from_bytes(sha256(&[label::LINK_ID.as_bytes(), &link]));
         let about = about(offered, &body.params);
-        let (service, requester) = (request.service, self.peer);
-        Ok(Grant { id, root, service, framing, requester, body, link, link_id, secret, about, now })
+        let grant = Grant::mint(&self.node, &request.service, framing, self.peer, body)?;
+        Ok(Grant { about, ..grant })
     }
 
     fn expiry(&self, request: &wire::Request, now: UnixTime) -> Result<UnixTime, Refusal> {
@@ -147,7 +142,24 @@ impl RequestContext {
 }
 
 impl Grant {
-    fn new_session(&self) -> NewSession<'_> {
+    /// Generates the root, the id and the first link of a session, with an empty summary.
+    pub(super) fn mint(
+        node: &Node,
+        service: &str,
+        framing: Framing,
+        requester: Identity,
+        body: LinkBody,
+    ) -> Result<Self, Refusal> {
+        let (root, id) = generate_root_and_id().map_err(|error| failed(&error))?;
+        let minted = mint(&root, &body, node.identity(), id);
+        let (link, secret) =
+            minted.map_err(|error| Refusal::new(Reason::Parameters, error.to_string()))?;
+        let link_id = LinkId::from_bytes(sha256(&[label::LINK_ID.as_bytes(), &link]));
+        let (service, about, now) = (service.to_owned(), String::new(), node.now());
+        Ok(Self { id, root, service, framing, requester, body, link, link_id, secret, about, now })
+    }
+
+    pub(super) fn new_session(&self) -> NewSession<'_> {
         NewSession {
             id: self.id,
             root: &self.root,
@@ -168,7 +180,7 @@ impl Grant {
         Answer::StartedAtOnce(wire::StartedAtOnce { granted, started })
     }
 
-    fn granted(&self) -> wire::Granted {
+    pub(super) fn granted(&self) -> wire::Granted {
         let (link, secret) = (self.link.clone(), self.secret.to_vec());
         wire::Granted { link, secret, framing: self.framing.to_string() }
     }

@@ -1,7 +1,7 @@
 //! The operations query, join, terminate, revoke, and those about rotated keys.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use levada_capability::{Invitation, Operation as Right};
 use levada_client::known::Known;
@@ -43,21 +43,8 @@ impl RequestContext {
 
     /// Redeems an invitation.
     pub(super) async fn join(self: &Arc<Self>, join: wire::Join) -> OperationResult {
-        let now = Instant::now();
-        if let Some(left) = self.node.attempts.lockout(self.slot.source, now) {
-            let minutes = left.as_secs().div_ceil(60);
-            let text = format!("too many wrong invitations; try again in {minutes} minutes");
-            return Err(Refusal::new(Reason::ShutOut, text));
-        }
-        // Counted before the secret is checked, so that concurrent guesses all count.
-        let delay = self.node.attempts.record(self.slot.source, now);
-        let secret = Zeroizing::new(join.secret);
-        let secret: Zeroizing<[u8; 16]> = Zeroizing::new(
-            secret
-                .as_slice()
-                .try_into()
-                .map_err(|_| denied("the secret of an invitation has 16 bytes"))?,
-        );
+        let delay = self.count_guess("invitations")?;
+        let secret = secret_of("an invitation", join.secret)?;
         let hash = Invitation::hash(&secret);
         let redeemed = self.on_store(move |context, store| {
             let (peer, now) = (context.peer, context.node.now());
@@ -92,6 +79,18 @@ impl RequestContext {
                 })
             }
         }
+    }
+
+    /// Counts an attempt to guess a secret, before the secret is checked, so that concurrent guesses all count. Returns the delay
+    /// of the answer if it is wrong. `kind` is what the secrets belong to, for the refusal.
+    pub(super) fn count_guess(&self, kind: &str) -> Result<Duration, Refusal> {
+        let now = Instant::now();
+        if let Some(left) = self.node.attempts.lockout(self.slot.source, now) {
+            let minutes = left.as_secs().div_ceil(60);
+            let text = format!("too many wrong {kind}; try again in {minutes} minutes");
+            return Err(Refusal::new(Reason::ShutOut, text));
+        }
+        Ok(self.node.attempts.record(self.slot.source, now))
     }
 
     pub(super) async fn terminate(
@@ -231,6 +230,13 @@ impl RequestContext {
         let succession = found.ok_or_else(|| denied("this key was never the key of this node"))?;
         Ok(Answer::Succession(succession.to_wire()))
     }
+}
+
+/// The secret of an invitation or a ticket, as `kind` says.
+pub(super) fn secret_of(kind: &str, bytes: Vec<u8>) -> Result<Zeroizing<[u8; 16]>, Refusal> {
+    let bytes = Zeroizing::new(bytes);
+    let secret = bytes.as_slice().try_into().map(Zeroizing::new);
+    secret.map_err(|_| denied(&format!("the secret of {kind} has 16 bytes")))
 }
 
 fn not_ended(error: EndError) -> Refusal {

@@ -117,6 +117,10 @@ impl Store {
                 "UPDATE invitation SET used = ?1 WHERE used IS NULL",
                 [row::from_time(now)],
             )?;
+            tx.execute(
+                "UPDATE ticket SET revoked = ?1 WHERE revoked IS NULL",
+                [row::from_time(now)],
+            )?;
             let text = format!("{ended} sessions terminated: {reason}");
             let entry = NewAuditEntry { text: &text, ..NewAuditEntry::new("invalidate", "done") };
             audit::add(tx, &entry, now)?;

@@ -300,7 +300,11 @@ pub(super) fn first_revoked(
     Ok(None)
 }
 
-fn create(connection: &Connection, new: &NewSession, now: UnixTime) -> rusqlite::Result<()> {
+pub(super) fn create(
+    connection: &Connection,
+    new: &NewSession,
+    now: UnixTime,
+) -> rusqlite::Result<()> {
     insert(connection, new, now)?;
     let entry = NewAuditEntry {
         identity: Some(new.requester),
@@ -334,7 +338,7 @@ fn insert(connection: &Connection, new: &NewSession, now: UnixTime) -> rusqlite:
     Ok(())
 }
 
-fn record(row: &Row) -> rusqlite::Result<SessionRecord> {
+pub(super) fn record(row: &Row) -> rusqlite::Result<SessionRecord> {
     Ok(SessionRecord {
         root: Zeroizing::new(row.get("root")?),
         service: row.get("service")?,

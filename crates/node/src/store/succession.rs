@@ -62,6 +62,7 @@ impl Store {
             }
             insert(tx, succession, now)?;
             let moved = move_policy(tx, &old, &new, now)?;
+            move_tickets(tx, &old, &new)?;
             let kept = set_requester(tx, succession)?;
             let revoked = revoke_all(tx, &old, now)?;
             let text = format!("to {new}");
@@ -193,6 +194,15 @@ fn move_policy(
         policy::add_blocked(connection, new, now)?;
     }
     Ok(moved)
+}
+
+/// Binds the tickets that are for the old key to the new one.
+fn move_tickets(connection: &Connection, old: &Identity, new: &Identity) -> rusqlite::Result<()> {
+    connection.execute(
+        "UPDATE ticket SET bound = ?2 WHERE bound = ?1",
+        (old.as_bytes(), new.as_bytes()),
+    )?;
+    Ok(())
 }
 
 fn revoke_all(
