@@ -26,9 +26,11 @@ mod restore;
 mod revoke;
 mod run;
 mod sessions;
+mod share;
 mod show;
 mod status;
 mod stop;
+mod swarm;
 mod terminate;
 mod up;
 
@@ -60,6 +62,11 @@ pub enum Verb {
     Middlebox(middlebox::Arguments),
     Show(show::Arguments),
     Input(input::Arguments),
+    // Hidden until the node serves peers: no verb gets what is shared yet.
+    #[command(hide = true)]
+    Share(share::Arguments),
+    #[command(hide = true)]
+    Swarm(swarm::Arguments),
     Invite(invite::Arguments),
     Join(join::Arguments),
     Status(status::Arguments),
@@ -97,6 +104,8 @@ impl Verb {
             Self::Middlebox(arguments) => wait(middlebox::run(arguments)),
             Self::Show(arguments) => wait(show::run(arguments)),
             Self::Input(arguments) => wait(input::run(arguments)),
+            Self::Share(arguments) => wait(share::run(arguments)),
+            Self::Swarm(arguments) => wait(swarm::run(arguments)),
             Self::Invite(arguments) => wait(invite::run(arguments)),
             Self::Join(arguments) => wait(join::run(arguments)),
             Self::Status(arguments) => wait(status::run(arguments)),

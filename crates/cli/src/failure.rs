@@ -1,6 +1,6 @@
 //! Why a command failed: one line of text, and the exit code.
 
-use levada_capability::{CapabilityError, GrantError, InvitationError};
+use levada_capability::{CapabilityError, GrantError, InvitationError, TicketError};
 use levada_client::ClientError;
 use levada_client::home::HomeError;
 use levada_core::ParamsError;
@@ -101,6 +101,7 @@ from! {
     CapabilityError => |_| USAGE,
     GrantError => |_| DENIED,
     InvitationError => |_| USAGE,
+    TicketError => |_| USAGE,
 }
 
 impl From<ForwardError> for Failure {

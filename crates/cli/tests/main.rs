@@ -38,6 +38,7 @@ mod rotate;
 #[cfg(feature = "screen-tests")]
 mod screens;
 mod services;
+mod shares;
 mod tickets;
 mod transfer;
 mod verbs;

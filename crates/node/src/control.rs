@@ -16,9 +16,11 @@ mod list;
 mod reply;
 mod revoke;
 mod serve;
+mod share;
 
 use reply::Reply;
 pub(crate) use serve::{bind, serve};
+pub use share::{ShareMode, ShareRequest, ShareSettings, ShareTransport};
 
 /// The maximum length of a reply, in bytes.
 const MAX_LINE: u64 = 16 * 1024 * 1024;
@@ -63,6 +65,20 @@ pub enum Request {
     Disallow {
         /// The identity, a prefix of it, or a name that is pinned here.
         identity: String,
+    },
+    /// Share files, and issue a ticket.
+    Share(ShareRequest),
+    /// List the shares with their tickets.
+    Shares,
+    /// Stop a share: its tickets and the sessions that they gave are revoked.
+    StopShare {
+        /// The id of the share.
+        share: i64,
+    },
+    /// Revoke a ticket and the sessions that it gave.
+    RevokeTicket {
+        /// Its id, or a prefix of it.
+        ticket: String,
     },
     /// Write a consistent copy of the node's database to a file.
     Snapshot {

@@ -26,7 +26,7 @@ use levada_client::address::advertised;
 use levada_client::home::Home;
 
 use super::reply::{Reply, on_store, refused};
-use super::{Request, list, revoke};
+use super::{Request, list, revoke, share};
 
 /// The maximum length of a request, in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -155,6 +155,10 @@ async fn handle(node: &Arc<Node>, request: Request) -> Handled {
             invite(node, service, name, expires_secs, &addresses).await
         }
         Request::RevokeId { id } => revoke::revoke(node, id).await,
+        Request::Share(request) => share::add(node, request).await,
+        Request::Shares => share::list(node).await,
+        Request::StopShare { share } => share::stop(node, share).await,
+        Request::RevokeTicket { ticket } => share::revoke(node, ticket).await,
         Request::Disallow { identity } => revoke::disallow(node, identity).await,
         Request::Snapshot { to } => {
             on_store(node, move |store| store.snapshot(&to).map(|()| json!({}))).await

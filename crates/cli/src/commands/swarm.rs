@@ -1,0 +1,168 @@
+//! `levada swarm`: shows and ends the shares of this home's node.
+
+use crate::failure::{Failure, NO, Outcome, USAGE};
+use crate::output::{self, plain};
+use clap::{Args, Subcommand};
+use levada_capability::Ticket;
+use levada_client::home::Home;
+use levada_core::UnixTime;
+use levada_node::control::{self, Request};
+use levada_node::store::ticket_id;
+use serde_json::Value;
+
+/// Show the shares of this home's node, stop them, and revoke their tickets
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada swarm ls
+  levada swarm status 3
+  levada swarm stop 3
+  levada swarm revoke 0123456789abcdef")]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the shares
+    #[command(after_help = "Example:
+  levada swarm ls --json")]
+    Ls {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one share with its tickets
+    #[command(after_help = "Example:
+  levada swarm status 3")]
+    Status {
+        /// The number of the share, as `levada swarm ls` prints it
+        #[arg(value_name = "SHARE")]
+        share: i64,
+
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop a share: its tickets are revoked, and transfers end; the files stay as they are
+    #[command(after_help = "Example:
+  levada swarm stop 3")]
+    Stop {
+        /// The number of the share, as `levada swarm ls` prints it
+        #[arg(value_name = "SHARE")]
+        share: i64,
+
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a ticket and the capabilities that it was exchanged for; transfers with them end
+    #[command(after_help = "Examples:
+  levada swarm revoke lvtkt1…
+  levada swarm revoke 0123456789abcdef")]
+    Revoke {
+        /// The ticket, or its id, as `levada swarm status` prints it
+        #[arg(value_name = "TICKET")]
+        ticket: String,
+
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let home = Home::open()?;
+    match arguments.action {
+        Action::Ls { json } => list(&home, json).await,
+        Action::Status { share, json } => status(&home, share, json).await,
+        Action::Stop { share, json } => {
+            let answer = control::call(&home, &Request::StopShare { share }).await?;
+            ended(answer, json, &format!("Share {share} is stopped."))
+        }
+        Action::Revoke { ticket, json } => {
+            let ticket = id_of(&ticket)?;
+            let text = format!("The ticket {ticket} is revoked.");
+            let answer = control::call(&home, &Request::RevokeTicket { ticket }).await?;
+            ended(answer, json, &text)
+        }
+    }
+}
+
+const SHARES: &[&str] = &["share", "name", "length", "mode", "peers", "tickets", "created"];
+const TICKETS: &[&str] = &["ticket", "exchanged", "peers", "expires", "bound", "revoked"];
+
+async fn list(home: &Home, json: bool) -> Outcome {
+    let answer = control::call(home, &Request::Shares).await?;
+    if json {
+        output::json(answer)?;
+        return Ok(0);
+    }
+    let rows: Vec<Vec<String>> = items(&answer["shares"])
+        .iter()
+        .map(|share| SHARES.iter().map(|key| cell(key, share)).collect())
+        .collect();
+    output::columns(SHARES, &rows)?;
+    Ok(0)
+}
+
+async fn status(home: &Home, number: i64, json: bool) -> Outcome {
+    let answer = control::call(home, &Request::Shares).await?;
+    let found = items(&answer["shares"]).iter().find(|share| share["share"] == number);
+    let share = found.ok_or_else(|| {
+        Failure::new(NO, format!("this node has no share {number}; `levada swarm ls` lists them"))
+    })?;
+    if json {
+        output::json(share.clone())?;
+        return Ok(0);
+    }
+    let keys = ["share", "name", "root", "length", "mode", "peers", "created"];
+    output::table(&keys.map(|key| (key, cell(key, share))))?;
+    let rows: Vec<Vec<String>> = items(&share["tickets"])
+        .iter()
+        .map(|ticket| TICKETS.iter().map(|key| cell(key, ticket)).collect())
+        .collect();
+    output::data("")?;
+    output::columns(TICKETS, &rows)?;
+    Ok(0)
+}
+
+/// Prints that something has ended, and how many transfers ended with it.
+fn ended(answer: Value, json: bool, text: &str) -> Outcome {
+    if json {
+        output::json(answer)?;
+        return Ok(0);
+    }
+    output::note(format_args!("{text} Transfers that ended with it: {}.", answer["ended"]));
+    Ok(0)
+}
+
+/// The id of a ticket: of its text, or given in at least 8 hexadecimal digits.
+fn id_of(text: &str) -> Result<String, Failure> {
+    if text.starts_with("lvtkt1") {
+        return Ok(ticket_id(&Ticket::hash(Ticket::from_text(text)?.secret())));
+    }
+    let is_hex = text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
+    if is_hex && (8..=16).contains(&text.len()) {
+        return Ok(text.to_owned());
+    }
+    Err(Failure::new(USAGE, "not a ticket: give its text, or 8 to 16 digits of its id"))
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn cell(key: &str, row: &Value) -> String {
+    match (key, &row[key]) {
+        ("created" | "expires" | "revoked", Value::Number(time)) => {
+            output::time(UnixTime(time.as_u64().unwrap_or(0)))
+        }
+        ("tickets", Value::Array(all)) => all.len().to_string(),
+        ("mode", _) => plain(row["settings"]["mode"].as_str().unwrap_or("-")),
+        ("bound", Value::String(text)) => text.chars().take(10).collect(),
+        (_, Value::Null) => "-".into(),
+        (_, Value::String(text)) => plain(text),
+        (_, other) => other.to_string(),
+    }
+}

@@ -1,0 +1,91 @@
+//! Shares of a running node: `share` and `swarm`.
+
+use std::fs;
+
+use levada_capability::Ticket;
+use levada_client::ClientError;
+
+use crate::support::Home;
+use crate::tickets::exchange;
+
+#[track_caller]
+fn refusal(home: &Home, ticket: &Ticket) -> String {
+    match exchange(home, ticket) {
+        Err(ClientError::Denied(text)) => text,
+        other => panic!("not denied: {other:?}"),
+    }
+}
+
+/// A home with a file and a folder to share.
+fn with_files() -> (Home, [String; 2]) {
+    let home = Home::new();
+    let [film, photos] = ["film.mkv", "photos"].map(|name| home.path().join(name));
+    fs::write(&film, vec![7; 100_000]).unwrap();
+    fs::create_dir(&photos).unwrap();
+    fs::write(photos.join("one"), b"1").unwrap();
+    (home, [film, photos].map(|path| path.to_str().unwrap().to_owned()))
+}
+
+#[test]
+fn a_share_survives_a_restart_and_ends_with_stop() {
+    let (home, [film, _]) = with_files();
+    let [alice, bob] = [Home::new(), Home::new()];
+    let node = home.up("--name well");
+    let text = home.args(["share", &film, "--peers", "1"]).ok();
+    let ticket = Ticket::from_text(&text).unwrap();
+    assert_eq!((ticket.terms().length, ticket.terms().peers), (100_000, 1));
+    exchange(&alice, &ticket).unwrap();
+    drop(node);
+    let _node = home.up("--name well");
+    let share = home.json("swarm ls")["shares"][0].take();
+    assert_eq!((&share["name"], &share["length"]), (&"film.mkv".into(), &100_000.into()));
+    assert_eq!((&share["peers"], &share["settings"]["mode"]), (&1.into(), &"direct".into()));
+    let number = share["share"].to_string();
+    // The same content gets a further ticket.
+    let again = home.args(["share", &film, "--to", &bob.identity()]).ok();
+    let again = Ticket::from_text(&again).unwrap();
+    // The node has another port now.
+    let (secret, addresses) = (ticket.secret().clone(), again.addresses().to_vec());
+    let ticket = Ticket::new(ticket.node(), secret, *ticket.terms(), addresses).unwrap();
+    exchange(&alice, &ticket).unwrap();
+    let status = home.json(&format!("swarm status {number}"));
+    assert_eq!(status["tickets"].as_array().unwrap().len(), 2);
+    assert_eq!(home.json("swarm ls")["shares"].as_array().unwrap().len(), 1);
+    assert!(home.run(&format!("swarm status {number}")).ok().contains("film.mkv"));
+    home.run(&format!("swarm stop {number}")).ok();
+    assert_eq!(home.json("swarm ls")["shares"], serde_json::json!([]));
+    assert!(refusal(&alice, &ticket).contains("revoked"));
+    assert!(refusal(&bob, &again).contains("revoked"));
+    home.run(&format!("swarm stop {number}")).fails(1, "no share");
+    home.run(&format!("swarm status {number}")).fails(1, "no share");
+}
+
+#[test]
+fn a_revoked_ticket_ends_and_others_stay() {
+    let (home, [film, photos]) = with_files();
+    let alice = Home::new();
+    let _node = home.up("--name well");
+    let text = home.args(["share", &film, &photos]).ok();
+    let other = home.args(["share", &film]).ok();
+    let [both, other] = [&text, &other].map(|text| Ticket::from_text(text).unwrap());
+    exchange(&alice, &both).unwrap();
+    home.args(["swarm", "revoke", &text]).ok();
+    assert!(refusal(&alice, &both).contains("revoked"));
+    exchange(&alice, &other).unwrap();
+    home.args(["swarm", "revoke", "00000000"]).fails(1, "ticket");
+    home.args(["swarm", "revoke", "zz"]).fails(2, "not a ticket");
+    home.args(["swarm", "revoke", "lvtkt1abc"]).fails(2, "not a ticket");
+}
+
+#[test]
+fn what_cannot_be_shared_is_named() {
+    let (home, [film, _]) = with_files();
+    home.args(["share", &film]).fails(120, "levada up");
+    let _node = home.up("--name well");
+    home.args(["share", "/nowhere/film"]).fails(120, "/nowhere/film");
+    home.args(["share", "/dev/null"]).fails(120, "neither a file nor a folder");
+    home.args(["share", &film, "--chunk", "3K"]).fails(2, "chunk");
+    home.args(["share", &film, "--peers", "0"]).fails(2, "--peers");
+    home.args(["share", &film, "--to", "unknown"]).fails(2, "unknown");
+    assert_eq!(home.json("swarm ls")["shares"], serde_json::json!([]));
+}

@@ -1,0 +1,254 @@
+//! Shares and their tickets, for the owner of the node.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use levada_capability::{SessionId, Ticket, TicketTerms};
+use levada_client::address::advertised;
+use levada_core::wire::Reason;
+use levada_core::{Digest, Identity, SystemRandom};
+use levada_swarm::content::{ContentError, Source};
+use levada_swarm::{ChunkSize, ContentId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+
+use crate::node::Node;
+use crate::store::{ExchangeError, NewShare, NewTicket, ShareRecord, Store, StoreError};
+use crate::store::{TicketSummary, ticket_id};
+
+use super::reply::{Reply, on_store, refused};
+
+/// How a coordinator distributes a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShareMode {
+    /// Peers offer chunks to their neighbours.
+    Direct,
+    /// Every chunk goes through the coordinator.
+    Mediated,
+}
+
+/// What carries control messages or data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShareTransport {
+    /// TCP.
+    Tcp,
+    /// UDP, by QUIC.
+    Udp,
+}
+
+/// How the coordinator of a share serves it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareSettings {
+    /// How chunks are distributed.
+    pub mode: ShareMode,
+    /// The length of a chunk in bytes: a power of two from 1 KiB to 1 MiB.
+    pub chunk: u32,
+    /// How many peers have each chunk, in mediated mode; at least 1.
+    pub replicas: u32,
+    /// The coordinator's cache in mediated mode, in bytes.
+    pub cache: u64,
+    /// What carries control messages.
+    pub control: ShareTransport,
+    /// What carries chunks.
+    pub data: ShareTransport,
+    /// The most that the coordinator sends, in bytes per second; `None` for no limit.
+    pub upload_limit: Option<u64>,
+    /// For how many peers the distribution waits.
+    pub wait: u32,
+}
+
+/// A request to share files.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareRequest {
+    /// Absolute paths of files and folders.
+    pub paths: Vec<PathBuf>,
+    /// How they are served. Ignored if this content is shared already.
+    pub settings: ShareSettings,
+    /// Seconds until the ticket expires.
+    pub expires_secs: u64,
+    /// How many identities may exchange the ticket.
+    pub peers: u32,
+    /// The only identity that may exchange it, or its name here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Addresses for the ticket, which precede the node's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+}
+
+/// Shares files, and issues a ticket. Content that is shared already gets a further ticket.
+pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value, Reply> {
+    for address in &request.addresses {
+        advertised(address).map_err(|error| refused(2, &format!("{address}: {error}")))?;
+    }
+    let bound = match &request.to {
+        Some(to) => Some(identity_of(node, to).await?),
+        None => None,
+    };
+    let names = texts(&request.paths)?;
+    let content = hash(request.paths.clone(), request.settings.chunk).await?;
+    let secret = Ticket::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
+    let now = node.now();
+    let terms = TicketTerms {
+        root: content.root,
+        length: content.geometry.length(),
+        expires: now.after(Duration::from_secs(request.expires_secs)),
+        peers: request.peers,
+        bound,
+    };
+    let hash = Ticket::hash(&secret);
+    let ticket = Ticket::new(node.identity(), secret, terms, node.addresses(&request.addresses))
+        .map_err(|error| refused(2, &error))?;
+    let settings =
+        serde_json::to_string(&request.settings).map_err(|error| refused(120, &error))?;
+    let paths = json!(names).to_string();
+    let name = name_of(&request.paths);
+    on_store(node, move |store| {
+        let known = store.share_with_root(&terms.root)?;
+        let is_new = known.is_none();
+        let new = NewShare {
+            name: &name,
+            paths: &paths,
+            root: terms.root,
+            length: terms.length,
+            settings: &settings,
+        };
+        let share = known.map_or_else(|| store.add_share(&new, now), |known| Ok(known.id))?;
+        let TicketTerms { expires, peers, bound, .. } = terms;
+        store.add_ticket(&NewTicket { hash, share, expires, peers, bound }, now)?;
+        Ok(json!({
+            "share": share,
+            "is_new": is_new,
+            "ticket": ticket.to_text().as_str(),
+            "ticket_id": ticket_id(&hash),
+            "length": terms.length,
+            "expires": expires.0,
+        }))
+    })
+    .await
+}
+
+/// The shares that were not stopped.
+pub(super) async fn list(node: &Arc<Node>) -> Result<Value, Reply> {
+    on_store(node, |store| {
+        let rows =
+            store.shares()?.iter().map(|share| row(store, share)).collect::<Result<Vec<_>, _>>()?;
+        Ok(json!({ "shares": rows }))
+    })
+    .await
+}
+
+/// Stops a share, and ends the sessions of its peers.
+pub(super) async fn stop(node: &Arc<Node>, share: i64) -> Result<Value, Reply> {
+    let (by, now) = (node.identity(), node.now());
+    let stopped = node.with_store(move |store| store.stop_share(share, &by, now)).await;
+    let sessions = stopped.map_err(|error| refused(120, &error))?.ok_or_else(|| Reply::Error {
+        exit_code: 1,
+        text: format!("this node has no share {share}; `levada swarm ls` lists them"),
+    })?;
+    Ok(json!({ "share": share, "ended": end(node, &sessions) }))
+}
+
+/// Revokes the ticket whose id begins with `id`, and ends the sessions that it gave.
+pub(super) async fn revoke(node: &Arc<Node>, id: String) -> Result<Value, Reply> {
+    let (by, now) = (node.identity(), node.now());
+    let prefix = id.clone();
+    let revoked = node.with_store(move |store| {
+        let Some(hash) = ticket_with_prefix(store, &prefix)? else {
+            return Err(ExchangeError::Unknown);
+        };
+        store.revoke_ticket(&hash, &by, now)
+    });
+    match revoked.await {
+        Ok(sessions) => Ok(json!({ "ticket": id, "ended": end(node, &sessions) })),
+        Err(ExchangeError::Unknown) => Err(Reply::Error {
+            exit_code: 1,
+            text: format!(
+                "no share of this node has exactly one ticket {id}; `levada swarm ls` lists them"
+            ),
+        }),
+        Err(error) => Err(refused(120, &error)),
+    }
+}
+
+/// Ends the runs of revoked sessions, and returns their number.
+fn end(node: &Node, sessions: &[SessionId]) -> usize {
+    sessions.iter().map(|session| node.sessions.end_session(session, Reason::Revoked)).sum()
+}
+
+/// The only ticket whose hash begins with the hexadecimal digits `prefix`.
+fn ticket_with_prefix(store: &Store, prefix: &str) -> Result<Option<Digest>, StoreError> {
+    let mut found = Vec::new();
+    for share in store.shares()? {
+        let tickets = store.tickets(share.id)?.into_iter().map(|ticket| ticket.hash);
+        found.extend(tickets.filter(|hash| ticket_id(hash).starts_with(prefix)));
+    }
+    Ok(if let [only] = found[..] { Some(only) } else { None })
+}
+
+async fn identity_of(node: &Node, text: &str) -> Result<Identity, Reply> {
+    let found = node.client.identity_of(text).await;
+    found.map_err(|error| refused(error.exit_code(), &error))
+}
+
+/// Reads the files once, and returns what they are.
+async fn hash(paths: Vec<PathBuf>, chunk: u32) -> Result<ContentId, Reply> {
+    let chunk = ChunkSize::new(chunk).map_err(|error| refused(2, &error))?;
+    let opened = spawn_blocking(move || Source::open(&paths, chunk).map(|source| source.id()));
+    let opened: Result<ContentId, ContentError> =
+        opened.await.map_err(|_| refused(120, &"the node is stopping"))?;
+    opened.map_err(|error| refused(120, &error))
+}
+
+/// The paths as text, which the database stores.
+fn texts(paths: &[PathBuf]) -> Result<Vec<String>, Reply> {
+    let text = |path: &PathBuf| match path.to_str() {
+        Some(text) if path.is_absolute() => Ok(text.to_owned()),
+        Some(_) => Err(refused(2, &format!("{}: not an absolute path", path.display()))),
+        None => Err(refused(2, &format!("{}: its name is not UTF-8", path.display()))),
+    };
+    paths.iter().map(text).collect()
+}
+
+/// The name of the first file, and how many more there are.
+fn name_of(paths: &[PathBuf]) -> String {
+    let first = paths.first().and_then(|path| Path::file_name(path));
+    let first = first.map_or_else(|| "/".to_owned(), |name| name.to_string_lossy().into_owned());
+    match paths.len() {
+        0 | 1 => first,
+        count => format!("{first} and {} more", count - 1),
+    }
+}
+
+fn row(store: &Store, share: &ShareRecord) -> Result<Value, StoreError> {
+    let tickets = store.tickets(share.id)?;
+    let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or(Value::Null);
+    Ok(json!({
+        "share": share.id,
+        "name": share.name,
+        "paths": parsed(&share.paths),
+        "root": share.root.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
+        "length": share.length,
+        "settings": parsed(&share.settings),
+        "created": share.created.0,
+        "peers": tickets.iter().map(|ticket| ticket.exchanged).sum::<u32>(),
+        "tickets": tickets.iter().map(ticket_row).collect::<Vec<_>>(),
+    }))
+}
+
+fn ticket_row(ticket: &TicketSummary) -> Value {
+    json!({
+        "ticket": ticket_id(&ticket.hash),
+        "expires": ticket.expires.0,
+        "peers": ticket.peers,
+        "exchanged": ticket.exchanged,
+        "bound": ticket.bound.map(|identity| identity.to_string()),
+        "revoked": ticket.revoked.map(|time| time.0),
+    })
+}
