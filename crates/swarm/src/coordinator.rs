@@ -95,8 +95,8 @@ impl Coordinator {
             Input::Sent { to, index } => self.exchange.sent(to, index, now),
             Input::Unreadable { to, index } => {
                 self.unreadable.insert(index);
-                self.exchange.sent(to, index, now);
-                self.tell_lost(index);
+                self.tell_lost(index, to);
+                self.exchange.unreadable(to, index, now);
             }
         }
     }
@@ -176,14 +176,13 @@ impl Coordinator {
         self.left(peer, now);
     }
 
-    /// A chunk that the source has lost may still be at a peer.
-    fn tell_lost(&mut self, index: u32) {
-        if self.exchange.copies(index) > 1 {
-            return;
-        }
+    /// The source no longer has a chunk. If no other peer has it, all are told; otherwise only the one that waits for it.
+    fn tell_lost(&mut self, index: u32, waiting: PeerId) {
         let runs = runs_of(&[index]);
-        let all: Vec<PeerId> = self.members.iter().map(|(peer, _)| peer).collect();
-        for peer in all {
+        let is_elsewhere = self.exchange.copies(index) > 1;
+        let all = self.members.iter().map(|(peer, _)| peer);
+        let told: Vec<PeerId> = all.filter(|peer| !is_elsewhere || *peer == waiting).collect();
+        for peer in told {
             self.exchange.send(peer, Message::Lost(runs.clone()));
         }
     }

@@ -6,6 +6,7 @@
 pub mod bitmap;
 pub mod content;
 pub mod coordinator;
+pub mod driver;
 mod exchange;
 mod geometry;
 pub mod message;

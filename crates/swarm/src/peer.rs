@@ -73,9 +73,11 @@ impl Peer {
 
     /// The chunks that are missing, if the coordinator says that all of them are lost; None while another party may have one.
     pub fn lost(&self) -> Option<Vec<Range<u32>>> {
-        let all_lost = self.lost.count() > 0
-            && self.have().gaps().flatten().all(|index| self.lost.contains(index));
-        (all_lost && !self.is_complete()).then(|| self.have().gaps().collect())
+        // The coordinator counts as one copy.
+        let is_lost = |index| self.lost.contains(index) && self.exchange.copies(index) <= 1;
+        let any = self.lost.count() > 0 && !self.is_complete();
+        let all_lost = any && self.have().gaps().flatten().all(is_lost);
+        all_lost.then(|| self.have().gaps().collect())
     }
 
     /// The neighbours with a connection, without the coordinator.
@@ -138,6 +140,8 @@ impl Peer {
                 let chunks = self.lost.length();
                 for index in runs.into_iter().flatten().take_while(|index| *index < chunks) {
                     self.lost.insert(index);
+                    // What the source was about to send does not come.
+                    self.exchange.failed_from(PeerId::COORDINATOR, index);
                 }
             }
             other => self.exchange.handle(PeerId::COORDINATOR, &other, now),

@@ -301,6 +301,7 @@ impl<'a> Simulator<'a> {
         let delay = self.scenario.delay;
         match output {
             Output::Send(to, message) => {
+                debug_assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(&message));
                 self.after(delay, Event::Deliver { from: at, to, message })
             }
             Output::SendChunk { to, index, .. } => self.send_chunk(at, to, index),

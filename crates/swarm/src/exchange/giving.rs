@@ -137,6 +137,18 @@ impl Exchange {
         self.fill(now);
     }
 
+    /// A chunk is no longer here, although `to` has accepted it.
+    pub(crate) fn unreadable(&mut self, to: PeerId, index: u32, now: Duration) {
+        self.have.remove(index);
+        if self.settle(to, index) {
+            self.unlearn(to, index);
+        }
+        if let Some(given) = &mut self.given {
+            given.release(index);
+        }
+        self.fill(now);
+    }
+
     fn settle(&mut self, peer: PeerId, index: u32) -> bool {
         let Some(neighbour) = self.neighbours.get_mut(&peer) else { return false };
         let Some(at) = neighbour.sending.iter().position(|sending| sending.index == index) else {
@@ -284,10 +296,12 @@ impl Exchange {
         let (peers, turn) = self.receivers();
         let all = self.neighbours.len();
         let given = self.given.as_mut()?;
-        while given.again.front().is_some_and(|index| self.copies[*index as usize] > 0) {
+        let is_needless =
+            |index: u32| self.copies[index as usize] > 0 || !self.have.contains(index);
+        while given.again.front().is_some_and(|index| is_needless(*index)) {
             given.again.pop_front();
         }
-        while given.next < self.have.length() && self.copies[given.next as usize] > 0 {
+        while given.next < self.have.length() && is_needless(given.next) {
             given.next += 1;
         }
         let index = match given.again.front() {

@@ -61,6 +61,13 @@ impl Exchange {
         self.want(&[index]);
     }
 
+    /// As [`Self::failed`], if the chunk is expected from this party.
+    pub(crate) fn failed_from(&mut self, from: PeerId, index: u32) {
+        if self.expected.get(&index).is_some_and(|expected| expected.from == from) {
+            self.failed(index);
+        }
+    }
+
     fn take_expected(&mut self, index: u32) -> Option<Expected> {
         let expected = self.expected.remove(&index)?;
         let from = expected.from;
@@ -105,6 +112,8 @@ impl Exchange {
             // Some were expected, and have not come.
             indices.retain(|index| self.have.contains(*index) || self.expected.contains_key(index));
             indices.sort_unstable();
+            // One may have failed, and be expected again.
+            indices.dedup();
             let runs = runs_of(&indices);
             let others = self
                 .neighbours

@@ -1,0 +1,278 @@
+//! The peer's side.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use levada_core::Identity;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::sleep_until;
+
+use super::events::{Event, GetError, Progress};
+use super::links::{Link, Links};
+use super::meeting::{self, Network};
+use super::store::{Store, lock};
+use crate::content::{ContentError, PartialFile};
+use crate::peer::{Input, Peer};
+use crate::{Output, PeerId};
+
+/// Events that wait for the task that owns the state machine.
+const QUEUE: usize = 1024;
+/// Incoming connections whose streams are not open yet, or that the coordinator has not announced yet.
+const MOST_WAITING: usize = 64;
+/// How long a connection waits for the coordinator to announce its peer.
+const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A download.
+pub struct Get {
+    /// The streams to the coordinator.
+    pub coordinator: Link,
+    /// Where chunks are stored.
+    pub file: PartialFile,
+    /// How other peers are reached.
+    pub network: Network,
+    /// What happens is reported here; reports are dropped while it is full.
+    pub progress: Sender<Progress>,
+    /// Of this number the random choices follow.
+    pub seed: u64,
+}
+
+/// What a download has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Got {
+    /// Bytes of chunks received from each peer; None is the coordinator.
+    pub received: HashMap<Option<Identity>, u64>,
+    /// Bytes of chunks sent to peers.
+    pub sent: u64,
+}
+
+impl Get {
+    /// Receives all chunks, gives the file its name, and goes on providing chunks until `stop` resolves.
+    ///
+    /// # Errors
+    /// [`GetError`]. What was received stays on disk.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<Got, GetError> {
+        let (events, inbox) = channel(QUEUE);
+        let geometry = self.file.geometry();
+        let have = self.file.have().clone();
+        let file = Arc::new(Mutex::new(self.file));
+        let store = Store::Partial(file.clone());
+        let mut links = Links::new(store, geometry.chunk_size().bytes(), events.clone());
+        links.add(PeerId::COORDINATOR, self.coordinator);
+        let peer = Peer::new(geometry, have, self.network.addresses.clone(), self.seed);
+        let mut runner = Runner {
+            peer,
+            links,
+            network: self.network,
+            tasks: JoinSet::new(),
+            events,
+            start: Instant::now(),
+            named: HashMap::new(),
+            waiting: Vec::new(),
+            progress: self.progress,
+            got: Got::default(),
+            file,
+        };
+        let result = runner.run(inbox, stop).await;
+        let file = runner.file.clone();
+        // After a failure, too: what has come is not lost.
+        let synced = spawn_blocking(move || lock(&file).sync()).await;
+        result?;
+        synced.map_err(|_| GetError::CoordinatorLost)??;
+        Ok(runner.got)
+    }
+}
+
+struct Runner {
+    peer: Peer,
+    links: Links,
+    network: Network,
+    /// Attempts to connect, and incoming connections without streams.
+    tasks: JoinSet<()>,
+    events: Sender<Event>,
+    start: Instant,
+    /// Neighbours that the coordinator has named.
+    named: HashMap<PeerId, Identity>,
+    /// Incoming links of peers that the coordinator has not named yet.
+    waiting: Vec<(Identity, Link, Instant)>,
+    progress: Sender<Progress>,
+    got: Got,
+    file: Arc<Mutex<PartialFile>>,
+}
+
+impl Runner {
+    async fn run(
+        &mut self,
+        mut inbox: Receiver<Event>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), GetError> {
+        self.handle(Input::Linked(PeerId::COORDINATOR));
+        let mut stop = std::pin::pin!(stop);
+        let mut complete = false;
+        loop {
+            if !complete && self.peer.is_complete() {
+                let file = self.file.clone();
+                spawn_blocking(move || lock(&file).finish())
+                    .await
+                    .map_err(|_| GetError::CoordinatorLost)??;
+                complete = true;
+                self.report(Progress::Complete);
+            }
+            if let Some(lost) = self.peer.lost() {
+                return Err(GetError::Lost(lost));
+            }
+            let due = self.peer.next_timeout().map(|due| (self.start + due).into());
+            let timeout = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                event = inbox.recv() => if let Some(event) = event {
+                    self.happen(event, complete)?;
+                },
+                () = timeout => {
+                    self.peer.handle_timeout(self.start.elapsed());
+                    self.settle();
+                }
+                connection = self.network.incoming.recv(), if self.tasks.len() < MOST_WAITING => match connection {
+                    Some(connection) => drop(self.tasks.spawn(meeting::accept(connection, self.events.clone()))),
+                    None => return Err(GetError::CoordinatorLost),
+                },
+                Some(_) = self.tasks.join_next() => {}
+                () = &mut stop, if complete => return Ok(()),
+            }
+        }
+    }
+
+    fn happen(&mut self, event: Event, complete: bool) -> Result<(), GetError> {
+        match event {
+            Event::Message(from, message) => self.handle(Input::Message(from, message)),
+            Event::Chunk { from, index, bytes, stored } => {
+                self.chunk(from, index, bytes, stored)?
+            }
+            Event::Sent { to, index, bytes, read: _ } => {
+                // What cannot be read is not sent; the other side asks elsewhere.
+                self.got.sent += bytes;
+                self.handle(Input::Sent { to, index });
+            }
+            Event::Linked(peer, link) if self.named.contains_key(&peer) => self.link(peer, link),
+            Event::Unlinked(peer, serial) => {
+                if serial > 0 && !self.links.remove(peer, Some(serial)) {
+                    return Ok(());
+                }
+                if peer == PeerId::COORDINATOR && !complete {
+                    return Err(GetError::CoordinatorLost);
+                }
+                if !self.links.contains(peer) {
+                    self.named.remove(&peer);
+                    self.handle(Input::Unlinked(peer));
+                    self.report(Progress::Neighbours(self.peer.neighbours().count()));
+                }
+            }
+            Event::Incoming(identity, link) => self.incoming(identity, link),
+            Event::Linked(..) | Event::Joined(..) | Event::Status(..) => {}
+        }
+        Ok(())
+    }
+
+    fn chunk(
+        &mut self,
+        from: PeerId,
+        index: u32,
+        bytes: u64,
+        stored: Result<bool, ContentError>,
+    ) -> Result<(), GetError> {
+        let identity = self.named.get(&from).copied();
+        let good = stored?;
+        if good && !self.peer.have().contains(index) {
+            *self.got.received.entry(identity).or_default() += bytes;
+            self.report(Progress::Chunk { index, bytes, from: identity });
+        }
+        if let (false, Some(identity)) = (good, identity) {
+            self.report(Progress::Wrong(identity));
+        }
+        self.handle(Input::Chunk { from, index, good });
+        Ok(())
+    }
+
+    /// An incoming connection: of a neighbour that was named, or will be.
+    fn incoming(&mut self, identity: Identity, link: Link) {
+        if let Some(peer) =
+            self.named.iter().find(|(_, named)| **named == identity).map(|(peer, _)| *peer)
+        {
+            return self.link(peer, link);
+        }
+        self.waiting.retain(|(_, _, since)| since.elapsed() < ANNOUNCEMENT_TIMEOUT);
+        if self.waiting.len() < MOST_WAITING {
+            self.waiting.push((identity, link, Instant::now()));
+        }
+    }
+
+    fn link(&mut self, peer: PeerId, link: Link) {
+        if self.links.contains(peer) {
+            return;
+        }
+        self.links.add(peer, link);
+        self.handle(Input::Linked(peer));
+        self.report(Progress::Neighbours(self.peer.neighbours().count()));
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.peer.handle(self.start.elapsed(), input);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        while let Some(output) = self.peer.poll() {
+            match output {
+                Output::Send(to, message) => {
+                    if !self.links.send(to, message) && self.links.remove(to, None) {
+                        self.peer.handle(self.start.elapsed(), Input::Unlinked(to));
+                    }
+                }
+                Output::SendChunk { to, index, levels } => {
+                    if !self.links.send_chunk(to, index, levels) {
+                        self.peer.handle(self.start.elapsed(), Input::Sent { to, index });
+                    }
+                }
+                Output::Connect { peer, identity, addresses } => {
+                    self.connect(peer, identity, addresses)
+                }
+                Output::Allow { peer, identity } => self.allow(peer, identity),
+                Output::Disconnect(peer) => {
+                    self.links.remove(peer, None);
+                    self.named.remove(&peer);
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, peer: PeerId, identity: [u8; 32], addresses: Vec<String>) {
+        let identity = Identity::from_bytes(identity);
+        self.named.insert(peer, identity);
+        let (dial, events) = (self.network.dial.clone(), self.events.clone());
+        self.tasks.spawn(async move {
+            let event = match meeting::dial(dial, identity, addresses).await {
+                Some(link) => Event::Linked(peer, link),
+                None => Event::Unlinked(peer, 0),
+            };
+            let _ = events.send(event).await;
+        });
+    }
+
+    fn allow(&mut self, peer: PeerId, identity: [u8; 32]) {
+        let identity = Identity::from_bytes(identity);
+        self.named.insert(peer, identity);
+        if let Some(at) = self.waiting.iter().position(|(waiting, _, _)| *waiting == identity) {
+            let (_, link, _) = self.waiting.swap_remove(at);
+            self.link(peer, link);
+        }
+    }
+
+    fn report(&self, progress: Progress) {
+        let _ = self.progress.try_send(progress);
+    }
+}

@@ -1,0 +1,188 @@
+//! The streams to other parties, and the tasks that read and write them.
+
+use std::collections::HashMap;
+
+use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::{AbortHandle, spawn_blocking};
+
+use super::events::Event;
+use super::store::Store;
+use crate::PeerId;
+use crate::content::ContentError;
+use crate::message::{ChunkHeader, MAX_HEADER, MAX_MESSAGE, Message};
+
+/// Control messages that wait for one party. One that does not read them loses its link.
+const CONTROL_QUEUE: usize = 4096;
+/// Chunks that wait for one party: more than a state machine sends at a time.
+const DATA_QUEUE: usize = 64;
+
+/// The two streams between two parties, of one connection or of two.
+pub struct Link {
+    /// For control messages.
+    pub control: Stream,
+    /// For chunks.
+    pub data: Stream,
+}
+
+/// All links of one party.
+pub(super) struct Links {
+    open: HashMap<PeerId, OpenLink>,
+    store: Store,
+    /// The longest message of a data stream.
+    most: usize,
+    events: Sender<Event>,
+    serial: u64,
+}
+
+struct OpenLink {
+    serial: u64,
+    control: Sender<Message>,
+    data: Sender<(u32, u8)>,
+    tasks: [AbortHandle; 4],
+}
+
+/// Dropping it resets the streams.
+impl Drop for OpenLink {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Links {
+    pub(super) fn new(store: Store, chunk_bytes: u32, events: Sender<Event>) -> Self {
+        let most = chunk_bytes as usize + MAX_HEADER;
+        Self { open: HashMap::new(), store, most, events, serial: 0 }
+    }
+
+    pub(super) fn contains(&self, peer: PeerId) -> bool {
+        self.open.contains_key(&peer)
+    }
+
+    /// Starts the tasks of a link, which replaces an earlier one.
+    pub(super) fn add(&mut self, peer: PeerId, link: Link) {
+        self.serial += 1;
+        let serial = self.serial;
+        let (control, messages) = channel(CONTROL_QUEUE);
+        let (data, chunks) = channel(DATA_QUEUE);
+        let (control_out, control_in) = link.control.split();
+        let (data_out, data_in) = link.data.split();
+        let task =
+            |events: Sender<Event>,
+             work: std::pin::Pin<Box<dyn Future<Output = Option<()>> + Send>>| {
+                let task = tokio::spawn(async move {
+                    work.await;
+                    let _ = events.send(Event::Unlinked(peer, serial)).await;
+                });
+                task.abort_handle()
+            };
+        let events = || self.events.clone();
+        let tasks = [
+            task(events(), Box::pin(write_control(control_out, messages))),
+            task(events(), Box::pin(read_control(peer, control_in, events()))),
+            task(
+                events(),
+                Box::pin(write_data(peer, data_out, chunks, self.store.clone(), events())),
+            ),
+            task(
+                events(),
+                Box::pin(read_data(peer, data_in, self.most, self.store.clone(), events())),
+            ),
+        ];
+        self.open.insert(peer, OpenLink { serial, control, data, tasks });
+    }
+
+    /// Ends a link. False if there is none, or if it is not the one with this serial number.
+    pub(super) fn remove(&mut self, peer: PeerId, serial: Option<u64>) -> bool {
+        let found = self
+            .open
+            .get(&peer)
+            .is_some_and(|link| serial.is_none_or(|serial| link.serial == serial));
+        found && self.open.remove(&peer).is_some()
+    }
+
+    /// Sends a message. False if the other side does not read.
+    pub(super) fn send(&self, to: PeerId, message: Message) -> bool {
+        self.open.get(&to).is_none_or(|link| link.control.try_send(message).is_ok())
+    }
+
+    /// Sends a chunk. False if there is no link.
+    pub(super) fn send_chunk(&self, to: PeerId, index: u32, levels: u8) -> bool {
+        self.open.get(&to).is_some_and(|link| link.data.try_send((index, levels)).is_ok())
+    }
+}
+
+async fn write_control(mut stream: SendHalf, mut messages: Receiver<Message>) -> Option<()> {
+    let mut all = Vec::new();
+    while messages.recv_many(&mut all, 64).await > 0 {
+        let encoded: Vec<Vec<u8>> = all.drain(..).map(|message| message.encode()).collect();
+        stream.send_all(&encoded).await.ok()?;
+    }
+    None
+}
+
+async fn read_control(from: PeerId, mut stream: ReceiveHalf, events: Sender<Event>) -> Option<()> {
+    while let Some(bytes) = stream.receive(MAX_MESSAGE).await.ok()? {
+        let message = Message::decode(&bytes).ok()?;
+        events.send(Event::Message(from, message)).await.ok()?;
+    }
+    None
+}
+
+async fn write_data(
+    to: PeerId,
+    mut stream: SendHalf,
+    mut chunks: Receiver<(u32, u8)>,
+    store: Store,
+    events: Sender<Event>,
+) -> Option<()> {
+    while let Some((index, levels)) = chunks.recv().await {
+        let store = store.clone();
+        let read = spawn_blocking(move || store.read(index, levels)).await.ok()?;
+        let (bytes, read) = match read {
+            Ok((siblings, bytes)) => {
+                send_chunk(&mut stream, index, siblings, &bytes).await.ok()?;
+                (bytes.len() as u64, Ok(()))
+            }
+            Err(error) => (0, Err(error)),
+        };
+        events.send(Event::Sent { to, index, bytes, read }).await.ok()?;
+    }
+    None
+}
+
+async fn send_chunk(
+    stream: &mut SendHalf,
+    index: u32,
+    siblings: Vec<[u8; 32]>,
+    bytes: &[u8],
+) -> Result<(), StreamError> {
+    // Until chunks are relayed, the sender is the provider, and the receiver knows it by the link.
+    let header = ChunkHeader { index, provider: PeerId::COORDINATOR, siblings };
+    stream.write(&header.encode(), false).await?;
+    stream.write(bytes, true).await
+}
+
+async fn read_data(
+    from: PeerId,
+    mut stream: ReceiveHalf,
+    most: usize,
+    store: Store,
+    events: Sender<Event>,
+) -> Option<()> {
+    while let Some(message) = stream.receive(most).await.ok()? {
+        let store = store.clone();
+        // One chunk of each neighbour at a time: the stream's credit bounds the rest.
+        let event = spawn_blocking(move || {
+            let (header, bytes) = ChunkHeader::decode(&message).ok()?;
+            let stored = match store.write(&header, bytes) {
+                Ok(()) => Ok(true),
+                Err(ContentError::BadChunk(_)) => Ok(false),
+                Err(error) => Err(error),
+            };
+            Some(Event::Chunk { from, index: header.index, bytes: bytes.len() as u64, stored })
+        });
+        events.send(event.await.ok()??).await.ok()?;
+    }
+    None
+}

@@ -1,0 +1,177 @@
+//! The coordinator's side.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use levada_core::Identity;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::sleep_until;
+
+use super::events::Event;
+use super::links::{Link, Links};
+use super::store::Store;
+use crate::content::Source;
+use crate::coordinator::{Coordinator, Input};
+use crate::{ContentId, Output, PeerId};
+
+/// Events that wait for the task that owns the state machine.
+const QUEUE: usize = 1024;
+
+/// A running share. Dropping it ends it.
+pub struct Share {
+    id: ContentId,
+    events: Sender<Event>,
+    task: AbortHandle,
+}
+
+/// What a share has done so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShareStatus {
+    /// The identities of the peers that are there, and how many chunks each has reported.
+    pub peers: Vec<(Identity, u64)>,
+    /// Peers that were expelled for wrong bytes.
+    pub expelled: Vec<Identity>,
+    /// Bytes of chunks that the coordinator has sent.
+    pub sent: u64,
+    /// Chunks that cannot be read any more, and why.
+    pub unreadable: Vec<(u32, String)>,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Share {
+    /// Starts to share `source`; `seed` is any number, of which the random choices follow.
+    pub fn start(source: Arc<Source>, seed: u64) -> Self {
+        let id = source.id();
+        let (events, inbox) = channel(QUEUE);
+        let links =
+            Links::new(Store::Source(source), id.geometry.chunk_size().bytes(), events.clone());
+        let coordinator = Coordinator::new(id.geometry, seed);
+        let status = ShareStatus::default();
+        let runner = Runner { coordinator, links, start: Instant::now(), status };
+        let task = tokio::spawn(runner.run(inbox)).abort_handle();
+        Self { id, events, task }
+    }
+
+    /// The content.
+    pub fn id(&self) -> ContentId {
+        self.id
+    }
+
+    /// Serves a peer that has proved `identity` and its right, until one of them leaves.
+    pub async fn serve(&self, identity: Identity, link: Link) {
+        let _ = self.events.send(Event::Joined(identity, link)).await;
+    }
+
+    /// What was done so far.
+    pub async fn status(&self) -> ShareStatus {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.events.send(Event::Status(reply)).await;
+        answer.await.unwrap_or_default()
+    }
+}
+
+struct Runner {
+    coordinator: Coordinator,
+    links: Links,
+    start: Instant,
+    /// Without the peers.
+    status: ShareStatus,
+}
+
+impl Runner {
+    async fn run(mut self, mut inbox: Receiver<Event>) {
+        loop {
+            self.settle();
+            let due = self.coordinator.next_timeout().map(|due| (self.start + due).into());
+            let timeout = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                event = inbox.recv() => match event {
+                    Some(event) => self.happen(event),
+                    None => return,
+                },
+                () = timeout => self.coordinator.handle_timeout(self.start.elapsed()),
+            }
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        let now = self.start.elapsed();
+        let input = match event {
+            Event::Joined(identity, link) => {
+                let peer = self.coordinator.next_id();
+                self.links.add(peer, link);
+                Input::Joined(*identity.as_bytes())
+            }
+            Event::Message(from, message) => Input::Message(from, message),
+            Event::Unlinked(peer, serial) => {
+                if !self.links.remove(peer, Some(serial)) {
+                    return;
+                }
+                Input::Left(peer)
+            }
+            Event::Sent { to, index, bytes, read } => {
+                self.status.sent += bytes;
+                match read {
+                    Ok(()) => Input::Sent { to, index },
+                    Err(error) => {
+                        self.status.unreadable.push((index, error.to_string()));
+                        Input::Unreadable { to, index }
+                    }
+                }
+            }
+            Event::Status(reply) => {
+                let _ = reply.send(self.status());
+                return;
+            }
+            // Peers send no chunks to the coordinator, and it connects to none.
+            Event::Chunk { .. } | Event::Linked(..) | Event::Incoming(..) => return,
+        };
+        self.coordinator.handle(now, input);
+    }
+
+    fn settle(&mut self) {
+        while let Some(output) = self.coordinator.poll() {
+            match output {
+                Output::Send(to, message) => {
+                    if !self.links.send(to, message) {
+                        self.end(to);
+                    }
+                }
+                Output::SendChunk { to, index, levels } => {
+                    if !self.links.send_chunk(to, index, levels) {
+                        self.coordinator.handle(self.start.elapsed(), Input::Sent { to, index });
+                    }
+                }
+                Output::Disconnect(peer) => self.end(peer),
+                Output::Connect { .. } | Output::Allow { .. } => {}
+            }
+        }
+    }
+
+    fn status(&self) -> ShareStatus {
+        let identity = |bytes: &[u8; 32]| Identity::from_bytes(*bytes);
+        let members = self.coordinator.members();
+        let peers = members.map(|(_, one)| (identity(&one.identity), one.chunks));
+        let peers = peers.collect();
+        let expelled = self.coordinator.expelled().iter().map(identity).collect();
+        ShareStatus { peers, expelled, ..self.status.clone() }
+    }
+
+    fn end(&mut self, peer: PeerId) {
+        if self.links.remove(peer, None) {
+            self.coordinator.handle(self.start.elapsed(), Input::Left(peer));
+        }
+    }
+}

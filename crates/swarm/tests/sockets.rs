@@ -1,0 +1,256 @@
+//! Shares over real sockets on loopback: every byte passes through sessions, hash trees and files.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use levada_core::{Identity, SecretKey, SystemRandom};
+use levada_session::{
+    Class, ClientConfig, Connection, Options, ServerConfig, SessionError, accept, connect,
+};
+use levada_swarm::content::{PartialFile, Source};
+use levada_swarm::driver::{Dial, Get, GetError, Got, Link, Network, Progress, Share};
+use levada_swarm::{ChunkSize, ContentId};
+use levada_transport::{Tcp, connect_tcp};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn key() -> SecretKey {
+    SecretKey::generate(&SystemRandom).unwrap()
+}
+
+/// Accepts connections with `key`; returns them, and where it listens.
+async fn listen(key: &SecretKey) -> (mpsc::Receiver<Connection>, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let config = ServerConfig::new(key).unwrap();
+    let (sender, receiver) = mpsc::channel(16);
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let transport = Box::new(Tcp::new(socket).unwrap());
+            let Ok(connection) = accept(transport, &config, Options::default()).await else {
+                continue;
+            };
+            if sender.send(connection).await.is_err() {
+                return;
+            }
+        }
+    });
+    (receiver, address)
+}
+
+async fn dial(
+    config: Arc<ClientConfig>,
+    identity: Identity,
+    addresses: Vec<String>,
+) -> Result<Connection, SessionError> {
+    let tcp = connect_tcp(&addresses[0], Duration::from_secs(5)).await;
+    let tcp = tcp.map_err(|error| SessionError::Transport(error.to_string()))?;
+    connect(Box::new(tcp), &config, Some(identity), Options::default()).await
+}
+
+struct Coordinator {
+    share: Arc<Share>,
+    identity: Identity,
+    address: String,
+}
+
+impl Coordinator {
+    async fn start(path: &Path) -> Self {
+        let source = Source::open(&[path.to_owned()], ChunkSize::DEFAULT).unwrap();
+        let share = Arc::new(Share::start(Arc::new(source), 1));
+        let key = key();
+        let (mut incoming, address) = listen(&key).await;
+        let serving = share.clone();
+        tokio::spawn(async move {
+            while let Some(connection) = incoming.recv().await {
+                let mut control = connection.accept().await.unwrap();
+                let mut data = connection.accept().await.unwrap();
+                control.receive(1).await.unwrap();
+                data.receive(1).await.unwrap();
+                serving.serve(connection.peer(), Link { control, data }).await;
+            }
+        });
+        Self { share, identity: key.identity(), address }
+    }
+}
+
+struct Peer {
+    key: SecretKey,
+    target: PathBuf,
+}
+
+/// A running download.
+struct Running {
+    task: JoinHandle<Result<Got, GetError>>,
+    stop: oneshot::Sender<()>,
+    progress: mpsc::Receiver<Progress>,
+}
+
+impl Peer {
+    fn new(folder: &Path, name: &str) -> Self {
+        Self { key: key(), target: folder.join(name) }
+    }
+
+    async fn get(&self, coordinator: &Coordinator, id: ContentId) -> Running {
+        let (incoming, address) = listen(&self.key).await;
+        let config = Arc::new(ClientConfig::new(&self.key).unwrap());
+        let connection =
+            dial(config.clone(), coordinator.identity, vec![coordinator.address.clone()])
+                .await
+                .unwrap();
+        let mut control = connection.open(Class::Interactive).unwrap();
+        let mut data = connection.open(Class::Bulk).unwrap();
+        control.send(b"c").await.unwrap();
+        data.send(b"d").await.unwrap();
+        let dial: Dial = Arc::new(move |identity, addresses| {
+            Box::pin(dial(config.clone(), identity, addresses))
+        });
+        let (progress, reports) = mpsc::channel(10_000);
+        let get = Get {
+            coordinator: Link { control, data },
+            file: PartialFile::open(&self.target, id).unwrap(),
+            network: Network { dial, incoming, addresses: vec![address] },
+            progress,
+            seed: 7,
+        };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(get.run(async { drop(stopped.await) }));
+        Running { task, stop, progress: reports }
+    }
+}
+
+impl Running {
+    /// Waits until all chunks are there; the peer goes on providing them. Returns the peers that have sent wrong chunks.
+    async fn completed(&mut self) -> Vec<Identity> {
+        let mut wrong = Vec::new();
+        let wait = async {
+            loop {
+                match self.progress.recv().await {
+                    Some(Progress::Complete) => return,
+                    Some(Progress::Wrong(identity)) => wrong.push(identity),
+                    Some(Progress::Chunk { .. } | Progress::Neighbours(_)) => {}
+                    None => panic!("the download has failed: {:?}", (&mut self.task).await),
+                }
+            }
+        };
+        tokio::time::timeout(LIMIT, wait).await.unwrap();
+        wrong
+    }
+
+    async fn stop(self) -> Got {
+        let _ = self.stop.send(());
+        tokio::time::timeout(LIMIT, self.task).await.unwrap().unwrap().unwrap()
+    }
+}
+
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+async fn shared(folder: &Path, length: usize) -> (Vec<u8>, Coordinator, ContentId) {
+    let (path, content) = (folder.join("source"), bytes(length));
+    fs::write(&path, &content).unwrap();
+    let coordinator = Coordinator::start(&path).await;
+    let id = coordinator.share.id();
+    (content, coordinator, id)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_peer_has_the_file() {
+    for (peers, length) in [(1, 0), (1, 1), (2, 100_000), (1, 10_000_000), (10, 3_000_000)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (content, coordinator, id) = shared(folder.path(), length).await;
+        let mut running = Vec::new();
+        for number in 0..peers {
+            let peer = Peer::new(folder.path(), &number.to_string());
+            running.push((peer.get(&coordinator, id).await, peer));
+        }
+        for (download, peer) in &mut running {
+            assert!(download.completed().await.is_empty());
+            assert!(fs::read(&peer.target).unwrap() == content, "{peers} {length}");
+        }
+        for (download, _) in running {
+            let got = download.stop().await;
+            assert_eq!(got.received.values().sum::<u64>(), length as u64);
+        }
+        // The source, the files, and nothing else.
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), peers + 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_download_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let (content, coordinator, id) = shared(folder.path(), 20_000_000).await;
+    let peer = Peer::new(folder.path(), "file");
+    let mut running = peer.get(&coordinator, id).await;
+    for _ in 0..100 {
+        running.progress.recv().await.unwrap();
+    }
+    running.task.abort();
+    let _ = running.task.await;
+    // A write in the blocking pool may still hold the file.
+    let again = loop {
+        match PartialFile::open(&peer.target, id) {
+            Ok(file) => break file,
+            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    let chunks = again.have().runs().flatten().map(|index| id.geometry.range(index));
+    let kept: u64 = chunks.map(|range| range.end - range.start).sum();
+    drop(again);
+    assert!(kept > 0);
+    let mut running = peer.get(&coordinator, id).await;
+    running.completed().await;
+    let got = running.stop().await;
+    assert_eq!(got.received.values().sum::<u64>(), 20_000_000 - kept);
+    assert!(fs::read(&peer.target).unwrap() == content);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_bytes_are_noticed_and_their_sender_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (content, coordinator, id) = shared(folder.path(), 5_000_000).await;
+    let first = Peer::new(folder.path(), "first");
+    let mut providing = first.get(&coordinator, id).await;
+    providing.completed().await;
+    // It goes on providing from a file that has changed.
+    fs::write(&first.target, vec![0; content.len()]).unwrap();
+    let mut others = Vec::new();
+    for name in ["second", "third"] {
+        let peer = Peer::new(folder.path(), name);
+        others.push((peer.get(&coordinator, id).await, peer));
+    }
+    for (running, peer) in &mut others {
+        let wrong = running.completed().await;
+        assert!(wrong.iter().all(|identity| *identity == first.key.identity()), "{wrong:?}");
+        assert!(fs::read(&peer.target).unwrap() == content);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_has_changed_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let (content, coordinator, id) = shared(folder.path(), 1_000_000).await;
+    fs::write(folder.path().join("source"), vec![0; content.len()]).unwrap();
+    let running = Peer::new(folder.path(), "file").get(&coordinator, id).await;
+    let result = tokio::time::timeout(LIMIT, running.task).await.unwrap().unwrap();
+    let lost = match result {
+        Err(GetError::Lost(lost)) => lost,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((lost.len(), &lost[0]), (1, &(0..16)));
+    let status = coordinator.share.status().await;
+    assert!(
+        status.unreadable.iter().all(|(_, reason)| reason.contains("has changed")),
+        "{status:?}"
+    );
+    assert!(!status.unreadable.is_empty());
+}
