@@ -19,6 +19,8 @@ pub use scenario::{Outcome, PeerScenario, Scenario};
 
 /// The time until a peer gives up connecting to one that does not answer.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// The most events at one moment: beyond, parties answer each other without end, and the simulation stops.
+const MOST_AT_ONCE: u64 = 1_000_000;
 
 /// Something that happens at a moment.
 #[derive(Debug)]
@@ -87,11 +89,14 @@ struct Node {
     finished: Option<Duration>,
 }
 
-/// Runs a scenario until every peer has all chunks, has left, or knows what is lost; at most until its time limit.
+/// Runs a scenario until every peer has all chunks, has left, or knows what is lost; at most until its time limit, or a million
+/// events at one moment.
 pub fn run(scenario: &Scenario) -> Outcome {
     let mut simulator = Simulator::new(scenario);
+    let mut at_once = 0;
     while let Some(Reverse((time, _, slot))) = simulator.events.pop() {
-        if time > scenario.limit || simulator.is_over() {
+        at_once = if time == simulator.now { at_once + 1 } else { 0 };
+        if time > scenario.limit || at_once > MOST_AT_ONCE || simulator.is_over() {
             break;
         }
         simulator.now = time;

@@ -105,6 +105,13 @@ fn every_honest_peer_finishes_whatever_happens() {
     assert!(expelled > 0, "no scenario has shown that a peer is expelled");
 }
 
+/// Without delays, a message that is repeated without end stops the clock.
+#[test]
+fn two_peers_that_cannot_connect_are_not_introduced_without_end() {
+    // A peer accuses the other, which stays beside the source.
+    check(8814);
+}
+
 #[test]
 fn a_seed_replays_exactly() {
     for seed in 0..10 {

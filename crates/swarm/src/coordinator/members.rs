@@ -10,6 +10,8 @@ use crate::random::Random;
 const DEGREE: usize = 14;
 /// The most neighbours of a peer: those that came before it, and those after.
 const MOST: usize = 2 * DEGREE;
+/// How often two peers whose connection fails are introduced to each other: every introduction costs four messages.
+const ATTEMPTS: u8 = 4;
 
 /// One peer.
 #[derive(Clone, Debug)]
@@ -36,15 +38,28 @@ pub(super) struct Members {
     next: u32,
     members: BTreeMap<PeerId, Member>,
     expelled: BTreeSet<[u8; 32]>,
-    /// Pairs of which the second was told to connect to the first, after the first had failed.
-    reversed: BTreeSet<(PeerId, PeerId)>,
+    failures: Failures,
     random: Random,
+}
+
+/// How often the connection of two peers has failed; the smaller number comes first.
+#[derive(Default)]
+struct Failures(BTreeMap<(PeerId, PeerId), u8>);
+
+impl Failures {
+    fn of(&self, one: PeerId, other: PeerId) -> u8 {
+        self.0.get(&(one.min(other), one.max(other))).copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, one: PeerId, other: PeerId, failures: u8) {
+        self.0.insert((one.min(other), one.max(other)), failures);
+    }
 }
 
 impl Members {
     pub(super) fn new(random: Random) -> Self {
-        let (members, expelled, reversed) = Default::default();
-        Self { next: 1, members, expelled, reversed, random }
+        let (members, expelled, failures) = Default::default();
+        Self { next: 1, members, expelled, failures, random }
     }
 
     pub(super) fn next_id(&self) -> PeerId {
@@ -110,6 +125,7 @@ impl Members {
                 && other.is_listening()
                 && other.neighbours.len() < MOST
                 && !member.neighbours.contains(&id)
+                && self.failures.of(peer, id) < ATTEMPTS
         };
         let mut chosen = BTreeSet::new();
         if self.members.len() > 8 * DEGREE {
@@ -153,15 +169,15 @@ impl Members {
         vec![(other, from), (dialer, to)]
     }
 
-    /// `from` has no connection to `other`: once, the other direction is tried.
+    /// `from` has no connection to `other`: first, the other direction is tried; then, another peer.
     pub(super) fn reverse(&mut self, from: PeerId, other: PeerId) -> Vec<(PeerId, Message)> {
         if !self.separate(from, other) {
             return Vec::new();
         }
-        let pair =
-            if self.reversed.contains(&(other, from)) { (other, from) } else { (from, other) };
+        let failures = self.failures.of(from, other).saturating_add(1);
+        self.failures.set(from, other, failures);
         let mut messages = vec![(other, Message::Part(from))];
-        if self.reversed.insert(pair) {
+        if failures == 1 {
             messages.extend(self.pair(other, from));
         } else {
             messages.extend(self.introduce(from, 1));
@@ -180,7 +196,7 @@ impl Members {
     /// A peer is gone. Its neighbours forget it, and those that have few others get new ones.
     pub(super) fn leave(&mut self, peer: PeerId) -> Vec<(PeerId, Message)> {
         let Some(gone) = self.members.remove(&peer) else { return Vec::new() };
-        self.reversed.retain(|(one, other)| *one != peer && *other != peer);
+        self.failures.0.retain(|(one, other), _| *one != peer && *other != peer);
         let mut messages = Vec::new();
         for other in gone.neighbours {
             let Some(member) = self.members.get_mut(&other) else { continue };
@@ -196,12 +212,14 @@ impl Members {
 
     /// Counts an accusation; returns how many peers have accused `peer`.
     pub(super) fn accuse(&mut self, peer: PeerId, accuser: PeerId) -> usize {
-        let met = self.separate(accuser, peer);
-        let Some(member) = self.members.get_mut(&peer) else { return 0 };
-        if met {
-            member.accusers.insert(accuser);
-        }
-        member.accusers.len()
+        // The accused may have reported the end of their connection before.
+        let met = self.separate(accuser, peer) || self.failures.of(accuser, peer) > 0;
+        let Some(member) = self.members.get_mut(&peer).filter(|_| met) else { return 0 };
+        member.accusers.insert(accuser);
+        let accusers = member.accusers.len();
+        // The accuser does not connect to it again.
+        self.failures.set(accuser, peer, ATTEMPTS);
+        accusers
     }
 
     pub(super) fn expel(&mut self, peer: PeerId) {
