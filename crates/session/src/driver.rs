@@ -71,11 +71,14 @@ impl Driver {
     /// `input` are bytes that were read from the transport before. The memory of the connection is reported to `account`.
     pub(crate) fn new(
         shared: Arc<Shared>,
-        transport: Box<dyn Transport>,
+        mut transport: Box<dyn Transport>,
         mut input: Vec<u8>,
         account: Option<Account>,
     ) -> Self {
         shared.lock().accounted = account.is_some();
+        if account.is_none() {
+            transport.limit_unread(None);
+        }
         let mut driver = Self {
             shared,
             transport,

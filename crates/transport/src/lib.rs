@@ -1,12 +1,14 @@
-//! Transports for records: the [`Transport`] trait, for TCP, Unix sockets, and memory in tests.
+//! Transports for records: the [`Transport`] trait, for TCP, QUIC, Unix sockets, and memory in tests.
 
 mod memory;
+pub mod quic;
 mod tcp;
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::UnixStream;
 
 pub use memory::return_free_memory;
+pub use quic::Quic;
 pub use tcp::{Tcp, connect_tcp};
 
 /// An ordered, reliable stream of bytes, both ways.
@@ -20,6 +22,12 @@ pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// Limits the sending rate; `None` removes the limit. A transport without such a limit ignores it.
     fn limit_rate(&mut self, bytes_per_second: Option<u64>) {
         let _ = bytes_per_second;
+    }
+
+    /// Limits the bytes that the transport receives before they are read to `bytes`; `None` sets the limit of a peer that
+    /// may use more memory. A transport whose limit is the system's ignores it. QUIC begins with 64 KiB.
+    fn limit_unread(&mut self, bytes: Option<u32>) {
+        let _ = bytes;
     }
 }
 

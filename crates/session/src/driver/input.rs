@@ -106,6 +106,7 @@ impl Driver {
         drop(state);
         if !accounted {
             self.account = None;
+            self.transport.limit_unread(None);
             return true;
         }
         account.update(memory + self.input.capacity() + self.output.capacity())
