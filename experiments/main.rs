@@ -6,6 +6,7 @@ mod catalogue;
 mod channels;
 mod contexts;
 mod measuring;
+mod swarm;
 mod table;
 mod testbed;
 mod threshold;
@@ -32,6 +33,8 @@ enum Reference {
     Contexts(contexts::Arguments),
     /// Attacks on a node: the time of an honest run meanwhile
     Attacks(attacks::Arguments),
+    /// The swarm: congestion control of QUIC under loss and beside TCP
+    Swarm(swarm::Arguments),
     Lab(levada_lab::command::LabCommand),
 }
 
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Reference::Catalogue(arguments) => catalogue::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Contexts(arguments) => contexts::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Attacks(arguments) => attacks::run(arguments).map(|()| ExitCode::SUCCESS),
+        Reference::Swarm(arguments) => swarm::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Lab(command) => command.run().map_err(Into::into),
     };
     match done {

@@ -1,0 +1,38 @@
+//! The experiments on the swarm.
+
+mod flow;
+mod loss;
+mod report;
+mod subject;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Selects the experiment.
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    experiment: Experiment,
+}
+
+#[derive(Subcommand)]
+enum Experiment {
+    /// Goodput over a path that loses packets, the share beside a flow of TCP, and CPU time per byte, by controller
+    Loss(loss::Arguments),
+    /// Print the rows in a folder as tables in Markdown
+    Report {
+        /// The folder of the rows
+        dir: PathBuf,
+    },
+}
+
+/// Runs the experiment.
+pub fn run(arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.experiment {
+        Experiment::Loss(arguments) => {
+            loss::run(&arguments)?.conclude(&arguments.options, |_| Ok(()), report::targets)
+        }
+        Experiment::Report { dir } => report::print(&dir),
+    }
+}
