@@ -38,7 +38,7 @@ const INCOMING_BUFFER: u64 = 8 * 1024;
 /// The congestion controller of an endpoint's connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// CUBIC that tells random loss from congestion (docs/decisions/0043-quic-controller.md).
+    /// CUBIC that tells random loss from congestion (docs/decisions/0046-quic-controller.md).
     #[default]
     Tolerant,
     /// quinn's CUBIC, for measurements.

@@ -8,7 +8,7 @@
 //! - the path loses more than 3 % without a queue, as a path with a very short queue does, or marks packets (ECN).
 //!
 //! Where it reacts, it does as CUBIC does, so that it shares a queue with TCP. But alone in a short queue it reduces its
-//! window only to what fills the path. `docs/decisions/0043-quic-controller.md` has the measurements.
+//! window only to what fills the path. `docs/decisions/0046-quic-controller.md` has the measurements.
 
 mod path;
 #[cfg(test)]
