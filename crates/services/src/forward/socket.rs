@@ -16,7 +16,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, lookup_host};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host};
 use tokio::time::{sleep, timeout};
 
 use super::address::{Address, Host};
@@ -88,7 +88,7 @@ impl Socket {
         let each = if addresses.len() > 1 { limit * 2 / 5 } else { limit };
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for address in addresses {
-            match timeout(each, TcpStream::connect(*address)).await {
+            match timeout(each, connect_tcp(*address)).await {
                 Ok(Ok(stream)) => return Self::tcp(stream),
                 Ok(Err(error)) => last = error,
                 Err(elapsed) => last = elapsed.into(),
@@ -142,6 +142,17 @@ impl AsyncWrite for Socket {
             Connected::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
+}
+
+/// Connects with the option that resets the connection when it is closed: the peer may have accepted it before the caller has seen
+/// that, and is then cut off by a reset too.
+async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_zero_linger()?;
+    socket.connect(address).await
 }
 
 /// Connects to a Unix socket. If its backlog is full, `connect` fails at once, where TCP would wait: it is retried until the
