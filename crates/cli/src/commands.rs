@@ -8,6 +8,7 @@ mod completions;
 mod connect;
 mod doctor;
 mod forward;
+mod get;
 mod grant;
 mod http;
 mod id;
@@ -62,10 +63,8 @@ pub enum Verb {
     Middlebox(middlebox::Arguments),
     Show(show::Arguments),
     Input(input::Arguments),
-    // Hidden until the node serves peers: no verb gets what is shared yet.
-    #[command(hide = true)]
     Share(share::Arguments),
-    #[command(hide = true)]
+    Get(get::Arguments),
     Swarm(swarm::Arguments),
     Invite(invite::Arguments),
     Join(join::Arguments),
@@ -105,6 +104,7 @@ impl Verb {
             Self::Show(arguments) => wait(show::run(arguments)),
             Self::Input(arguments) => wait(input::run(arguments)),
             Self::Share(arguments) => wait(share::run(arguments)),
+            Self::Get(arguments) => wait(get::run(arguments)),
             Self::Swarm(arguments) => wait(swarm::run(arguments)),
             Self::Invite(arguments) => wait(invite::run(arguments)),
             Self::Join(arguments) => wait(join::run(arguments)),

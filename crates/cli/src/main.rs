@@ -20,6 +20,7 @@ mod names;
 mod output;
 mod parameters;
 mod passphrase;
+mod progress;
 mod service_target;
 mod waiting;
 

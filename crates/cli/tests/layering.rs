@@ -22,7 +22,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("service", "core capability session"),
     ("client", "core capability channel transport session discovery database service"),
     ("catalogue", "core capability database"),
-    ("services", "core capability catalogue session service client transport"),
+    ("services", "core capability catalogue session service client swarm transport"),
     ("node", ABOVE),
     ("cli", ABOVE),
     // For tests: permitted as a dev-dependency only.
@@ -52,6 +52,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("http", &["forward"]),
     // A middlebox reads the heads that `http` writes.
     ("middlebox", &["http"]),
+    ("swarm", &[]),
     // The list of all types.
     (
         "registry",

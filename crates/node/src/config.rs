@@ -10,6 +10,7 @@ mod limits;
 mod middlebox;
 mod reader;
 mod service;
+mod swarm;
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,6 +30,7 @@ pub use limits::Limits;
 pub use middlebox::Middlebox;
 pub use reader::MAX_FILE;
 pub use service::ServiceSource;
+pub use swarm::Swarm;
 
 /// The address of the HTTP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -102,6 +104,8 @@ pub struct Config {
     pub forwards: Vec<ForwardSource>,
     /// The middlebox that the node is for sessions of others.
     pub middlebox: Option<Middlebox>,
+    /// How the node serves its shares.
+    pub swarm: Swarm,
     /// The catalogue of this node.
     pub catalogue: Catalogue,
     /// The catalogues of other nodes that `levada ls` reads, as NODE/SERVICE.
@@ -133,6 +137,7 @@ impl Default for Config {
             shell: false,
             forwards: Vec::new(),
             middlebox: None,
+            swarm: Swarm::default(),
             catalogue: Catalogue::default(),
             catalogues: Vec::new(),
             publish_in: Vec::new(),
@@ -206,6 +211,7 @@ impl Config {
             "shell" => self.shell = value.flag()?,
             "forward" => self.forwards = value.each(ForwardSource::read)?,
             "middlebox" => self.middlebox = Some(Middlebox::read(value)?),
+            "swarm" => self.swarm = Swarm::read(&value.section()?)?,
             "catalogue" => self.catalogue = Catalogue::read(value)?,
             "catalogues" => self.catalogues = value.each(catalogue::service_target)?,
             "publish_in" => self.publish_in = value.each(catalogue::service_target)?,
@@ -219,7 +225,7 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "name",
     "listen",
     "advertise",
@@ -234,6 +240,7 @@ const KEYS: [&str; 19] = [
     "shell",
     "forward",
     "middlebox",
+    "swarm",
     "catalogue",
     "catalogues",
     "publish_in",

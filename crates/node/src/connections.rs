@@ -34,6 +34,7 @@ struct Entry {
     connection: Carrier,
     source: IpAddr,
     sessions: Arc<AtomicUsize>,
+    peers: Arc<AtomicUsize>,
 }
 
 /// The registration of a connection in [`Connections`], shared by its streams.
@@ -43,6 +44,8 @@ pub(crate) struct ConnectionSlot {
     pub(crate) source: IpAddr,
     /// Sessions that run on the connection; it is not evicted while there is one.
     sessions: Arc<AtomicUsize>,
+    /// Those of them that serve a peer of a share: the connection does not count then.
+    peers: Arc<AtomicUsize>,
     /// Permits to receive an operation.
     pub(crate) pending_operations: Arc<Semaphore>,
     /// Closed once the peer has proved a right: streams need no permit then.
@@ -51,7 +54,7 @@ pub(crate) struct ConnectionSlot {
 }
 
 /// Counts a running session of a connection until it is dropped.
-pub(crate) struct SessionCount(Arc<AtomicUsize>);
+pub(crate) struct SessionCount(Vec<Arc<AtomicUsize>>);
 
 impl ConnectionSlot {
     /// Records that the peer of `connection`, to which this slot belongs, has proved a right: lifts the limits for unproved
@@ -66,21 +69,27 @@ impl ConnectionSlot {
         self.streams.is_closed()
     }
 
-    /// Counts a started session until the result is dropped.
-    pub(crate) fn count_session(&self) -> SessionCount {
-        self.sessions.fetch_add(1, Ordering::Relaxed);
-        SessionCount(self.sessions.clone())
+    /// Counts a started session until the result is dropped; `is_peer`: it serves a peer of a share.
+    pub(crate) fn count_session(&self, is_peer: bool) -> SessionCount {
+        let mut counts = vec![self.sessions.clone()];
+        counts.extend(is_peer.then(|| self.peers.clone()));
+        for count in &counts {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        SessionCount(counts)
     }
 }
 
 impl Drop for SessionCount {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        for count in &self.0 {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Connections {
-    /// Registers a connection. If there are `limit` already, closes one without a session.
+    /// Registers a connection. If there are `limit` already that serve no peer of a share, closes one without a session.
     pub(crate) fn insert(
         &self,
         connection: &Carrier,
@@ -88,7 +97,9 @@ impl Connections {
         limit: usize,
     ) -> ConnectionSlot {
         let mut table = self.lock();
+        let counts = |entry: &&Entry| entry.peers.load(Ordering::Relaxed) == 0;
         if table.open.len() >= limit
+            && table.open.values().filter(counts).count() >= limit
             && let Some(number) = table.eviction_candidate()
             && let Some(entry) = table.open.remove(&number)
         {
@@ -98,7 +109,13 @@ impl Connections {
         table.next += 1;
         let number = table.next;
         let sessions = Arc::new(AtomicUsize::new(0));
-        let entry = Entry { connection: connection.clone(), source, sessions: sessions.clone() };
+        let peers = Arc::new(AtomicUsize::new(0));
+        let entry = Entry {
+            connection: connection.clone(),
+            source,
+            sessions: sessions.clone(),
+            peers: peers.clone(),
+        };
         table.open.insert(number, entry);
         let pending_operations = Arc::new(Semaphore::new(MAX_PENDING_OPERATIONS));
         let streams = Arc::new(Semaphore::new(MAX_UNPROVED_STREAMS));
@@ -106,6 +123,7 @@ impl Connections {
             number,
             source,
             sessions,
+            peers,
             pending_operations,
             streams,
             runs: Arc::default(),

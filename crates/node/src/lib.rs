@@ -29,8 +29,10 @@ pub mod running;
 mod runs;
 mod server;
 pub mod services;
+mod shares;
 pub mod store;
 
 pub use error::UpError;
+pub use listen::handed_out;
 pub use overrides::Overrides;
 pub use rotate::rotate;

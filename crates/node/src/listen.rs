@@ -139,7 +139,7 @@ pub fn reachable_addresses(listening: &[SocketAddr]) -> Vec<String> {
 
 /// The addresses for other machines: `advertised`, then the machine's own, with the tag of this machine at those of loopback
 /// ([`levada_client::address`]).
-pub(crate) fn handed_out(listening: &[SocketAddr], advertised: &[String]) -> Vec<String> {
+pub fn handed_out(listening: &[SocketAddr], advertised: &[String]) -> Vec<String> {
     let mut all: Vec<(String, bool)> = Vec::new();
     let own = own_addresses(listening);
     let own =

@@ -41,6 +41,8 @@ pub(crate) struct Run {
     pub(crate) holder: Identity,
     /// What a start through middleboxes has granted.
     pub(crate) path: Option<GrantedPath>,
+    /// It serves a peer of a share. Their number has a limit of its own.
+    pub(crate) is_peer: bool,
 }
 
 impl Run {
@@ -87,7 +89,9 @@ impl RunningSessions {
     ) -> Result<SessionGuard, RunLimit> {
         let (end, ended) = oneshot::channel();
         let mut table = self.lock();
-        table.check(&run.counts_for(owner), owner, limits)?;
+        if !run.is_peer {
+            table.check(&run.counts_for(owner), owner, limits)?;
+        }
         table.next += 1;
         let number = table.next;
         table.running.insert(number, Entry { run, end });
@@ -169,13 +173,14 @@ impl Table {
         owner: &Identity,
         limits: &Limits,
     ) -> Result<(), RunLimit> {
-        if self.running.len() >= limits.sessions {
+        let runs = || self.running.values().map(|entry| &entry.run).filter(|run| !run.is_peer);
+        if runs().count() >= limits.sessions {
             return Err(RunLimit::Node(limits.sessions));
         }
         if identity == owner {
             return Ok(());
         }
-        let runs = || self.running.values().map(|entry| entry.run.counts_for(owner));
+        let runs = || runs().map(|run| run.counts_for(owner));
         if runs().filter(|other| other == identity).count() >= limits.sessions_per_requester {
             return Err(RunLimit::Requester(limits.sessions_per_requester));
         }
@@ -207,6 +212,7 @@ mod tests {
             requester: Identity::from_bytes([requester; 32]),
             holder: Identity::from_bytes([links[0]; 32]),
             path: None,
+            is_peer: false,
         }
     }
 

@@ -11,6 +11,7 @@ use levada_client::Client;
 use levada_client::home::Home;
 use levada_core::{Clock, Identity, SecretKey, UnixTime};
 use levada_services::catalogue::CatalogueHandle;
+use levada_services::swarm::Shares;
 use levada_session::Budget;
 use levada_session::contexts::ServerPaths;
 use tokio::sync::watch;
@@ -47,6 +48,9 @@ pub struct Node {
     pub(crate) key: Arc<SecretKey>,
     pub(crate) name: String,
     pub(crate) services: BTreeMap<String, Offered>,
+    /// The service of `shares`, for the bearers of their tickets; it is not among the others, which clients see and request.
+    pub(crate) swarm: Offered,
+    pub(crate) shares: Arc<Shares>,
     pub(crate) store: Arc<Store>,
     /// The pins of the home, and the connections to other nodes.
     pub(crate) client: Arc<Client>,

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use levada_capability::SWARM;
 use levada_core::{check_name, wire};
 use levada_service::{
     AllowedMiddlebox, Context, Definition, DefinitionError, Description, Registry, Service,
 };
 use levada_services::registry;
+use levada_services::swarm::{Shares, Swarm};
 use serde::Deserialize;
 
 use crate::config::{Config, ConfigError, ServiceSource};
@@ -70,6 +72,10 @@ pub(crate) fn offered(
     }
     let sources = config.services.iter().chain(&files);
     for source in sources.filter(|one| !overrides.only_catalogue || is_catalogue(one)) {
+        if source.name == SWARM {
+            let text = format!("`{SWARM}` is the name of the service for shares; choose another");
+            return Err(source.wrong("name", text));
+        }
         if offered.contains_key(&source.name) {
             return Err(source.wrong("name", format!("`{}` is offered twice", source.name)));
         }
@@ -97,6 +103,13 @@ pub(crate) fn offered(
         add_default(&mut offered, definition, builder);
     }
     Ok(offered)
+}
+
+/// The service of the node's shares.
+pub(crate) fn swarm(shares: &Arc<Shares>) -> Offered {
+    let service = Arc::new(Swarm(shares.clone()));
+    let description = Description::new(&Definition::plain(SWARM, SWARM), service.as_ref());
+    Offered { description, service }
 }
 
 /// What the configured services lack on this machine, each with its position in the configuration. They are offered

@@ -13,5 +13,6 @@ pub mod forward;
 pub mod http;
 pub mod middlebox;
 mod registry;
+pub mod swarm;
 
 pub use registry::registry;

@@ -9,7 +9,7 @@ mod tree;
 mod unpack;
 
 pub use error::ContentError;
-pub use manifest::{Entry, MAX_MANIFEST, Manifest, ManifestError};
+pub use manifest::{Entry, MAX_MANIFEST, Manifest, ManifestError, check_name};
 pub use partial::PartialFile;
 pub use source::Source;
 pub use tree::{BadChunk, ChunkHash, Tree, chunk_hash};

@@ -6,6 +6,7 @@
 pub mod bitmap;
 pub mod content;
 pub mod coordinator;
+pub mod description;
 pub mod driver;
 mod exchange;
 mod geometry;
@@ -16,6 +17,7 @@ pub mod simulator;
 
 use message::Message;
 
+pub use description::{Description, DescriptionError};
 pub use geometry::{ChunkSize, Geometry, GeometryError, MAX_CHUNKS};
 
 /// A peer of one share, as the coordinator numbers it. Numbers are not reused during the life of a share.

@@ -13,7 +13,7 @@ use levada_session::{
 };
 use levada_swarm::content::{PartialFile, Source};
 use levada_swarm::driver::{Dial, Get, GetError, Got, Link, Network, Progress, Share};
-use levada_swarm::{ChunkSize, ContentId};
+use levada_swarm::{ChunkSize, ContentId, Description};
 use levada_transport::{Tcp, connect_tcp};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -64,7 +64,7 @@ struct Coordinator {
 impl Coordinator {
     async fn start(path: &Path) -> Self {
         let source = Source::open(&[path.to_owned()], ChunkSize::DEFAULT).unwrap();
-        let share = Arc::new(Share::start(Arc::new(source), 1));
+        let share = Arc::new(Share::start(Arc::new(source), "film", 1));
         let key = key();
         let (mut incoming, address) = listen(&key).await;
         let serving = share.clone();
@@ -74,7 +74,10 @@ impl Coordinator {
                 let mut data = connection.accept().await.unwrap();
                 control.receive(1).await.unwrap();
                 data.receive(1).await.unwrap();
-                serving.serve(connection.peer(), Link { control, data }).await;
+                let serving = serving.clone();
+                tokio::spawn(async move {
+                    let _ = serving.serve(connection.peer(), Link { control, data }).await;
+                });
             }
         });
         Self { share, identity: key.identity(), address }
@@ -109,6 +112,8 @@ impl Peer {
         let mut data = connection.open(Class::Bulk).unwrap();
         control.send(b"c").await.unwrap();
         data.send(b"d").await.unwrap();
+        let description = control.receive(258).await.unwrap().unwrap();
+        assert_eq!(Description::decode(&description).unwrap().name, "film");
         let dial: Dial = Arc::new(move |identity, addresses| {
             Box::pin(dial(config.clone(), identity, addresses))
         });

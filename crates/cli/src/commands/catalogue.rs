@@ -10,7 +10,6 @@ mod list;
 mod log;
 mod maintenance;
 mod object;
-mod progress;
 mod publish;
 mod watch;
 mod web;

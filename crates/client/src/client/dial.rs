@@ -89,6 +89,15 @@ impl Client {
         Ok(self.connect_at(target, framing).await?.0)
     }
 
+    /// A connection to a party that is no node, such as another peer of a share. Nothing about it is stored here.
+    ///
+    /// # Errors
+    /// [`SessionError`] of the most specific failure.
+    pub async fn connect_to_peer(&self, target: &Target) -> Result<Connection, SessionError> {
+        let dialled = dial(&self.tls, target, Some(target.identity), Framing::Auto).await;
+        dialled.map(|(connection, _)| connection).map_err(|failure| failure.error)
+    }
+
     /// As [`Self::dedicated_connection`]. Also returns the address that answered, which is the only proven one of
     /// announced addresses.
     ///

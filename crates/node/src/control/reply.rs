@@ -17,10 +17,10 @@ pub(super) enum Reply {
 }
 
 /// Runs `work` on the store; its result, or a refusal with its error.
-pub(super) async fn on_store(
+pub(super) async fn on_store<T: Send + 'static>(
     node: &Arc<Node>,
-    work: impl FnOnce(&Store) -> Result<Value, StoreError> + Send + 'static,
-) -> Result<Value, Reply> {
+    work: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Reply> {
     node.with_store(work).await.map_err(|error| refused(120, &error))
 }
 

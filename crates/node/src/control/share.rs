@@ -8,13 +8,13 @@ use levada_capability::{SessionId, Ticket, TicketTerms};
 use levada_client::address::advertised;
 use levada_core::wire::Reason;
 use levada_core::{Digest, Identity, SystemRandom};
-use levada_swarm::content::{ContentError, Source};
-use levada_swarm::{ChunkSize, ContentId};
+use levada_swarm::ChunkSize;
+use levada_swarm::content::Source;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::task::spawn_blocking;
 
 use crate::node::Node;
+use crate::shares;
 use crate::store::{ExchangeError, NewShare, NewTicket, ShareRecord, Store, StoreError};
 use crate::store::{TicketSummary, ticket_id};
 
@@ -92,7 +92,8 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
         None => None,
     };
     let names = texts(&request.paths)?;
-    let content = hash(request.paths.clone(), request.settings.chunk).await?;
+    let source = open(&request.paths, request.settings.chunk).await?;
+    let content = source.id();
     let secret = Ticket::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
     let now = node.now();
     let terms = TicketTerms {
@@ -109,7 +110,7 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
         serde_json::to_string(&request.settings).map_err(|error| refused(120, &error))?;
     let paths = json!(names).to_string();
     let name = name_of(&request.paths);
-    on_store(node, move |store| {
+    let answer = on_store(node, move |store| {
         let known = store.share_with_root(&terms.root)?;
         let is_new = known.is_none();
         let new = NewShare {
@@ -131,27 +132,57 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
             "expires": expires.0,
         }))
     })
-    .await
+    .await?;
+    shares::serve(node, source, &request.paths);
+    Ok(answer)
 }
 
 /// The shares that were not stopped.
 pub(super) async fn list(node: &Arc<Node>) -> Result<Value, Reply> {
-    on_store(node, |store| {
-        let rows =
-            store.shares()?.iter().map(|share| row(store, share)).collect::<Result<Vec<_>, _>>()?;
-        Ok(json!({ "shares": rows }))
+    let rows = on_store(node, |store| {
+        let shares = store.shares()?.into_iter();
+        let rows = shares.map(|share| Ok((share.root, row(store, &share)?)));
+        rows.collect::<Result<Vec<_>, StoreError>>()
+    });
+    let mut rows = rows.await?;
+    for (root, row) in &mut rows {
+        row["served"] = served(node, root).await;
+    }
+    Ok(json!({ "shares": rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>() }))
+}
+
+/// What the node does for a share now; null if it does not serve it.
+async fn served(node: &Node, root: &[u8; 32]) -> Value {
+    let Some(share) = node.shares.get(root) else { return Value::Null };
+    let status = share.status().await;
+    let peers = status
+        .peers
+        .iter()
+        .map(|(identity, chunks)| json!({ "identity": identity.to_string(), "chunks": chunks }));
+    let unreadable =
+        status.unreadable.iter().map(|(chunk, reason)| json!({ "chunk": chunk, "reason": reason }));
+    json!({
+        "chunks": share.id().geometry.chunks(),
+        "peers": peers.collect::<Vec<_>>(),
+        "sent": status.sent,
+        "expelled": status.expelled.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "unreadable": unreadable.collect::<Vec<_>>(),
     })
-    .await
 }
 
 /// Stops a share, and ends the sessions of its peers.
 pub(super) async fn stop(node: &Arc<Node>, share: i64) -> Result<Value, Reply> {
     let (by, now) = (node.identity(), node.now());
-    let stopped = node.with_store(move |store| store.stop_share(share, &by, now)).await;
-    let sessions = stopped.map_err(|error| refused(120, &error))?.ok_or_else(|| Reply::Error {
+    let stopped = node.with_store(move |store| {
+        let root = store.shares()?.iter().find(|one| one.id == share).map(|one| one.root);
+        Ok::<_, StoreError>(root.zip(store.stop_share(share, &by, now)?))
+    });
+    let stopped = stopped.await.map_err(|error| refused(120, &error))?;
+    let (root, sessions) = stopped.ok_or_else(|| Reply::Error {
         exit_code: 1,
         text: format!("this node has no share {share}; `levada swarm ls` lists them"),
     })?;
+    node.shares.stop(&root);
     Ok(json!({ "share": share, "ended": end(node, &sessions) }))
 }
 
@@ -197,12 +228,10 @@ async fn identity_of(node: &Node, text: &str) -> Result<Identity, Reply> {
     found.map_err(|error| refused(error.exit_code(), &error))
 }
 
-/// Reads the files once, and returns what they are.
-async fn hash(paths: Vec<PathBuf>, chunk: u32) -> Result<ContentId, Reply> {
+/// Reads the files once.
+async fn open(paths: &[PathBuf], chunk: u32) -> Result<Source, Reply> {
     let chunk = ChunkSize::new(chunk).map_err(|error| refused(2, &error))?;
-    let opened = spawn_blocking(move || Source::open(&paths, chunk).map(|source| source.id()));
-    let opened: Result<ContentId, ContentError> =
-        opened.await.map_err(|_| refused(120, &"the node is stopping"))?;
+    let opened = shares::open(paths.to_vec(), chunk).await;
     opened.map_err(|error| refused(120, &error))
 }
 

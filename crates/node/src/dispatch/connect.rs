@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use levada_capability::{LinkId, Operation as Right, Presented, SessionId};
+use levada_capability::{LinkId, Operation as Right, Presented, SWARM, SessionId};
 use levada_core::Params;
 use levada_core::wire::answer::Answer;
 use levada_core::wire::{self, Reason, Refusal};
@@ -58,7 +58,10 @@ impl RequestContext {
         if !expected.is_empty() && expected != service {
             return Err(Refusal::new(Reason::Foreign, "the session is not one of that service"));
         }
-        let offered = self.node.services.get(&service);
+        let offered = match service.as_str() {
+            SWARM => Some(&self.node.swarm),
+            name => self.node.services.get(name),
+        };
         let offered = offered.ok_or_else(|| unknown_service(&service))?;
         self.check_framing(record.framing)?;
         verified.params = verified.params.without(Params::NONCE);
@@ -79,7 +82,7 @@ pub(super) async fn run_to_end(
     let Admitted { start: Start { verified, service, run, .. }, mut guard } = admitted;
     let (node, session) = (&context.node, verified.session);
     context.slot.mark_proved(&context.connection);
-    let _count = context.slot.count_session();
+    let _count = context.slot.count_session(service == SWARM);
     // Registered before the client receives the answer, after which it may open further streams.
     let (run_guard, streams) = context.slot.runs.register(&context.connection, node.limits.streams);
     context.record_outcome(operation, None);

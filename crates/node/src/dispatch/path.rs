@@ -78,7 +78,7 @@ async fn run(
 ) {
     let Admitted { start: Start { verified, service, run, .. }, mut guard } = admitted;
     context.slot.mark_proved(&context.connection);
-    let _count = context.slot.count_session();
+    let _count = context.slot.count_session(false);
     context.record_outcome(NAME, None);
     let started = wire::Started { session: verified.session.as_bytes().to_vec(), run: 0 };
     let mut message = wire::Answer::from(grant.started_at_once(started));

@@ -2,7 +2,7 @@
 
 use std::iter::once;
 
-use levada_capability::Verified;
+use levada_capability::{SWARM, Verified};
 use levada_core::printable::one_line;
 use levada_core::wire::{Reason, Refusal};
 use levada_core::{Framing, Identity, Params};
@@ -75,6 +75,7 @@ impl RequestContext {
             requester,
             holder: verified.holder,
             path: start.run.granted().cloned(),
+            is_peer: start.service == SWARM,
         };
         let registered = node.sessions.register(run, &node.identity(), &node.limits);
         let mut guard =

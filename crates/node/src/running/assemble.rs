@@ -10,6 +10,7 @@ use levada_core::wire::Reason;
 use levada_core::{Clock, Identity, SecretKey, SystemClock};
 use levada_service::Context;
 use levada_services::registry;
+use levada_services::swarm::Shares;
 use levada_session::Budget;
 use levada_session::contexts::ServerPaths;
 use tokio::net::TcpListener;
@@ -129,12 +130,15 @@ pub(super) fn assemble(
     };
     let tls = Arc::new(ServerConfig::new(&key).map_err(UpError::of)?);
     let paths = server_paths(&key, &tls, &offered);
+    let shares = Arc::new(Shares::new(config.swarm.peers));
     let node = Node {
         home: home.clone(),
         tls,
         paths,
         name,
         services: offered,
+        swarm: services::swarm(&shares),
+        shares,
         store: Arc::new(store),
         forwards: Forwards::new(client.clone()),
         middlebox: own_middlebox,

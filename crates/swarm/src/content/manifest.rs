@@ -132,6 +132,17 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], ManifestErr
     Ok(taken)
 }
 
+/// Checks the name of a file or folder: one component of a path.
+///
+/// # Errors
+/// [`ManifestError::Path`].
+pub fn check_name(name: &str) -> Result<(), ManifestError> {
+    if name.contains('/') {
+        return Err(ManifestError::Path(name.chars().take(200).collect()));
+    }
+    check_path(name)
+}
+
 /// Checks the path of a file within a folder.
 ///
 /// # Errors

@@ -59,7 +59,7 @@ impl Get {
         let file = Arc::new(Mutex::new(self.file));
         let store = Store::Partial(file.clone());
         let mut links = Links::new(store, geometry.chunk_size().bytes(), events.clone());
-        links.add(PeerId::COORDINATOR, self.coordinator);
+        links.add(PeerId::COORDINATOR, self.coordinator, None);
         let peer = Peer::new(geometry, have, self.network.addresses.clone(), self.seed);
         let mut runner = Runner {
             peer,
@@ -215,7 +215,7 @@ impl Runner {
         if self.links.contains(peer) {
             return;
         }
-        self.links.add(peer, link);
+        self.links.add(peer, link, None);
         self.handle(Input::Linked(peer));
         self.report(Progress::Neighbours(self.peer.neighbours().count()));
     }

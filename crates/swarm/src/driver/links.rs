@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, spawn_blocking};
 
 use super::events::Event;
@@ -39,7 +40,7 @@ struct OpenLink {
     serial: u64,
     control: Sender<Message>,
     data: Sender<(u32, u8)>,
-    tasks: [AbortHandle; 4],
+    tasks: [AbortHandle; 5],
 }
 
 /// Dropping it resets the streams.
@@ -59,8 +60,9 @@ impl Links {
         self.open.contains_key(&peer)
     }
 
-    /// Starts the tasks of a link, which replaces an earlier one.
-    pub(super) fn add(&mut self, peer: PeerId, link: Link) {
+    /// Starts the tasks of a link, which replaces an earlier one. With `alive`, the link ends when the receiver of that is dropped, and drops
+    /// it when it ends.
+    pub(super) fn add(&mut self, peer: PeerId, link: Link, alive: Option<oneshot::Sender<()>>) {
         self.serial += 1;
         let serial = self.serial;
         let (control, messages) = channel(CONTROL_QUEUE);
@@ -83,6 +85,16 @@ impl Links {
             task(
                 events(),
                 Box::pin(write_data(peer, data_out, chunks, self.store.clone(), events())),
+            ),
+            task(
+                events(),
+                Box::pin(async move {
+                    match alive {
+                        Some(mut alive) => alive.closed().await,
+                        None => std::future::pending().await,
+                    }
+                    None
+                }),
             ),
             task(
                 events(),

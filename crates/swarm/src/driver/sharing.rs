@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use levada_core::Identity;
+use levada_session::StreamError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -14,7 +15,7 @@ use super::links::{Link, Links};
 use super::store::Store;
 use crate::content::Source;
 use crate::coordinator::{Coordinator, Input};
-use crate::{ContentId, Output, PeerId};
+use crate::{ContentId, Description, Output, PeerId};
 
 /// Events that wait for the task that owns the state machine.
 const QUEUE: usize = 1024;
@@ -22,6 +23,7 @@ const QUEUE: usize = 1024;
 /// A running share. Dropping it ends it.
 pub struct Share {
     id: ContentId,
+    description: Description,
     events: Sender<Event>,
     task: AbortHandle,
 }
@@ -46,9 +48,11 @@ impl Drop for Share {
 }
 
 impl Share {
-    /// Starts to share `source`; `seed` is any number, of which the random choices follow.
-    pub fn start(source: Arc<Source>, seed: u64) -> Self {
+    /// Starts to share `source` under `name`; `seed` is any number, of which the random choices follow.
+    pub fn start(source: Arc<Source>, name: &str, seed: u64) -> Self {
         let id = source.id();
+        let (chunk, is_folder) = (id.geometry.chunk_size(), source.is_folder());
+        let description = Description { chunk, is_folder, name: name.to_owned() };
         let (events, inbox) = channel(QUEUE);
         let links =
             Links::new(Store::Source(source), id.geometry.chunk_size().bytes(), events.clone());
@@ -56,7 +60,7 @@ impl Share {
         let status = ShareStatus::default();
         let runner = Runner { coordinator, links, start: Instant::now(), status };
         let task = tokio::spawn(runner.run(inbox)).abort_handle();
-        Self { id, events, task }
+        Self { id, description, events, task }
     }
 
     /// The content.
@@ -64,9 +68,17 @@ impl Share {
         self.id
     }
 
-    /// Serves a peer that has proved `identity` and its right, until one of them leaves.
-    pub async fn serve(&self, identity: Identity, link: Link) {
-        let _ = self.events.send(Event::Joined(identity, link)).await;
+    /// Serves a peer that has proved `identity` and its right, until it leaves or the future is dropped.
+    ///
+    /// # Errors
+    /// [`StreamError`] if the peer does not receive the first message.
+    pub async fn serve(&self, identity: Identity, mut link: Link) -> Result<(), StreamError> {
+        link.control.send(&self.description.encode()).await?;
+        let (alive, ended) = oneshot::channel();
+        if self.events.send(Event::Joined(identity, link, alive)).await.is_ok() {
+            let _ = ended.await;
+        }
+        Ok(())
     }
 
     /// What was done so far.
@@ -109,9 +121,9 @@ impl Runner {
     fn happen(&mut self, event: Event) {
         let now = self.start.elapsed();
         let input = match event {
-            Event::Joined(identity, link) => {
+            Event::Joined(identity, link, alive) => {
                 let peer = self.coordinator.next_id();
-                self.links.add(peer, link);
+                self.links.add(peer, link, Some(alive));
                 Input::Joined(*identity.as_bytes())
             }
             Event::Message(from, message) => Input::Message(from, message),

@@ -13,9 +13,9 @@ use serde_json::json;
 use super::connection::At;
 use super::exported;
 use super::get::{Origin, fetch};
-use super::progress::Progress;
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::progress::Progress;
 
 /// Write every version, with its package and signatures, to a folder that `import` reads
 ///

@@ -15,11 +15,11 @@ use serde_json::Value;
 use super::connection::At;
 use super::files::digest;
 use super::object::{Wanted, describe};
-use super::progress::Progress;
 use super::web::{self, WebCatalogue};
 use crate::failure::{Failure, NO, Outcome, PROTOCOL};
 use crate::identity::{IdentityOrName, identities};
 use crate::output::{self, plain};
+use crate::progress::Progress;
 
 /// Digits of the digest in the name of an incomplete download.
 const DIGITS: usize = 16;

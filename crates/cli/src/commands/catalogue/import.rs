@@ -16,9 +16,9 @@ use levada_services::catalogue::{CatalogueClient, CatalogueError};
 
 use super::connection::At;
 use super::exported::{Contents, Ready};
-use super::progress::Progress;
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output;
+use crate::progress::Progress;
 use batch::{Batch, Item, Then, is_long, label, settle, then};
 use report::Report;
 

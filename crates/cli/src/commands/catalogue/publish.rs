@@ -17,9 +17,9 @@ use super::connection::At;
 use super::files::{digest, read};
 use super::import::is_published;
 use super::object::Exact;
-use super::progress::Progress;
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output::{self, plain};
+use crate::progress::Progress;
 
 /// Publish a version of an object, signed with the key of this home
 ///

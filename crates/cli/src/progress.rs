@@ -8,6 +8,8 @@ use crate::output::plain;
 
 /// The template for a package.
 const BYTES: &str = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}";
+/// The template for a share.
+const SHARE: &str = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}, {eta} left{prefix}";
 /// The template for a number of items.
 const ITEMS: &str = "{msg} [{bar:30}] {pos}/{len}";
 
@@ -23,6 +25,16 @@ impl Progress {
     /// A bar for `length` items.
     pub fn of_items(what: &str, length: u64) -> Self {
         Self::new(what, length, ITEMS)
+    }
+
+    /// A bar for `length` bytes of a share.
+    pub fn of_share(what: &str, length: u64) -> Self {
+        Self::new(what, length, SHARE)
+    }
+
+    /// Sets what is shown at the end of the bar of a share.
+    pub fn set_note(&self, note: &str) {
+        self.0.set_prefix(plain(note));
     }
 
     fn new(what: &str, length: u64, template: &str) -> Self {

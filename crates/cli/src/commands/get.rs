@@ -1,0 +1,243 @@
+//! `levada get`: fetches what a ticket names, from its node and from other peers.
+
+mod network;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use levada_capability::{Capability, Ticket};
+use levada_client::home::Home;
+use levada_client::{Client, ClientError};
+use levada_core::{Random, SystemRandom};
+use levada_node::config::parse_duration;
+use levada_session::{Class, Connection};
+use levada_swarm::content::{ContentError, PartialFile, unpack};
+use levada_swarm::driver::{Get, GetError, Got, Link};
+use levada_swarm::{ContentId, Description, DescriptionError, Geometry};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::attach::Signals;
+use crate::failure::{Failure, LOCAL, NO, Outcome, PROTOCOL, UNREACHABLE, USAGE};
+use crate::output::{self, plain};
+use report::Report;
+
+/// How long the node may take to describe the share.
+const DESCRIPTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// The first and the longest pause before the node is tried again.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// For how long a lost node is tried.
+const GIVE_UP: Duration = Duration::from_secs(600);
+/// The end of the name of a folder's content before it is unpacked.
+const CONTENT: &str = ".content";
+
+/// Fetch what a ticket names, from its node and from others that fetch it
+///
+/// Every part is verified against the ticket before it is stored. What was received survives an interruption, and the same command
+/// resumes. Others receive parts from here meanwhile, and for as long as --seed says. Exit code 1 if no one has a part any more.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  levada get lvtkt1…
+  levada get lvtkt1… -o /srv/film.mkv --seed 1h
+  levada get lvtkt1… --json")]
+pub struct Arguments {
+    /// The ticket that `levada share` has printed
+    #[arg(value_name = "TICKET")]
+    ticket: String,
+
+    /// The file, or the folder to put it in; its own name in the current folder if not given
+    #[arg(short, long, value_name = "PATH")]
+    output: Option<PathBuf>,
+
+    /// Continue to provide it to others for this long
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    seed: Option<Duration>,
+
+    /// Where other peers connect to; a free port of all addresses if not given
+    #[arg(long, value_name = "A:P")]
+    listen: Option<std::net::SocketAddr>,
+
+    /// Print one JSON object for each event
+    #[arg(long)]
+    json: bool,
+}
+
+/// What does not change between attempts.
+struct Download<'a> {
+    arguments: &'a Arguments,
+    client: Arc<Client>,
+    ticket: Ticket,
+    capability: Capability,
+}
+
+/// How an attempt has ended.
+enum Ended {
+    Complete(PathBuf, Got),
+    /// The node was lost; it is tried again.
+    Lost,
+}
+
+pub async fn run(arguments: Arguments) -> Outcome {
+    let ticket = Ticket::from_text(arguments.ticket.trim()).map_err(|error| {
+        Failure::new(USAGE, format!("{error}; pass the text that `levada share` has printed"))
+    })?;
+    let client = Arc::new(Client::new(&Home::open()?)?);
+    let mut signals = Signals::new()?;
+    let capability = client.exchange(&ticket).await?;
+    let report = Report::new(arguments.json);
+    let download = Download { arguments: &arguments, client: client.clone(), ticket, capability };
+    let outcome = tokio::select! {
+        outcome = download.run(&report) => outcome,
+        code = signals.end() => Ok(code),
+    };
+    client.close();
+    outcome
+}
+
+impl Download<'_> {
+    /// Tries until all is there. A node that was lost is tried again.
+    async fn run(&self, report: &Report) -> Outcome {
+        let (mut pause, mut last) = (PAUSE.0, (Instant::now(), 0));
+        loop {
+            let error = match self.attempt(report).await {
+                Ok(Ended::Complete(path, got)) => {
+                    report.complete(&path, &got)?;
+                    return Ok(0);
+                }
+                Ok(Ended::Lost) => "the connection to the node was lost".to_owned(),
+                Err(failure) if failure.code() == UNREACHABLE && report.received() > 0 => {
+                    failure.text().to_owned()
+                }
+                Err(failure) => return Err(failure),
+            };
+            if report.received() > last.1 {
+                (pause, last) = (PAUSE.0, (Instant::now(), report.received()));
+            }
+            if last.0.elapsed() > GIVE_UP {
+                let text = format!("{error}; what was received is kept: the same command resumes");
+                return Err(Failure::new(UNREACHABLE, text));
+            }
+            output::note(format_args!("{}; trying again in {} s", plain(&error), pause.as_secs()));
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    async fn attempt(&self, report: &Report) -> Result<Ended, Failure> {
+        let (link, description, connection) = self.connect().await?;
+        let geometry = Geometry::new(self.ticket.terms().length, description.chunk)
+            .map_err(|error| Failure::new(PROTOCOL, format!("protocol: {error}")))?;
+        let target = self.target(&description);
+        let fetched = match description.is_folder {
+            true => with_end(&target, CONTENT),
+            false => target.clone(),
+        };
+        if description.is_folder && target.exists() {
+            return Err(content(ContentError::Exists(target)));
+        }
+        let id = ContentId { root: self.ticket.terms().root, geometry };
+        let file = PartialFile::open(&fetched, id).map_err(content)?;
+        let (network, _accepting) = network::open(&self.client, self.arguments.listen)?;
+        let progress = report.start(&description.name, geometry, file.have().count());
+        let get = Get { coordinator: link, file, network, progress, seed: seed() };
+        let got = get.run(self.seeding(report, &description, &fetched, &target)).await;
+        connection.close(0, "");
+        report.stop().await;
+        let got = match got {
+            Ok(got) => got,
+            Err(GetError::CoordinatorLost | GetError::Stream(_) | GetError::Session(_)) => {
+                return Ok(Ended::Lost);
+            }
+            Err(GetError::Lost(chunks)) => return Err(lost(&chunks, geometry)),
+            Err(GetError::Content(error)) => return Err(content(error)),
+            Err(error) => return Err(Failure::new(PROTOCOL, format!("protocol: {error}"))),
+        };
+        if description.is_folder {
+            std::fs::remove_file(&fetched).map_err(Failure::file("remove", &fetched))?;
+            if !target.exists() {
+                return Err(Failure::new(LOCAL, format!("{} is not there", target.display())));
+            }
+        }
+        Ok(Ended::Complete(target, got))
+    }
+
+    /// Starts the session, and opens the stream for chunks.
+    async fn connect(&self) -> Result<(Link, Description, Connection), Failure> {
+        let started = self.client.connect_with_streams(&self.capability).await?;
+        let (running, streams) = started;
+        let opened = streams.opener().open(Class::Bulk).await;
+        let data = opened.map_err(|error| Failure::new(UNREACHABLE, error))?;
+        let mut control = running.stream;
+        let described = timeout(DESCRIPTION_TIMEOUT, Description::receive(&mut control)).await;
+        let description = match described {
+            Ok(Ok(description)) => description,
+            Ok(Err(DescriptionError::Stream(error))) => return Err(ClientError::from(error).into()),
+            Ok(Err(error)) => return Err(Failure::new(PROTOCOL, plain(&error.to_string()))),
+            Err(_) => {
+                return Err(Failure::new(UNREACHABLE, "the node does not describe the share"));
+            }
+        };
+        Ok((Link { control, data }, description, running.connection))
+    }
+
+    fn target(&self, description: &Description) -> PathBuf {
+        match &self.arguments.output {
+            None => PathBuf::from(&description.name),
+            Some(folder) if folder.is_dir() => folder.join(&description.name),
+            Some(path) => path.clone(),
+        }
+    }
+
+    /// Unpacks a folder once all is there, and waits while others may still fetch from here.
+    async fn seeding(&self, report: &Report, description: &Description, from: &Path, to: &Path) {
+        if description.is_folder {
+            let (from, to) = (from.to_owned(), to.to_owned());
+            match tokio::task::spawn_blocking(move || unpack(&from, &to)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => output::note(plain(&error.to_string())),
+                Err(_) => return,
+            }
+        }
+        if let Some(time) = self.arguments.seed {
+            report.seeding(to, time);
+            sleep(time).await;
+        }
+    }
+}
+
+fn seed() -> u64 {
+    let mut seed = [0; 8];
+    // The choices need no secret: a failure of the generator does not matter.
+    let _ = SystemRandom.fill(&mut seed);
+    u64::from_be_bytes(seed)
+}
+
+fn with_end(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+fn content(error: ContentError) -> Failure {
+    Failure::new(LOCAL, plain(&error.to_string()))
+}
+
+/// The failure that says which bytes no one has any more.
+fn lost(chunks: &[std::ops::Range<u32>], geometry: Geometry) -> Failure {
+    let bytes = |run: &std::ops::Range<u32>| {
+        let end = geometry.range(run.end - 1).end;
+        format!("{} to {}", geometry.range(run.start).start, end - 1)
+    };
+    let shown: Vec<String> = chunks.iter().take(20).map(bytes).collect();
+    let more = chunks.len().saturating_sub(shown.len());
+    let more = if more > 0 { format!(" and {more} more ranges") } else { String::new() };
+    Failure::new(
+        NO,
+        format!(
+            "lost: the source has changed, and no peer has the bytes {}{more}; what was received is kept",
+            shown.join(", ")
+        ),
+    )
+}

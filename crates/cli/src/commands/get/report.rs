@@ -1,0 +1,201 @@
+//! What `levada get` prints: a progress bar, or JSON events, and a summary.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use levada_core::Identity;
+use levada_swarm::Geometry;
+use levada_swarm::driver::{Got, Progress as Event};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinHandle;
+use tokio::time::interval;
+
+use crate::failure::Failure;
+use crate::output::{self, plain};
+use crate::progress::Progress;
+
+/// Events that wait to be shown; more are not shown.
+const QUEUE: usize = 4096;
+/// The time between two reports.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Reports of one download, over all its attempts.
+pub struct Report {
+    state: Arc<Mutex<State>>,
+    json: bool,
+    start: Instant,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct State {
+    length: u64,
+    /// Bytes that are there.
+    have: u64,
+    /// Bytes received from each party; None is the node.
+    received: HashMap<Option<Identity>, u64>,
+    neighbours: usize,
+}
+
+impl State {
+    fn total(&self) -> u64 {
+        self.received.values().sum()
+    }
+}
+
+impl Report {
+    pub fn new(json: bool) -> Self {
+        Self { state: Arc::default(), json, start: Instant::now(), task: Mutex::default() }
+    }
+
+    /// Bytes received so far.
+    pub fn received(&self) -> u64 {
+        lock(&self.state).total()
+    }
+
+    /// Begins to report an attempt, with the sender for its events.
+    pub fn start(&self, name: &str, geometry: Geometry, chunks: u32) -> Sender<Event> {
+        let (sender, events) = channel(QUEUE);
+        let length = geometry.length();
+        let chunk = u64::from(geometry.chunk_size().bytes());
+        let have = (u64::from(chunks) * chunk).min(length);
+        {
+            let mut state = lock(&self.state);
+            (state.length, state.have, state.neighbours) = (length, have, 0);
+        }
+        if self.json {
+            print(json!({ "event": "started", "name": name, "length": length, "have": have }));
+        }
+        let bar = (!self.json).then(|| Progress::of_share(name, length));
+        let task = tokio::spawn(follow(events, self.state.clone(), bar, self.start));
+        *self.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        sender
+    }
+
+    /// Waits until all events of an attempt, whose sender is dropped, are shown.
+    pub async fn stop(&self) {
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            let _ = task.await;
+        }
+    }
+
+    /// All is there, and others may fetch from here for `time`.
+    pub fn seeding(&self, path: &Path, time: Duration) {
+        let seconds = time.as_secs();
+        match self.json {
+            true => print(json!({ "event": "seeding", "path": path, "seconds": seconds })),
+            false => output::note(format_args!(
+                "{} is complete; others may fetch from here for {seconds} s",
+                path.display()
+            )),
+        }
+    }
+
+    /// The end of a download.
+    pub fn complete(&self, path: &Path, got: &Got) -> Result<(), Failure> {
+        let state = lock(&self.state);
+        let from_node = state.received.get(&None).copied().unwrap_or_default();
+        let peers: Vec<(String, u64)> = state
+            .received
+            .iter()
+            .filter_map(|(peer, bytes)| Some((peer.as_ref()?.to_string(), *bytes)))
+            .collect();
+        let seconds = self.start.elapsed().as_secs_f64();
+        if self.json {
+            let received: Value =
+                peers.iter().map(|(peer, bytes)| (peer.clone(), json!(bytes))).collect();
+            return output::json(json!({
+                "event": "complete", "path": path, "length": state.length, "seconds": seconds,
+                "from_node": from_node, "from_peers": received, "sent": got.sent,
+            }));
+        }
+        output::data(plain(&path.display().to_string()))?;
+        let from_peers: u64 = peers.iter().map(|(_, bytes)| bytes).sum();
+        output::note(format_args!(
+            "{} in {seconds:.1} s: {} from the node, {} from {} peers; {} sent to others",
+            size(state.total()),
+            size(from_node),
+            size(from_peers),
+            peers.len(),
+            size(got.sent),
+        ));
+        Ok(())
+    }
+}
+
+/// Counts events, and shows them from time to time.
+async fn follow(
+    mut events: Receiver<Event>,
+    state: Arc<Mutex<State>>,
+    bar: Option<Progress>,
+    start: Instant,
+) {
+    let mut ticks = interval(INTERVAL);
+    loop {
+        tokio::select! {
+            event = events.recv() => match event {
+                Some(event) => count(&state, event, bar.is_none()),
+                None => break,
+            },
+            _ = ticks.tick() => show(&state, bar.as_ref(), start),
+        }
+    }
+    show(&state, bar.as_ref(), start);
+}
+
+fn count(state: &Mutex<State>, event: Event, is_json: bool) {
+    let mut state = lock(state);
+    match event {
+        Event::Chunk { bytes, from, .. } => {
+            state.have += bytes;
+            *state.received.entry(from).or_default() += bytes;
+        }
+        Event::Neighbours(count) => state.neighbours = count,
+        Event::Wrong(peer) if is_json => {
+            print(json!({ "event": "wrong", "peer": peer.to_string() }));
+        }
+        Event::Wrong(peer) => {
+            output::note(format_args!(
+                "{} has sent wrong bytes, and is not asked again",
+                peer.short()
+            ));
+        }
+        Event::Complete => {}
+    }
+}
+
+fn show(state: &Mutex<State>, bar: Option<&Progress>, start: Instant) {
+    let state = lock(state);
+    match bar {
+        Some(bar) => {
+            bar.set(state.have);
+            bar.set_note(&format!(", {} peers", state.neighbours));
+        }
+        None => print(json!({
+            "event": "progress", "have": state.have, "length": state.length, "peers": state.neighbours,
+            "received": state.total(), "seconds": start.elapsed().as_secs_f64(),
+        })),
+    }
+}
+
+/// Prints an event. If it cannot be printed, the download goes on; the end reports it.
+fn print(event: Value) {
+    let _ = output::json(event);
+}
+
+fn size(bytes: u64) -> String {
+    let units = ["bytes", "KB", "MB", "GB", "TB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1000.0 && unit + 1 < units.len() {
+        (value, unit) = (value / 1000.0, unit + 1);
+    }
+    if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

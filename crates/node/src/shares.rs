@@ -1,0 +1,68 @@
+//! Serves the shares that the node has stored.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use levada_core::{Random, SystemRandom};
+use levada_swarm::ChunkSize;
+use levada_swarm::content::{ContentError, Source};
+use tokio::task::spawn_blocking;
+
+use crate::control::ShareSettings;
+use crate::node::Node;
+use crate::store::ShareRecord;
+
+/// Serves the stored shares whose files have not changed. They are read one after the other, because each is hashed.
+pub(crate) async fn serve_stored(node: Arc<Node>) {
+    let stored = match node.with_store(|store| store.shares()).await {
+        Ok(stored) => stored,
+        Err(error) => {
+            tracing::error!(%error, "cannot read the shares");
+            return;
+        }
+    };
+    for share in stored {
+        if let Err(error) = serve_one(&node, &share).await {
+            tracing::warn!(share = share.id, %error, "a share is not served");
+        }
+    }
+}
+
+async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), ContentError> {
+    let Some((paths, chunk)) = parse(share) else { return Ok(()) };
+    let changed = ContentError::Changed(paths.first().cloned().unwrap_or_default());
+    let source = open(paths.clone(), chunk).await?;
+    if source.id().root != share.root {
+        return Err(changed);
+    }
+    serve(node, source, &paths);
+    Ok(())
+}
+
+/// The paths and the chunk size of a stored share; None if a later version has stored it.
+fn parse(share: &ShareRecord) -> Option<(Vec<PathBuf>, ChunkSize)> {
+    let paths: Vec<PathBuf> = serde_json::from_str(&share.paths).ok()?;
+    let settings: ShareSettings = serde_json::from_str(&share.settings).ok()?;
+    Some((paths, ChunkSize::new(settings.chunk).ok()?))
+}
+
+/// Reads and hashes files in the blocking pool.
+///
+/// # Errors
+/// [`ContentError`], with the path.
+pub(crate) async fn open(paths: Vec<PathBuf>, chunk: ChunkSize) -> Result<Source, ContentError> {
+    let first = paths.first().cloned().unwrap_or_default();
+    match spawn_blocking(move || Source::open(&paths, chunk)).await {
+        Ok(opened) => opened,
+        Err(error) => Err(ContentError::File { path: first, error: error.into() }),
+    }
+}
+
+/// Serves `source`, under the name of its first file.
+pub(crate) fn serve(node: &Node, source: Source, paths: &[PathBuf]) {
+    let name = paths.first().and_then(|path| Path::file_name(path)).and_then(|name| name.to_str());
+    let mut seed = [0; 8];
+    // The choices need no secret: a failure of the generator does not matter.
+    let _ = SystemRandom.fill(&mut seed);
+    node.shares.start(source, name.unwrap_or("share"), u64::from_be_bytes(seed));
+}

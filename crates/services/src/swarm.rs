@@ -1,0 +1,100 @@
+//! The swarm: sessions of peers with the shares of a node. It has no service type: the node offers it to the bearers of its tickets only.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use levada_core::Params;
+use levada_service::{Invocation, PreparedRun, Refused, Service, ServiceError};
+use levada_session::Stream;
+use levada_swarm::content::Source;
+use levada_swarm::driver::{Link, Share};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// How long a peer may take to open the stream for chunks.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The shares that a node serves, by their roots.
+pub struct Shares {
+    running: Mutex<HashMap<[u8; 32], Arc<Share>>>,
+    peers: Arc<Semaphore>,
+}
+
+impl Shares {
+    /// No shares yet; `peers` may be served at a time, of all shares together.
+    pub fn new(peers: usize) -> Self {
+        let peers = Arc::new(Semaphore::new(peers.min(Semaphore::MAX_PERMITS)));
+        Self { running: Mutex::default(), peers }
+    }
+
+    /// Serves `source` under `name`, unless a content with its root is served already; `seed` is any number. It needs a runtime.
+    pub fn start(&self, source: Source, name: &str, seed: u64) {
+        let root = source.id().root;
+        self.lock()
+            .entry(root)
+            .or_insert_with(|| Arc::new(Share::start(Arc::new(source), name, seed)));
+    }
+
+    /// Ends a share. Its sessions end, too.
+    pub fn stop(&self, root: &[u8; 32]) {
+        self.lock().remove(root);
+    }
+
+    /// The running share of this root.
+    pub fn get(&self, root: &[u8; 32]) -> Option<Arc<Share>> {
+        self.lock().get(root).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Arc<Share>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The service of a node's shares. The parameter [`Params::ROOT`] of a session names the share.
+pub struct Swarm(pub Arc<Shares>);
+
+impl Service for Swarm {
+    fn category(&self) -> &'static str {
+        "files"
+    }
+
+    fn parameters(&self) -> &'static [(&'static str, &'static str)] {
+        &[(Params::ROOT, "the BLAKE3 hash of the content, 32 bytes")]
+    }
+
+    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+        let known = |key: &str| matches!(key, Params::FRAMING | Params::ROOT);
+        if let Some((key, _)) = params.iter().find(|(key, _)| !known(key)) {
+            return Err(Refused::Unknown(key.to_owned()));
+        }
+        let root = params.value(Params::ROOT).ok_or(Refused::Missing(Params::ROOT))?;
+        let root = root.try_into().map_err(|_| Refused::Malformed(Params::ROOT.to_owned()))?;
+        let share = self.0.get(root).ok_or_else(|| {
+            Refused::NotAccepted(
+                "the node does not serve this share now; its owner can see why".into(),
+            )
+        })?;
+        let permit = self.0.peers.clone().try_acquire_owned().map_err(|_| {
+            Refused::NotAccepted(
+                "the node serves as many peers as it allows; try again later".into(),
+            )
+        })?;
+        Ok(PreparedRun::new(move |invocation, stream| async move {
+            let _permit = permit;
+            serve(&share, invocation, stream).await
+        }))
+    }
+
+    fn summary(&self, params: &Params) -> Option<String> {
+        let root = params.value(Params::ROOT)?.get(..8)?;
+        Some(root.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+/// Serves one peer: the stream of the session is for control messages, and the peer opens one for chunks.
+async fn serve(share: &Share, invocation: Invocation, control: Stream) -> Result<(), ServiceError> {
+    let Invocation { holder, mut streams, .. } = invocation;
+    let data = timeout(OPEN_TIMEOUT, streams.accept()).await.map_err(|_| ServiceError::Gone)?;
+    Ok(share.serve(holder, Link { control, data }).await?)
+}

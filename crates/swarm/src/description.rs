@@ -1,0 +1,115 @@
+//! What a coordinator says about its share before anything else.
+
+use levada_session::{Stream, StreamError};
+use thiserror::Error;
+
+use crate::ChunkSize;
+use crate::content::{ManifestError, check_name};
+
+/// The version of the messages of this crate.
+const VERSION: u8 = 1;
+/// The flag of a folder.
+const FOLDER: u8 = 1;
+/// The longest description, in bytes.
+const MAX_DESCRIPTION: usize = 3 + 255;
+
+/// The first message of a coordinator on the control stream (`docs/protocol.md`, "The swarm").
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The size of the chunks.
+    pub chunk: ChunkSize,
+    /// Whether the content begins with a manifest.
+    pub is_folder: bool,
+    /// The name of the file or folder: one that every file system can hold, without `/`.
+    pub name: String,
+}
+
+/// Why there is no description.
+#[derive(Debug, Error)]
+pub enum DescriptionError {
+    /// The coordinator speaks a later version.
+    #[error(
+        "the node speaks version {0} of the swarm, which this program does not know; update it"
+    )]
+    Version(u8),
+    /// It is malformed.
+    #[error("the node sent a malformed description of the share")]
+    Malformed,
+    /// See [`ManifestError`].
+    #[error(transparent)]
+    Name(#[from] ManifestError),
+    /// See [`StreamError`].
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+}
+
+impl Description {
+    /// The bytes of the message: version, log2 of the chunk size, flags, name.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION, self.chunk.bytes().ilog2() as u8];
+        out.push(if self.is_folder { FOLDER } else { 0 });
+        out.extend_from_slice(self.name.as_bytes());
+        out
+    }
+
+    /// Decodes the message.
+    ///
+    /// # Errors
+    /// [`DescriptionError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, DescriptionError> {
+        let &[version, ref rest @ ..] = bytes else { return Err(DescriptionError::Malformed) };
+        if version != VERSION {
+            return Err(DescriptionError::Version(version));
+        }
+        let &[log, flags, ref name @ ..] = rest else { return Err(DescriptionError::Malformed) };
+        let size = 1_u32.checked_shl(u32::from(log)).ok_or(DescriptionError::Malformed)?;
+        let chunk = ChunkSize::new(size).map_err(|_| DescriptionError::Malformed)?;
+        let name = std::str::from_utf8(name).map_err(|_| DescriptionError::Malformed)?.to_owned();
+        check_name(&name)?;
+        if flags > FOLDER {
+            return Err(DescriptionError::Malformed);
+        }
+        Ok(Self { chunk, is_folder: flags == FOLDER, name })
+    }
+
+    /// Receives the message.
+    ///
+    /// # Errors
+    /// [`DescriptionError`].
+    pub async fn receive(control: &mut Stream) -> Result<Self, DescriptionError> {
+        let bytes = control.receive(MAX_DESCRIPTION).await?.ok_or(StreamError::Finished)?;
+        Self::decode(&bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_survives_encoding() {
+        for is_folder in [false, true] {
+            let name = "a film.mkv".to_owned();
+            let description = Description { chunk: ChunkSize::DEFAULT, is_folder, name };
+            assert_eq!(Description::decode(&description.encode()).unwrap(), description);
+        }
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for name in ["", ".", "..", "a/b", "/a", "a\\b", "a\0", &"x".repeat(256)] {
+            let description =
+                Description { chunk: ChunkSize::DEFAULT, is_folder: false, name: name.to_owned() };
+            assert!(Description::decode(&description.encode()).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_decoded_or_refused() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            if let Ok(description) = Description::decode(bytes) {
+                assert_eq!(description.encode(), bytes);
+            }
+        });
+    }
+}
