@@ -103,7 +103,7 @@ impl Verb {
             Self::Middlebox(arguments) => wait(middlebox::run(arguments)),
             Self::Show(arguments) => wait(show::run(arguments)),
             Self::Input(arguments) => wait(input::run(arguments)),
-            Self::Share(arguments) => wait(share::run(arguments)),
+            Self::Share(arguments) => wait(share::run(arguments, verbose)),
             Self::Get(arguments) => wait(get::run(arguments)),
             Self::Swarm(arguments) => wait(swarm::run(arguments)),
             Self::Invite(arguments) => wait(invite::run(arguments)),
@@ -122,7 +122,8 @@ impl Verb {
     /// Whether it runs a node, which starts the log by its configuration.
     pub fn runs_node(&self) -> bool {
         match self {
-            Self::Up(_) => true,
+            // Only `share` itself finds out whether a node runs already.
+            Self::Up(_) | Self::Share(_) => true,
             Self::Catalogue(arguments) => arguments.serves(),
             _ => false,
         }

@@ -20,7 +20,7 @@ mod share;
 
 use reply::Reply;
 pub(crate) use serve::{bind, serve};
-pub use share::{ShareMode, ShareRequest, ShareSettings, ShareTransport};
+pub use share::{ShareRequest, ShareSettings};
 
 /// The maximum length of a reply, in bytes.
 const MAX_LINE: u64 = 16 * 1024 * 1024;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use levada_core::{Random, SystemRandom};
 use levada_swarm::ChunkSize;
 use levada_swarm::content::{ContentError, Source};
+use levada_swarm::driver::ShareOptions;
 use tokio::task::spawn_blocking;
 
 use crate::control::ShareSettings;
@@ -29,21 +30,22 @@ pub(crate) async fn serve_stored(node: Arc<Node>) {
 }
 
 async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), ContentError> {
-    let Some((paths, chunk)) = parse(share) else { return Ok(()) };
+    let Some((paths, settings, chunk)) = parse(share) else { return Ok(()) };
     let changed = ContentError::Changed(paths.first().cloned().unwrap_or_default());
     let source = open(paths.clone(), chunk).await?;
     if source.id().root != share.root {
         return Err(changed);
     }
-    serve(node, source, &paths);
+    serve(node, source, &paths, &settings);
     Ok(())
 }
 
-/// The paths and the chunk size of a stored share; None if a later version has stored it.
-fn parse(share: &ShareRecord) -> Option<(Vec<PathBuf>, ChunkSize)> {
+/// The paths, settings and chunk size of a stored share; None if a later version has stored it.
+fn parse(share: &ShareRecord) -> Option<(Vec<PathBuf>, ShareSettings, ChunkSize)> {
     let paths: Vec<PathBuf> = serde_json::from_str(&share.paths).ok()?;
     let settings: ShareSettings = serde_json::from_str(&share.settings).ok()?;
-    Some((paths, ChunkSize::new(settings.chunk).ok()?))
+    let chunk = ChunkSize::new(settings.chunk).ok()?;
+    Some((paths, settings, chunk))
 }
 
 /// Reads and hashes files in the blocking pool.
@@ -59,10 +61,15 @@ pub(crate) async fn open(paths: Vec<PathBuf>, chunk: ChunkSize) -> Result<Source
 }
 
 /// Serves `source`, under the name of its first file.
-pub(crate) fn serve(node: &Node, source: Source, paths: &[PathBuf]) {
+pub(crate) fn serve(node: &Node, source: Source, paths: &[PathBuf], settings: &ShareSettings) {
     let name = paths.first().and_then(|path| Path::file_name(path)).and_then(|name| name.to_str());
     let mut seed = [0; 8];
     // The choices need no secret: a failure of the generator does not matter.
     let _ = SystemRandom.fill(&mut seed);
-    node.shares.start(source, name.unwrap_or("share"), u64::from_be_bytes(seed));
+    let options = ShareOptions {
+        name: name.unwrap_or("share").to_owned(),
+        upload_limit: settings.upload_limit,
+        seed: u64::from_be_bytes(seed),
+    };
+    node.shares.start(source, options);
 }

@@ -8,7 +8,7 @@ use levada_core::Params;
 use levada_service::{Invocation, PreparedRun, Refused, Service, ServiceError};
 use levada_session::Stream;
 use levada_swarm::content::Source;
-use levada_swarm::driver::{Link, Share};
+use levada_swarm::driver::{Link, Share, ShareOptions};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -28,12 +28,12 @@ impl Shares {
         Self { running: Mutex::default(), peers }
     }
 
-    /// Serves `source` under `name`, unless a content with its root is served already; `seed` is any number. It needs a runtime.
-    pub fn start(&self, source: Source, name: &str, seed: u64) {
+    /// Serves `source`, unless a content with its root is served already. It needs a runtime.
+    pub fn start(&self, source: Source, options: ShareOptions) {
         let root = source.id().root;
         self.lock()
             .entry(root)
-            .or_insert_with(|| Arc::new(Share::start(Arc::new(source), name, seed)));
+            .or_insert_with(|| Arc::new(Share::start(Arc::new(source), options)));
     }
 
     /// Ends a share. Its sessions end, too.

@@ -5,6 +5,7 @@
 
 mod events;
 mod getting;
+mod limit;
 mod links;
 mod meeting;
 mod sharing;
@@ -14,4 +15,4 @@ pub use events::{GetError, Progress};
 pub use getting::{Get, Got};
 pub use links::Link;
 pub use meeting::{Dial, DialFuture, Network};
-pub use sharing::{Share, ShareStatus};
+pub use sharing::{Share, ShareOptions, ShareStatus};

@@ -12,7 +12,9 @@ use levada_session::{
     Class, ClientConfig, Connection, Options, ServerConfig, SessionError, accept, connect,
 };
 use levada_swarm::content::{PartialFile, Source};
-use levada_swarm::driver::{Dial, Get, GetError, Got, Link, Network, Progress, Share};
+use levada_swarm::driver::{
+    Dial, Get, GetError, Got, Link, Network, Progress, Share, ShareOptions,
+};
 use levada_swarm::{ChunkSize, ContentId, Description};
 use levada_transport::{Tcp, connect_tcp};
 use tokio::net::TcpListener;
@@ -64,7 +66,10 @@ struct Coordinator {
 impl Coordinator {
     async fn start(path: &Path) -> Self {
         let source = Source::open(&[path.to_owned()], ChunkSize::DEFAULT).unwrap();
-        let share = Arc::new(Share::start(Arc::new(source), "film", 1));
+        let share = Arc::new(Share::start(
+            Arc::new(source),
+            ShareOptions { name: "film".into(), upload_limit: None, seed: 1 },
+        ));
         let key = key();
         let (mut incoming, address) = listen(&key).await;
         let serving = share.clone();

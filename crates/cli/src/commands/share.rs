@@ -1,18 +1,25 @@
-//! `levada share`: stores a share at the node of this home, and prints a ticket.
+//! `levada share`: shares files by the node of this home, and prints a ticket.
 
+use crate::attach::Signals;
 use crate::failure::{Failure, Outcome, USAGE};
-use crate::output;
-use clap::{Args, ValueEnum};
+use crate::{log, output};
+use clap::Args;
 use levada_client::address::advertised;
 use levada_client::home::Home;
-use levada_node::config::{format_duration, parse_duration};
-use levada_node::control::{self, Request, ShareMode, ShareRequest, ShareSettings, ShareTransport};
+use levada_core::{Clock, SystemClock};
+use levada_node::config::{Config, LogFormat, format_duration, parse_duration};
+use levada_node::control::{self, ControlError, Request, ShareRequest, ShareSettings};
+use levada_node::store::Store;
+use levada_node::{Overrides, running};
+use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::sync::Notify;
 
-/// Store a share at the node of this home, and print a ticket for it
+/// Share files and folders with many, and print a ticket that they get them with
 ///
-/// The node stores the share until it is stopped, and exchanges the ticket. It does not serve the files yet.
+/// The running node of this home serves the share, also after a restart, until `levada swarm stop`. Those who get it pass parts on to each
+/// other. The files stay where they are, and must not change. Without a running node, one runs here until Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada share film.mkv
@@ -23,29 +30,9 @@ pub struct Arguments {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Whether peers exchange chunks with each other, or through the coordinator
-    #[arg(long, value_enum, default_value_t = Mode::Direct)]
-    mode: Mode,
-
-    /// How many peers have each chunk, in mediated mode
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
-    replicas: u32,
-
-    /// The coordinator's cache in mediated mode, such as 64M
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
-    cache: u64,
-
     /// The length of a chunk, a power of two from 1K to 1M
     #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = size)]
     chunk: u64,
-
-    /// What carries control messages
-    #[arg(long, value_enum, default_value_t = Transport::Tcp)]
-    control: Transport,
-
-    /// What carries data
-    #[arg(long, value_enum, default_value_t = Transport::Tcp)]
-    data: Transport,
 
     /// The most that the coordinator sends in a second, such as 10M
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -63,83 +50,106 @@ pub struct Arguments {
     #[arg(long, value_name = "IDENTITY")]
     to: Option<String>,
 
-    /// For how many peers the distribution waits
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    wait: u32,
-
     /// Where the node is reached from outside, before its own addresses: a DNS name or an address, and the port
     #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
     address: Vec<String>,
+
+    /// Stay until Ctrl-C, and stop the share then
+    #[arg(long)]
+    pub foreground: bool,
 
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Mode {
-    /// Peers exchange chunks with each other
-    Direct,
-    /// Every chunk goes through the coordinator
-    Mediated,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Transport {
-    Tcp,
-    Udp,
-}
-
-pub async fn run(arguments: Arguments) -> Outcome {
-    let (json, time) = (arguments.json, format_duration(arguments.expires));
-    let answer = control::call(&Home::open()?, &Request::Share(request(arguments)?)).await?;
-    if json {
-        output::json(answer)?;
+/// Shares by the running node of this home. If there is none, one runs here until it is stopped. `verbose`, if not 0, overrides the
+/// configured log level.
+pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
+    let home = Home::open()?;
+    let (json, foreground) = (arguments.json, arguments.foreground);
+    let time = format_duration(arguments.expires);
+    let request = Request::Share(request(arguments)?);
+    let show = |answer: &Value| show(answer, json, &time);
+    match control::call(&home, &Request::Status).await {
+        Ok(_) => log::start(verbose, "off", LogFormat::Text)?,
+        Err(ControlError::NotRunning) => return with_node(&home, &request, verbose, show).await,
+        Err(error) => return Err(error.into()),
+    }
+    let answer = control::call(&home, &request).await?;
+    show(&answer)?;
+    if !foreground {
         return Ok(0);
+    }
+    let code = Signals::new()?.end().await;
+    if let Some(share) = new_share(&answer) {
+        control::call(&home, &Request::StopShare { share }).await?;
+    }
+    Ok(code)
+}
+
+/// Runs the node of this home with the share, until it is stopped.
+async fn with_node(
+    home: &Home,
+    request: &Request,
+    verbose: u8,
+    show: impl Fn(&Value) -> Result<(), Failure>,
+) -> Outcome {
+    let config = Config::load(&home.config_file())?;
+    // At a terminal, the ticket matters more than what peers do.
+    log::start(verbose, "warn", config.log_format)?;
+    let (overrides, ready) = (Overrides::default(), Notify::new());
+    let node = running::up(home, &overrides, |_| ready.notify_one());
+    let mut node = std::pin::pin!(node);
+    let shared = async {
+        ready.notified().await;
+        let answer = control::call(home, request).await?;
+        show(&answer)?;
+        output::note("This node runs here until Ctrl-C, which stops the share, too.");
+        Ok::<_, Failure>(answer)
+    };
+    let answer = tokio::select! {
+        ended = &mut node => return ended.map(|()| 0).map_err(Failure::from),
+        answer = shared => answer?,
+    };
+    node.await?;
+    if let Some(share) = new_share(&answer) {
+        let store = Store::open(&home.node_db())?;
+        let now = SystemClock.now();
+        store.stop_share(share, &home.key()?.identity(), now)?;
+    }
+    Ok(0)
+}
+
+/// The number of the share, unless it was there before.
+fn new_share(answer: &Value) -> Option<i64> {
+    answer["share"].as_i64().filter(|_| answer["is_new"] == true)
+}
+
+fn show(answer: &Value, json: bool, time: &str) -> Result<(), Failure> {
+    if json {
+        return output::json(answer.clone());
     }
     let ticket = answer["ticket"]
         .as_str()
         .ok_or_else(|| Failure::local("the node answered without a ticket"))?;
-    output::note(format_args!(
-        "Share {}, with a ticket that is valid for {time}:",
-        answer["share"]
-    ));
-    output::data(ticket)?;
-    Ok(0)
+    let share = &answer["share"];
+    output::note(format_args!("Share {share}, with a ticket that is valid for {time}:"));
+    output::data(ticket)
 }
 
 fn request(arguments: Arguments) -> Result<ShareRequest, Failure> {
     let absolute = |path: &PathBuf| path.canonicalize().map_err(Failure::file("read", path));
     let chunk = u32::try_from(arguments.chunk)
         .map_err(|_| Failure::new(USAGE, "--chunk: a chunk has at most 1M"))?;
-    let settings = ShareSettings {
-        mode: match arguments.mode {
-            Mode::Direct => ShareMode::Direct,
-            Mode::Mediated => ShareMode::Mediated,
-        },
-        chunk,
-        replicas: arguments.replicas,
-        cache: arguments.cache,
-        control: transport(arguments.control),
-        data: transport(arguments.data),
-        upload_limit: arguments.upload_limit,
-        wait: arguments.wait,
-    };
     Ok(ShareRequest {
         paths: arguments.files.iter().map(absolute).collect::<Result<_, _>>()?,
-        settings,
+        settings: ShareSettings { chunk, upload_limit: arguments.upload_limit },
         expires_secs: arguments.expires.as_secs(),
         peers: arguments.peers,
         to: arguments.to,
         addresses: arguments.address,
     })
-}
-
-fn transport(transport: Transport) -> ShareTransport {
-    match transport {
-        Transport::Tcp => ShareTransport::Tcp,
-        Transport::Udp => ShareTransport::Udp,
-    }
 }
 
 /// A number of bytes, with K, M or G for its multiples of 1024.

@@ -89,7 +89,9 @@ pub async fn run(arguments: Arguments) -> Outcome {
     }
 }
 
-const SHARES: &[&str] = &["share", "name", "length", "mode", "peers", "tickets", "created"];
+const SHARES: &[&str] =
+    &["share", "name", "length", "state", "peers", "sent", "tickets", "created"];
+const PEERS: &[&str] = &["peer", "chunks"];
 const TICKETS: &[&str] = &["ticket", "exchanged", "peers", "expires", "bound", "revoked"];
 
 async fn list(home: &Home, json: bool) -> Outcome {
@@ -116,7 +118,8 @@ async fn status(home: &Home, number: i64, json: bool) -> Outcome {
         output::json(share.clone())?;
         return Ok(0);
     }
-    let keys = ["share", "name", "root", "length", "mode", "peers", "created"];
+    let keys =
+        ["share", "name", "root", "length", "state", "sent", "expelled", "unreadable", "created"];
     output::table(&keys.map(|key| (key, cell(key, share))))?;
     let rows: Vec<Vec<String>> = items(&share["tickets"])
         .iter()
@@ -124,6 +127,20 @@ async fn status(home: &Home, number: i64, json: bool) -> Outcome {
         .collect();
     output::data("")?;
     output::columns(TICKETS, &rows)?;
+    let served = &share["served"];
+    let rows = items(&served["peers"]).iter().map(|peer| {
+        let identity = peer["identity"].as_str().unwrap_or_default();
+        vec![plain(identity), format!("{}/{}", peer["chunks"], served["chunks"])]
+    });
+    let rows: Vec<_> = rows.collect();
+    if !rows.is_empty() {
+        output::data("")?;
+        output::columns(PEERS, &rows)?;
+    }
+    for chunk in items(&served["unreadable"]).iter().take(20) {
+        let reason = plain(chunk["reason"].as_str().unwrap_or_default());
+        output::note(format_args!("chunk {} cannot be read: {reason}", chunk["chunk"]));
+    }
     Ok(0)
 }
 
@@ -159,7 +176,14 @@ fn cell(key: &str, row: &Value) -> String {
             output::time(UnixTime(time.as_u64().unwrap_or(0)))
         }
         ("tickets", Value::Array(all)) => all.len().to_string(),
-        ("mode", _) => plain(row["settings"]["mode"].as_str().unwrap_or("-")),
+        ("state", _) if row["served"].is_null() => "not served".into(),
+        ("state", _) if !items(&row["served"]["unreadable"]).is_empty() => "damaged".into(),
+        ("state", _) => "served".into(),
+        ("peers", _) if row["bound"].is_null() && row["expires"].is_null() => {
+            items(&row["served"]["peers"]).len().to_string()
+        }
+        ("sent", _) => row["served"]["sent"].as_u64().map_or("-".into(), |sent| sent.to_string()),
+        ("expelled" | "unreadable", _) => items(&row["served"][key]).len().to_string(),
         ("bound", Value::String(text)) => text.chars().take(10).collect(),
         (_, Value::Null) => "-".into(),
         (_, Value::String(text)) => plain(text),

@@ -20,46 +20,14 @@ use crate::store::{TicketSummary, ticket_id};
 
 use super::reply::{Reply, on_store, refused};
 
-/// How a coordinator distributes a share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ShareMode {
-    /// Peers offer chunks to their neighbours.
-    Direct,
-    /// Every chunk goes through the coordinator.
-    Mediated,
-}
-
-/// What carries control messages or data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ShareTransport {
-    /// TCP.
-    Tcp,
-    /// UDP, by QUIC.
-    Udp,
-}
-
 /// How the coordinator of a share serves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShareSettings {
-    /// How chunks are distributed.
-    pub mode: ShareMode,
     /// The length of a chunk in bytes: a power of two from 1 KiB to 1 MiB.
     pub chunk: u32,
-    /// How many peers have each chunk, in mediated mode; at least 1.
-    pub replicas: u32,
-    /// The coordinator's cache in mediated mode, in bytes.
-    pub cache: u64,
-    /// What carries control messages.
-    pub control: ShareTransport,
-    /// What carries chunks.
-    pub data: ShareTransport,
     /// The most that the coordinator sends, in bytes per second; `None` for no limit.
     pub upload_limit: Option<u64>,
-    /// For how many peers the distribution waits.
-    pub wait: u32,
 }
 
 /// A request to share files.
@@ -133,7 +101,7 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
         }))
     })
     .await?;
-    shares::serve(node, source, &request.paths);
+    shares::serve(node, source, &request.paths, &request.settings);
     Ok(answer)
 }
 

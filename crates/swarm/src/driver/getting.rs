@@ -58,7 +58,7 @@ impl Get {
         let have = self.file.have().clone();
         let file = Arc::new(Mutex::new(self.file));
         let store = Store::Partial(file.clone());
-        let mut links = Links::new(store, geometry.chunk_size().bytes(), events.clone());
+        let mut links = Links::new(store, geometry.chunk_size().bytes(), None, events.clone());
         links.add(PeerId::COORDINATOR, self.coordinator, None);
         let peer = Peer::new(geometry, have, self.network.addresses.clone(), self.seed);
         let mut runner = Runner {

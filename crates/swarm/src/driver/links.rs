@@ -1,6 +1,7 @@
 //! The streams to other parties, and the tasks that read and write them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -8,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, spawn_blocking};
 
 use super::events::Event;
+use super::limit::UploadLimit;
 use super::store::Store;
 use crate::PeerId;
 use crate::content::ContentError;
@@ -32,6 +34,7 @@ pub(super) struct Links {
     store: Store,
     /// The longest message of a data stream.
     most: usize,
+    limit: Arc<UploadLimit>,
     events: Sender<Event>,
     serial: u64,
 }
@@ -51,9 +54,16 @@ impl Drop for OpenLink {
 }
 
 impl Links {
-    pub(super) fn new(store: Store, chunk_bytes: u32, events: Sender<Event>) -> Self {
+    /// `upload_limit`: the most bytes of chunks that are sent in a second, on all links together.
+    pub(super) fn new(
+        store: Store,
+        chunk_bytes: u32,
+        upload_limit: Option<u64>,
+        events: Sender<Event>,
+    ) -> Self {
         let most = chunk_bytes as usize + MAX_HEADER;
-        Self { open: HashMap::new(), store, most, events, serial: 0 }
+        let limit = Arc::new(UploadLimit::new(upload_limit));
+        Self { open: HashMap::new(), store, most, limit, events, serial: 0 }
     }
 
     pub(super) fn contains(&self, peer: PeerId) -> bool {
@@ -84,7 +94,13 @@ impl Links {
             task(events(), Box::pin(read_control(peer, control_in, events()))),
             task(
                 events(),
-                Box::pin(write_data(peer, data_out, chunks, self.store.clone(), events())),
+                Box::pin(write_data(
+                    peer,
+                    data_out,
+                    chunks,
+                    (self.store.clone(), self.limit.clone()),
+                    events(),
+                )),
             ),
             task(
                 events(),
@@ -145,7 +161,7 @@ async fn write_data(
     to: PeerId,
     mut stream: SendHalf,
     mut chunks: Receiver<(u32, u8)>,
-    store: Store,
+    (store, limit): (Store, Arc<UploadLimit>),
     events: Sender<Event>,
 ) -> Option<()> {
     while let Some((index, levels)) = chunks.recv().await {
@@ -153,6 +169,7 @@ async fn write_data(
         let read = spawn_blocking(move || store.read(index, levels)).await.ok()?;
         let (bytes, read) = match read {
             Ok((siblings, bytes)) => {
+                limit.take(bytes.len() as u64).await;
                 send_chunk(&mut stream, index, siblings, &bytes).await.ok()?;
                 (bytes.len() as u64, Ok(()))
             }

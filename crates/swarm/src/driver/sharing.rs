@@ -28,6 +28,17 @@ pub struct Share {
     task: AbortHandle,
 }
 
+/// How a content is shared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareOptions {
+    /// Its name at the peers: one component of a path.
+    pub name: String,
+    /// The most that the coordinator sends to all peers together, in bytes of chunks per second.
+    pub upload_limit: Option<u64>,
+    /// Any number, of which the random choices follow.
+    pub seed: u64,
+}
+
 /// What a share has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShareStatus {
@@ -48,14 +59,19 @@ impl Drop for Share {
 }
 
 impl Share {
-    /// Starts to share `source` under `name`; `seed` is any number, of which the random choices follow.
-    pub fn start(source: Arc<Source>, name: &str, seed: u64) -> Self {
+    /// Starts to share `source`.
+    pub fn start(source: Arc<Source>, options: ShareOptions) -> Self {
+        let ShareOptions { name, upload_limit, seed } = options;
         let id = source.id();
         let (chunk, is_folder) = (id.geometry.chunk_size(), source.is_folder());
-        let description = Description { chunk, is_folder, name: name.to_owned() };
+        let description = Description { chunk, is_folder, name };
         let (events, inbox) = channel(QUEUE);
-        let links =
-            Links::new(Store::Source(source), id.geometry.chunk_size().bytes(), events.clone());
+        let links = Links::new(
+            Store::Source(source),
+            id.geometry.chunk_size().bytes(),
+            upload_limit,
+            events.clone(),
+        );
         let coordinator = Coordinator::new(id.geometry, seed);
         let status = ShareStatus::default();
         let runner = Runner { coordinator, links, start: Instant::now(), status };

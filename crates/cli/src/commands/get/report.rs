@@ -38,6 +38,7 @@ struct State {
     /// Bytes received from each party; None is the node.
     received: HashMap<Option<Identity>, u64>,
     neighbours: usize,
+    completed: Option<Instant>,
 }
 
 impl State {
@@ -104,7 +105,8 @@ impl Report {
             .iter()
             .filter_map(|(peer, bytes)| Some((peer.as_ref()?.to_string(), *bytes)))
             .collect();
-        let seconds = self.start.elapsed().as_secs_f64();
+        let end = state.completed.unwrap_or_else(Instant::now);
+        let seconds = (end - self.start).as_secs_f64();
         if self.json {
             let received: Value =
                 peers.iter().map(|(peer, bytes)| (peer.clone(), json!(bytes))).collect();
@@ -116,11 +118,12 @@ impl Report {
         output::data(plain(&path.display().to_string()))?;
         let from_peers: u64 = peers.iter().map(|(_, bytes)| bytes).sum();
         output::note(format_args!(
-            "{} in {seconds:.1} s: {} from the node, {} from {} peers; {} sent to others",
+            "{} in {seconds:.1} s: {} from the node, {} from {} other peer{}; {} sent to others",
             size(state.total()),
             size(from_node),
             size(from_peers),
             peers.len(),
+            if peers.len() == 1 { "" } else { "s" },
             size(got.sent),
         ));
         Ok(())
@@ -164,7 +167,7 @@ fn count(state: &Mutex<State>, event: Event, is_json: bool) {
                 peer.short()
             ));
         }
-        Event::Complete => {}
+        Event::Complete => state.completed = Some(Instant::now()),
     }
 }
 
