@@ -3,6 +3,7 @@
 mod hostile;
 mod middleboxes;
 mod scene;
+mod swarm;
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};

@@ -18,6 +18,7 @@ mod forward;
 mod forward_concurrency;
 mod forward_configured;
 mod framing;
+mod get;
 mod hostile;
 #[cfg(feature = "root-tests")]
 mod hosts;

@@ -1,0 +1,205 @@
+//! `levada get`: real processes fetch what others share, also across interruptions.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::support::forward::noise;
+use crate::support::{Home, Node, comes, eventually, exit_code, own_loopback, signal};
+
+/// A running `levada get --json`; killed when dropped.
+struct Getting {
+    child: Child,
+    events: PathBuf,
+}
+
+impl Getting {
+    fn start(home: &Home, ticket: &str, output: &Path, options: &[&str]) -> Self {
+        let events = home.path().join("events");
+        let words = ["get", ticket, "--json", "-o", output.to_str().unwrap()];
+        let mut command = home.command(words.iter().chain(options));
+        command.stdout(File::create(&events).unwrap()).stderr(Stdio::null());
+        Self { child: command.spawn().unwrap(), events }
+    }
+
+    /// The events so far.
+    fn events(&self) -> Vec<Value> {
+        let text = fs::read_to_string(&self.events).unwrap();
+        // The last line may be incomplete.
+        text.split_inclusive('\n').filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// The largest value of `key` in the events of this kind.
+    fn most(&self, event: &str, key: &str) -> u64 {
+        let values = self.events().into_iter().filter(|one| one["event"] == event);
+        values.filter_map(|one| one[key].as_u64()).max().unwrap_or_default()
+    }
+
+    fn wait(mut self) -> (i32, Vec<Value>) {
+        let ended = comes(|| self.child.try_wait().unwrap().is_some());
+        assert!(ended, "`levada get` does not end: {:?}", self.events());
+        (exit_code(&mut self.child), self.events())
+    }
+}
+
+impl Drop for Getting {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A node whose address stays the same when it is started again.
+struct Fixed {
+    home: Home,
+    line: String,
+    film: PathBuf,
+}
+
+impl Fixed {
+    fn new(length: usize) -> Self {
+        let home = Home::new();
+        let film = home.path().join("film.mkv");
+        fs::write(&film, noise(1, length)).unwrap();
+        let line = format!(
+            "up --name well --http 127.0.0.1:0 --no-announce --listen {}:5382",
+            own_loopback()
+        );
+        Self { home, line, film }
+    }
+
+    fn up(&self) -> Node<'_> {
+        self.home.up_with(&self.line)
+    }
+
+    fn share(&self, options: &[&str]) -> String {
+        let words = ["share", self.film.to_str().unwrap()];
+        self.home.args(words.iter().chain(options)).ok()
+    }
+}
+
+fn assert_same(one: &Path, other: &Path) {
+    assert!(fs::read(one).unwrap() == fs::read(other).unwrap(), "{one:?} {other:?}");
+}
+
+#[test]
+fn files_and_folders_are_fetched_from_the_node_and_from_other_peers() {
+    let well = Fixed::new(3_000_000);
+    let photos = well.home.path().join("photos");
+    fs::create_dir_all(photos.join("a")).unwrap();
+    fs::write(photos.join("a/one"), noise(2, 200_000)).unwrap();
+    fs::write(photos.join("two"), b"").unwrap();
+    let _node = well.up();
+    let ticket = well.share(&[]);
+    let [alice, bob] = [Home::new(), Home::new()];
+    let [first, second] = [&alice, &bob].map(|home| home.path().join("out.mkv"));
+    let seeding = Getting::start(&alice, &ticket, &first, &["--seed", "10m"]);
+    eventually("alice has it", || seeding.most("seeding", "seconds") == 600);
+    assert_same(&well.film, &first);
+    let (code, events) = Getting::start(&bob, &ticket, &second, &[]).wait();
+    let complete = events.last().unwrap();
+    assert_eq!((code, &complete["event"]), (0, &"complete".into()), "{events:?}");
+    assert_same(&well.film, &second);
+    let from_alice = complete["from_peers"][alice.identity()].as_u64().unwrap_or_default();
+    assert_eq!(from_alice + complete["from_node"].as_u64().unwrap(), 3_000_000, "{complete}");
+    let status = well.home.json("swarm status 1");
+    assert_eq!(status["served"]["peers"][0]["identity"], alice.identity());
+    signal(seeding.child.id(), "TERM");
+    assert_eq!(seeding.wait().0, 128 + 15);
+
+    let ticket = well.home.args(["share", photos.to_str().unwrap()]).ok();
+    let folder = alice.path().join("pictures");
+    let printed = alice.args(["get", &ticket, "-o", folder.to_str().unwrap()]).ok();
+    assert_eq!(printed, folder.to_str().unwrap());
+    assert_same(&photos.join("a/one"), &folder.join("a/one"));
+    assert_eq!(fs::read(folder.join("two")).unwrap(), b"");
+    // Only the folder is left, of all that was needed for the download.
+    let left = fs::read_dir(alice.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| name.to_str().unwrap().starts_with("pictures")).collect();
+    assert_eq!(left, ["pictures"]);
+}
+
+#[test]
+fn downloads_resume_after_either_side_was_killed() {
+    const LENGTH: u64 = 6_000_000;
+    let well = Fixed::new(LENGTH as usize);
+    let node = well.up();
+    let ticket = well.share(&["--chunk", "16K", "--upload-limit", "1M"]);
+    let alice = Home::new();
+    let target = alice.path().join("out.mkv");
+    let getting = Getting::start(&alice, &ticket, &target, &[]);
+    eventually("a part is there", || getting.most("progress", "have") > LENGTH / 6);
+    let seen = getting.most("progress", "have");
+    drop(getting);
+    assert!(!target.exists());
+    node.kill();
+    let node = well.up();
+    let getting = Getting::start(&alice, &ticket, &target, &[]);
+    eventually("it has resumed", || !getting.events().is_empty());
+    let resumed = getting.most("started", "have");
+    // What was not on disk: at most one percent, and the chunk that completes it.
+    assert!(resumed + LENGTH / 100 + 16_384 >= seen, "{resumed} of {seen}");
+    eventually("more is there", || getting.most("progress", "received") > LENGTH / 10);
+    node.kill();
+    let _node = well.up();
+    let (code, events) = getting.wait();
+    assert_eq!(code, 0, "{events:?}");
+    assert_same(&well.film, &target);
+}
+
+#[test]
+fn what_cannot_be_fetched_is_said() {
+    let well = Fixed::new(1_000_000);
+    let node = well.up();
+    let [alice, bob] = [Home::new(), Home::new()];
+    let target = alice.path().join("out");
+    let get =
+        |home: &Home, ticket: &str| home.args(["get", ticket, "-o", target.to_str().unwrap()]);
+    get(&alice, "lvtkt1abc").fails(2, "not a ticket");
+    let bound = well.share(&["--to", &bob.identity()]);
+    get(&alice, &bound).denied("another identity");
+    let ticket = well.share(&["--peers", "1"]);
+    fs::write(&target, b"mine").unwrap();
+    get(&alice, &ticket).fails(120, "exists");
+    assert_eq!(fs::read(&target).unwrap(), b"mine");
+    fs::remove_file(&target).unwrap();
+    get(&bob, &ticket).denied("used up");
+    // The first and the last chunk change.
+    let mut changed = fs::read(&well.film).unwrap();
+    changed[0] ^= 1;
+    changed[999_999] ^= 1;
+    fs::write(&well.film, changed).unwrap();
+    get(&alice, &ticket).fails(1, "0 to 65535, 983040 to 999999");
+    assert!(!target.exists());
+    assert!(well.home.run("swarm ls").ok().contains("damaged"));
+    drop(node);
+    // Its hash is not that of the share any more.
+    let _node = well.up();
+    eventually("the node says so", || get(&alice, &ticket).stderr.contains("does not serve"));
+    well.home.args(["swarm", "stop", "1"]).ok();
+    get(&alice, &ticket).denied("revoked");
+}
+
+#[test]
+fn without_a_node_a_share_lasts_until_it_is_interrupted() {
+    let well = Fixed::new(100_000);
+    let config =
+        format!("listen = \"{}:5382\"\nhttp = \"127.0.0.1:0\"\nannounce = false\n", own_loopback());
+    fs::write(well.home.path().join("config.toml"), config).unwrap();
+    let printed = well.home.path().join("ticket");
+    let mut command = well.home.command(["share", well.film.to_str().unwrap()]);
+    command.stdout(File::create(&printed).unwrap()).stderr(Stdio::null());
+    let mut sharing = command.spawn().unwrap();
+    let ticket = || fs::read_to_string(&printed).unwrap().trim().to_owned();
+    eventually("the ticket is printed", || !ticket().is_empty());
+    let alice = Home::new();
+    let target = alice.path().join("out");
+    alice.args(["get", &ticket(), "-o", target.to_str().unwrap()]).ok();
+    assert_same(&well.film, &target);
+    signal(sharing.id(), "INT");
+    assert_eq!(exit_code(&mut sharing), 0);
+    let _node = well.home.up("");
+    assert_eq!(well.home.json("swarm ls")["shares"], serde_json::json!([]));
+}
