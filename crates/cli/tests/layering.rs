@@ -95,6 +95,7 @@ const WITHOUT_CYCLES: &[(&str, &[&str])] = &[
             "running",
             "server",
             "services",
+            "shares",
         ],
     ),
     ("service", &[]),

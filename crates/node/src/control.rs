@@ -18,9 +18,10 @@ mod revoke;
 mod serve;
 mod share;
 
+pub use crate::shares::ShareSettings;
 use reply::Reply;
 pub(crate) use serve::{bind, serve};
-pub use share::{ShareRequest, ShareSettings};
+pub use share::ShareRequest;
 
 /// The maximum length of a reply, in bytes.
 const MAX_LINE: u64 = 16 * 1024 * 1024;

@@ -7,11 +7,21 @@ use levada_core::{Random, SystemRandom};
 use levada_swarm::ChunkSize;
 use levada_swarm::content::{ContentError, Source};
 use levada_swarm::driver::ShareOptions;
+use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
-use crate::control::ShareSettings;
 use crate::node::Node;
 use crate::store::ShareRecord;
+
+/// How the coordinator of a share serves it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareSettings {
+    /// The length of a chunk in bytes: a power of two from 1 KiB to 1 MiB.
+    pub chunk: u32,
+    /// The most that the coordinator sends, in bytes per second; `None` for no limit.
+    pub upload_limit: Option<u64>,
+}
 
 /// Serves the stored shares whose files have not changed. They are read one after the other, because each is hashed.
 pub(crate) async fn serve_stored(node: Arc<Node>) {

@@ -14,21 +14,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::node::Node;
-use crate::shares;
+use crate::shares::{self, ShareSettings};
 use crate::store::{ExchangeError, NewShare, NewTicket, ShareRecord, Store, StoreError};
 use crate::store::{TicketSummary, ticket_id};
 
 use super::reply::{Reply, on_store, refused};
-
-/// How the coordinator of a share serves it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ShareSettings {
-    /// The length of a chunk in bytes: a power of two from 1 KiB to 1 MiB.
-    pub chunk: u32,
-    /// The most that the coordinator sends, in bytes per second; `None` for no limit.
-    pub upload_limit: Option<u64>,
-}
 
 /// A request to share files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
