@@ -1,6 +1,7 @@
 //! The experiments on the swarm.
 
 mod flow;
+mod links;
 mod loss;
 mod report;
 mod subject;
@@ -20,6 +21,8 @@ pub struct Arguments {
 enum Experiment {
     /// Goodput over a path that loses packets, the share beside a flow of TCP, and CPU time per byte, by controller
     Loss(loss::Arguments),
+    /// One file to ten clients on links of 100 Mbit/s, beside libtorrent, and nginx with curl
+    Links(levada_harness::Options),
     /// Print the rows in a folder as tables in Markdown
     Report {
         /// The folder of the rows
@@ -32,6 +35,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.experiment {
         Experiment::Loss(arguments) => {
             loss::run(&arguments)?.conclude(&arguments.options, |_| Ok(()), report::targets)
+        }
+        Experiment::Links(options) => {
+            links::run(&options)?.conclude(&options, |_| Ok(()), report::links)
         }
         Experiment::Report { dir } => report::print(&dir),
     }

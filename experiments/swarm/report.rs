@@ -5,17 +5,27 @@ use std::path::Path;
 use anyhow::ensure;
 use levada_harness::{Params, Row, find, ratio_row, read_rows};
 
+use super::links::{self, SUBJECTS};
 use super::loss::{self, ORDERS};
 use super::subject::{CONTROLLERS, Subject};
 use crate::measuring::file;
 use crate::table::{Table, short};
-use crate::threshold::Threshold::{self, AtLeast};
+use crate::threshold::Threshold::{self, AtLeast, AtMost};
 
 /// Prints every table that the rows in `folder` allow.
 pub fn print(folder: &Path) -> anyhow::Result<()> {
     let rows = read_rows(&file(folder, loss::NAME))?;
-    ensure!(!rows.is_empty(), "{} has no rows of the swarm", folder.display());
-    for table in [goodput(&rows), shares(&rows), cpu(&rows), targets(&rows)] {
+    let of_links = read_rows(&file(folder, links::NAME))?;
+    let any = !rows.is_empty() || !of_links.is_empty();
+    ensure!(any, "{} has no rows of the swarm", folder.display());
+    for table in [
+        measured(&of_links),
+        links(&of_links),
+        goodput(&rows),
+        shares(&rows),
+        cpu(&rows),
+        targets(&rows),
+    ] {
         if !table.lines.is_empty() {
             levada_harness::print(&table.compact().to_string())?;
         }
@@ -29,6 +39,40 @@ fn goodput(rows: &[Row]) -> Table {
     for row in rows.iter().filter(of_part) {
         let values = [row.median, row.min, row.max].map(short);
         table.lines.push([format!("`{}`", row.subject)].into_iter().chain(values).collect());
+    }
+    table
+}
+
+/// One file to ten clients.
+fn measured(rows: &[Row]) -> Table {
+    let metrics = ["time", "time ÷ bound", "first ÷ last", "source ÷ file"];
+    let head = ["subject", "bytes"].into_iter().chain(metrics).map(str::to_owned);
+    let mut table = Table::new("One file to ten clients", head);
+    for row in rows.iter().filter(|row| row.metric == "time") {
+        let cell = |metric: &&str| {
+            let found = find(rows, &row.subject, metric, &row.params);
+            found.map(|row| short(row.median)).unwrap_or_default()
+        };
+        let bytes = row.params.get("bytes").map(ToString::to_string).unwrap_or_default();
+        let first = [format!("`{}`", row.subject), bytes];
+        table.lines.push(first.into_iter().chain(metrics.iter().map(cell)).collect());
+    }
+    table
+}
+
+/// The comparisons of one file to ten clients, with thresholds.
+pub fn links(rows: &[Row]) -> Table {
+    let mut table = Table::new("One file to ten clients", ["comparison", "target", "result"]);
+    for own in rows.iter().filter(|row| row.metric == "time" && row.subject == SUBJECTS[0]) {
+        let of = |metric: &str| find(rows, SUBJECTS[0], metric, &own.params).cloned();
+        line(&mut table, "time ÷ bound".into(), AtMost(1.25), of("time ÷ bound"));
+        for (rival, limit) in [(SUBJECTS[1], 0.55), (SUBJECTS[2], 0.14)] {
+            let rival_row = find(rows, rival, "time", &own.params);
+            let ratio = rival_row.and_then(|rival| ratio_row(own, rival));
+            line(&mut table, format!("time ÷ `{rival}`"), AtMost(limit), ratio);
+        }
+        line(&mut table, "source ÷ file".into(), AtMost(1.1), of("source ÷ file"));
+        line(&mut table, "first ÷ last".into(), AtLeast(0.9), of("first ÷ last"));
     }
     table
 }

@@ -2,11 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::{Lab, LabError, Node};
+use crate::backend::discipline;
+use crate::{Backend, Lab, LabError, Link, Node};
 
 /// Segments have addresses in 10.78.0.0/16, each a /24.
 const MOST_SEGMENTS: usize = 256;
 const MOST_MEMBERS: usize = 254;
+/// The MTU of an Ethernet.
+const MTU: u32 = 1500;
 
 /// An Ethernet segment of a lab, with broadcast and multicast.
 #[derive(Clone, Debug)]
@@ -30,6 +33,19 @@ impl Lab {
     /// # Errors
     /// [`LabError::Invalid`] for too many nodes, [`LabError::System`] or [`LabError::Tool`] if the system refused it.
     pub fn segment(&mut self, nodes: &[&Node]) -> Result<Segment, LabError> {
+        self.ethernet(nodes, None)
+    }
+
+    /// As [`Self::segment`], with this rate between each node and the bridge, in each direction, in bits per second as [`Link::rate`] counts
+    /// them. The kernel's token bucket (`tbf`) limits it.
+    ///
+    /// # Errors
+    /// As [`Self::segment`]; [`LabError::Tool`] if the kernel has no token bucket.
+    pub fn star(&mut self, nodes: &[&Node], rate: u64) -> Result<Segment, LabError> {
+        self.ethernet(nodes, discipline(Backend::Tbf, &Link::new().rate(rate), MTU))
+    }
+
+    fn ethernet(&mut self, nodes: &[&Node], rate: Option<String>) -> Result<Segment, LabError> {
         let number = self.segments;
         if number >= MOST_SEGMENTS || nodes.len() > MOST_MEMBERS {
             let text = format!("at most {MOST_SEGMENTS} segments of {MOST_MEMBERS} nodes each");
@@ -48,6 +64,10 @@ impl Lab {
             let up = format!("address add {own}/24 brd + dev {device}\nlink set {device} up");
             node.batch("ip", &format!("{pair}\n{up}\n"))?;
             bridge.batch("ip", &format!("link set {port} master br0 up\n"))?;
+            if let Some(rate) = &rate {
+                node.batch("tc", &format!("qdisc add dev {device} root {rate}\n"))?;
+                bridge.batch("tc", &format!("qdisc add dev {port} root {rate}\n"))?;
+            }
         }
         self.segments += 1;
         Ok(Segment { number, members: nodes.iter().map(|node| node.index()).collect() })
