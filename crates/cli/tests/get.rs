@@ -6,8 +6,9 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
+use crate::operations::{DISK, on_a_disk_of_its_own};
 use crate::support::forward::noise;
-use crate::support::{Home, Node, comes, eventually, exit_code, own_loopback, signal};
+use crate::support::{Home, Node, comes, eventually, exit_code, own_loopback, shared, signal};
 
 /// A running `levada get --json`; killed when dropped.
 struct Getting {
@@ -202,4 +203,29 @@ fn without_a_node_a_share_lasts_until_it_is_interrupted() {
     assert_eq!(exit_code(&mut sharing), 0);
     let _node = well.home.up("");
     assert_eq!(well.home.json("swarm ls")["shares"], serde_json::json!([]));
+}
+
+#[test]
+fn a_download_goes_on_once_a_full_disk_has_space() {
+    let Some(folder) = std::env::var_os(DISK) else {
+        let _permit = shared();
+        let folder = tempfile::tempdir().unwrap();
+        if !on_a_disk_of_its_own(folder.path(), "size=12m") {
+            eprintln!("skipped: this machine gives no mount namespace");
+        }
+        return;
+    };
+    let folder = Path::new(&folder);
+    let well = Fixed::new(6_000_000);
+    let _node = well.up();
+    let ticket = well.share(&[]);
+    let filler = folder.join("filler");
+    fs::write(&filler, vec![0; 8 << 20]).unwrap();
+    let (alice, target) = (Home::new(), folder.join("film"));
+    let get = || alice.args(["get", &ticket, "-o", target.to_str().unwrap()]);
+    get().fails(120, "No space left");
+    assert!(!target.exists());
+    fs::remove_file(filler).unwrap();
+    get().ok();
+    assert_same(&well.film, &target);
 }

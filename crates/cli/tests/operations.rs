@@ -265,7 +265,7 @@ fn of_two_nodes_on_one_machine_one_gets_the_default_port() {
 
 /// Runs this test again, in a process and a mount namespace where `folder` is a small file system of its own; false if
 /// this machine gives none.
-fn on_a_disk_of_its_own(folder: &Path, options: &str) -> bool {
+pub fn on_a_disk_of_its_own(folder: &Path, options: &str) -> bool {
     let script = format!("mount -t tmpfs -o {options} none \"$1\" && shift && exec \"$@\"");
     let as_root: &[&str] = &["--mount"];
     let as_user: &[&str] = &["--mount", "--user", "--map-root-user"];
@@ -290,7 +290,7 @@ fn on_a_disk_of_its_own(folder: &Path, options: &str) -> bool {
 }
 
 /// Where that file system is, for the test that runs there.
-const DISK: &str = "LEVADA_TEST_DISK";
+pub const DISK: &str = "LEVADA_TEST_DISK";
 
 fn disk_of(report: &Ran) -> String {
     let lines = report.stdout.lines().skip_while(|line| !line.contains(" disk: "));
