@@ -176,7 +176,10 @@ fn what_cannot_be_fetched_is_said() {
     assert!(!target.exists());
     assert!(well.home.run("swarm ls").ok().contains("damaged"));
     drop(node);
-    // Its hash is not that of the share any more.
+    let node = well.up();
+    eventually("it is served again", || get(&alice, &ticket).stderr.contains("983040 to 999999"));
+    drop(node);
+    fs::write(&well.film, b"short").unwrap();
     let _node = well.up();
     eventually("the node says so", || get(&alice, &ticket).stderr.contains("does not serve"));
     well.home.args(["swarm", "stop", "1"]).ok();

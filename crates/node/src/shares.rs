@@ -1,8 +1,10 @@
 //! Serves the shares that the node has stored.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use levada_client::home::Home;
 use levada_core::{Random, SystemRandom};
 use levada_swarm::ChunkSize;
 use levada_swarm::content::{ContentError, Source};
@@ -23,7 +25,7 @@ pub struct ShareSettings {
     pub upload_limit: Option<u64>,
 }
 
-/// Serves the stored shares whose files have not changed. They are read one after the other, because each is hashed.
+/// Serves the stored shares. Those whose hashes are not stored are read one after the other.
 pub(crate) async fn serve_stored(node: Arc<Node>) {
     let stored = match node.with_store(|store| store.shares()).await {
         Ok(stored) => stored,
@@ -42,7 +44,12 @@ pub(crate) async fn serve_stored(node: Arc<Node>) {
 async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), ContentError> {
     let Some((paths, settings, chunk)) = parse(share) else { return Ok(()) };
     let changed = ContentError::Changed(paths.first().cloned().unwrap_or_default());
-    let source = open(paths.clone(), chunk).await?;
+    let file = hashes_file(&node.home, &share.root);
+    let mut source = open(paths.clone(), chunk, Some(file)).await?;
+    if source.id().root != share.root {
+        // The stored values may be wrong instead.
+        source = open(paths.clone(), chunk, None).await?;
+    }
     if source.id().root != share.root {
         return Err(changed);
     }
@@ -58,16 +65,52 @@ fn parse(share: &ShareRecord) -> Option<(Vec<PathBuf>, ShareSettings, ChunkSize)
     Some((paths, settings, chunk))
 }
 
-/// Reads and hashes files in the blocking pool.
+/// The file with the values of the chunks of a share, 32 bytes each, so that a start need not read what is shared.
+fn hashes_file(home: &Home, root: &[u8; 32]) -> PathBuf {
+    let hex: String = root.iter().map(|byte| format!("{byte:02x}")).collect();
+    home.state_folder().join("shares").join(hex)
+}
+
+/// Opens files in the blocking pool. They are read and hashed, unless the file `hashes` has the values of all chunks.
 ///
 /// # Errors
 /// [`ContentError`], with the path.
-pub(crate) async fn open(paths: Vec<PathBuf>, chunk: ChunkSize) -> Result<Source, ContentError> {
+pub(crate) async fn open(
+    paths: Vec<PathBuf>,
+    chunk: ChunkSize,
+    hashes: Option<PathBuf>,
+) -> Result<Source, ContentError> {
     let first = paths.first().cloned().unwrap_or_default();
-    match spawn_blocking(move || Source::open(&paths, chunk)).await {
+    let work = move || {
+        let bytes = hashes.and_then(|file| fs::read(file).ok()).unwrap_or_default();
+        let (known, _) = bytes.as_chunks::<32>();
+        Source::reopen(&paths, chunk, known)
+    };
+    match spawn_blocking(work).await {
         Ok(opened) => opened,
         Err(error) => Err(ContentError::File { path: first, error: error.into() }),
     }
+}
+
+/// Stores the values of the chunks of `source`. Without them, a later start reads the files.
+pub(crate) async fn keep_hashes(node: &Node, source: &Source) {
+    let file = hashes_file(&node.home, &source.id().root);
+    let bytes = source.chunk_hashes().as_flattened().to_vec();
+    let kept = spawn_blocking(move || {
+        let new = file.with_extension("new");
+        fs::create_dir_all(file.parent().unwrap_or(&file))?;
+        fs::write(&new, bytes)?;
+        fs::rename(new, file)
+    });
+    if let Ok(Err(error)) = kept.await {
+        tracing::warn!(%error, "cannot store the hashes of a share; the next start reads its files");
+    }
+}
+
+/// Ends a share, and removes what was stored beside the database.
+pub(crate) fn stop(node: &Node, root: &[u8; 32]) {
+    node.shares.stop(root);
+    let _ = fs::remove_file(hashes_file(&node.home, root));
 }
 
 /// Serves `source`, under the name of its first file.

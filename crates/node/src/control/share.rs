@@ -91,6 +91,7 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
         }))
     })
     .await?;
+    shares::keep_hashes(node, &source).await;
     shares::serve(node, source, &request.paths, &request.settings);
     Ok(answer)
 }
@@ -140,7 +141,7 @@ pub(super) async fn stop(node: &Arc<Node>, share: i64) -> Result<Value, Reply> {
         exit_code: 1,
         text: format!("this node has no share {share}; `levada swarm ls` lists them"),
     })?;
-    node.shares.stop(&root);
+    shares::stop(node, &root);
     Ok(json!({ "share": share, "ended": end(node, &sessions) }))
 }
 
@@ -189,7 +190,7 @@ async fn identity_of(node: &Node, text: &str) -> Result<Identity, Reply> {
 /// Reads the files once.
 async fn open(paths: &[PathBuf], chunk: u32) -> Result<Source, Reply> {
     let chunk = ChunkSize::new(chunk).map_err(|error| refused(2, &error))?;
-    let opened = shares::open(paths.to_vec(), chunk).await;
+    let opened = shares::open(paths.to_vec(), chunk, None).await;
     opened.map_err(|error| refused(120, &error))
 }
 

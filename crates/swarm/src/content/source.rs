@@ -36,6 +36,19 @@ impl Source {
     /// # Errors
     /// [`ContentError`], with the path.
     pub fn open(paths: &[PathBuf], chunk: ChunkSize) -> Result<Self, ContentError> {
+        Self::reopen(paths, chunk, &[])
+    }
+
+    /// As [`Self::open`], but takes the values of the chunks from an earlier source of the same files ([`Self::chunk_hashes`]) instead of
+    /// reading them, if their number fits. The caller compares the root; whether the files have changed shows when a chunk is read.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn reopen(
+        paths: &[PathBuf],
+        chunk: ChunkSize,
+        known: &[ChunkHash],
+    ) -> Result<Self, ContentError> {
         let (prefix, files, is_folder) = match paths {
             [path] if metadata(path)?.is_file() => {
                 let length = metadata(path)?.len();
@@ -50,8 +63,17 @@ impl Source {
         let geometry = Geometry::new(end, chunk)?;
         let tree = Tree::new(ContentId { root: [0; 32], geometry });
         let mut source = Self { tree, prefix, files, open: Mutex::new(None), is_folder };
-        source.tree = Tree::build(geometry, source.hash_all(geometry)?);
+        // The value of a single chunk is that of the whole content, which is not among those of nodes.
+        let is_known = geometry.chunks() > 1 && known.len() == geometry.chunks() as usize;
+        let hashes = if is_known { known.to_vec() } else { source.hash_all(geometry)? };
+        source.tree = Tree::build(geometry, hashes);
         Ok(source)
+    }
+
+    /// The values of the chunks, in order; none if there is only one.
+    pub fn chunk_hashes(&self) -> &[ChunkHash] {
+        let chunks = self.id().geometry.chunks() as usize;
+        if chunks > 1 { self.tree.nodes().get(..chunks).unwrap_or_default() } else { &[] }
     }
 
     /// The content.
