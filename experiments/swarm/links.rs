@@ -197,7 +197,7 @@ impl Scene {
         let home = work.join("home");
         fs::create_dir(&home)?;
         let levada = text(&self.levada)?;
-        let config = "http = \"off\"\nannounce = false\n";
+        let config = "http = false\nannounce = false\n";
         fs::write(home.join("config.toml"), config)?;
         let ticket = work.join("ticket");
         let share = format!(

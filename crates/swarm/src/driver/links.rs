@@ -19,6 +19,8 @@ use crate::message::{ChunkHeader, MAX_HEADER, MAX_MESSAGE, Message};
 const CONTROL_QUEUE: usize = 4096;
 /// Chunks that wait for one party: more than a state machine sends at a time.
 const DATA_QUEUE: usize = 64;
+/// The most bytes of chunks that are read or stored at once; at least one chunk is.
+const BATCH: u32 = 1 << 20;
 
 /// The two streams between two parties, of one connection or of two.
 pub struct Link {
@@ -31,10 +33,11 @@ pub struct Link {
 /// All links of one party.
 pub(super) struct Links {
     open: HashMap<PeerId, OpenLink>,
-    store: Store,
+    disk: Disk,
     /// The longest message of a data stream.
     most: usize,
-    limit: Arc<UploadLimit>,
+    received: Sender<Received>,
+    storing: AbortHandle,
     events: Sender<Event>,
     serial: u64,
 }
@@ -44,6 +47,21 @@ struct OpenLink {
     control: Sender<Message>,
     data: Sender<(u32, u8)>,
     tasks: [AbortHandle; 5],
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.storing.abort();
+    }
+}
+
+/// How chunks are read and written.
+#[derive(Clone)]
+struct Disk {
+    store: Store,
+    limit: Arc<UploadLimit>,
+    /// How many chunks are read or written at once.
+    batch: usize,
 }
 
 /// Dropping it resets the streams.
@@ -63,7 +81,12 @@ impl Links {
     ) -> Self {
         let most = chunk_bytes as usize + MAX_HEADER;
         let limit = Arc::new(UploadLimit::new(upload_limit));
-        Self { open: HashMap::new(), store, most, limit, events, serial: 0 }
+        let batch = (BATCH / chunk_bytes.max(1)).clamp(1, 16) as usize;
+        let disk = Disk { store, limit, batch };
+        let (received, waiting) = channel(batch);
+        let storing = tokio::spawn(store_received(waiting, disk.clone(), events.clone()));
+        let storing = storing.abort_handle();
+        Self { open: HashMap::new(), disk, most, received, storing, events, serial: 0 }
     }
 
     pub(super) fn contains(&self, peer: PeerId) -> bool {
@@ -94,13 +117,7 @@ impl Links {
             task(events(), Box::pin(read_control(peer, control_in, events()))),
             task(
                 events(),
-                Box::pin(write_data(
-                    peer,
-                    data_out,
-                    chunks,
-                    (self.store.clone(), self.limit.clone()),
-                    events(),
-                )),
+                Box::pin(write_data(peer, data_out, chunks, self.disk.clone(), events())),
             ),
             task(
                 events(),
@@ -112,10 +129,7 @@ impl Links {
                     None
                 }),
             ),
-            task(
-                events(),
-                Box::pin(read_data(peer, data_in, self.most, self.store.clone(), events())),
-            ),
+            task(events(), Box::pin(read_data(peer, data_in, self.most, self.received.clone()))),
         ];
         self.open.insert(peer, OpenLink { serial, control, data, tasks });
     }
@@ -157,25 +171,32 @@ async fn read_control(from: PeerId, mut stream: ReceiveHalf, events: Sender<Even
     None
 }
 
+/// Reads chunks in the blocking pool, as many at once as wait, and sends them.
 async fn write_data(
     to: PeerId,
     mut stream: SendHalf,
     mut chunks: Receiver<(u32, u8)>,
-    (store, limit): (Store, Arc<UploadLimit>),
+    disk: Disk,
     events: Sender<Event>,
 ) -> Option<()> {
-    while let Some((index, levels)) = chunks.recv().await {
-        let store = store.clone();
-        let read = spawn_blocking(move || store.read(index, levels)).await.ok()?;
-        let (bytes, read) = match read {
-            Ok((siblings, bytes)) => {
-                limit.take(bytes.len() as u64).await;
-                send_chunk(&mut stream, index, siblings, &bytes).await.ok()?;
-                (bytes.len() as u64, Ok(()))
-            }
-            Err(error) => (0, Err(error)),
+    let mut waiting = Vec::new();
+    while chunks.recv_many(&mut waiting, disk.batch).await > 0 {
+        let (store, wanted) = (disk.store.clone(), std::mem::take(&mut waiting));
+        let read = move || {
+            let read = |(index, levels)| (index, store.read(index, levels));
+            wanted.into_iter().map(read).collect::<Vec<_>>()
         };
-        events.send(Event::Sent { to, index, bytes, read }).await.ok()?;
+        for (index, read) in spawn_blocking(read).await.ok()? {
+            let (bytes, read) = match read {
+                Ok((siblings, bytes)) => {
+                    disk.limit.take(bytes.len() as u64).await;
+                    send_chunk(&mut stream, index, siblings, &bytes).await.ok()?;
+                    (bytes.len() as u64, Ok(()))
+                }
+                Err(error) => (0, Err(error)),
+            };
+            events.send(Event::Sent { to, index, bytes, read }).await.ok()?;
+        }
     }
     None
 }
@@ -196,22 +217,47 @@ async fn read_data(
     from: PeerId,
     mut stream: ReceiveHalf,
     most: usize,
-    store: Store,
-    events: Sender<Event>,
+    received: Sender<Received>,
 ) -> Option<()> {
     while let Some(message) = stream.receive(most).await.ok()? {
-        let store = store.clone();
-        // One chunk of each neighbour at a time: the stream's credit bounds the rest.
-        let event = spawn_blocking(move || {
-            let (header, bytes) = ChunkHeader::decode(&message).ok()?;
-            let stored = match store.write(&header, bytes) {
-                Ok(()) => Ok(true),
-                Err(ContentError::BadChunk(_)) => Ok(false),
-                Err(error) => Err(error),
-            };
-            Some(Event::Chunk { from, index: header.index, bytes: bytes.len() as u64, stored })
-        });
-        events.send(event.await.ok()??).await.ok()?;
+        let (header, bytes) = ChunkHeader::decode(&message).ok()?;
+        let start = message.len() - bytes.len();
+        received.send(Received { from, header, message, start }).await.ok()?;
     }
     None
+}
+
+/// A chunk that has come, and waits to be stored.
+struct Received {
+    from: PeerId,
+    header: ChunkHeader,
+    message: Vec<u8>,
+    /// Where its bytes begin in the message.
+    start: usize,
+}
+
+/// Verifies and stores what all links have received, as much at once as waits: a hand-over to the blocking pool costs as much as a chunk.
+async fn store_received(mut received: Receiver<Received>, disk: Disk, events: Sender<Event>) {
+    let mut waiting = Vec::new();
+    while received.recv_many(&mut waiting, disk.batch).await > 0 {
+        let (store, chunks) = (disk.store.clone(), std::mem::take(&mut waiting));
+        let work = move || chunks.iter().map(|chunk| store_one(&store, chunk)).collect::<Vec<_>>();
+        let Ok(stored) = spawn_blocking(work).await else { return };
+        for event in stored {
+            if events.send(event).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn store_one(store: &Store, chunk: &Received) -> Event {
+    let bytes = &chunk.message[chunk.start..];
+    let stored = match store.write(&chunk.header, bytes) {
+        Ok(()) => Ok(true),
+        Err(ContentError::BadChunk(_)) => Ok(false),
+        Err(error) => Err(error),
+    };
+    let (from, index) = (chunk.from, chunk.header.index);
+    Event::Chunk { from, index, bytes: bytes.len() as u64, stored }
 }
