@@ -36,12 +36,28 @@ pub enum Input {
         /// The chunk.
         index: u32,
     },
-    /// A chunk of [`Output::SendChunk`] cannot be read any more from the source.
+    /// A chunk of [`Output::SendChunk`] cannot be read any more: in direct mode from the source, in mediated mode because it was evicted.
     Unreadable {
         /// The receiver.
         to: PeerId,
         /// The chunk.
         index: u32,
+    },
+    /// Only in mediated mode: a chunk has come from a provider. `good`: it was verified.
+    Chunk {
+        /// The sender.
+        from: PeerId,
+        /// The chunk.
+        index: u32,
+        /// Whether it belongs to the content.
+        good: bool,
+    },
+    /// Only in mediated mode: the chunk of [`Output::Load`] is in the cache, or could not be read (`good` is false).
+    Loaded {
+        /// The chunk.
+        index: u32,
+        /// Whether it is there.
+        good: bool,
     },
 }
 
@@ -98,6 +114,8 @@ impl Coordinator {
                 self.tell_lost(index, to);
                 self.exchange.unreadable(to, index, now);
             }
+            // No peer sends chunks to the source in direct mode.
+            Input::Chunk { .. } | Input::Loaded { .. } => {}
         }
     }
 

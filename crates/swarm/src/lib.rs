@@ -10,7 +10,9 @@ pub mod description;
 pub mod driver;
 mod exchange;
 mod geometry;
+pub mod mediated;
 pub mod message;
+pub mod mode;
 pub mod peer;
 mod random;
 pub mod simulator;
@@ -61,6 +63,17 @@ pub enum Output {
     },
     /// End the connection to this peer, and accept no other.
     Disconnect(PeerId),
+    /// Only in mediated mode: read this chunk from the source into the cache, and report `Loaded`.
+    Load(u32),
+    /// Only in mediated mode: put this chunk, which has just come from `provider`, into the cache.
+    Keep {
+        /// The chunk.
+        index: u32,
+        /// Whose copy it is.
+        provider: PeerId,
+    },
+    /// Only in mediated mode: remove this chunk from the cache.
+    Evict(u32),
 }
 
 /// What a share holds: bytes, known by their BLAKE3 root.

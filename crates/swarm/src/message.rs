@@ -14,6 +14,8 @@ use crate::content::ChunkHash;
 pub const MAX_RUNS: usize = 1024;
 /// The most addresses of a peer.
 pub const MAX_ADDRESSES: usize = 8;
+/// The most chunks that a peer has requested and not received, in mediated mode.
+pub const MAX_REQUESTS: usize = 32;
 /// The longest address, in bytes.
 const MAX_ADDRESS: usize = 255;
 /// The longest message, in bytes.
@@ -57,6 +59,14 @@ pub enum Message {
     Unreachable(PeerId),
     /// To the coordinator: this peer has sent a wrong chunk.
     Accuse(PeerId, u32),
+    /// To a mediating coordinator: send these chunks, each with the siblings of so many levels.
+    Request(Vec<(u32, u8)>),
+    /// From a mediating coordinator: send it this chunk.
+    Fetch(u32),
+    /// From a mediating coordinator: where its scan is, and which requests it has dropped.
+    Scan(u32, Vec<Range<u32>>),
+    /// From a mediating coordinator: hold copies of these chunks. To it: these copies are there.
+    Provide(Vec<Range<u32>>),
 }
 
 /// What precedes the bytes of a chunk.
@@ -105,6 +115,13 @@ impl Message {
                 put_index(&mut out, 11, peer.0);
                 out.extend_from_slice(&index.to_be_bytes());
             }
+            Self::Request(requests) => put_requests(&mut out, 12, requests),
+            Self::Fetch(index) => put_index(&mut out, 13, *index),
+            Self::Scan(position, dropped) => {
+                put_index(&mut out, 14, *position);
+                put_list(&mut out, dropped);
+            }
+            Self::Provide(runs) => put_runs(&mut out, 15, runs),
         }
         out
     }
@@ -135,6 +152,10 @@ impl Message {
             9 => Self::Listening(reader.addresses()?),
             10 => Self::Unreachable(PeerId(reader.number()?)),
             11 => Self::Accuse(PeerId(reader.number()?), reader.number()?),
+            12 => Self::Request(reader.requests()?),
+            13 => Self::Fetch(reader.number()?),
+            14 => Self::Scan(reader.number()?, reader.runs()?),
+            15 => Self::Provide(reader.runs()?),
             _ => return Err(Malformed),
         };
         reader.end(message)
@@ -181,11 +202,25 @@ fn put_index(out: &mut Vec<u8>, tag: u8, index: u32) {
 
 fn put_runs(out: &mut Vec<u8>, tag: u8, runs: &[Range<u32>]) {
     out.push(tag);
+    put_list(out, runs);
+}
+
+fn put_list(out: &mut Vec<u8>, runs: &[Range<u32>]) {
     let runs = &runs[..runs.len().min(MAX_RUNS)];
     out.extend_from_slice(&(runs.len() as u16).to_be_bytes());
     for run in runs {
         out.extend_from_slice(&run.start.to_be_bytes());
         out.extend_from_slice(&run.end.to_be_bytes());
+    }
+}
+
+fn put_requests(out: &mut Vec<u8>, tag: u8, requests: &[(u32, u8)]) {
+    out.push(tag);
+    let requests = &requests[..requests.len().min(MAX_REQUESTS)];
+    out.push(requests.len() as u8);
+    for (index, levels) in requests {
+        out.extend_from_slice(&index.to_be_bytes());
+        out.push(*levels);
     }
 }
 
@@ -241,6 +276,14 @@ impl Reader<'_> {
             .collect()
     }
 
+    fn requests(&mut self) -> Result<Vec<(u32, u8)>, Malformed> {
+        let count = usize::from(self.byte()?);
+        if count > MAX_REQUESTS {
+            return Err(Malformed);
+        }
+        (0..count).map(|_| Ok((self.number()?, self.byte()?))).collect()
+    }
+
     fn addresses(&mut self) -> Result<Vec<String>, Malformed> {
         let count = usize::from(self.byte()?);
         if count > MAX_ADDRESSES {
@@ -287,6 +330,10 @@ mod tests {
             Message::Listening(addresses),
             Message::Unreachable(PeerId(2)),
             Message::Accuse(PeerId(2), 8),
+            Message::Request(vec![(7, 3), (2, 0)]),
+            Message::Fetch(7),
+            Message::Scan(9, vec![1..2, 4..6]),
+            Message::Provide(vec![0..3, 7..9]),
         ];
         for message in all {
             let bytes = message.encode();
@@ -306,6 +353,15 @@ mod tests {
                 assert_eq!([header.encode(), rest.to_vec()].concat(), bytes);
             }
         });
+    }
+
+    #[test]
+    fn refuses_more_requests_than_a_window() {
+        let mut bytes = Message::Request(vec![(1, 0); MAX_REQUESTS]).encode();
+        assert!(Message::decode(&bytes).is_ok());
+        bytes[1] += 1;
+        bytes.extend_from_slice(&[0; 5]);
+        assert_eq!(Message::decode(&bytes), Err(Malformed));
     }
 
     #[test]

@@ -5,15 +5,14 @@ mod network;
 mod scenario;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use crate::bitmap::Bitmap;
-use crate::coordinator::{self, Coordinator};
 use crate::message::Message;
-use crate::peer::{self, Peer};
+use crate::mode::{Coordinator, Mode, Peer};
 use crate::random::Random;
-use crate::{Output, PeerId};
+use crate::{Output, PeerId, coordinator, peer};
 use network::Network;
 pub use scenario::{Outcome, PeerScenario, Scenario};
 
@@ -45,6 +44,8 @@ enum Event {
         at: PeerId,
         other: PeerId,
     },
+    /// A chunk was read from the source into the cache.
+    Loaded(u32),
     Timeout(PeerId),
 }
 
@@ -68,6 +69,8 @@ struct Simulator<'a> {
     sequence: u64,
     coordinator: Coordinator,
     coordinator_armed: Option<Duration>,
+    /// In mediated mode: the chunks in the coordinator's memory, and whose copies they are.
+    cache: BTreeMap<u32, PeerId>,
     nodes: Vec<Node>,
     /// The node of each peer, by its number.
     owners: Vec<usize>,
@@ -126,8 +129,9 @@ impl<'a> Simulator<'a> {
             stored: Vec::new(),
             free: Vec::new(),
             sequence: 0,
-            coordinator: Coordinator::new(scenario.geometry, random.next()),
+            coordinator: Coordinator::new(scenario.mode, scenario.geometry, random.next()),
             coordinator_armed: None,
+            cache: BTreeMap::new(),
             nodes: (0..scenario.peers.len()).map(node).collect(),
             owners: vec![usize::MAX],
             network: Network::new(scenario),
@@ -184,7 +188,9 @@ impl<'a> Simulator<'a> {
             }
             Event::Chunk(carried) => {
                 let Carried { from, to, index, good } = *carried;
-                if self.network.is_linked(from, to) {
+                if self.network.is_linked(from, to) && to == PeerId::COORDINATOR {
+                    self.coordinate(coordinator::Input::Chunk { from, index, good });
+                } else if self.network.is_linked(from, to) {
                     self.outcome.duplicates += u64::from(self.has(to, index));
                     self.input(to, peer::Input::Chunk { from, index, good });
                 }
@@ -207,6 +213,10 @@ impl<'a> Simulator<'a> {
             // The report of an attempt that failed means nothing once there is another connection.
             Event::Unlink { at, other } if self.network.is_linked(at, other) => {}
             Event::Unlink { at, other } => self.input(at, peer::Input::Unlinked(other)),
+            Event::Loaded(index) => {
+                self.cache.insert(index, PeerId::COORDINATOR);
+                self.coordinate(coordinator::Input::Loaded { index, good: true });
+            }
             Event::Timeout(at) => self.timeout(at),
         }
     }
@@ -222,7 +232,8 @@ impl<'a> Simulator<'a> {
         let seed = self.random.next();
         let node = &mut self.nodes[number];
         (node.id, node.armed) = (id, None);
-        node.peer = Some(Peer::new(geometry, have, vec![number.to_string()], seed));
+        node.peer =
+            Some(Peer::new(self.scenario.mode, geometry, have, vec![number.to_string()], seed));
         self.network.join(id, &self.scenario.peers[number]);
         self.network.link(PeerId::COORDINATOR, id);
         self.input(id, peer::Input::Linked(PeerId::COORDINATOR));
@@ -310,6 +321,14 @@ impl<'a> Simulator<'a> {
                 self.after(delay, Event::Deliver { from: at, to, message })
             }
             Output::SendChunk { to, index, .. } => self.send_chunk(at, to, index),
+            Output::Load(index) => self.after(Duration::ZERO, Event::Loaded(index)),
+            Output::Keep { index, provider } => {
+                self.cache.insert(index, provider);
+                if let Mode::Mediated(settings) = self.scenario.mode {
+                    debug_assert!(self.cache.len() <= settings.cache.max(1));
+                }
+            }
+            Output::Evict(index) => drop(self.cache.remove(&index)),
             Output::Connect { peer, .. } => {
                 let reachable =
                     self.number(peer).is_some_and(|number| self.scenario.peers[number].reachable);
@@ -340,6 +359,8 @@ impl<'a> Simulator<'a> {
     }
 
     fn send_chunk(&mut self, from: PeerId, to: PeerId, index: u32) {
+        let is_mediating = from == PeerId::COORDINATOR && self.scenario.mode != Mode::Direct;
+        debug_assert!(!is_mediating || self.cache.contains_key(&index));
         if !self.network.is_linked(from, to) {
             return self.after(Duration::ZERO, Event::Sent { from, to, index });
         }
@@ -397,6 +418,7 @@ impl<'a> Simulator<'a> {
                 u64::from_be_bytes(identity[..8].try_into().unwrap_or_default()) as usize
             })
             .collect();
+        self.outcome.counters = self.coordinator.counters();
         self.outcome.ended = self.now;
         self.outcome
     }

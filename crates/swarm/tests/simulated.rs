@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "simulated/mediated.rs"]
+mod mediated;
+
 use std::time::Duration;
 
 use levada_swarm::simulator::{Outcome, PeerScenario, Scenario, run};

@@ -246,6 +246,8 @@ impl Runner {
                     self.links.remove(peer, None);
                     self.named.remove(&peer);
                 }
+                // A peer has no cache.
+                Output::Load(_) | Output::Keep { .. } | Output::Evict(_) => {}
             }
         }
     }

@@ -184,6 +184,8 @@ impl Runner {
                 }
                 Output::Disconnect(peer) => self.end(peer),
                 Output::Connect { .. } | Output::Allow { .. } => {}
+                // Not in direct mode.
+                Output::Load(_) | Output::Keep { .. } | Output::Evict(_) => {}
             }
         }
     }

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use crate::Geometry;
+use crate::mediated::Counters;
+use crate::mode::Mode;
 
 /// A share, its peers, and what goes wrong.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// All random choices follow from it.
     pub seed: u64,
+    /// Who passes chunks on.
+    pub mode: Mode,
     /// The content.
     pub geometry: Geometry,
     /// The uplink of the coordinator, in bits per second.
@@ -57,6 +61,8 @@ pub struct Outcome {
     pub duplicates: u64,
     /// Offers that were declined.
     pub declined: u64,
+    /// In mediated mode, what the coordinator has read, fetched and sent.
+    pub counters: Counters,
     /// Control messages.
     pub messages: u64,
     /// Simulated events.
@@ -80,6 +86,7 @@ impl Scenario {
         let limit = Duration::from_secs(1_000_000);
         Self {
             seed,
+            mode: Mode::Direct,
             geometry,
             source_up: rate,
             delay,

@@ -1,0 +1,50 @@
+//! A share in mediated mode: peers have a connection to the coordinator only, which passes chunks from one to another.
+//!
+//! The source is read once: each chunk goes to `replicas` peers, its *providers*. Then every peer requests what it lacks, at most
+//! [`MAX_REQUESTS`](crate::message::MAX_REQUESTS) chunks at a time, in cyclic order from the position of the coordinator's *scan*. The
+//! coordinator serves requests in the order of chunks (C-SCAN): a chunk that is in its cache is sent to all that wait; any other is
+//! fetched once from a provider, verified, put into the cache, and sent. So peers that read in the same order share each fetch.
+
+mod cache;
+mod coordinator;
+mod fetching;
+mod owners;
+mod peer;
+mod placing;
+mod requests;
+mod serving;
+
+pub use coordinator::{Coordinator, Counters, Member};
+pub use peer::Peer;
+
+/// The most copies of a chunk that are kept track of.
+pub const MAX_REPLICAS: usize = 16;
+
+/// How a share is mediated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Each chunk is given to so many providers, from 1 to [`MAX_REPLICAS`].
+    pub replicas: usize,
+    /// So many chunks are in the cache, at least 1.
+    pub cache: usize,
+    /// Distribution starts when so many peers are there.
+    pub wait: usize,
+    /// Who provides which chunk.
+    pub placement: Placement,
+}
+
+/// Who provides which chunk, with n peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Chunk c is given to the peers c mod n, c + 1 mod n and so on, as long as they keep up.
+    #[default]
+    Stripes,
+    /// Each peer has a range of the content, and those of its predecessors. Peers that join later provide nothing at first.
+    Blocks,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { replicas: 2, cache: 256, wait: 1, placement: Placement::Stripes }
+    }
+}

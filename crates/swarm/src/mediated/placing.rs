@@ -1,0 +1,218 @@
+//! Choosing the providers of chunks, and replacing those that leave.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use super::Placement;
+use super::coordinator::{Coordinator, Member};
+use super::owners::Confirmed;
+use crate::PeerId;
+use crate::message::{MAX_REQUESTS, Message};
+
+/// Providers of further chunks are chosen when a peer has fewer left to receive.
+const LOW: usize = 8;
+/// Then each peer gets about so many more.
+const ROUND: usize = 12;
+/// A peer that has more left to receive is too slow to get others. So all of them fit into its requests: the providers of a chunk wait for it
+/// at the same time, and it is read once.
+const BACKLOG: usize = MAX_REQUESTS - ROUND;
+
+impl Coordinator {
+    /// A peer reports chunks that it has received, or had when it came.
+    pub(super) fn has(&mut self, from: PeerId, runs: &[Range<u32>], now: Duration) {
+        let all = self.geometry.chunks();
+        let Some(member) = self.members.get_mut(&from) else { return };
+        let count: u64 = runs.iter().map(|run| u64::from(run.end - run.start)).sum();
+        let chunks = u64::from(member.chunks) + count;
+        if chunks > u64::from(all) || runs.last().is_some_and(|run| run.end > all) {
+            // It reports a chunk twice, or one that there is not.
+            return self.disconnect(from, now);
+        }
+        member.chunks = chunks as u32;
+        let is_complete = member.chunks == all;
+        if !std::mem::replace(&mut member.is_present, true) {
+            self.present.push(from);
+            let unreadable: Vec<u32> = self.unreadable.runs().flatten().collect();
+            self.send_runs(from, &unreadable, Message::Lost);
+        }
+        for index in runs.iter().cloned().flatten() {
+            self.confirm(index, from);
+        }
+        if is_complete {
+            self.complete.insert(from);
+        }
+        self.place(from);
+        self.start_scan(from);
+    }
+
+    /// A peer that was asked to hold copies has some already.
+    pub(super) fn provides(&mut self, from: PeerId, runs: &[Range<u32>], now: Duration) {
+        let all = self.geometry.chunks();
+        let Some(member) = self.members.get_mut(&from) else { return };
+        let count: usize = runs.iter().map(|run| (run.end - run.start) as usize).sum();
+        if count > member.asked || runs.last().is_some_and(|run| run.end > all) {
+            return self.disconnect(from, now);
+        }
+        member.asked -= count;
+        for index in runs.iter().cloned().flatten() {
+            self.confirm(index, from);
+        }
+        self.place(from);
+    }
+
+    fn confirm(&mut self, index: u32, peer: PeerId) {
+        match self.owners.confirm(index, peer) {
+            Some(Confirmed::Kept) => self.promised_less(peer),
+            Some(Confirmed::Replaced(other)) => self.promised_less(other),
+            Some(Confirmed::Added) | None => {}
+        }
+        if self.unreadable.remove(index) {
+            let all = self.present.clone();
+            all.into_iter().for_each(|other| self.send_runs(other, &[index], Message::Have));
+        }
+    }
+
+    /// A peer is not to receive a chunk any more.
+    pub(super) fn withdraw_promise(&mut self, index: u32, peer: PeerId) {
+        if self.owners.promised(index).any(|promised| promised == peer) {
+            self.owners.remove(index, peer);
+            self.promised_less(peer);
+        }
+    }
+
+    fn promised_less(&mut self, peer: PeerId) {
+        if let Some(member) = self.members.get_mut(&peer) {
+            member.promised = member.promised.saturating_sub(1);
+        }
+        self.start_scan(peer);
+    }
+
+    /// Chooses providers for the next chunks, if a peer is about to have received its own.
+    pub(super) fn place(&mut self, peer: PeerId) {
+        if self.placed.is_none() && self.present.len() >= self.settings.wait.max(1) {
+            self.placed = Some(0);
+        }
+        let mut chosen = BTreeMap::new();
+        let is_low = |member: &Member| member.is_present && member.promised < LOW;
+        while !self.is_placed() && self.members.get(&peer).is_some_and(is_low) {
+            match self.settings.placement {
+                Placement::Stripes => self.place_stripes(&mut chosen),
+                Placement::Blocks => self.place_blocks(&mut chosen),
+            }
+            if self.placed.is_none() {
+                break;
+            }
+        }
+        self.tell_providers(chosen);
+        if self.is_placed() && !self.is_scanning {
+            let all = self.present.clone();
+            all.into_iter().for_each(|peer| self.start_scan(peer));
+        }
+    }
+
+    fn is_placed(&self) -> bool {
+        self.placed.is_some_and(|placed| placed >= self.geometry.chunks())
+    }
+
+    /// Gives about [`ROUND`] chunks to each peer that keeps up.
+    fn place_stripes(&mut self, chosen: &mut BTreeMap<PeerId, Vec<u32>>) {
+        let Some(placed) = self.placed else { return };
+        let promised = |peer: &PeerId| self.members.get(peer).map_or(0, |one| one.promised);
+        let keeps_up = |peer: &PeerId| promised(peer) <= BACKLOG;
+        let peers: Vec<PeerId> = self.present.iter().copied().filter(keeps_up).collect();
+        let count = (ROUND * peers.len()).div_ceil(self.owners.replicas()) as u32;
+        let end = placed.saturating_add(count).min(self.geometry.chunks());
+        for index in placed..end {
+            self.place_chunk(index, index as usize, &peers, chosen);
+        }
+        self.placed = Some(end);
+    }
+
+    /// Gives every peer that is there its blocks.
+    fn place_blocks(&mut self, chosen: &mut BTreeMap<PeerId, Vec<u32>>) {
+        let (chunks, peers) = (self.geometry.chunks(), self.present.clone());
+        for index in 0..chunks {
+            let block = u64::from(index) * peers.len() as u64 / u64::from(chunks);
+            self.place_chunk(index, block as usize, &peers, chosen);
+        }
+        self.placed = self.placed.map(|_| chunks);
+    }
+
+    /// Gives a chunk to the peers from `first` on, as far as it has too few copies.
+    fn place_chunk(
+        &mut self,
+        index: u32,
+        first: usize,
+        peers: &[PeerId],
+        chosen: &mut BTreeMap<PeerId, Vec<u32>>,
+    ) {
+        let mut needed = self.owners.vacant(index);
+        for at in 0..peers.len() {
+            let peer = peers[(first + at) % peers.len()];
+            if needed == 0 {
+                return;
+            }
+            needed -= usize::from(self.promise(index, peer, chosen));
+        }
+    }
+
+    /// A peer is to receive a chunk. False if it is, or has it, already.
+    fn promise(
+        &mut self,
+        index: u32,
+        peer: PeerId,
+        chosen: &mut BTreeMap<PeerId, Vec<u32>>,
+    ) -> bool {
+        let Some(member) = self.members.get_mut(&peer) else { return false };
+        let is_new = self.owners.promise(index, peer);
+        if is_new {
+            chosen.entry(peer).or_default().push(index);
+            member.promised += 1;
+            member.asked += 1;
+            if member.wanted.contains_key(&index) && self.read.contains(index) {
+                self.requests.hurry(index);
+            }
+        }
+        is_new
+    }
+
+    fn tell_providers(&mut self, chosen: BTreeMap<PeerId, Vec<u32>>) {
+        for (peer, chunks) in chosen {
+            self.send_runs(peer, &chunks, Message::Provide);
+        }
+    }
+
+    /// A peer is gone: others provide what it has provided.
+    pub(super) fn replace(&mut self, gone: PeerId) {
+        let mut chosen = BTreeMap::new();
+        let placed = self.placed.unwrap_or_default();
+        let vacated = self.owners.remove_all(gone).into_iter();
+        for index in vacated.filter(|index| *index < placed) {
+            let count = self.present.len();
+            let order = (0..count).map(|at| self.present[(index as usize + at) % count]);
+            let mut order = order.take(self.owners.replicas() + 1);
+            if let Some(peer) = order.find(|peer| !self.owners.names(index, *peer)) {
+                self.promise(index, peer, &mut chosen);
+            }
+        }
+        self.tell_providers(chosen);
+    }
+
+    /// Starts the scan when one peer has received all chunks that it is to provide, and there are no more to choose. All peers are told the same
+    /// position, so that they go on in step.
+    fn start_scan(&mut self, idle: PeerId) {
+        let is_idle = |member: &Member| member.promised == 0 && member.scanning.is_none();
+        if !self.is_placed() || !self.members.get(&idle).is_some_and(is_idle) {
+            return;
+        }
+        let started = std::mem::replace(&mut self.is_scanning, true);
+        let peers = if started { vec![idle] } else { self.present.clone() };
+        for peer in peers {
+            if let Some(member) = self.members.get_mut(&peer) {
+                member.scanning = Some(self.obtained);
+                self.send(peer, Message::Scan(self.position, Vec::new()));
+            }
+        }
+    }
+}
