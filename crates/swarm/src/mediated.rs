@@ -13,6 +13,8 @@ mod peer;
 mod placing;
 mod requests;
 mod serving;
+#[cfg(test)]
+mod tests;
 
 pub use coordinator::{Coordinator, Counters, Member};
 pub use peer::Peer;

@@ -46,6 +46,11 @@ enum Event {
     },
     /// A chunk was read from the source into the cache.
     Loaded(u32),
+    /// A chunk could not be read from the source for this peer.
+    Unreadable {
+        to: PeerId,
+        index: u32,
+    },
     Timeout(PeerId),
 }
 
@@ -214,8 +219,14 @@ impl<'a> Simulator<'a> {
             Event::Unlink { at, other } if self.network.is_linked(at, other) => {}
             Event::Unlink { at, other } => self.input(at, peer::Input::Unlinked(other)),
             Event::Loaded(index) => {
-                self.cache.insert(index, PeerId::COORDINATOR);
-                self.coordinate(coordinator::Input::Loaded { index, good: true });
+                let good = !self.source_has_ended();
+                if good {
+                    self.cache.insert(index, PeerId::COORDINATOR);
+                }
+                self.coordinate(coordinator::Input::Loaded { index, good });
+            }
+            Event::Unreadable { to, index } => {
+                self.coordinate(coordinator::Input::Unreadable { to, index });
             }
             Event::Timeout(at) => self.timeout(at),
         }
@@ -359,7 +370,11 @@ impl<'a> Simulator<'a> {
     }
 
     fn send_chunk(&mut self, from: PeerId, to: PeerId, index: u32) {
-        let is_mediating = from == PeerId::COORDINATOR && self.scenario.mode != Mode::Direct;
+        let is_cached = self.scenario.mode != Mode::Direct || from != PeerId::COORDINATOR;
+        if !is_cached && self.source_has_ended() {
+            return self.after(Duration::ZERO, Event::Unreadable { to, index });
+        }
+        let is_mediating = is_cached && from == PeerId::COORDINATOR;
         debug_assert!(!is_mediating || self.cache.contains_key(&index));
         if !self.network.is_linked(from, to) {
             return self.after(Duration::ZERO, Event::Sent { from, to, index });
@@ -379,6 +394,10 @@ impl<'a> Simulator<'a> {
     fn number(&self, peer: PeerId) -> Option<usize> {
         let number = *self.owners.get(peer.0 as usize)?;
         self.nodes.get(number).filter(|node| node.id == peer).map(|_| number)
+    }
+
+    fn source_has_ended(&self) -> bool {
+        self.scenario.source_ends.is_some_and(|ends| ends <= self.now)
     }
 
     fn is_running(&self, peer: PeerId) -> bool {
@@ -410,6 +429,8 @@ impl<'a> Simulator<'a> {
                 None if node.peer.is_some() => self.outcome.incomplete += 1,
                 None => {}
             }
+            let lost = node.peer.as_ref().is_some_and(|peer| peer.lost().is_some());
+            self.outcome.lost += usize::from(lost);
         }
         self.outcome.finished.sort_unstable();
         let expelled = self.coordinator.expelled().iter();

@@ -321,6 +321,7 @@ impl Coordinator {
         lost.sort_unstable();
         lost.dedup();
         self.send_runs(from, &lost, Message::Lost);
+        self.place(from);
         self.serve(from, now);
         self.move_to_scan(from);
     }

@@ -142,8 +142,9 @@ impl Coordinator {
             self.forget(peer, index);
         }
         let promised: Vec<PeerId> = self.owners.promised(index).collect();
-        promised.into_iter().for_each(|peer| self.withdraw_promise(index, peer));
+        promised.iter().for_each(|peer| self.withdraw_promise(index, *peer));
         let all: Vec<PeerId> = self.present.clone();
         all.into_iter().for_each(|peer| self.send_runs(peer, &[index], Message::Lost));
+        promised.into_iter().for_each(|peer| self.place(peer));
     }
 }

@@ -21,6 +21,8 @@ pub struct Scenario {
     pub delay: Duration,
     /// Bytes that each chunk costs beside its own.
     pub overhead: u64,
+    /// When the source can no longer be read, because it has changed.
+    pub source_ends: Option<Duration>,
     /// The peers.
     pub peers: Vec<PeerScenario>,
     /// When the simulation ends in any case.
@@ -51,6 +53,8 @@ pub struct Outcome {
     pub finished: Vec<Duration>,
     /// How many running peers have not finished.
     pub incomplete: usize,
+    /// How many of these know that all that they lack is lost.
+    pub lost: usize,
     /// The peers that were expelled, by their position in the scenario.
     pub expelled: Vec<usize>,
     /// Bytes of chunks that the coordinator has sent.
@@ -91,6 +95,7 @@ impl Scenario {
             source_up: rate,
             delay,
             overhead: 0,
+            source_ends: None,
             peers: vec![peer; count],
             limit,
         }

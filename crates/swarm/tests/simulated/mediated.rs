@@ -6,7 +6,7 @@ use levada_swarm::mediated::{Placement, Settings};
 use levada_swarm::mode::Mode;
 use levada_swarm::simulator::{Outcome, PeerScenario, Scenario, run};
 
-use super::{equal, seeds, troubled};
+use super::{equal, geometry, seeds, troubled};
 
 fn mediated(mut scenario: Scenario, settings: Settings) -> Scenario {
     scenario.mode = Mode::Mediated(settings);
@@ -71,12 +71,19 @@ fn each_chunk_is_fetched_once_and_the_uplink_is_never_idle() {
 
 /// A scenario in which much goes wrong, with a cache and a placement from the seed.
 fn troubled_mediated(seed: u64) -> Scenario {
-    let scenario = troubled(seed);
+    let mut scenario = troubled(seed);
     let stay = scenario.peers.iter().filter(|peer| peer.leaves.is_none() && peer.poison == 0.0);
     let wait = if seed.is_multiple_of(3) { stay.count() } else { 1 };
     let cache = [1, 2, 5, 16, 64][(seed / 3 % 5) as usize];
     let replicas = 1 + (seed / 15 % 3) as usize;
     let placement = if seed.is_multiple_of(4) { Placement::Blocks } else { Placement::Stripes };
+    if seed.is_multiple_of(8) {
+        // More than are served in step.
+        scenario.geometry = geometry(12 * scenario.geometry.chunks());
+    }
+    if seed.is_multiple_of(7) {
+        scenario.source_ends = Some(Duration::from_millis(seed % 500));
+    }
     mediated(scenario, Settings { replicas, cache, wait, placement })
 }
 
@@ -87,7 +94,9 @@ fn check(seed: u64) -> Outcome {
         peer.poison == 0.0 && peer.leaves.is_none_or(|(_, back)| back.is_some())
     };
     let honest = scenario.peers.iter().filter(stays).count();
-    assert!(outcome.finished.len() >= honest, "seed {seed}: {scenario:?} {outcome:?}");
+    let told = outcome.finished.len() + outcome.lost;
+    assert!(told >= honest, "seed {seed}: {scenario:?} {outcome:?}");
+    assert!(scenario.source_ends.is_some() || outcome.lost == 0, "seed {seed}: {outcome:?}");
     let innocent = outcome.expelled.iter().find(|peer| scenario.peers[**peer].poison == 0.0);
     assert_eq!(innocent, None, "seed {seed}: {outcome:?}");
     outcome
