@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A peer that does not read keeps a chunk in the cache for at most so long, if another chunk needs the place.
-const HOLD_TIMEOUT: Duration = Duration::from_secs(1);
+const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A cache of whole chunks that evicts the least recently used, and those in use only by [`Cache::evict_used`].
 pub(super) struct Cache {
@@ -92,8 +92,8 @@ impl Cache {
         Some(index)
     }
 
-    /// Removes the least recently used chunk of those that are not leaving and have another copy, or that have not been used for a
-    /// second.
+    /// Removes the least recently used chunk of those that are not leaving and have another copy, or that have not been used for
+    /// five seconds.
     pub(super) fn evict_used(
         &mut self,
         now: Duration,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_leaves_is_evicted_only_after_a_second() {
+    fn a_chunk_that_leaves_is_evicted_only_after_a_while() {
         let mut cache = Cache::new(0);
         assert_eq!(cache.capacity(), 1);
         cache.insert(7, 1, NOW);

@@ -108,6 +108,8 @@ pub struct Coordinator {
     pub(super) obtained_at: Duration,
     /// The next chunk that providers are chosen for, once distribution has started.
     pub(super) placed: Option<u32>,
+    /// All chunks before it were read from the source, or need not be.
+    pub(super) first_unread: u32,
     /// Whether peers were told where the scan is.
     pub(super) is_scanning: bool,
     /// The time of a fetch, as a moving average over all providers.
@@ -141,6 +143,7 @@ impl Coordinator {
             obtained: 0,
             obtained_at: Duration::ZERO,
             placed: None,
+            first_unread: 0,
             is_scanning: false,
             latency: Duration::ZERO,
             counters: Counters::default(),
@@ -177,6 +180,7 @@ impl Coordinator {
 
     /// Handles what happened at `now`.
     pub fn handle(&mut self, now: Duration, input: Input) {
+        let had_started = self.placed.is_some();
         match input {
             Input::Joined(identity) => self.joined(identity),
             Input::Message(from, message) => self.message(from, message, now),
@@ -188,18 +192,23 @@ impl Coordinator {
             Input::Loaded { index, good: true } => self.arrived(index, now),
             Input::Loaded { index, good: false } => self.source_failed(index),
         }
+        if !had_started && self.placed.is_some() {
+            self.obtained_at = now;
+        }
+        self.start_late(now);
         self.advance(now);
     }
 
     /// When [`Self::handle_timeout`] is due.
     pub fn next_timeout(&self) -> Option<Duration> {
         let fetch = self.pending.values().filter_map(|pending| pending.until).min();
-        [fetch, self.advance_at()].into_iter().flatten().min()
+        [fetch, self.advance_at(), self.scan_at()].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.fetch_elsewhere(now);
+        self.start_late(now);
         self.advance(now);
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Placement;
 use super::coordinator::{Coordinator, Member};
 use super::owners::Confirmed;
+use super::serving::JUMP_TIMEOUT;
 use crate::PeerId;
 use crate::message::{MAX_REQUESTS, Message};
 
@@ -93,15 +94,15 @@ impl Coordinator {
         if self.placed.is_none() && self.present.len() >= self.settings.wait.max(1) {
             self.placed = Some(0);
         }
+        if self.placed.is_none() {
+            return;
+        }
         let mut chosen = BTreeMap::new();
         let is_low = |member: &Member| member.is_present && member.promised < LOW;
         while !self.is_placed() && self.members.get(&peer).is_some_and(is_low) {
             match self.settings.placement {
                 Placement::Stripes => self.place_stripes(&mut chosen),
                 Placement::Blocks => self.place_blocks(&mut chosen),
-            }
-            if self.placed.is_none() {
-                break;
             }
         }
         self.tell_providers(chosen);
@@ -136,7 +137,7 @@ impl Coordinator {
             let block = u64::from(index) * peers.len() as u64 / u64::from(chunks);
             self.place_chunk(index, block as usize, &peers, chosen);
         }
-        self.placed = self.placed.map(|_| chunks);
+        self.placed = Some(chunks);
     }
 
     /// Gives a chunk to the peers from `first` on, as far as it has too few copies.
@@ -200,19 +201,57 @@ impl Coordinator {
     }
 
     /// Starts the scan when one peer has received all chunks that it is to provide, and there are no more to choose. All peers are told the same
-    /// position, so that they go on in step.
+    /// position, so that they go on in step. In blocks, the peers of the first are done long before all chunks were read.
     fn start_scan(&mut self, idle: PeerId) {
-        let is_idle = |member: &Member| member.promised == 0 && member.scanning.is_none();
-        if !self.is_placed() || !self.members.get(&idle).is_some_and(is_idle) {
+        if !self.is_placed() || !self.is_idle(&idle) {
             return;
         }
-        let started = std::mem::replace(&mut self.is_scanning, true);
-        let peers = if started { vec![idle] } else { self.present.clone() };
-        for peer in peers {
-            if let Some(member) = self.members.get_mut(&peer) {
-                member.scanning = Some(self.obtained);
-                self.send(peer, Message::Scan(self.position, Vec::new()));
-            }
+        if self.is_scanning {
+            self.tell_scan(idle);
+        } else if self.settings.placement == Placement::Stripes || !self.has_unread() {
+            self.start_all();
+        }
+    }
+
+    fn start_all(&mut self) {
+        self.is_scanning = true;
+        let all = self.present.clone();
+        all.into_iter().for_each(|peer| self.tell_scan(peer));
+    }
+
+    fn tell_scan(&mut self, peer: PeerId) {
+        if let Some(member) = self.members.get_mut(&peer) {
+            member.scanning = Some(self.obtained);
+            self.send(peer, Message::Scan(self.position, Vec::new()));
+        }
+    }
+
+    /// Whether a chunk is to be given to a provider that was not read yet.
+    fn has_unread(&mut self) -> bool {
+        let is_unread = |index: &u32| {
+            !self.read.contains(*index) && self.owners.promised(*index).next().is_some()
+        };
+        let unread = (self.first_unread..self.geometry.chunks()).find(is_unread);
+        self.first_unread = unread.unwrap_or(self.geometry.chunks());
+        unread.is_some()
+    }
+
+    /// When the scan starts at the latest: a peer that does not request what it is to provide holds up no other.
+    pub(super) fn scan_at(&self) -> Option<Duration> {
+        let starts = self.is_placed() && !self.is_scanning;
+        let waits = starts && self.present.iter().any(|peer| self.is_idle(peer));
+        waits.then(|| self.obtained_at + JUMP_TIMEOUT)
+    }
+
+    /// Whether a peer has received all that it is to provide, lacks other chunks, and was not told where the scan is.
+    fn is_idle(&self, peer: &PeerId) -> bool {
+        let is_idle = |one: &Member| one.is_present && one.promised == 0 && one.scanning.is_none();
+        self.members.get(peer).is_some_and(is_idle) && !self.complete.contains(peer)
+    }
+
+    pub(super) fn start_late(&mut self, now: Duration) {
+        if self.scan_at().is_some_and(|at| at <= now) {
+            self.start_all();
         }
     }
 }

@@ -11,7 +11,7 @@ const NEAR: u32 = 64;
 /// A peer may be so many chunks behind the scan: it is served in step with the others.
 const BEHIND: u32 = 64;
 /// The scan jumps when all peers wait for it, and at the latest after this time.
-const JUMP_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const JUMP_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Coordinator {
     /// A peer waits for a chunk.
@@ -160,10 +160,13 @@ impl Coordinator {
                 let owners = &self.owners;
                 let has_copy = |index| owners.confirmed(index).next().is_some();
                 evicted = self.cache.evict_used(now, has_copy);
-                (next, moves) = (self.next_of_starving()?, true);
+                if evicted.is_some() {
+                    (next, moves) = (self.next_of_starving().unwrap_or(next), true);
+                }
             }
-            self.out.push_back(Output::Evict(evicted?));
-            self.withdraw(evicted?);
+            let evicted = evicted?;
+            self.out.push_back(Output::Evict(evicted));
+            self.withdraw(evicted);
         }
         let is_behind = self.is_scanning && self.distance(next) < BEHIND;
         if moves && !is_behind {

@@ -55,7 +55,7 @@ fn every_peer_receives_everything() {
 #[test]
 fn each_chunk_is_fetched_once_and_the_uplink_is_never_idle() {
     for (peers, chunks) in [(3, 1000), (10, 1000), (50, 600)] {
-        for cache in [64, 100] {
+        for cache in [32, 64, 100] {
             let scenario = mediated(equal(peers, chunks), settings(peers, cache));
             let outcome = run(&scenario);
             let (first, last) = (outcome.finished[0], outcome.finished[peers - 1]);
@@ -67,6 +67,16 @@ fn each_chunk_is_fetched_once_and_the_uplink_is_never_idle() {
             assert!(first.as_secs_f64() >= 0.9 * last.as_secs_f64(), "{first:?} {last:?}");
         }
     }
+}
+
+#[test]
+fn blocks_take_as_long_as_stripes_although_more_is_fetched() {
+    let settings = Settings { placement: Placement::Blocks, ..settings(10, 64) };
+    let scenario = mediated(equal(10, 1000), settings);
+    let outcome = run(&scenario);
+    assert!(outcome.finished[9].as_secs_f64() <= 1.08 * uplink_bound(&scenario), "{outcome:?}");
+    assert_eq!((outcome.counters.loads, outcome.counters.source_reads), (1000, 0));
+    assert!(outcome.counters.fetches >= 1000);
 }
 
 /// A scenario in which much goes wrong, with a cache and a placement from the seed.
@@ -148,12 +158,13 @@ fn peers_that_leave_one_after_another_leave_copies_behind() {
 
 #[test]
 fn with_every_copy_gone_the_source_is_read_again_and_that_is_counted() {
-    let mut scenario = mediated(equal(2, 100), settings(1, 64));
+    let mut scenario = mediated(equal(2, 100), settings(1, 1));
     scenario.peers[0].leaves = Some((Duration::from_secs(5), None));
     scenario.peers[1].joins = Duration::from_secs(6);
     let outcome = run(&scenario);
     assert_eq!((outcome.finished.len(), outcome.incomplete), (2, 0));
-    assert_eq!(outcome.counters.source_reads, 100, "{outcome:?}");
+    // The last chunk is still in the cache.
+    assert!(outcome.counters.source_reads >= 99, "{outcome:?}");
 }
 
 #[test]
@@ -170,13 +181,13 @@ fn late_joiners_join_the_running_scan() {
 
 #[test]
 fn a_slow_peer_does_not_hold_up_the_others() {
-    for cache in [1, 64] {
+    for (cache, most) in [(1, 1.2), (64, 1.1)] {
         let mut scenario = mediated(equal(10, 300), settings(10, cache));
         scenario.peers[4].up = 2_000_000;
         scenario.peers[4].down = 2_000_000;
         let outcome = run(&scenario);
         assert_eq!(outcome.finished.len(), 10);
         let time = outcome.finished[8].as_secs_f64() / uplink_bound(&scenario);
-        assert!(time <= 1.2, "{cache} {time} {outcome:?}");
+        assert!(time <= most, "{cache} {time} {outcome:?}");
     }
 }
