@@ -15,8 +15,6 @@ use members::Members;
 
 /// The most peers that the source exchanges chunks with itself.
 const SOURCE_NEIGHBOURS: usize = 32;
-/// How many chunks the source offers or sends at a time.
-const SLOTS: usize = 4;
 /// So many different peers must accuse another until it is expelled, since one accuser may lie.
 const ACCUSERS: usize = 2;
 
@@ -74,7 +72,7 @@ impl Coordinator {
         let mut random = Random::new(seed);
         let members = Members::new(Random::new(random.next()));
         let unreadable = Bitmap::new(geometry.chunks());
-        Self { exchange: Exchange::of_source(geometry, SLOTS, random), members, unreadable }
+        Self { exchange: Exchange::of_source(geometry, random), members, unreadable }
     }
 
     /// The number of the next peer that joins.

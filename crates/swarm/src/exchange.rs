@@ -20,6 +20,11 @@ pub(crate) use giving::Given;
 use news::News;
 use taking::Expected;
 
+/// Up to so many chunks, the time of a single one matters: all are compared, news are told faster, and fewer wait for the uplink.
+const FEW: u32 = 64;
+/// How many chunks are offered or sent at a time, of few chunks and of many.
+const SLOTS: (usize, usize) = (2, 4);
+
 /// Another party with which chunks are exchanged.
 struct Neighbour {
     /// What it has, or is about to have.
@@ -65,18 +70,19 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    pub(crate) fn new(geometry: Geometry, have: Bitmap, slots: usize, random: Random) -> Self {
+    pub(crate) fn new(geometry: Geometry, have: Bitmap, random: Random) -> Self {
+        let chunks = have.length();
         Self {
             geometry,
-            copies: vec![0; have.length() as usize],
+            copies: vec![0; chunks as usize],
             have,
             neighbours: BTreeMap::new(),
             fresh: VecDeque::new(),
             expected: BTreeMap::new(),
             arrival: Duration::ZERO,
-            news: News::default(),
+            news: News::new(chunks),
             in_use: 0,
-            slots: slots.max(1),
+            slots: if chunks <= FEW { SLOTS.0 } else { SLOTS.1 },
             given: None,
             random,
             out: VecDeque::new(),
@@ -84,13 +90,13 @@ impl Exchange {
     }
 
     /// The exchange of a source, which has everything and gives each chunk out once if it can.
-    pub(crate) fn of_source(geometry: Geometry, slots: usize, random: Random) -> Self {
+    pub(crate) fn of_source(geometry: Geometry, random: Random) -> Self {
         let mut all = Bitmap::new(geometry.chunks());
         for index in 0..geometry.chunks() {
             all.insert(index);
         }
         let given = Some(Given::new(geometry.chunks()));
-        Self { given, ..Self::new(geometry, all, slots, random) }
+        Self { given, ..Self::new(geometry, all, random) }
     }
 
     pub(crate) fn have(&self) -> &Bitmap {

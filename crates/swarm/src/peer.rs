@@ -10,8 +10,6 @@ use crate::message::Message;
 use crate::random::Random;
 use crate::{Geometry, Output, PeerId};
 
-/// How many chunks a peer offers or sends at a time.
-const SLOTS: usize = 4;
 /// The most neighbours that a coordinator may name.
 const MOST_NEIGHBOURS: usize = 256;
 
@@ -56,7 +54,7 @@ impl Peer {
     /// A peer that has the chunks `have` of a content, and listens at `addresses`.
     pub fn new(geometry: Geometry, have: Bitmap, addresses: Vec<String>, seed: u64) -> Self {
         let lost = Bitmap::new(geometry.chunks());
-        let mut exchange = Exchange::new(geometry, have, SLOTS, Random::new(seed));
+        let mut exchange = Exchange::new(geometry, have, Random::new(seed));
         exchange.send(PeerId::COORDINATOR, Message::Listening(addresses));
         Self { exchange, named: BTreeSet::new(), refused: BTreeSet::new(), lost }
     }

@@ -121,3 +121,28 @@ fn a_seed_replays_exactly() {
         assert_eq!(check(seed), check(seed));
     }
 }
+
+#[test]
+fn few_chunks_reach_many_peers_nearly_as_fast_as_by_trees() {
+    let ratio = |seed: u64| {
+        let mut scenario = equal(200, 10);
+        scenario.seed = seed;
+        let outcome = run(&scenario);
+        assert_eq!((outcome.finished.len(), outcome.duplicates), (200, 0));
+        outcome.finished[199].as_secs_f64() / scenario.tree_bound().as_secs_f64()
+    };
+    let ratios: Vec<f64> = (0..5).map(ratio).collect();
+    assert!(ratios.iter().all(|ratio| *ratio <= 1.7), "{ratios:?}");
+}
+
+/// In a chain, the time would grow with the number of peers rather than with its logarithm.
+#[test]
+fn the_mesh_has_short_ways() {
+    let last = |peers: usize| {
+        let outcome = run(&equal(peers, 1));
+        assert_eq!(outcome.finished.len(), peers);
+        outcome.finished[peers - 1].as_secs_f64()
+    };
+    let (few, many) = (last(50), last(800));
+    assert!(many <= 1.8 * few, "{few} {many}");
+}

@@ -8,8 +8,9 @@ use crate::random::Random;
 
 /// Each new peer is introduced to so many others; fewer peers form a full mesh.
 const DEGREE: usize = 14;
-/// The most neighbours of a peer: those that came before it, and those after.
-const MOST: usize = 2 * DEGREE;
+/// The most neighbours of a peer. On average it has 2 × `DEGREE`. With that as the limit, early peers would be full, and those that come
+/// later would know only each other: a chain, in which a chunk travels far.
+const MOST: usize = 4 * DEGREE;
 /// How often two peers whose connection fails are introduced to each other: every introduction costs four messages.
 const ATTEMPTS: u8 = 4;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::{Exchange, Neighbour, Sending};
+use super::{Exchange, FEW, Neighbour, Sending};
 use crate::message::Message;
 use crate::{Output, PeerId};
 
@@ -94,6 +94,15 @@ impl Given {
         }
         WINDOW.saturating_sub(self.windows.get(&peer).copied().unwrap_or_default())
     }
+}
+
+/// A neighbour that can be offered a chunk.
+struct Receiver {
+    peer: PeerId,
+    /// How many chunks were offered to it, or are on their way to it.
+    sending: usize,
+    /// How many chunks it has.
+    count: u32,
 }
 
 impl Neighbour {
@@ -218,9 +227,11 @@ impl Exchange {
 
     /// A chunk that is here, and a neighbour that lacks it.
     fn pick_copy(&mut self) -> Option<(PeerId, u32)> {
-        let (mut peers, turn) = self.receivers();
-        peers.rotate_left(turn);
-        peers.sort_by_key(|(_, sending)| *sending);
+        let mut peers = self.receivers();
+        if self.have.length() <= FEW {
+            return self.pick_scarce(&peers);
+        }
+        peers.sort_by_key(|one| (one.sending, one.count));
         self.pick_fresh(&peers).or_else(|| self.pick_rare(&peers))
     }
 
@@ -229,32 +240,55 @@ impl Exchange {
         FOR_ONE.max(self.slots / self.neighbours.len().max(1))
     }
 
-    /// Neighbours that can be offered more, and where to begin.
-    fn receivers(&mut self) -> (Vec<(PeerId, usize)>, usize) {
+    /// Neighbours that can be offered more, in a random rotation.
+    fn receivers(&mut self) -> Vec<Receiver> {
         let most = self.most_for_one();
-        let open = self.neighbours.iter();
-        let open = open.filter(|(_, one)| one.is_open(most));
-        let peers: Vec<_> = open.map(|(peer, one)| (*peer, one.sending.len())).collect();
+        let open = self.neighbours.iter().filter(|(_, one)| one.is_open(most));
+        let receiver = |(peer, one): (&PeerId, &Neighbour)| Receiver {
+            peer: *peer,
+            sending: one.sending.len(),
+            count: one.have.count(),
+        };
+        let mut peers: Vec<_> = open.map(receiver).collect();
         let turn = self.random.below(peers.len() as u32) as usize;
-        (peers, turn)
+        peers.rotate_left(turn);
+        peers
+    }
+
+    /// The chunk with the fewest copies of all, for the neighbour with the fewest chunks. With few chunks, one that spreads late
+    /// delays the end.
+    fn pick_scarce(&self, peers: &[Receiver]) -> Option<(PeerId, u32)> {
+        let mut best = None;
+        for Receiver { peer, sending, count } in peers {
+            let Some(neighbour) = self.neighbours.get(peer) else { continue };
+            let mut at = 0;
+            while let Some(index) = self.have.next_beyond(&neighbour.have, at) {
+                at = index + 1;
+                let key = (self.copies(index), *count, *sending);
+                if best.is_none_or(|(least, _)| key < least) && !neighbour.is_sending(index) {
+                    best = Some((key, (*peer, index)));
+                }
+            }
+        }
+        best.map(|(_, pick)| pick)
     }
 
     /// A chunk that no neighbour had when it came: nearly always this party is the only one to pass it on.
-    fn pick_fresh(&mut self, peers: &[(PeerId, usize)]) -> Option<(PeerId, u32)> {
+    fn pick_fresh(&mut self, peers: &[Receiver]) -> Option<(PeerId, u32)> {
         let all = self.neighbours.len();
         while self.fresh.front().is_some_and(|index| usize::from(self.copies(*index)) >= all) {
             self.fresh.pop_front();
         }
         let candidates = self.fresh.iter().take(SAMPLE);
         candidates.copied().find_map(|index| {
-            let lacks = |(peer, _): &&(PeerId, usize)| self.lacks(*peer, index);
-            peers.iter().find(lacks).map(|(peer, _)| (*peer, index))
+            let lacks = |one: &&Receiver| self.lacks(one.peer, index);
+            peers.iter().find(lacks).map(|one| (one.peer, index))
         })
     }
 
     /// The chunk with the fewest copies of a sample.
-    fn pick_rare(&mut self, peers: &[(PeerId, usize)]) -> Option<(PeerId, u32)> {
-        peers.iter().find_map(|(peer, _)| self.rarest_for(*peer).map(|index| (*peer, index)))
+    fn pick_rare(&mut self, peers: &[Receiver]) -> Option<(PeerId, u32)> {
+        peers.iter().find_map(|one| self.rarest_for(one.peer).map(|index| (one.peer, index)))
     }
 
     fn rarest_for(&mut self, peer: PeerId) -> Option<u32> {
@@ -293,7 +327,7 @@ impl Exchange {
 
     /// The next chunk that the source has not given out, for the neighbour that has passed on most of what it got.
     fn pick_never_given(&mut self) -> Option<(PeerId, u32)> {
-        let (peers, turn) = self.receivers();
+        let peers = self.receivers();
         let all = self.neighbours.len();
         let given = self.given.as_mut()?;
         let is_needless =
@@ -309,10 +343,11 @@ impl Exchange {
             None if given.next < self.have.length() => given.next,
             None => return None,
         };
-        let order = |at: usize| peers[(at + turn) % peers.len()];
-        let open = (0..peers.len()).map(order).filter(|(peer, _)| given.room(*peer, all) > 0);
-        let (peer, _) =
-            open.min_by_key(|(peer, sending)| (*sending, WINDOW - given.room(*peer, all)))?;
+        let open = peers.iter().filter(|one| given.room(one.peer, all) > 0);
+        // A peer without chunks has an idle uplink.
+        let order =
+            |one: &&Receiver| (one.sending, one.count > 0, WINDOW - given.room(one.peer, all));
+        let peer = open.min_by_key(order)?.peer;
         if given.again.pop_front().is_none() {
             given.next += 1;
         }

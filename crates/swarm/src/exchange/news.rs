@@ -2,21 +2,29 @@
 
 use std::time::Duration;
 
-/// The shortest time between two messages about new chunks, to all neighbours.
-const INTERVAL: Duration = Duration::from_millis(10);
+/// The bounds of the shortest time between two messages about new chunks, to all neighbours.
+const INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
+/// What it grows by with each chunk of the content: the fewer there are, the more of the whole time an interval is.
+const PER_CHUNK: Duration = Duration::from_micros(40);
 
-#[derive(Default)]
 pub(super) struct News {
     indices: Vec<u32>,
     due: Option<Duration>,
     last: Option<Duration>,
+    interval: Duration,
 }
 
 impl News {
+    /// For a content of `chunks`.
+    pub(super) fn new(chunks: u32) -> Self {
+        let interval = (PER_CHUNK * chunks).clamp(INTERVAL.0, INTERVAL.1);
+        Self { indices: Vec::new(), due: None, last: None, interval }
+    }
+
     /// The first chunk after a pause is told at once, the next ones together.
     pub(super) fn add(&mut self, index: u32, now: Duration) {
         self.indices.push(index);
-        let earliest = self.last.map_or(now, |last| last + INTERVAL);
+        let earliest = self.last.map_or(now, |last| last + self.interval);
         self.due.get_or_insert(earliest.max(now));
     }
 
