@@ -59,6 +59,8 @@ pub(crate) struct Exchange {
     /// The time from accepting a chunk to its arrival, as a moving average.
     arrival: Duration,
     news: News,
+    /// Before this, no accepted chunk is late, and no offer is withdrawn. It may be earlier than the first of these.
+    deadline: Option<Duration>,
     /// The number of offers that were not answered and chunks that have not left.
     in_use: usize,
     /// How many of these there may be.
@@ -81,6 +83,7 @@ impl Exchange {
             expected: BTreeMap::new(),
             arrival: Duration::ZERO,
             news: News::new(chunks),
+            deadline: None,
             in_use: 0,
             slots: if chunks <= FEW { SLOTS.0 } else { SLOTS.1 },
             given: None,
@@ -161,20 +164,36 @@ impl Exchange {
     /// Handles a message of a neighbour that concerns chunks; others are ignored.
     pub(crate) fn handle(&mut self, from: PeerId, message: &Message, now: Duration) {
         let Some(neighbour) = self.neighbours.get_mut(&from) else { return };
-        neighbour.silent = false;
+        let was_silent = std::mem::take(&mut neighbour.silent);
+        // Nothing else makes an offer possible; the source waits for reports, too.
+        let is_more = matches!(message, Message::Want(_) | Message::Decline(_));
         match message {
             Message::Have(runs) => {
-                self.within(runs).for_each(|index| self.learn(from, index));
+                for index in within(runs, neighbour.have.length()) {
+                    if neighbour.have.insert(index) {
+                        self.copies[index as usize] += 1;
+                    }
+                    if let Some(given) = &mut self.given {
+                        given.reported(from, index);
+                    }
+                }
             }
             Message::Want(runs) => {
-                self.within(runs).for_each(|index| self.unlearn(from, index));
+                within(runs, self.have.length()).for_each(|index| self.unlearn(from, index));
             }
             Message::Offer(index) => self.offered(from, *index, now),
             Message::Accept(index, levels) => self.accepted(from, *index, *levels),
             Message::Decline(index) => self.declined(from, *index),
             _ => return,
         }
-        self.fill(now);
+        if is_more || was_silent || self.given.is_some() {
+            self.fill(now);
+        }
+    }
+
+    /// Something is due at `time`.
+    fn due_at(&mut self, time: Duration) {
+        self.deadline = Some(self.deadline.map_or(time, |deadline| deadline.min(time)));
     }
 
     pub(crate) fn send(&mut self, to: PeerId, message: Message) {
@@ -190,12 +209,6 @@ impl Exchange {
         for part in runs.chunks(MAX_RUNS) {
             self.send(to, message(part.to_vec()));
         }
-    }
-
-    /// The chunks of `runs` that the content has.
-    fn within<'a>(&self, runs: &'a [Range<u32>]) -> impl Iterator<Item = u32> + use<'a> {
-        let chunks = self.have.length();
-        runs.iter().flat_map(move |run| run.start..run.end.min(chunks))
     }
 
     /// A neighbour has a chunk.
@@ -219,4 +232,9 @@ impl Exchange {
             }
         }
     }
+}
+
+/// The chunks of `runs` that the content has.
+fn within(runs: &[Range<u32>], chunks: u32) -> impl Iterator<Item = u32> + use<'_> {
+    runs.iter().flat_map(move |run| run.start..run.end.min(chunks))
 }

@@ -5,7 +5,7 @@ mod network;
 mod scenario;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use crate::bitmap::Bitmap;
@@ -71,9 +71,11 @@ struct Simulator<'a> {
     /// Events by the number in their slot; freed ones are reused.
     stored: Vec<Option<Event>>,
     free: Vec<usize>,
+    /// Messages, which all take the same time: they are delivered in the order in which they were sent.
+    messages: VecDeque<(Duration, u64, Event)>,
     sequence: u64,
     coordinator: Coordinator,
-    coordinator_armed: Option<Duration>,
+    coordinator_armed: Armed,
     /// In mediated mode: the chunks in the coordinator's memory, and whose copies they are.
     cache: BTreeMap<u32, PeerId>,
     nodes: Vec<Node>,
@@ -93,26 +95,27 @@ struct Node {
     peer: Option<Peer>,
     /// What is on its disk.
     kept: Option<Bitmap>,
-    armed: Option<Duration>,
+    armed: Armed,
     finished: Option<Duration>,
 }
+
+/// The moments for which a party has a timeout among the events, the next one last.
+#[derive(Default)]
+struct Armed(Vec<Duration>);
 
 /// Runs a scenario until every peer has all chunks, has left, or knows what is lost; at most until its time limit, or a million
 /// events at one moment.
 pub fn run(scenario: &Scenario) -> Outcome {
     let mut simulator = Simulator::new(scenario);
     let mut at_once = 0;
-    while let Some(Reverse((time, _, slot))) = simulator.events.pop() {
+    while let Some((time, event)) = simulator.next() {
         at_once = if time == simulator.now { at_once + 1 } else { 0 };
         if time > scenario.limit || at_once > MOST_AT_ONCE || simulator.is_over() {
             break;
         }
         simulator.now = time;
         simulator.outcome.events += 1;
-        simulator.free.push(slot);
-        if let Some(event) = simulator.stored[slot].take() {
-            simulator.happen(event);
-        }
+        simulator.happen(event);
     }
     simulator.conclude()
 }
@@ -124,7 +127,7 @@ impl<'a> Simulator<'a> {
             id: PeerId::COORDINATOR,
             peer: None,
             kept: None,
-            armed: None,
+            armed: Armed::default(),
             finished: None,
         };
         let mut simulator = Self {
@@ -133,9 +136,10 @@ impl<'a> Simulator<'a> {
             events: BinaryHeap::new(),
             stored: Vec::new(),
             free: Vec::new(),
+            messages: VecDeque::new(),
             sequence: 0,
             coordinator: Coordinator::new(scenario.mode, scenario.geometry, random.next()),
-            coordinator_armed: None,
+            coordinator_armed: Armed::default(),
             cache: BTreeMap::new(),
             nodes: (0..scenario.peers.len()).map(node).collect(),
             owners: vec![usize::MAX],
@@ -163,6 +167,18 @@ impl<'a> Simulator<'a> {
         self.stored[slot] = Some(event);
         self.sequence += 1;
         self.events.push(Reverse((time, self.sequence, slot)));
+    }
+
+    /// The next event and its time.
+    fn next(&mut self) -> Option<(Duration, Event)> {
+        let message = self.messages.front().map(|(time, sequence, _)| (*time, *sequence));
+        let other = self.events.peek().map(|Reverse((time, sequence, _))| (*time, *sequence));
+        if message.is_some_and(|message| other.is_none_or(|other| message < other)) {
+            return self.messages.pop_front().map(|(time, _, event)| (time, event));
+        }
+        let Reverse((time, _, slot)) = self.events.pop()?;
+        self.free.push(slot);
+        self.stored[slot].take().map(|event| (time, event))
     }
 
     fn after(&mut self, delay: Duration, event: Event) {
@@ -242,7 +258,7 @@ impl<'a> Simulator<'a> {
         let have = self.nodes[number].kept.take().unwrap_or_else(|| Bitmap::new(geometry.chunks()));
         let seed = self.random.next();
         let node = &mut self.nodes[number];
-        (node.id, node.armed) = (id, None);
+        (node.id, node.armed) = (id, Armed::default());
         node.peer =
             Some(Peer::new(self.scenario.mode, geometry, have, vec![number.to_string()], seed));
         self.network.join(id, &self.scenario.peers[number]);
@@ -266,14 +282,14 @@ impl<'a> Simulator<'a> {
     fn timeout(&mut self, at: PeerId) {
         let now = self.now;
         if at == PeerId::COORDINATOR {
-            self.coordinator_armed = None;
+            self.coordinator_armed.0.pop();
             if self.coordinator.next_timeout().is_some_and(|due| due <= now) {
                 self.coordinator.handle_timeout(now);
             }
             return self.settle(at);
         }
         let Some(number) = self.number(at) else { return };
-        self.nodes[number].armed = None;
+        self.nodes[number].armed.0.pop();
         if let Some(peer) = &mut self.nodes[number].peer {
             if peer.next_timeout().is_some_and(|due| due <= now) {
                 peer.handle_timeout(now);
@@ -311,8 +327,8 @@ impl<'a> Simulator<'a> {
                 (node.peer.as_ref().and_then(Peer::next_timeout), &mut node.armed)
             }
         };
-        if let Some(next) = next.filter(|next| armed.is_none_or(|armed| *next < armed)) {
-            *armed = Some(next);
+        if let Some(next) = next.filter(|next| armed.0.last().is_none_or(|armed| next < armed)) {
+            armed.0.push(next);
             self.at(next.max(self.now), Event::Timeout(at));
         }
     }
@@ -329,7 +345,9 @@ impl<'a> Simulator<'a> {
         match output {
             Output::Send(to, message) => {
                 debug_assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(&message));
-                self.after(delay, Event::Deliver { from: at, to, message })
+                self.sequence += 1;
+                let event = Event::Deliver { from: at, to, message };
+                self.messages.push_back((self.now + delay, self.sequence, event));
             }
             Output::SendChunk { to, index, .. } => self.send_chunk(at, to, index),
             Output::Load(index) => self.after(Duration::ZERO, Event::Loaded(index)),

@@ -175,17 +175,21 @@ impl Exchange {
             let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
             neighbour.sending.push(Sending { index, offered: Some(now) });
             self.in_use += 1;
+            self.due_at(now + ANSWER_TIMEOUT);
             self.send(peer, Message::Offer(index));
         }
     }
 
-    /// When [`Exchange::fill`] may do more than now, or an offer is withdrawn.
-    pub(super) fn fill_at(&self) -> Option<Duration> {
+    /// When [`Exchange::fill`] may do more than now.
+    pub(super) fn copy_at(&self) -> Option<Duration> {
+        let given = self.given.as_ref().filter(|_| self.in_use < self.slots)?;
+        Some(given.waiting_since? + given.copy_delay)
+    }
+
+    /// When the first offer that was not answered is withdrawn.
+    pub(super) fn withdraw_at(&self) -> Option<Duration> {
         let sending = self.neighbours.values().flat_map(|one| &one.sending);
-        let offered = sending.filter_map(|chunk| chunk.offered).min();
-        let copy_delay = self.given.as_ref().filter(|_| self.in_use < self.slots);
-        let copy_delay = copy_delay.and_then(|given| Some(given.waiting_since? + given.copy_delay));
-        [offered.map(|offered| offered + ANSWER_TIMEOUT), copy_delay].into_iter().flatten().min()
+        sending.filter_map(|chunk| chunk.offered).min().map(|offered| offered + ANSWER_TIMEOUT)
     }
 
     /// Withdraws offers that were not answered, so that a silent neighbour uses up no slot.
@@ -244,12 +248,12 @@ impl Exchange {
     fn receivers(&mut self) -> Vec<Receiver> {
         let most = self.most_for_one();
         let open = self.neighbours.iter().filter(|(_, one)| one.is_open(most));
-        let receiver = |(peer, one): (&PeerId, &Neighbour)| Receiver {
+        let mut peers = Vec::with_capacity(self.neighbours.len());
+        peers.extend(open.map(|(peer, one)| Receiver {
             peer: *peer,
             sending: one.sending.len(),
             count: one.have.count(),
-        };
-        let mut peers: Vec<_> = open.map(receiver).collect();
+        }));
         let turn = self.random.below(peers.len() as u32) as usize;
         peers.rotate_left(turn);
         peers

@@ -31,6 +31,7 @@ impl Exchange {
         neighbour.expected += 1;
         let timeout = (self.arrival * 8).clamp(TIMEOUT.0, TIMEOUT.1);
         self.expected.insert(index, Expected { from, since: now, until: now + timeout });
+        self.due_at(now + timeout);
         let levels = self.have.missing_levels(index, self.geometry.levels());
         self.send(from, Message::Accept(index, levels));
         self.learn(from, index);
@@ -96,8 +97,7 @@ impl Exchange {
 
     /// When [`Exchange::handle_timeout`] is due.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
-        let expected = self.expected.values().map(|expected| expected.until).min();
-        [expected, self.news.due(), self.fill_at()].into_iter().flatten().min()
+        [self.deadline, self.news.due(), self.copy_at()].into_iter().flatten().min()
     }
 
     /// Gives up chunks that have not come, and tells the news.
@@ -124,5 +124,7 @@ impl Exchange {
         }
         self.withdraw(now);
         self.fill(now);
+        let expected = self.expected.values().map(|expected| expected.until).min();
+        self.deadline = expected.into_iter().chain(self.withdraw_at()).min();
     }
 }

@@ -1,6 +1,5 @@
 //! Links of the simulated network: each party has an uplink and a downlink.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{PeerScenario, Scenario};
@@ -17,18 +16,24 @@ struct End {
     down: u64,
     up_free: Duration,
     down_free: Duration,
-    links: BTreeSet<PeerId>,
+    /// Sorted.
+    links: Vec<PeerId>,
 }
 
 impl End {
     fn new(up: u64, down: u64) -> Self {
-        Self {
-            up,
-            down,
-            up_free: Duration::ZERO,
-            down_free: Duration::ZERO,
-            links: BTreeSet::new(),
-        }
+        Self { up, down, up_free: Duration::ZERO, down_free: Duration::ZERO, links: Vec::new() }
+    }
+}
+
+impl End {
+    fn insert(&mut self, other: PeerId) -> bool {
+        let place = self.links.binary_search(&other);
+        place.map_err(|place| self.links.insert(place, other)).is_err()
+    }
+
+    fn remove(&mut self, other: PeerId) -> bool {
+        self.links.binary_search(&other).map(|place| self.links.remove(place)).is_ok()
     }
 }
 
@@ -43,26 +48,26 @@ impl Network {
     }
 
     pub(super) fn link(&mut self, one: PeerId, other: PeerId) -> bool {
-        self.ends[other.0 as usize].links.insert(one)
-            && self.ends[one.0 as usize].links.insert(other)
+        self.ends[other.0 as usize].insert(one) && self.ends[one.0 as usize].insert(other)
     }
 
     pub(super) fn unlink(&mut self, one: PeerId, other: PeerId) -> bool {
-        self.ends[other.0 as usize].links.remove(&one)
-            && self.ends[one.0 as usize].links.remove(&other)
+        self.ends[other.0 as usize].remove(one) && self.ends[one.0 as usize].remove(other)
     }
 
     /// Removes all links of a peer; returns its neighbours.
-    pub(super) fn leave(&mut self, peer: PeerId) -> BTreeSet<PeerId> {
+    pub(super) fn leave(&mut self, peer: PeerId) -> Vec<PeerId> {
         let gone = std::mem::take(&mut self.ends[peer.0 as usize].links);
         for other in &gone {
-            self.ends[other.0 as usize].links.remove(&peer);
+            self.ends[other.0 as usize].remove(peer);
         }
         gone
     }
 
     pub(super) fn is_linked(&self, one: PeerId, other: PeerId) -> bool {
-        self.ends.get(one.0 as usize).is_some_and(|end| end.links.contains(&other))
+        // The coordinator, which has number 0, has far more links than a peer.
+        let (few, many) = (one.max(other), one.min(other));
+        self.ends.get(few.0 as usize).is_some_and(|end| end.links.binary_search(&many).is_ok())
     }
 
     /// Sends bytes behind those that were sent before; returns when they have left.
