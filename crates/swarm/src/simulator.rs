@@ -193,6 +193,10 @@ impl<'a> Simulator<'a> {
             Event::Deliver { from, to, message } => {
                 if self.network.is_linked(from, to) {
                     self.outcome.messages += 1;
+                    if from == PeerId::COORDINATOR || to == PeerId::COORDINATOR {
+                        self.outcome.coordinator_messages += 1;
+                        self.outcome.coordinator_bytes += message.encode().len() as u64;
+                    }
                     self.outcome.declined += u64::from(matches!(message, Message::Decline(_)));
                     match to {
                         PeerId::COORDINATOR => {

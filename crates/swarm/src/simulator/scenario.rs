@@ -69,6 +69,10 @@ pub struct Outcome {
     pub counters: Counters,
     /// Control messages.
     pub messages: u64,
+    /// Those from and to the coordinator.
+    pub coordinator_messages: u64,
+    /// Their bytes.
+    pub coordinator_bytes: u64,
     /// Simulated events.
     pub events: u64,
     /// When the simulation ended.
