@@ -5,6 +5,7 @@
 
 mod giving;
 mod news;
+mod slots;
 mod taking;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,12 +19,11 @@ use crate::{Geometry, Output, PeerId};
 
 pub(crate) use giving::Given;
 use news::News;
-use taking::Expected;
+use slots::Slots;
+use taking::{Expected, FROM_ONE};
 
 /// Up to so many chunks, the time of a single one matters: all are compared, news are told faster, and fewer wait for the uplink.
 const FEW: u32 = 64;
-/// How many chunks are offered or sent at a time, of few chunks and of many.
-const SLOTS: (usize, usize) = (2, 4);
 
 /// Another party with which chunks are exchanged.
 struct Neighbour {
@@ -35,15 +35,26 @@ struct Neighbour {
     silent: bool,
     /// How many chunks are expected from it.
     expected: u32,
+    /// The most that are: what it sends in time raises it.
+    trust: u32,
     /// It has offered more while too many chunks were expected from it, and was refused.
     postponed: bool,
 }
 
-/// A chunk that takes up a slot.
+/// A chunk that was offered.
 struct Sending {
     index: u32,
-    /// When it was offered, until it is accepted.
-    offered: Option<Duration>,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// Since when it waits for an answer. It takes up a slot.
+    Offered(Duration),
+    /// It was accepted after so many chunks had left. It takes up a slot.
+    Leaving { after: u64 },
+    /// It was accepted, and its receiver is slower than the others: it takes up no slot.
+    Held,
 }
 
 /// The chunks of one party, and those of its neighbours. Time is the duration since any fixed moment.
@@ -61,10 +72,7 @@ pub(crate) struct Exchange {
     news: News,
     /// Before this, no accepted chunk is late, and no offer is withdrawn. It may be earlier than the first of these.
     deadline: Option<Duration>,
-    /// The number of offers that were not answered and chunks that have not left.
-    in_use: usize,
-    /// How many of these there may be.
-    slots: usize,
+    slots: Slots,
     /// Only at the coordinator: chunks are given out once.
     given: Option<Given>,
     random: Random,
@@ -84,8 +92,7 @@ impl Exchange {
             arrival: Duration::ZERO,
             news: News::new(chunks),
             deadline: None,
-            in_use: 0,
-            slots: if chunks <= FEW { SLOTS.0 } else { SLOTS.1 },
+            slots: Slots::new(geometry),
             given: None,
             random,
             out: VecDeque::new(),
@@ -118,8 +125,14 @@ impl Exchange {
     /// A neighbour can be reached now. It is told what is here.
     pub(crate) fn link(&mut self, peer: PeerId, now: Duration) {
         let have = Bitmap::new(self.have.length());
-        let neighbour =
-            Neighbour { have, sending: Vec::new(), silent: false, expected: 0, postponed: false };
+        let neighbour = Neighbour {
+            have,
+            sending: Vec::new(),
+            silent: false,
+            expected: 0,
+            trust: FROM_ONE,
+            postponed: false,
+        };
         if self.neighbours.contains_key(&peer) {
             return;
         }
@@ -142,7 +155,7 @@ impl Exchange {
     /// A neighbour is gone. What was expected from it is wanted again.
     pub(crate) fn unlink(&mut self, peer: PeerId, now: Duration) {
         let Some(gone) = self.neighbours.remove(&peer) else { return };
-        self.in_use -= gone.sending.len();
+        gone.sending.iter().for_each(|sending| self.slots.release(sending.state));
         for index in gone.have.runs().flatten() {
             self.copies[index as usize] -= 1;
         }
@@ -182,7 +195,7 @@ impl Exchange {
                 within(runs, self.have.length()).for_each(|index| self.unlearn(from, index));
             }
             Message::Offer(index) => self.offered(from, *index, now),
-            Message::Accept(index, levels) => self.accepted(from, *index, *levels),
+            Message::Accept(index, levels) => self.accepted(from, *index, *levels, now),
             Message::Decline(index) => self.declined(from, *index),
             _ => return,
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::{Exchange, FEW, Neighbour, Sending};
+use super::{Exchange, FEW, Neighbour, Sending, State};
 use crate::message::Message;
 use crate::{Output, PeerId};
 
@@ -11,7 +11,8 @@ use crate::{Output, PeerId};
 const FOR_ONE: usize = 2;
 /// How many chunks are compared by their number of copies.
 const SAMPLE: usize = 24;
-/// The most chunks that a peer got first from the source, and that no other peer has reported yet.
+/// The most chunks that a peer got first from the source, and that no other peer has reported yet; with few peers and a long way to
+/// them, more.
 const WINDOW: u32 = 4;
 /// How long the source waits for peers to pass chunks on, before it gives out second copies.
 const COPY_DELAY: Duration = Duration::from_millis(100);
@@ -87,12 +88,9 @@ impl Given {
         }
     }
 
-    /// How many more chunks a peer may get. A single one has no other to pass them on to.
-    fn room(&self, peer: PeerId, peers: usize) -> u32 {
-        if peers == 1 {
-            return WINDOW;
-        }
-        WINDOW.saturating_sub(self.windows.get(&peer).copied().unwrap_or_default())
+    /// How many more chunks a peer may get, of `most`.
+    fn room(&self, peer: PeerId, most: u32) -> u32 {
+        most.saturating_sub(self.windows.get(&peer).copied().unwrap_or_default())
     }
 }
 
@@ -118,13 +116,17 @@ impl Neighbour {
 
 impl Exchange {
     /// The neighbour takes the chunk.
-    pub(super) fn accepted(&mut self, from: PeerId, index: u32, levels: u8) {
+    pub(super) fn accepted(&mut self, from: PeerId, index: u32, levels: u8, now: Duration) {
+        if levels > self.geometry.levels() {
+            return self.declined(from, index);
+        }
         let sending = self.neighbours.get_mut(&from).map(|neighbour| &mut neighbour.sending);
         let chunk = sending.and_then(|all| all.iter_mut().find(|one| one.index == index));
         // Once: a peer that repeats itself gets no second copy.
-        let offered = chunk.and_then(|chunk| chunk.offered.take());
-        if offered.is_some() && levels <= self.geometry.levels() {
+        if let Some(chunk) = chunk.filter(|chunk| matches!(chunk.state, State::Offered(_))) {
+            chunk.state = self.slots.start(now);
             self.out.push_back(Output::SendChunk { to: from, index, levels });
+            self.slots.stalls_at().into_iter().for_each(|at| self.due_at(at));
         }
     }
 
@@ -141,9 +143,36 @@ impl Exchange {
     /// The chunk has left for `to`.
     pub(crate) fn sent(&mut self, to: PeerId, index: u32, now: Duration) {
         if self.settle(to, index) {
+            self.slots.chunk_left(now);
+            self.release_held();
             self.learn(to, index);
         }
         self.fill(now);
+    }
+
+    /// Chunks that wait for their receivers take up no slots.
+    fn release_held(&mut self) {
+        for sending in self.neighbours.values_mut().flat_map(|one| &mut one.sending) {
+            if self.slots.is_held(sending) {
+                self.slots.release(std::mem::replace(&mut sending.state, State::Held));
+            }
+        }
+    }
+
+    /// As [`Self::release_held`], for the chunk that began to leave first, if none has left for long.
+    fn release_stalled(&mut self, now: Duration) {
+        if self.slots.stalls_at().is_none_or(|at| now < at) {
+            return;
+        }
+        let all = self.neighbours.values_mut().flat_map(|one| &mut one.sending);
+        let leaving = all.filter_map(|sending| match sending.state {
+            State::Leaving { after } => Some((after, sending)),
+            State::Offered(_) | State::Held => None,
+        });
+        if let Some((_, sending)) = leaving.min_by_key(|(after, _)| *after) {
+            self.slots.release(std::mem::replace(&mut sending.state, State::Held));
+            self.slots.stalled(now);
+        }
     }
 
     /// A chunk is no longer here, although `to` has accepted it.
@@ -163,18 +192,17 @@ impl Exchange {
         let Some(at) = neighbour.sending.iter().position(|sending| sending.index == index) else {
             return false;
         };
-        neighbour.sending.swap_remove(at);
-        self.in_use -= 1;
+        self.slots.release(neighbour.sending.swap_remove(at).state);
         true
     }
 
     /// Makes offers while there are slots.
     pub(crate) fn fill(&mut self, now: Duration) {
-        while self.in_use < self.slots {
+        while self.slots.is_free() {
             let Some((peer, index)) = self.pick(now) else { return };
             let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
-            neighbour.sending.push(Sending { index, offered: Some(now) });
-            self.in_use += 1;
+            neighbour.sending.push(Sending { index, state: State::Offered(now) });
+            self.slots.offer();
             self.due_at(now + ANSWER_TIMEOUT);
             self.send(peer, Message::Offer(index));
         }
@@ -182,31 +210,32 @@ impl Exchange {
 
     /// When [`Exchange::fill`] may do more than now.
     pub(super) fn copy_at(&self) -> Option<Duration> {
-        let given = self.given.as_ref().filter(|_| self.in_use < self.slots)?;
+        let given = self.given.as_ref().filter(|_| self.slots.is_free())?;
         Some(given.waiting_since? + given.copy_delay)
     }
 
-    /// When the first offer that was not answered is withdrawn.
+    /// When [`Self::withdraw`] has something to do.
     pub(super) fn withdraw_at(&self) -> Option<Duration> {
         let sending = self.neighbours.values().flat_map(|one| &one.sending);
-        sending.filter_map(|chunk| chunk.offered).min().map(|offered| offered + ANSWER_TIMEOUT)
+        let offered = sending.filter_map(|chunk| match chunk.state {
+            State::Offered(at) => Some(at + ANSWER_TIMEOUT),
+            State::Leaving { .. } | State::Held => None,
+        });
+        offered.chain(self.slots.stalls_at()).min()
     }
 
-    /// Withdraws offers that were not answered, so that a silent neighbour uses up no slot.
+    /// Withdraws offers that were not answered, so that a silent neighbour uses up no slot, nor one that does not read.
     pub(super) fn withdraw(&mut self, now: Duration) {
+        self.release_stalled(now);
         for neighbour in self.neighbours.values_mut() {
-            let before = neighbour.sending.len();
-            let is_late =
-                |chunk: &Sending| chunk.offered.is_some_and(|at| at + ANSWER_TIMEOUT <= now);
-            let late = neighbour.sending.extract_if(.., |chunk| is_late(chunk));
-            for chunk in late {
+            let is_late = |chunk: &Sending| matches!(chunk.state, State::Offered(at) if at + ANSWER_TIMEOUT <= now);
+            for chunk in neighbour.sending.extract_if(.., |chunk| is_late(chunk)) {
                 if let Some(given) = &mut self.given {
                     given.take_back(chunk.index);
                 }
+                self.slots.release(chunk.state);
+                neighbour.silent = true;
             }
-            let withdrawn = before - neighbour.sending.len();
-            neighbour.silent |= withdrawn > 0;
-            self.in_use -= withdrawn;
         }
     }
 
@@ -241,7 +270,7 @@ impl Exchange {
 
     /// The most chunks on their way to one neighbour: with few neighbours, more, so that all slots are used.
     fn most_for_one(&self) -> usize {
-        FOR_ONE.max(self.slots / self.neighbours.len().max(1))
+        FOR_ONE.max(self.slots.allowed() / self.neighbours.len().max(1))
     }
 
     /// Neighbours that can be offered more, in a random rotation.
@@ -332,7 +361,7 @@ impl Exchange {
     /// The next chunk that the source has not given out, for the neighbour that has passed on most of what it got.
     fn pick_never_given(&mut self) -> Option<(PeerId, u32)> {
         let peers = self.receivers();
-        let all = self.neighbours.len();
+        let most = self.window();
         let given = self.given.as_mut()?;
         let is_needless =
             |index: u32| self.copies[index as usize] > 0 || !self.have.contains(index);
@@ -347,10 +376,10 @@ impl Exchange {
             None if given.next < self.have.length() => given.next,
             None => return None,
         };
-        let open = peers.iter().filter(|one| given.room(one.peer, all) > 0);
+        let open = peers.iter().filter(|one| given.room(one.peer, most) > 0);
         // A peer without chunks has an idle uplink.
         let order =
-            |one: &&Receiver| (one.sending, one.count > 0, WINDOW - given.room(one.peer, all));
+            |one: &&Receiver| (one.sending, one.count > 0, most - given.room(one.peer, most));
         let peer = open.min_by_key(order)?.peer;
         if given.again.pop_front().is_none() {
             given.next += 1;
@@ -361,6 +390,14 @@ impl Exchange {
             given.copy_delay = (given.copy_delay * 2).min(COPY_DELAY);
         }
         Some((peer, index))
+    }
+
+    /// The most chunks that a peer gets first, before others report them. A single one has no other to pass them on to.
+    fn window(&self) -> u32 {
+        match self.neighbours.len() {
+            1 => u32::MAX,
+            others => WINDOW.max((self.slots.allowed() / others.max(1)) as u32),
+        }
     }
 
     /// Whether peers have had time to pass on what they got: if not, a second copy of a chunk would be wasted.

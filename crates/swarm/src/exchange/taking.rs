@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::Exchange;
+use super::{Exchange, slots};
 use crate::PeerId;
 use crate::message::{Message, runs_of};
 
-/// The most chunks that are expected from one neighbour: an honest one offers fewer.
-const FROM_ONE: u32 = 8;
+/// The most chunks that are expected from a neighbour that has sent none.
+pub(super) const FROM_ONE: u32 = 8;
 /// The bounds of the time until an accepted chunk is wanted from others.
 const TIMEOUT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(30));
 
@@ -24,7 +24,7 @@ impl Exchange {
         let known = index >= self.have.length()
             || self.have.contains(index)
             || self.expected.contains_key(&index);
-        if known || neighbour.expected >= FROM_ONE {
+        if known || neighbour.expected >= neighbour.trust {
             neighbour.postponed |= !known;
             return self.send(from, Message::Decline(index));
         }
@@ -43,6 +43,9 @@ impl Exchange {
     pub(crate) fn received(&mut self, from: PeerId, index: u32, now: Duration) {
         let took = self.take_expected(index).map(|expected| now.saturating_sub(expected.since));
         self.arrival = took.map_or(self.arrival, |took| (self.arrival * 7 + took) / 8);
+        if let Some(neighbour) = self.neighbours.get_mut(&from) {
+            neighbour.trust = (neighbour.trust + 1).min(slots::MOST as u32);
+        }
         if !self.have.insert(index) {
             return;
         }
@@ -74,7 +77,7 @@ impl Exchange {
         let from = expected.from;
         let Some(neighbour) = self.neighbours.get_mut(&from) else { return Some(expected) };
         neighbour.expected = neighbour.expected.saturating_sub(1);
-        if neighbour.expected < FROM_ONE / 2 && std::mem::take(&mut neighbour.postponed) {
+        if neighbour.expected < neighbour.trust / 2 && std::mem::take(&mut neighbour.postponed) {
             let missing = self.have.gaps().flatten();
             let missing: Vec<u32> =
                 missing.filter(|index| !self.expected.contains_key(index)).collect();
@@ -105,7 +108,10 @@ impl Exchange {
         let late = self.expected.iter().filter(|(_, expected)| expected.until <= now);
         let late: Vec<u32> = late.map(|(index, _)| *index).collect();
         for index in &late {
-            self.take_expected(*index);
+            let from = self.take_expected(*index).map(|expected| expected.from);
+            if let Some(neighbour) = from.and_then(|from| self.neighbours.get_mut(&from)) {
+                neighbour.trust = FROM_ONE;
+            }
         }
         self.want(&late);
         if let Some(mut indices) = self.news.take(now) {

@@ -1,0 +1,106 @@
+//! How many chunks are offered or sent at a time: so many that the uplink does not wait for answers, and no more, since chunks that
+//! share the uplink all arrive late.
+
+use std::time::Duration;
+
+use super::{FEW, Sending, State};
+use crate::Geometry;
+
+/// The least number, for few chunks and for many.
+const LEAST: (usize, usize) = (2, 4);
+/// The most bytes that are offered or sent at a time; at least [`LEAST`] chunks are.
+const MOST_BYTES: u32 = 4 << 20;
+/// The most chunks.
+pub(super) const MOST: usize = 256;
+/// Without a chunk that leaves in this time, one of them waits for its receiver and not for the uplink.
+const STALL: Duration = Duration::from_secs(2);
+
+pub(super) struct Slots {
+    least: usize,
+    most: usize,
+    /// Between the two.
+    allowed: usize,
+    used: usize,
+    /// Those of the used ones whose chunks were accepted.
+    leaving: usize,
+    /// The number of chunks that have left.
+    left: u64,
+    /// When the last chunk left, or the first began to.
+    moved: Duration,
+}
+
+impl Slots {
+    pub(super) fn new(geometry: Geometry) -> Self {
+        let least = if geometry.chunks() <= FEW { LEAST.0 } else { LEAST.1 };
+        let most = (MOST_BYTES / geometry.chunk_size().bytes()) as usize;
+        Self {
+            least,
+            most: most.clamp(least, MOST),
+            allowed: least,
+            used: 0,
+            leaving: 0,
+            left: 0,
+            moved: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn is_free(&self) -> bool {
+        self.used < self.allowed
+    }
+
+    pub(super) fn allowed(&self) -> usize {
+        self.allowed
+    }
+
+    /// A chunk is offered.
+    pub(super) fn offer(&mut self) {
+        self.used += 1;
+    }
+
+    /// An offer was accepted.
+    pub(super) fn start(&mut self, now: Duration) -> State {
+        if self.leaving == 0 {
+            self.moved = now;
+        }
+        self.leaving += 1;
+        State::Leaving { after: self.left }
+    }
+
+    /// A chunk or an offer needs no slot any longer.
+    pub(super) fn release(&mut self, state: State) {
+        match state {
+            State::Offered(_) => self.used -= 1,
+            State::Leaving { .. } => {
+                self.used -= 1;
+                self.leaving -= 1;
+            }
+            State::Held => {}
+        }
+    }
+
+    /// A chunk has left. If the uplink has nothing to do now, and more offers would have helped, there are more from now on.
+    pub(super) fn chunk_left(&mut self, now: Duration) {
+        self.left += 1;
+        self.moved = now;
+        if self.leaving == 0 && self.used + 1 >= self.allowed {
+            self.allowed = (self.allowed + self.allowed.div_ceil(4)).min(self.most);
+        } else if self.leaving >= self.least {
+            self.allowed = (self.allowed - 1).max(self.least);
+        }
+    }
+
+    /// Whether so many chunks have left since this one began to that it must wait for its receiver.
+    pub(super) fn is_held(&self, sending: &Sending) -> bool {
+        matches!(sending.state, State::Leaving { after } if self.left - after > 2 * self.allowed as u64)
+    }
+
+    /// When the chunk that began to leave first is taken for one that waits for its receiver.
+    pub(super) fn stalls_at(&self) -> Option<Duration> {
+        (self.leaving > 0).then(|| self.moved + STALL)
+    }
+
+    /// One is.
+    pub(super) fn stalled(&mut self, now: Duration) {
+        self.moved = now;
+    }
+}
