@@ -232,3 +232,37 @@ fn a_download_goes_on_once_a_full_disk_has_space() {
     get().ok();
     assert_same(&well.film, &target);
 }
+
+#[test]
+fn a_mediated_share_outlives_its_source() {
+    let well = Fixed::new(3_000_000);
+    let _node = well.up();
+    let ticket = well.share(&["--mode", "mediated", "--cache", "512K", "--wait", "2"]);
+    let homes = [Home::new(), Home::new(), Home::new()];
+    let [alice, bob, carol] = &homes;
+    let target = |home: &Home| home.path().join("out.mkv");
+    let providing =
+        [alice, bob].map(|home| Getting::start(home, &ticket, &target(home), &["--seed", "10m"]));
+    for (getting, home) in providing.iter().zip([alice, bob]) {
+        eventually("it is complete", || getting.most("seeding", "seconds") == 600);
+        assert_same(&well.film, &target(home));
+    }
+    let kept = well.home.path().join("kept");
+    fs::copy(&well.film, &kept).unwrap();
+    File::create(&well.film).unwrap();
+    // One of the providers is killed: the other has all.
+    let [killed, _other] = providing;
+    drop(killed);
+    let (code, events) = Getting::start(carol, &ticket, &target(carol), &[]).wait();
+    let complete = events.last().unwrap();
+    assert_eq!((code, &complete["event"]), (0, &"complete".into()), "{events:?}");
+    assert_eq!(complete["from_node"], 3_000_000);
+    assert_same(&kept, &target(carol));
+    let status = well.home.json("swarm status 1");
+    let served = &status["served"];
+    assert_eq!((&served["read"], &served["read_again"]), (&46.into(), &0.into()), "{status}");
+    assert!(served["fetched"].as_u64().unwrap() >= 38, "{status}");
+    assert_eq!(status["settings"]["mediated"]["replicas"], 2);
+    let shown = well.home.args(["swarm", "status", "1"]).ok();
+    assert!(shown.contains("mediated"), "{shown}");
+}

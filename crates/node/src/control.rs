@@ -18,7 +18,7 @@ mod revoke;
 mod serve;
 mod share;
 
-pub use crate::shares::ShareSettings;
+pub use crate::shares::{MediatedSettings, ShareSettings};
 use reply::Reply;
 pub(crate) use serve::{bind, serve};
 pub use share::ShareRequest;

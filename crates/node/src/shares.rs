@@ -9,6 +9,8 @@ use levada_core::{Random, SystemRandom};
 use levada_swarm::ChunkSize;
 use levada_swarm::content::{ContentError, Source};
 use levada_swarm::driver::ShareOptions;
+use levada_swarm::mediated::{MAX_REPLICAS, Placement, Settings};
+use levada_swarm::mode::Mode;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
@@ -23,6 +25,38 @@ pub struct ShareSettings {
     pub chunk: u32,
     /// The most that the coordinator sends, in bytes per second; `None` for no limit.
     pub upload_limit: Option<u64>,
+    /// Mediated mode; `None` for direct mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mediated: Option<MediatedSettings>,
+}
+
+/// How the coordinator of a share in mediated mode works.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MediatedSettings {
+    /// Each chunk is given to so many providers, from 1 to 16.
+    pub replicas: usize,
+    /// Bytes of chunks in memory; at least one chunk is.
+    pub cache: u64,
+    /// Chunks are given out when so many peers are there.
+    pub wait: usize,
+    /// Whether each provider has a range of the content; otherwise, every n-th chunk.
+    pub in_blocks: bool,
+}
+
+impl ShareSettings {
+    /// The mode of the swarm.
+    pub fn mode(&self) -> Mode {
+        let Some(mediated) = &self.mediated else { return Mode::Direct };
+        let cache = mediated.cache / u64::from(self.chunk.max(1));
+        let placement = if mediated.in_blocks { Placement::Blocks } else { Placement::Stripes };
+        Mode::Mediated(Settings {
+            replicas: mediated.replicas.clamp(1, MAX_REPLICAS),
+            cache: usize::try_from(cache).unwrap_or(usize::MAX).max(1),
+            wait: mediated.wait,
+            placement,
+        })
+    }
 }
 
 /// Serves the stored shares. Those whose hashes are not stored are read one after the other.
@@ -121,6 +155,7 @@ pub(crate) fn serve(node: &Node, source: Source, paths: &[PathBuf], settings: &S
     let _ = SystemRandom.fill(&mut seed);
     let options = ShareOptions {
         name: name.unwrap_or("share").to_owned(),
+        mode: settings.mode(),
         upload_limit: settings.upload_limit,
         seed: u64::from_be_bytes(seed),
     };

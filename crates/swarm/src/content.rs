@@ -5,6 +5,7 @@ mod manifest;
 mod partial;
 mod sidecar;
 mod source;
+mod syncer;
 mod tree;
 mod unpack;
 

@@ -8,8 +8,9 @@ use crate::content::{ManifestError, check_name};
 
 /// The version of the messages of this crate.
 const VERSION: u8 = 1;
-/// The flag of a folder.
+/// The flags of a folder, and of mediated mode.
 const FOLDER: u8 = 1;
+const MEDIATED: u8 = 2;
 /// The longest description, in bytes.
 const MAX_DESCRIPTION: usize = 3 + 255;
 
@@ -20,6 +21,8 @@ pub struct Description {
     pub chunk: ChunkSize,
     /// Whether the content begins with a manifest.
     pub is_folder: bool,
+    /// Whether chunks pass through the coordinator (mediated mode).
+    pub is_mediated: bool,
     /// The name of the file or folder: one that every file system can hold, without `/`.
     pub name: String,
 }
@@ -47,7 +50,8 @@ impl Description {
     /// The bytes of the message: version, log2 of the chunk size, flags, name.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, self.chunk.bytes().ilog2() as u8];
-        out.push(if self.is_folder { FOLDER } else { 0 });
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        out.push(flag(self.is_folder, FOLDER) | flag(self.is_mediated, MEDIATED));
         out.extend_from_slice(self.name.as_bytes());
         out
     }
@@ -66,10 +70,11 @@ impl Description {
         let chunk = ChunkSize::new(size).map_err(|_| DescriptionError::Malformed)?;
         let name = std::str::from_utf8(name).map_err(|_| DescriptionError::Malformed)?.to_owned();
         check_name(&name)?;
-        if flags > FOLDER {
+        if flags & !(FOLDER | MEDIATED) != 0 {
             return Err(DescriptionError::Malformed);
         }
-        Ok(Self { chunk, is_folder: flags == FOLDER, name })
+        let (is_folder, is_mediated) = (flags & FOLDER != 0, flags & MEDIATED != 0);
+        Ok(Self { chunk, is_folder, is_mediated, name })
     }
 
     /// Receives the message.
@@ -88,9 +93,11 @@ mod tests {
 
     #[test]
     fn a_description_survives_encoding() {
-        for is_folder in [false, true] {
+        for (is_folder, is_mediated) in [(false, false), (true, false), (false, true), (true, true)]
+        {
             let name = "a film.mkv".to_owned();
-            let description = Description { chunk: ChunkSize::DEFAULT, is_folder, name };
+            let chunk = ChunkSize::DEFAULT;
+            let description = Description { chunk, is_folder, is_mediated, name };
             assert_eq!(Description::decode(&description.encode()).unwrap(), description);
         }
     }
@@ -98,9 +105,9 @@ mod tests {
     #[test]
     fn names_that_lead_elsewhere_are_refused() {
         for name in ["", ".", "..", "a/b", "/a", "a\\b", "a\0", &"x".repeat(256)] {
-            let description =
-                Description { chunk: ChunkSize::DEFAULT, is_folder: false, name: name.to_owned() };
-            assert!(Description::decode(&description.encode()).is_err(), "{name:?}");
+            let (chunk, name) = (ChunkSize::DEFAULT, name.to_owned());
+            let description = Description { chunk, is_folder: false, is_mediated: false, name };
+            assert!(Description::decode(&description.encode()).is_err(), "{description:?}");
         }
     }
 

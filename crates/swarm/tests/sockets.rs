@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +16,8 @@ use levada_swarm::content::{PartialFile, Source};
 use levada_swarm::driver::{
     Dial, Get, GetError, Got, Link, Network, Progress, Share, ShareOptions,
 };
+use levada_swarm::mediated::Settings;
+use levada_swarm::mode::Mode;
 use levada_swarm::{ChunkSize, ContentId, Description};
 use levada_transport::{Tcp, connect_tcp};
 use tokio::net::TcpListener;
@@ -64,11 +67,11 @@ struct Coordinator {
 }
 
 impl Coordinator {
-    async fn start(path: &Path) -> Self {
+    async fn start(path: &Path, mode: Mode) -> Self {
         let source = Source::open(&[path.to_owned()], ChunkSize::DEFAULT).unwrap();
         let share = Arc::new(Share::start(
             Arc::new(source),
-            ShareOptions { name: "film".into(), upload_limit: None, seed: 1 },
+            ShareOptions { name: "film".into(), mode, upload_limit: None, seed: 1 },
         ));
         let key = key();
         let (mut incoming, address) = listen(&key).await;
@@ -118,13 +121,20 @@ impl Peer {
         control.send(b"c").await.unwrap();
         data.send(b"d").await.unwrap();
         let description = control.receive(258).await.unwrap().unwrap();
-        assert_eq!(Description::decode(&description).unwrap().name, "film");
+        let description = Description::decode(&description).unwrap();
+        assert_eq!(description.name, "film");
+        let mode = if description.is_mediated {
+            Mode::Mediated(Settings::default())
+        } else {
+            Mode::Direct
+        };
         let dial: Dial = Arc::new(move |identity, addresses| {
             Box::pin(dial(config.clone(), identity, addresses))
         });
         let (progress, reports) = mpsc::channel(10_000);
         let get = Get {
             coordinator: Link { control, data },
+            mode,
             file: PartialFile::open(&self.target, id).unwrap(),
             network: Network { dial, incoming, addresses: vec![address] },
             progress,
@@ -165,9 +175,13 @@ fn bytes(length: usize) -> Vec<u8> {
 }
 
 async fn shared(folder: &Path, length: usize) -> (Vec<u8>, Coordinator, ContentId) {
+    shared_in(Mode::Direct, folder, length).await
+}
+
+async fn shared_in(mode: Mode, folder: &Path, length: usize) -> (Vec<u8>, Coordinator, ContentId) {
     let (path, content) = (folder.join("source"), bytes(length));
     fs::write(&path, &content).unwrap();
-    let coordinator = Coordinator::start(&path).await;
+    let coordinator = Coordinator::start(&path, mode).await;
     let id = coordinator.share.id();
     (content, coordinator, id)
 }
@@ -263,4 +277,78 @@ async fn a_source_that_has_changed_is_reported() {
         "{status:?}"
     );
     assert!(!status.unreadable.is_empty());
+}
+
+fn mediated(replicas: usize) -> Mode {
+    Mode::Mediated(Settings { replicas, cache: 8, ..Settings::default() })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_peer_has_the_file_by_the_coordinator() {
+    for (peers, length) in [(1, 0), (1, 1), (2, 100_000), (8, 3_000_000)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (content, coordinator, id) = shared_in(mediated(2), folder.path(), length).await;
+        let mut running = Vec::new();
+        for number in 0..peers {
+            let peer = Peer::new(folder.path(), &number.to_string());
+            running.push((peer.get(&coordinator, id).await, peer));
+        }
+        for (download, peer) in &mut running {
+            assert!(download.completed().await.is_empty());
+            assert!(fs::read(&peer.target).unwrap() == content, "{peers} {length}");
+        }
+        let counters = coordinator.share.status().await.counters;
+        let chunks = u64::from(id.geometry.chunks());
+        assert_eq!((counters.loads, counters.source_reads), (chunks, 0));
+        assert_eq!(counters.sent, chunks * peers as u64);
+        for (download, _) in running {
+            let got = download.stop().await;
+            assert_eq!(
+                got.received,
+                HashMap::from_iter((length > 0).then_some((None, length as u64)))
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn providers_replace_the_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let (content, coordinator, id) = shared_in(mediated(2), folder.path(), 3_000_000).await;
+    let mut providing = Vec::new();
+    for name in ["first", "second"] {
+        let peer = Peer::new(folder.path(), name);
+        providing.push(peer.get(&coordinator, id).await);
+    }
+    for running in &mut providing {
+        running.completed().await;
+    }
+    fs::remove_file(folder.path().join("source")).unwrap();
+    // One leaves, and the other still has all.
+    providing.pop().unwrap().stop().await;
+    let late = Peer::new(folder.path(), "late");
+    let mut running = late.get(&coordinator, id).await;
+    running.completed().await;
+    assert!(fs::read(&late.target).unwrap() == content);
+    let status = coordinator.share.status().await;
+    assert_eq!((status.counters.source_reads, status.unreadable), (0, vec![]));
+    let got = providing.pop().unwrap().stop().await;
+    assert!(got.sent >= content.len() as u64 - 8 * 65_536, "{got:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_of_wrong_bytes_is_expelled_and_the_source_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (content, coordinator, id) = shared_in(mediated(1), folder.path(), 3_000_000).await;
+    let first = Peer::new(folder.path(), "first");
+    let mut providing = first.get(&coordinator, id).await;
+    providing.completed().await;
+    fs::write(&first.target, vec![0; content.len()]).unwrap();
+    let second = Peer::new(folder.path(), "second");
+    let mut running = second.get(&coordinator, id).await;
+    assert!(running.completed().await.is_empty());
+    assert!(fs::read(&second.target).unwrap() == content);
+    let status = coordinator.share.status().await;
+    assert_eq!(status.expelled, [first.key.identity()]);
+    assert!(status.counters.source_reads > 0, "{status:?}");
 }

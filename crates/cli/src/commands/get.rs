@@ -16,6 +16,8 @@ use levada_node::config::parse_duration;
 use levada_session::{Class, Connection};
 use levada_swarm::content::{ContentError, PartialFile, unpack};
 use levada_swarm::driver::{Get, GetError, Got, Link};
+use levada_swarm::mediated::Settings;
+use levada_swarm::mode::Mode;
 use levada_swarm::{ContentId, Description, DescriptionError, Geometry};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -141,7 +143,11 @@ impl Download<'_> {
         let file = PartialFile::open(&fetched, id).map_err(content)?;
         let (network, _accepting) = network::open(&self.client, self.arguments.listen)?;
         let progress = report.start(&description.name, geometry, file.have().count());
-        let get = Get { coordinator: link, file, network, progress, seed: seed() };
+        let mode = match description.is_mediated {
+            true => Mode::Mediated(Settings::default()),
+            false => Mode::Direct,
+        };
+        let get = Get { coordinator: link, mode, file, network, progress, seed: seed() };
         let got = get.run(self.seeding(report, &description, &fetched, &target)).await;
         connection.close(0, "");
         report.stop().await;

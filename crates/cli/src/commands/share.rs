@@ -3,12 +3,14 @@
 use crate::attach::Signals;
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::{log, output};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use levada_client::address::advertised;
 use levada_client::home::Home;
 use levada_core::{Clock, SystemClock};
 use levada_node::config::{Config, LogFormat, format_duration, parse_duration};
-use levada_node::control::{self, ControlError, Request, ShareRequest, ShareSettings};
+use levada_node::control::{
+    self, ControlError, MediatedSettings, Request, ShareRequest, ShareSettings,
+};
 use levada_node::store::Store;
 use levada_node::{Overrides, running};
 use serde_json::Value;
@@ -33,6 +35,26 @@ pub struct Arguments {
     /// The length of a chunk, a power of two from 1K to 1M
     #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = size)]
     chunk: u64,
+
+    /// Who passes chunks on: peers to each other, or the node from peer to peer
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Mode::Direct)]
+    mode: Mode,
+
+    /// Mediated: how many peers keep each chunk, so that the node need not read it again
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    replicas: u16,
+
+    /// Mediated: how much of the content the node keeps in memory
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size)]
+    cache: u64,
+
+    /// Mediated: how many peers are there before the first gets a chunk
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    wait: u16,
+
+    /// Mediated: which chunks each peer keeps: every n-th, or a range
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Placement::Stripes)]
+    placement: Placement,
 
     /// The most that the coordinator sends in a second, such as 10M
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -61,6 +83,18 @@ pub struct Arguments {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    Direct,
+    Mediated,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Placement {
+    Stripes,
+    Blocks,
 }
 
 /// Shares by the running node of this home. If there is none, one runs here until it is stopped. `verbose`, if not 0, overrides the
@@ -144,11 +178,29 @@ fn request(arguments: Arguments) -> Result<ShareRequest, Failure> {
         .map_err(|_| Failure::new(USAGE, "--chunk: a chunk has at most 1M"))?;
     Ok(ShareRequest {
         paths: arguments.files.iter().map(absolute).collect::<Result<_, _>>()?,
-        settings: ShareSettings { chunk, upload_limit: arguments.upload_limit },
+        settings: ShareSettings {
+            chunk,
+            upload_limit: arguments.upload_limit,
+            mediated: mediated(&arguments),
+        },
         expires_secs: arguments.expires.as_secs(),
         peers: arguments.peers,
         to: arguments.to,
         addresses: arguments.address,
+    })
+}
+
+/// The settings of mediated mode, if it is chosen.
+fn mediated(arguments: &Arguments) -> Option<MediatedSettings> {
+    let Mode::Mediated = arguments.mode else { return None };
+    if arguments.replicas == 1 {
+        output::note("--replicas 1: a chunk is read again when the only peer that keeps it leaves");
+    }
+    Some(MediatedSettings {
+        replicas: arguments.replicas.into(),
+        cache: arguments.cache,
+        wait: arguments.wait.into(),
+        in_blocks: arguments.placement == Placement::Blocks,
     })
 }
 

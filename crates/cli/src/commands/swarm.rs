@@ -91,6 +91,20 @@ pub async fn run(arguments: Arguments) -> Outcome {
 
 const SHARES: &[&str] =
     &["share", "name", "length", "state", "peers", "sent", "tickets", "created"];
+const STATUS: &[&str] = &[
+    "share",
+    "name",
+    "root",
+    "length",
+    "mode",
+    "state",
+    "sent",
+    "expelled",
+    "unreadable",
+    "created",
+];
+/// Chunks that the coordinator has read, fetched from providers, and sent.
+const MEDIATED: &[&str] = &["read", "read_again", "fetched", "chunks_sent"];
 const PEERS: &[&str] = &["peer", "chunks"];
 const TICKETS: &[&str] = &["ticket", "exchanged", "peers", "expires", "bound", "revoked"];
 
@@ -118,9 +132,8 @@ async fn status(home: &Home, number: i64, json: bool) -> Outcome {
         output::json(share.clone())?;
         return Ok(0);
     }
-    let keys =
-        ["share", "name", "root", "length", "state", "sent", "expelled", "unreadable", "created"];
-    output::table(&keys.map(|key| (key, cell(key, share))))?;
+    let keys = STATUS.iter().chain(if is_mediated(share) { MEDIATED } else { &[] });
+    output::table(&keys.map(|key| (*key, cell(key, share))).collect::<Vec<_>>())?;
     let rows: Vec<Vec<String>> = items(&share["tickets"])
         .iter()
         .map(|ticket| TICKETS.iter().map(|key| cell(key, ticket)).collect())
@@ -166,6 +179,10 @@ fn id_of(text: &str) -> Result<String, Failure> {
     Err(Failure::new(USAGE, "not a ticket: give its text, or 8 to 16 digits of its id"))
 }
 
+fn is_mediated(share: &Value) -> bool {
+    !share["settings"]["mediated"].is_null()
+}
+
 fn items(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
@@ -174,6 +191,10 @@ fn cell(key: &str, row: &Value) -> String {
     match (key, &row[key]) {
         ("created" | "expires" | "revoked", Value::Number(time)) => {
             output::time(UnixTime(time.as_u64().unwrap_or(0)))
+        }
+        ("mode", _) => if is_mediated(row) { "mediated" } else { "direct" }.into(),
+        ("read" | "read_again" | "fetched" | "chunks_sent", _) => {
+            row["served"][key].as_u64().map_or("-".into(), |count| count.to_string())
         }
         ("tickets", Value::Array(all)) => all.len().to_string(),
         ("state", _) if row["served"].is_null() => "not served".into(),

@@ -120,8 +120,13 @@ async fn served(node: &Node, root: &[u8; 32]) -> Value {
         .map(|(identity, chunks)| json!({ "identity": identity.to_string(), "chunks": chunks }));
     let unreadable =
         status.unreadable.iter().map(|(chunk, reason)| json!({ "chunk": chunk, "reason": reason }));
+    let counters = &status.counters;
     json!({
         "chunks": share.id().geometry.chunks(),
+        "read": counters.loads,
+        "read_again": counters.source_reads,
+        "fetched": counters.fetches,
+        "chunks_sent": counters.sent,
         "peers": peers.collect::<Vec<_>>(),
         "sent": status.sent,
         "expelled": status.expelled.iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -1,28 +1,34 @@
 //! A download on disk: `NAME.part` with the bytes, and `NAME.part.levada` with what is known of them.
 //!
-//! Data is synced before the sidecar says that it is there. Both happen in batches of at most 1 % of the content or 64 MiB: that much is
-//! received again after a crash, and nothing that was verified is hashed again.
+//! The sidecar is written in batches of at most 1 % of the content or 64 MiB: that much is received again after the process was killed, and
+//! nothing that was verified is hashed again. Data is synced in larger batches, while more is written. After the system has crashed, chunks
+//! that were not synced are hashed again, and those that are wrong are received again.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::bitmap::Bitmap;
 use crate::content::error::ContentError;
-use crate::content::sidecar::Sidecar;
-use crate::content::tree::{ChunkHash, Tree};
+use crate::content::sidecar::{Bits, Sidecar};
+use crate::content::syncer::Syncer;
+use crate::content::tree::{ChunkHash, Tree, chunk_hash};
 use crate::{ContentId, Geometry};
 
-/// The most bytes that are written between two syncs.
+/// The most bytes that are written before the sidecar says so.
 const BATCH: u64 = 64 << 20;
+/// So many bytes are synced at a time.
+const SYNC: u64 = 32 << 20;
 
 /// A download that goes on where it has stopped.
 pub struct PartialFile {
     target: PathBuf,
     data_path: PathBuf,
-    data: File,
+    data: Arc<File>,
+    syncer: Syncer,
     sidecar: Sidecar,
     sidecar_path: PathBuf,
     sidecar_file: File,
@@ -32,6 +38,10 @@ pub struct PartialFile {
     new_nodes: Vec<usize>,
     new_chunks: Vec<u32>,
     batch: usize,
+    /// Chunks that the sidecar has, and of which no sync has begun; and those whose sync runs.
+    unsynced: Vec<u32>,
+    syncing: Vec<u32>,
+    synced: Bitmap,
 }
 
 impl PartialFile {
@@ -63,26 +73,55 @@ impl PartialFile {
             }
             None => sidecar.create(&sidecar_file).map_err(failed)?,
         }
-        let (tree, have) = sidecar.load(&sidecar_file).map_err(failed)?;
+        let loaded = sidecar.load(&sidecar_file).map_err(failed)?;
         data.set_len(id.geometry.length()).map_err(ContentError::file(&data_path))?;
         let chunk = u64::from(id.geometry.chunk_size().bytes());
         let percent = u64::from(id.geometry.chunks()) / 100;
-        let batch = percent.min(BATCH / chunk).max(1) as usize;
-        let target = target.to_owned();
-        let (new_nodes, new_chunks) = (Vec::new(), Vec::new());
-        Ok(Self {
-            target,
+        let data = Arc::new(data);
+        let syncer = Syncer::new(data.clone()).map_err(ContentError::file(&data_path))?;
+        let is_same_boot = loaded.is_same_boot;
+        let mut file = Self {
+            target: target.to_owned(),
             data_path,
             data,
+            syncer,
             sidecar,
             sidecar_path,
             sidecar_file,
-            tree,
-            have,
-            new_nodes,
-            new_chunks,
-            batch,
-        })
+            tree: loaded.tree,
+            have: loaded.written,
+            new_nodes: Vec::new(),
+            new_chunks: Vec::new(),
+            batch: percent.min(BATCH / chunk).max(1) as usize,
+            unsynced: Vec::new(),
+            syncing: Vec::new(),
+            synced: loaded.synced,
+        };
+        file.unsynced =
+            file.have.runs().flatten().filter(|at| !file.synced.contains(*at)).collect();
+        if !is_same_boot {
+            file.hash_unsynced()?;
+        }
+        Ok(file)
+    }
+
+    /// After a crash of the system: keeps those chunks that were not synced and are right all the same.
+    fn hash_unsynced(&mut self) -> Result<(), ContentError> {
+        let (geometry, doubtful) = (self.geometry(), std::mem::take(&mut self.unsynced));
+        for index in &doubtful {
+            let (_, bytes) = self.read(*index, 0)?;
+            let hash = chunk_hash(geometry, *index, &bytes);
+            if !hash.is_some_and(|hash| self.tree.has(*index, hash)) {
+                self.have.remove(*index);
+            }
+        }
+        self.data.sync_data().map_err(ContentError::file(&self.data_path))?;
+        self.synced = self.have.clone();
+        let (file, sidecar) = (&self.sidecar_file, &self.sidecar);
+        let store = |bits| sidecar.store_bits(file, bits, &self.have, &doubtful);
+        let stored = store(Bits::Written).and_then(|()| store(Bits::Synced));
+        let stored = stored.and_then(|()| file.sync_data()).and_then(|()| sidecar.store_boot(file));
+        stored.map_err(ContentError::file(&self.sidecar_path))
     }
 
     /// How the content is divided.
@@ -121,7 +160,7 @@ impl PartialFile {
         self.data.write_all_at(bytes, start).map_err(ContentError::file(&self.data_path))?;
         self.have.insert(index);
         self.new_chunks.push(index);
-        if self.new_chunks.len() >= self.batch { self.sync() } else { Ok(()) }
+        if self.new_chunks.len() >= self.batch { self.record() } else { Ok(()) }
     }
 
     /// Reads a chunk, with the siblings of `levels` levels, to pass it on.
@@ -139,17 +178,59 @@ impl PartialFile {
         Ok((siblings, bytes))
     }
 
-    /// Syncs what was written, then records it.
+    /// Records and syncs what was written.
     ///
     /// # Errors
-    /// [`ContentError::File`].
+    /// [`ContentError::File`]. Chunks that may not be on the disk then count as missing.
     pub fn sync(&mut self) -> Result<(), ContentError> {
-        self.data.sync_data().map_err(ContentError::file(&self.data_path))?;
-        let nodes = (&self.tree, &mut self.new_nodes);
-        let chunks = (&self.have, &mut self.new_chunks);
-        self.sidecar
-            .store(&self.sidecar_file, nodes, chunks)
-            .map_err(ContentError::file(&self.sidecar_path))
+        self.record()?;
+        self.begin_sync()?;
+        self.end_sync()
+    }
+
+    /// Writes into the sidecar what was written into the file, and syncs if that is much.
+    fn record(&mut self) -> Result<(), ContentError> {
+        let failed = ContentError::file(&self.sidecar_path);
+        let (sidecar, file) = (&self.sidecar, &self.sidecar_file);
+        sidecar
+            .store_nodes(file, &self.tree, &mut self.new_nodes)
+            .and_then(|()| sidecar.store_bits(file, Bits::Written, &self.have, &self.new_chunks))
+            .map_err(failed)?;
+        self.new_nodes.clear();
+        self.unsynced.append(&mut self.new_chunks);
+        let bytes = self.unsynced.len() as u64 * u64::from(self.geometry().chunk_size().bytes());
+        if bytes >= SYNC { self.begin_sync() } else { Ok(()) }
+    }
+
+    /// Waits for the sync that runs, and begins the next one.
+    fn begin_sync(&mut self) -> Result<(), ContentError> {
+        self.end_sync()?;
+        self.syncer.begin().map_err(ContentError::file(&self.data_path))?;
+        self.syncing = std::mem::take(&mut self.unsynced);
+        Ok(())
+    }
+
+    fn end_sync(&mut self) -> Result<(), ContentError> {
+        if let Err(error) = self.syncer.wait() {
+            // The system has given up to write some of them, and does not say which.
+            for index in self.syncing.drain(..).chain(self.unsynced.drain(..)) {
+                self.have.remove(index);
+                let _ = self.sidecar.store_bits(
+                    &self.sidecar_file,
+                    Bits::Written,
+                    &self.have,
+                    &[index],
+                );
+            }
+            return Err(ContentError::file(&self.data_path)(error));
+        }
+        for index in &self.syncing {
+            self.synced.insert(*index);
+        }
+        let stored =
+            self.sidecar.store_bits(&self.sidecar_file, Bits::Synced, &self.synced, &self.syncing);
+        self.syncing.clear();
+        stored.map_err(ContentError::file(&self.sidecar_path))
     }
 
     /// Gives a complete file its name, and removes the sidecar. Chunks can still be read.
@@ -200,7 +281,6 @@ pub(super) fn with(path: &Path, suffix: &str) -> PathBuf {
 mod tests {
     use super::*;
     use crate::ChunkSize;
-    use crate::content::tree::chunk_hash;
 
     struct Whole {
         bytes: Vec<u8>,
@@ -212,7 +292,7 @@ mod tests {
         let geometry = Geometry::new(length as u64, ChunkSize::new(1024).unwrap()).unwrap();
         let hash = |at: u32| {
             let range = geometry.range(at);
-            chunk_hash(geometry, at, &bytes[range.start as usize..range.end as usize])
+            chunk_hash(geometry, at, &bytes[range.start as usize..range.end as usize]).unwrap()
         };
         let tree = Tree::build(geometry, (0..geometry.chunks()).map(hash));
         Whole { bytes, tree }
@@ -224,7 +304,7 @@ mod tests {
             let range = geometry.range(index);
             let bytes = &self.bytes[range.start as usize..range.end as usize];
             let siblings = self.tree.siblings(index, file.missing_levels(index)).unwrap();
-            file.write(index, chunk_hash(geometry, index, bytes), &siblings, bytes)
+            file.write(index, chunk_hash(geometry, index, bytes).unwrap(), &siblings, bytes)
         }
     }
 
@@ -268,6 +348,31 @@ mod tests {
                 file.finish().unwrap();
             }
         }
+        assert_eq!(fs::read(target).unwrap(), whole.bytes);
+    }
+
+    #[test]
+    fn after_a_crash_of_the_system_only_chunks_that_were_lost_are_missing() {
+        let (whole, folder) = (whole(1000 * 1024), tempfile::tempdir().unwrap());
+        let target = folder.path().join("file");
+        let mut file = PartialFile::open(&target, whole.tree.id()).unwrap();
+        (0..100).for_each(|index| whole.give(&mut file, index).unwrap());
+        file.sync().unwrap();
+        (100..200).for_each(|index| whole.give(&mut file, index).unwrap());
+        drop(file);
+        // The system has not written chunk 150, and another one runs.
+        let data = File::options().write(true).open(folder.path().join("file.part")).unwrap();
+        data.write_all_at(&[0; 1024], 150 * 1024).unwrap();
+        let sidecar = folder.path().join("file.part.levada");
+        File::options().write(true).open(&sidecar).unwrap().write_all_at(&[7; 12], 52).unwrap();
+        let mut file = PartialFile::open(&target, whole.tree.id()).unwrap();
+        let missing: Vec<_> = file.have().gaps().collect();
+        assert_eq!(missing, [150..151, 200..1000]);
+        drop(file);
+        file = PartialFile::open(&target, whole.tree.id()).unwrap();
+        assert_eq!(file.have().gaps().collect::<Vec<_>>(), missing);
+        missing.into_iter().flatten().for_each(|index| whole.give(&mut file, index).unwrap());
+        file.finish().unwrap();
         assert_eq!(fs::read(target).unwrap(), whole.bytes);
     }
 

@@ -1,10 +1,11 @@
 //! The file beside a partial download: which chunks are there, and the hash tree as far as it is known.
 //!
-//! Its layout: `lvpart1` and a zero (8 bytes), root (32), length (8, big-endian), size of a chunk (4, big-endian), zeros (12); then the bitmap of
-//! the chunks, one bit each, lowest first; then the nodes of the tree, 32 bytes each, zeros for those that are not known. A bit counts only if
-//! the nodes lead from the root to its chunk, so that a file that was written in part does no harm.
+//! Its layout: `lvpart2` and a zero (8 bytes), root (32), length (8, big-endian), size of a chunk (4, big-endian), boot (12); then two bitmaps of
+//! the chunks, one bit each, lowest first: those that were written, and those that were synced, too; then the nodes of the tree, 32 bytes each,
+//! zeros for those that are not known. A bit counts only if the nodes lead from the root to its chunk, so that a file that was written in
+//! part does no harm. What was written and not synced is sure to be there until the system ends: *boot* identifies its run.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
@@ -12,12 +13,30 @@ use crate::bitmap::Bitmap;
 use crate::content::tree::{ChunkHash, Tree};
 use crate::{ChunkSize, ContentId, Geometry};
 
-const MAGIC: &[u8; 8] = b"lvpart1\0";
+const MAGIC: &[u8; 8] = b"lvpart2\0";
 const HEADER: usize = 64;
+/// Where the run of the system is.
+const BOOT: u64 = 52;
 
 /// Where each part of the file is.
 pub(super) struct Sidecar {
     id: ContentId,
+}
+
+/// One of the two bitmaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bits {
+    Written,
+    Synced,
+}
+
+/// What a sidecar says.
+pub(super) struct Loaded {
+    pub(super) tree: Tree,
+    pub(super) written: Bitmap,
+    pub(super) synced: Bitmap,
+    /// Whether the system still runs in which chunks were written.
+    pub(super) is_same_boot: bool,
 }
 
 impl Sidecar {
@@ -33,7 +52,7 @@ impl Sidecar {
         header[40..48].copy_from_slice(&self.id.geometry.length().to_be_bytes());
         header[48..52].copy_from_slice(&self.id.geometry.chunk_size().bytes().to_be_bytes());
         let nodes = Tree::new(self.id).nodes().len();
-        file.set_len((HEADER + self.bitmap_bytes() + nodes * 32) as u64)?;
+        file.set_len(self.nodes_start() + nodes as u64 * 32)?;
         file.write_all_at(&header, 0)
     }
 
@@ -48,55 +67,92 @@ impl Sidecar {
     }
 
     /// Reads what is there. What is not proved by the tree is left out.
-    pub(super) fn load(&self, file: &File) -> io::Result<(Tree, Bitmap)> {
-        let mut bytes = vec![0; self.bitmap_bytes()];
-        file.read_exact_at(&mut bytes, HEADER as u64)?;
+    pub(super) fn load(&self, file: &File) -> io::Result<Loaded> {
         let mut nodes: Vec<ChunkHash> = vec![[0; 32]; Tree::new(self.id).nodes().len()];
         file.read_exact_at(nodes.as_flattened_mut(), self.nodes_start())?;
         let tree = Tree::restore(self.id, nodes);
-        let chunks = self.id.geometry.chunks();
-        let mut have = Bitmap::new(chunks);
-        for index in 0..chunks {
-            let marked = bytes[index as usize / 8] >> (index % 8) & 1 == 1;
-            if marked && (chunks == 1 || tree.missing_levels(index) == 0) {
-                have.insert(index);
-            }
-        }
-        Ok((tree, have))
+        let written = self.load_bits(file, Bits::Written, &tree)?;
+        let synced = self.load_bits(file, Bits::Synced, &tree)?;
+        let mut boot = [0; 12];
+        file.read_exact_at(&mut boot, BOOT)?;
+        let is_same_boot = current_boot().is_some_and(|current| current == boot);
+        Ok(Loaded { tree, written, synced, is_same_boot })
     }
 
-    /// Writes nodes of the tree, then the bits of `chunks`: a bit is never there without its nodes, unless the system has lost the write.
-    pub(super) fn store(
+    /// Records that the system runs in which from now on chunks are written. All that were written must be synced.
+    pub(super) fn store_boot(&self, file: &File) -> io::Result<()> {
+        file.write_all_at(&current_boot().unwrap_or_default(), BOOT)
+    }
+
+    /// Writes nodes of the tree. They precede the bits of the chunks that they prove.
+    pub(super) fn store_nodes(
         &self,
         file: &File,
-        (tree, nodes): (&Tree, &mut Vec<usize>),
-        (have, chunks): (&Bitmap, &mut Vec<u32>),
+        tree: &Tree,
+        nodes: &mut [usize],
     ) -> io::Result<()> {
         nodes.sort_unstable();
         for run in nodes.chunk_by(|one, next| *next == one + 1) {
             let values = &tree.nodes()[run[0]..run[0] + run.len()];
             file.write_all_at(values.as_flattened(), self.nodes_start() + run[0] as u64 * 32)?;
         }
+        Ok(())
+    }
+
+    /// Writes the bits of `chunks` as they are in `all`.
+    pub(super) fn store_bits(
+        &self,
+        file: &File,
+        bits: Bits,
+        all: &Bitmap,
+        chunks: &[u32],
+    ) -> io::Result<()> {
         let mut positions: Vec<u32> = chunks.iter().map(|index| index / 8).collect();
         positions.sort_unstable();
         positions.dedup();
-        for position in positions {
-            let bit = |bit| u8::from(have.contains(position * 8 + bit)) << bit;
-            let byte = (0..8).map(bit).fold(0, |all, one| all | one);
-            file.write_all_at(&[byte], HEADER as u64 + u64::from(position))?;
+        for run in positions.chunk_by(|one, next| *next == one + 1) {
+            let byte = |position: &u32| {
+                let bit = |bit| u8::from(all.contains(position * 8 + bit)) << bit;
+                (0..8).map(bit).fold(0, |all, one| all | one)
+            };
+            let bytes: Vec<u8> = run.iter().map(byte).collect();
+            file.write_all_at(&bytes, self.bits_start(bits) + u64::from(run[0]))?;
         }
-        nodes.clear();
-        chunks.clear();
         Ok(())
+    }
+
+    fn load_bits(&self, file: &File, bits: Bits, tree: &Tree) -> io::Result<Bitmap> {
+        let chunks = self.id.geometry.chunks();
+        let mut bytes = vec![0; self.bitmap_bytes()];
+        file.read_exact_at(&mut bytes, self.bits_start(bits))?;
+        let mut found = Bitmap::new(chunks);
+        for index in 0..chunks {
+            let marked = bytes[index as usize / 8] >> (index % 8) & 1 == 1;
+            if marked && (chunks == 1 || tree.missing_levels(index) == 0) {
+                found.insert(index);
+            }
+        }
+        Ok(found)
     }
 
     fn bitmap_bytes(&self) -> usize {
         self.id.geometry.chunks().div_ceil(8) as usize
     }
 
-    fn nodes_start(&self) -> u64 {
-        (HEADER + self.bitmap_bytes()) as u64
+    fn bits_start(&self, bits: Bits) -> u64 {
+        let before = if bits == Bits::Synced { self.bitmap_bytes() } else { 0 };
+        (HEADER + before) as u64
     }
+
+    fn nodes_start(&self) -> u64 {
+        (HEADER + 2 * self.bitmap_bytes()) as u64
+    }
+}
+
+/// Identifies the run of the system, which ends with a crash or a restart; None if it does not tell.
+fn current_boot() -> Option<[u8; 12]> {
+    let id = fs::read("/proc/sys/kernel/random/boot_id").ok().filter(|id| !id.is_empty())?;
+    blake3::hash(&id).as_bytes().first_chunk().copied()
 }
 
 #[cfg(test)]

@@ -108,10 +108,21 @@ impl Source {
             }
             other => other?,
         }
-        if !self.tree.has(index, chunk_hash(geometry, index, &bytes)) {
+        if !self.has(index, &bytes) {
             return Err(changed());
         }
         Ok((siblings, bytes))
+    }
+
+    /// The siblings of `levels` levels of a chunk, without reading it; None if the content has no such chunk or level.
+    pub fn siblings(&self, index: u32, levels: u8) -> Option<Vec<ChunkHash>> {
+        self.tree.siblings(index, levels)
+    }
+
+    /// Whether chunk `index` has these bytes. It takes as long as hashing them.
+    pub fn has(&self, index: u32, bytes: &[u8]) -> bool {
+        let hash = chunk_hash(self.id().geometry, index, bytes);
+        hash.is_some_and(|hash| self.tree.has(index, hash))
     }
 
     fn hash_all(&self, geometry: Geometry) -> Result<Vec<ChunkHash>, ContentError> {
@@ -121,7 +132,7 @@ impl Source {
                 let range = geometry.range(index);
                 let bytes = &mut buffer[..(range.end - range.start) as usize];
                 self.fill(range.start, bytes)?;
-                Ok(chunk_hash(geometry, index, bytes))
+                chunk_hash(geometry, index, bytes).ok_or(ContentError::Missing(index))
             })
             .collect()
     }

@@ -29,15 +29,20 @@ pub struct Tree {
     levels: Vec<usize>,
 }
 
-/// The value of chunk `index` with these bytes.
-pub fn chunk_hash(geometry: Geometry, index: u32, bytes: &[u8]) -> ChunkHash {
-    if geometry.chunks() <= 1 {
-        return *blake3::hash(bytes).as_bytes();
+/// The value of chunk `index` with these bytes; None if the content has no such chunk, or its length is another.
+pub fn chunk_hash(geometry: Geometry, index: u32, bytes: &[u8]) -> Option<ChunkHash> {
+    let range = geometry.range(index);
+    // `blake3` panics at other offsets and lengths.
+    if index >= geometry.chunks() || range.end - range.start != bytes.len() as u64 {
+        return None;
+    }
+    if geometry.chunks() == 1 {
+        return Some(*blake3::hash(bytes).as_bytes());
     }
     let mut hasher = blake3::Hasher::new();
-    hasher.set_input_offset(geometry.range(index).start);
+    hasher.set_input_offset(range.start);
     hasher.update(bytes);
-    hasher.finalize_non_root()
+    Some(hasher.finalize_non_root())
 }
 
 impl Tree {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use levada_core::Identity;
 use levada_session::{SessionError, StreamError};
 use thiserror::Error;
@@ -21,7 +22,11 @@ pub(super) enum Event {
         index: u32,
         bytes: u64,
         stored: Result<bool, ContentError>,
+        /// Only at a coordinator: its bytes.
+        content: Bytes,
     },
+    /// A chunk was read from the source for the cache.
+    Loaded(u32, Result<Bytes, ContentError>),
     /// A chunk has left, or could not be read.
     Sent {
         to: PeerId,

@@ -14,7 +14,8 @@ use super::links::{Link, Links};
 use super::meeting::{self, Network};
 use super::store::{Store, lock};
 use crate::content::{ContentError, PartialFile};
-use crate::peer::{Input, Peer};
+use crate::mode::{Mode, Peer};
+use crate::peer::Input;
 use crate::{Output, PeerId};
 
 /// Events that wait for the task that owns the state machine.
@@ -28,6 +29,8 @@ const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Get {
     /// The streams to the coordinator.
     pub coordinator: Link,
+    /// Who passes chunks on. A peer needs none of the settings of mediated mode.
+    pub mode: Mode,
     /// Where chunks are stored.
     pub file: PartialFile,
     /// How other peers are reached.
@@ -60,7 +63,8 @@ impl Get {
         let store = Store::Partial(file.clone());
         let mut links = Links::new(store, geometry.chunk_size().bytes(), None, events.clone());
         links.add(PeerId::COORDINATOR, self.coordinator, None);
-        let peer = Peer::new(geometry, have, self.network.addresses.clone(), self.seed);
+        let addresses = self.network.addresses.clone();
+        let peer = Peer::new(self.mode, geometry, have, addresses, self.seed);
         let mut runner = Runner {
             peer,
             links,
@@ -150,7 +154,7 @@ impl Runner {
     fn happen(&mut self, event: Event, complete: bool) -> Result<(), GetError> {
         match event {
             Event::Message(from, message) => self.handle(Input::Message(from, message)),
-            Event::Chunk { from, index, bytes, stored } => {
+            Event::Chunk { from, index, bytes, stored, content: _ } => {
                 self.chunk(from, index, bytes, stored)?
             }
             Event::Sent { to, index, bytes, read: _ } => {
@@ -169,11 +173,11 @@ impl Runner {
                 if !self.links.contains(peer) {
                     self.named.remove(&peer);
                     self.handle(Input::Unlinked(peer));
-                    self.report(Progress::Neighbours(self.peer.neighbours().count()));
+                    self.report(Progress::Neighbours(self.peer.neighbours()));
                 }
             }
             Event::Incoming(identity, link) => self.incoming(identity, link),
-            Event::Linked(..) | Event::Joined(..) | Event::Status(..) => {}
+            Event::Linked(..) | Event::Loaded(..) | Event::Joined(..) | Event::Status(..) => {}
         }
         Ok(())
     }
@@ -217,7 +221,7 @@ impl Runner {
         }
         self.links.add(peer, link, None);
         self.handle(Input::Linked(peer));
-        self.report(Progress::Neighbours(self.peer.neighbours().count()));
+        self.report(Progress::Neighbours(self.peer.neighbours()));
     }
 
     fn handle(&mut self, input: Input) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
@@ -18,7 +19,7 @@ use crate::message::{ChunkHeader, MAX_HEADER, MAX_MESSAGE, Message};
 /// Control messages that wait for one party. One that does not read them loses its link.
 const CONTROL_QUEUE: usize = 4096;
 /// Chunks that wait for one party: more than a state machine sends at a time.
-const DATA_QUEUE: usize = 64;
+const DATA_QUEUE: usize = 1024;
 /// The most bytes of chunks that are read or stored at once; at least one chunk is.
 const BATCH: u32 = 1 << 20;
 
@@ -241,7 +242,10 @@ async fn store_received(mut received: Receiver<Received>, disk: Disk, events: Se
     let mut waiting = Vec::new();
     while received.recv_many(&mut waiting, disk.batch).await > 0 {
         let (store, chunks) = (disk.store.clone(), std::mem::take(&mut waiting));
-        let work = move || chunks.iter().map(|chunk| store_one(&store, chunk)).collect::<Vec<_>>();
+        let work = move || {
+            let stored = chunks.into_iter().map(|chunk| store_one(&store, chunk));
+            stored.collect::<Vec<_>>()
+        };
         let Ok(stored) = spawn_blocking(work).await else { return };
         for event in stored {
             if events.send(event).await.is_err() {
@@ -251,7 +255,7 @@ async fn store_received(mut received: Receiver<Received>, disk: Disk, events: Se
     }
 }
 
-fn store_one(store: &Store, chunk: &Received) -> Event {
+fn store_one(store: &Store, chunk: Received) -> Event {
     let bytes = &chunk.message[chunk.start..];
     let stored = match store.write(&chunk.header, bytes) {
         Ok(()) => Ok(true),
@@ -259,5 +263,11 @@ fn store_one(store: &Store, chunk: &Received) -> Event {
         Err(error) => Err(error),
     };
     let (from, index) = (chunk.from, chunk.header.index);
-    Event::Chunk { from, index, bytes: bytes.len() as u64, stored }
+    let bytes = bytes.len() as u64;
+    // Peers need it no longer.
+    let content = match store {
+        Store::Cache(_) => Bytes::from(chunk.message).slice(chunk.start..),
+        Store::Source(_) | Store::Partial(_) => Bytes::new(),
+    };
+    Event::Chunk { from, index, bytes, stored, content }
 }

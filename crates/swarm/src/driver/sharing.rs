@@ -3,18 +3,22 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use levada_core::Identity;
 use levada_session::StreamError;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::mpsc::{Receiver, Sender, WeakSender, channel};
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::sleep_until;
 
+use super::cache::ChunkCache;
 use super::events::Event;
 use super::links::{Link, Links};
 use super::store::Store;
-use crate::content::Source;
-use crate::coordinator::{Coordinator, Input};
+use crate::content::{ContentError, Source};
+use crate::coordinator::Input;
+use crate::mediated::Counters;
+use crate::mode::{Coordinator, Mode};
 use crate::{ContentId, Description, Output, PeerId};
 
 /// Events that wait for the task that owns the state machine.
@@ -33,6 +37,8 @@ pub struct Share {
 pub struct ShareOptions {
     /// Its name at the peers: one component of a path.
     pub name: String,
+    /// Who passes chunks on.
+    pub mode: Mode,
     /// The most that the coordinator sends to all peers together, in bytes of chunks per second.
     pub upload_limit: Option<u64>,
     /// Any number, of which the random choices follow.
@@ -50,6 +56,8 @@ pub struct ShareStatus {
     pub sent: u64,
     /// Chunks that cannot be read any more, and why.
     pub unreadable: Vec<(u32, String)>,
+    /// In mediated mode, what was read, fetched and sent.
+    pub counters: Counters,
 }
 
 impl Drop for Share {
@@ -61,20 +69,23 @@ impl Drop for Share {
 impl Share {
     /// Starts to share `source`.
     pub fn start(source: Arc<Source>, options: ShareOptions) -> Self {
-        let ShareOptions { name, upload_limit, seed } = options;
+        let ShareOptions { name, mode, upload_limit, seed } = options;
         let id = source.id();
         let (chunk, is_folder) = (id.geometry.chunk_size(), source.is_folder());
-        let description = Description { chunk, is_folder, name };
+        let is_mediated = mode != Mode::Direct;
+        let description = Description { chunk, is_folder, is_mediated, name };
         let (events, inbox) = channel(QUEUE);
-        let links = Links::new(
-            Store::Source(source),
-            id.geometry.chunk_size().bytes(),
-            upload_limit,
-            events.clone(),
-        );
-        let coordinator = Coordinator::new(id.geometry, seed);
-        let status = ShareStatus::default();
-        let runner = Runner { coordinator, links, start: Instant::now(), status };
+        let cache = is_mediated.then(|| Arc::new(ChunkCache::new(source.clone())));
+        let store = cache.clone().map_or(Store::Source(source), Store::Cache);
+        let runner = Runner {
+            coordinator: Coordinator::new(mode, id.geometry, seed),
+            links: Links::new(store, chunk.bytes(), upload_limit, events.clone()),
+            cache,
+            arrived: None,
+            events: events.downgrade(),
+            start: Instant::now(),
+            status: ShareStatus::default(),
+        };
         let task = tokio::spawn(runner.run(inbox)).abort_handle();
         Self { id, description, events, task }
     }
@@ -108,8 +119,13 @@ impl Share {
 struct Runner {
     coordinator: Coordinator,
     links: Links,
+    /// Only in mediated mode.
+    cache: Option<Arc<ChunkCache>>,
+    /// The chunk that has come last, until the state machine has said whether it keeps it.
+    arrived: Option<(u32, Bytes)>,
+    events: WeakSender<Event>,
     start: Instant,
-    /// Without the peers.
+    /// Without what the state machine knows.
     status: ShareStatus,
 }
 
@@ -117,6 +133,7 @@ impl Runner {
     async fn run(mut self, mut inbox: Receiver<Event>) {
         loop {
             self.settle();
+            self.arrived = None;
             let due = self.coordinator.next_timeout().map(|due| (self.start + due).into());
             let timeout = async {
                 match due {
@@ -154,7 +171,10 @@ impl Runner {
                 match read {
                     Ok(()) => Input::Sent { to, index },
                     Err(error) => {
-                        self.status.unreadable.push((index, error.to_string()));
+                        // In mediated mode, it was evicted.
+                        if self.cache.is_none() {
+                            self.status.unreadable.push((index, error.to_string()));
+                        }
                         Input::Unreadable { to, index }
                     }
                 }
@@ -163,8 +183,14 @@ impl Runner {
                 let _ = reply.send(self.status());
                 return;
             }
-            // Peers send no chunks to the coordinator, and it connects to none.
-            Event::Chunk { .. } | Event::Linked(..) | Event::Incoming(..) => return,
+            Event::Chunk { from, index, stored, content, .. } => {
+                let good = stored.unwrap_or(false);
+                self.arrived = good.then_some((index, content));
+                Input::Chunk { from, index, good }
+            }
+            Event::Loaded(index, read) => self.loaded(index, read),
+            // The coordinator connects to no peer.
+            Event::Linked(..) | Event::Incoming(..) => return,
         };
         self.coordinator.handle(now, input);
     }
@@ -184,19 +210,49 @@ impl Runner {
                 }
                 Output::Disconnect(peer) => self.end(peer),
                 Output::Connect { .. } | Output::Allow { .. } => {}
-                // Not in direct mode.
-                Output::Load(_) | Output::Keep { .. } | Output::Evict(_) => {}
+                Output::Load(index) => self.load(index),
+                Output::Keep { index, .. } => {
+                    let arrived = self.arrived.take_if(|(arrived, _)| *arrived == index);
+                    if let Some((cache, (_, bytes))) = self.cache.as_ref().zip(arrived) {
+                        cache.insert(index, bytes);
+                    }
+                }
+                Output::Evict(index) => {
+                    self.cache.iter().for_each(|cache| cache.remove(index));
+                }
             }
         }
     }
 
+    /// Reads a chunk in the blocking pool.
+    fn load(&self, index: u32) {
+        let Some((cache, events)) = self.cache.clone().zip(self.events.upgrade()) else { return };
+        tokio::spawn(async move {
+            let read = spawn_blocking(move || cache.source.read(index, 0)).await;
+            if let Ok(read) = read {
+                let read = read.map(|(_, bytes)| bytes.into());
+                let _ = events.send(Event::Loaded(index, read)).await;
+            }
+        });
+    }
+
+    fn loaded(&mut self, index: u32, read: Result<Bytes, ContentError>) -> Input {
+        let good = read.is_ok();
+        match (read, &self.cache) {
+            (Ok(bytes), Some(cache)) => cache.insert(index, bytes),
+            (Err(error), _) => self.status.unreadable.push((index, error.to_string())),
+            (Ok(_), None) => {}
+        }
+        Input::Loaded { index, good }
+    }
+
     fn status(&self) -> ShareStatus {
         let identity = |bytes: &[u8; 32]| Identity::from_bytes(*bytes);
-        let members = self.coordinator.members();
-        let peers = members.map(|(_, one)| (identity(&one.identity), one.chunks));
-        let peers = peers.collect();
+        let progress = self.coordinator.progress();
+        let peers = progress.iter().map(|(one, chunks)| (identity(one), *chunks)).collect();
         let expelled = self.coordinator.expelled().iter().map(identity).collect();
-        ShareStatus { peers, expelled, ..self.status.clone() }
+        let counters = self.coordinator.counters();
+        ShareStatus { peers, expelled, counters, ..self.status.clone() }
     }
 
     fn end(&mut self, peer: PeerId) {

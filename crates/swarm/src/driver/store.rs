@@ -2,13 +2,20 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::content::{ChunkHash, ContentError, PartialFile, Source, chunk_hash};
+use bytes::Bytes;
+
+use super::cache::ChunkCache;
+use crate::content::{BadChunk, ChunkHash, ContentError, PartialFile, Source, chunk_hash};
 use crate::message::ChunkHeader;
 
 /// The chunks of one party. Its functions block.
 #[derive(Clone)]
 pub(super) enum Store {
+    /// Of a coordinator in direct mode.
     Source(Arc<Source>),
+    /// Of a coordinator in mediated mode.
+    Cache(Arc<ChunkCache>),
+    /// Of a peer.
     Partial(Arc<Mutex<PartialFile>>),
 }
 
@@ -17,20 +24,29 @@ impl Store {
         &self,
         index: u32,
         levels: u8,
-    ) -> Result<(Vec<ChunkHash>, Vec<u8>), ContentError> {
-        match self {
-            Self::Source(source) => source.read(index, levels),
-            Self::Partial(partial) => lock(partial).read(index, levels),
-        }
+    ) -> Result<(Vec<ChunkHash>, Bytes), ContentError> {
+        let (siblings, bytes) = match self {
+            Self::Cache(cache) => return cache.read(index, levels),
+            Self::Source(source) => source.read(index, levels)?,
+            Self::Partial(partial) => lock(partial).read(index, levels)?,
+        };
+        Ok((siblings, bytes.into()))
     }
 
-    /// Verifies and stores a chunk. A source stores none.
+    /// Verifies a chunk that has come, and stores it at a peer. A coordinator's cache gets it later, if the state machine says so.
     pub(super) fn write(&self, header: &ChunkHeader, bytes: &[u8]) -> Result<(), ContentError> {
-        let Self::Partial(partial) = self else { return Ok(()) };
-        let geometry = lock(partial).geometry();
-        // Without the lock, because it takes most of the time.
-        let hash = chunk_hash(geometry, header.index, bytes);
-        lock(partial).write(header.index, hash, &header.siblings, bytes)
+        let index = header.index;
+        match self {
+            Self::Source(_) => Ok(()),
+            Self::Cache(cache) if cache.source.has(index, bytes) => Ok(()),
+            Self::Cache(_) => Err(BadChunk.into()),
+            Self::Partial(partial) => {
+                let geometry = lock(partial).geometry();
+                // Without the lock, because it takes most of the time.
+                let hash = chunk_hash(geometry, index, bytes).ok_or(BadChunk)?;
+                lock(partial).write(index, hash, &header.siblings, bytes)
+            }
+        }
     }
 }
 

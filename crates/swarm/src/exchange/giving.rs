@@ -202,7 +202,7 @@ impl Exchange {
             let Some((peer, index)) = self.pick(now) else { return };
             let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
             neighbour.sending.push(Sending { index, state: State::Offered(now) });
-            self.slots.offer();
+            self.slots.take();
             self.due_at(now + ANSWER_TIMEOUT);
             self.send(peer, Message::Offer(index));
         }

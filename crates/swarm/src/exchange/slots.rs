@@ -53,7 +53,7 @@ impl Slots {
     }
 
     /// A chunk is offered.
-    pub(super) fn offer(&mut self) {
+    pub(super) fn take(&mut self) {
         self.used += 1;
     }
 

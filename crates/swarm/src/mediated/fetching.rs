@@ -56,10 +56,12 @@ impl Coordinator {
         let complete = self.complete.range(first..).chain(self.complete.range(..first));
         let all = self.owners.confirmed(index).chain(complete.copied().take(SAMPLE));
         let best = self.fastest(all, tried);
-        // One that was told to hold a copy may have had one; otherwise it declines. Before the first reading, none can.
+        // One that was sent its copy, or had one before it said so. Before the first reading, none can.
         best.or_else(|| {
+            let waits =
+                |peer| self.members.get(&peer).is_some_and(|one| one.wanted.contains_key(&index));
             let promised = self.owners.promised(index).filter(|_| self.read.contains(index));
-            self.fastest(promised, tried)
+            self.fastest(promised.filter(|peer| !waits(*peer)), tried)
         })
     }
 

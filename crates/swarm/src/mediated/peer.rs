@@ -24,6 +24,8 @@ pub struct Peer {
     /// Where the next request is, once the coordinator has told where its scan is. Before, only assigned chunks are requested.
     cursor: Option<u32>,
     requested: BTreeSet<u32>,
+    /// Of these, those that the coordinator fetches: they are on their way.
+    awaited: BTreeSet<u32>,
     lost: Bitmap,
     /// Chunks that the coordinator has not been told of.
     news: Vec<u32>,
@@ -44,6 +46,7 @@ impl Peer {
             assigned,
             cursor: None,
             requested: BTreeSet::new(),
+            awaited: BTreeSet::new(),
             lost,
             news: Vec::new(),
             leaving: 0,
@@ -96,7 +99,7 @@ impl Peer {
             Message::Provide(runs) => self.provide(&runs),
             Message::Scan(position, dropped) => {
                 for index in self.within(&dropped) {
-                    self.requested.remove(&index);
+                    self.give_up(index);
                 }
                 self.cursor = Some(position.min(self.have.length()));
             }
@@ -105,7 +108,7 @@ impl Peer {
                 for index in self.within(&runs) {
                     self.lost.insert(index);
                     self.assigned.remove(index);
-                    self.requested.remove(&index);
+                    self.give_up(index);
                 }
             }
             Message::Have(runs) => {
@@ -133,7 +136,19 @@ impl Peer {
         self.send_runs(&runs_of(&there), Message::Provide);
     }
 
+    /// A request will not be answered.
+    fn give_up(&mut self, index: u32) {
+        self.requested.remove(&index);
+        if self.awaited.remove(&index) {
+            self.send(Message::Decline(index));
+        }
+    }
+
     fn fetch(&mut self, index: u32) {
+        if self.requested.contains(&index) {
+            self.awaited.insert(index);
+            return;
+        }
         if !self.have.contains(index) || self.leaving >= MOST_LEAVING {
             return self.send(Message::Decline(index));
         }
@@ -144,13 +159,18 @@ impl Peer {
 
     fn chunk(&mut self, index: u32, good: bool) {
         self.requested.remove(&index);
+        let is_awaited = self.awaited.remove(&index);
         if good {
             self.assigned.remove(index);
             self.lost.remove(index);
             if self.have.insert(index) {
                 self.news.push(index);
             }
-        } else {
+        }
+        if is_awaited {
+            self.fetch(index);
+        }
+        if !good {
             self.wrong += 1;
             if self.wrong >= MOST_WRONG {
                 return self.out.push_back(Output::Disconnect(PeerId::COORDINATOR));

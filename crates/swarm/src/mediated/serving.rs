@@ -104,6 +104,9 @@ impl Coordinator {
     pub(super) fn evicted_before(&mut self, to: PeerId, index: u32, now: Duration) {
         if let Some(levels) = self.take_sending(to, index, now) {
             self.want(to, index, levels, now);
+            if self.pending.get(&index).is_some_and(|pending| pending.from == to) {
+                self.fetch_again(index, now);
+            }
             self.serve(to, now);
         }
     }

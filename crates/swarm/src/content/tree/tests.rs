@@ -16,7 +16,7 @@ fn part(content: &[u8], geometry: Geometry, index: u32) -> &[u8] {
 
 fn whole(content: &[u8]) -> Tree {
     let geometry = geometry(content.len());
-    let hash = |index| chunk_hash(geometry, index, part(content, geometry, index));
+    let hash = |index| chunk_hash(geometry, index, part(content, geometry, index)).unwrap();
     Tree::build(geometry, (0..geometry.chunks()).map(hash))
 }
 
@@ -42,7 +42,7 @@ fn chunks_are_verified_in_any_order_and_passed_on() {
         // Another order: 7 is coprime to no multiple of itself, so the rest follows in sequence.
         let order = (0..count).map(|at| at * 7 % count.max(1)).chain(0..count);
         for index in order {
-            let hash = chunk_hash(geometry, index, part(&content, geometry, index));
+            let hash = chunk_hash(geometry, index, part(&content, geometry, index)).unwrap();
             let siblings = source.siblings(index, tree.missing_levels(index)).unwrap();
             tree.insert(index, hash, &siblings).unwrap();
             if count > 1 {
@@ -68,7 +68,7 @@ fn a_wrong_chunk_or_sibling_is_refused_and_changes_nothing() {
     let geometry = source.id().geometry;
     for index in 0..geometry.chunks() {
         let mut tree = Tree::new(source.id());
-        let hash = chunk_hash(geometry, index, part(&content, geometry, index));
+        let hash = chunk_hash(geometry, index, part(&content, geometry, index)).unwrap();
         let siblings = source.siblings(index, geometry.levels()).unwrap();
         let mut flipped = hash;
         flipped[3] ^= 1;
@@ -107,4 +107,17 @@ fn stored_nodes_are_kept_only_if_they_lead_to_the_root() {
         Tree::restore(source.id(), vec![[1; 32]; 3]).nodes(),
         Tree::new(source.id()).nodes()
     );
+}
+
+#[test]
+fn chunks_of_other_numbers_and_lengths_have_no_value() {
+    let geometry = Geometry::new(5000, ChunkSize::new(1024).unwrap()).unwrap();
+    for (index, length) in
+        [(5, 0), (5, 904), (u32::MAX, 1024), (1, 1025), (1, 4000), (4, 905), (0, 0)]
+    {
+        assert_eq!(chunk_hash(geometry, index, &vec![0; length]), None, "{index} {length}");
+    }
+    assert!(chunk_hash(geometry, 4, &[0; 904]).is_some());
+    let empty = Geometry::new(0, ChunkSize::DEFAULT).unwrap();
+    assert_eq!(chunk_hash(empty, 0, &[]), None);
 }
