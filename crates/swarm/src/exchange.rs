@@ -109,6 +109,11 @@ impl Exchange {
         Self { given, ..Self::new(geometry, all, random) }
     }
 
+    /// Gives no chunk to any neighbour.
+    pub(crate) fn give_nothing(&mut self) {
+        self.slots.close();
+    }
+
     pub(crate) fn have(&self) -> &Bitmap {
         &self.have
     }

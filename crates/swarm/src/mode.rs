@@ -59,6 +59,17 @@ impl Coordinator {
         }
     }
 
+    /// The identities of the peers to which others can connect: none in mediated mode.
+    pub fn reachable(&self) -> Vec<[u8; 32]> {
+        match self {
+            Self::Direct(direct) => {
+                let members = direct.members().filter(|(_, one)| one.is_reachable());
+                members.map(|(_, one)| one.identity).collect()
+            }
+            Self::Mediated(_) => Vec::new(),
+        }
+    }
+
     /// The identities that were expelled for wrong bytes.
     pub fn expelled(&self) -> &BTreeSet<[u8; 32]> {
         match self {
@@ -138,6 +149,13 @@ impl Peer {
                 Self::Direct(Box::new(peer::Peer::new(geometry, have, addresses, seed)))
             }
             Mode::Mediated(_) => Self::Mediated(Box::new(mediated::Peer::new(geometry, have))),
+        }
+    }
+
+    /// Offers no chunk to others, in direct mode. In mediated mode, peers send what the coordinator asks for.
+    pub fn receive_only(&mut self) {
+        if let Self::Direct(direct) = self {
+            direct.receive_only();
         }
     }
 

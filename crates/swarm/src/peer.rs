@@ -59,6 +59,11 @@ impl Peer {
         Self { exchange, named: BTreeSet::new(), refused: BTreeSet::new(), lost }
     }
 
+    /// Receives only, and offers no chunk to others.
+    pub fn receive_only(&mut self) {
+        self.exchange.give_nothing();
+    }
+
     /// The chunks that are there.
     pub fn have(&self) -> &Bitmap {
         self.exchange.have()

@@ -110,6 +110,10 @@ impl Peer {
     }
 
     async fn get(&self, coordinator: &Coordinator, id: ContentId) -> Running {
+        self.get_as(coordinator, id, true).await
+    }
+
+    async fn get_as(&self, coordinator: &Coordinator, id: ContentId, upload: bool) -> Running {
         let (incoming, address) = listen(&self.key).await;
         let config = Arc::new(ClientConfig::new(&self.key).unwrap());
         let connection =
@@ -139,6 +143,7 @@ impl Peer {
             network: Network { dial, incoming, addresses: vec![address] },
             progress,
             seed: 7,
+            upload,
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(get.run(async { drop(stopped.await) }));
@@ -207,6 +212,21 @@ async fn every_peer_has_the_file() {
         // The source, the files, and nothing else.
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), peers + 1);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_only_receives_sends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (content, coordinator, id) = shared(folder.path(), 3_000_000).await;
+    let [first, second] = ["first", "second"].map(|name| Peer::new(folder.path(), name));
+    let mut receiving = first.get_as(&coordinator, id, false).await;
+    assert!(receiving.completed().await.is_empty());
+    let mut later = second.get(&coordinator, id).await;
+    assert!(later.completed().await.is_empty());
+    assert!(fs::read(&second.target).unwrap() == content);
+    let got = later.stop().await;
+    assert_eq!(got.received.get(&None), Some(&3_000_000));
+    assert_eq!(receiving.stop().await.sent, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -147,7 +147,8 @@ impl Download<'_> {
             true => Mode::Mediated(Settings::default()),
             false => Mode::Direct,
         };
-        let get = Get { coordinator: link, mode, file, network, progress, seed: seed() };
+        let seed = seed();
+        let get = Get { coordinator: link, mode, file, network, progress, seed, upload: true };
         let got = get.run(self.seeding(report, &description, &fetched, &target)).await;
         connection.close(0, "");
         report.stop().await;

@@ -42,6 +42,8 @@ pub struct PartialFile {
     unsynced: Vec<u32>,
     syncing: Vec<u32>,
     synced: Bitmap,
+    /// The file has its name.
+    is_finished: bool,
 }
 
 impl PartialFile {
@@ -96,6 +98,7 @@ impl PartialFile {
             unsynced: Vec::new(),
             syncing: Vec::new(),
             synced: loaded.synced,
+            is_finished: false,
         };
         file.unsynced =
             file.have.runs().flatten().filter(|at| !file.synced.contains(*at)).collect();
@@ -122,6 +125,55 @@ impl PartialFile {
         let stored = store(Bits::Written).and_then(|()| store(Bits::Synced));
         let stored = stored.and_then(|()| file.sync_data()).and_then(|()| sidecar.store_boot(file));
         stored.map_err(ContentError::file(&self.sidecar_path))
+    }
+
+    /// A download that is complete already, to provide it: reads and hashes the file, which must not change from then on.
+    ///
+    /// # Errors
+    /// [`ContentError::Changed`] if it is not the content `id`; [`ContentError::File`].
+    pub fn complete(path: &Path, id: ContentId) -> Result<Self, ContentError> {
+        let data = File::open(path).map_err(ContentError::file(path))?;
+        let length = data.metadata().map_err(ContentError::file(path))?.len();
+        let changed = || ContentError::Changed(path.to_owned());
+        if length != id.geometry.length() {
+            return Err(changed());
+        }
+        let mut bytes = vec![0; id.geometry.chunk_size().bytes() as usize];
+        let mut hashes = Vec::with_capacity(id.geometry.chunks() as usize);
+        let mut have = Bitmap::new(id.geometry.chunks());
+        for index in 0..id.geometry.chunks() {
+            let range = id.geometry.range(index);
+            let bytes = &mut bytes[..(range.end - range.start) as usize];
+            data.read_exact_at(bytes, range.start).map_err(ContentError::file(path))?;
+            hashes.extend(chunk_hash(id.geometry, index, bytes));
+            have.insert(index);
+        }
+        let tree = Tree::build(id.geometry, hashes);
+        if tree.id() != id {
+            return Err(changed());
+        }
+        // Nothing is new, so nothing is written to the sidecar.
+        let sidecar_file = data.try_clone().map_err(ContentError::file(path))?;
+        let data = Arc::new(data);
+        let syncer = Syncer::new(data.clone()).map_err(ContentError::file(path))?;
+        Ok(Self {
+            target: path.to_owned(),
+            data_path: path.to_owned(),
+            data,
+            syncer,
+            sidecar: Sidecar::new(id),
+            sidecar_path: path.to_owned(),
+            sidecar_file,
+            tree,
+            synced: have.clone(),
+            have,
+            new_nodes: Vec::new(),
+            new_chunks: Vec::new(),
+            batch: 1,
+            unsynced: Vec::new(),
+            syncing: Vec::new(),
+            is_finished: true,
+        })
     }
 
     /// How the content is divided.
@@ -238,6 +290,9 @@ impl PartialFile {
     /// # Errors
     /// [`ContentError::Missing`] if a chunk is missing, [`ContentError::Exists`] if the target was made meanwhile, [`ContentError::File`].
     pub fn finish(&mut self) -> Result<(), ContentError> {
+        if self.is_finished {
+            return Ok(());
+        }
         if let Some(missing) = self.have.next_missing(0) {
             return Err(ContentError::Missing(missing));
         }
@@ -260,6 +315,7 @@ impl PartialFile {
             .and_then(|folder| folder.sync_all())
             .map_err(ContentError::file(folder))?;
         self.data_path.clone_from(&self.target);
+        self.is_finished = true;
         Ok(())
     }
 }
@@ -327,6 +383,27 @@ mod tests {
                 assert_eq!(Some(siblings), whole.tree.siblings(0, levels));
                 assert_eq!(bytes, whole.bytes[..bytes.len()]);
             }
+        }
+    }
+
+    #[test]
+    fn a_complete_file_is_provided_and_not_changed() {
+        let (whole, folder) = (whole(5000), tempfile::tempdir().unwrap());
+        let (path, id) = (folder.path().join("file"), whole.tree.id());
+        fs::write(&path, &whole.bytes).unwrap();
+        let mut file = PartialFile::complete(&path, id).unwrap();
+        assert!(file.have().is_full());
+        whole.give(&mut file, 1).unwrap();
+        file.finish().unwrap();
+        file.sync().unwrap();
+        let (siblings, bytes) = file.read(4, 3).unwrap();
+        assert_eq!(Some(siblings), whole.tree.siblings(4, 3));
+        assert_eq!(bytes, whole.bytes[4096..]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read(&path).unwrap(), whole.bytes);
+        for other in [&whole.bytes[1..], &[1; 5000]] {
+            fs::write(&path, other).unwrap();
+            assert!(matches!(PartialFile::complete(&path, id), Err(ContentError::Changed(_))));
         }
     }
 

@@ -59,10 +59,34 @@ impl Source {
                 (prefix, files, true)
             }
         };
+        Self::new((prefix, files, is_folder), None, chunk, known)
+    }
+
+    /// The content of an open file of `length` bytes, which errors call `name`; otherwise as [`Self::reopen`].
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn of_file(
+        file: File,
+        length: u64,
+        name: PathBuf,
+        chunk: ChunkSize,
+        known: &[ChunkHash],
+    ) -> Result<Self, ContentError> {
+        let files = vec![SharedFile { path: name, start: 0, length }];
+        Self::new((Vec::new(), files, false), Some((0, file)), chunk, known)
+    }
+
+    fn new(
+        (prefix, files, is_folder): (Vec<u8>, Vec<SharedFile>, bool),
+        open: Option<(usize, File)>,
+        chunk: ChunkSize,
+        known: &[ChunkHash],
+    ) -> Result<Self, ContentError> {
         let end = files.last().map_or(prefix.len() as u64, |file| file.start + file.length);
         let geometry = Geometry::new(end, chunk)?;
         let tree = Tree::new(ContentId { root: [0; 32], geometry });
-        let mut source = Self { tree, prefix, files, open: Mutex::new(None), is_folder };
+        let mut source = Self { tree, prefix, files, open: Mutex::new(open), is_folder };
         // The value of a single chunk is that of the whole content, which is not among those of nodes.
         let is_known = geometry.chunks() > 1 && known.len() == geometry.chunks() as usize;
         let hashes = if is_known { known.to_vec() } else { source.hash_all(geometry)? };

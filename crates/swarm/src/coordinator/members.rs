@@ -32,6 +32,11 @@ impl Member {
     pub fn is_listening(&self) -> bool {
         self.addresses.is_some()
     }
+
+    /// Whether others can connect to it.
+    pub fn is_reachable(&self) -> bool {
+        self.addresses.as_ref().is_some_and(|addresses| !addresses.is_empty())
+    }
 }
 
 /// All peers that are there.

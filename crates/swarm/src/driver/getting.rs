@@ -39,6 +39,8 @@ pub struct Get {
     pub progress: Sender<Progress>,
     /// Of this number the random choices follow.
     pub seed: u64,
+    /// Whether chunks are passed on to others.
+    pub upload: bool,
 }
 
 /// What a download has done.
@@ -64,7 +66,10 @@ impl Get {
         let mut links = Links::new(store, geometry.chunk_size().bytes(), None, events.clone());
         links.add(PeerId::COORDINATOR, self.coordinator, None);
         let addresses = self.network.addresses.clone();
-        let peer = Peer::new(self.mode, geometry, have, addresses, self.seed);
+        let mut peer = Peer::new(self.mode, geometry, have, addresses, self.seed);
+        if !self.upload {
+            peer.receive_only();
+        }
         let mut runner = Runner {
             peer,
             links,

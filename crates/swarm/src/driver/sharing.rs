@@ -50,6 +50,8 @@ pub struct ShareOptions {
 pub struct ShareStatus {
     /// The identities of the peers that are there, and how many chunks each has reported.
     pub peers: Vec<(Identity, u64)>,
+    /// Those of them to which others can connect.
+    pub reachable: Vec<Identity>,
     /// Peers that were expelled for wrong bytes.
     pub expelled: Vec<Identity>,
     /// Bytes of chunks that the coordinator has sent.
@@ -250,9 +252,10 @@ impl Runner {
         let identity = |bytes: &[u8; 32]| Identity::from_bytes(*bytes);
         let progress = self.coordinator.progress();
         let peers = progress.iter().map(|(one, chunks)| (identity(one), *chunks)).collect();
+        let reachable = self.coordinator.reachable().iter().map(identity).collect();
         let expelled = self.coordinator.expelled().iter().map(identity).collect();
         let counters = self.coordinator.counters();
-        ShareStatus { peers, expelled, counters, ..self.status.clone() }
+        ShareStatus { peers, reachable, expelled, counters, ..self.status.clone() }
     }
 
     fn end(&mut self, peer: PeerId) {

@@ -44,6 +44,11 @@ impl Slots {
         }
     }
 
+    /// Nothing is offered from now on.
+    pub(super) fn close(&mut self) {
+        (self.least, self.most, self.allowed) = (0, 0, 0);
+    }
+
     pub(super) fn is_free(&self) -> bool {
         self.used < self.allowed
     }
