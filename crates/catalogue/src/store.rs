@@ -23,8 +23,8 @@ pub use error::StoreError;
 pub use limits::{MAX_PAGE, MAX_QUERY, MAX_WORDS};
 pub use none::NoStore;
 pub use types::{
-    Action, AuditEntry, Blob, Change, Collected, Event, Finding, Hit, Outcome, SearchCursor,
-    Verified,
+    Action, AuditEntry, Blob, Change, Collected, Event, Finding, Hit, Outboard, Outcome,
+    SearchCursor, Verified,
 };
 
 /// The published versions and their packages.
@@ -162,6 +162,18 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// The store failed.
     fn open_blob(&self, digest: &Digest) -> Result<Option<Blob>, StoreError>;
+
+    /// The hash tree that was stored for a blob by [`Self::add_outboard`].
+    ///
+    /// # Errors
+    /// The store failed.
+    fn outboard(&self, digest: &Digest) -> Result<Option<Outboard>, StoreError>;
+
+    /// Stores the hash tree of a blob until the blob is deleted. Nothing is stored if there is no such blob.
+    ///
+    /// # Errors
+    /// The store failed.
+    fn add_outboard(&self, digest: &Digest, outboard: &Outboard) -> Result<(), StoreError>;
 
     /// An empty unnamed file for derived data, deleted when it is closed. `None` if the store has no such files.
     fn scratch(&self) -> Option<File> {

@@ -62,6 +62,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ),
     ("blobs::a_package_must_be_stored", blobs::a_package_must_be_stored),
     ("blobs::collects_unreferenced_blobs_only", blobs::collects_unreferenced_blobs_only),
+    ("blobs::a_hash_tree_stays_with_its_blob", blobs::a_hash_tree_stays_with_its_blob),
     ("blobs::a_sound_store_has_no_findings", blobs::a_sound_store_has_no_findings),
     (
         "many::one_of_several_concurrent_publications_wins",

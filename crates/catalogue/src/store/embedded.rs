@@ -12,6 +12,7 @@ mod collect;
 mod feed;
 mod files;
 mod inner;
+mod outboard;
 mod publish;
 mod read;
 mod reserve;
@@ -30,8 +31,8 @@ use levada_core::{Clock, Digest, Identity, SystemClock, UnixTime};
 use levada_database::Database;
 
 use super::{
-    AuditEntry, Blob, BlobWriter, Change, Collected, Finding, Hit, Outcome, SearchCursor, Store,
-    StoreError, Verified,
+    AuditEntry, Blob, BlobWriter, Change, Collected, Finding, Hit, Outboard, Outcome, SearchCursor,
+    Store, StoreError, Verified,
 };
 use crate::model::{Draft, Key, Kind, Published, Version};
 use blobs::Blobs;
@@ -209,6 +210,14 @@ impl Store for EmbeddedStore {
 
     fn open_blob(&self, digest: &Digest) -> Result<Option<Blob>, StoreError> {
         self.inner.blobs.read(digest)
+    }
+
+    fn outboard(&self, digest: &Digest) -> Result<Option<Outboard>, StoreError> {
+        self.inner.outboard(digest)
+    }
+
+    fn add_outboard(&self, digest: &Digest, outboard: &Outboard) -> Result<(), StoreError> {
+        self.inner.add_outboard(digest, outboard)
     }
 
     fn scratch(&self) -> Option<File> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use levada_core::{Digest, Identity, UnixTime};
 
 use super::{
-    AuditEntry, Blob, BlobWriter, Change, Collected, Finding, Hit, Outcome, SearchCursor, Store,
-    StoreError, Verified,
+    AuditEntry, Blob, BlobWriter, Change, Collected, Finding, Hit, Outboard, Outcome, SearchCursor,
+    Store, StoreError, Verified,
 };
 use crate::model::{Draft, Key, Kind, Published, Version};
 
@@ -81,6 +81,14 @@ impl Store for NoStore {
 
     fn has_blob(&self, _: &Digest) -> Result<bool, StoreError> {
         Ok(false)
+    }
+
+    fn outboard(&self, _: &Digest) -> Result<Option<Outboard>, StoreError> {
+        Ok(None)
+    }
+
+    fn add_outboard(&self, _: &Digest, _: &Outboard) -> Result<(), StoreError> {
+        Ok(())
     }
 
     fn audit(&self, _: u32, _: Option<i64>) -> Result<Vec<AuditEntry>, StoreError> {

@@ -60,6 +60,17 @@ impl Blob {
     }
 }
 
+/// The hash tree of a blob by BLAKE3, from its parts up: each part of the blob can be verified alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outboard {
+    /// The BLAKE3 hash of the blob.
+    pub root: [u8; 32],
+    /// The length of a part in bytes; the last may be shorter.
+    pub part: u32,
+    /// The chaining value of each part, in order.
+    pub hashes: Vec<[u8; 32]>,
+}
+
 /// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {

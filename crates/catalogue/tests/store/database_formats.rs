@@ -13,6 +13,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 const CATALOGUE_1: &str = include_str!("../fixtures/catalogue-v1.db.sql");
+const CATALOGUE_2: &str = include_str!("../fixtures/catalogue-v2.db.sql");
 /// The time at which the fixture was made.
 const THEN: UnixTime = UnixTime(1_700_000_000);
 
@@ -92,10 +93,19 @@ fn searches_follows_and_writes_schema_1() {
     assert_eq!(found("gone"), ["idp-proxy/Bob 0.0.0-original.0123456789abcdef"]);
 }
 
+#[test]
+fn reads_the_hash_trees_of_schema_2() {
+    let folder = restore(CATALOGUE_2);
+    let store = EmbeddedStore::open(folder.path()).unwrap();
+    assert_eq!(store.versions(&key("hyperty/AliceChat")).unwrap().len(), 2);
+    let tree = store.outboard(&sha256(&[b"code"])).unwrap().unwrap();
+    assert_eq!((tree.root, tree.part, tree.hashes), ([7; 32], 65_536, vec![[8; 32], [9; 32]]));
+}
+
 /// A released schema is never changed in place: a new database has the schema of the fixture.
 #[test]
 fn the_newest_schema_equals_that_of_the_fixture() {
-    let (fresh, fixture) = (tempfile::tempdir().unwrap(), restore(CATALOGUE_1));
+    let (fresh, fixture) = (tempfile::tempdir().unwrap(), restore(CATALOGUE_2));
     drop(EmbeddedStore::open(fresh.path()).unwrap());
     assert_eq!(schema(fresh.path()), schema(fixture.path()));
 }

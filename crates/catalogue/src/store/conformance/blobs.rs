@@ -4,7 +4,7 @@ use levada_core::{Clock, SystemClock, sha256};
 
 use super::support::{NOW, content, draft, draft_with, package, publish, upload};
 use crate::model::Draft;
-use crate::store::{Action, Collected, Store, StoreError};
+use crate::store::{Action, Collected, Outboard, Store, StoreError};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -106,6 +106,24 @@ pub fn collects_unreferenced_blobs_only(store: &dyn Store) {
     // A collected blob can be uploaded again.
     upload(store, b"unused");
     publish(store, &draft_with(store, "hyperty/c", "1.0.0", b"unused"));
+}
+
+pub fn a_hash_tree_stays_with_its_blob(store: &dyn Store) {
+    let digest = sha256(&[b"long"]);
+    let tree =
+        |number| Outboard { root: [number; 32], part: 65_536, hashes: vec![[number; 32]; 3] };
+    store.add_outboard(&digest, &tree(1)).unwrap();
+    assert_eq!(store.outboard(&digest).unwrap(), None);
+    upload(store, b"long");
+    for number in [2, 3] {
+        store.add_outboard(&digest, &tree(number)).unwrap();
+        assert_eq!(store.outboard(&digest).unwrap(), Some(tree(number)));
+    }
+    upload(store, b"long");
+    assert_eq!(store.outboard(&digest).unwrap(), Some(tree(3)));
+    let later = SystemClock.now().after(2 * HOUR);
+    assert_eq!(store.collect(HOUR, None, later).unwrap().blobs, 1);
+    assert_eq!(store.outboard(&digest).unwrap(), None);
 }
 
 pub fn a_sound_store_has_no_findings(store: &dyn Store) {

@@ -14,7 +14,7 @@ pub const DATABASE: &str = "catalogue.db";
 
 pub(super) const CATALOGUE: DatabaseKind = DatabaseKind {
     application_id: 0x4c76_6374, // "Lvct"
-    migrations: &[include_str!("schema/catalogue-1.sql")],
+    migrations: &[include_str!("schema/catalogue-1.sql"), include_str!("schema/catalogue-2.sql")],
     exclusive: true,
     busy_timeout: Duration::ZERO,
 };

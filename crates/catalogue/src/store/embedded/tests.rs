@@ -348,9 +348,9 @@ fn refuses_newer_and_foreign_databases_unchanged() {
         error
     };
     let ours = i64::from(CATALOGUE.application_id);
-    let error = refused(2, ours);
+    let error = refused(3, ours);
     let newer =
-        matches!(error, StoreError::Database(DatabaseError::Newer { found: 2, known: 1, .. }));
+        matches!(error, StoreError::Database(DatabaseError::Newer { found: 3, known: 2, .. }));
     assert!(newer && error.to_string().contains("catalogue.db"), "{error}");
     let error = refused(1, 0x4c76_6e64);
     assert!(matches!(error, StoreError::Database(DatabaseError::Foreign { .. })), "{error}");
