@@ -8,7 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let descriptors = protox::compile(FILES, ["../../proto"])?;
     // Messages with secrets get no derived `Debug`; `wire` implements one without the secrets.
-    let secret = ["Exchange", "Granted", "Join", "Reply"];
+    let secret = ["Admitted", "Exchange", "Granted", "Join", "Reply"];
     prost_build::Config::new().skip_debug(secret).compile_fds(descriptors)?;
     Ok(())
 }

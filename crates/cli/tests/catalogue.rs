@@ -5,6 +5,7 @@ mod import;
 mod remote;
 mod secure;
 mod server;
+mod swarm;
 mod web;
 
 use std::fs;

@@ -41,7 +41,8 @@ const MAY_IMPORT: &[(&str, &str)] = &[
 /// For each room (top-level module) of `services`, the rooms that it may import.
 const ROOMS: &[(&str, &[&str])] = &[
     ("brokering", &[]),
-    ("catalogue", &[]),
+    // Long packages are shared.
+    ("catalogue", &["swarm"]),
     ("clock", &[]),
     // Windows are shown by programs (xpra), which `exec::program` starts and ends.
     ("desktop", &["exec"]),
@@ -89,7 +90,10 @@ const WITHOUT_CYCLES: &[(&str, &[&str])] = &[
             "middlebox",
             "node",
             "overrides",
+            "peer_network",
             "policy",
+            "provider",
+            "providing",
             "restore",
             "rotate",
             "running",

@@ -87,6 +87,12 @@ impl std::fmt::Debug for Reply {
     }
 }
 
+impl std::fmt::Debug for catalogue::Admitted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Admitted({} providers)", self.providers)
+    }
+}
+
 impl Refusal {
     /// A refusal with a text for the user; `text` is cut to 512 bytes and to one line.
     pub fn new(reason: Reason, text: impl Into<String>) -> Self {

@@ -18,6 +18,7 @@ mod revoke;
 mod serve;
 mod share;
 
+pub use crate::providing::ProvideRequest;
 pub use crate::shares::{MediatedSettings, ShareSettings};
 use reply::Reply;
 pub(crate) use serve::{bind, serve};
@@ -71,6 +72,8 @@ pub enum Request {
     Share(ShareRequest),
     /// List the shares with their tickets.
     Shares,
+    /// Provide a package of a catalogue to others, if the configuration allows it. `provided` in the reply says whether it does.
+    Provide(ProvideRequest),
     /// Stop a share: its tickets and the sessions that they gave are revoked.
     StopShare {
         /// The id of the share.

@@ -1,6 +1,7 @@
 //! Serves one operation for each stream: reads it, checks the rights of the peer, performs it and answers. The handshake has
 //! authenticated the peer; rights are checked for each operation.
 
+mod admission;
 mod connect;
 mod exchange;
 mod grant;
@@ -33,6 +34,7 @@ pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// operation.
 const MIN_RATE_WAIT: Duration = Duration::from_millis(250);
 
+pub(crate) use admission::Admissions;
 pub(crate) use path::serve_path;
 
 /// The result of an operation, from which its answer is made.

@@ -28,6 +28,7 @@ use crate::metrics::Metrics;
 use crate::middlebox::NodeMiddlebox;
 use crate::notices::LogLimiter;
 use crate::policy::Policy;
+use crate::providing::Providing;
 use crate::services::Offered;
 use crate::store::Store;
 
@@ -51,6 +52,7 @@ pub struct Node {
     /// The service of `shares`, for the bearers of their tickets; it is not among the others, which clients see and request.
     pub(crate) swarm: Offered,
     pub(crate) shares: Arc<Shares>,
+    pub(crate) providing: Providing,
     pub(crate) store: Arc<Store>,
     /// The pins of the home, and the connections to other nodes.
     pub(crate) client: Arc<Client>,

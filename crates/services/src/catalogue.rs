@@ -3,6 +3,7 @@
 //! One protocol serves the stream of a session, the control socket of a node, and a process that has opened the store
 //! itself. [`serve`] is its server, [`CatalogueClient`] its client.
 
+mod admission;
 mod batch;
 mod blocking;
 mod client;
@@ -10,6 +11,7 @@ mod handle;
 mod low_priority;
 mod maintenance;
 mod message;
+mod offer;
 mod pipe;
 mod query;
 mod rules;
@@ -31,8 +33,9 @@ use serde::de::{Deserializer, Error as _};
 
 pub use batch::{MAX_BATCH, MAX_BATCH_BYTES};
 pub use blocking::HandleError;
-pub use client::{CatalogueClient, CatalogueError, ChangeOutcome, Item, Source};
+pub use client::{Admitted, CatalogueClient, CatalogueError, ChangeOutcome, Item, Source};
 pub use handle::CatalogueHandle;
+pub use offer::{ADMISSION_TIME, MIN_PACKAGE, SwarmOffer};
 pub use pipe::{PipeError, Receiver, Sender, of_bytes, of_stream};
 pub use rules::{MAX_RULES, Right, Rights, Rule, RuleError};
 pub use session::{Principal, ServeError, serve};

@@ -1,10 +1,13 @@
 //! The swarm: sessions of peers with the shares of a node. It has no service type: the node offers it to the bearers of its tickets only.
 
+mod join;
+
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use levada_core::Params;
+use levada_core::wire::Granted;
+use levada_core::{Identity, Params};
 use levada_service::{Invocation, PreparedRun, Refused, Service, ServiceError};
 use levada_session::Stream;
 use levada_swarm::content::Source;
@@ -12,13 +15,40 @@ use levada_swarm::driver::{Link, Share, ShareOptions};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+pub use join::{JoinError, join};
+
 /// How long a peer may take to open the stream for chunks.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Gives identities capabilities for shares, without a ticket.
+pub trait Admission: Send + Sync {
+    /// A capability of `holder` for the share with this root, which expires soon. It waits for the disk.
+    ///
+    /// # Errors
+    /// The problem in one line.
+    fn admit(&self, holder: Identity, root: &[u8; 32]) -> Result<Granted, String>;
+}
+
 /// The shares that a node serves, by their roots.
 pub struct Shares {
-    running: Mutex<HashMap<[u8; 32], Arc<Share>>>,
+    running: Mutex<HashMap<[u8; 32], Running>>,
     peers: Arc<Semaphore>,
+}
+
+enum Running {
+    /// Until it is stopped.
+    Lasting(Arc<Share>),
+    /// As long as it is used.
+    Used(Weak<Share>),
+}
+
+impl Running {
+    fn share(&self) -> Option<Arc<Share>> {
+        match self {
+            Self::Lasting(share) => Some(share.clone()),
+            Self::Used(share) => share.upgrade(),
+        }
+    }
 }
 
 impl Shares {
@@ -31,9 +61,24 @@ impl Shares {
     /// Serves `source`, unless a content with its root is served already. It needs a runtime.
     pub fn start(&self, source: Source, options: ShareOptions) {
         let root = source.id().root;
-        self.lock()
-            .entry(root)
-            .or_insert_with(|| Arc::new(Share::start(Arc::new(source), options)));
+        let mut running = self.lock();
+        let share = running.get(&root).and_then(Running::share);
+        let share = share.unwrap_or_else(|| Arc::new(Share::start(Arc::new(source), options)));
+        running.insert(root, Running::Lasting(share));
+    }
+
+    /// Serves `source` until no session and no holder of the result uses it, unless a content with its root is served already.
+    /// It needs a runtime.
+    pub fn start_while_used(&self, source: Source, options: ShareOptions) -> Arc<Share> {
+        let root = source.id().root;
+        let mut running = self.lock();
+        if let Some(share) = running.get(&root).and_then(Running::share) {
+            return share;
+        }
+        running.retain(|_, one| one.share().is_some());
+        let share = Arc::new(Share::start(Arc::new(source), options));
+        running.insert(root, Running::Used(Arc::downgrade(&share)));
+        share
     }
 
     /// Ends a share. Its sessions end, too.
@@ -43,10 +88,10 @@ impl Shares {
 
     /// The running share of this root.
     pub fn get(&self, root: &[u8; 32]) -> Option<Arc<Share>> {
-        self.lock().get(root).cloned()
+        self.lock().get(root).and_then(Running::share)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Arc<Share>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

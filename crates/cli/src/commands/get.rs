@@ -1,6 +1,5 @@
 //! `levada get`: fetches what a ticket names, from its node and from other peers.
 
-mod network;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -13,21 +12,21 @@ use levada_client::home::Home;
 use levada_client::{Client, ClientError};
 use levada_core::{Random, SystemRandom};
 use levada_node::config::parse_duration;
-use levada_session::{Class, Connection};
+use levada_node::peer_network::{self, Listen};
+use levada_services::swarm::{JoinError, join};
+use levada_session::Connection;
 use levada_swarm::content::{ContentError, PartialFile, unpack};
 use levada_swarm::driver::{Get, GetError, Got, Link};
 use levada_swarm::mediated::Settings;
 use levada_swarm::mode::Mode;
 use levada_swarm::{ContentId, Description, DescriptionError, Geometry};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::attach::Signals;
 use crate::failure::{Failure, LOCAL, NO, Outcome, PROTOCOL, UNREACHABLE, USAGE};
 use crate::output::{self, plain};
 use report::Report;
 
-/// How long the node may take to describe the share.
-const DESCRIPTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The first and the longest pause before the node is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// For how long a lost node is tried.
@@ -141,7 +140,10 @@ impl Download<'_> {
         }
         let id = ContentId { root: self.ticket.terms().root, geometry };
         let file = PartialFile::open(&fetched, id).map_err(content)?;
-        let (network, _accepting) = network::open(&self.client, self.arguments.listen)?;
+        let listen = self.arguments.listen.map_or(Listen::Free, Listen::At);
+        let network = peer_network::open(&self.client, listen);
+        let (network, _accepting) = network
+            .map_err(|error| Failure::local(format!("cannot listen for other peers: {error}")))?;
         let progress = report.start(&description.name, geometry, file.have().count());
         let mode = match description.is_mediated {
             true => Mode::Mediated(Settings::default()),
@@ -170,23 +172,15 @@ impl Download<'_> {
         Ok(Ended::Complete(target, got))
     }
 
-    /// Starts the session, and opens the stream for chunks.
     async fn connect(&self) -> Result<(Link, Description, Connection), Failure> {
-        let started = self.client.connect_with_streams(&self.capability).await?;
-        let (running, streams) = started;
-        let opened = streams.opener().open(Class::Bulk).await;
-        let data = opened.map_err(|error| Failure::new(UNREACHABLE, error))?;
-        let mut control = running.stream;
-        let described = timeout(DESCRIPTION_TIMEOUT, Description::receive(&mut control)).await;
-        let description = match described {
-            Ok(Ok(description)) => description,
-            Ok(Err(DescriptionError::Stream(error))) => return Err(ClientError::from(error).into()),
-            Ok(Err(error)) => return Err(Failure::new(PROTOCOL, plain(&error.to_string()))),
-            Err(_) => {
-                return Err(Failure::new(UNREACHABLE, "the node does not describe the share"));
+        join(&self.client, &self.capability).await.map_err(|error| match error {
+            JoinError::Client(error) => error.into(),
+            JoinError::Description(DescriptionError::Stream(error)) => {
+                ClientError::from(error).into()
             }
-        };
-        Ok((Link { control, data }, description, running.connection))
+            JoinError::Description(error) => Failure::new(PROTOCOL, plain(&error.to_string())),
+            JoinError::Open(_) | JoinError::Silent => Failure::new(UNREACHABLE, error),
+        })
     }
 
     fn target(&self, description: &Description) -> PathBuf {

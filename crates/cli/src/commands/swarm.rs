@@ -106,6 +106,7 @@ const STATUS: &[&str] = &[
 /// Chunks that the coordinator has read, fetched from providers, and sent.
 const MEDIATED: &[&str] = &["read", "read_again", "fetched", "chunks_sent"];
 const PEERS: &[&str] = &["peer", "chunks"];
+const PROVIDED: &[&str] = &["object", "version", "catalogue", "length", "connected", "until"];
 const TICKETS: &[&str] = &["ticket", "exchanged", "peers", "expires", "bound", "revoked"];
 
 async fn list(home: &Home, json: bool) -> Outcome {
@@ -119,6 +120,13 @@ async fn list(home: &Home, json: bool) -> Outcome {
         .map(|share| SHARES.iter().map(|key| cell(key, share)).collect())
         .collect();
     output::columns(SHARES, &rows)?;
+    let provided = items(&answer["provided"]).iter();
+    let rows = provided.map(|one| PROVIDED.iter().map(|key| cell(key, one)).collect());
+    let rows: Vec<Vec<String>> = rows.collect();
+    if !rows.is_empty() {
+        output::data("")?;
+        output::columns(PROVIDED, &rows)?;
+    }
     Ok(0)
 }
 
@@ -189,7 +197,7 @@ fn items(value: &Value) -> &[Value] {
 
 fn cell(key: &str, row: &Value) -> String {
     match (key, &row[key]) {
-        ("created" | "expires" | "revoked", Value::Number(time)) => {
+        ("created" | "expires" | "revoked" | "until", Value::Number(time)) => {
             output::time(UnixTime(time.as_u64().unwrap_or(0)))
         }
         ("mode", _) => if is_mediated(row) { "mediated" } else { "direct" }.into(),

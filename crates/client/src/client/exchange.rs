@@ -30,12 +30,24 @@ impl Client {
             return Err(ClientError::Local(text.into()));
         }
         let Answer::Granted(granted) = answer? else { return Err(unexpected()) };
+        self.admitted(granted, target, &ticket.terms().root)
+    }
+
+    /// The capability for the share with this root that the node `target` has granted to this identity.
+    ///
+    /// # Errors
+    /// [`ClientError::Protocol`] if it is for another node, identity or root.
+    pub fn admitted(
+        &self,
+        granted: wire::Granted,
+        target: Target,
+        root: &[u8; 32],
+    ) -> Result<Capability, ClientError> {
         let capability = Capability::from_granted(granted, SWARM.to_owned(), target.addresses)?;
-        let own = capability.node() == ticket.node() && capability.holder() == self.identity();
-        let root = capability.params().value(Params::ROOT);
-        if !own || root != Some(ticket.terms().root.as_slice()) {
+        let own = capability.node() == target.identity && capability.holder() == self.identity();
+        if !own || capability.params().value(Params::ROOT) != Some(root.as_slice()) {
             return Err(ClientError::Protocol(
-                "the node answered with a capability that differs from the ticket".into(),
+                "the node answered with a capability for another node, identity or share".into(),
             ));
         }
         Ok(capability)

@@ -208,3 +208,12 @@ fn advertised_addresses_must_be_reachable_from_other_machines() {
     assert!(error.to_string().starts_with("config.toml:2: key `advertise[1]`: it is an address"));
     assert!(advertise("advertise = 'box'").unwrap_err().to_string().contains("HOST:PORT"));
 }
+
+#[test]
+fn packages_are_provided_only_on_request() {
+    let swarm = |text: &str| parse(text).unwrap().swarm;
+    assert_eq!(swarm(""), Swarm { peers: 500, provide: false });
+    assert_eq!(swarm("[swarm]\nprovide = true\npeers = 7"), Swarm { peers: 7, provide: true });
+    let error = parse("[swarm]\nprovide = 1\n").unwrap_err().to_string();
+    assert!(error.starts_with("config.toml:2: key `swarm.provide`"), "{error}");
+}

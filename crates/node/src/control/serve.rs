@@ -20,6 +20,7 @@ use crate::error::UpError;
 use crate::listen::reachable_addresses;
 use crate::middlebox::NodeMiddlebox;
 use crate::node::{Ending, Node};
+use crate::providing::ProvideRequest;
 use crate::rotate::rotate;
 use crate::store::{DiskState, StoreError};
 use levada_client::address::advertised;
@@ -157,6 +158,7 @@ async fn handle(node: &Arc<Node>, request: Request) -> Handled {
         Request::RevokeId { id } => revoke::revoke(node, id).await,
         Request::Share(request) => share::add(node, request).await,
         Request::Shares => share::list(node).await,
+        Request::Provide(request) => provide(node, request).await,
         Request::StopShare { share } => share::stop(node, share).await,
         Request::RevokeTicket { ticket } => share::revoke(node, ticket).await,
         Request::Disallow { identity } => revoke::disallow(node, identity).await,
@@ -175,6 +177,11 @@ async fn handle(node: &Arc<Node>, request: Request) -> Handled {
     };
     let ending = if result.is_ok() { ending } else { None };
     (result, ending)
+}
+
+async fn provide(node: &Arc<Node>, request: ProvideRequest) -> Result<Value, Reply> {
+    let provided = node.providing.add(request, node.now()).await;
+    provided.map(|provided| json!({ "provided": provided })).map_err(|error| refused(120, &error))
 }
 
 async fn status(node: &Arc<Node>) -> Result<Value, Reply> {

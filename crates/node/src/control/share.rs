@@ -107,7 +107,8 @@ pub(super) async fn list(node: &Arc<Node>) -> Result<Value, Reply> {
     for (root, row) in &mut rows {
         row["served"] = served(node, root).await;
     }
-    Ok(json!({ "shares": rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>() }))
+    let shares = rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>();
+    Ok(json!({ "shares": shares, "provided": node.providing.describe() }))
 }
 
 /// What the node does for a share now; null if it does not serve it.

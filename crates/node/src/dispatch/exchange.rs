@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use levada_capability::{LinkBody, Rights, SWARM, Ticket, first_secret};
+use levada_capability::{SWARM, Ticket, first_secret};
+use levada_core::Digest;
 use levada_core::wire::{self, Reason, Refusal, answer::Answer};
-use levada_core::{Digest, Framing, Params};
 
 use crate::store::{ExchangeError, Exchanged, Store, TicketSummary};
 
+use super::admission::peer_grant;
 use super::grant::Grant;
 use super::operations::secret_of;
 use super::{OperationResult, RequestContext, denied, failed};
@@ -56,21 +57,8 @@ impl RequestContext {
     /// A session of the peer for the ticket's share, which expires with the ticket and cannot be passed on: the ticket counts
     /// identities.
     fn grant_for(&self, ticket: &TicketSummary) -> Result<Grant, ExchangeError> {
-        let framing = Framing::default();
-        let mut params = Params::new();
-        let added = params
-            .add(Params::FRAMING, framing.to_string().into_bytes())
-            .and_then(|()| params.add(Params::ROOT, ticket.root.to_vec()));
-        added.map_err(|error| ExchangeError::Failed(error.to_string()))?;
-        let body = LinkBody {
-            identity: self.peer,
-            rights: Rights::EXECUTE,
-            expires: ticket.expires,
-            uses: USES,
-            max_run: None,
-            params,
-        };
-        let minted = Grant::mint(&self.node, SWARM, framing, self.peer, body);
+        let issuer = (self.node.identity(), self.node.now());
+        let minted = peer_grant(issuer, self.peer, &ticket.root, (ticket.expires, USES));
         minted.map_err(|refusal| ExchangeError::Failed(refusal.text))
     }
 }

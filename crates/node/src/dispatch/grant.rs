@@ -13,7 +13,6 @@ use levada_service::{Refused, Service};
 use levada_session::Stream;
 use zeroize::Zeroizing;
 
-use crate::node::Node;
 use crate::services::Offered;
 use crate::store::NewSession;
 
@@ -125,7 +124,8 @@ impl RequestContext {
             params,
         };
         let about = about(offered, &body.params);
-        let grant = Grant::mint(&self.node, &request.service, framing, self.peer, body)?;
+        let issuer = (self.node.identity(), self.node.now());
+        let grant = Grant::mint(issuer, &request.service, framing, self.peer, body)?;
         Ok(Grant { about, ..grant })
     }
 
@@ -142,20 +142,20 @@ impl RequestContext {
 }
 
 impl Grant {
-    /// Generates the root, the id and the first link of a session, with an empty summary.
+    /// Generates the root, the id and the first link of a session of `node`, with an empty summary.
     pub(super) fn mint(
-        node: &Node,
+        (node, now): (Identity, UnixTime),
         service: &str,
         framing: Framing,
         requester: Identity,
         body: LinkBody,
     ) -> Result<Self, Refusal> {
         let (root, id) = generate_root_and_id().map_err(|error| failed(&error))?;
-        let minted = mint(&root, &body, node.identity(), id);
+        let minted = mint(&root, &body, node, id);
         let (link, secret) =
             minted.map_err(|error| Refusal::new(Reason::Parameters, error.to_string()))?;
         let link_id = LinkId::from_bytes(sha256(&[label::LINK_ID.as_bytes(), &link]));
-        let (service, about, now) = (service.to_owned(), String::new(), node.now());
+        let (service, about) = (service.to_owned(), String::new());
         Ok(Self { id, root, service, framing, requester, body, link, link_id, secret, about, now })
     }
 

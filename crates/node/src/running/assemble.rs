@@ -9,6 +9,7 @@ use levada_channel::ServerConfig;
 use levada_core::wire::Reason;
 use levada_core::{Clock, Identity, SecretKey, SystemClock};
 use levada_service::Context;
+use levada_services::catalogue::SwarmOffer;
 use levada_services::registry;
 use levada_services::swarm::Shares;
 use levada_session::Budget;
@@ -20,7 +21,7 @@ use crate::attempts::Attempts;
 use crate::calls::Calls;
 use crate::catalogue;
 use crate::config::{self, Config, ForwardSource};
-use crate::dispatch::OPERATION_TIMEOUT;
+use crate::dispatch::{Admissions, OPERATION_TIMEOUT};
 use crate::forwards::Forwards;
 use crate::http;
 use crate::limiter::Limiter;
@@ -38,6 +39,7 @@ use crate::listen::{self, reachable_addresses};
 use crate::node::Node;
 use crate::overrides::Overrides;
 use crate::policy::Policy;
+use crate::providing::Providing;
 
 /// The description of a node that is ready.
 #[derive(Clone, Debug)]
@@ -131,6 +133,12 @@ pub(super) fn assemble(
     let tls = Arc::new(ServerConfig::new(&key).map_err(UpError::of)?);
     let paths = server_paths(&key, &tls, &offered);
     let shares = Arc::new(Shares::new(config.swarm.peers));
+    let store = Arc::new(store);
+    if let Some(catalogue) = &catalogue {
+        let (node, store, clock) = (key.identity(), Arc::downgrade(&store), clock.clone());
+        let admission = Arc::new(Admissions { node, store, clock });
+        catalogue.offer_swarm(SwarmOffer::new(shares.clone(), admission));
+    }
     let node = Node {
         home: home.clone(),
         tls,
@@ -139,7 +147,8 @@ pub(super) fn assemble(
         services: offered,
         swarm: services::swarm(&shares),
         shares,
-        store: Arc::new(store),
+        providing: Providing::new(home, config.swarm.provide),
+        store,
         forwards: Forwards::new(client.clone()),
         middlebox: own_middlebox,
         client,

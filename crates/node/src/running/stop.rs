@@ -11,7 +11,7 @@ use tokio::time::{interval, sleep};
 
 use crate::catalogue::{publish_elsewhere, publish_here};
 use crate::config::{Config, ConfigError};
-use crate::{control, http, server, shares};
+use crate::{control, http, provider, server, shares};
 
 use super::announcer;
 use super::assemble::{Announcement, Assembled};
@@ -63,6 +63,7 @@ pub(super) async fn serve(
     tasks.spawn(maintain(node.clone()));
     tasks.spawn(server::return_memory(node.clone()));
     tasks.spawn(shares::serve_stored(node.clone()));
+    tasks.spawn(provider::serve(node.clone()));
     tasks.spawn(publish_elsewhere(node.clone(), publish_in));
     if catalogue.services {
         publish_here(&node).await;

@@ -11,7 +11,7 @@ use levada_catalogue::model::{Key, Kind, Published};
 use levada_core::wire::catalogue::{
     self as wire, Answer, Cause, Failed, answer::Answer as Response, call::Call as Request,
 };
-use levada_core::wire::{decode_within, encode};
+use levada_core::wire::{Granted, decode_within, encode};
 use thiserror::Error;
 use tokio::time::timeout;
 
@@ -76,6 +76,17 @@ pub struct Item {
     pub key: Key,
     /// Its newest version; `None` if all are yanked, or if versions were not requested.
     pub newest: Option<Published>,
+}
+
+/// What a catalogue answers to a reader who would fetch a package through its swarm.
+#[derive(Debug)]
+pub struct Admitted {
+    /// How many other peers provide the package.
+    pub providers: u32,
+    /// The BLAKE3 hash of the package, as the catalogue says.
+    pub root: [u8; 32],
+    /// The first link of a capability for the swarm. `None` if no other peer provides the package, and the reader will not.
+    pub granted: Option<Granted>,
 }
 
 /// A session with a catalogue. It has one request at a time.

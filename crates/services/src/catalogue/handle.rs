@@ -1,6 +1,6 @@
 //! The store of a running process, shared by all its users in this process.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use levada_catalogue::model::{Draft, Key, Version};
 use levada_catalogue::store::{Outcome, Store, StoreError};
@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::blocking::{HandleError, blocking};
 use super::low_priority::LowPriority;
+use super::offer::SwarmOffer;
 use super::upload::Uploads;
 
 /// A store, its change notifications, and its unfinished uploads.
@@ -18,13 +19,24 @@ pub struct CatalogueHandle {
     revision: watch::Sender<u64>,
     pub(super) uploads: Uploads,
     low_priority: Option<LowPriority>,
+    swarm: OnceLock<Arc<SwarmOffer>>,
 }
 
 impl CatalogueHandle {
     /// A handle for `store`. All later changes must go through this handle, so that watchers are notified.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         let (revision, uploads) = (watch::Sender::new(0), Uploads::default());
-        Self { store, clock, revision, uploads, low_priority: LowPriority::start() }
+        let low_priority = LowPriority::start();
+        Self { store, clock, revision, uploads, low_priority, swarm: OnceLock::new() }
+    }
+
+    /// Offers long packages through the swarm of a node from now on. Only the first call has an effect.
+    pub fn offer_swarm(&self, offer: Arc<SwarmOffer>) {
+        let _ = self.swarm.set(offer);
+    }
+
+    pub(super) fn swarm(&self) -> Option<&Arc<SwarmOffer>> {
+        self.swarm.get()
     }
 
     /// The store itself, for reading.

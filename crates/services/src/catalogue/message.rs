@@ -74,6 +74,7 @@ pub(super) fn entry(published: Published, full: bool) -> wire::Entry {
         published: published.published.0,
         yanked: published.yanked,
         revision: published.revision,
+        swarm: false,
     }
 }
 

@@ -44,7 +44,9 @@ impl Session<'_> {
             "" => unknown(&format!("there is no {name}, or all its versions are yanked")),
             version => unknown(&format!("{name} has no version {version}")),
         })?;
-        Ok(self.respond(Response::Entry(message::entry(found, true))).await?)
+        let swarm = self.offers(found.package.as_ref());
+        let entry = wire::Entry { swarm, ..message::entry(found, true) };
+        Ok(self.respond(Response::Entry(entry)).await?)
     }
 
     pub(super) async fn versions(&mut self, call: wire::Versions) -> Result<(), RequestError> {

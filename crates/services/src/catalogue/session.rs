@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::blocking::HandleError;
 use super::handle::CatalogueHandle;
 use super::message::{self, invalid};
+use super::offer::{MIN_PACKAGE, hash_tree};
 use super::pipe::{PipeError, Receiver, Sender, close};
 use super::rules::{Right, Rights};
 
@@ -112,7 +113,7 @@ pub async fn serve(
     }
 }
 
-/// A session. Its requests are served in this file, `batch.rs`, `query.rs` and `maintenance.rs`.
+/// A session. Its requests are served in this file, `admission.rs`, `batch.rs`, `query.rs` and `maintenance.rs`.
 pub(super) struct Session<'a> {
     pub(super) handle: &'a CatalogueHandle,
     pub(super) principal: &'a Principal,
@@ -154,6 +155,7 @@ impl Session<'_> {
             Request::Search(call) => self.search(call).await,
             Request::Watch(call) => self.watch(call).await,
             Request::Fetch(call) => self.fetch(call).await,
+            Request::Admit(call) => self.admit(call).await,
             Request::Audit(call) => self.audit(call).await,
             Request::Collect(call) => self.collect(call).await,
             Request::Verify(wire::Verify {}) => self.verify().await,
@@ -201,7 +203,12 @@ impl Session<'_> {
         if let Some(package) = missing {
             self.receive_package(&package).await?;
         }
+        let package = draft.package.clone().filter(|package| package.length >= MIN_PACKAGE);
         let outcome = self.handle.publish(draft, self.principal.identity).await;
+        if let (Ok(_), Some(package)) = (&outcome, package) {
+            // After a failure, the first reader's request computes it.
+            let _ = self.handle.with(move |store| hash_tree(store, &package)).await;
+        }
         self.respond_outcome(outcome).await
     }
 

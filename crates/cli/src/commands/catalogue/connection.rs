@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_client::home::{Home, HomeError, Lock};
-use levada_client::{Client, ClientError, Running};
+use levada_client::{Client, ClientError, Running, Target};
 use levada_core::SystemClock;
 use levada_core::wire::catalogue::Cause;
 use levada_node::catalogue::open;
@@ -55,7 +55,7 @@ pub struct CatalogueConnection {
 /// What serves the catalogue.
 enum Server {
     /// Another node, over the network.
-    Remote(Box<Client>, Connection),
+    Remote { client: Arc<Client>, connection: Connection, node: Target },
     /// The running node of this home, over its control socket.
     OwnNode,
     /// A task of this process.
@@ -66,6 +66,14 @@ impl At {
     /// Whether it is reached over the network, also if it is at this home's node.
     pub fn is_remote(&self) -> bool {
         self.at.is_some()
+    }
+
+    /// NODE/CATALOGUE, unless it is this home's own or a capability.
+    pub fn service(&self) -> Option<String> {
+        match &self.at {
+            Some(Destination::Service(target)) => Some(target.to_string()),
+            Some(Destination::Capability(_)) | None => None,
+        }
     }
 
     /// Connects.
@@ -85,11 +93,13 @@ impl At {
         home: &Home,
         destination: &Destination,
     ) -> Result<CatalogueConnection, Failure> {
-        let client = Client::new(home)?;
+        let client = Arc::new(Client::new(home)?);
         let capability = destination.capability(&client, self.names, None, "catalogue").await?;
+        let addresses = capability.addresses().to_vec();
+        let node = Target { identity: capability.node(), addresses };
         let Running { stream, connection, .. } = client.connect(&capability).await?;
         let caller = CatalogueClient::new(of_stream(stream));
-        Ok(CatalogueConnection { caller, server: Server::Remote(Box::new(client), connection) })
+        Ok(CatalogueConnection { caller, server: Server::Remote { client, connection, node } })
     }
 }
 
@@ -134,13 +144,23 @@ fn serve_in_process(home: &Home, lock: Lock) -> Result<CatalogueConnection, Fail
 }
 
 impl CatalogueConnection {
+    /// For the swarm of a catalogue at another node: the client, and that node.
+    pub fn remote(&self) -> Option<(Arc<Client>, Target)> {
+        match &self.server {
+            Server::Remote { client, node, .. } => Some((client.clone(), node.clone())),
+            Server::OwnNode | Server::InProcess(..) => None,
+        }
+    }
+
     /// Closes the connection in order.
     pub async fn close(self) {
         let Self { mut caller, server } = self;
         caller.finish().await;
         drop(caller);
         match server {
-            Server::Remote(client, connection) => mediated::close(&client, &connection).await,
+            Server::Remote { client, connection, .. } => {
+                mediated::close(&client, &connection).await
+            }
             Server::OwnNode => {}
             Server::InProcess(served, lock) => {
                 // Acknowledged changes are on disk. The database must be closed before the lock is released.

@@ -1,15 +1,19 @@
-//! Reading of files on this machine.
+//! Reading of files on this machine, and their names.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use levada_catalogue::model::{Package, digest_text};
 use levada_core::{Digest, Hasher};
 
 use crate::failure::{Failure, USAGE};
 
 /// Bytes of one read of a file.
 const PART: usize = 64 * 1024;
+/// Digits of the digest in the name of an incomplete download.
+const DIGITS: usize = 16;
 
 /// Reads a whole file of at most `max` bytes; `-` is standard input.
 pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, Failure> {
@@ -42,4 +46,13 @@ pub fn digest(from: &mut impl Read) -> io::Result<(Digest, u64)> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The beginning of the name of an incomplete download. It contains the package's digest, so that only this package is resumed.
+pub fn partial_name(path: &Path, package: &Package) -> OsString {
+    let text = digest_text(&package.digest);
+    let digits = text.rsplit(':').next().and_then(|text| text.get(..DIGITS)).unwrap_or_default();
+    let mut name = OsString::from(path);
+    name.push(format!(".{digits}"));
+    name
 }

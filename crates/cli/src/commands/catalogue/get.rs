@@ -1,6 +1,5 @@
 //! `levada catalogue get`: fetches the descriptor, and the package unless the local file has its digest.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -13,16 +12,14 @@ use levada_services::catalogue::CatalogueClient;
 use serde_json::Value;
 
 use super::connection::At;
-use super::files::digest;
+use super::files::{digest, partial_name};
 use super::object::{Wanted, describe};
+use super::swarm::{self, Peers, Transfer};
 use super::web::{self, WebCatalogue};
 use crate::failure::{Failure, NO, Outcome, PROTOCOL};
 use crate::identity::{IdentityOrName, identities};
 use crate::output::{self, plain};
 use crate::progress::Progress;
-
-/// Digits of the digest in the name of an incomplete download.
-const DIGITS: usize = 16;
 
 /// Print an object's descriptor, and fetch its package if it has changed
 ///
@@ -68,11 +65,19 @@ pub enum Origin<'a> {
 }
 
 pub async fn get(arguments: Get) -> Outcome {
-    let found = match arguments.web.open()? {
-        Some(web) => find(&arguments, &mut Origin::Web(&web)).await?,
+    let (found, transfer) = match arguments.web.open()? {
+        Some(web) => find(&arguments, &mut Origin::Web(&web), None).await?,
         None => {
             let mut connection = arguments.at.open().await?;
-            let found = find(&arguments, &mut Origin::Client(&mut connection.caller)).await;
+            let peers = match connection.remote() {
+                Some((client, node)) => {
+                    let provide = swarm::provides(&Home::open()?)?;
+                    Some(Peers { client, node, provide })
+                }
+                None => None,
+            };
+            let mut origin = Origin::Client(&mut connection.caller);
+            let found = find(&arguments, &mut origin, peers.as_ref()).await;
             connection.close().await;
             found?
         }
@@ -84,6 +89,9 @@ pub async fn get(arguments: Get) -> Outcome {
         return output::document(&found.descriptor);
     }
     let mut shown = describe(&found);
+    if let Some(transfer) = transfer {
+        shown["transfer"] = transfer.to_json();
+    }
     // It is a JSON object: the descriptor was checked against the model.
     shown["descriptor"] = serde_json::from_slice(&found.descriptor).unwrap_or(Value::Null);
     output::json(shown)?;
@@ -91,10 +99,11 @@ pub async fn get(arguments: Get) -> Outcome {
 }
 
 impl Origin<'_> {
-    async fn get(&mut self, wanted: &Wanted) -> Result<Published, Failure> {
+    /// The version, and whether its package is offered through the swarm.
+    async fn get(&mut self, wanted: &Wanted) -> Result<(Published, bool), Failure> {
         match self {
-            Self::Client(caller) => Ok(caller.get(&wanted.key, &wanted.version).await?),
-            Self::Web(web) => web.get(wanted),
+            Self::Client(caller) => Ok(caller.find(&wanted.key, &wanted.version).await?),
+            Self::Web(web) => Ok((web.get(wanted)?, false)),
         }
     }
 
@@ -113,20 +122,55 @@ impl Origin<'_> {
     }
 }
 
-async fn find(arguments: &Get, origin: &mut Origin<'_>) -> Result<Published, Failure> {
-    let signers = identities(&Home::open()?, &arguments.signed_by)?;
-    let found = origin.get(&arguments.object).await?;
+async fn find(
+    arguments: &Get,
+    origin: &mut Origin<'_>,
+    peers: Option<&Peers>,
+) -> Result<(Published, Option<Transfer>), Failure> {
+    let home = Home::open()?;
+    let signers = identities(&home, &arguments.signed_by)?;
+    let (found, is_offered) = origin.get(&arguments.object).await?;
     if !arguments.object.allows(&found.version) {
         let text = format!("protocol: the catalogue answered with version {}", found.version);
         return Err(Failure::new(PROTOCOL, text));
     }
     check_signatures(&found, &signers)?;
-    if let Some(path) = &arguments.package
-        && !fetch(origin, &found, path).await?
-    {
+    let Some(path) = &arguments.package else { return Ok((found, None)) };
+    let peers = peers.filter(|_| is_offered);
+    let transfer = fetch_from_any(origin, peers, &found, path).await?;
+    if transfer.is_none() {
         output::note(format_args!("{} has not changed", path.display()));
     }
-    Ok(found)
+    if let (Some(true), Some(at), Some(package)) =
+        (peers.map(|peers| peers.provide), arguments.at.service(), &found.package)
+    {
+        swarm::hand_over(&home, &at, (&found, package), path).await;
+    }
+    Ok((found, transfer))
+}
+
+/// Writes the package of `found` to `path`: from nodes that provide it if there are any, otherwise from the catalogue itself. `None` if
+/// the file already has this content.
+async fn fetch_from_any(
+    origin: &mut Origin<'_>,
+    peers: Option<&Peers>,
+    found: &Published,
+    path: &Path,
+) -> Result<Option<Transfer>, Failure> {
+    if let (Some(peers), Origin::Client(caller), Some(package)) = (peers, &mut *origin, &found.package)
+        && !has_content(path, package)?
+        // A download from the catalogue that was interrupted goes on.
+        && !partial_path(path, package).exists()
+        && let Some(transfer) = swarm::fetch(peers, caller, (found, package), path).await
+    {
+        return Ok(Some(transfer));
+    }
+    let is_new = fetch(origin, found, path).await?;
+    let package = found.package.as_ref().filter(|_| is_new);
+    Ok(package.map(|package| {
+        swarm::discard(path, package);
+        Transfer::of_catalogue(package.length)
+    }))
 }
 
 /// Verifies every signature, and that each of `signers` has signed.
@@ -190,12 +234,10 @@ fn has_content(path: &Path, package: &Package) -> Result<bool, Failure> {
     Ok(digest(&mut file).map_err(Failure::file("read", path))?.0 == package.digest)
 }
 
-/// The file of an incomplete download. Its name contains the package's digest, so that only this package is resumed.
+/// The file of an incomplete download.
 fn partial_path(path: &Path, package: &Package) -> PathBuf {
-    let text = digest_text(&package.digest);
-    let digits = text.rsplit(':').next().and_then(|text| text.get(..DIGITS)).unwrap_or_default();
-    let mut name = OsString::from(path);
-    name.push(format!(".{digits}.part"));
+    let mut name = partial_name(path, package);
+    name.push(".part");
     name.into()
 }
 

@@ -3,13 +3,14 @@
 use std::io::Write;
 use std::time::Duration;
 
-use levada_catalogue::model::Published;
+use levada_catalogue::model::{Key, Published, Version};
 use levada_core::wire::catalogue::{
     self as wire, answer::Answer as Response, call::Call as Request,
 };
+use levada_core::wire::decode;
 use tokio::time::timeout;
 
-use super::{CatalogueClient, CatalogueError, RESPONSE_TIMEOUT};
+use super::{Admitted, CatalogueClient, CatalogueError, RESPONSE_TIMEOUT};
 use crate::catalogue::message;
 use crate::catalogue::pipe::PipeError;
 
@@ -48,6 +49,30 @@ impl CatalogueClient {
             progress(at);
         }
         Ok(())
+    }
+
+    /// Asks for admission to the swarm in which other nodes provide the package of a version. `provide`: this node will, too.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub async fn admit(
+        &mut self,
+        key: &Key,
+        version: &Version,
+        provide: bool,
+    ) -> Result<Admitted, CatalogueError> {
+        let (key, version) = (key.to_string(), version.to_string());
+        self.request(Request::Admit(wire::Admit { key, version, provide })).await?;
+        // The first reader of an old package waits until it is hashed.
+        let Response::Admitted(admitted) = self.response().await? else {
+            return Err(CatalogueError::Unexpected);
+        };
+        let root = admitted.root.try_into().map_err(|_| CatalogueError::Unexpected)?;
+        let granted = match admitted.granted.as_slice() {
+            [] => None,
+            bytes => Some(decode(bytes).map_err(|_| CatalogueError::Unexpected)?),
+        };
+        Ok(Admitted { providers: admitted.providers, root, granted })
     }
 
     /// Passes entries of the audit log to `each`, the newest first: at most `limit`, or all if it is 0.

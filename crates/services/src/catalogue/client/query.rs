@@ -14,13 +14,26 @@ impl CatalogueClient {
     /// # Errors
     /// [`CatalogueError`]; its cause is [`Unknown`](wire::Cause::Unknown) if no version matches.
     pub async fn get(&mut self, key: &Key, version: &str) -> Result<Published, CatalogueError> {
+        Ok(self.find(key, version).await?.0)
+    }
+
+    /// As [`Self::get`]; also whether the catalogue offers the package through the swarm ([`Self::admit`]).
+    ///
+    /// # Errors
+    /// As for [`Self::get`].
+    pub async fn find(
+        &mut self,
+        key: &Key,
+        version: &str,
+    ) -> Result<(Published, bool), CatalogueError> {
         let call = wire::Get { key: key.to_string(), version: version.to_owned() };
         self.request(Request::Get(call)).await?;
         let Response::Entry(entry) = self.response().await? else {
             return Err(CatalogueError::Unexpected);
         };
+        let swarm = entry.swarm;
         let found = published(entry)?;
-        if found.key != *key { Err(CatalogueError::Unexpected) } else { Ok(found) }
+        if found.key != *key { Err(CatalogueError::Unexpected) } else { Ok((found, swarm)) }
     }
 
     /// Passes each version of an object to `each`, ascending and without descriptors.
