@@ -24,7 +24,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the shares
+    /// List the shares, and the packages of catalogues that the node provides
     #[command(after_help = "Example:
   levada swarm ls --json")]
     Ls {

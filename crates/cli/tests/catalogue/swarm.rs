@@ -23,7 +23,11 @@ const LENGTH: usize = 6_000_000;
 
 /// A node whose address stays the same when it is started again.
 fn hub<'a>(home: &'a Home, address: &str) -> Node<'a> {
-    fs::write(home.path().join("config.toml"), RULES).unwrap();
+    hub_with(home, address, RULES)
+}
+
+fn hub_with<'a>(home: &'a Home, address: &str, config: &str) -> Node<'a> {
+    fs::write(home.path().join("config.toml"), config).unwrap();
     home.up_with(&format!("up --name hub --http 127.0.0.1:0 --no-announce --listen {address}:5382"))
 }
 
@@ -134,6 +138,36 @@ fn providers_come_back_and_without_them_the_catalogue_sends_the_package() {
     eventually("the copy is removed", || !other.path().join("provided").exists());
     assert_eq!(other.json("swarm ls")["provided"], serde_json::json!([]));
     drop(node);
+}
+
+#[test]
+fn a_reader_for_whom_the_swarm_has_no_place_gets_the_package_from_the_catalogue() {
+    let (home, reader, code) = (Home::new(), Home::new(), noise(4, LENGTH));
+    let address = own_loopback();
+    let node = hub(&home, &address);
+    publish_and_leave(&node, &code);
+    node.welcome(&reader, "hub");
+    let other = provider(&node);
+    let _providing = other.up("--no-announce");
+    get(&other, &other.path().join("got.js"), "hub/catalogue");
+    eventually("the node provides it", || provides(&other));
+    node.kill();
+    let config = format!("{RULES}[swarm]\npeers = 1\n");
+    let _node = hub_with(&home, &address, &config);
+    eventually("the provider is back", || provides(&other));
+    let target = reader.path().join("got.js");
+    let path = target.display().to_string();
+    let words = ["catalogue", "get", OBJECT, "--package", &path, "--at", "hub/catalogue"];
+    eventually("the swarm is full", || {
+        let ran = reader.args(words);
+        assert!(fs::read(&target).unwrap() == code);
+        fs::remove_file(&target).unwrap();
+        let said = ran.stderr.contains("as many peers as it allows");
+        ran.ok();
+        said
+    });
+    let left = fs::read_dir(reader.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(!left.into_iter().any(|name| name.to_str().unwrap().starts_with("got.js")));
 }
 
 /// Asks the catalogue for admission with a capability.

@@ -23,7 +23,8 @@ use crate::progress::Progress;
 
 /// Print an object's descriptor, and fetch its package if it has changed
 ///
-/// Every signature on it is verified. An interrupted download is resumed. Exit codes: 1 if there is no such version,
+/// Every signature on it is verified. An interrupted download is resumed. A package of 1 MiB or more comes from nodes that provide it, if
+/// there are any. Exit codes: 1 if there is no such version,
 /// 121 if a signature is missing or invalid.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
