@@ -5,6 +5,7 @@ mod binary;
 mod catalogue;
 mod channels;
 mod contexts;
+mod limits;
 mod measuring;
 mod swarm;
 mod table;

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use levada_harness::Options;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::bench::Bench;
 use super::levada::{self, Levada};
 use super::objects::Object;
 use super::{balanced, large, nginx, saturation, sweep, wrk};
+use crate::limits::allow_sockets;
 use crate::measuring::Outcome;
 
 /// Round trips in µs: loopback, and that of the paper's network.
@@ -146,10 +146,4 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         sweep::run(&mut bench, arguments)?;
     }
     Ok(bench.finish())
-}
-
-/// Raises the limit of open files of this process and its children to the maximum.
-fn allow_sockets() -> anyhow::Result<()> {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
 }

@@ -1,5 +1,6 @@
 //! The experiments on the swarm.
 
+mod crowd;
 mod flow;
 mod links;
 mod loss;
@@ -23,6 +24,10 @@ enum Experiment {
     Loss(loss::Arguments),
     /// One file to ten clients on links of 100 Mbit/s, beside libtorrent, and nginx with curl
     Links(levada_harness::Options),
+    /// A coordinator with 10,000 registered connections that do nothing: memory, and the time of a peer that fetches
+    Crowd(levada_harness::Options),
+    #[command(hide = true, subcommand)]
+    CrowdPart(crowd::Part),
     /// Print the rows in a folder as tables in Markdown
     Report {
         /// The folder of the rows
@@ -39,6 +44,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Links(options) => {
             links::run(&options)?.conclude(&options, |_| Ok(()), report::links)
         }
+        Experiment::Crowd(options) => {
+            crowd::run(&options)?.conclude(&options, |_| Ok(()), report::crowd)
+        }
+        Experiment::CrowdPart(part) => crowd::run_part(part),
         Experiment::Report { dir } => report::print(&dir),
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::ensure;
 use levada_harness::{Params, Row, find, ratio_row, read_rows};
 
+use super::crowd;
 use super::links::{self, SUBJECTS};
 use super::loss::{self, ORDERS};
 use super::subject::{CONTROLLERS, Subject};
@@ -16,11 +17,13 @@ use crate::threshold::Threshold::{self, AtLeast, AtMost};
 pub fn print(folder: &Path) -> anyhow::Result<()> {
     let rows = read_rows(&file(folder, loss::NAME))?;
     let of_links = read_rows(&file(folder, links::NAME))?;
-    let any = !rows.is_empty() || !of_links.is_empty();
+    let of_crowd = read_rows(&file(folder, crowd::NAME))?;
+    let any = !rows.is_empty() || !of_links.is_empty() || !of_crowd.is_empty();
     ensure!(any, "{} has no rows of the swarm", folder.display());
     for table in [
         measured(&of_links),
         links(&of_links),
+        crowd(&of_crowd),
         goodput(&rows),
         shares(&rows),
         cpu(&rows),
@@ -73,6 +76,20 @@ pub fn links(rows: &[Row]) -> Table {
         }
         line(&mut table, "source ÷ file".into(), AtMost(1.1), of("source ÷ file"));
         line(&mut table, "first ÷ last".into(), AtLeast(0.9), of("first ÷ last"));
+    }
+    table
+}
+
+/// The memory of a coordinator with registered connections, and how much later a peer is served.
+pub fn crowd(rows: &[Row]) -> Table {
+    let mut table = Table::new("A coordinator with many", ["comparison", "target", "result"]);
+    let alone = find(rows, crowd::SUBJECT, "download", &crowd::conditions(0));
+    for idle in [crowd::counts(true)[1], crowd::counts(false)[1]] {
+        let of = |metric: &str| find(rows, crowd::SUBJECT, metric, &crowd::conditions(idle));
+        let memory = of("memory").cloned();
+        line(&mut table, format!("memory with {idle} connections, MiB"), AtMost(256.0), memory);
+        let ratio = of("download").zip(alone).and_then(|(one, alone)| ratio_row(one, alone));
+        line(&mut table, format!("download with {idle} connections ÷ alone"), AtMost(2.0), ratio);
     }
     table
 }

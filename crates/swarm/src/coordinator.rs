@@ -175,11 +175,8 @@ impl Coordinator {
         // Another peer takes its place beside the source.
         let linked: BTreeSet<PeerId> = self.exchange.neighbours().collect();
         if linked.len() < SOURCE_NEIGHBOURS {
-            let other =
-                self.members.iter().find(|(id, one)| one.is_listening() && !linked.contains(id));
-            if let Some(other) = other.map(|(id, _)| id) {
-                self.exchange.link(other, now);
-            }
+            let other = self.members.listening().find(|id| !linked.contains(id));
+            other.into_iter().for_each(|other| self.exchange.link(other, now));
         }
     }
 

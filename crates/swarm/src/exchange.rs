@@ -165,7 +165,7 @@ impl Exchange {
             self.copies[index as usize] -= 1;
         }
         if let Some(given) = &mut self.given {
-            given.forget(peer, &self.copies);
+            given.forget(peer, &gone.have, &self.copies);
         }
         let mut lost = Vec::new();
         self.expected.retain(|index, expected| {

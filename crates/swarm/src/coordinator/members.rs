@@ -28,11 +28,6 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether it has said where it listens.
-    pub fn is_listening(&self) -> bool {
-        self.addresses.is_some()
-    }
-
     /// Whether others can connect to it.
     pub fn is_reachable(&self) -> bool {
         self.addresses.as_ref().is_some_and(|addresses| !addresses.is_empty())
@@ -43,6 +38,8 @@ impl Member {
 pub(super) struct Members {
     next: u32,
     members: BTreeMap<PeerId, Member>,
+    /// Those that have said where they listen.
+    listening: BTreeSet<PeerId>,
     expelled: BTreeSet<[u8; 32]>,
     failures: Failures,
     random: Random,
@@ -64,8 +61,8 @@ impl Failures {
 
 impl Members {
     pub(super) fn new(random: Random) -> Self {
-        let (members, expelled, failures) = Default::default();
-        Self { next: 1, members, expelled, failures, random }
+        let (members, listening, expelled, failures) = Default::default();
+        Self { next: 1, members, listening, expelled, failures, random }
     }
 
     pub(super) fn next_id(&self) -> PeerId {
@@ -78,6 +75,11 @@ impl Members {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (PeerId, &Member)> {
         self.members.iter().map(|(peer, member)| (*peer, member))
+    }
+
+    /// The peers that have said where they listen.
+    pub(super) fn listening(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.listening.iter().copied()
     }
 
     pub(super) fn expelled(&self) -> &BTreeSet<[u8; 32]> {
@@ -115,6 +117,7 @@ impl Members {
         if member.addresses.replace(addresses).is_some() {
             return Vec::new();
         }
+        self.listening.insert(peer);
         self.introduce(peer, DEGREE)
     }
 
@@ -126,31 +129,28 @@ impl Members {
 
     fn choose(&mut self, peer: PeerId, count: usize) -> Vec<PeerId> {
         let Some(member) = self.members.get(&peer) else { return Vec::new() };
-        let open = |id: PeerId, other: &Member| {
-            id != peer
-                && other.is_listening()
-                && other.neighbours.len() < MOST
-                && !member.neighbours.contains(&id)
-                && self.failures.of(peer, id) < ATTEMPTS
+        let open = |id: &PeerId| {
+            let few = |other: &Member| other.neighbours.len() < MOST;
+            *id != peer
+                && self.members.get(id).is_some_and(few)
+                && !member.neighbours.contains(id)
+                && self.failures.of(peer, *id) < ATTEMPTS
         };
         let mut chosen = BTreeSet::new();
-        if self.members.len() > 8 * DEGREE {
+        if self.listening.len() > 8 * DEGREE {
             // A random number is nearly always that of a peer.
             for _ in 0..8 * count {
                 let from = PeerId(1 + self.random.below(self.next - 1));
-                let found = self.members.range(from..).next();
-                chosen.extend(found.filter(|(id, other)| open(**id, other)).map(|(id, _)| *id));
+                let found = self.listening.range(from..).next();
+                chosen.extend(found.filter(|id| open(id)));
                 if chosen.len() >= count {
                     return chosen.into_iter().collect();
                 }
             }
         }
-        let mut all: Vec<(usize, PeerId)> = self
-            .members
-            .iter()
-            .filter(|(id, other)| open(**id, other))
-            .map(|(id, other)| (other.neighbours.len(), *id))
-            .collect();
+        let degree = |id: &PeerId| self.members.get(id).map_or(0, |one| one.neighbours.len());
+        let all = self.listening.iter().filter(|id| open(id));
+        let mut all: Vec<(usize, PeerId)> = all.map(|id| (degree(id), *id)).collect();
         all.sort_unstable();
         chosen.extend(all.into_iter().map(|(_, id)| id).take(count - chosen.len().min(count)));
         chosen.into_iter().collect()
@@ -202,6 +202,7 @@ impl Members {
     /// A peer is gone. Its neighbours forget it, and those that have few others get new ones.
     pub(super) fn leave(&mut self, peer: PeerId) -> Vec<(PeerId, Message)> {
         let Some(gone) = self.members.remove(&peer) else { return Vec::new() };
+        self.listening.remove(&peer);
         self.failures.0.retain(|(one, other), _| *one != peer && *other != peer);
         let mut messages = Vec::new();
         for other in gone.neighbours {

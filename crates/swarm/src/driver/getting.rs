@@ -238,7 +238,7 @@ impl Runner {
         while let Some(output) = self.peer.poll() {
             match output {
                 Output::Send(to, message) => {
-                    if !self.links.send(to, message) && self.links.remove(to, None) {
+                    if !self.links.send(to, &message) && self.links.remove(to, None) {
                         self.peer.handle(self.start.elapsed(), Input::Unlinked(to));
                     }
                 }

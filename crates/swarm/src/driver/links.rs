@@ -45,7 +45,8 @@ pub(super) struct Links {
 
 struct OpenLink {
     serial: u64,
-    control: Sender<Message>,
+    /// Encoded messages, which take less memory while none waits.
+    control: Sender<Vec<u8>>,
     data: Sender<(u32, u8)>,
     tasks: [AbortHandle; 5],
 }
@@ -145,8 +146,8 @@ impl Links {
     }
 
     /// Sends a message. False if the other side does not read.
-    pub(super) fn send(&self, to: PeerId, message: Message) -> bool {
-        self.open.get(&to).is_none_or(|link| link.control.try_send(message).is_ok())
+    pub(super) fn send(&self, to: PeerId, message: &Message) -> bool {
+        self.open.get(&to).is_none_or(|link| link.control.try_send(message.encode()).is_ok())
     }
 
     /// Sends a chunk. False if there is no link.
@@ -155,11 +156,11 @@ impl Links {
     }
 }
 
-async fn write_control(mut stream: SendHalf, mut messages: Receiver<Message>) -> Option<()> {
+async fn write_control(mut stream: SendHalf, mut messages: Receiver<Vec<u8>>) -> Option<()> {
     let mut all = Vec::new();
     while messages.recv_many(&mut all, 64).await > 0 {
-        let encoded: Vec<Vec<u8>> = all.drain(..).map(|message| message.encode()).collect();
-        stream.send_all(&encoded).await.ok()?;
+        stream.send_all(&all).await.ok()?;
+        all.clear();
     }
     None
 }

@@ -201,7 +201,7 @@ impl Runner {
         while let Some(output) = self.coordinator.poll() {
             match output {
                 Output::Send(to, message) => {
-                    if !self.links.send(to, message) {
+                    if !self.links.send(to, &message) {
                         self.end(to);
                     }
                 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::{Exchange, FEW, Neighbour, Sending, State};
+use crate::bitmap::Bitmap;
 use crate::message::Message;
 use crate::{Output, PeerId};
 
@@ -71,21 +72,22 @@ impl Given {
         }
     }
 
-    /// A peer is gone: what only it had is given again.
-    pub(super) fn forget(&mut self, peer: PeerId, copies: &[u16]) {
+    /// A peer is gone: what only it had, or was to have, is given again.
+    pub(super) fn forget(&mut self, peer: PeerId, had: &Bitmap, copies: &[u16]) {
         self.windows.remove(&peer);
-        let lost: Vec<u32> = self
-            .first
-            .iter()
-            .filter(|(_, first)| **first == peer)
-            .map(|(index, _)| *index)
-            .collect();
-        for index in lost {
-            self.first.remove(&index);
-            if copies[index as usize] == 0 {
-                self.again.push_back(index);
-            }
+        let promised = self.first.iter().filter(|(_, first)| **first == peer);
+        let promised: Vec<u32> = promised.map(|(index, _)| *index).collect();
+        for index in &promised {
+            self.first.remove(index);
         }
+        let promised = promised.into_iter().filter(|index| !had.contains(*index));
+        let all = had.runs().flatten().chain(promised);
+        // Others may be promised to another peer, or not given yet.
+        let lost = all.filter(|index| {
+            let is_given = *index < self.next && !self.first.contains_key(index);
+            copies[*index as usize] == 0 && is_given
+        });
+        self.again.extend(lost.collect::<Vec<_>>());
     }
 
     /// How many more chunks a peer may get, of `most`.
