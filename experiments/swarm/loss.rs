@@ -43,6 +43,11 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// All subjects and parts.
+    pub fn all(options: Options) -> Self {
+        Self { options, subject: Vec::new(), part: Vec::new() }
+    }
+
     fn chosen(&self, mut subjects: Vec<Subject>) -> Vec<Subject> {
         subjects.retain(|subject| {
             self.subject.is_empty() || self.subject.contains(&subject.to_string())

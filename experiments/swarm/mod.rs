@@ -5,6 +5,7 @@ mod flow;
 mod links;
 mod loss;
 mod report;
+mod simulated;
 mod subject;
 
 use std::path::PathBuf;
@@ -28,6 +29,18 @@ enum Experiment {
     Crowd(levada_harness::Options),
     #[command(hide = true, subcommand)]
     CrowdPart(crowd::Part),
+    /// Direct mode over the number of peers, in the simulator
+    Scale(levada_harness::Options),
+    /// Mediated mode over the number of peers, in the simulator
+    Load(levada_harness::Options),
+    /// Mediated mode over the size of the cache, in the simulator
+    Cache(levada_harness::Options),
+    /// Mediated mode with chunks in stripes and in blocks, in the simulator
+    Order(levada_harness::Options),
+    #[command(hide = true)]
+    Simulate(simulated::Once),
+    /// All of these, one after the other
+    All(levada_harness::Options),
     /// Print the rows in a folder as tables in Markdown
     Report {
         /// The folder of the rows
@@ -47,7 +60,30 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Crowd(options) => {
             crowd::run(&options)?.conclude(&options, |_| Ok(()), report::crowd)
         }
+        Experiment::Scale(options) => simulate(&simulated::SCALE, &options),
+        Experiment::Load(options) => simulate(&simulated::LOAD, &options),
+        Experiment::Cache(options) => simulate(&simulated::CACHE, &options),
+        Experiment::Order(options) => simulate(&simulated::ORDER, &options),
+        Experiment::Simulate(once) => once.run(),
+        Experiment::All(options) => all(options),
         Experiment::CrowdPart(part) => crowd::run_part(part),
         Experiment::Report { dir } => report::print(&dir),
     }
+}
+
+fn simulate(
+    experiment: &simulated::Experiment,
+    options: &levada_harness::Options,
+) -> anyhow::Result<()> {
+    simulated::run(experiment, options)?.conclude(options, |_| Ok(()), report::simulated)
+}
+
+fn all(options: levada_harness::Options) -> anyhow::Result<()> {
+    for experiment in [&simulated::SCALE, &simulated::LOAD, &simulated::CACHE, &simulated::ORDER] {
+        simulate(experiment, &options)?;
+    }
+    crowd::run(&options)?.conclude(&options, |_| Ok(()), report::crowd)?;
+    links::run(&options)?.conclude(&options, |_| Ok(()), report::links)?;
+    let arguments = loss::Arguments::all(options);
+    loss::run(&arguments)?.conclude(&arguments.options, |_| Ok(()), report::targets)
 }

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use anyhow::ensure;
 use levada_harness::{Params, Row, find, ratio_row, read_rows};
+use serde_json::Value;
 
 use super::crowd;
 use super::links::{self, SUBJECTS};
 use super::loss::{self, ORDERS};
+use super::simulated::{CACHE, DIRECT, Experiment, LOAD, ORDER, SCALE, STRIPES};
 use super::subject::{CONTROLLERS, Subject};
 use crate::measuring::file;
 use crate::table::{Table, short};
@@ -18,9 +20,13 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
     let rows = read_rows(&file(folder, loss::NAME))?;
     let of_links = read_rows(&file(folder, links::NAME))?;
     let of_crowd = read_rows(&file(folder, crowd::NAME))?;
-    let any = !rows.is_empty() || !of_links.is_empty() || !of_crowd.is_empty();
-    ensure!(any, "{} has no rows of the swarm", folder.display());
-    for table in [
+    let simulations = [&SCALE, &LOAD, &CACHE, &ORDER];
+    let mut tables = Vec::new();
+    for experiment in simulations {
+        let rows = read_rows(&file(folder, experiment.name))?;
+        tables.extend([points(experiment, &rows), simulated(&rows)]);
+    }
+    tables.extend([
         measured(&of_links),
         links(&of_links),
         crowd(&of_crowd),
@@ -28,12 +34,31 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
         shares(&rows),
         cpu(&rows),
         targets(&rows),
-    ] {
-        if !table.lines.is_empty() {
-            levada_harness::print(&table.compact().to_string())?;
-        }
+    ]);
+    tables.retain(|table| !table.lines.is_empty());
+    ensure!(!tables.is_empty(), "{} has no rows of the swarm", folder.display());
+    for table in tables {
+        levada_harness::print(&table.compact().to_string())?;
     }
     Ok(())
+}
+
+/// Every point of a simulation, with the medians of its metrics.
+fn points(experiment: &Experiment, rows: &[Row]) -> Table {
+    let keys = ["peers", "chunks", "cache"];
+    let metrics = || experiment.metrics.iter().map(|(metric, _)| *metric);
+    let head = ["subject"].into_iter().chain(keys).chain(metrics()).map(str::to_owned);
+    let mut table = Table::new(experiment.name, head);
+    for row in rows.iter().filter(|row| row.metric == "time") {
+        let key = |key: &&str| row.params.get(*key).map(ToString::to_string).unwrap_or_default();
+        let value = |metric| {
+            let found = find(rows, &row.subject, metric, &row.params);
+            found.map(|row| short(row.median)).unwrap_or_default()
+        };
+        let cells = keys.iter().map(key).chain(metrics().map(value));
+        table.lines.push([row.subject.clone()].into_iter().chain(cells).collect());
+    }
+    table
 }
 
 fn goodput(rows: &[Row]) -> Table {
@@ -78,6 +103,51 @@ pub fn links(rows: &[Row]) -> Table {
         line(&mut table, "first ÷ last".into(), AtLeast(0.9), of("first ÷ last"));
     }
     table
+}
+
+/// What the simulator says, against the thresholds.
+pub fn simulated(rows: &[Row]) -> Table {
+    let mut table = Table::new("In the simulator", ["comparison", "target", "result"]);
+    let all = |subject: &'static str, metric: &'static str| {
+        rows.iter().filter(move |row| row.subject == subject && row.metric == metric)
+    };
+    let number = |row: &Row, key: &str| row.params.get(key).and_then(Value::as_u64).unwrap_or(0);
+    for row in all(DIRECT, "time ÷ bound of trees").filter(|row| number(row, "chunks") == 10) {
+        let what =
+            format!("direct, {} peers, 10 chunks: time ÷ bound of trees", number(row, "peers"));
+        line(&mut table, what, AtMost(1.5), unchanged(row));
+    }
+    let many = || all(DIRECT, "time").filter(|row| number(row, "chunks") == 1000);
+    for (first, row) in many().take(1).flat_map(|first| many().skip(1).map(move |row| (first, row)))
+    {
+        let what =
+            format!("direct, 1,000 chunks: time with {} peers ÷ with 10", number(row, "peers"));
+        line(&mut table, what, AtMost(1.5), ratio_row(row, first));
+    }
+    for row in all(DIRECT, "memory per peer") {
+        let what = format!(
+            "{} peers, {} chunks: memory per peer, KiB",
+            number(row, "peers"),
+            number(row, "chunks")
+        );
+        line(&mut table, what, AtMost(64.0), unchanged(row));
+    }
+    for (metric, limit) in [("fetches ÷ chunks", 1.1), ("time ÷ uplink bound", 1.08)] {
+        for row in all(STRIPES, metric) {
+            let what = format!(
+                "mediated, {} peers, cache {}: {metric}",
+                number(row, "peers"),
+                number(row, "cache")
+            );
+            line(&mut table, what, AtMost(limit), unchanged(row));
+        }
+    }
+    table
+}
+
+/// The row as a ratio.
+fn unchanged(row: &Row) -> Option<Row> {
+    ratio_row(row, &Row { values: vec![1.0; row.values.len()], ..row.clone() })
 }
 
 /// The memory of a coordinator with registered connections, and how much later a peer is served.

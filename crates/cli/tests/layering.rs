@@ -34,7 +34,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("harness", ""),
     (
         "experiments",
-        "core catalogue channel transport session service services client node lab harness",
+        "core catalogue channel transport session swarm service services client node lab harness",
     ),
 ];
 

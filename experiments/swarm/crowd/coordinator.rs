@@ -51,7 +51,7 @@ async fn serve() -> anyhow::Result<()> {
                 tokio::spawn(async move {
                     let permit = handshakes.acquire_owned().await;
                     // Its memory is given back when the handshake is over.
-                    let link = Box::pin(meet(socket, &config)).await;
+                    let link = Box::pin(opened(socket, &config)).await;
                     drop(permit);
                     if let Some((connection, link)) = link {
                         let _ = share.serve(connection.peer(), link).await;
@@ -66,7 +66,7 @@ async fn serve() -> anyhow::Result<()> {
     }
 }
 
-async fn meet(
+async fn opened(
     socket: TcpStream,
     config: &ServerConfig,
 ) -> Option<(levada_session::Connection, Link)> {

@@ -1,0 +1,170 @@
+//! Shares in the simulator, which runs the state machines of coordinator and peers. Each run takes the next seed, in a process of its own, so
+//! that its memory is known. Times are simulated: no machine changes them. CPU time and memory are those of the simulation.
+
+mod once;
+
+use std::cell::Cell;
+use std::env;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use levada_harness::{Case, Group, Measured, Options, Params, params};
+use serde_json::Value;
+
+pub use once::Once;
+
+use crate::measuring::{Measuring, Outcome};
+
+/// The subjects.
+pub const DIRECT: &str = "direct (simulated)";
+pub const STRIPES: &str = "mediated, stripes (simulated)";
+pub const BLOCKS: &str = "mediated, blocks (simulated)";
+/// A chunk of 64 KiB, and one as in the paper.
+const CHUNK: u32 = 64 << 10;
+const SMALL_CHUNK: u32 = 1 << 10;
+/// A tenth of the chunks of the paper's file.
+pub const LARGE: u32 = 10_300;
+
+/// One experiment: its name in rows, and its points.
+pub struct Experiment {
+    pub name: &'static str,
+    points: fn(quick: bool) -> Vec<Once>,
+    pub metrics: &'static [(&'static str, &'static str)],
+}
+
+/// Direct mode over the number of peers.
+pub const SCALE: Experiment = Experiment {
+    name: "swarm/scale",
+    points: scale,
+    metrics: &[
+        ("time", "s"),
+        ("time ÷ fluid bound", "1"),
+        ("time ÷ bound of trees", "1"),
+        ("first ÷ last", "1"),
+        ("source ÷ file", "1"),
+        ("control messages per chunk", "1"),
+        ("coordinator's messages per peer", "1"),
+        ("coordinator's bytes per peer", "bytes"),
+        ("CPU", "s"),
+        ("memory per peer", "KiB"),
+    ],
+};
+
+/// Mediated mode over the number of peers.
+pub const LOAD: Experiment = Experiment {
+    name: "swarm/load",
+    points: load,
+    metrics: &[
+        ("time", "s"),
+        ("time ÷ uplink bound", "1"),
+        ("fetches ÷ chunks", "1"),
+        ("CPU", "s"),
+    ],
+};
+
+/// Mediated mode over the size of the cache.
+pub const CACHE: Experiment = Experiment {
+    name: "swarm/cache",
+    points: cache,
+    metrics: &[("time", "s"), ("time ÷ uplink bound", "1"), ("fetches ÷ chunks", "1")],
+};
+
+/// Stripes and blocks.
+pub const ORDER: Experiment = Experiment {
+    name: "swarm/order",
+    points: order,
+    metrics: &[("time", "s"), ("time ÷ uplink bound", "1"), ("fetches ÷ chunks", "1")],
+};
+
+const ONE: Once =
+    Once { mode: once::Mode::Direct, peers: 1, chunks: 1, chunk: CHUNK, cache: 256, seed: 1 };
+
+fn scale(quick: bool) -> Vec<Once> {
+    let few = [10, 100, 1000, 10_000].map(|peers| Once { peers, chunks: 10, ..ONE });
+    let many = [10, 100, 1000].map(|peers| Once { peers, chunks: 1000, ..ONE });
+    let all = few.into_iter().chain(many);
+    all.filter(|one| !quick || one.peers * one.chunks as usize <= 10_000).collect()
+}
+
+/// 10 MB.
+fn load(quick: bool) -> Vec<Once> {
+    let peers = [5, 10, 50, 100, 500, 1000, 6500];
+    let all = peers.map(|peers| Once { mode: once::Mode::Stripes, peers, chunks: 153, ..ONE });
+    all.into_iter().filter(|one| !quick || one.peers <= 100).collect()
+}
+
+fn cache(quick: bool) -> Vec<Once> {
+    let of = |peers: usize| {
+        [100, 250, 500, 1000].map(|cache| Once {
+            mode: once::Mode::Stripes,
+            peers,
+            chunks: if quick { LARGE / 10 } else { LARGE },
+            chunk: SMALL_CHUNK,
+            cache,
+            ..ONE
+        })
+    };
+    of(50).into_iter().chain(of(100)).filter(|one| !quick || one.cache != 250).collect()
+}
+
+fn order(quick: bool) -> Vec<Once> {
+    let chunks = if quick { 300 } else { 1000 };
+    let modes = [once::Mode::Stripes, once::Mode::Blocks];
+    let of = |cache: usize| modes.map(|mode| Once { mode, peers: 50, chunks, cache, ..ONE });
+    [1, 8, 32, 256].into_iter().flat_map(of).collect()
+}
+
+/// Runs an experiment.
+pub fn run(experiment: &Experiment, options: &Options) -> anyhow::Result<Outcome> {
+    let points = (experiment.points)(options.quick);
+    let mut measuring = Measuring::new(experiment.name, options, points.len())?;
+    for point in points {
+        let (at, subject) = (conditions(&point), point.subject().to_owned());
+        if !measuring.needs(&at, std::slice::from_ref(&subject)) {
+            continue;
+        }
+        let seed = Cell::new(0);
+        let case = Case::new(subject, || {
+            seed.set(seed.get() + 1);
+            Ok(measure(experiment, &Once { seed: seed.get(), ..point })?)
+        });
+        measuring.group(Group {
+            experiment: experiment.name,
+            params: at,
+            cases: vec![case],
+            monitor: None,
+        })?;
+    }
+    Ok(measuring.finish())
+}
+
+/// The conditions of rows.
+pub fn conditions(point: &Once) -> Params {
+    let mut at = params([
+        ("peers", point.peers.into()),
+        ("chunks", point.chunks.into()),
+        ("chunk_bytes", point.chunk.into()),
+        ("rate_mbit", 100.into()),
+        ("one_way_ms", 1.into()),
+    ]);
+    if point.mode != once::Mode::Direct {
+        at.extend(params([("cache", point.cache.into())]));
+    }
+    at
+}
+
+/// Runs the simulator in a child, and takes the metrics of the experiment from what it prints.
+fn measure(experiment: &Experiment, point: &Once) -> anyhow::Result<Vec<Measured>> {
+    let output = Command::new(env::current_exe()?)
+        .args(["swarm", "simulate"])
+        .args(point.arguments())
+        .output()
+        .context("run the simulator")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let values: Value = serde_json::from_slice(&output.stdout)?;
+    let metrics = experiment.metrics.iter().map(|(metric, unit)| {
+        let value = values[metric].as_f64().with_context(|| format!("no {metric}"))?;
+        Ok(Measured::new(metric, unit, value))
+    });
+    metrics.collect()
+}
