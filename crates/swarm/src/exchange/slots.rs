@@ -23,6 +23,8 @@ pub(super) struct Slots {
     used: usize,
     /// Those of the used ones whose chunks were accepted.
     leaving: usize,
+    /// How many chunks in sequence left an idle uplink.
+    idle: usize,
     /// The number of chunks that have left.
     left: u64,
     /// When the last chunk left, or the first began to.
@@ -39,6 +41,7 @@ impl Slots {
             allowed: least,
             used: 0,
             leaving: 0,
+            idle: 0,
             left: 0,
             moved: Duration::ZERO,
         }
@@ -83,12 +86,15 @@ impl Slots {
         }
     }
 
-    /// A chunk has left. If the uplink has nothing to do now, and more offers would have helped, there are more from now on.
+    /// A chunk has left. If the uplink had nothing to do again and again, although more could have been offered, more are from now on.
     pub(super) fn chunk_left(&mut self, now: Duration) {
         self.left += 1;
         self.moved = now;
-        if self.leaving == 0 && self.used + 1 >= self.allowed {
-            self.allowed = (self.allowed + self.allowed.div_ceil(4)).min(self.most);
+        let waits = self.leaving == 0 && self.used + 1 >= self.allowed;
+        self.idle = if waits { self.idle + 1 } else { 0 };
+        if self.idle >= 2 * self.allowed {
+            self.idle = 0;
+            self.allowed = (self.allowed * 2).min(self.most);
         } else if self.leaving >= self.least {
             self.allowed = (self.allowed - 1).max(self.least);
         }
