@@ -11,13 +11,13 @@ use crate::support::forward::noise;
 use crate::support::{Home, Node, comes, eventually, exit_code, own_loopback, shared, signal};
 
 /// A running `levada get --json`; killed when dropped.
-struct Getting {
-    child: Child,
+pub(crate) struct Getting {
+    pub(crate) child: Child,
     events: PathBuf,
 }
 
 impl Getting {
-    fn start(home: &Home, ticket: &str, output: &Path, options: &[&str]) -> Self {
+    pub(crate) fn start(home: &Home, ticket: &str, output: &Path, options: &[&str]) -> Self {
         let events = home.path().join("events");
         let words = ["get", ticket, "--json", "-o", output.to_str().unwrap()];
         let mut command = home.command(words.iter().chain(options));
@@ -26,19 +26,19 @@ impl Getting {
     }
 
     /// The events so far.
-    fn events(&self) -> Vec<Value> {
+    pub(crate) fn events(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.events).unwrap();
         // The last line may be incomplete.
         text.split_inclusive('\n').filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
     /// The largest value of `key` in the events of this kind.
-    fn most(&self, event: &str, key: &str) -> u64 {
+    pub(crate) fn most(&self, event: &str, key: &str) -> u64 {
         let values = self.events().into_iter().filter(|one| one["event"] == event);
         values.filter_map(|one| one[key].as_u64()).max().unwrap_or_default()
     }
 
-    fn wait(mut self) -> (i32, Vec<Value>) {
+    pub(crate) fn wait(mut self) -> (i32, Vec<Value>) {
         let ended = comes(|| self.child.try_wait().unwrap().is_some());
         assert!(ended, "`levada get` does not end: {:?}", self.events());
         (exit_code(&mut self.child), self.events())
@@ -53,14 +53,14 @@ impl Drop for Getting {
 }
 
 /// A node whose address stays the same when it is started again.
-struct Fixed {
-    home: Home,
+pub(crate) struct Fixed {
+    pub(crate) home: Home,
     line: String,
-    film: PathBuf,
+    pub(crate) film: PathBuf,
 }
 
 impl Fixed {
-    fn new(length: usize) -> Self {
+    pub(crate) fn new(length: usize) -> Self {
         let home = Home::new();
         let film = home.path().join("film.mkv");
         fs::write(&film, noise(1, length)).unwrap();
@@ -71,17 +71,17 @@ impl Fixed {
         Self { home, line, film }
     }
 
-    fn up(&self) -> Node<'_> {
+    pub(crate) fn up(&self) -> Node<'_> {
         self.home.up_with(&self.line)
     }
 
-    fn share(&self, options: &[&str]) -> String {
+    pub(crate) fn share(&self, options: &[&str]) -> String {
         let words = ["share", self.film.to_str().unwrap()];
         self.home.args(words.iter().chain(options)).ok()
     }
 }
 
-fn assert_same(one: &Path, other: &Path) {
+pub(crate) fn assert_same(one: &Path, other: &Path) {
     assert!(fs::read(one).unwrap() == fs::read(other).unwrap(), "{one:?} {other:?}");
 }
 

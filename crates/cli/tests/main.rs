@@ -42,6 +42,7 @@ mod services;
 mod shares;
 mod tickets;
 mod transfer;
+mod transports;
 mod verbs;
 #[cfg(feature = "keylog")]
 mod wireshark;

@@ -29,6 +29,7 @@ use crate::home::Home;
 use crate::known::Known;
 use levada_capability::SessionId;
 
+pub use dial::Over;
 pub use error::{ClientError, close_code};
 pub use list::{Listed, Listing, Standing};
 pub use operations::operation_name;

@@ -9,6 +9,6 @@ pub mod home;
 pub mod known;
 
 pub use client::{
-    Client, ClientError, DEFAULT_PORT, Joined, Listed, Listing, RequestSpec, Running, Standing,
-    Target, UnpinnedNode, Verdict, close_code, operation_name,
+    Client, ClientError, DEFAULT_PORT, Joined, Listed, Listing, Over, RequestSpec, Running,
+    Standing, Target, UnpinnedNode, Verdict, close_code, operation_name,
 };

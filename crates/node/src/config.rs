@@ -82,6 +82,8 @@ pub struct Config {
     /// Advertised addresses, `host:port` each, which precede the node's own in invitations, in catalogues and in its pin. The
     /// announcement by multicast DNS has the node's own addresses only.
     pub advertise: Vec<String>,
+    /// Whether the node also listens on UDP, for QUIC, at its listening addresses.
+    pub udp: bool,
     /// The HTTP port.
     pub http: Http,
     /// The certificate of the HTTP port; `None` for no TLS.
@@ -126,6 +128,7 @@ impl Default for Config {
             name: None,
             listen: None,
             advertise: Vec::new(),
+            udp: false,
             http: Http::default(),
             http_tls: None,
             announce: true,
@@ -198,6 +201,7 @@ impl Config {
             "name" => self.name = Some(service::name(value)?),
             "listen" => self.listen = Some(listen(value)?),
             "advertise" => self.advertise = advertise(value)?,
+            "udp" => self.udp = value.flag()?,
             "http" => self.http = http(value)?,
             "http_tls" => self.http_tls = Some(tls_files(value)?),
             "announce" => self.announce = value.flag()?,
@@ -225,10 +229,11 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "name",
     "listen",
     "advertise",
+    "udp",
     "http",
     "http_tls",
     "announce",

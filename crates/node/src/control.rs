@@ -19,7 +19,7 @@ mod serve;
 mod share;
 
 pub use crate::providing::ProvideRequest;
-pub use crate::shares::{MediatedSettings, ShareSettings};
+pub use crate::shares::{ByUdp, MediatedSettings, ShareSettings};
 use reply::Reply;
 pub(crate) use serve::{bind, serve};
 pub use share::ShareRequest;

@@ -1,10 +1,13 @@
 //! Listening sockets, and the addresses at which they can be reached.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
 
+use levada_transport::quic::{Endpoint, QuicListener, QuicOptions};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
+use tokio::time::sleep;
 
 use crate::config::{Config, Http, Middlebox};
 use levada_client::DEFAULT_PORT;
@@ -17,6 +20,10 @@ use crate::overrides::Overrides;
 /// The length of the accept queue, in connections. The kernel lowers it to its own limit (`net.core.somaxconn`, by default this
 /// value).
 const BACKLOG: i32 = 4096;
+/// How long a UDP port may be in use. An earlier run of the node in this process closes it only after its connections.
+const UDP_TIMEOUT: Duration = Duration::from_secs(3);
+/// The pause before it is tried again.
+const UDP_PAUSE: Duration = Duration::from_millis(50);
 /// The default port for HTTP.
 const HTTP_PORT: u16 = 5383;
 
@@ -40,6 +47,37 @@ pub(crate) fn bind(
         None => return default_port(notes),
     };
     wanted.iter().map(|address| bind_one(*address).map_err(failed(address))).collect()
+}
+
+/// Binds the UDP ports of the addresses at which the node listens; at most `handshakes` are open at each.
+pub(crate) async fn bind_udp(
+    listening: &[SocketAddr],
+    handshakes: usize,
+) -> Result<Vec<(Endpoint, QuicListener)>, UpError> {
+    let options = QuicOptions::default();
+    let options = QuicOptions { handshakes: handshakes.min(options.handshakes), ..options };
+    let since = Instant::now();
+    let mut bound = Vec::new();
+    for address in listening {
+        let socket = loop {
+            match bind_one_udp(*address) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse
+                        && since.elapsed() < UDP_TIMEOUT =>
+                {
+                    sleep(UDP_PAUSE).await;
+                }
+                other => break other,
+            }
+        };
+        let endpoint = socket.and_then(|socket| Endpoint::new(socket, options));
+        bound.push(endpoint.map_err(|error| {
+            UpError(format!(
+                "cannot listen on UDP at {address}: {error}; choose another port with --listen, or set `udp = false` in config.toml"
+            ))
+        })?);
+    }
+    Ok(bound)
 }
 
 /// Binds the HTTP port; `None` if it is disabled.
@@ -113,6 +151,17 @@ fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
+}
+
+/// Binds a UDP port, for both families if the address is `[::]`.
+pub(crate) fn bind_one_udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
 }
 
 fn failed<T: std::fmt::Display + ?Sized>(address: &T) -> impl FnOnce(io::Error) -> UpError {

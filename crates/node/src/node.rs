@@ -81,6 +81,8 @@ pub struct Node {
     pub(crate) unproved: Arc<Budget>,
     pub(crate) metrics: Metrics,
     pub(crate) listening: Vec<SocketAddr>,
+    /// Whether it listens on UDP at the same addresses.
+    pub(crate) udp: bool,
     pub(crate) advertise: Vec<String>,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) started: Instant,

@@ -16,6 +16,8 @@ pub struct Overrides {
     pub listen: Vec<SocketAddr>,
     /// Advertised addresses; replace the configured ones if not empty.
     pub advertise: Vec<String>,
+    /// Listen on UDP, too, even if the configuration does not.
+    pub udp: bool,
     /// Address of the HTTP port.
     pub http: Option<SocketAddr>,
     /// The certificate of the HTTP port.

@@ -1,22 +1,24 @@
 //! How a peer of a share reaches others, and they it.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use levada_channel::ServerConfig;
-use levada_client::{Client, Target};
+use levada_client::{Client, Over, Target};
 use levada_session::{Connection, Options, accept};
+use levada_swarm::UdpStream;
 use levada_swarm::driver::{Dial, Network};
-use levada_transport::Tcp;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use levada_transport::quic::{Endpoint, QuicListener, QuicOptions};
+use levada_transport::{Tcp, Transport};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc::{Sender, channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::listen::handed_out;
+use crate::listen::{bind_one_udp, handed_out};
 
 /// Handshakes at a time. Anyone may connect; only peers that the node has named are served.
 const HANDSHAKES: usize = 32;
@@ -34,29 +36,64 @@ pub enum Listen {
     At(SocketAddr),
 }
 
-/// Opens the network of a peer. The result's second part accepts until it is dropped.
+/// Opens the network of a peer; with `udp`, the stream that goes by UDP and what connects by it, others can connect by UDP at the number of
+/// the TCP port, too. The result's second part accepts until it is dropped.
 ///
 /// # Errors
 /// The address cannot be listened on, or the key cannot be used for TLS.
-pub fn open(client: &Arc<Client>, listen: Listen) -> io::Result<(Network, JoinSet<()>)> {
+pub fn open(
+    client: &Arc<Client>,
+    listen: Listen,
+    udp: Option<(UdpStream, Endpoint)>,
+) -> io::Result<(Network, JoinSet<()>)> {
     let (sender, incoming) = channel(HANDSHAKES);
     let mut tasks = JoinSet::new();
     let mut addresses = Vec::new();
     match bind(listen)? {
         Some(listener) => {
-            let config = ServerConfig::new(client.key()).map_err(io::Error::other)?;
-            addresses = handed_out(&[listener.local_addr()?], &[]);
-            tasks.spawn(serve(listener, Arc::new(config), sender));
+            let config = Arc::new(ServerConfig::new(client.key()).map_err(io::Error::other)?);
+            let address = listener.local_addr()?;
+            addresses = handed_out(&[address], &[]);
+            if udp.is_some() {
+                let socket = bind_one_udp(address);
+                match socket.and_then(|socket| Endpoint::new(socket, QuicOptions::default())) {
+                    Ok(bound) => {
+                        drop(tasks.spawn(serve_udp(bound, config.clone(), sender.clone())))
+                    }
+                    Err(error) => {
+                        tracing::warn!(%address, %error, "other peers connect by TCP only");
+                    }
+                }
+            }
+            tasks.spawn(serve(listener, config, sender));
         }
         // A network whose sender is gone has ended.
         None => drop(tasks.spawn(async move { sender.closed().await })),
     }
-    let client = client.clone();
-    let dial: Dial = Arc::new(move |identity, addresses| {
-        let (client, target) = (client.clone(), Target { identity, addresses });
-        Box::pin(async move { client.connect_to_peer(&target).await })
-    });
-    Ok((Network { dial, incoming, addresses }, tasks))
+    let udp = udp.map(|(stream, endpoint)| (stream, dial(client.clone(), Over::Udp(endpoint))));
+    let dial = dial(client.clone(), Over::Tcp);
+    Ok((Network { dial, udp, incoming, addresses }, tasks))
+}
+
+/// An endpoint that only connects, from a free port.
+///
+/// # Errors
+/// No socket can be opened.
+pub fn endpoint() -> io::Result<Endpoint> {
+    let any = |address: IpAddr| bind_one_udp((address, 0).into());
+    // Both families, or a host without IPv6.
+    let socket =
+        any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))?;
+    let options = QuicOptions { handshakes: 0, ..QuicOptions::default() };
+    Ok(Endpoint::new(socket, options)?.0)
+}
+
+fn dial(client: Arc<Client>, over: Over) -> Dial {
+    Arc::new(move |identity, addresses| {
+        let (client, over) = (client.clone(), over.clone());
+        let target = Target { identity, addresses };
+        Box::pin(async move { client.connect_to_peer(&target, &over).await })
+    })
 }
 
 fn bind(at: Listen) -> io::Result<Option<TcpListener>> {
@@ -84,19 +121,39 @@ async fn serve(listener: TcpListener, config: Arc<ServerConfig>, connections: Se
             sleep(RETRY_PAUSE).await;
             continue;
         };
+        let Ok(transport) = Tcp::new(socket) else { continue };
         let (config, connections) = (config.clone(), connections.clone());
-        tasks.spawn(async move {
-            // The channel bounds the time of a handshake.
-            let accepted = handshake(socket, &config).await;
-            drop(permit);
-            if let Some(connection) = accepted {
-                let _ = connections.send(connection).await;
-            }
-        });
+        tasks.spawn(handshake(Box::new(transport), permit, config, connections));
     }
 }
 
-async fn handshake(socket: TcpStream, config: &ServerConfig) -> Option<Connection> {
-    let transport = Tcp::new(socket).ok()?;
-    accept(Box::new(transport), config, Options::default()).await.ok()
+/// As [`serve`], for connections over QUIC.
+async fn serve_udp(
+    (_endpoint, mut listener): (Endpoint, QuicListener),
+    config: Arc<ServerConfig>,
+    connections: Sender<Connection>,
+) {
+    let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
+    let mut tasks = JoinSet::new();
+    loop {
+        while tasks.try_join_next().is_some() {}
+        let Ok(permit) = handshakes.clone().acquire_owned().await else { return };
+        let Some((transport, _)) = listener.accept().await else { return };
+        let (config, connections) = (config.clone(), connections.clone());
+        tasks.spawn(handshake(Box::new(transport), permit, config, connections));
+    }
+}
+
+async fn handshake(
+    transport: Box<dyn Transport>,
+    permit: OwnedSemaphorePermit,
+    config: Arc<ServerConfig>,
+    connections: Sender<Connection>,
+) {
+    // The channel bounds the time of a handshake.
+    let accepted = accept(transport, &config, Options::default()).await;
+    drop(permit);
+    if let Ok(connection) = accepted {
+        let _ = connections.send(connection).await;
+    }
 }

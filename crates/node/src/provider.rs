@@ -102,7 +102,7 @@ async fn provide_once(client: &Arc<Client>, path: &Path, package: &Package) -> R
     let (path, id) = (path.to_owned(), ContentId { root, geometry });
     let file = spawn_blocking(move || PartialFile::complete(&path, id)).await.map_err(text)?;
     let file = file.map_err(text)?;
-    let (network, _accepting) = peer_network::open(client, Listen::Free).map_err(text)?;
+    let (network, _accepting) = peer_network::open(client, Listen::Free, None).map_err(text)?;
     // Nothing reads the reports, which are dropped.
     let (progress, _) = channel(1);
     let mut seed = [0; 8];

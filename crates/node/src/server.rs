@@ -10,9 +10,10 @@ use levada_core::source_of;
 use levada_core::wire::Reason;
 use levada_session::contexts::{PathError, PathSession};
 use levada_session::{Connection, SessionError, first_record};
-use levada_transport::{Tcp, return_free_memory};
+use levada_transport::quic::{Endpoint, QuicListener};
+use levada_transport::{Tcp, Transport, return_free_memory};
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -44,7 +45,10 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
                 if node.half_open.make_room(node.limits.half_open).await {
                     node.metrics.half_open_evicted.inc();
                 }
-                spawn_handshake(&node, stream, address);
+                match Tcp::new(stream) {
+                    Ok(stream) => spawn_handshake(&node, Box::new(stream), address),
+                    Err(error) => tracing::debug!(%address, %error, "a connection has ended"),
+                }
             }
             Err(error) => {
                 // Under a flood this fails many times a second.
@@ -57,6 +61,22 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
             }
         }
     }
+}
+
+/// As [`serve`], for connections over QUIC.
+pub(crate) async fn serve_udp(node: Arc<Node>, (endpoint, mut listener): (Endpoint, QuicListener)) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = node.stopping() => break,
+        };
+        let Some((stream, address)) = accepted else { break };
+        if node.half_open.make_room(node.limits.half_open).await {
+            node.metrics.half_open_evicted.inc();
+        }
+        spawn_handshake(&node, Box::new(stream), address);
+    }
+    drop((listener, endpoint));
 }
 
 /// Carries sessions of others, if this node is a middlebox, until it stops and they have ended. Dropping the future ends them.
@@ -87,7 +107,7 @@ pub(crate) async fn return_memory(node: Arc<Node>) {
     }
 }
 
-fn spawn_handshake(node: &Arc<Node>, stream: TcpStream, address: SocketAddr) {
+fn spawn_handshake(node: &Arc<Node>, stream: Box<dyn Transport>, address: SocketAddr) {
     let (number, evicted) = node.half_open.insert();
     tokio::spawn(handshake(node.clone(), stream, address, number, evicted));
     node.metrics.half_open.set(node.half_open.count());
@@ -96,7 +116,7 @@ fn spawn_handshake(node: &Arc<Node>, stream: TcpStream, address: SocketAddr) {
 /// Performs one handshake, and spawns a task that serves the connection.
 async fn handshake(
     node: Arc<Node>,
-    stream: TcpStream,
+    stream: Box<dyn Transport>,
     address: SocketAddr,
     number: u64,
     evicted: oneshot::Receiver<()>,
@@ -128,12 +148,11 @@ async fn handshake(
 
 async fn accept(
     node: &Node,
-    stream: TcpStream,
+    stream: Box<dyn Transport>,
     source: IpAddr,
     number: u64,
 ) -> Result<Accepted, AcceptError> {
-    let stream = Tcp::new(stream).map_err(|error| SessionError::Transport(error.to_string()))?;
-    let incoming = first_record(Box::new(stream)).await?;
+    let incoming = first_record(stream).await?;
     node.half_open.mark_active(number);
     if incoming.is_path() {
         return Ok(Accepted::Path(incoming.accept_path(node.paths.clone()).await?));

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use levada_client::home::Home;
 use levada_core::{Random, SystemRandom};
-use levada_swarm::ChunkSize;
 use levada_swarm::content::{ContentError, Source};
 use levada_swarm::driver::ShareOptions;
 use levada_swarm::mediated::{MAX_REPLICAS, Placement, Settings};
 use levada_swarm::mode::Mode;
+use levada_swarm::{ChunkSize, UdpStream};
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
@@ -28,6 +28,19 @@ pub struct ShareSettings {
     /// Mediated mode; `None` for direct mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mediated: Option<MediatedSettings>,
+    /// The stream that goes by UDP; `None` if both go by TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp: Option<ByUdp>,
+}
+
+/// The stream of a share that goes by UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ByUdp {
+    /// The stream for control messages.
+    Control,
+    /// The stream for chunks.
+    Data,
 }
 
 /// How the coordinator of a share in mediated mode works.
@@ -86,6 +99,12 @@ async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), ContentError>
     }
     if source.id().root != share.root {
         return Err(changed);
+    }
+    if settings.udp.is_some() && !node.udp {
+        tracing::warn!(
+            share = share.id,
+            "the node does not listen on UDP: a share goes by TCP only"
+        );
     }
     serve(node, source, &paths, &settings);
     Ok(())
@@ -156,6 +175,11 @@ pub(crate) fn serve(node: &Node, source: Source, paths: &[PathBuf], settings: &S
     let options = ShareOptions {
         name: name.unwrap_or("share").to_owned(),
         mode: settings.mode(),
+        // Without it, each peer would wait for an answer in vain.
+        udp: settings.udp.filter(|_| node.udp).map(|udp| match udp {
+            ByUdp::Control => UdpStream::Control,
+            ByUdp::Data => UdpStream::Data,
+        }),
         upload_limit: settings.upload_limit,
         seed: u64::from_be_bytes(seed),
     };

@@ -15,7 +15,7 @@ use levada_swarm::driver::{Link, Share, ShareOptions};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-pub use join::{JoinError, join};
+pub use join::{JoinError, Joined, join, join_first, join_over_udp};
 
 /// How long a peer may take to open the stream for chunks.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);

@@ -8,11 +8,22 @@ use crate::content::{ManifestError, check_name};
 
 /// The version of the messages of this crate.
 const VERSION: u8 = 1;
-/// The flags of a folder, and of mediated mode.
+/// The flags of a folder, of mediated mode, and of the stream that goes by UDP.
 const FOLDER: u8 = 1;
 const MEDIATED: u8 = 2;
+const CONTROL_BY_UDP: u8 = 4;
+const DATA_BY_UDP: u8 = 8;
 /// The longest description, in bytes.
 const MAX_DESCRIPTION: usize = 3 + 255;
+
+/// The stream of two parties that goes by UDP (QUIC). The other one goes by TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UdpStream {
+    /// The stream for control messages.
+    Control,
+    /// The stream for chunks.
+    Data,
+}
 
 /// The first message of a coordinator on the control stream (`docs/protocol.md`, "The swarm").
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +34,8 @@ pub struct Description {
     pub is_folder: bool,
     /// Whether chunks pass through the coordinator (mediated mode).
     pub is_mediated: bool,
+    /// The stream that goes by UDP where UDP gets through; `None` if both go by TCP.
+    pub udp: Option<UdpStream>,
     /// The name of the file or folder: one that every file system can hold, without `/`.
     pub name: String,
 }
@@ -51,7 +64,12 @@ impl Description {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, self.chunk.bytes().ilog2() as u8];
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        out.push(flag(self.is_folder, FOLDER) | flag(self.is_mediated, MEDIATED));
+        let udp = match self.udp {
+            None => 0,
+            Some(UdpStream::Control) => CONTROL_BY_UDP,
+            Some(UdpStream::Data) => DATA_BY_UDP,
+        };
+        out.push(flag(self.is_folder, FOLDER) | flag(self.is_mediated, MEDIATED) | udp);
         out.extend_from_slice(self.name.as_bytes());
         out
     }
@@ -70,11 +88,14 @@ impl Description {
         let chunk = ChunkSize::new(size).map_err(|_| DescriptionError::Malformed)?;
         let name = std::str::from_utf8(name).map_err(|_| DescriptionError::Malformed)?.to_owned();
         check_name(&name)?;
-        if flags & !(FOLDER | MEDIATED) != 0 {
-            return Err(DescriptionError::Malformed);
-        }
+        let udp = match flags & !(FOLDER | MEDIATED) {
+            0 => None,
+            CONTROL_BY_UDP => Some(UdpStream::Control),
+            DATA_BY_UDP => Some(UdpStream::Data),
+            _ => return Err(DescriptionError::Malformed),
+        };
         let (is_folder, is_mediated) = (flags & FOLDER != 0, flags & MEDIATED != 0);
-        Ok(Self { chunk, is_folder, is_mediated, name })
+        Ok(Self { chunk, is_folder, is_mediated, udp, name })
     }
 
     /// Receives the message.
@@ -93,20 +114,36 @@ mod tests {
 
     #[test]
     fn a_description_survives_encoding() {
-        for (is_folder, is_mediated) in [(false, false), (true, false), (false, true), (true, true)]
-        {
-            let name = "a film.mkv".to_owned();
-            let chunk = ChunkSize::DEFAULT;
-            let description = Description { chunk, is_folder, is_mediated, name };
-            assert_eq!(Description::decode(&description.encode()).unwrap(), description);
+        for udp in [None, Some(UdpStream::Control), Some(UdpStream::Data)] {
+            for (is_folder, is_mediated) in
+                [(false, false), (true, false), (false, true), (true, true)]
+            {
+                let name = "a film.mkv".to_owned();
+                let chunk = ChunkSize::DEFAULT;
+                let description = Description { chunk, is_folder, is_mediated, udp, name };
+                assert_eq!(Description::decode(&description.encode()).unwrap(), description);
+            }
         }
+    }
+
+    #[test]
+    fn both_streams_by_udp_are_refused() {
+        let (chunk, name) = (ChunkSize::DEFAULT, "film".to_owned());
+        let udp = Some(UdpStream::Data);
+        let description = Description { chunk, is_folder: true, is_mediated: true, udp, name };
+        let mut bytes = description.encode();
+        assert_eq!(bytes[2], 11);
+        bytes[2] |= CONTROL_BY_UDP;
+        let refused = Description::decode(&bytes);
+        assert!(matches!(refused, Err(DescriptionError::Malformed)), "{refused:?}");
     }
 
     #[test]
     fn names_that_lead_elsewhere_are_refused() {
         for name in ["", ".", "..", "a/b", "/a", "a\\b", "a\0", &"x".repeat(256)] {
             let (chunk, name) = (ChunkSize::DEFAULT, name.to_owned());
-            let description = Description { chunk, is_folder: false, is_mediated: false, name };
+            let (is_folder, is_mediated, udp) = (false, false, None);
+            let description = Description { chunk, is_folder, is_mediated, udp, name };
             assert!(Description::decode(&description.encode()).is_err(), "{description:?}");
         }
     }

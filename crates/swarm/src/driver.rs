@@ -9,6 +9,7 @@ mod getting;
 mod limit;
 mod links;
 mod meeting;
+mod pairing;
 mod sharing;
 mod store;
 

@@ -19,7 +19,7 @@ pub mod simulator;
 
 use message::Message;
 
-pub use description::{Description, DescriptionError};
+pub use description::{Description, DescriptionError, UdpStream};
 pub use geometry::{ChunkSize, Geometry, GeometryError, MAX_CHUNKS};
 
 /// A peer of one share, as the coordinator numbers it. Numbers are not reused during the life of a share.

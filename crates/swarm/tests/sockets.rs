@@ -18,11 +18,14 @@ use levada_swarm::driver::{
 };
 use levada_swarm::mediated::Settings;
 use levada_swarm::mode::Mode;
-use levada_swarm::{ChunkSize, ContentId, Description};
+use levada_swarm::{ChunkSize, ContentId, Description, UdpStream};
 use levada_transport::{Tcp, connect_tcp};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+
+#[path = "sockets/udp.rs"]
+mod udp;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -67,11 +70,11 @@ struct Coordinator {
 }
 
 impl Coordinator {
-    async fn start(path: &Path, mode: Mode) -> Self {
+    async fn start(path: &Path, mode: Mode, udp: Option<UdpStream>) -> Self {
         let source = Source::open(&[path.to_owned()], ChunkSize::DEFAULT).unwrap();
         let share = Arc::new(Share::start(
             Arc::new(source),
-            ShareOptions { name: "film".into(), mode, upload_limit: None, seed: 1 },
+            ShareOptions { name: "film".into(), mode, udp, upload_limit: None, seed: 1 },
         ));
         let key = key();
         let (mut incoming, address) = listen(&key).await;
@@ -116,10 +119,23 @@ impl Peer {
     async fn get_as(&self, coordinator: &Coordinator, id: ContentId, upload: bool) -> Running {
         let (incoming, address) = listen(&self.key).await;
         let config = Arc::new(ClientConfig::new(&self.key).unwrap());
+        let dial: Dial = Arc::new(move |identity, addresses| {
+            Box::pin(dial(config.clone(), identity, addresses))
+        });
+        let network = Network { dial, udp: None, incoming, addresses: vec![address] };
+        self.get_in(coordinator, id, upload, network).await
+    }
+
+    async fn get_in(
+        &self,
+        coordinator: &Coordinator,
+        id: ContentId,
+        upload: bool,
+        network: Network,
+    ) -> Running {
+        let config = Arc::new(ClientConfig::new(&self.key).unwrap());
         let connection =
-            dial(config.clone(), coordinator.identity, vec![coordinator.address.clone()])
-                .await
-                .unwrap();
+            dial(config, coordinator.identity, vec![coordinator.address.clone()]).await.unwrap();
         let mut control = connection.open(Class::Interactive).unwrap();
         let mut data = connection.open(Class::Bulk).unwrap();
         control.send(b"c").await.unwrap();
@@ -132,15 +148,16 @@ impl Peer {
         } else {
             Mode::Direct
         };
-        let dial: Dial = Arc::new(move |identity, addresses| {
-            Box::pin(dial(config.clone(), identity, addresses))
-        });
+        let mut link = Link { control, data };
+        if description.udp.is_some() {
+            link = link.together().await.unwrap();
+        }
         let (progress, reports) = mpsc::channel(10_000);
         let get = Get {
-            coordinator: Link { control, data },
+            coordinator: link,
             mode,
             file: PartialFile::open(&self.target, id).unwrap(),
-            network: Network { dial, incoming, addresses: vec![address] },
+            network,
             progress,
             seed: 7,
             upload,
@@ -186,7 +203,7 @@ async fn shared(folder: &Path, length: usize) -> (Vec<u8>, Coordinator, ContentI
 async fn shared_in(mode: Mode, folder: &Path, length: usize) -> (Vec<u8>, Coordinator, ContentId) {
     let (path, content) = (folder.join("source"), bytes(length));
     fs::write(&path, &content).unwrap();
-    let coordinator = Coordinator::start(&path, mode).await;
+    let coordinator = Coordinator::start(&path, mode, None).await;
     let id = coordinator.share.id();
     (content, coordinator, id)
 }

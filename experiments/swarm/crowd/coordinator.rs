@@ -33,8 +33,13 @@ async fn serve() -> anyhow::Result<()> {
     let path = folder.path().join("content");
     fs::write(&path, vec![7; LENGTH])?;
     let source = Arc::new(Source::open(&[path], ChunkSize::new(1024)?)?);
-    let options =
-        ShareOptions { name: "content".into(), mode: Mode::Direct, upload_limit: None, seed: 1 };
+    let options = ShareOptions {
+        name: "content".into(),
+        mode: Mode::Direct,
+        udp: None,
+        upload_limit: None,
+        seed: 1,
+    };
     let share = Arc::new(Share::start(source, options));
     let key = SecretKey::generate(&SystemRandom)?;
     let config = Arc::new(ServerConfig::new(&key)?);

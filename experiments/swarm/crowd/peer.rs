@@ -57,7 +57,7 @@ async fn download(
         coordinator: link,
         mode: Mode::Direct,
         file: PartialFile::open(&folder.path().join("file"), id)?,
-        network: Network { dial, incoming, addresses: Vec::new() },
+        network: Network { dial, udp: None, incoming, addresses: Vec::new() },
         progress,
         seed: 1,
         upload: true,

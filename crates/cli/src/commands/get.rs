@@ -4,6 +4,7 @@ mod report;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
@@ -13,20 +14,23 @@ use levada_client::{Client, ClientError};
 use levada_core::{Random, SystemRandom};
 use levada_node::config::parse_duration;
 use levada_node::peer_network::{self, Listen};
-use levada_services::swarm::{JoinError, join};
+use levada_services::swarm::{JoinError, join_first, join_over_udp};
 use levada_session::Connection;
 use levada_swarm::content::{ContentError, PartialFile, unpack};
 use levada_swarm::driver::{Get, GetError, Got, Link};
 use levada_swarm::mediated::Settings;
 use levada_swarm::mode::Mode;
-use levada_swarm::{ContentId, Description, DescriptionError, Geometry};
-use tokio::time::{Instant, sleep};
+use levada_swarm::{ContentId, Description, DescriptionError, Geometry, UdpStream};
+use levada_transport::quic::Endpoint;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::attach::Signals;
 use crate::failure::{Failure, LOCAL, NO, Outcome, PROTOCOL, UNREACHABLE, USAGE};
 use crate::output::{self, plain};
 use report::Report;
 
+/// How long the connection over UDP may take, until both streams go by TCP.
+const UDP_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first and the longest pause before the node is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// For how long a lost node is tried.
@@ -71,6 +75,18 @@ struct Download<'a> {
     client: Arc<Client>,
     ticket: Ticket,
     capability: Capability,
+    /// UDP has got through, but the download was lost before a part has come.
+    no_udp: AtomicBool,
+}
+
+/// The session with the node.
+struct Session {
+    link: Link,
+    description: Description,
+    /// The stream that goes by UDP, and what other peers are dialled from.
+    udp: Option<(UdpStream, Endpoint)>,
+    /// They are closed at the end.
+    connections: Vec<Connection>,
 }
 
 /// How an attempt has ended.
@@ -88,7 +104,9 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let mut signals = Signals::new()?;
     let capability = client.exchange(&ticket).await?;
     let report = Report::new(arguments.json);
-    let download = Download { arguments: &arguments, client: client.clone(), ticket, capability };
+    let no_udp = AtomicBool::new(false);
+    let download =
+        Download { arguments: &arguments, client: client.clone(), ticket, capability, no_udp };
     let outcome = tokio::select! {
         outcome = download.run(&report) => outcome,
         code = signals.end() => Ok(code),
@@ -127,7 +145,8 @@ impl Download<'_> {
     }
 
     async fn attempt(&self, report: &Report) -> Result<Ended, Failure> {
-        let (link, description, connection) = self.connect().await?;
+        let Session { link, description, udp, connections } = self.connect().await?;
+        let over_udp = udp.as_ref().map(|(stream, _)| *stream);
         let geometry = Geometry::new(self.ticket.terms().length, description.chunk)
             .map_err(|error| Failure::new(PROTOCOL, format!("protocol: {error}")))?;
         let target = self.target(&description);
@@ -141,19 +160,23 @@ impl Download<'_> {
         let id = ContentId { root: self.ticket.terms().root, geometry };
         let file = PartialFile::open(&fetched, id).map_err(content)?;
         let listen = self.arguments.listen.map_or(Listen::Free, Listen::At);
-        let network = peer_network::open(&self.client, listen);
+        let network = peer_network::open(&self.client, listen, udp);
         let (network, _accepting) = network
             .map_err(|error| Failure::local(format!("cannot listen for other peers: {error}")))?;
-        let progress = report.start(&description.name, geometry, file.have().count());
+        let progress = report.start(&description.name, geometry, file.have().count(), over_udp);
         let mode = match description.is_mediated {
             true => Mode::Mediated(Settings::default()),
             false => Mode::Direct,
         };
         let seed = seed();
         let get = Get { coordinator: link, mode, file, network, progress, seed, upload: true };
+        let before = report.received();
         let got = get.run(self.seeding(report, &description, &fetched, &target)).await;
-        connection.close(0, "");
+        connections.iter().for_each(|connection| connection.close(0, ""));
         report.stop().await;
+        if got.is_err() && over_udp.is_some() && report.received() == before {
+            self.no_udp.store(true, Ordering::Relaxed);
+        }
         let got = match got {
             Ok(got) => got,
             Err(GetError::CoordinatorLost | GetError::Stream(_) | GetError::Session(_)) => {
@@ -172,15 +195,44 @@ impl Download<'_> {
         Ok(Ended::Complete(target, got))
     }
 
-    async fn connect(&self) -> Result<(Link, Description, Connection), Failure> {
-        join(&self.client, &self.capability).await.map_err(|error| match error {
-            JoinError::Client(error) => error.into(),
-            JoinError::Description(DescriptionError::Stream(error)) => {
-                ClientError::from(error).into()
+    /// Starts the session. If one stream is to go by UDP, starts a further one over QUIC, unless that does not get through.
+    async fn connect(&self) -> Result<Session, Failure> {
+        let joined = join_first(&self.client, &self.capability).await;
+        let (link, description, connection) = joined.map_err(join_failure)?;
+        let Some(stream) = description.udp else {
+            return Ok(Session { link, description, udp: None, connections: vec![connection] });
+        };
+        let broken = |error| Failure::from(ClientError::from(error));
+        match self.connect_over_udp(&connection).await {
+            Ok((quic, further, endpoint)) => {
+                let link = Link::split(link, quic, stream).await.map_err(broken)?;
+                let connections = vec![connection, further];
+                Ok(Session { link, description, udp: Some((stream, endpoint)), connections })
             }
-            JoinError::Description(error) => Failure::new(PROTOCOL, plain(&error.to_string())),
-            JoinError::Open(_) | JoinError::Silent => Failure::new(UNREACHABLE, error),
-        })
+            Err(error) => {
+                output::note(format_args!("{}; all goes by TCP", plain(&error)));
+                let link = link.together().await.map_err(broken)?;
+                Ok(Session { link, description, udp: None, connections: vec![connection] })
+            }
+        }
+    }
+
+    /// Starts a further session with the node of `connection`, over QUIC.
+    async fn connect_over_udp(
+        &self,
+        connection: &Connection,
+    ) -> Result<(Link, Connection, Endpoint), String> {
+        if self.no_udp.load(Ordering::Relaxed) {
+            return Err("nothing has come by UDP".to_owned());
+        }
+        let endpoint =
+            peer_network::endpoint().map_err(|error| format!("no UDP socket: {error}"))?;
+        let joined = join_over_udp(&self.client, &self.capability, connection, endpoint.clone());
+        match timeout(UDP_TIMEOUT, joined).await {
+            Ok(Ok((link, _, connection))) => Ok((link, connection, endpoint)),
+            Ok(Err(error)) => Err(format!("UDP does not get through: {error}")),
+            Err(_) => Err("UDP does not get through".to_owned()),
+        }
     }
 
     fn target(&self, description: &Description) -> PathBuf {
@@ -205,6 +257,15 @@ impl Download<'_> {
             report.seeding(to, time);
             sleep(time).await;
         }
+    }
+}
+
+fn join_failure(error: JoinError) -> Failure {
+    match error {
+        JoinError::Client(error) => error.into(),
+        JoinError::Description(DescriptionError::Stream(error)) => ClientError::from(error).into(),
+        JoinError::Description(error) => Failure::new(PROTOCOL, plain(&error.to_string())),
+        JoinError::Open(_) | JoinError::Silent => Failure::new(UNREACHABLE, error),
     }
 }
 

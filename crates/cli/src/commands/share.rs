@@ -9,7 +9,7 @@ use levada_client::home::Home;
 use levada_core::{Clock, SystemClock};
 use levada_node::config::{Config, LogFormat, format_duration, parse_duration};
 use levada_node::control::{
-    self, ControlError, MediatedSettings, Request, ShareRequest, ShareSettings,
+    self, ByUdp, ControlError, MediatedSettings, Request, ShareRequest, ShareSettings,
 };
 use levada_node::store::Store;
 use levada_node::{Overrides, running};
@@ -56,6 +56,14 @@ pub struct Arguments {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Placement::Stripes)]
     placement: Placement,
 
+    /// What carries control messages; with udp, QUIC, and the chunks go by TCP
+    #[arg(long, value_name = "TRANSPORT", value_enum, default_value_t = Transport::Tcp)]
+    control: Transport,
+
+    /// What carries the chunks; with udp, QUIC, and control messages go by TCP
+    #[arg(long, value_name = "TRANSPORT", value_enum, default_value_t = Transport::Tcp)]
+    data: Transport,
+
     /// The most that the coordinator sends in a second, such as 10M
     #[arg(long, value_name = "SIZE", value_parser = size)]
     upload_limit: Option<u64>,
@@ -92,6 +100,12 @@ enum Mode {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    Tcp,
+    Udp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Placement {
     Stripes,
     Blocks,
@@ -103,11 +117,16 @@ pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
     let home = Home::open()?;
     let (json, foreground) = (arguments.json, arguments.foreground);
     let time = format_duration(arguments.expires);
-    let request = Request::Share(request(arguments)?);
+    let request = request(arguments)?;
+    let udp = request.settings.udp.is_some();
+    let request = Request::Share(request);
     let show = |answer: &Value| show(answer, json, &time);
     match control::call(&home, &Request::Status).await {
         Ok(_) => log::start(verbose, "off", LogFormat::Text)?,
-        Err(ControlError::NotRunning) => return with_node(&home, &request, verbose, show).await,
+        Err(ControlError::NotRunning) => {
+            let overrides = Overrides { udp, ..Overrides::default() };
+            return with_node(&home, &overrides, &request, verbose, show).await;
+        }
         Err(error) => return Err(error.into()),
     }
     let answer = control::call(&home, &request).await?;
@@ -125,6 +144,7 @@ pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
 /// Runs the node of this home with the share, until it is stopped.
 async fn with_node(
     home: &Home,
+    overrides: &Overrides,
     request: &Request,
     verbose: u8,
     show: impl Fn(&Value) -> Result<(), Failure>,
@@ -132,8 +152,8 @@ async fn with_node(
     let config = Config::load(&home.config_file())?;
     // At a terminal, the ticket matters more than what peers do.
     log::start(verbose, "warn", config.log_format)?;
-    let (overrides, ready) = (Overrides::default(), Notify::new());
-    let node = running::up(home, &overrides, |_| ready.notify_one());
+    let ready = Notify::new();
+    let node = running::up(home, overrides, |_| ready.notify_one());
     let mut node = std::pin::pin!(node);
     let shared = async {
         ready.notified().await;
@@ -182,12 +202,25 @@ fn request(arguments: Arguments) -> Result<ShareRequest, Failure> {
             chunk,
             upload_limit: arguments.upload_limit,
             mediated: mediated(&arguments),
+            udp: by_udp(arguments.control, arguments.data)?,
         },
         expires_secs: arguments.expires.as_secs(),
         peers: arguments.peers,
         to: arguments.to,
         addresses: arguments.address,
     })
+}
+
+/// The stream that goes by UDP.
+fn by_udp(control: Transport, data: Transport) -> Result<Option<ByUdp>, Failure> {
+    match (control, data) {
+        (Transport::Tcp, Transport::Tcp) => Ok(None),
+        (Transport::Udp, Transport::Tcp) => Ok(Some(ByUdp::Control)),
+        (Transport::Tcp, Transport::Udp) => Ok(Some(ByUdp::Data)),
+        (Transport::Udp, Transport::Udp) => {
+            Err(Failure::new(USAGE, "only one of --control and --data can be udp"))
+        }
+    }
 }
 
 /// The settings of mediated mode, if it is chosen.

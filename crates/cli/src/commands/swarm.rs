@@ -97,6 +97,7 @@ const STATUS: &[&str] = &[
     "root",
     "length",
     "mode",
+    "transport",
     "state",
     "sent",
     "expelled",
@@ -105,7 +106,7 @@ const STATUS: &[&str] = &[
 ];
 /// Chunks that the coordinator has read, fetched from providers, and sent.
 const MEDIATED: &[&str] = &["read", "read_again", "fetched", "chunks_sent"];
-const PEERS: &[&str] = &["peer", "chunks"];
+const PEERS: &[&str] = &["peer", "chunks", "transport"];
 const PROVIDED: &[&str] = &["object", "version", "catalogue", "length", "connected", "until"];
 const TICKETS: &[&str] = &["ticket", "exchanged", "peers", "expires", "bound", "revoked"];
 
@@ -151,7 +152,9 @@ async fn status(home: &Home, number: i64, json: bool) -> Outcome {
     let served = &share["served"];
     let rows = items(&served["peers"]).iter().map(|peer| {
         let identity = peer["identity"].as_str().unwrap_or_default();
-        vec![plain(identity), format!("{}/{}", peer["chunks"], served["chunks"])]
+        let transport = if peer["udp"] == true { "tcp and udp" } else { "tcp" };
+        let chunks = format!("{}/{}", peer["chunks"], served["chunks"]);
+        vec![plain(identity), chunks, transport.into()]
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
@@ -201,6 +204,11 @@ fn cell(key: &str, row: &Value) -> String {
             output::time(UnixTime(time.as_u64().unwrap_or(0)))
         }
         ("mode", _) => if is_mediated(row) { "mediated" } else { "direct" }.into(),
+        ("transport", _) => match row["settings"]["udp"].as_str() {
+            Some("control") => "control udp, data tcp".into(),
+            Some("data") => "control tcp, data udp".into(),
+            _ => "tcp".into(),
+        },
         ("read" | "read_again" | "fetched" | "chunks_sent", _) => {
             row["served"][key].as_u64().map_or("-".into(), |count| count.to_string())
         }

@@ -72,6 +72,7 @@ pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
         name: arguments.name,
         listen: arguments.listen,
         advertise: arguments.advertise,
+        udp: false,
         http: arguments.http,
         allow: identities(&home, &arguments.allow)?,
         http_tls: tls_files(arguments.tls_cert, arguments.tls_key)?,

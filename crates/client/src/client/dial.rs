@@ -1,5 +1,6 @@
 //! Connections: one for each node that its sessions with `auto` framing share, and a dedicated one for each `block:N`.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,8 @@ use std::time::Duration;
 use levada_channel::ClientConfig;
 use levada_core::{Framing, Identity, Succession};
 use levada_session::{Connection, SessionError, connect};
-use levada_transport::connect_tcp;
+use levada_transport::quic::Endpoint;
+use levada_transport::{Transport, connect_tcp};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -15,7 +17,7 @@ use super::remember::remember_address;
 use super::{Client, ClientError, Target};
 use crate::address;
 
-/// How long one address may take to accept a TCP connection.
+/// How long one address may take to accept a connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay between the attempts at two addresses (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
@@ -23,6 +25,15 @@ const STAGGER: Duration = Duration::from_millis(250);
 const MAX_RETRIES: u32 = 8;
 /// The pause before each retry.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// What carries a new connection.
+#[derive(Clone)]
+pub enum Over {
+    /// TCP.
+    Tcp,
+    /// QUIC, from this endpoint.
+    Udp(Endpoint),
+}
 
 impl Client {
     /// A connection to `target` with `framing`: with `auto` the shared one if it is open, otherwise a new one.
@@ -93,8 +104,13 @@ impl Client {
     ///
     /// # Errors
     /// [`SessionError`] of the most specific failure.
-    pub async fn connect_to_peer(&self, target: &Target) -> Result<Connection, SessionError> {
-        let dialled = dial(&self.tls, target, Some(target.identity), Framing::Auto).await;
+    pub async fn connect_to_peer(
+        &self,
+        target: &Target,
+        over: &Over,
+    ) -> Result<Connection, SessionError> {
+        let identity = Some(target.identity);
+        let dialled = dial_over(over, &self.tls, target, identity, Framing::Auto).await;
         dialled.map(|(connection, _)| connection).map_err(|failure| failure.error)
     }
 
@@ -198,9 +214,20 @@ impl From<DialError> for ClientError {
     }
 }
 
+/// As [`dial_over`], over TCP.
+pub(super) async fn dial(
+    tls: &Arc<ClientConfig>,
+    target: &Target,
+    expected: Option<Identity>,
+    framing: Framing,
+) -> Result<(Connection, String), DialError> {
+    dial_over(&Over::Tcp, tls, target, expected, framing).await
+}
+
 /// Tries every address, each [`STAGGER`] after the one before. Returns the first connection whose handshake succeeds, and
 /// its address. A wrong key at one address does not end the attempts at the others.
-pub(super) async fn dial(
+async fn dial_over(
+    over: &Over,
     tls: &Arc<ClientConfig>,
     target: &Target,
     expected: Option<Identity>,
@@ -216,9 +243,9 @@ pub(super) async fn dial(
         return Err(DialError::unreachable(text));
     }
     let attempts = usable.into_iter().map(|address| {
-        let (tls, address) = (tls.clone(), address.clone());
+        let (over, tls, address) = (over.clone(), tls.clone(), address.clone());
         async move {
-            let connection = dial_address(&address, &tls, expected, framing).await?;
+            let connection = dial_address(&over, &address, &tls, expected, framing).await?;
             Ok((connection, address))
         }
     });
@@ -227,6 +254,7 @@ pub(super) async fn dial(
 
 /// Resolves one address, and tries all socket addresses of it.
 async fn dial_address(
+    over: &Over,
     address: &str,
     tls: &Arc<ClientConfig>,
     expected: Option<Identity>,
@@ -236,9 +264,9 @@ async fn dial_address(
         .await
         .map_err(|error| DialError::unreachable(format!("{}: {error}", address::shown(address))))?;
     race(sockets.into_iter().map(|socket| {
-        let (tls, address) = (tls.clone(), address.to_owned());
+        let (over, tls, address) = (over.clone(), tls.clone(), address.to_owned());
         async move {
-            let dialled = dial_one(socket, &tls, expected, framing).await;
+            let dialled = dial_one(&over, socket, &tls, expected, framing).await;
             dialled.map_err(|error| DialError::new(&address, error))
         }
     }))
@@ -275,6 +303,7 @@ async fn race<T: Send + 'static>(
 /// Tries one socket address. Retries a handshake that was cut, because a node under attack drops its oldest unfinished
 /// handshakes, and this one may be among them.
 async fn dial_one(
+    over: &Over,
     address: SocketAddr,
     tls: &ClientConfig,
     expected: Option<Identity>,
@@ -282,10 +311,11 @@ async fn dial_one(
 ) -> Result<Connection, SessionError> {
     let mut retries = 0;
     loop {
-        let transport = connect_tcp(address, DIAL_TIMEOUT)
+        let transport = over
+            .connect(address)
             .await
             .map_err(|error| SessionError::Transport(format!("{address}: {error}")))?;
-        match connect(Box::new(transport), tls, expected, Client::options(framing)).await {
+        match connect(transport, tls, expected, Client::options(framing)).await {
             Err(
                 SessionError::Channel(levada_channel::Error::Truncated)
                 | SessionError::Transport(_),
@@ -295,6 +325,15 @@ async fn dial_one(
             }
             other => return other,
         }
+    }
+}
+
+impl Over {
+    async fn connect(&self, address: SocketAddr) -> io::Result<Box<dyn Transport>> {
+        Ok(match self {
+            Self::Tcp => Box::new(connect_tcp(address, DIAL_TIMEOUT).await?),
+            Self::Udp(endpoint) => Box::new(endpoint.connect(address, DIAL_TIMEOUT).await?),
+        })
     }
 }
 

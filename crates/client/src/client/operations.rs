@@ -8,6 +8,7 @@ use levada_core::{Framing, Identity, Params, check_name, label};
 use levada_service::Streams;
 use levada_service::streams::DEFAULT_STREAMS;
 use levada_session::{Class, Connection, Stream};
+use levada_transport::quic::Endpoint;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
@@ -16,7 +17,7 @@ use crate::known::SeenCapability;
 
 use super::remember::{remember_capability, remember_version};
 use super::resolve::target_at;
-use super::{Client, ClientError, RequestSpec, Running, Target};
+use super::{Client, ClientError, Over, RequestSpec, Running, Target};
 
 /// How long a node may take to answer an operation.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -179,13 +180,26 @@ impl Client {
                 None => self.dedicated_connection(&target, framing).await?,
             };
         }
-        let (running, run) = start(connection, capability, Class::Bulk, "").await?;
-        if run == 0 {
-            let text = "the node speaks an older version, without sessions of several streams";
-            return Err(ClientError::Local(text.into()));
-        }
-        let streams = Streams::receiving(running.connection.clone(), run, DEFAULT_STREAMS);
-        Ok((running, streams))
+        start_with_streams(connection, capability).await
+    }
+
+    /// As [`Self::connect_with_streams`], over QUIC, while a session of the capability runs on `connection`, to whose node this
+    /// connects.
+    ///
+    /// # Errors
+    /// As for [`Self::connect_with_streams`].
+    pub async fn connect_over_udp(
+        &self,
+        capability: &Capability,
+        connection: &Connection,
+        endpoint: Endpoint,
+    ) -> Result<(Running, Streams), ClientError> {
+        let node = connection.peer();
+        let pin = self.with_known(move |known| known.by_identity(&node)).await?;
+        let pinned = pin.map(|pin| pin.addresses).unwrap_or_default();
+        let target = Target { identity: node, ..target_at(capability, pinned) };
+        let connection = self.connect_to_peer(&target, &Over::Udp(endpoint)).await?;
+        start_with_streams(connection, capability).await
     }
 
     /// Stores that the capability exists, and connects to its node as [`Self::reach`] does.
@@ -233,6 +247,20 @@ impl Client {
             _ => Err(unexpected()),
         }
     }
+}
+
+/// Starts a session on `connection`, with further streams.
+async fn start_with_streams(
+    connection: Connection,
+    capability: &Capability,
+) -> Result<(Running, Streams), ClientError> {
+    let (running, run) = start(connection, capability, Class::Bulk, "").await?;
+    if run == 0 {
+        let text = "the node speaks an older version, without sessions of several streams";
+        return Err(ClientError::Local(text.into()));
+    }
+    let streams = Streams::receiving(running.connection.clone(), run, DEFAULT_STREAMS);
+    Ok((running, streams))
 }
 
 /// Starts a session on `connection`, which must be of the service `service` unless that is empty. Also returns the number

@@ -45,6 +45,10 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
     for address in &request.addresses {
         advertised(address).map_err(|error| refused(2, &format!("{address}: {error}")))?;
     }
+    if request.settings.udp.is_some() && !node.udp {
+        let text = "the node does not listen on UDP; set `udp = true` in its config.toml and start it again, or share by TCP only";
+        return Err(refused(2, &text));
+    }
     let bound = match &request.to {
         Some(to) => Some(identity_of(node, to).await?),
         None => None,
@@ -115,10 +119,10 @@ pub(super) async fn list(node: &Arc<Node>) -> Result<Value, Reply> {
 async fn served(node: &Node, root: &[u8; 32]) -> Value {
     let Some(share) = node.shares.get(root) else { return Value::Null };
     let status = share.status().await;
-    let peers = status
-        .peers
-        .iter()
-        .map(|(identity, chunks)| json!({ "identity": identity.to_string(), "chunks": chunks }));
+    let peers = status.peers.iter().map(|(identity, chunks)| {
+        let udp = status.over_udp.contains(identity);
+        json!({ "identity": identity.to_string(), "chunks": chunks, "udp": udp })
+    });
     let unreadable =
         status.unreadable.iter().map(|(chunk, reason)| json!({ "chunk": chunk, "reason": reason }));
     let counters = &status.counters;

@@ -181,6 +181,7 @@ pub(super) fn assemble(
         started: Instant::now(),
         ending: watch::Sender::new(None),
         listening,
+        udp: config.udp || overrides.udp,
         advertise: if overrides.advertise.is_empty() {
             config.advertise.clone()
         } else {

@@ -11,7 +11,7 @@ use tokio::time::{interval, sleep};
 
 use crate::catalogue::{publish_elsewhere, publish_here};
 use crate::config::{Config, ConfigError};
-use crate::{control, http, provider, server, shares};
+use crate::{control, http, listen, provider, server, shares};
 
 use super::announcer;
 use super::assemble::{Announcement, Assembled};
@@ -50,6 +50,12 @@ pub(super) async fn serve(
     let mut signals = Signals::new()?;
     let control = control::bind(&node.home)?;
     let mut tasks = JoinSet::new();
+    if node.udp {
+        let handshakes = node.limits.half_open;
+        for listener in listen::bind_udp(&node.listening, handshakes).await? {
+            tasks.spawn(server::serve_udp(node.clone(), listener));
+        }
+    }
     for listener in listeners {
         tasks.spawn(server::serve(node.clone(), listener));
     }

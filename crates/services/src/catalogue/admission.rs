@@ -85,8 +85,13 @@ async fn share_package(
     // The choices need no secret: a failure of the generator does not matter.
     let _ = SystemRandom.fill(&mut seed);
     let seed = u64::from_be_bytes(seed);
-    let options =
-        ShareOptions { name: offer::name(package), mode: Mode::Direct, upload_limit: None, seed };
+    let options = ShareOptions {
+        name: offer::name(package),
+        mode: Mode::Direct,
+        udp: None,
+        upload_limit: None,
+        seed,
+    };
     Ok(offer.shares.start_while_used(source, options))
 }
 

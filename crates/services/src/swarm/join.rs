@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use levada_capability::Capability;
-use levada_client::{Client, ClientError};
+use levada_client::{Client, ClientError, Running};
+use levada_service::Streams;
 use levada_service::streams::OpenError;
 use levada_session::{Class, Connection};
 use levada_swarm::driver::Link;
 use levada_swarm::{Description, DescriptionError};
+use levada_transport::quic::Endpoint;
 use thiserror::Error;
 use tokio::time::timeout;
 
@@ -31,15 +33,43 @@ pub enum JoinError {
     Silent,
 }
 
-/// Starts the session that `capability` permits, and opens the stream for chunks.
+/// A joined share: its two streams, its description, and the connection.
+pub type Joined = (Link, Description, Connection);
+
+/// Starts the session that `capability` permits, and opens the stream for chunks. Both streams go by TCP.
 ///
 /// # Errors
 /// [`JoinError`].
-pub async fn join(
+pub async fn join(client: &Client, capability: &Capability) -> Result<Joined, JoinError> {
+    let (mut link, description, connection) = join_first(client, capability).await?;
+    if description.udp.is_some() {
+        link = link.together().await.map_err(DescriptionError::from)?;
+    }
+    Ok((link, description, connection))
+}
+
+/// As [`join`], but in a share with UDP, a call of [`Link::together`] or [`Link::split`] must follow.
+///
+/// # Errors
+/// [`JoinError`].
+pub async fn join_first(client: &Client, capability: &Capability) -> Result<Joined, JoinError> {
+    describe(client.connect_with_streams(capability).await?).await
+}
+
+/// A further session over QUIC with the node of `connection`, for [`Link::split`].
+///
+/// # Errors
+/// [`JoinError`].
+pub async fn join_over_udp(
     client: &Client,
     capability: &Capability,
-) -> Result<(Link, Description, Connection), JoinError> {
-    let (running, streams) = client.connect_with_streams(capability).await?;
+    connection: &Connection,
+    endpoint: Endpoint,
+) -> Result<Joined, JoinError> {
+    describe(client.connect_over_udp(capability, connection, endpoint).await?).await
+}
+
+async fn describe((running, streams): (Running, Streams)) -> Result<Joined, JoinError> {
     let data = streams.opener().open(Class::Bulk).await?;
     let mut control = running.stream;
     let described = timeout(DESCRIPTION_TIMEOUT, Description::receive(&mut control)).await;

@@ -40,8 +40,14 @@ pub(super) enum Event {
     Incoming(Identity, Link),
     /// A link with this serial number has ended; 0 if it was never there.
     Unlinked(PeerId, u64),
-    /// A peer joins a share, until the other end of the last value is dropped.
-    Joined(Identity, Link, oneshot::Sender<()>),
+    /// A peer joins a share, until the other end of `alive` is dropped.
+    Joined {
+        identity: Identity,
+        link: Link,
+        /// One stream is of a connection over QUIC.
+        over_udp: bool,
+        alive: oneshot::Sender<()>,
+    },
     /// Somewhere the state of a share is shown.
     Status(oneshot::Sender<ShareStatus>),
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use levada_core::Identity;
+use levada_session::Connection;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep_until;
@@ -12,6 +13,7 @@ use tokio::time::sleep_until;
 use super::events::{Event, GetError, Progress};
 use super::links::{Link, Links};
 use super::meeting::{self, Network};
+use super::pairing::Pairing;
 use super::store::{Store, lock};
 use crate::content::{ContentError, PartialFile};
 use crate::mode::{Mode, Peer};
@@ -75,6 +77,7 @@ impl Get {
             links,
             network: self.network,
             tasks: JoinSet::new(),
+            pairing: Arc::new(Pairing::new(MOST_WAITING)),
             events,
             start: Instant::now(),
             named: HashMap::new(),
@@ -99,6 +102,8 @@ struct Runner {
     network: Network,
     /// Attempts to connect, and incoming connections without streams.
     tasks: JoinSet<()>,
+    /// Incoming streams whose other one comes on a further connection.
+    pairing: Arc<Pairing>,
     events: Sender<Event>,
     start: Instant,
     /// Neighbours that the coordinator has named.
@@ -147,7 +152,7 @@ impl Runner {
                     self.settle();
                 }
                 connection = self.network.incoming.recv(), if self.tasks.len() < MOST_WAITING => match connection {
-                    Some(connection) => drop(self.tasks.spawn(meeting::accept(connection, self.events.clone()))),
+                    Some(connection) => self.accept(connection),
                     None => return Err(GetError::CoordinatorLost),
                 },
                 Some(_) = self.tasks.join_next() => {}
@@ -182,7 +187,7 @@ impl Runner {
                 }
             }
             Event::Incoming(identity, link) => self.incoming(identity, link),
-            Event::Linked(..) | Event::Loaded(..) | Event::Joined(..) | Event::Status(..) => {}
+            Event::Linked(..) | Event::Loaded(..) | Event::Joined { .. } | Event::Status(..) => {}
         }
         Ok(())
     }
@@ -261,12 +266,17 @@ impl Runner {
         }
     }
 
+    fn accept(&mut self, connection: Connection) {
+        let (pairing, events) = (self.pairing.clone(), self.events.clone());
+        self.tasks.spawn(meeting::accept(connection, pairing, events));
+    }
+
     fn connect(&mut self, peer: PeerId, identity: [u8; 32], addresses: Vec<String>) {
         let identity = Identity::from_bytes(identity);
         self.named.insert(peer, identity);
-        let (dial, events) = (self.network.dial.clone(), self.events.clone());
+        let (dials, events) = (self.network.dials(), self.events.clone());
         self.tasks.spawn(async move {
-            let event = match meeting::dial(dial, identity, addresses).await {
+            let event = match meeting::dial(dials, identity, addresses).await {
                 Some(link) => Event::Linked(peer, link),
                 None => Event::Unlinked(peer, 0),
             };

@@ -1,7 +1,8 @@
 //! The coordinator's side.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use levada_core::Identity;
@@ -9,25 +10,31 @@ use levada_session::StreamError;
 use tokio::sync::mpsc::{Receiver, Sender, WeakSender, channel};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, spawn_blocking};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 
 use super::cache::ChunkCache;
 use super::events::Event;
 use super::links::{Link, Links};
+use super::pairing::{Carries, Half, Paired, Pairing};
 use super::store::Store;
 use crate::content::{ContentError, Source};
 use crate::coordinator::Input;
 use crate::mediated::Counters;
 use crate::mode::{Coordinator, Mode};
-use crate::{ContentId, Description, Output, PeerId};
+use crate::{ContentId, Description, Output, PeerId, UdpStream};
 
 /// Events that wait for the task that owns the state machine.
 const QUEUE: usize = 1024;
+/// In a share with UDP, peers of which one stream has come and the other has not.
+const MOST_HALVES: usize = 1024;
+/// In a share with UDP, how long a peer may try to connect over QUIC until it says what its connection carries.
+const CARRIES_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running share. Dropping it ends it.
 pub struct Share {
     id: ContentId,
     description: Description,
+    pairing: Pairing,
     events: Sender<Event>,
     task: AbortHandle,
 }
@@ -39,6 +46,8 @@ pub struct ShareOptions {
     pub name: String,
     /// Who passes chunks on.
     pub mode: Mode,
+    /// The stream that goes by UDP; `None` if both go by TCP.
+    pub udp: Option<UdpStream>,
     /// The most that the coordinator sends to all peers together, in bytes of chunks per second.
     pub upload_limit: Option<u64>,
     /// Any number, of which the random choices follow.
@@ -52,6 +61,8 @@ pub struct ShareStatus {
     pub peers: Vec<(Identity, u64)>,
     /// Those of them to which others can connect.
     pub reachable: Vec<Identity>,
+    /// Those of them that have one stream over QUIC.
+    pub over_udp: Vec<Identity>,
     /// Peers that were expelled for wrong bytes.
     pub expelled: Vec<Identity>,
     /// Bytes of chunks that the coordinator has sent.
@@ -71,17 +82,18 @@ impl Drop for Share {
 impl Share {
     /// Starts to share `source`.
     pub fn start(source: Arc<Source>, options: ShareOptions) -> Self {
-        let ShareOptions { name, mode, upload_limit, seed } = options;
+        let ShareOptions { name, mode, udp, upload_limit, seed } = options;
         let id = source.id();
         let (chunk, is_folder) = (id.geometry.chunk_size(), source.is_folder());
         let is_mediated = mode != Mode::Direct;
-        let description = Description { chunk, is_folder, is_mediated, name };
+        let description = Description { chunk, is_folder, is_mediated, udp, name };
         let (events, inbox) = channel(QUEUE);
         let cache = is_mediated.then(|| Arc::new(ChunkCache::new(source.clone())));
         let store = cache.clone().map_or(Store::Source(source), Store::Cache);
         let runner = Runner {
             coordinator: Coordinator::new(mode, id.geometry, seed),
             links: Links::new(store, chunk.bytes(), upload_limit, events.clone()),
+            over_udp: HashMap::new(),
             cache,
             arrived: None,
             events: events.downgrade(),
@@ -89,7 +101,7 @@ impl Share {
             status: ShareStatus::default(),
         };
         let task = tokio::spawn(runner.run(inbox)).abort_handle();
-        Self { id, description, events, task }
+        Self { id, description, pairing: Pairing::new(MOST_HALVES), events, task }
     }
 
     /// The content.
@@ -103,11 +115,42 @@ impl Share {
     /// [`StreamError`] if the peer does not receive the first message.
     pub async fn serve(&self, identity: Identity, mut link: Link) -> Result<(), StreamError> {
         link.control.send(&self.description.encode()).await?;
+        let (link, paired) = match self.description.udp {
+            None => (link, None),
+            Some(_) => match self.link(identity, link).await? {
+                Some(found) => found,
+                None => return Ok(()),
+            },
+        };
         let (alive, ended) = oneshot::channel();
-        if self.events.send(Event::Joined(identity, link, alive)).await.is_ok() {
+        let over_udp = paired.is_some();
+        if self.events.send(Event::Joined { identity, link, over_udp, alive }).await.is_ok() {
             let _ = ended.await;
         }
         Ok(())
+    }
+
+    /// The link of a peer in a share with UDP: `link`, or one stream of it and one of another session of this peer, whose call waits for the
+    /// end of this one. `None` in that call, or if the peer says or sends nothing in time.
+    async fn link(
+        &self,
+        identity: Identity,
+        mut link: Link,
+    ) -> Result<Option<(Link, Option<Paired>)>, StreamError> {
+        let said = timeout(CARRIES_TIMEOUT, link.control.receive(Carries::MAX)).await;
+        let Ok(said) = said else { return Ok(None) };
+        let half = match said?.as_deref().and_then(Carries::decode) {
+            Some(Carries::Both) => return Ok(Some((link, None))),
+            Some(Carries::Control) => Half::Control(link.control),
+            Some(Carries::Data) => {
+                // The peer waits for the end of this stream.
+                drop(link.control);
+                Half::Data(link.data)
+            }
+            None => return Ok(None),
+        };
+        let pair = self.pairing.pair(identity, half).await;
+        Ok(pair.map(|(link, paired)| (link, Some(paired))))
     }
 
     /// What was done so far.
@@ -121,6 +164,8 @@ impl Share {
 struct Runner {
     coordinator: Coordinator,
     links: Links,
+    /// The peers that have one stream over QUIC.
+    over_udp: HashMap<PeerId, Identity>,
     /// Only in mediated mode.
     cache: Option<Arc<ChunkCache>>,
     /// The chunk that has come last, until the state machine has said whether it keeps it.
@@ -156,8 +201,9 @@ impl Runner {
     fn happen(&mut self, event: Event) {
         let now = self.start.elapsed();
         let input = match event {
-            Event::Joined(identity, link, alive) => {
+            Event::Joined { identity, link, over_udp, alive } => {
                 let peer = self.coordinator.next_id();
+                self.over_udp.extend(over_udp.then_some((peer, identity)));
                 self.links.add(peer, link, Some(alive));
                 Input::Joined(*identity.as_bytes())
             }
@@ -166,6 +212,7 @@ impl Runner {
                 if !self.links.remove(peer, Some(serial)) {
                     return;
                 }
+                self.over_udp.remove(&peer);
                 Input::Left(peer)
             }
             Event::Sent { to, index, bytes, read } => {
@@ -253,13 +300,15 @@ impl Runner {
         let progress = self.coordinator.progress();
         let peers = progress.iter().map(|(one, chunks)| (identity(one), *chunks)).collect();
         let reachable = self.coordinator.reachable().iter().map(identity).collect();
+        let over_udp = self.over_udp.values().copied().collect();
         let expelled = self.coordinator.expelled().iter().map(identity).collect();
         let counters = self.coordinator.counters();
-        ShareStatus { peers, reachable, expelled, counters, ..self.status.clone() }
+        ShareStatus { peers, reachable, over_udp, expelled, counters, ..self.status.clone() }
     }
 
     fn end(&mut self, peer: PeerId) {
         if self.links.remove(peer, None) {
+            self.over_udp.remove(&peer);
             self.coordinator.handle(self.start.elapsed(), Input::Left(peer));
         }
     }

@@ -134,7 +134,7 @@ async fn fetch_admitted(
     let file = PartialFile::open(&target, content).map_err(text)?;
     // Who does not provide needs no port.
     let listen = if *provide { Listen::Free } else { Listen::Not };
-    let (network, _accepting) = peer_network::open(client, listen).map_err(text)?;
+    let (network, _accepting) = peer_network::open(client, listen, None).map_err(text)?;
     let (progress, events) = channel(QUEUE);
     let have = geometry.range(0).end * u64::from(file.have().count());
     let seed = seed();

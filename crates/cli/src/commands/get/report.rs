@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use levada_core::Identity;
-use levada_swarm::Geometry;
 use levada_swarm::driver::{Got, Progress as Event};
+use levada_swarm::{Geometry, UdpStream};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
@@ -57,8 +57,14 @@ impl Report {
         lock(&self.state).total()
     }
 
-    /// Begins to report an attempt, with the sender for its events.
-    pub fn start(&self, name: &str, geometry: Geometry, chunks: u32) -> Sender<Event> {
+    /// Begins to report an attempt, with the sender for its events. `udp` is the stream to the node that goes by UDP.
+    pub fn start(
+        &self,
+        name: &str,
+        geometry: Geometry,
+        chunks: u32,
+        udp: Option<UdpStream>,
+    ) -> Sender<Event> {
         let (sender, events) = channel(QUEUE);
         let length = geometry.length();
         let chunk = u64::from(geometry.chunk_size().bytes());
@@ -68,7 +74,13 @@ impl Report {
             (state.length, state.have, state.neighbours) = (length, have, 0);
         }
         if self.json {
-            print(json!({ "event": "started", "name": name, "length": length, "have": have }));
+            let over = |stream| if udp == Some(stream) { "udp" } else { "tcp" };
+            print(json!({
+                "event": "started", "name": name, "length": length, "have": have,
+                "transport": {
+                    "control": over(UdpStream::Control), "data": over(UdpStream::Data),
+                },
+            }));
         }
         let bar = (!self.json).then(|| Progress::of_share(name, length));
         let task = tokio::spawn(follow(events, self.state.clone(), bar, self.start));
