@@ -141,12 +141,21 @@ impl Coordinator {
             Message::Unreachable(other) => {
                 let introductions = self.members.reverse(from, other);
                 self.introduce(introductions);
+                self.serve_isolated(now);
             }
             Message::Accuse(other, _) => self.accused(other, from, now),
             Message::Have(runs) => {
                 self.members
                     .count(from, runs.iter().map(|run| u64::from(run.end - run.start)).sum());
                 self.exchange.handle(from, &Message::Have(runs), now);
+                self.serve_isolated(now);
+            }
+            Message::Want(runs) => {
+                let missing: u64 = runs.iter().map(|run| u64::from(run.end - run.start)).sum();
+                let all = u64::from(self.exchange.have().length());
+                self.members.limit(from, all.saturating_sub(missing));
+                self.exchange.handle(from, &Message::Want(runs), now);
+                self.serve_isolated(now);
             }
             other => self.exchange.handle(from, &other, now),
         }
@@ -177,6 +186,26 @@ impl Coordinator {
         if linked.len() < SOURCE_NEIGHBOURS {
             let other = self.members.listening().find(|id| !linked.contains(id));
             other.into_iter().for_each(|other| self.exchange.link(other, now));
+        }
+        self.serve_isolated(now);
+    }
+
+    /// A peer that has all chunks gives its place beside the source to one that others may not reach.
+    fn serve_isolated(&mut self, now: Duration) {
+        let linked: BTreeSet<PeerId> = match self.members.isolated().next() {
+            Some(_) => self.exchange.neighbours().collect(),
+            None => return,
+        };
+        let all = u64::from(self.exchange.have().length());
+        let lacks = |peer: &PeerId| self.members.get(*peer).is_some_and(|one| one.chunks < all);
+        let waiting = self.members.isolated().filter(|peer| !linked.contains(peer) && lacks(peer));
+        let done = linked.iter().copied().filter(|peer| self.exchange.needs_nothing(*peer));
+        let count = SOURCE_NEIGHBOURS.saturating_sub(linked.len());
+        let free = std::iter::repeat_n(None, count).chain(done.map(Some));
+        let changes: Vec<_> = free.zip(waiting).collect();
+        for (done, waiting) in changes {
+            done.into_iter().for_each(|done| self.exchange.unlink(done, now));
+            self.exchange.link(waiting, now);
         }
     }
 

@@ -179,6 +179,12 @@ impl Exchange {
         self.fill(now);
     }
 
+    /// Whether a neighbour has all chunks, and none is on its way to it.
+    pub(crate) fn needs_nothing(&self, peer: PeerId) -> bool {
+        let neighbour = self.neighbours.get(&peer);
+        neighbour.is_some_and(|one| one.have.is_full() && one.sending.is_empty())
+    }
+
     /// Handles a message of a neighbour that concerns chunks; others are ignored.
     pub(crate) fn handle(&mut self, from: PeerId, message: &Message, now: Duration) {
         let Some(neighbour) = self.neighbours.get_mut(&from) else { return };

@@ -35,6 +35,21 @@ fn every_peer_receives_everything() {
     }
 }
 
+/// Numbers of peers, and how many seeds for each: few unless `LEVADA_TEST_FULL` is set.
+fn up_to_a_hundred_peers() -> impl Iterator<Item = (usize, u64)> {
+    let count = if std::env::var_os("LEVADA_TEST_FULL").is_some() { 100 } else { 5 };
+    let all = [2, 3, 10, 32, 100].into_iter();
+    all.flat_map(move |peers| (0..count).map(move |seed| (peers, seed)))
+}
+
+#[test]
+fn up_to_a_hundred_peers_receive_everything_with_any_seed() {
+    for (peers, seed) in up_to_a_hundred_peers() {
+        let outcome = run(&Scenario { seed, ..equal(peers, 50) });
+        assert_eq!((outcome.finished.len(), outcome.incomplete), (peers, 0), "{peers} {seed}");
+    }
+}
+
 #[test]
 fn peers_carry_nearly_all_in_nearly_the_shortest_time() {
     let scenario = equal(10, 1000);
@@ -53,6 +68,16 @@ fn without_uplinks_of_peers_the_source_sends_all_copies() {
     let outcome = run(&scenario);
     assert_eq!(outcome.finished.len(), 5);
     assert!(outcome.source_bytes >= 4 * scenario.geometry.length(), "{outcome:?}");
+}
+
+/// More than the source exchanges chunks with at a time; those that are complete stay.
+#[test]
+fn peers_of_which_none_can_be_reached_are_served_by_the_source() {
+    let mut scenario = equal(80, 20);
+    scenario.peers.iter_mut().for_each(|peer| peer.reachable = false);
+    let outcome = run(&scenario);
+    assert_eq!((outcome.finished.len(), outcome.incomplete), (80, 0));
+    assert_eq!(outcome.source_bytes, 80 * scenario.geometry.length());
 }
 
 /// A scenario in which much goes wrong, from a seed.

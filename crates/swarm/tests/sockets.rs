@@ -24,6 +24,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+#[path = "sockets/completion.rs"]
+mod completion;
 #[path = "sockets/udp.rs"]
 mod udp;
 

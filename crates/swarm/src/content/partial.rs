@@ -42,7 +42,7 @@ pub struct PartialFile {
     unsynced: Vec<u32>,
     syncing: Vec<u32>,
     synced: Bitmap,
-    /// The file has its name.
+    /// The file has its name, and all bytes.
     is_finished: bool,
 }
 
@@ -152,7 +152,21 @@ impl PartialFile {
         if tree.id() != id {
             return Err(changed());
         }
-        // Nothing is new, so nothing is written to the sidecar.
+        Self::written(path, data, tree, have)
+    }
+
+    /// A download of `id` that verifies what comes and writes nothing: `path` has the content already, and chunks that have come are read from
+    /// there. For measurements with more peers than the disk has room for.
+    ///
+    /// # Errors
+    /// [`ContentError::File`].
+    pub fn verify_only(path: &Path, id: ContentId) -> Result<Self, ContentError> {
+        let data = File::open(path).map_err(ContentError::file(path))?;
+        Self::written(path, data, Tree::new(id), Bitmap::new(id.geometry.chunks()))
+    }
+
+    /// A file that has its name and all bytes: nothing is written, neither to it nor to a sidecar.
+    fn written(path: &Path, data: File, tree: Tree, have: Bitmap) -> Result<Self, ContentError> {
         let sidecar_file = data.try_clone().map_err(ContentError::file(path))?;
         let data = Arc::new(data);
         let syncer = Syncer::new(data.clone()).map_err(ContentError::file(path))?;
@@ -161,7 +175,7 @@ impl PartialFile {
             data_path: path.to_owned(),
             data,
             syncer,
-            sidecar: Sidecar::new(id),
+            sidecar: Sidecar::new(tree.id()),
             sidecar_path: path.to_owned(),
             sidecar_file,
             tree,
@@ -204,6 +218,10 @@ impl PartialFile {
         bytes: &[u8],
     ) -> Result<(), ContentError> {
         let nodes = self.tree.insert(index, hash, siblings)?;
+        if self.is_finished {
+            self.have.insert(index);
+            return Ok(());
+        }
         self.new_nodes.extend(nodes);
         if self.have.contains(index) {
             return Ok(());
@@ -290,11 +308,11 @@ impl PartialFile {
     /// # Errors
     /// [`ContentError::Missing`] if a chunk is missing, [`ContentError::Exists`] if the target was made meanwhile, [`ContentError::File`].
     pub fn finish(&mut self) -> Result<(), ContentError> {
-        if self.is_finished {
-            return Ok(());
-        }
         if let Some(missing) = self.have.next_missing(0) {
             return Err(ContentError::Missing(missing));
+        }
+        if self.is_finished {
+            return Ok(());
         }
         self.sync()?;
         // Unlike a rename, a hard link does not replace what is there.
@@ -405,6 +423,27 @@ mod tests {
             fs::write(&path, other).unwrap();
             assert!(matches!(PartialFile::complete(&path, id), Err(ContentError::Changed(_))));
         }
+    }
+
+    #[test]
+    fn a_download_that_only_verifies_writes_nothing() {
+        let (whole, folder) = (whole(5000), tempfile::tempdir().unwrap());
+        let (path, id) = (folder.path().join("file"), whole.tree.id());
+        fs::write(&path, &whole.bytes).unwrap();
+        let mut file = PartialFile::verify_only(&path, id).unwrap();
+        let siblings = whole.tree.siblings(2, 3).unwrap();
+        let refused = file.write(2, [9; 32], &siblings, &[0; 1024]);
+        assert!(matches!(refused, Err(ContentError::BadChunk(_))));
+        assert!(matches!(file.read(2, 0), Err(ContentError::Missing(2))));
+        for index in 0..5 {
+            assert!(matches!(file.finish(), Err(ContentError::Missing(_))));
+            whole.give(&mut file, index).unwrap();
+        }
+        assert_eq!(file.read(4, 0).unwrap().1, whole.bytes[4096..]);
+        file.finish().unwrap();
+        file.sync().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), whole.bytes);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

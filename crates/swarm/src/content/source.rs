@@ -89,8 +89,10 @@ impl Source {
         let mut source = Self { tree, prefix, files, open: Mutex::new(open), is_folder };
         // The value of a single chunk is that of the whole content, which is not among those of nodes.
         let is_known = geometry.chunks() > 1 && known.len() == geometry.chunks() as usize;
-        let hashes = if is_known { known.to_vec() } else { source.hash_all(geometry)? };
-        source.tree = Tree::build(geometry, hashes);
+        source.tree = match is_known {
+            true => Tree::build(geometry, known.iter().copied()),
+            false => source.hash_all(geometry)?,
+        };
         Ok(source)
     }
 
@@ -149,16 +151,20 @@ impl Source {
         hash.is_some_and(|hash| self.tree.has(index, hash))
     }
 
-    fn hash_all(&self, geometry: Geometry) -> Result<Vec<ChunkHash>, ContentError> {
+    /// Hashes the content into its tree, without a second list of all values: that of a large file would stay in the allocator.
+    fn hash_all(&self, geometry: Geometry) -> Result<Tree, ContentError> {
         let mut buffer = vec![0; geometry.chunk_size().bytes() as usize];
-        (0..geometry.chunks())
-            .map(|index| {
-                let range = geometry.range(index);
-                let bytes = &mut buffer[..(range.end - range.start) as usize];
-                self.fill(range.start, bytes)?;
-                chunk_hash(geometry, index, bytes).ok_or(ContentError::Missing(index))
-            })
-            .collect()
+        let mut hash = |index| {
+            let range = geometry.range(index);
+            let bytes = &mut buffer[..(range.end - range.start) as usize];
+            self.fill(range.start, bytes)?;
+            chunk_hash(geometry, index, bytes).ok_or(ContentError::Missing(index))
+        };
+        let mut failed = None;
+        let hashes = (0..geometry.chunks())
+            .map_while(|index| hash(index).map_err(|e| failed = Some(e)).ok());
+        let tree = Tree::build(geometry, hashes);
+        failed.map_or(Ok(tree), Err)
     }
 
     /// Reads the content from `start` on.

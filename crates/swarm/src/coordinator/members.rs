@@ -40,6 +40,8 @@ pub(super) struct Members {
     members: BTreeMap<PeerId, Member>,
     /// Those that have said where they listen.
     listening: BTreeSet<PeerId>,
+    /// Those that could not be connected with another peer, in either direction.
+    isolated: BTreeSet<PeerId>,
     expelled: BTreeSet<[u8; 32]>,
     failures: Failures,
     random: Random,
@@ -61,8 +63,8 @@ impl Failures {
 
 impl Members {
     pub(super) fn new(random: Random) -> Self {
-        let (members, listening, expelled, failures) = Default::default();
-        Self { next: 1, members, listening, expelled, failures, random }
+        let (members, listening, isolated, expelled, failures) = Default::default();
+        Self { next: 1, members, listening, isolated, expelled, failures, random }
     }
 
     pub(super) fn next_id(&self) -> PeerId {
@@ -80,6 +82,11 @@ impl Members {
     /// The peers that have said where they listen.
     pub(super) fn listening(&self) -> impl Iterator<Item = PeerId> + '_ {
         self.listening.iter().copied()
+    }
+
+    /// The peers that could not be connected with another.
+    pub(super) fn isolated(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.isolated.iter().copied()
     }
 
     pub(super) fn expelled(&self) -> &BTreeSet<[u8; 32]> {
@@ -104,6 +111,13 @@ impl Members {
     pub(super) fn count(&mut self, peer: PeerId, chunks: u64) {
         if let Some(member) = self.members.get_mut(&peer) {
             member.chunks += chunks;
+        }
+    }
+
+    /// A peer has at most so many chunks: it has reported some that did not come.
+    pub(super) fn limit(&mut self, peer: PeerId, most: u64) {
+        if let Some(member) = self.members.get_mut(&peer) {
+            member.chunks = member.chunks.min(most);
         }
     }
 
@@ -186,6 +200,7 @@ impl Members {
         if failures == 1 {
             messages.extend(self.pair(other, from));
         } else {
+            self.isolated.extend([from, other]);
             messages.extend(self.introduce(from, 1));
         }
         messages
@@ -203,6 +218,7 @@ impl Members {
     pub(super) fn leave(&mut self, peer: PeerId) -> Vec<(PeerId, Message)> {
         let Some(gone) = self.members.remove(&peer) else { return Vec::new() };
         self.listening.remove(&peer);
+        self.isolated.remove(&peer);
         self.failures.0.retain(|(one, other), _| *one != peer && *other != peer);
         let mut messages = Vec::new();
         for other in gone.neighbours {

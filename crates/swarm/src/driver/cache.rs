@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use crate::content::{ChunkHash, ContentError, Source};
+use super::store::Stored;
+use crate::PeerId;
+use crate::content::{ContentError, Source};
 
 /// What the coordinator's state machine has put into its cache, and the hash tree of the source.
 pub(super) struct ChunkCache {
     pub(super) source: Arc<Source>,
-    chunks: Mutex<HashMap<u32, Bytes>>,
+    /// Each with the peer whose copy it is.
+    chunks: Mutex<HashMap<u32, (PeerId, Bytes)>>,
 }
 
 impl ChunkCache {
@@ -18,19 +21,16 @@ impl ChunkCache {
         Self { source, chunks: Mutex::default() }
     }
 
-    pub(super) fn read(
-        &self,
-        index: u32,
-        levels: u8,
-    ) -> Result<(Vec<ChunkHash>, Bytes), ContentError> {
+    pub(super) fn read(&self, index: u32, levels: u8) -> Result<Stored, ContentError> {
         let missing = || ContentError::Missing(index);
         let siblings = self.source.siblings(index, levels).ok_or_else(missing)?;
-        let bytes = self.lock().get(&index).cloned().ok_or_else(missing)?;
-        Ok((siblings, bytes))
+        let (provider, bytes) = self.lock().get(&index).cloned().ok_or_else(missing)?;
+        Ok(Stored { provider, siblings, bytes })
     }
 
-    pub(super) fn insert(&self, index: u32, bytes: Bytes) {
-        self.lock().insert(index, bytes);
+    /// `provider`: the coordinator for what was read from the source.
+    pub(super) fn insert(&self, index: u32, provider: PeerId, bytes: Bytes) {
+        self.lock().insert(index, (provider, bytes));
     }
 
     pub(super) fn remove(&self, index: u32) {
@@ -38,7 +38,7 @@ impl ChunkCache {
     }
 
     /// A panic while the lock was held has not changed an invariant: there is none between the chunks.
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Bytes>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, (PeerId, Bytes)>> {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

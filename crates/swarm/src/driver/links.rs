@@ -11,7 +11,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 
 use super::events::Event;
 use super::limit::UploadLimit;
-use super::store::Store;
+use super::store::{Store, Stored};
 use crate::PeerId;
 use crate::content::ContentError;
 use crate::message::{ChunkHeader, MAX_HEADER, MAX_MESSAGE, Message};
@@ -173,7 +173,7 @@ async fn read_control(from: PeerId, mut stream: ReceiveHalf, events: Sender<Even
     None
 }
 
-/// Reads chunks in the blocking pool, as many at once as wait, and sends them.
+/// Reads chunks, as many at once as wait, and sends them: in the blocking pool, unless they are in memory.
 async fn write_data(
     to: PeerId,
     mut stream: SendHalf,
@@ -188,12 +188,15 @@ async fn write_data(
             let read = |(index, levels)| (index, store.read(index, levels));
             wanted.into_iter().map(read).collect::<Vec<_>>()
         };
-        for (index, read) in spawn_blocking(read).await.ok()? {
+        let all =
+            if disk.store.is_in_memory() { read() } else { spawn_blocking(read).await.ok()? };
+        for (index, read) in all {
             let (bytes, read) = match read {
-                Ok((siblings, bytes)) => {
-                    disk.limit.take(bytes.len() as u64).await;
-                    send_chunk(&mut stream, index, siblings, &bytes).await.ok()?;
-                    (bytes.len() as u64, Ok(()))
+                Ok(chunk) => {
+                    let bytes = chunk.bytes.len() as u64;
+                    disk.limit.take(bytes).await;
+                    send_chunk(&mut stream, index, chunk).await.ok()?;
+                    (bytes, Ok(()))
                 }
                 Err(error) => (0, Err(error)),
             };
@@ -203,16 +206,11 @@ async fn write_data(
     None
 }
 
-async fn send_chunk(
-    stream: &mut SendHalf,
-    index: u32,
-    siblings: Vec<[u8; 32]>,
-    bytes: &[u8],
-) -> Result<(), StreamError> {
-    // Until chunks are relayed, the sender is the provider, and the receiver knows it by the link.
-    let header = ChunkHeader { index, provider: PeerId::COORDINATOR, siblings };
+async fn send_chunk(stream: &mut SendHalf, index: u32, chunk: Stored) -> Result<(), StreamError> {
+    let Stored { provider, siblings, bytes } = chunk;
+    let header = ChunkHeader { index, provider, siblings };
     stream.write(&header.encode(), false).await?;
-    stream.write(bytes, true).await
+    stream.write(&bytes, true).await
 }
 
 async fn read_data(

@@ -260,10 +260,10 @@ impl Runner {
                 Output::Disconnect(peer) => self.end(peer),
                 Output::Connect { .. } | Output::Allow { .. } => {}
                 Output::Load(index) => self.load(index),
-                Output::Keep { index, .. } => {
+                Output::Keep { index, provider } => {
                     let arrived = self.arrived.take_if(|(arrived, _)| *arrived == index);
                     if let Some((cache, (_, bytes))) = self.cache.as_ref().zip(arrived) {
-                        cache.insert(index, bytes);
+                        cache.insert(index, provider, bytes);
                     }
                 }
                 Output::Evict(index) => {
@@ -288,7 +288,7 @@ impl Runner {
     fn loaded(&mut self, index: u32, read: Result<Bytes, ContentError>) -> Input {
         let good = read.is_ok();
         match (read, &self.cache) {
-            (Ok(bytes), Some(cache)) => cache.insert(index, bytes),
+            (Ok(bytes), Some(cache)) => cache.insert(index, PeerId::COORDINATOR, bytes),
             (Err(error), _) => self.status.unreadable.push((index, error.to_string())),
             (Ok(_), None) => {}
         }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::cache::ChunkCache;
+use crate::PeerId;
 use crate::content::{BadChunk, ChunkHash, ContentError, PartialFile, Source, chunk_hash};
 use crate::message::ChunkHeader;
 
@@ -19,18 +20,27 @@ pub(super) enum Store {
     Partial(Arc<Mutex<PartialFile>>),
 }
 
+/// A chunk to send.
+pub(super) struct Stored {
+    /// The peer whose copy it is; the coordinator if the receiver knows that by the link.
+    pub(super) provider: PeerId,
+    pub(super) siblings: Vec<ChunkHash>,
+    pub(super) bytes: Bytes,
+}
+
 impl Store {
-    pub(super) fn read(
-        &self,
-        index: u32,
-        levels: u8,
-    ) -> Result<(Vec<ChunkHash>, Bytes), ContentError> {
+    /// Whether reading does not wait for a disk.
+    pub(super) fn is_in_memory(&self) -> bool {
+        matches!(self, Self::Cache(_))
+    }
+
+    pub(super) fn read(&self, index: u32, levels: u8) -> Result<Stored, ContentError> {
         let (siblings, bytes) = match self {
             Self::Cache(cache) => return cache.read(index, levels),
             Self::Source(source) => source.read(index, levels)?,
             Self::Partial(partial) => lock(partial).read(index, levels)?,
         };
-        Ok((siblings, bytes.into()))
+        Ok(Stored { provider: PeerId::COORDINATOR, siblings, bytes: bytes.into() })
     }
 
     /// Verifies a chunk that has come, and stores it at a peer. A coordinator's cache gets it later, if the state machine says so.

@@ -6,7 +6,7 @@ use levada_swarm::mediated::{Placement, Settings};
 use levada_swarm::mode::Mode;
 use levada_swarm::simulator::{Outcome, PeerScenario, Scenario, run};
 
-use super::{equal, geometry, seeds, troubled};
+use super::{equal, geometry, seeds, troubled, up_to_a_hundred_peers};
 
 fn mediated(mut scenario: Scenario, settings: Settings) -> Scenario {
     scenario.mode = Mode::Mediated(settings);
@@ -49,6 +49,21 @@ fn every_peer_receives_everything() {
                 }
             }
         }
+    }
+}
+
+/// Nothing is random in this mode but when peers join.
+#[test]
+fn up_to_a_hundred_peers_receive_everything_whenever_they_join() {
+    for (peers, seed) in up_to_a_hundred_peers() {
+        let mut scenario = mediated(equal(peers, 50), settings(1 + (seed as usize) % 2, 8));
+        for (number, peer) in scenario.peers.iter_mut().enumerate() {
+            let step = (number as u64 + 1).wrapping_mul(seed).wrapping_mul(0x9e37_79b9) % 500;
+            peer.joins = Duration::from_millis(step);
+        }
+        let outcome = run(&scenario);
+        assert_eq!((outcome.finished.len(), outcome.incomplete), (peers, 0), "{peers} {seed}");
+        assert_eq!(outcome.counters.source_reads, 0, "{peers} {seed}");
     }
 }
 
