@@ -13,6 +13,7 @@ use levada_harness::{Case, Group, Measured, Options, Params, params};
 use levada_lab::{Lab, LabError, Node};
 use tempfile::TempDir;
 
+use super::noise;
 use crate::binary;
 use crate::measuring::{Measuring, Outcome};
 
@@ -329,16 +330,4 @@ fn wait_for(
 fn failed(programs: &mut Programs) -> Option<std::process::ExitStatus> {
     let ended = programs.0.iter_mut().filter_map(|program| program.try_wait().ok().flatten());
     ended.into_iter().find(|status| !status.success())
-}
-
-/// Bytes that cannot be compressed, always the same.
-fn noise(length: u64) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..length.div_ceil(8)).flat_map(|_| next()).take(length as usize).collect()
 }

@@ -4,6 +4,9 @@ mod crowd;
 mod flow;
 mod links;
 mod loss;
+mod mediated;
+mod memory;
+mod part;
 mod report;
 mod simulated;
 mod subject;
@@ -27,10 +30,14 @@ enum Experiment {
     Links(levada_harness::Options),
     /// A coordinator with 10,000 registered connections that do nothing: memory, and the time of a peer that fetches
     Crowd(levada_harness::Options),
+    /// Mediated mode over the number of peers, with real sockets on this machine
+    Mediated(levada_harness::Options),
+    /// The memory of `levada share` and `levada get` with a large file
+    Memory(levada_harness::Options),
     #[command(hide = true, subcommand)]
-    CrowdPart(crowd::Part),
+    Part(part::Part),
     /// Direct mode over the number of peers, in the simulator
-    Scale(levada_harness::Options),
+    Scale(simulated::ScaleArguments),
     /// Mediated mode over the number of peers, in the simulator
     Load(levada_harness::Options),
     /// Mediated mode over the size of the cache, in the simulator
@@ -60,13 +67,15 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Crowd(options) => {
             crowd::run(&options)?.conclude(&options, |_| Ok(()), report::crowd)
         }
-        Experiment::Scale(options) => simulate(&simulated::SCALE, &options),
+        Experiment::Scale(scale) => simulate(scale.experiment(), &scale.options),
         Experiment::Load(options) => simulate(&simulated::LOAD, &options),
         Experiment::Cache(options) => simulate(&simulated::CACHE, &options),
         Experiment::Order(options) => simulate(&simulated::ORDER, &options),
         Experiment::Simulate(once) => once.run(),
         Experiment::All(options) => all(options),
-        Experiment::CrowdPart(part) => crowd::run_part(part),
+        Experiment::Mediated(options) => run_mediated(&options),
+        Experiment::Memory(options) => run_memory(&options),
+        Experiment::Part(part) => part.run(),
         Experiment::Report { dir } => report::print(&dir),
     }
 }
@@ -78,12 +87,34 @@ fn simulate(
     simulated::run(experiment, options)?.conclude(options, |_| Ok(()), report::simulated)
 }
 
+fn run_mediated(options: &levada_harness::Options) -> anyhow::Result<()> {
+    mediated::run(options)?.conclude(options, |_| Ok(()), report::mediated)
+}
+
+fn run_memory(options: &levada_harness::Options) -> anyhow::Result<()> {
+    memory::run(options)?.conclude(options, |_| Ok(()), report::memory)
+}
+
 fn all(options: levada_harness::Options) -> anyhow::Result<()> {
     for experiment in [&simulated::SCALE, &simulated::LOAD, &simulated::CACHE, &simulated::ORDER] {
         simulate(experiment, &options)?;
     }
     crowd::run(&options)?.conclude(&options, |_| Ok(()), report::crowd)?;
+    run_mediated(&options)?;
+    run_memory(&options)?;
     links::run(&options)?.conclude(&options, |_| Ok(()), report::links)?;
     let arguments = loss::Arguments::all(options);
     loss::run(&arguments)?.conclude(&arguments.options, |_| Ok(()), report::targets)
+}
+
+/// Bytes that cannot be compressed, always the same.
+fn noise(length: u64) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..length.div_ceil(8)).flat_map(|_| next()).take(length as usize).collect()
 }

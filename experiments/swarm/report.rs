@@ -1,35 +1,45 @@
 //! The tables, computed from rows only.
 
+mod model;
+mod real;
+
 use std::path::Path;
 
 use anyhow::ensure;
-use levada_harness::{Params, Row, find, ratio_row, read_rows};
+use levada_harness::{Params, Row, exponent_row, find, ratio_row, read_rows};
 use serde_json::Value;
 
-use super::crowd;
 use super::links::{self, SUBJECTS};
 use super::loss::{self, ORDERS};
 use super::simulated::{CACHE, DIRECT, Experiment, LOAD, ORDER, SCALE, STRIPES};
 use super::subject::{CONTROLLERS, Subject};
+use super::{crowd, mediated, memory};
 use crate::measuring::file;
 use crate::table::{Table, short};
 use crate::threshold::Threshold::{self, AtLeast, AtMost};
+pub use real::{mediated, memory};
 
 /// Prints every table that the rows in `folder` allow.
 pub fn print(folder: &Path) -> anyhow::Result<()> {
     let rows = read_rows(&file(folder, loss::NAME))?;
     let of_links = read_rows(&file(folder, links::NAME))?;
     let of_crowd = read_rows(&file(folder, crowd::NAME))?;
+    let of_mediated = read_rows(&file(folder, mediated::NAME))?;
+    let of_memory = read_rows(&file(folder, memory::NAME))?;
     let simulations = [&SCALE, &LOAD, &CACHE, &ORDER];
     let mut tables = Vec::new();
     for experiment in simulations {
         let rows = read_rows(&file(folder, experiment.name))?;
-        tables.extend([points(experiment, &rows), simulated(&rows)]);
+        tables.extend([points(experiment, &rows), simulated(&rows), model::model(&rows)]);
     }
     tables.extend([
         measured(&of_links),
         links(&of_links),
         crowd(&of_crowd),
+        real::medians("Mediated mode, real sockets", &["peers"], &of_mediated),
+        mediated(&of_mediated),
+        real::medians("Memory", &["mode", "bytes", "fetched"], &of_memory),
+        memory(&of_memory),
         goodput(&rows),
         shares(&rows),
         cpu(&rows),
@@ -132,6 +142,9 @@ pub fn simulated(rows: &[Row]) -> Table {
         );
         line(&mut table, what, AtMost(64.0), unchanged(row));
     }
+    let of_load = |row: &&Row| row.experiment == LOAD.name;
+    let exponent = exponent_row(&all(STRIPES, "time").filter(of_load).collect::<Vec<_>>(), "peers");
+    line(&mut table, "mediated: exponent of time over peers".into(), AtMost(1.05), exponent);
     for (metric, limit) in [("fetches ÷ chunks", 1.1), ("time ÷ uplink bound", 1.08)] {
         for row in all(STRIPES, metric) {
             let what = format!(

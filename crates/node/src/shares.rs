@@ -1,8 +1,8 @@
 //! Serves the shares that the node has stored.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use levada_client::home::Home;
 use levada_core::{Random, SystemRandom};
@@ -145,19 +145,27 @@ pub(crate) async fn open(
     }
 }
 
-/// Stores the values of the chunks of `source`. Without them, a later start reads the files.
-pub(crate) async fn keep_hashes(node: &Node, source: &Source) {
+/// Stores the values of the chunks of `source`, and gives it back; None if the work was ended with the process. Without the values, a
+/// later start reads the files.
+pub(crate) async fn keep_hashes(node: &Node, source: Source) -> Option<Source> {
     let file = hashes_file(&node.home, &source.id().root);
-    let bytes = source.chunk_hashes().as_flattened().to_vec();
     let kept = spawn_blocking(move || {
-        let new = file.with_extension("new");
-        fs::create_dir_all(file.parent().unwrap_or(&file))?;
-        fs::write(&new, bytes)?;
-        fs::rename(new, file)
+        // From the source itself: a copy of 10 GB's values would stay in the allocator.
+        let kept = write_hashes(&file, source.chunk_hashes().as_flattened());
+        (source, kept)
     });
-    if let Ok(Err(error)) = kept.await {
+    let (source, kept) = kept.await.ok()?;
+    if let Err(error) = kept {
         tracing::warn!(%error, "cannot store the hashes of a share; the next start reads its files");
     }
+    Some(source)
+}
+
+fn write_hashes(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = file.with_extension("new");
+    fs::create_dir_all(file.parent().unwrap_or(file))?;
+    fs::write(&new, bytes)?;
+    fs::rename(new, file)
 }
 
 /// Ends a share, and removes what was stored beside the database.

@@ -47,6 +47,6 @@ pub enum Placement {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { replicas: 2, cache: 256, wait: 1, placement: Placement::Stripes }
+        Self { replicas: 2, cache: 128, wait: 1, placement: Placement::Stripes }
     }
 }

@@ -22,6 +22,6 @@ pub use group::{Case, Group, Measured, Monitor, MonitorReport};
 pub use machine::Machine;
 pub use options::Options;
 pub use output::print;
-pub use ratio::{best, ratio_row};
+pub use ratio::{best, exponent_row, fit_line, ratio_row};
 pub use row::{Params, Row, find, params, read_rows};
 pub use runner::Runner;

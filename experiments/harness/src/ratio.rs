@@ -27,6 +27,32 @@ pub fn ratio_row(a: &Row, b: &Row) -> Option<Row> {
     })
 }
 
+/// The exponent of the values over the parameter `name`, as a row: for each round, the least-squares slope of the logarithms over all `rows`. `None` with
+/// fewer than two different parameters.
+pub fn exponent_row(rows: &[&Row], name: &str) -> Option<Row> {
+    let runs = rows.iter().map(|row| row.values.len()).min()?;
+    let round = |run: usize| {
+        let point = |row: &&Row| Some((row.number(name)?.ln(), row.values[run].ln()));
+        fit_line(&rows.iter().map(point).collect::<Option<Vec<_>>>()?).map(|(_, slope)| slope)
+    };
+    let values = (0..runs).map(round).collect::<Option<Vec<f64>>>()?;
+    let first = rows.first()?;
+    let one = Row { values: vec![1.0; runs], ..(*first).clone() };
+    let row = ratio_row(&Row { values, ..(*first).clone() }, &one)?;
+    Some(Row { metric: format!("exponent of {} over {name}", first.metric), ..row })
+}
+
+/// The line through points with the least squares, as its value at 0 and its slope; `None` if all have the same first coordinate.
+pub fn fit_line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let spread: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+    let joint: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+    let slope = joint / spread;
+    (spread > 0.0).then_some((y - slope * x, slope))
+}
+
 /// The row with the highest median among the subjects whose names begin with `prefix`.
 pub fn best<'a>(rows: &'a [Row], prefix: &str, metric: &str, params: &Params) -> Option<&'a Row> {
     let of = |row: &&Row| {
@@ -77,6 +103,19 @@ mod tests {
         let (a, b) = (row("a", &[2.0, 6.0, 2.0]), row("b", &[1.0, 3.0, 4.0]));
         assert_eq!(ratio_row(&a, &b).unwrap().median, 2.0);
         assert_eq!(ratio_row(&a, &row("none", &[])), None);
+    }
+
+    #[test]
+    fn an_exponent_is_that_of_a_power_law() {
+        let at = |n: u32, time: fn(f64) -> f64| Row {
+            params: crate::params([("n", n.into())]),
+            ..row("a", &[time(n.into()), 2.0 * time(n.into())])
+        };
+        let cubic = [1, 10, 50].map(|n| at(n, |n| 5.0 * n.powi(3)));
+        let found = exponent_row(&cubic.iter().collect::<Vec<_>>(), "n").unwrap();
+        assert!(found.values.len() == 2 && (found.median - 3.0).abs() < 1e-9, "{found:?}");
+        assert_eq!(exponent_row(&[&cubic[0]], "n"), None);
+        assert_eq!(exponent_row(&[&cubic[0], &cubic[1]], "m"), None);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub struct Arguments {
     replicas: u16,
 
     /// Mediated: how much of the content the node keeps in memory
-    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = size)]
     cache: u64,
 
     /// Mediated: how many peers are there before the first gets a chunk

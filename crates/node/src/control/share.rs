@@ -95,8 +95,9 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
         }))
     })
     .await?;
-    shares::keep_hashes(node, &source).await;
-    shares::serve(node, source, &request.paths, &request.settings);
+    if let Some(source) = shares::keep_hashes(node, source).await {
+        shares::serve(node, source, &request.paths, &request.settings);
+    }
     Ok(answer)
 }
 
