@@ -15,6 +15,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("capability", "core"),
     ("channel", "core"),
     ("transport", ""),
+    ("ring", ""),
     ("session", "core channel transport"),
     ("discovery", "core"),
     ("swarm", "core capability session"),
@@ -62,8 +63,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates with lints of their own, which require a SAFETY comment at each block: for system calls that no library wraps,
-/// and a table of C functions.
-const WITH_UNSAFE: &[&str] = &["transport", "faultfs"];
+/// memory that another process writes, and a table of C functions.
+const WITH_UNSAFE: &[&str] = &["transport", "ring", "faultfs"];
 /// Crates that do no I/O, and must not import [`IO`].
 const WITHOUT_IO: &[&str] = &["core", "capability", "channel"];
 const IO: &[&str] = &["tokio", "socket2", "rusqlite", "rustix"];
@@ -102,6 +103,7 @@ const WITHOUT_CYCLES: &[(&str, &[&str])] = &[
             "shares",
         ],
     ),
+    ("ring", &[]),
     ("service", &[]),
     ("services", &[]),
     ("transport", &[]),

@@ -1,0 +1,163 @@
+//! The end of a ring that reads.
+
+use crate::atomic::Ordering;
+use crate::layout::Region;
+use crate::memory::{Corrupt, Memory, RegionOf, pieces};
+use crate::sleep::{self, Waiter};
+
+/// Reads from a ring. There is one consumer for each ring.
+pub struct Consumer<M> {
+    memory: M,
+    /// Bytes read.
+    tail: u64,
+    /// Bytes written when the producer's cursor was last looked at.
+    head: u64,
+    /// The changes of region that were followed.
+    entered: u32,
+}
+
+impl<M: Memory> Consumer<M> {
+    /// The consumer of a ring that nothing was read from.
+    pub fn new(memory: M) -> Self {
+        Self { memory, tail: 0, head: 0, entered: 0 }
+    }
+
+    /// Copies bytes into `buffer` and frees their room; returns how many. 0 if there are none, or `buffer` is empty. If the
+    /// producer sleeps by a bell, the caller must ring it.
+    ///
+    /// # Errors
+    /// [`Corrupt`] if the producer's cursor is where it cannot be. Bytes may then have been copied, and are to be ignored.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<(usize, Option<Waiter>), Corrupt> {
+        let (length, tail, entered) = self.copy(buffer)?;
+        if length == 0 {
+            return Ok((0, None));
+        }
+        let control = self.memory.control();
+        self.tail = tail;
+        // The producer that sees the room sees a reader that no longer needs the bytes there.
+        control.consumed.tail.store(tail, Ordering::Release);
+        if entered != self.entered {
+            self.entered = entered;
+            control.consumed.entered.store(entered, Ordering::Release);
+        }
+        Ok((length, sleep::take_waiter(&control.producer_sleep.waiter)))
+    }
+
+    /// As [`read`](Self::read), but the bytes stay in the ring.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn peek(&mut self, buffer: &mut [u8]) -> Result<usize, Corrupt> {
+        Ok(self.copy(buffer)?.0)
+    }
+
+    /// The bytes that can be read.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn readable(&mut self) -> Result<u64, Corrupt> {
+        self.look()?;
+        Ok(self.head - self.tail)
+    }
+
+    /// Whether the producer has said that no more bytes follow. Bytes before the end may still be in the ring: look for
+    /// them after this call.
+    pub fn is_finished(&self) -> bool {
+        self.memory.control().produced.finished.load(Ordering::Acquire) != 0
+    }
+
+    /// Says that no more bytes will be read. As [`read`](Self::read), it may return a bell to ring.
+    #[must_use = "the bell must be rung"]
+    pub fn abandon(&self) -> Option<Waiter> {
+        let control = self.memory.control();
+        control.consumed.abandoned.store(1, Ordering::Release);
+        sleep::take_waiter(&control.producer_sleep.waiter)
+    }
+
+    /// Says that this end sleeps until there are bytes. `true` if there are none yet and the caller should sleep now; it
+    /// calls [`awake`](Self::awake) after that. `false` if there are bytes, or the producer has finished.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn prepare_sleep(&mut self, waiter: Waiter) -> Result<bool, Corrupt> {
+        sleep::announce(&self.memory.control().consumer_sleep.waiter, waiter);
+        let asleep = self.readable().map(|bytes| bytes == 0 && !self.is_finished());
+        if asleep != Ok(true) {
+            self.awake();
+        }
+        asleep
+    }
+
+    /// Sleeps by futex until the producer has published, at most for `timeout`. `false` if the call was interrupted by a
+    /// signal.
+    #[cfg(not(loom))]
+    pub fn sleep(&self, timeout: std::time::Duration) -> bool {
+        crate::futex::wait(
+            &self.memory.control().consumer_sleep.waiter,
+            sleep::futex_value(),
+            timeout,
+        )
+    }
+
+    /// Says that this end no longer sleeps.
+    pub fn awake(&self) {
+        sleep::withdraw(&self.memory.control().consumer_sleep.waiter);
+    }
+
+    /// Copies without moving the cursor: the bytes copied, the cursor behind them, and the changes of region followed.
+    fn copy(&mut self, buffer: &mut [u8]) -> Result<(usize, u64, u32), Corrupt> {
+        if self.head - self.tail < buffer.len() as u64 {
+            self.look()?;
+        }
+        let (mut done, mut tail, mut entered) = (0, self.tail, self.entered);
+        // At most two rounds: the producer changes the region again only after this end has followed.
+        for _ in 0..2 {
+            let (end, switches) = self.run(tail, entered)?;
+            let length = usize::try_from(end - tail).unwrap_or(usize::MAX).min(buffer.len() - done);
+            let region = Region::after(entered);
+            pieces(region, tail, length, |offset, range| {
+                self.memory.read(RegionOf(region), offset, &mut buffer[done..][range]);
+            });
+            done += length;
+            tail += length as u64;
+            if switches == entered || tail < end {
+                break;
+            }
+            entered = switches;
+        }
+        Ok((done, tail, entered))
+    }
+
+    /// How far the region of `entered` reaches from `tail`, and the number of changes after which bytes are in the next.
+    fn run(&self, tail: u64, entered: u32) -> Result<(u64, u32), Corrupt> {
+        let produced = &self.memory.control().produced;
+        let switches = produced.switches.load(Ordering::Acquire);
+        let (end, next) = if switches == entered {
+            (self.head, entered)
+        } else if switches == entered.wrapping_add(1) {
+            let at = produced.switch_at.load(Ordering::Relaxed);
+            if at < tail {
+                return Err(Corrupt("the region changed at a position that was already read"));
+            }
+            // The change may lie behind what this end has seen of the head.
+            if at > self.head { (self.head, entered) } else { (at, switches) }
+        } else {
+            return Err(Corrupt("the region changed more than once"));
+        };
+        if end - tail > Region::after(entered).capacity() {
+            return Err(Corrupt("more bytes were written than the ring holds"));
+        }
+        Ok((end, next))
+    }
+
+    /// Reads the producer's cursor. It only moves forward, and by no more than the regions hold.
+    fn look(&mut self) -> Result<(), Corrupt> {
+        let head = self.memory.control().produced.head.load(Ordering::Acquire);
+        let most = Region::Small.capacity() + Region::Large.capacity();
+        if head < self.head || head - self.tail > most {
+            return Err(Corrupt("the writer's cursor is outside of the ring"));
+        }
+        self.head = head;
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! The words that both ends of a ring share.
+
+use crate::atomic::{AtomicU32, AtomicU64};
+
+/// The shared words of one direction. Each group is on a cache line of its own, so that an end that only polls
+/// does not take a line from the end that writes it.
+#[repr(C)]
+#[derive(Default)]
+pub struct Control {
+    pub(crate) produced: Produced,
+    pub(crate) consumed: Consumed,
+    pub(crate) consumer_sleep: SleepWord,
+    pub(crate) producer_sleep: SleepWord,
+}
+
+/// Written by the producer.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct Produced {
+    /// Bytes written since the start.
+    pub(crate) head: AtomicU64,
+    /// The position from which on bytes are in the other region.
+    pub(crate) switch_at: AtomicU64,
+    /// How often the region has changed. Written after `switch_at`, and only if the consumer has followed the last change.
+    pub(crate) switches: AtomicU32,
+    /// 1 once no more bytes will follow.
+    pub(crate) finished: AtomicU32,
+}
+
+/// Written by the consumer.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct Consumed {
+    /// Bytes read since the start.
+    pub(crate) tail: AtomicU64,
+    /// The changes of region that the consumer has followed.
+    pub(crate) entered: AtomicU32,
+    /// 1 once no more bytes will be read.
+    pub(crate) abandoned: AtomicU32,
+}
+
+/// How an end sleeps: 0 while it does not, else a [`Waiter`](crate::Waiter). Written by the end that sleeps, and set to 0
+/// by the one that wakes it.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct SleepWord {
+    pub(crate) waiter: AtomicU32,
+}

@@ -1,0 +1,62 @@
+//! Where the parts of a segment are.
+//!
+//! | offset | length | content |
+//! |---|---|---|
+//! | 0 | 4 KiB | magic, version; at 1 KiB and 2 KiB the [`Control`](crate::Control) of each direction |
+//! | 4 KiB | 64 KiB | small region of the first direction |
+//! | 68 KiB | 64 KiB | small region of the second |
+//! | 132 KiB | 1 MiB | large region of the first |
+//! | 1156 KiB | 1 MiB | large region of the second |
+//!
+//! The file is sparse: pages of a large region are allocated when its ring grows.
+
+/// Bytes that a ring holds at first.
+pub const SMALL: u64 = 64 << 10;
+/// Bytes that a grown ring holds.
+pub const LARGE: u64 = 1 << 20;
+/// The length of a segment's file, in bytes.
+pub const SEGMENT_LENGTH: u64 = HEADER + 2 * SMALL + 2 * LARGE;
+
+pub(crate) const HEADER: u64 = 4 << 10;
+
+/// The region of a ring that bytes go to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Region {
+    Small,
+    Large,
+}
+
+impl Region {
+    /// A ring alternates between its regions, and begins with the small one.
+    pub(crate) fn after(switches: u32) -> Self {
+        if switches.is_multiple_of(2) { Self::Small } else { Self::Large }
+    }
+
+    /// A power of two.
+    #[cfg(not(loom))]
+    pub(crate) fn capacity(self) -> u64 {
+        match self {
+            Self::Small => SMALL,
+            Self::Large => LARGE,
+        }
+    }
+
+    /// Loom explores every interleaving, so that its rings are short.
+    #[cfg(loom)]
+    pub(crate) fn capacity(self) -> u64 {
+        match self {
+            Self::Small => 2,
+            Self::Large => 4,
+        }
+    }
+
+    /// The offset of this region in the file, for one of the two directions.
+    #[cfg(not(loom))]
+    pub(crate) fn offset(self, direction: usize) -> u64 {
+        let direction = direction as u64;
+        match self {
+            Self::Small => HEADER + direction * SMALL,
+            Self::Large => HEADER + 2 * SMALL + direction * LARGE,
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! One stream of bytes in each direction, in memory that two processes share.
+//!
+//! A [`Segment`] is a sealed memfd with two rings, one for each direction. A [`Producer`] and a [`Consumer`] are the two
+//! ends of one ring: each keeps its own cursor and copies bytes once. A ring begins with 64 KiB and can grow to 1 MiB.
+//!
+//! Everything in the segment can be changed by the peer at any time. It is therefore read by atomic access only, once, and
+//! checked before it is used: a peer that writes anything into the segment makes calls fail with [`Corrupt`], and changes
+//! no memory outside the segment.
+//!
+//! Source: "SocksDirect" (per-socket ring buffers in user space), with the peer as an adversary, which the paper's is not.
+
+mod atomic;
+mod consumer;
+mod control;
+mod futex;
+mod layout;
+#[cfg(not(loom))]
+mod mapping;
+mod memory;
+mod producer;
+#[cfg(not(loom))]
+mod segment;
+#[cfg(not(loom))]
+mod shared_copy;
+mod sleep;
+
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests;
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
+
+pub use consumer::Consumer;
+pub use control::Control;
+pub use layout::{LARGE, SEGMENT_LENGTH, SMALL};
+#[cfg(not(loom))]
+pub use mapping::Half;
+pub use memory::{Corrupt, Memory};
+pub use producer::Producer;
+#[cfg(not(loom))]
+pub use segment::{OpenError, Segment, Side};
+pub use sleep::Waiter;

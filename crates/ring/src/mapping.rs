@@ -1,0 +1,150 @@
+//! A segment in this process's memory. The only unsafe code of the crate: a mapping that another process writes.
+
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::control::Control;
+use crate::layout::{LARGE, Region, SEGMENT_LENGTH};
+use crate::memory::{Memory, RegionOf};
+use crate::shared_copy::{copy_in, copy_out};
+
+/// Where the shared words of each direction are.
+const CONTROLS: [usize; 2] = [1024, 2048];
+const _: () = assert!(size_of::<Control>() <= 1024 && align_of::<Control>() <= 1024);
+
+/// The whole segment, mapped for reading and writing.
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+}
+
+// SAFETY: the mapping is at the same address in every thread, and all access to its bytes is by atomics or by the copies
+// of `shared_copy`, which permit changes at the same time.
+#[allow(unsafe_code)]
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps a file of [`SEGMENT_LENGTH`] bytes, which is sealed against shrinking.
+    #[allow(unsafe_code)]
+    pub(crate) fn new(file: BorrowedFd<'_>) -> Result<Self, Errno> {
+        let length = usize::try_from(SEGMENT_LENGTH).map_err(|_| Errno::NOMEM)?;
+        // SAFETY: a new mapping at an address that the kernel chooses replaces no other. The caller has checked the file's
+        // length and its seals, so every byte of the mapping stays backed.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )?
+        };
+        NonNull::new(start.cast()).map(|start| Self { start }).ok_or(Errno::NOMEM)
+    }
+
+    /// The word at the start of the header that names format and version.
+    #[allow(unsafe_code)]
+    pub(crate) fn magic(&self) -> &crate::atomic::AtomicU64 {
+        // SAFETY: the mapping is page-aligned and has more than eight bytes; it lives as long as `self`.
+        unsafe { self.start.cast().as_ref() }
+    }
+
+    #[allow(unsafe_code)]
+    fn control(&self, direction: usize) -> &Control {
+        // SAFETY: the offset is within the header and a multiple of the alignment; `Control` has only atomics, for which
+        // every pattern of bits is valid; the mapping lives as long as `self`.
+        unsafe { self.start.add(CONTROLS[direction]).cast().as_ref() }
+    }
+
+    /// The address of a byte of a region. `offset` is at most the region's capacity.
+    #[allow(unsafe_code)]
+    fn address(&self, direction: usize, region: Region, offset: u64) -> NonNull<u8> {
+        let at = usize::try_from(region.offset(direction) + offset).unwrap_or(0);
+        // SAFETY: by the layout every region ends within the mapping.
+        unsafe { self.start.add(at) }
+    }
+}
+
+impl Drop for Mapping {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new` with this length, and no reference to it outlives `self`.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), SEGMENT_LENGTH as usize) };
+    }
+}
+
+/// One direction of a segment.
+#[derive(Clone)]
+pub struct Half {
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) direction: usize,
+}
+
+impl Half {
+    /// Allocates the pages of the large region, before a producer moves there.
+    ///
+    /// # Errors
+    /// `NOMEM` if there is no memory, `INVAL` before Linux 5.14. The ring then stays as it is.
+    #[allow(unsafe_code)]
+    pub fn allocate_large(&self) -> Result<(), Errno> {
+        let start = self.mapping.address(self.direction, Region::Large, 0);
+        // SAFETY: the range is the large region of this mapping; allocating its pages changes no bytes.
+        unsafe { madvise(start.as_ptr().cast(), LARGE as usize, Advice::LinuxPopulateWrite) }
+    }
+
+    /// Gives the pages of the large region back, after both ends have left it.
+    ///
+    /// # Errors
+    /// Those of madvise(2).
+    #[allow(unsafe_code)]
+    pub fn free_large(&self) -> Result<(), Errno> {
+        let start = self.mapping.address(self.direction, Region::Large, 0);
+        // SAFETY: the range is the large region of this mapping, and holds no bytes that are still to be read; pages that
+        // are touched again read as zeros.
+        unsafe { libc_remove(start, LARGE as usize) }
+    }
+}
+
+/// madvise(MADV_REMOVE), which rustix does not offer.
+///
+/// # Safety
+/// `start..start + length` is a shared mapping whose content is no longer needed.
+#[allow(unsafe_code)]
+unsafe fn libc_remove(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
+    let length = NonZeroUsize::new(length).ok_or(Errno::INVAL)?;
+    // SAFETY: as the caller promises.
+    let code = unsafe { libc::madvise(start.as_ptr().cast(), length.get(), libc::MADV_REMOVE) };
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+    }
+}
+
+impl Memory for Half {
+    fn control(&self) -> &Control {
+        self.mapping.control(self.direction)
+    }
+
+    #[allow(unsafe_code)]
+    fn write(&self, RegionOf(region): RegionOf, offset: u64, bytes: &[u8]) {
+        assert!(offset + bytes.len() as u64 <= region.capacity());
+        // SAFETY: the destination is within the region, checked above; the source is a slice of this process.
+        unsafe { copy_in(self.mapping.address(self.direction, region, offset), bytes) }
+    }
+
+    #[allow(unsafe_code)]
+    fn read(&self, RegionOf(region): RegionOf, offset: u64, bytes: &mut [u8]) {
+        assert!(offset + bytes.len() as u64 <= region.capacity());
+        // SAFETY: as in `write`, the other way.
+        unsafe { copy_out(self.mapping.address(self.direction, region, offset), bytes) }
+    }
+}

@@ -1,0 +1,156 @@
+//! The end of a ring that writes.
+
+use crate::atomic::Ordering;
+use crate::layout::Region;
+use crate::memory::{Corrupt, Memory, RegionOf, pieces};
+use crate::sleep::{self, Waiter};
+
+/// Writes into a ring. There is one producer for each ring.
+pub struct Producer<M> {
+    memory: M,
+    /// Bytes written, and those of them that the consumer has been shown.
+    head: u64,
+    published: u64,
+    /// Bytes that the consumer had read when its cursor was last looked at.
+    tail: u64,
+    switches: u32,
+    /// The position from which on bytes are in the present region.
+    since: u64,
+}
+
+impl<M: Memory> Producer<M> {
+    /// The producer of a ring that nothing was written to.
+    pub fn new(memory: M) -> Self {
+        Self { memory, head: 0, published: 0, tail: 0, switches: 0, since: 0 }
+    }
+
+    /// Copies as much of `bytes` as there is room for, and returns how many bytes that were. The consumer sees them after
+    /// [`publish`](Self::publish).
+    ///
+    /// # Errors
+    /// [`Corrupt`] if the consumer's cursor is where it cannot be.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<usize, Corrupt> {
+        if self.known_room() < bytes.len() as u64 {
+            self.look()?;
+        }
+        let length = usize::try_from(self.known_room()).unwrap_or(usize::MAX).min(bytes.len());
+        let region = self.region();
+        pieces(region, self.head, length, |offset, range| {
+            self.memory.write(RegionOf(region), offset, &bytes[range]);
+        });
+        self.head += length as u64;
+        Ok(length)
+    }
+
+    /// Shows the consumer all bytes that were pushed. If it sleeps by futex, it is woken; if by a bell, the caller must
+    /// ring the returned one.
+    #[must_use = "the bell must be rung"]
+    pub fn publish(&mut self) -> Option<Waiter> {
+        if self.published == self.head {
+            return None;
+        }
+        self.published = self.head;
+        let control = self.memory.control();
+        control.produced.head.store(self.head, Ordering::Release);
+        sleep::take_waiter(&control.consumer_sleep.waiter)
+    }
+
+    /// The bytes for which there is room.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn room(&mut self) -> Result<u64, Corrupt> {
+        self.look()?;
+        Ok(self.known_room())
+    }
+
+    /// Moves on to the other region: a ring of 64 KiB grows to 1 MiB, a grown one shrinks. Bytes that are in the ring stay
+    /// where they are. `false`, and no change, while the consumer has not followed the last move, or the region already is
+    /// the one that is wanted.
+    ///
+    /// The pages of the large region must be allocated before.
+    pub fn resize(&mut self, large: bool) -> bool {
+        let control = self.memory.control();
+        let wanted = if large { Region::Large } else { Region::Small };
+        if self.region() == wanted
+            || control.consumed.entered.load(Ordering::Acquire) != self.switches
+        {
+            return false;
+        }
+        self.switches = self.switches.wrapping_add(1);
+        self.since = self.head;
+        control.produced.switch_at.store(self.head, Ordering::Relaxed);
+        // The consumer that sees this number also sees the position.
+        control.produced.switches.store(self.switches, Ordering::Release);
+        true
+    }
+
+    /// Whether the ring has 1 MiB.
+    pub fn is_large(&self) -> bool {
+        self.region() == Region::Large
+    }
+
+    /// Says that no more bytes follow. As [`publish`](Self::publish), which it includes, it may return a bell to ring.
+    #[must_use = "the bell must be rung"]
+    pub fn finish(&mut self) -> Option<Waiter> {
+        self.published = self.head;
+        let control = self.memory.control();
+        control.produced.head.store(self.head, Ordering::Release);
+        // After the head: a consumer that sees the end sees every byte before it.
+        control.produced.finished.store(1, Ordering::Release);
+        sleep::take_waiter(&control.consumer_sleep.waiter)
+    }
+
+    /// Whether the consumer reads no more.
+    pub fn is_abandoned(&self) -> bool {
+        self.memory.control().consumed.abandoned.load(Ordering::Acquire) != 0
+    }
+
+    /// Says that this end sleeps until there is room. `true` if there is none yet and the caller should sleep now; it calls
+    /// [`awake`](Self::awake) after that. `false` if there is room, or the consumer has gone.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn prepare_sleep(&mut self, waiter: Waiter) -> Result<bool, Corrupt> {
+        sleep::announce(&self.memory.control().producer_sleep.waiter, waiter);
+        let asleep = self.look().map(|()| self.known_room() == 0 && !self.is_abandoned());
+        if asleep != Ok(true) {
+            self.awake();
+        }
+        asleep
+    }
+
+    /// Sleeps by futex until the consumer has read, at most for `timeout`. `false` if the call was interrupted by a signal.
+    #[cfg(not(loom))]
+    pub fn sleep(&self, timeout: std::time::Duration) -> bool {
+        crate::futex::wait(
+            &self.memory.control().producer_sleep.waiter,
+            sleep::futex_value(),
+            timeout,
+        )
+    }
+
+    /// Says that this end no longer sleeps.
+    pub fn awake(&self) {
+        sleep::withdraw(&self.memory.control().producer_sleep.waiter);
+    }
+
+    fn region(&self) -> Region {
+        Region::after(self.switches)
+    }
+
+    /// Room by what is known of the consumer. Bytes before the change of region do not count: they are in the other one.
+    fn known_room(&self) -> u64 {
+        self.region().capacity() - (self.head - self.tail.max(self.since))
+    }
+
+    /// Reads the consumer's cursor. It only moves forward, and never past what was published.
+    fn look(&mut self) -> Result<(), Corrupt> {
+        let tail = self.memory.control().consumed.tail.load(Ordering::Acquire);
+        if tail < self.tail || tail > self.published {
+            return Err(Corrupt("the reader's cursor is outside of what was written"));
+        }
+        self.tail = tail;
+        Ok(())
+    }
+}

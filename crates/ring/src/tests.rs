@@ -1,0 +1,210 @@
+//! Two ends in one process, and an end whose peer writes anything.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::atomic::Ordering;
+use crate::{Consumer, Half, LARGE, Memory, OpenError, Producer, SMALL, Segment, Side, Waiter};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn ring() -> (Producer<Half>, Consumer<Half>, Half) {
+    let (_, segment) = Segment::create().unwrap();
+    let (producer, _) = segment.ends(Side::Connector);
+    let (_, consumer) = segment.ends(Side::Acceptor);
+    (producer, consumer, Half { mapping: segment.mapping_for_tests(), direction: 0 })
+}
+
+/// Bytes that differ at every position.
+fn pattern(from: u64, length: usize) -> Vec<u8> {
+    (from..from + length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 11) as u8).collect()
+}
+
+fn read(consumer: &mut Consumer<Half>, most: usize) -> Vec<u8> {
+    let mut buffer = vec![0; most];
+    let (length, _) = consumer.read(&mut buffer).unwrap();
+    buffer.truncate(length);
+    buffer
+}
+
+#[test]
+fn bytes_arrive_in_order_over_many_rounds() {
+    let (mut producer, mut consumer, _) = ring();
+    let (mut written, mut received) = (0, 0);
+    for round in 0..200u64 {
+        let length = (round * 7919 % 50_000) as usize;
+        written += producer.push(&pattern(written, length)).unwrap() as u64;
+        assert_eq!(producer.publish(), None);
+        let bytes = read(&mut consumer, (round * 104_729 % 60_000) as usize);
+        assert_eq!(bytes, pattern(received, bytes.len()));
+        received += bytes.len() as u64;
+    }
+    let rest = read(&mut consumer, 1 << 20);
+    assert_eq!(rest, pattern(received, rest.len()));
+    assert_eq!(received + rest.len() as u64, written);
+}
+
+#[test]
+fn a_full_ring_takes_nothing_until_bytes_are_read() {
+    let (mut producer, mut consumer, _) = ring();
+    assert_eq!(producer.push(&vec![1; 100_000]).unwrap() as u64, SMALL);
+    assert_eq!(producer.push(&[2]).unwrap(), 0);
+    assert_eq!(producer.publish(), None);
+    assert_eq!(read(&mut consumer, 10).len(), 10);
+    assert_eq!(producer.push(&[2; 100]).unwrap(), 10);
+}
+
+#[test]
+fn bytes_are_invisible_until_they_are_published() {
+    let (mut producer, mut consumer, _) = ring();
+    producer.push(b"water").unwrap();
+    assert_eq!(consumer.readable().unwrap(), 0);
+    assert_eq!(producer.publish(), None);
+    assert_eq!(consumer.readable().unwrap(), 5);
+}
+
+#[test]
+fn peeking_leaves_the_bytes() {
+    let (mut producer, mut consumer, _) = ring();
+    producer.push(b"water").unwrap();
+    assert_eq!(producer.publish(), None);
+    let mut buffer = [0; 3];
+    assert_eq!(consumer.peek(&mut buffer).unwrap(), 3);
+    assert_eq!(&buffer, b"wat");
+    assert_eq!(read(&mut consumer, 10), b"water");
+}
+
+#[test]
+fn a_ring_grows_and_shrinks_between_bytes() {
+    let (mut producer, mut consumer, half) = ring();
+    let mut written = producer.push(&pattern(0, 60_000)).unwrap() as u64;
+    half.allocate_large().unwrap();
+    assert!(producer.resize(true));
+    assert!(!producer.resize(false), "the consumer has not followed yet");
+    written += producer.push(&pattern(written, 2 << 20)).unwrap() as u64;
+    assert_eq!(written, 60_000 + LARGE);
+    assert_eq!(producer.publish(), None);
+    // Across the change in one call.
+    let bytes = read(&mut consumer, 100_000);
+    assert_eq!(bytes, pattern(0, 100_000));
+    assert!(producer.resize(false));
+    written += producer.push(&pattern(written, 1000)).unwrap() as u64;
+    assert_eq!(producer.publish(), None);
+    let rest = read(&mut consumer, 2 << 20);
+    assert_eq!(rest, pattern(100_000, rest.len()));
+    assert_eq!(100_000 + rest.len() as u64, written);
+    half.free_large().unwrap();
+    assert!(!producer.is_large());
+}
+
+#[test]
+fn the_end_is_seen_after_the_last_byte() {
+    let (mut producer, mut consumer, _) = ring();
+    producer.push(b"last").unwrap();
+    assert!(!consumer.is_finished());
+    assert_eq!(producer.finish(), None);
+    assert!(consumer.is_finished());
+    assert_eq!(read(&mut consumer, 10), b"last");
+    assert_eq!(consumer.abandon(), None);
+    assert!(producer.is_abandoned());
+}
+
+#[test]
+fn a_sleeping_end_is_woken_by_the_other() {
+    let (mut producer, mut consumer, _) = ring();
+    assert!(consumer.prepare_sleep(Waiter::Bell(7)).unwrap());
+    producer.push(b"x").unwrap();
+    assert_eq!(producer.publish(), Some(Waiter::Bell(7)));
+    producer.push(b"x").unwrap();
+    assert_eq!(producer.publish(), None, "one bell for each sleep");
+    assert!(!consumer.prepare_sleep(Waiter::Futex).unwrap(), "there are bytes");
+
+    producer.push(&vec![0; 100_000]).unwrap();
+    assert_eq!(producer.publish(), None);
+    assert!(producer.prepare_sleep(Waiter::Bell(3)).unwrap());
+    let (length, bell) = consumer.read(&mut [0; 10]).unwrap();
+    assert_eq!((length, bell), (10, Some(Waiter::Bell(3))));
+}
+
+#[test]
+fn two_threads_exchange_bytes_by_futex() {
+    let (mut producer, mut consumer, _) = ring();
+    const LENGTH: u64 = 20 << 20;
+    let writer = thread::spawn(move || {
+        let mut at = 0;
+        while at < LENGTH {
+            let length = (at * 31 % 5000 + 1).min(LENGTH - at) as usize;
+            let pushed = producer.push(&pattern(at, length)).unwrap() as u64;
+            at += pushed;
+            assert_ne!(producer.publish(), Some(Waiter::Bell(0)));
+            if pushed == 0 && producer.prepare_sleep(Waiter::Futex).unwrap() {
+                producer.sleep(LONG);
+                producer.awake();
+            }
+        }
+        assert_ne!(producer.finish(), Some(Waiter::Bell(0)));
+    });
+    let (mut at, mut buffer) = (0, vec![0; 7000]);
+    loop {
+        let finished = consumer.is_finished();
+        let (length, _) = consumer.read(&mut buffer).unwrap();
+        assert_eq!(buffer[..length], pattern(at, length));
+        at += length as u64;
+        if length == 0 {
+            if finished {
+                break;
+            }
+            if consumer.prepare_sleep(Waiter::Futex).unwrap() {
+                consumer.sleep(LONG);
+                consumer.awake();
+            }
+        }
+    }
+    assert_eq!(at, LENGTH);
+    writer.join().unwrap();
+}
+
+#[test]
+fn only_sealed_files_of_the_right_length_are_segments() {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    let open = |file: &std::os::fd::OwnedFd| Segment::open(file);
+    let unsealed = memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&unsealed, crate::SEGMENT_LENGTH).unwrap();
+    assert!(matches!(open(&unsealed), Err(OpenError::NotASegment("its length is not sealed"))));
+    let (file, _segment) = Segment::create().unwrap();
+    assert!(ftruncate(&file, 100).is_err());
+    assert!(open(&file).is_ok());
+}
+
+/// A peer that writes anything into the words that it shares, between any calls of this end.
+#[test]
+fn a_peer_that_scribbles_causes_errors_and_nothing_else() {
+    bolero::check!().with_type::<Vec<(u8, u64)>>().for_each(|writes| {
+        let (mut producer, mut consumer, half) = ring();
+        half.allocate_large().unwrap();
+        let control = half.control();
+        let mut buffer = vec![0; 70_000];
+        for &(what, value) in writes {
+            match what % 14 {
+                0 => control.produced.head.store(value, Ordering::Relaxed),
+                1 => control.produced.switch_at.store(value, Ordering::Relaxed),
+                2 => control.produced.switches.store(value as u32, Ordering::Relaxed),
+                3 => control.consumed.tail.store(value, Ordering::Relaxed),
+                4 => control.consumed.entered.store(value as u32, Ordering::Relaxed),
+                5 => control.consumer_sleep.waiter.store(value as u32, Ordering::Relaxed),
+                6 => control.producer_sleep.waiter.store(value as u32, Ordering::Relaxed),
+                7 => control.produced.head.store(value % 2_000_000, Ordering::Relaxed),
+                8 => drop(producer.push(&buffer[..value as usize % 70_000])),
+                9 => drop(producer.publish()),
+                10 => drop(producer.resize(value % 2 == 0)),
+                11 => drop(producer.room()),
+                12 => drop(consumer.readable()),
+                _ => {
+                    if let Ok((length, _)) = consumer.read(&mut buffer[..value as usize % 70_000]) {
+                        assert!(length <= value as usize % 70_000);
+                    }
+                }
+            }
+        }
+    });
+}
