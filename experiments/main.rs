@@ -7,6 +7,7 @@ mod channels;
 mod contexts;
 mod limits;
 mod measuring;
+mod sockets;
 mod swarm;
 mod table;
 mod testbed;
@@ -36,6 +37,8 @@ enum Reference {
     Attacks(attacks::Arguments),
     /// The swarm: congestion control of QUIC under loss and beside TCP
     Swarm(swarm::Arguments),
+    /// Sockets between processes of one host: TCP and Unix sockets beside a ring of shared memory
+    Sockets(sockets::Arguments),
     Lab(levada_lab::command::LabCommand),
 }
 
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Reference::Contexts(arguments) => contexts::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Attacks(arguments) => attacks::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Swarm(arguments) => swarm::run(arguments).map(|()| ExitCode::SUCCESS),
+        Reference::Sockets(arguments) => sockets::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Lab(command) => command.run().map_err(Into::into),
     };
     match done {

@@ -179,9 +179,13 @@ fn what_cannot_be_fetched_is_said() {
     let node = well.up();
     eventually("it is served again", || get(&alice, &ticket).stderr.contains("983040 to 999999"));
     drop(node);
-    fs::write(&well.film, b"short").unwrap();
+    // Of another length: with as many chunks, and with fewer.
+    for length in [999_999, 5] {
+        File::options().write(true).open(&well.film).unwrap().set_len(length).unwrap();
+        let _node = well.up();
+        eventually("the node says so", || get(&alice, &ticket).stderr.contains("does not serve"));
+    }
     let _node = well.up();
-    eventually("the node says so", || get(&alice, &ticket).stderr.contains("does not serve"));
     well.home.args(["swarm", "stop", "1"]).ok();
     get(&alice, &ticket).denied("revoked");
 }

@@ -35,7 +35,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("harness", ""),
     (
         "experiments",
-        "core catalogue channel transport session swarm service services client node lab harness",
+        "core catalogue channel transport ring session swarm service services client node lab harness",
     ),
 ];
 

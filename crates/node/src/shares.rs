@@ -92,12 +92,17 @@ async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), ContentError>
     let Some((paths, settings, chunk)) = parse(share) else { return Ok(()) };
     let changed = ContentError::Changed(paths.first().cloned().unwrap_or_default());
     let file = hashes_file(&node.home, &share.root);
+    // A root of stored values says nothing about the length of the last chunk.
+    let is_shared = |source: &Source| {
+        let id = source.id();
+        id.root == share.root && id.geometry.length() == share.length
+    };
     let mut source = open(paths.clone(), chunk, Some(file)).await?;
-    if source.id().root != share.root {
+    if !is_shared(&source) {
         // The stored values may be wrong instead.
         source = open(paths.clone(), chunk, None).await?;
     }
-    if source.id().root != share.root {
+    if !is_shared(&source) {
         return Err(changed);
     }
     if settings.udp.is_some() && !node.udp {

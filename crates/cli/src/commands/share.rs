@@ -168,6 +168,8 @@ async fn with_node(
     };
     node.await?;
     if let Some(share) = new_share(&answer) {
+        // Another node of this home may have been started since; its share goes on, and `swarm stop` ends it.
+        let _lock = home.lock()?;
         let store = Store::open(&home.node_db())?;
         let now = SystemClock.now();
         store.stop_share(share, &home.key()?.identity(), now)?;

@@ -35,7 +35,7 @@ fn a_node_refuses_more_than_it_allows_and_less_than_it_requires() {
     let unlisted = Service::start(&unknown, &["middlebox", "--next", &node.address()]);
     let text = format!("may not lead through the middlebox {}", unknown.identity());
     http(&[&unlisted.address]).denied(&text);
-    http(&["lv1:x"]).fails(2, "");
+    http(&["lv1:x"]).fails(2, "lv1:x");
 }
 
 #[test]

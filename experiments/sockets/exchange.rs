@@ -1,0 +1,111 @@
+//! Two threads, each on a core of its own, that exchange messages.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use hdrhistogram::Histogram;
+use levada_harness::{Measured, pin};
+
+use super::subject::{End, Subject};
+
+/// How long a run measures, after a tenth of it to warm up.
+fn window(quick: bool) -> Duration {
+    if quick { Duration::from_millis(200) } else { Duration::from_secs(1) }
+}
+
+/// The round trip of a message of `length` bytes that the other end sends back.
+pub fn latency(subject: Subject, length: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
+    let [mut near, mut far] = subject.connect()?;
+    let echo = thread::spawn(move || {
+        pin(1)?;
+        let mut message = vec![0; length];
+        while receive_exactly(&mut *far, &mut message)? {
+            far.send(&message)?;
+        }
+        anyhow::Ok(())
+    });
+    pin(0)?;
+    let mut message = vec![7; length];
+    let mut times = Histogram::<u64>::new(3)?;
+    let start = Instant::now();
+    let (warm, end) = (window(quick) / 10, window(quick) * 11 / 10);
+    let mut sent = start.elapsed();
+    while sent < end {
+        near.send(&message)?;
+        ensure!(receive_exactly(&mut *near, &mut message)?, "the other end has ended");
+        let now = start.elapsed();
+        if sent > warm {
+            times.record(u64::try_from((now - sent).as_nanos())?.max(1))?;
+        }
+        sent = now;
+    }
+    near.finish()?;
+    echo.join().ok().context("the other end panicked")??;
+    let micro = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
+    Ok(vec![
+        Measured::new("round trip", "µs", micro(0.5)),
+        Measured::new("round trip p1", "µs", micro(0.01)),
+        Measured::new("round trip p99", "µs", micro(0.99)),
+    ])
+}
+
+/// Messages of `length` bytes in one direction, each sent by one call. The receiver's buffer has 256 KiB, and at least a message.
+pub fn throughput(subject: Subject, length: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
+    let [mut near, mut far] = subject.connect()?;
+    let sender = thread::spawn(move || {
+        pin(1)?;
+        let message = vec![7; length];
+        let end = Instant::now() + window(quick) * 12 / 10;
+        // A look at the clock takes longer than the shortest messages do.
+        let batch = (1 << 14) / length + 1;
+        while Instant::now() < end {
+            for _ in 0..batch {
+                far.send(&message)?;
+            }
+        }
+        far.finish()
+    });
+    pin(0)?;
+    let mut buffer = vec![0; length.max(256 << 10)];
+    let start = Instant::now();
+    let (warm, end) = (window(quick) / 10, window(quick) * 11 / 10);
+    let (mut counted, mut first, mut last) = (0, None, None);
+    loop {
+        let received = near.receive(&mut buffer)?;
+        if received == 0 {
+            break;
+        }
+        let now = start.elapsed();
+        if now >= warm && now < end {
+            // The bytes that end the warm-up were sent in it.
+            counted += first.map_or(0, |_| received as u64);
+            first.get_or_insert(now);
+            last = Some(now);
+        }
+    }
+    sender.join().ok().context("the sender panicked")??;
+    let seconds = first
+        .zip(last)
+        .map_or(0.0, |(first, last): (Duration, Duration)| (last - first).as_secs_f64());
+    ensure!(seconds > 0.0, "nothing was received in the measured time");
+    let bytes = counted as f64 / seconds;
+    Ok(vec![
+        Measured::new("messages", "M/s", bytes / length as f64 / 1e6),
+        Measured::new("rate", "MB/s", bytes / 1e6),
+    ])
+}
+
+/// `false` if the connection has ended before the first byte.
+fn receive_exactly(end: &mut dyn End, buffer: &mut [u8]) -> anyhow::Result<bool> {
+    let mut done = 0;
+    while done < buffer.len() {
+        let received = end.receive(&mut buffer[done..])?;
+        if received == 0 {
+            ensure!(done == 0, "the connection has ended within a message");
+            return Ok(false);
+        }
+        done += received;
+    }
+    Ok(true)
+}
