@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "simulated/loss.rs"]
+mod loss;
 #[path = "simulated/mediated.rs"]
 mod mediated;
 
