@@ -63,6 +63,20 @@ fn peers_carry_nearly_all_in_nearly_the_shortest_time() {
     assert!(outcome.source_bytes as f64 <= 1.1 * scenario.geometry.length() as f64);
 }
 
+/// An offer waits for its answer: more of them are under way the longer that takes.
+#[test]
+fn uplinks_are_busy_with_a_round_trip_of_four_chunks() {
+    for (peers, most) in [(10, 1.05), (100, 1.15)] {
+        // A chunk takes 5 ms.
+        let scenario = Scenario { delay: Duration::from_millis(10), ..equal(peers, 1000) };
+        let outcome = run(&scenario);
+        assert_eq!(outcome.finished.len(), peers);
+        let ratio =
+            outcome.finished[peers - 1].as_secs_f64() / scenario.fluid_bound().as_secs_f64();
+        assert!(ratio <= most, "{peers} {ratio}");
+    }
+}
+
 #[test]
 fn without_uplinks_of_peers_the_source_sends_all_copies() {
     let mut scenario = equal(5, 40);
