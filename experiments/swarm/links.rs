@@ -20,7 +20,9 @@ use crate::measuring::{Measuring, Outcome};
 /// The experiment's name in rows.
 pub const NAME: &str = "swarm/links";
 /// The subjects.
-pub const SUBJECTS: [&str; 3] = ["levada", "libtorrent", "nginx"];
+pub const SUBJECTS: [&str; 4] = ["levada", "libtorrent", "nginx", MEDIATED];
+/// `levada share --mode mediated`.
+pub const MEDIATED: &str = "levada, mediated";
 /// The number of clients.
 pub const CLIENTS: usize = 10;
 /// The rate of each link in each direction, in Mbit/s.
@@ -56,6 +58,11 @@ pub fn bound(length: u64) -> f64 {
     let rate = RATE_MBIT as f64 * 1e6 / 8.0;
     let (bytes, clients) = (length as f64, CLIENTS as f64);
     (bytes / rate).max(clients * bytes / (rate * (1.0 + clients))) / PRACTICAL
+}
+
+/// The time in seconds in which the source's link carries all copies.
+pub fn uplink_bound(length: u64) -> f64 {
+    CLIENTS as f64 * length as f64 * 8.0 / (RATE_MBIT as f64 * 1e6) / PRACTICAL
 }
 
 /// Runs the experiment.
@@ -153,7 +160,8 @@ impl Scene {
         }
         let mut programs = Programs::default();
         let commands = match subject {
-            "levada" => self.levada(work.path(), &folders, &mut programs)?,
+            "levada" => self.levada("direct", work.path(), &folders, &mut programs)?,
+            MEDIATED => self.levada("mediated", work.path(), &folders, &mut programs)?,
             "libtorrent" => self.libtorrent(work.path(), &folders, &mut programs)?,
             _ => self.nginx(work.path(), &folders, &mut programs)?,
         };
@@ -162,7 +170,7 @@ impl Scene {
         for (client, words) in self.clients.iter().zip(&commands) {
             programs.0.push(spawn(client, words, work.path())?);
         }
-        let name = if subject == "levada" { "film" } else { "done" };
+        let name = if subject.starts_with("levada") { "film" } else { "done" };
         let done: Vec<PathBuf> = folders.iter().map(|folder| folder.join(name)).collect();
         let times = wait_for(&done, start, &mut programs)?;
         let sent = self.sent()? - sent;
@@ -172,12 +180,17 @@ impl Scene {
             ensure!(same, "{subject}: a client has another file");
         }
         let (first, last) = (times[0].as_secs_f64(), times[CLIENTS - 1].as_secs_f64());
-        Ok(vec![
+        let mut rows = vec![
             Measured::new("time", "s", last),
             Measured::new("time ÷ bound", "1", last / bound(self.length)),
             Measured::new("first ÷ last", "1", first / last),
             Measured::new("source ÷ file", "1", sent as f64 / self.length as f64),
-        ])
+        ];
+        if subject == MEDIATED {
+            let ratio = last / uplink_bound(self.length);
+            rows.push(Measured::new("time ÷ uplink bound", "1", ratio));
+        }
+        Ok(rows)
     }
 
     /// Bytes that the source has sent on its link, with all headers.
@@ -191,6 +204,7 @@ impl Scene {
     /// Starts a node with a share, and returns the commands of the clients. The file gets its name when all of it is there.
     fn levada(
         &self,
+        mode: &str,
         work: &Path,
         folders: &[PathBuf],
         programs: &mut Programs,
@@ -202,7 +216,7 @@ impl Scene {
         fs::write(home.join("config.toml"), config)?;
         let ticket = work.join("ticket");
         let share = format!(
-            "export LEVADA_HOME={}; exec {levada} share {} --foreground > {}",
+            "export LEVADA_HOME={}; exec {levada} share {} --mode {mode} --foreground > {}",
             text(&home)?,
             text(&self.film)?,
             text(&ticket)?
