@@ -17,10 +17,10 @@ pub fn draw(folder: &Path) -> anyhow::Result<()> {
     let read = |name: &str| read_rows(&file(folder, name));
     let of_rtt = read(rtt::NAME)?;
     let figures = [
-        ("rtt.svg", round_trips(&of_rtt, false)),
+        ("rtt.svg", round_trips(&of_rtt)),
         ("load.svg", load(&read(LOAD.name)?, &read(mediated::NAME)?)),
         ("cache.svg", cache(&read(CACHE.name)?, &read(mediated::NAME)?)),
-        ("random.svg", round_trips(&of_rtt, true)),
+        ("random.svg", random(&of_rtt)),
         ("order.svg", order(&read(ORDER.name)?)),
     ];
     for (path, mut figure) in figures {
@@ -44,31 +44,49 @@ fn panel(title: &str, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
     Panel { title: title.to_owned(), x, y, series, groups: Vec::new() }
 }
 
-/// Figures 5 and 8: the mean over the clients, for each chunk.
-fn round_trips(rows: &[Row], random: bool) -> Figure {
-    let all = || Variant::all().filter(|variant| variant.random == random);
-    let line = |(colour, variant): (usize, Variant)| {
-        let (at, subject) = (variant.conditions(), variant.subject());
-        let point = |chunk: u32| {
-            let row = find(rows, &subject, &format!("chunk {chunk}"), &at)?;
-            Some((f64::from(chunk), row.median))
-        };
-        let name = if variant.blocks { "blocks, as in the paper" } else { "stripes" };
-        let points = (0..CHUNKS).filter_map(point).collect();
-        Series { name: name.to_owned(), colour, stroke: Stroke::Marked, points }
+/// The mean over the clients, for each chunk.
+fn of_chunks(rows: &[Row], variant: Variant, (name, colour): (&str, usize)) -> Series {
+    let (at, subject) = (variant.conditions(), variant.subject());
+    let point = |chunk: u32| {
+        let row = find(rows, &subject, &format!("chunk {chunk}"), &at)?;
+        Some((f64::from(chunk), row.median))
     };
+    let points = (0..CHUNKS).filter_map(point).collect();
+    Series { name: name.to_owned(), colour, stroke: Stroke::Marked, points }
+}
+
+fn chunk_panel(title: &str, series: Vec<Series>) -> Panel {
+    let y = Axis::new("ms from request to arrival", Scale::Linear);
+    panel(title, Axis::new("chunk", Scale::Linear), y, series)
+}
+
+/// Figure 5.
+fn round_trips(rows: &[Row]) -> Figure {
     let of = |swap: Swap| {
+        let line = |(colour, blocks): (usize, bool)| {
+            let name = if blocks { "blocks, as in the paper" } else { "stripes" };
+            of_chunks(rows, Variant { swap, blocks, random: false }, (name, colour))
+        };
         let (control, data) = swap.names();
-        let series = all().filter(|one| one.swap == swap).enumerate().map(line).collect();
-        let title = format!("control {control}, data {data}");
-        let y = Axis::new("ms from request to arrival", Scale::Linear);
-        panel(&title, Axis::new("chunk", Scale::Linear), y, series)
+        let series = [false, true].into_iter().enumerate().map(line).collect();
+        chunk_panel(&format!("control {control}, data {data}"), series)
     };
-    let title = match random {
-        false => "Time of each chunk, mean of five clients; sequential requests, real sockets",
-        true => "Time of each chunk, mean of five clients; random requests, simulated",
-    };
+    let title = "Time of each chunk, mean of five clients; sequential requests, real sockets";
     figure(title, 2, [Swap::ControlByUdp, Swap::ControlByTcp].map(of).into())
+}
+
+/// Figure 8.
+fn random(rows: &[Row]) -> Figure {
+    let of = |blocks: bool| {
+        let line = |(colour, random): (usize, bool)| {
+            let name = if random { "random" } else { "sequential" };
+            of_chunks(rows, Variant { swap: Swap::None, blocks, random }, (name, colour))
+        };
+        let series = [false, true].into_iter().enumerate().map(line).collect();
+        chunk_panel(if blocks { "blocks, as in the paper" } else { "stripes" }, series)
+    };
+    let title = "Time of each chunk, mean of five clients; simulated, 100 Mbit/s and 1 ms one way";
+    figure(title, 2, [true, false].map(of).into())
 }
 
 /// The medians of a metric over a parameter, of the rows that `is` selects.

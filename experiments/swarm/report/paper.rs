@@ -3,6 +3,7 @@
 use levada_harness::{Row, find, ratio_row};
 
 use super::super::rtt::Variant;
+use super::super::simulated::Swap;
 use super::super::{complete, single as one_peer};
 use super::real::text;
 use super::{line, unchanged};
@@ -11,10 +12,9 @@ use crate::threshold::Threshold::{Any, AtLeast};
 
 /// The averages of the paper (sections "RTT averages" and "Randomized Client Request Sequence Benchmark").
 fn of_paper(variant: Variant, metric: &str) -> Option<&'static str> {
-    let (control, _) = variant.swap.names();
-    match (metric, variant.blocks, variant.random, control) {
-        ("mean", true, false, "udp") => Some("33.423"),
-        ("mean", true, false, _) => Some("21.011"),
+    match (metric, variant.blocks, variant.random, variant.swap) {
+        ("mean", true, false, Swap::ControlByUdp) => Some("33.423"),
+        ("mean", true, false, Swap::ControlByTcp) => Some("21.011"),
         ("time after distribution", true, false, _) => Some("97"),
         ("time after distribution", true, true, _) => Some("103"),
         _ => None,
