@@ -1,5 +1,7 @@
 //! One file to ten clients, each on a link of its own: Levada beside libtorrent, and nginx with curl. Whole programs.
 
+mod counters;
+
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,8 @@ use anyhow::{Context, ensure};
 use levada_harness::{Case, Group, Measured, Options, Params, params};
 use levada_lab::{Lab, LabError, Node};
 use tempfile::TempDir;
+
+use counters::Segments;
 
 use super::noise;
 use crate::binary;
@@ -165,7 +169,7 @@ impl Scene {
             "libtorrent" => self.libtorrent(work.path(), &folders, &mut programs)?,
             _ => self.nginx(work.path(), &folders, &mut programs)?,
         };
-        let sent = self.sent()?;
+        let (sent, segments) = (counters::sent(&self.source)?, self.segments()?);
         let start = Instant::now();
         for (client, words) in self.clients.iter().zip(&commands) {
             programs.0.push(spawn(client, words, work.path())?);
@@ -173,7 +177,8 @@ impl Scene {
         let name = if subject.starts_with("levada") { "film" } else { "done" };
         let done: Vec<PathBuf> = folders.iter().map(|folder| folder.join(name)).collect();
         let times = wait_for(&done, start, &mut programs)?;
-        let sent = self.sent()? - sent;
+        let sent = counters::sent(&self.source)? - sent;
+        let segments = self.segments()?.since(segments);
         drop(programs);
         for folder in &folders {
             let same = fs::read(folder.join("film"))? == fs::read(&self.film)?;
@@ -185,6 +190,7 @@ impl Scene {
             Measured::new("time ÷ bound", "1", last / bound(self.length)),
             Measured::new("first ÷ last", "1", first / last),
             Measured::new("source ÷ file", "1", sent as f64 / self.length as f64),
+            Measured::new("retransmitted ÷ segments", "1", segments.retransmitted_share()),
         ];
         if subject == MEDIATED {
             let ratio = last / uplink_bound(self.length);
@@ -193,12 +199,9 @@ impl Scene {
         Ok(rows)
     }
 
-    /// Bytes that the source has sent on its link, with all headers.
-    fn sent(&self) -> anyhow::Result<u64> {
-        let table = self.source.run(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
-        let line = table.lines().find(|line| line.trim_start().starts_with("e0:"));
-        let sent = line.and_then(|line| line.split_whitespace().nth(9)?.parse().ok());
-        sent.context("the source has no interface e0")
+    /// The segments of all programs.
+    fn segments(&self) -> anyhow::Result<Segments> {
+        Segments::of([&self.source].into_iter().chain(&self.clients))
     }
 
     /// Starts a node with a share, and returns the commands of the clients. The file gets its name when all of it is there.
