@@ -1,5 +1,7 @@
 //! One file to ten clients, each on a link of its own: Levada beside libtorrent, and nginx with curl. Whole programs.
 
+mod counters;
+
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,8 @@ use levada_harness::{Case, Group, Measured, Options, Params, params};
 use levada_lab::{Lab, LabError, Node};
 use tempfile::TempDir;
 
+use counters::Segments;
+
 use super::noise;
 use crate::binary;
 use crate::measuring::{Measuring, Outcome};
@@ -20,7 +24,9 @@ use crate::measuring::{Measuring, Outcome};
 /// The experiment's name in rows.
 pub const NAME: &str = "swarm/links";
 /// The subjects.
-pub const SUBJECTS: [&str; 3] = ["levada", "libtorrent", "nginx"];
+pub const SUBJECTS: [&str; 4] = ["levada", "libtorrent", "nginx", MEDIATED];
+/// `levada share --mode mediated`.
+pub const MEDIATED: &str = "levada, mediated";
 /// The number of clients.
 pub const CLIENTS: usize = 10;
 /// The rate of each link in each direction, in Mbit/s.
@@ -56,6 +62,11 @@ pub fn bound(length: u64) -> f64 {
     let rate = RATE_MBIT as f64 * 1e6 / 8.0;
     let (bytes, clients) = (length as f64, CLIENTS as f64);
     (bytes / rate).max(clients * bytes / (rate * (1.0 + clients))) / PRACTICAL
+}
+
+/// The time in seconds in which the source's link carries all copies.
+pub fn uplink_bound(length: u64) -> f64 {
+    CLIENTS as f64 * length as f64 * 8.0 / (RATE_MBIT as f64 * 1e6) / PRACTICAL
 }
 
 /// Runs the experiment.
@@ -153,44 +164,50 @@ impl Scene {
         }
         let mut programs = Programs::default();
         let commands = match subject {
-            "levada" => self.levada(work.path(), &folders, &mut programs)?,
+            "levada" => self.levada("direct", work.path(), &folders, &mut programs)?,
+            MEDIATED => self.levada("mediated", work.path(), &folders, &mut programs)?,
             "libtorrent" => self.libtorrent(work.path(), &folders, &mut programs)?,
             _ => self.nginx(work.path(), &folders, &mut programs)?,
         };
-        let sent = self.sent()?;
+        let (sent, segments) = (counters::sent(&self.source)?, self.segments()?);
         let start = Instant::now();
         for (client, words) in self.clients.iter().zip(&commands) {
             programs.0.push(spawn(client, words, work.path())?);
         }
-        let name = if subject == "levada" { "film" } else { "done" };
+        let name = if subject.starts_with("levada") { "film" } else { "done" };
         let done: Vec<PathBuf> = folders.iter().map(|folder| folder.join(name)).collect();
         let times = wait_for(&done, start, &mut programs)?;
-        let sent = self.sent()? - sent;
+        let sent = counters::sent(&self.source)? - sent;
+        let segments = self.segments()?.since(segments);
         drop(programs);
         for folder in &folders {
             let same = fs::read(folder.join("film"))? == fs::read(&self.film)?;
             ensure!(same, "{subject}: a client has another file");
         }
         let (first, last) = (times[0].as_secs_f64(), times[CLIENTS - 1].as_secs_f64());
-        Ok(vec![
+        let mut rows = vec![
             Measured::new("time", "s", last),
             Measured::new("time ÷ bound", "1", last / bound(self.length)),
             Measured::new("first ÷ last", "1", first / last),
             Measured::new("source ÷ file", "1", sent as f64 / self.length as f64),
-        ])
+            Measured::new("retransmitted ÷ segments", "1", segments.retransmitted_share()),
+        ];
+        if subject == MEDIATED {
+            let ratio = last / uplink_bound(self.length);
+            rows.push(Measured::new("time ÷ uplink bound", "1", ratio));
+        }
+        Ok(rows)
     }
 
-    /// Bytes that the source has sent on its link, with all headers.
-    fn sent(&self) -> anyhow::Result<u64> {
-        let table = self.source.run(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
-        let line = table.lines().find(|line| line.trim_start().starts_with("e0:"));
-        let sent = line.and_then(|line| line.split_whitespace().nth(9)?.parse().ok());
-        sent.context("the source has no interface e0")
+    /// The segments of all programs.
+    fn segments(&self) -> anyhow::Result<Segments> {
+        Segments::of([&self.source].into_iter().chain(&self.clients))
     }
 
     /// Starts a node with a share, and returns the commands of the clients. The file gets its name when all of it is there.
     fn levada(
         &self,
+        mode: &str,
         work: &Path,
         folders: &[PathBuf],
         programs: &mut Programs,
@@ -202,7 +219,7 @@ impl Scene {
         fs::write(home.join("config.toml"), config)?;
         let ticket = work.join("ticket");
         let share = format!(
-            "export LEVADA_HOME={}; exec {levada} share {} --foreground > {}",
+            "export LEVADA_HOME={}; exec {levada} share {} --mode {mode} --foreground > {}",
             text(&home)?,
             text(&self.film)?,
             text(&ticket)?

@@ -106,7 +106,7 @@ fn goodput(arguments: &Arguments, measuring: &mut Measuring) -> anyhow::Result<(
     let all = kernel.into_iter().chain(quic(Subject::ChannelQuic)).chain(quic(Subject::Quic));
     let subjects = arguments.chosen(all.collect());
     let quick = arguments.options.quick;
-    let timing = timing(if quick { (2, 4) } else { (2, 6) });
+    let timing = timing(if quick { (1, 3) } else { (2, 6) });
     let link = link().loss(Loss::Bernoulli(LOSS));
     group(
         measuring,
@@ -130,7 +130,7 @@ fn share(arguments: &Arguments, first: &str, measuring: &mut Measuring) -> anyho
     let subjects = arguments.chosen(all);
     let later = |other: &str| if first == other { LATER } else { Duration::ZERO };
     let (quic_later, tcp_later) = (later("tcp"), later("quic"));
-    let timing = timing(if arguments.options.quick { (3, 8) } else { (5, 12) });
+    let timing = timing(if arguments.options.quick { (2, 5) } else { (5, 12) });
     let link = link().queue(BDP);
     group(
         measuring,

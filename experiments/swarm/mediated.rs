@@ -2,10 +2,11 @@
 //! grows with the cube of the peers.
 
 use anyhow::{Context, ensure};
-use levada_harness::{Case, Group, Measured, Options, Params, params};
+use levada_harness::{Case, Group, Measured, Options, Params, Row, params};
 use serde_json::Value;
 
 use super::part::Process;
+use super::simulated::LARGE;
 use crate::measuring::{Measuring, Outcome};
 
 /// The experiment's name in rows.
@@ -13,41 +14,66 @@ pub const NAME: &str = "swarm/mediated";
 /// The subjects. With thousands of peers there is no room for their files.
 pub const VERIFYING: &str = "levada";
 pub const KEEPING: &str = "levada, with a file for each peer";
-/// The content in bytes.
-const LENGTH: usize = 10_000_000;
-/// A chunk in bytes.
-const CHUNK: u32 = 64 << 10;
-/// Chunks in the coordinator's cache: fewer than there are, so that each must come from a provider.
-const CACHE: usize = 64;
+/// A content, and the coordinator's cache.
+#[derive(Clone, Copy)]
+struct Content {
+    bytes: usize,
+    chunk_bytes: u32,
+    /// Chunks: fewer than there are, so that each must come from a provider.
+    cache: usize,
+}
+
+/// 10 MB.
+const FILE: Content = Content { bytes: 10_000_000, chunk_bytes: 64 << 10, cache: 64 };
+/// The clients of the paper's large file of 103,000 chunks of 1 KiB, and the caches: more points are simulated, since each run takes minutes.
+const OF_LARGE: usize = 50;
+const CACHES: [usize; 2] = [100, 1000];
+
+fn large(quick: bool, cache: usize) -> Content {
+    let chunks = if quick { LARGE / 100 } else { LARGE };
+    Content { bytes: (chunks << 10) as usize, chunk_bytes: 1 << 10, cache }
+}
+
 /// A gigabyte in memory.
 const MOST_FILES: usize = 100;
 /// Longer than any run takes.
-const LIMIT_S: &str = "300";
+const LIMIT_S: &str = "900";
 
 /// The numbers of peers that are compared.
 fn counts(quick: bool) -> &'static [usize] {
     if quick { &[10, 32, 100] } else { &[10, 32, 100, 316, 1000] }
 }
 
-fn conditions(peers: usize) -> Params {
+/// All points, with the number of peers.
+fn points(quick: bool) -> Vec<(usize, Content)> {
+    let files = counts(quick).iter().map(|peers| (*peers, FILE));
+    files.chain(CACHES.map(|cache| (OF_LARGE, large(quick, cache)))).collect()
+}
+
+fn conditions(peers: usize, content: Content) -> Params {
     params([
         ("peers", peers.into()),
-        ("bytes", LENGTH.into()),
-        ("chunk_bytes", CHUNK.into()),
-        ("cache", CACHE.into()),
+        ("bytes", content.bytes.into()),
+        ("chunk_bytes", content.chunk_bytes.into()),
+        ("cache", content.cache.into()),
     ])
+}
+
+/// Whether a row is of the file of 10 MB.
+pub fn is_of_file(row: &Row) -> bool {
+    row.number("bytes") == Some(FILE.bytes as f64)
 }
 
 /// Runs the experiment.
 pub fn run(options: &Options) -> anyhow::Result<Outcome> {
-    let counts = counts(options.quick);
-    let mut measuring = Measuring::new(NAME, options, counts.len())?;
-    for peers in counts.iter().copied() {
-        let (at, subjects) = (conditions(peers), subjects(peers));
+    let points = points(options.quick);
+    let mut measuring = Measuring::new(NAME, options, points.len())?;
+    for (peers, content) in points {
+        let (at, subjects) = (conditions(peers, content), subjects(peers));
         if measuring.needs(&at, &subjects) {
             let case = |subject: &String| {
                 let keep = subject == KEEPING;
-                Case::new(subject.clone(), move || Ok(measure(peers, keep)?))
+                Case::new(subject.clone(), move || Ok(measure(peers, keep, content)?))
             };
             let cases = subjects.iter().map(case).collect();
             measuring.group(Group { experiment: NAME, params: at, cases, monitor: None })?;
@@ -61,9 +87,9 @@ fn subjects(peers: usize) -> Vec<String> {
     [VERIFYING].into_iter().chain(keeping).map(str::to_owned).collect()
 }
 
-fn measure(peers: usize, keep: bool) -> anyhow::Result<Vec<Measured>> {
-    let (length, chunk, count) = (LENGTH.to_string(), CHUNK.to_string(), peers.to_string());
-    let cache = CACHE.to_string();
+fn measure(peers: usize, keep: bool, content: Content) -> anyhow::Result<Vec<Measured>> {
+    let (length, count) = (content.bytes.to_string(), peers.to_string());
+    let (chunk, cache) = (content.chunk_bytes.to_string(), content.cache.to_string());
     let words = ["coordinator", &length, &chunk, "--cache", &cache, "--wait", &count];
     let mut coordinator = Process::start(&[&words[..], &["--core", "0"]].concat())?;
     let (address, identity) = (coordinator.line()?, coordinator.line()?);
@@ -72,15 +98,15 @@ fn measure(peers: usize, keep: bool) -> anyhow::Result<Vec<Measured>> {
     let keep: &[&str] = if keep { &["--keep"] } else { &[] };
     let mut crowd = Process::start(&[&words[..], &limit, keep].concat())?;
     ensure!(crowd.line()? == "ready", "the peers are not there");
-    let before = coordinator.state()?;
-    ensure!(before["peers"] == peers, "the coordinator has other connections");
+    let before = coordinator.state_when(|state| state["peers"] == peers)?;
     let (ended, after) = (crowd.state()?, coordinator.state()?);
-    let chunks = LENGTH.div_ceil(CHUNK as usize) as f64;
+    let chunks = content.bytes.div_ceil(content.chunk_bytes as usize) as f64;
     let sent = number(&after, "sent")?;
     ensure!(sent == chunks * peers as f64, "the coordinator has sent {sent} chunks");
     let cpu = number(&after, "cpu")? - number(&before, "cpu")?;
     Ok(vec![
         Measured::new("time", "s", number(&ended, "last")?),
+        Measured::new("time after distribution", "s", after_distribution(&ended, &after)?),
         Measured::new("first ÷ last", "1", number(&ended, "first")? / number(&ended, "last")?),
         Measured::new("coordinator's CPU time", "s", cpu),
         Measured::new("peers' CPU time", "s", number(&ended, "cpu")?),
@@ -89,6 +115,11 @@ fn measure(peers: usize, keep: bool) -> anyhow::Result<Vec<Measured>> {
     ])
 }
 
-fn number(state: &Value, key: &str) -> anyhow::Result<f64> {
+/// The time from the last chunk's first leaving of the coordinator to the last peer's end, as in the paper.
+pub(super) fn after_distribution(ended: &Value, coordinator: &Value) -> anyhow::Result<f64> {
+    Ok(number(ended, "began")? + number(ended, "last")? - number(coordinator, "distributed")?)
+}
+
+pub(super) fn number(state: &Value, key: &str) -> anyhow::Result<f64> {
     state[key].as_f64().with_context(|| format!("a process says nothing of {key}"))
 }

@@ -1,6 +1,8 @@
 //! The experiments on the swarm.
 
+mod complete;
 mod crowd;
+mod figures;
 mod flow;
 mod links;
 mod loss;
@@ -8,7 +10,9 @@ mod mediated;
 mod memory;
 mod part;
 mod report;
+mod rtt;
 mod simulated;
+mod single;
 mod subject;
 
 use std::path::PathBuf;
@@ -42,14 +46,27 @@ enum Experiment {
     Load(levada_harness::Options),
     /// Mediated mode over the size of the cache, in the simulator
     Cache(levada_harness::Options),
-    /// Mediated mode with chunks in stripes and in blocks, in the simulator
+    /// Mediated mode with chunks in stripes and in blocks, requested in sequential and in random order, in the simulator
     Order(levada_harness::Options),
+    /// The fixed timers of the paper beside those of transports, with lost packets, in the simulator
+    Timers(levada_harness::Options),
+    /// The time of each chunk from its request to its verified arrival, for both transport swaps
+    Rtt(levada_harness::Options),
+    /// Whether all peers have the file in the end, with real sockets and in the simulator
+    Complete(levada_harness::Options),
+    /// One large file to one peer over loopback, beside scp
+    Single(levada_harness::Options),
     #[command(hide = true)]
     Simulate(simulated::Once),
     /// All of these, one after the other
     All(levada_harness::Options),
     /// Print the rows in a folder as tables in Markdown
     Report {
+        /// The folder of the rows
+        dir: PathBuf,
+    },
+    /// Draw the figures of the rows in a folder, into that folder
+    Figures {
         /// The folder of the rows
         dir: PathBuf,
     },
@@ -70,6 +87,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Scale(scale) => simulate(scale.experiment(), &scale.options),
         Experiment::Load(options) => simulate(&simulated::LOAD, &options),
         Experiment::Cache(options) => simulate(&simulated::CACHE, &options),
+        Experiment::Timers(options) => simulate(&simulated::TIMERS, &options),
+        Experiment::Rtt(options) => run_rtt(&options),
+        Experiment::Complete(options) => run_complete(&options),
+        Experiment::Single(options) => run_single(&options),
         Experiment::Order(options) => simulate(&simulated::ORDER, &options),
         Experiment::Simulate(once) => once.run(),
         Experiment::All(options) => all(options),
@@ -77,6 +98,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Memory(options) => run_memory(&options),
         Experiment::Part(part) => part.run(),
         Experiment::Report { dir } => report::print(&dir),
+        Experiment::Figures { dir } => figures::draw(&dir),
     }
 }
 
@@ -84,11 +106,23 @@ fn simulate(
     experiment: &simulated::Experiment,
     options: &levada_harness::Options,
 ) -> anyhow::Result<()> {
-    simulated::run(experiment, options)?.conclude(options, |_| Ok(()), report::simulated)
+    simulated::run(experiment, options)?.conclude(options, figures::draw, report::simulated)
+}
+
+fn run_rtt(options: &levada_harness::Options) -> anyhow::Result<()> {
+    rtt::run(options)?.conclude(options, figures::draw, report::round_trips)
+}
+
+fn run_complete(options: &levada_harness::Options) -> anyhow::Result<()> {
+    complete::run(options)?.conclude(options, |_| Ok(()), report::completeness)
+}
+
+fn run_single(options: &levada_harness::Options) -> anyhow::Result<()> {
+    single::run(options)?.conclude(options, |_| Ok(()), report::single)
 }
 
 fn run_mediated(options: &levada_harness::Options) -> anyhow::Result<()> {
-    mediated::run(options)?.conclude(options, |_| Ok(()), report::mediated)
+    mediated::run(options)?.conclude(options, figures::draw, report::mediated)
 }
 
 fn run_memory(options: &levada_harness::Options) -> anyhow::Result<()> {
@@ -96,9 +130,13 @@ fn run_memory(options: &levada_harness::Options) -> anyhow::Result<()> {
 }
 
 fn all(options: levada_harness::Options) -> anyhow::Result<()> {
-    for experiment in [&simulated::SCALE, &simulated::LOAD, &simulated::CACHE, &simulated::ORDER] {
+    use simulated::{CACHE, LOAD, ORDER, SCALE, TIMERS};
+    for experiment in [&SCALE, &LOAD, &CACHE, &ORDER, &TIMERS] {
         simulate(experiment, &options)?;
     }
+    run_rtt(&options)?;
+    run_complete(&options)?;
+    run_single(&options)?;
     crowd::run(&options)?.conclude(&options, |_| Ok(()), report::crowd)?;
     run_mediated(&options)?;
     run_memory(&options)?;

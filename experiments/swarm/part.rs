@@ -3,6 +3,7 @@
 mod connection;
 mod coordinator;
 mod idle;
+mod network;
 mod peer;
 mod peers;
 
@@ -13,7 +14,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Subcommand;
 use levada_swarm::content::Source;
 use levada_swarm::{ChunkSize, ContentId};
@@ -45,7 +46,7 @@ impl Part {
 }
 
 /// Longer than any process takes until its next line.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// How long a process may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -78,6 +79,19 @@ impl Process {
     pub fn state(&mut self) -> anyhow::Result<Value> {
         writeln!(self.input.as_ref().context("no standard input")?)?;
         Ok(serde_json::from_str(&self.line()?)?)
+    }
+
+    /// Asks for the next line until `is_right`, or for at most ten seconds.
+    pub fn state_when(&mut self, is_right: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+        let start = Instant::now();
+        loop {
+            let state = self.state()?;
+            if is_right(&state) {
+                return Ok(state);
+            }
+            ensure!(start.elapsed() < END_TIMEOUT, "a process of the experiment says {state}");
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Its number.
@@ -133,6 +147,12 @@ pub fn memory(process: u32, field: &str) -> anyhow::Result<u64> {
 /// The CPU time of this process in seconds.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// The time of a clock that all processes share, in seconds.
+fn clock_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 

@@ -1,6 +1,7 @@
 //! The tables, computed from rows only.
 
 mod model;
+mod paper;
 mod real;
 
 use std::path::Path;
@@ -9,14 +10,15 @@ use anyhow::ensure;
 use levada_harness::{Params, Row, exponent_row, find, ratio_row, read_rows};
 use serde_json::Value;
 
-use super::links::{self, SUBJECTS};
+use super::links::{self, MEDIATED, SUBJECTS};
 use super::loss::{self, ORDERS};
-use super::simulated::{CACHE, DIRECT, Experiment, LOAD, ORDER, SCALE, STRIPES};
+use super::simulated::{CACHE, DIRECT, Experiment, LOAD, ORDER, SCALE, STRIPES, TIMERS};
 use super::subject::{CONTROLLERS, Subject};
-use super::{crowd, mediated, memory};
+use super::{complete, crowd, mediated, memory, rtt, single};
 use crate::measuring::file;
 use crate::table::{Table, short};
 use crate::threshold::Threshold::{self, AtLeast, AtMost};
+pub use paper::{completeness, round_trips, single};
 pub use real::{mediated, memory};
 
 /// Prints every table that the rows in `folder` allow.
@@ -26,7 +28,10 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
     let of_crowd = read_rows(&file(folder, crowd::NAME))?;
     let of_mediated = read_rows(&file(folder, mediated::NAME))?;
     let of_memory = read_rows(&file(folder, memory::NAME))?;
-    let simulations = [&SCALE, &LOAD, &CACHE, &ORDER];
+    let of_rtt = read_rows(&file(folder, rtt::NAME))?;
+    let of_complete = read_rows(&file(folder, complete::NAME))?;
+    let of_single = read_rows(&file(folder, single::NAME))?;
+    let simulations = [&SCALE, &LOAD, &CACHE, &ORDER, &TIMERS];
     let mut tables = Vec::new();
     for experiment in simulations {
         let rows = read_rows(&file(folder, experiment.name))?;
@@ -36,8 +41,13 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
         measured(&of_links),
         links(&of_links),
         crowd(&of_crowd),
-        real::medians("Mediated mode, real sockets", &["peers"], &of_mediated),
+        real::medians("Mediated mode, real sockets", &["peers", "bytes", "cache"], &of_mediated),
         mediated(&of_mediated),
+        round_trips(&of_rtt),
+        real::medians("Complete", &["control", "data", "peers"], &of_complete),
+        completeness(&of_complete),
+        real::medians("One peer", &["bytes"], &of_single),
+        single(&of_single),
         real::medians("Memory", &["mode", "bytes", "fetched"], &of_memory),
         memory(&of_memory),
         goodput(&rows),
@@ -55,12 +65,12 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
 
 /// Every point of a simulation, with the medians of its metrics.
 fn points(experiment: &Experiment, rows: &[Row]) -> Table {
-    let keys = ["peers", "chunks", "cache"];
+    let keys = ["peers", "chunks", "cache", "order", "loss", "control", "data"];
     let metrics = || experiment.metrics.iter().map(|(metric, _)| *metric);
     let head = ["subject"].into_iter().chain(keys).chain(metrics()).map(str::to_owned);
     let mut table = Table::new(experiment.name, head);
     for row in rows.iter().filter(|row| row.metric == "time") {
-        let key = |key: &&str| row.params.get(*key).map(ToString::to_string).unwrap_or_default();
+        let key = |key: &&str| real::text(row.params.get(*key));
         let value = |metric| {
             let found = find(rows, &row.subject, metric, &row.params);
             found.map(|row| short(row.median)).unwrap_or_default()
@@ -83,7 +93,7 @@ fn goodput(rows: &[Row]) -> Table {
 
 /// One file to ten clients.
 fn measured(rows: &[Row]) -> Table {
-    let metrics = ["time", "time ÷ bound", "first ÷ last", "source ÷ file"];
+    let metrics = ["time", "time ÷ bound", "time ÷ uplink bound", "first ÷ last", "source ÷ file"];
     let head = ["subject", "bytes"].into_iter().chain(metrics).map(str::to_owned);
     let mut table = Table::new("One file to ten clients", head);
     for row in rows.iter().filter(|row| row.metric == "time") {
@@ -104,6 +114,8 @@ pub fn links(rows: &[Row]) -> Table {
     for own in rows.iter().filter(|row| row.metric == "time" && row.subject == SUBJECTS[0]) {
         let of = |metric: &str| find(rows, SUBJECTS[0], metric, &own.params).cloned();
         line(&mut table, "time ÷ bound".into(), AtMost(1.25), of("time ÷ bound"));
+        let mediated = find(rows, MEDIATED, "time ÷ uplink bound", &own.params).cloned();
+        line(&mut table, "mediated: time ÷ uplink bound".into(), AtMost(1.08), mediated);
         for (rival, limit) in [(SUBJECTS[1], 0.55), (SUBJECTS[2], 0.14)] {
             let rival_row = find(rows, rival, "time", &own.params);
             let ratio = rival_row.and_then(|rival| ratio_row(own, rival));
@@ -119,7 +131,10 @@ pub fn links(rows: &[Row]) -> Table {
 pub fn simulated(rows: &[Row]) -> Table {
     let mut table = Table::new("In the simulator", ["comparison", "target", "result"]);
     let all = |subject: &'static str, metric: &'static str| {
-        rows.iter().filter(move |row| row.subject == subject && row.metric == metric)
+        // Random order is for comparison only.
+        let is_sequential = |row: &&Row| !row.params.contains_key("order");
+        let own = move |row: &&Row| row.subject == subject && row.metric == metric;
+        rows.iter().filter(own).filter(is_sequential)
     };
     let number = |row: &Row, key: &str| row.params.get(key).and_then(Value::as_u64).unwrap_or(0);
     for row in all(DIRECT, "time ÷ bound of trees").filter(|row| number(row, "chunks") == 10) {

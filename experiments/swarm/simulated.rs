@@ -2,6 +2,7 @@
 //! that its memory is known. Times are simulated: no machine changes them. CPU time and memory are those of the simulation.
 
 mod once;
+mod swap;
 
 use std::cell::Cell;
 use std::env;
@@ -11,7 +12,8 @@ use anyhow::{Context, ensure};
 use levada_harness::{Case, Group, Measured, Options, Params, params};
 use serde_json::Value;
 
-pub use once::Once;
+pub use once::{Mode, Once, RoundTrips};
+pub use swap::Swap;
 
 use crate::measuring::{Measuring, Outcome};
 
@@ -19,11 +21,12 @@ use crate::measuring::{Measuring, Outcome};
 pub const DIRECT: &str = "direct (simulated)";
 pub const STRIPES: &str = "mediated, stripes (simulated)";
 pub const BLOCKS: &str = "mediated, blocks (simulated)";
+pub const FIXED_TIMERS: &str = "mediated, fixed timers of 1 and 5 s (simulated)";
 /// A chunk of 64 KiB, and one as in the paper.
 const CHUNK: u32 = 64 << 10;
 const SMALL_CHUNK: u32 = 1 << 10;
-/// A tenth of the chunks of the paper's file.
-pub const LARGE: u32 = 10_300;
+/// The chunks of the paper's large file.
+pub const LARGE: u32 = 103_000;
 
 /// The arguments of [`SCALE`].
 #[derive(clap::Args)]
@@ -74,6 +77,7 @@ pub const LOAD: Experiment = Experiment {
     points: load,
     metrics: &[
         ("time", "s"),
+        ("time after distribution", "s"),
         ("time ÷ uplink bound", "1"),
         ("fetches ÷ chunks", "1"),
         ("CPU", "s"),
@@ -81,21 +85,28 @@ pub const LOAD: Experiment = Experiment {
 };
 
 /// Mediated mode over the size of the cache.
-pub const CACHE: Experiment = Experiment {
-    name: "swarm/cache",
-    points: cache,
-    metrics: &[("time", "s"), ("time ÷ uplink bound", "1"), ("fetches ÷ chunks", "1")],
+pub const CACHE: Experiment =
+    Experiment { name: "swarm/cache", points: cache, metrics: MEDIATED_METRICS };
+
+const MEDIATED_METRICS: &[(&str, &str)] = &[
+    ("time", "s"),
+    ("time after distribution", "s"),
+    ("time ÷ uplink bound", "1"),
+    ("fetches ÷ chunks", "1"),
+];
+
+/// Stripes and blocks, in sequential and in random order.
+pub const ORDER: Experiment =
+    Experiment { name: "swarm/order", points: order, metrics: MEDIATED_METRICS };
+
+/// The fixed timers of the paper beside those of transports, with lost packets.
+pub const TIMERS: Experiment = Experiment {
+    name: "swarm/timers",
+    points: timers,
+    metrics: &[("time", "s"), ("time after distribution", "s"), ("fetches ÷ chunks", "1")],
 };
 
-/// Stripes and blocks.
-pub const ORDER: Experiment = Experiment {
-    name: "swarm/order",
-    points: order,
-    metrics: &[("time", "s"), ("time ÷ uplink bound", "1"), ("fetches ÷ chunks", "1")],
-};
-
-const ONE: Once =
-    Once { mode: once::Mode::Direct, peers: 1, chunks: 1, chunk: CHUNK, cache: 256, seed: 1 };
+const ONE: Once = Once::direct();
 
 fn scale(quick: bool) -> Vec<Once> {
     let few = [10, 100, 1000, 10_000].map(|peers| Once { peers, chunks: 10, ..ONE });
@@ -109,32 +120,55 @@ fn scale_with_largest(quick: bool) -> Vec<Once> {
     scale(quick).into_iter().chain([largest]).collect()
 }
 
-/// 10 MB.
+/// 10 MB, and a cache of 100 chunks as in the paper.
 fn load(quick: bool) -> Vec<Once> {
     let peers = [5, 10, 50, 100, 500, 1000, 6500];
-    let all = peers.map(|peers| Once { mode: once::Mode::Stripes, peers, chunks: 153, ..ONE });
+    let all = peers.map(|peers| Once { peers, chunks: 153, cache: 100, ..Once::mediated(false) });
     all.into_iter().filter(|one| !quick || one.peers <= 100).collect()
 }
 
 fn cache(quick: bool) -> Vec<Once> {
-    let of = |peers: usize| {
-        [100, 250, 500, 1000].map(|cache| Once {
-            mode: once::Mode::Stripes,
-            peers,
-            chunks: if quick { LARGE / 10 } else { LARGE },
-            chunk: SMALL_CHUNK,
-            cache,
-            ..ONE
-        })
-    };
+    let chunks = if quick { LARGE / 100 } else { LARGE };
+    let mediated = Once { chunks, chunk: SMALL_CHUNK, ..Once::mediated(false) };
+    let of = |peers: usize| [100, 250, 500, 1000].map(|cache| Once { peers, cache, ..mediated });
     of(50).into_iter().chain(of(100)).filter(|one| !quick || one.cache != 250).collect()
 }
 
+/// Over cache ÷ file downwards; the first is the paper's of 100 : 116.
 fn order(quick: bool) -> Vec<Once> {
     let chunks = if quick { 300 } else { 1000 };
-    let modes = [once::Mode::Stripes, once::Mode::Blocks];
-    let of = |cache: usize| modes.map(|mode| Once { mode, peers: 50, chunks, cache, ..ONE });
-    [1, 8, 32, 256].into_iter().flat_map(of).collect()
+    let ways = [(false, false), (true, false), (false, true), (true, true)];
+    let of = |cache: usize| {
+        ways.map(|(blocks, random)| Once {
+            peers: 50,
+            chunks,
+            cache,
+            random,
+            ..Once::mediated(blocks)
+        })
+    };
+    [chunks as usize * 100 / 116, 256, 32, 8, 1].into_iter().flat_map(of).collect()
+}
+
+/// The paper's file of 116 chunks of 1 KiB in blocks, five clients, and a cache of 100 chunks.
+fn timers(quick: bool) -> Vec<Once> {
+    let losses: &[f64] = if quick { &[0.01] } else { &[0.001, 0.01, 0.05] };
+    let mut all = Vec::new();
+    for loss in losses.iter().copied() {
+        for swap in [Swap::ControlByUdp, Swap::ControlByTcp] {
+            all.extend([false, true].map(|fixed_timers| Once {
+                peers: 5,
+                chunks: 116,
+                chunk: SMALL_CHUNK,
+                cache: 100,
+                loss,
+                swap,
+                fixed_timers,
+                ..Once::mediated(true)
+            }));
+        }
+    }
+    all
 }
 
 /// Runs an experiment.
@@ -170,8 +204,17 @@ pub fn conditions(point: &Once) -> Params {
         ("rate_mbit", 100.into()),
         ("one_way_ms", 1.into()),
     ]);
-    if point.mode != once::Mode::Direct {
+    if point.mode != Mode::Direct {
         at.extend(params([("cache", point.cache.into())]));
+    }
+    if point.random {
+        at.extend(params([("order", "random".into())]));
+    }
+    if point.loss > 0.0 {
+        let (control, data) = point.swap.names();
+        let pairs =
+            [("loss", point.loss.into()), ("control", control.into()), ("data", data.into())];
+        at.extend(params(pairs));
     }
     at
 }

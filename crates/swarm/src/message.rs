@@ -86,6 +86,16 @@ pub struct ChunkHeader {
 pub struct Malformed;
 
 impl Message {
+    /// The chunks that the message asks for.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = u32> + '_ {
+        let (requests, accepted) = match self {
+            Self::Request(requests) => (&requests[..], None),
+            Self::Accept(index, _) => (&[][..], Some(*index)),
+            _ => (&[][..], None),
+        };
+        requests.iter().map(|(index, _)| *index).chain(accepted)
+    }
+
     /// The bytes of the message. Lists that are longer than allowed are cut; the caller divides them.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(16);

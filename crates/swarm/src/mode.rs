@@ -152,6 +152,13 @@ impl Peer {
         }
     }
 
+    /// See [`mediated::Peer::request_at_random`].
+    pub(crate) fn request_at_random(&mut self, seed: u64) {
+        if let Self::Mediated(mediated) = self {
+            mediated.request_at_random(seed);
+        }
+    }
+
     /// Offers no chunk to others, in direct mode. In mediated mode, peers send what the coordinator asks for.
     pub fn receive_only(&mut self) {
         if let Self::Direct(direct) = self {

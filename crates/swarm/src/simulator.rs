@@ -1,11 +1,12 @@
 //! A share in one process: the state machines of this crate on a simulated network with its own clock. The same scenario gives the same
 //! result.
 
+mod loss;
 mod network;
 mod scenario;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::bitmap::Bitmap;
@@ -13,8 +14,10 @@ use crate::message::Message;
 use crate::mode::{Coordinator, Mode, Peer};
 use crate::random::Random;
 use crate::{Output, PeerId, coordinator, peer};
+pub use loss::Recovery;
+use loss::Streams;
 use network::Network;
-pub use scenario::{Outcome, PeerScenario, Scenario};
+pub use scenario::{Outcome, PeerScenario, RoundTrip, Scenario};
 
 /// The time until a peer gives up connecting to one that does not answer.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -82,6 +85,7 @@ struct Simulator<'a> {
     /// The node of each peer, by its number.
     owners: Vec<usize>,
     network: Network,
+    streams: Streams,
     random: Random,
     outcome: Outcome,
 }
@@ -97,6 +101,8 @@ struct Node {
     kept: Option<Bitmap>,
     armed: Armed,
     finished: Option<Duration>,
+    /// If round trips are recorded: when chunks were requested that have not come.
+    requested: HashMap<u32, Duration>,
 }
 
 /// The moments for which a party has a timeout among the events, the next one last.
@@ -129,6 +135,7 @@ impl<'a> Simulator<'a> {
             kept: None,
             armed: Armed::default(),
             finished: None,
+            requested: HashMap::new(),
         };
         let mut simulator = Self {
             scenario,
@@ -144,6 +151,7 @@ impl<'a> Simulator<'a> {
             nodes: (0..scenario.peers.len()).map(node).collect(),
             owners: vec![usize::MAX],
             network: Network::new(scenario),
+            streams: Streams::new(scenario.seed),
             random,
             outcome: Outcome::default(),
         };
@@ -217,6 +225,7 @@ impl<'a> Simulator<'a> {
                     self.coordinate(coordinator::Input::Chunk { from, index, good });
                 } else if self.network.is_linked(from, to) {
                     self.outcome.duplicates += u64::from(self.has(to, index));
+                    self.record(to, index, good);
                     self.input(to, peer::Input::Chunk { from, index, good });
                 }
             }
@@ -263,8 +272,12 @@ impl<'a> Simulator<'a> {
         let seed = self.random.next();
         let node = &mut self.nodes[number];
         (node.id, node.armed) = (id, Armed::default());
-        node.peer =
-            Some(Peer::new(self.scenario.mode, geometry, have, vec![number.to_string()], seed));
+        let mut peer =
+            Peer::new(self.scenario.mode, geometry, have, vec![number.to_string()], seed);
+        if self.scenario.random_order {
+            peer.request_at_random(seed);
+        }
+        node.peer = Some(peer);
         self.network.join(id, &self.scenario.peers[number]);
         self.network.link(PeerId::COORDINATOR, id);
         self.input(id, peer::Input::Linked(PeerId::COORDINATOR));
@@ -349,9 +362,7 @@ impl<'a> Simulator<'a> {
         match output {
             Output::Send(to, message) => {
                 debug_assert_eq!(Message::decode(&message.encode()).as_ref(), Ok(&message));
-                self.sequence += 1;
-                let event = Event::Deliver { from: at, to, message };
-                self.messages.push_back((self.now + delay, self.sequence, event));
+                self.send(at, to, message);
             }
             Output::SendChunk { to, index, .. } => self.send_chunk(at, to, index),
             Output::Load(index) => self.after(Duration::ZERO, Event::Loaded(index)),
@@ -385,6 +396,29 @@ impl<'a> Simulator<'a> {
         }
     }
 
+    fn send(&mut self, from: PeerId, to: PeerId, message: Message) {
+        if let Some(number) = self.number(from).filter(|_| self.scenario.trace) {
+            let requests = message.requests().map(|index| (index, self.now));
+            self.nodes[number].requested.extend(requests);
+        }
+        if self.scenario.loss > 0.0 {
+            let at = self.streams.message(self.scenario, self.now, (from, to), &message);
+            return self.at(at, Event::Deliver { from, to, message });
+        }
+        self.sequence += 1;
+        let event = Event::Deliver { from, to, message };
+        self.messages.push_back((self.now + self.scenario.delay, self.sequence, event));
+    }
+
+    /// Records the time since a chunk was requested, when it comes.
+    fn record(&mut self, to: PeerId, index: u32, good: bool) {
+        let Some(peer) = self.number(to).filter(|_| self.scenario.trace && good) else { return };
+        if let Some(since) = self.nodes[peer].requested.remove(&index) {
+            let took = self.now.saturating_sub(since);
+            self.outcome.round_trips.push(RoundTrip { peer, index, took });
+        }
+    }
+
     /// The bytes that a chunk costs on a link.
     fn bytes(&self, index: u32) -> u64 {
         let range = self.scenario.geometry.range(index);
@@ -409,7 +443,18 @@ impl<'a> Simulator<'a> {
         let good = poison == 0.0 || !self.random.chance(poison);
         self.at(left, Event::Sent { from, to, index });
         let carried = Box::new(Carried { from, to, index, good });
-        self.at(left + self.scenario.delay, Event::Arriving(carried));
+        let mut arrives = left + self.scenario.delay;
+        if self.scenario.loss > 0.0 {
+            let delivery = self.streams.chunk(self.scenario, arrives, (from, to), bytes);
+            arrives = delivery.at;
+            // Repetitions take their part of the uplink, too.
+            self.network.send(
+                self.now,
+                from,
+                bytes.min(loss::PACKET) * u64::from(delivery.sent - 1),
+            );
+        }
+        self.at(arrives, Event::Arriving(carried));
     }
 
     /// The node of a peer that is running under this number; None for the coordinator and for peers that are gone.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "simulated/loss.rs"]
+mod loss;
 #[path = "simulated/mediated.rs"]
 mod mediated;
 
@@ -59,6 +61,20 @@ fn peers_carry_nearly_all_in_nearly_the_shortest_time() {
     assert!(last.as_secs_f64() <= 1.05 * scenario.fluid_bound().as_secs_f64(), "{last:?}");
     assert!(first.as_secs_f64() >= 0.9 * last.as_secs_f64(), "{first:?} {last:?}");
     assert!(outcome.source_bytes as f64 <= 1.1 * scenario.geometry.length() as f64);
+}
+
+/// An offer waits for its answer: more of them are under way the longer that takes.
+#[test]
+fn uplinks_are_busy_with_a_round_trip_of_four_chunks() {
+    for (peers, most) in [(10, 1.05), (100, 1.15)] {
+        // A chunk takes 5 ms.
+        let scenario = Scenario { delay: Duration::from_millis(10), ..equal(peers, 1000) };
+        let outcome = run(&scenario);
+        assert_eq!(outcome.finished.len(), peers);
+        let ratio =
+            outcome.finished[peers - 1].as_secs_f64() / scenario.fluid_bound().as_secs_f64();
+        assert!(ratio <= most, "{peers} {ratio}");
+    }
 }
 
 #[test]

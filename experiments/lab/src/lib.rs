@@ -38,4 +38,4 @@ pub use measures::{Counters, Lateness, Measures};
 pub use node::Node;
 pub use options::{Backend, Options};
 pub use segment::Segment;
-pub use transfer::throughput;
+pub use transfer::{throughput, throughput_at};

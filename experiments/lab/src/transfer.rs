@@ -1,7 +1,7 @@
 //! TCP throughput from one node to another.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::{LabError, Node};
@@ -15,8 +15,21 @@ const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 /// [`LabError::System`] if the connection could not be made or broke, [`LabError::Gone`].
 pub fn throughput(from: &Node, to: &Node, lead: Duration, time: Duration) -> Result<f64, LabError> {
+    throughput_at(from, (to, to.address()), lead, time)
+}
+
+/// As [`throughput`], to this address of `to`, for example that on a [`crate::Segment`].
+///
+/// # Errors
+/// As [`throughput`].
+pub fn throughput_at(
+    from: &Node,
+    (to, address): (&Node, IpAddr),
+    lead: Duration,
+    time: Duration,
+) -> Result<f64, LabError> {
     let broke = |error| LabError::system("carry data from node to node")(error);
-    let listener = to.run(|| TcpListener::bind((to.address(), 0)))?.map_err(broke)?;
+    let listener = to.run(|| TcpListener::bind((address, 0)))?.map_err(broke)?;
     let at = listener.local_addr().map_err(broke)?;
     let source = from.run(|| TcpStream::connect_timeout(&at, IO_TIMEOUT))?.map_err(broke)?;
     let (sink, _) = listener.accept().map_err(broke)?;

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use levada_lab::{Backend, Change, Lab, Link, Loss, Options, throughput};
+use levada_lab::{Backend, Change, Lab, Link, Loss, Options, throughput, throughput_at};
 use support::{Arrival, MS, Pair, arrivals};
 
 /// Measurements run one at a time.
@@ -67,6 +67,25 @@ fn tcp_gets_the_rate() {
             let share = best(measure, 0.85..=1.15);
             assert!((0.4..=1.15).contains(&share), "{backend}, {mbit} Mbit/s: {share}");
         }
+    }
+}
+
+/// Between two members of a star, the rate is limited twice.
+#[test]
+fn a_star_gives_each_link_its_rate_within_two_percent() {
+    let _alone = alone();
+    let mut lab = Lab::new(Options::default()).unwrap();
+    let nodes = ["a", "b", "c"].map(|name| lab.node(name).unwrap());
+    let star = lab.star(&nodes.each_ref(), 100_000_000).unwrap();
+    for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+        let address = star.address(&nodes[to]).unwrap();
+        let allowed = 1e8 * 1448.0 / 1500.0;
+        let measure = || {
+            let to = (&nodes[to], address);
+            throughput_at(&nodes[from], to, MS(500), MS(1000)).unwrap() / allowed
+        };
+        let share = best(measure, 0.98..=1.02);
+        assert!((0.4..=1.02).contains(&share), "from {from} to {to}: {share}");
     }
 }
 

@@ -8,14 +8,14 @@ use levada_session::{Connection, Options, ServerConfig, accept};
 use levada_swarm::ChunkSize;
 use levada_swarm::content::Source;
 use levada_swarm::driver::{Link, Share, ShareOptions};
-use levada_swarm::mediated::Settings;
+use levada_swarm::mediated::{Placement, Settings};
 use levada_swarm::mode::Mode;
-use levada_transport::Tcp;
+use levada_transport::{Tcp, Transport};
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use super::{cpu_seconds, questions, say, write_content};
+use super::network::{ByUdp, bind};
+use super::{clock_seconds, cpu_seconds, questions, say, write_content};
 use crate::limits::allow_sockets;
 
 /// Connections whose handshakes run at a time.
@@ -33,6 +33,12 @@ pub struct Arguments {
     /// Mediated mode: so many peers are there before the first chunk is sent
     #[arg(long, default_value_t = 1)]
     wait: usize,
+    /// Mediated mode: in blocks rather than stripes
+    #[arg(long)]
+    blocks: bool,
+    /// The stream that goes by UDP
+    #[arg(long)]
+    udp: Option<ByUdp>,
     /// The core that it runs on
     #[arg(long)]
     core: Option<usize>,
@@ -40,7 +46,9 @@ pub struct Arguments {
 
 impl Arguments {
     fn mode(&self) -> Mode {
-        let settings = |cache| Settings { cache, wait: self.wait, ..Settings::default() };
+        let placement = if self.blocks { Placement::Blocks } else { Placement::Stripes };
+        let wait = self.wait;
+        let settings = |cache| Settings { cache, wait, placement, ..Settings::default() };
         self.cache.map_or(Mode::Direct, |cache| Mode::Mediated(settings(cache)))
     }
 }
@@ -61,38 +69,40 @@ async fn serve(arguments: &Arguments) -> anyhow::Result<()> {
     let options = ShareOptions {
         name: "content".into(),
         mode: arguments.mode(),
-        udp: None,
+        udp: arguments.udp.map(Into::into),
         upload_limit: None,
         seed: 1,
     };
     let share = Arc::new(Share::start(source, options));
     let key = SecretKey::generate(&SystemRandom)?;
     let config = Arc::new(ServerConfig::new(&key)?);
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let (listener, mut quic) = bind(arguments.udp.is_some()).await?;
     say(&listener.local_addr()?.to_string())?;
     say(&key.identity().to_string())?;
     let mut questions = questions();
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
     loop {
-        tokio::select! {
-            accepted = listener.accept() => {
-                let (socket, _) = accepted?;
-                let (config, share, handshakes) = (config.clone(), share.clone(), handshakes.clone());
-                tokio::spawn(async move {
-                    let permit = handshakes.acquire_owned().await;
-                    // Its memory is given back when the handshake is over.
-                    let link = Box::pin(opened(socket, &config)).await;
-                    drop(permit);
-                    if let Some((connection, link)) = link {
-                        let _ = share.serve(connection.peer(), link).await;
-                    }
-                });
-            }
+        let transport: Box<dyn Transport> = tokio::select! {
+            accepted = listener.accept() => Box::new(Tcp::new(accepted?.0)?),
+            Some(accepted) = quic.accept() => Box::new(accepted),
             question = questions.recv() => match question {
-                Some(()) => say(&state(&share).await)?,
+                Some(()) => {
+                    say(&state(&share).await)?;
+                    continue;
+                }
                 None => return Ok(()),
             }
-        }
+        };
+        let (config, share, handshakes) = (config.clone(), share.clone(), handshakes.clone());
+        tokio::spawn(async move {
+            let permit = handshakes.acquire_owned().await;
+            // Its memory is given back when the handshake is over.
+            let link = Box::pin(opened(transport, &config)).await;
+            drop(permit);
+            if let Some((connection, link)) = link {
+                let _ = share.serve(connection.peer(), link).await;
+            }
+        });
     }
 }
 
@@ -102,6 +112,8 @@ async fn state(share: &Share) -> String {
     json!({
         "peers": status.peers.len(),
         "cpu": cpu_seconds(),
+        "over_udp": status.over_udp.len(),
+        "distributed": status.distributed_for.map(|ago| clock_seconds() - ago.as_secs_f64()),
         "fetches": counters.fetches,
         "loads": counters.loads,
         "sent": counters.sent,
@@ -109,8 +121,10 @@ async fn state(share: &Share) -> String {
     .to_string()
 }
 
-async fn opened(socket: TcpStream, config: &ServerConfig) -> Option<(Connection, Link)> {
-    let transport = Box::new(Tcp::new(socket).ok()?);
+async fn opened(
+    transport: Box<dyn Transport>,
+    config: &ServerConfig,
+) -> Option<(Connection, Link)> {
     let connection = accept(transport, config, Options::default()).await.ok()?;
     let mut control = connection.accept().await?;
     let mut data = connection.accept().await?;

@@ -1,25 +1,24 @@
 //! One peer that fetches the content.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use levada_session::{Connection, SessionError};
 use levada_swarm::ContentId;
 use levada_swarm::content::PartialFile;
-use levada_swarm::driver::{Dial, Get, Link, Network, Progress};
+use levada_swarm::driver::{Get, Link, Network, Progress};
 use levada_swarm::mode::Mode;
 use tokio::sync::mpsc::{channel, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::connection::{Target, connect, identity};
+use super::network::alone;
 use super::write_content;
 
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
-/// More reports than a download makes.
+/// More reports than wait at a time.
 const REPORTS: usize = 1000;
 
 /// The times in seconds from the first message of a download to its end, without the handshake. Direct mode, one download after the other.
@@ -30,14 +29,15 @@ pub fn downloads(
     count: usize,
 ) -> anyhow::Result<Vec<f64>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let target = Target { address: address.into(), identity: identity_of_coordinator.into() };
+    let target =
+        Target { address: address.into(), identity: identity_of_coordinator.into(), udp: None };
     let folder = tempfile::TempDir::new_in("/dev/shm")?;
     let id = write_content(&folder.path().join("content"), length, chunk)?;
     let (config, path) = (identity()?, folder.path());
     runtime.block_on(async {
         let mut times = Vec::new();
         for number in 0..count {
-            let (connection, mut link) = connect(&config, &target).await?;
+            let (connection, mut link) = connect(&config, &target, None).await?;
             link.control.receive(258).await?;
             let target = path.join(number.to_string());
             let download = download(link, id, &target);
@@ -52,12 +52,11 @@ async fn download(link: Link, id: ContentId, target: &Path) -> anyhow::Result<f6
     let (complete, mut completed) = unbounded_channel();
     let (stop, stopped) = oneshot::channel();
     let start = Instant::now();
-    let file = PartialFile::open(target, id)?;
-    let fetched = fetch(
-        link,
-        Mode::Direct,
-        file,
-        move || {
+    let (network, _open) = alone();
+    let peer =
+        Peer { link, mode: Mode::Direct, file: PartialFile::open(target, id)?, network, seed: 1 };
+    let fetched = peer.fetch(
+        move |_| {
             let _ = complete.send(start.elapsed());
         },
         stopped,
@@ -72,27 +71,37 @@ async fn download(link: Link, id: ContentId, target: &Path) -> anyhow::Result<f6
     Ok(took.context("a download reports no end")?.as_secs_f64())
 }
 
-/// Fetches the content without other peers, reports its end, and goes on providing until `stop` is resolved.
-pub(super) async fn fetch(
-    link: Link,
-    mode: Mode,
-    file: PartialFile,
-    complete: impl FnOnce(),
-    stop: oneshot::Receiver<()>,
-) -> anyhow::Result<()> {
-    let dial: Dial = Arc::new(|_, _| Box::pin(async { Err(SessionError::Closed) }));
-    let (_incoming, incoming) = channel::<Connection>(1);
-    let (progress, mut reports) = channel(REPORTS);
-    let network = Network { dial, udp: None, incoming, addresses: Vec::new() };
-    let get = Get { coordinator: link, mode, file, network, progress, seed: 1, upload: true };
-    let watch = async move {
-        while let Some(report) = reports.recv().await {
-            if report == Progress::Complete {
-                return complete();
+/// What fetches the content.
+pub(super) struct Peer {
+    pub(super) link: Link,
+    pub(super) mode: Mode,
+    pub(super) file: PartialFile,
+    pub(super) network: Network,
+    pub(super) seed: u64,
+}
+
+impl Peer {
+    /// Fetches the content, reports the end and how long each chunk took, and goes on providing until `stop` is resolved.
+    pub(super) async fn fetch(
+        self,
+        complete: impl FnOnce(Vec<(u32, Duration)>),
+        stop: oneshot::Receiver<()>,
+    ) -> anyhow::Result<()> {
+        let Self { link, mode, file, network, seed } = self;
+        let (progress, mut reports) = channel(REPORTS);
+        let get = Get { coordinator: link, mode, file, network, progress, seed, upload: true };
+        let watch = async move {
+            let mut times = Vec::new();
+            while let Some(report) = reports.recv().await {
+                match report {
+                    Progress::Chunk { index, took, .. } => times.push((index, took)),
+                    Progress::Complete => return complete(times),
+                    _ => {}
+                }
             }
-        }
-    };
-    let (got, ()) = tokio::join!(get.run(async { drop(stop.await) }), watch);
-    got?;
-    Ok(())
+        };
+        let (got, ()) = tokio::join!(get.run(async { drop(stop.await) }), watch);
+        got?;
+        Ok(())
+    }
 }

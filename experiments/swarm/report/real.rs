@@ -19,10 +19,7 @@ pub(super) fn medians(title: &str, keys: &[&str], rows: &[Row]) -> Table {
     let head = ["subject"].iter().chain(keys).chain(&metrics).map(|name| (*name).to_owned());
     let mut table = Table::new(title, head);
     for row in rows.iter().filter(|row| Some(&row.metric.as_str()) == metrics.first()) {
-        let key = |key: &&str| match row.params.get(*key) {
-            Some(Value::String(text)) => text.clone(),
-            other => other.map(ToString::to_string).unwrap_or_default(),
-        };
+        let key = |key: &&str| text(row.params.get(*key));
         let value = |metric: &&str| {
             let found = find(rows, &row.subject, metric, &row.params);
             found.map(|row| short(row.median)).unwrap_or_default()
@@ -33,20 +30,30 @@ pub(super) fn medians(title: &str, keys: &[&str], rows: &[Row]) -> Table {
     table
 }
 
+/// A parameter as text.
+pub(super) fn text(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::String(text)) => text.clone(),
+        other => other.map(ToString::to_string).unwrap_or_default(),
+    }
+}
+
 /// Mediated mode over the number of peers.
 pub fn mediated(rows: &[Row]) -> Table {
     let mut table = Table::new("Mediated mode, real sockets", ["comparison", "target", "result"]);
     let of = |metric: &'static str| {
         let own = move |row: &&Row| row.subject == mediated::VERIFYING && row.metric == metric;
-        rows.iter().filter(own)
+        rows.iter().filter(own).filter(|row| mediated::is_of_file(row))
     };
     for (metric, limit) in [("time", AtMost(1.05)), ("coordinator's CPU time", Threshold::Any)] {
         let row = exponent_row(&of(metric).collect::<Vec<_>>(), "peers");
         line(&mut table, format!("exponent of {metric} over peers"), limit, row);
     }
-    for row in of("fetches ÷ chunks") {
-        let peers = row.number("peers").unwrap_or_default();
-        line(&mut table, format!("{peers} peers: fetches ÷ chunks"), AtMost(1.1), unchanged(row));
+    for row in rows.iter().filter(|row| row.metric == "fetches ÷ chunks") {
+        let [peers, bytes, cache] =
+            ["peers", "bytes", "cache"].map(|key| row.number(key).unwrap_or_default());
+        let what = format!("{peers} peers, {bytes} bytes, cache {cache}: fetches ÷ chunks");
+        line(&mut table, what, AtMost(1.1), unchanged(row));
     }
     let times = |subject: &'static str| {
         rows.iter().filter(move |row| row.subject == subject && row.metric == "time")

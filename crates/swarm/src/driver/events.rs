@@ -1,6 +1,7 @@
 //! What happens to a driver, and what it reports.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use bytes::Bytes;
 use levada_core::Identity;
@@ -63,6 +64,8 @@ pub enum Progress {
         bytes: u64,
         /// The peer that has sent it; None for the coordinator.
         from: Option<Identity>,
+        /// The time from its request, or the acceptance of its offer, until it was verified and stored.
+        took: Duration,
     },
     /// The number of neighbours has changed.
     Neighbours(usize),

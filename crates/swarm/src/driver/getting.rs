@@ -83,6 +83,7 @@ impl Get {
             named: HashMap::new(),
             waiting: Vec::new(),
             progress: self.progress,
+            requested: HashMap::new(),
             got: Got::default(),
             file,
         };
@@ -111,6 +112,8 @@ struct Runner {
     /// Incoming links of peers that the coordinator has not named yet.
     waiting: Vec<(Identity, Link, Instant)>,
     progress: Sender<Progress>,
+    /// When chunks were requested that have not come.
+    requested: HashMap<u32, Instant>,
     got: Got,
     file: Arc<Mutex<PartialFile>>,
 }
@@ -201,9 +204,10 @@ impl Runner {
     ) -> Result<(), GetError> {
         let identity = self.named.get(&from).copied();
         let good = stored?;
+        let took = self.requested.remove(&index).map_or(Duration::ZERO, |at| at.elapsed());
         if good && !self.peer.have().contains(index) {
             *self.got.received.entry(identity).or_default() += bytes;
-            self.report(Progress::Chunk { index, bytes, from: identity });
+            self.report(Progress::Chunk { index, bytes, from: identity, took });
         }
         if let (false, Some(identity)) = (good, identity) {
             self.report(Progress::Wrong(identity));
@@ -243,6 +247,8 @@ impl Runner {
         while let Some(output) = self.peer.poll() {
             match output {
                 Output::Send(to, message) => {
+                    let now = Instant::now();
+                    self.requested.extend(message.requests().map(|index| (index, now)));
                     if !self.links.send(to, &message) && self.links.remove(to, None) {
                         self.peer.handle(self.start.elapsed(), Input::Unlinked(to));
                     }

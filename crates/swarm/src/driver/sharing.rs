@@ -71,6 +71,8 @@ pub struct ShareStatus {
     pub unreadable: Vec<(u32, String)>,
     /// In mediated mode, what was read, fetched and sent.
     pub counters: Counters,
+    /// In mediated mode, the time since every chunk had left once.
+    pub distributed_for: Option<Duration>,
 }
 
 impl Drop for Share {
@@ -303,7 +305,17 @@ impl Runner {
         let over_udp = self.over_udp.values().copied().collect();
         let expelled = self.coordinator.expelled().iter().map(identity).collect();
         let counters = self.coordinator.counters();
-        ShareStatus { peers, reachable, over_udp, expelled, counters, ..self.status.clone() }
+        let now = self.start.elapsed();
+        let distributed_for = counters.distributed.map(|at| now.saturating_sub(at));
+        ShareStatus {
+            peers,
+            reachable,
+            over_udp,
+            expelled,
+            counters,
+            distributed_for,
+            ..self.status.clone()
+        }
     }
 
     fn end(&mut self, peer: PeerId) {

@@ -12,6 +12,10 @@ const LEAST: (usize, usize) = (2, 4);
 const MOST_BYTES: u32 = 4 << 20;
 /// The most chunks.
 pub(super) const MOST: usize = 256;
+/// So many chunks that leave an idle uplink raise the number: answers take longer than the chunks that leave meanwhile.
+const IDLE: usize = 2;
+/// So many times the number of slots, in sequence and each with [`LEAST`] others behind it, lower it.
+const BUSY: usize = 2;
 /// Without a chunk that leaves in this time, one of them waits for its receiver and not for the uplink.
 const STALL: Duration = Duration::from_secs(2);
 
@@ -23,8 +27,10 @@ pub(super) struct Slots {
     used: usize,
     /// Those of the used ones whose chunks were accepted.
     leaving: usize,
-    /// How many chunks in sequence left an idle uplink.
+    /// How many chunks left an idle uplink since the number has changed.
     idle: usize,
+    /// How many left in sequence while enough others were leaving.
+    busy: usize,
     /// The number of chunks that have left.
     left: u64,
     /// When the last chunk left, or the first began to.
@@ -42,6 +48,7 @@ impl Slots {
             used: 0,
             leaving: 0,
             idle: 0,
+            busy: 0,
             left: 0,
             moved: Duration::ZERO,
         }
@@ -86,16 +93,19 @@ impl Slots {
         }
     }
 
-    /// A chunk has left. If the uplink had nothing to do again and again, although more could have been offered, more are from now on.
+    /// A chunk has left. If the uplink had nothing to do again, although more could have been offered, more are from now on: the longer the
+    /// round trip, the more offers wait for their answers. If others are always behind it, fewer are.
     pub(super) fn chunk_left(&mut self, now: Duration) {
         self.left += 1;
         self.moved = now;
         let waits = self.leaving == 0 && self.used + 1 >= self.allowed;
-        self.idle = if waits { self.idle + 1 } else { 0 };
-        if self.idle >= 2 * self.allowed {
-            self.idle = 0;
-            self.allowed = (self.allowed * 2).min(self.most);
-        } else if self.leaving >= self.least {
+        self.busy = if self.leaving >= self.least { self.busy + 1 } else { 0 };
+        self.idle += usize::from(waits);
+        if self.idle >= IDLE {
+            (self.idle, self.busy) = (0, 0);
+            self.allowed = (self.allowed + 1 + self.allowed / 8).min(self.most);
+        } else if self.busy >= BUSY * self.allowed {
+            (self.idle, self.busy) = (0, 0);
             self.allowed = (self.allowed - 1).max(self.least);
         }
     }

@@ -75,6 +75,8 @@ pub struct Counters {
     pub loads: u64,
     /// Of these, those that were read before, since no peer that has them was known.
     pub source_reads: u64,
+    /// When every chunk had left the coordinator once: the end of the distribution. `None` before.
+    pub distributed: Option<Duration>,
 }
 
 /// The state of a coordinator. Time is the duration since any fixed moment, which does not go back.
@@ -101,6 +103,8 @@ pub struct Coordinator {
     pub(super) read: Bitmap,
     /// Chunks that could not be.
     pub(super) unreadable: Bitmap,
+    /// Chunks that have left at least once.
+    pub(super) left: Bitmap,
     /// Where the scan is: chunks from here on are obtained next.
     pub(super) position: u32,
     /// How many chunks were obtained, and when the last one was asked for.
@@ -139,6 +143,7 @@ impl Coordinator {
             pending: BTreeMap::new(),
             read: Bitmap::new(chunks),
             unreadable: Bitmap::new(chunks),
+            left: Bitmap::new(chunks),
             position: 0,
             obtained: 0,
             obtained_at: Duration::ZERO,
@@ -325,6 +330,10 @@ impl Coordinator {
                 self.withdraw_promise(*index, from);
             } else {
                 self.want(from, *index, *levels, now);
+                // It does not have the chunk that is fetched from it: its request was late, and each would wait for the other.
+                if self.pending.get(index).is_some_and(|pending| pending.from == from) {
+                    self.fetch_again(*index, now);
+                }
             }
         }
         lost.sort_unstable();

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::bitmap::Bitmap;
 use crate::message::{MAX_REQUESTS, MAX_RUNS, Message, runs_of};
 use crate::peer::Input;
+use crate::random::Random;
 use crate::{Geometry, Output, PeerId};
 
 /// So many requests, or chunks that have come, are told together.
@@ -31,6 +32,8 @@ pub struct Peer {
     news: Vec<u32>,
     leaving: u32,
     wrong: u32,
+    /// Requests in random order, in the simulator.
+    random: Option<Random>,
     out: VecDeque<Output>,
 }
 
@@ -51,6 +54,7 @@ impl Peer {
             news: Vec::new(),
             leaving: 0,
             wrong: 0,
+            random: None,
             out: VecDeque::new(),
         };
         if runs.is_empty() {
@@ -60,6 +64,12 @@ impl Peer {
             peer.send_runs(&runs, Message::Have);
         }
         peer
+    }
+
+    /// Requests chunks in random order rather than from the position of the scan: the comparison of the paper "Trickle: A PSP File Sharing
+    /// Protocol" (section "Randomized Client Request Sequence Benchmark"). Only the simulator has it.
+    pub(crate) fn request_at_random(&mut self, seed: u64) {
+        self.random = Some(Random::new(seed));
     }
 
     /// The chunks that are there.
@@ -211,7 +221,10 @@ impl Peer {
                 return next;
             }
         }
-        let cursor = self.cursor?;
+        let mut cursor = self.cursor?;
+        if let Some(random) = &mut self.random {
+            cursor = random.below(self.have.length());
+        }
         let end = self.have.length();
         let found = self.next_missing(cursor..end).or_else(|| self.next_missing(0..cursor))?;
         self.cursor = Some(found + 1);

@@ -96,6 +96,9 @@ impl Coordinator {
     /// A chunk has left.
     pub(super) fn sent(&mut self, to: PeerId, index: u32, now: Duration) {
         if self.take_sending(to, index, now).is_some() {
+            if self.left.insert(index) && self.left.is_full() {
+                self.counters.distributed = Some(now);
+            }
             self.serve(to, now);
         }
     }

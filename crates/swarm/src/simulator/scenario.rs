@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Recovery;
 use crate::Geometry;
 use crate::mediated::Counters;
 use crate::mode::Mode;
@@ -23,6 +24,16 @@ pub struct Scenario {
     pub overhead: u64,
     /// When the source can no longer be read, because it has changed.
     pub source_ends: Option<Duration>,
+    /// The probability that a packet is lost; a message is one packet.
+    pub loss: f64,
+    /// What sends lost control messages again.
+    pub control: Recovery,
+    /// What sends lost chunks again.
+    pub data: Recovery,
+    /// In mediated mode: peers request chunks in random order. Those that they provide still come first.
+    pub random_order: bool,
+    /// Whether [`Outcome::round_trips`] are recorded.
+    pub trace: bool,
     /// The peers.
     pub peers: Vec<PeerScenario>,
     /// When the simulation ends in any case.
@@ -44,6 +55,17 @@ pub struct PeerScenario {
     pub reachable: bool,
     /// The probability that a chunk which it sends is wrong.
     pub poison: f64,
+}
+
+/// One chunk of one peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundTrip {
+    /// The peer, by its position in the scenario.
+    pub peer: usize,
+    /// The chunk.
+    pub index: u32,
+    /// From its request, or the acceptance of its offer, until it had come.
+    pub took: Duration,
 }
 
 /// The result of a simulation.
@@ -73,6 +95,8 @@ pub struct Outcome {
     pub coordinator_messages: u64,
     /// Their bytes.
     pub coordinator_bytes: u64,
+    /// If they are recorded: the chunks in the order in which they came.
+    pub round_trips: Vec<RoundTrip>,
     /// Simulated events.
     pub events: u64,
     /// When the simulation ended.
@@ -100,6 +124,11 @@ impl Scenario {
             delay,
             overhead: 0,
             source_ends: None,
+            loss: 0.0,
+            control: Recovery::default(),
+            data: Recovery::default(),
+            random_order: false,
+            trace: false,
             peers: vec![peer; count],
             limit,
         }

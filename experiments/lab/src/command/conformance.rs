@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{Attestation, Backend, Lab, LabError, Link, Options, throughput};
+use crate::{Attestation, Backend, Lab, LabError, Link, Options, throughput, throughput_at};
 
 const RUNS: usize = 5;
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -22,6 +22,7 @@ pub(super) fn run() -> Result<(), LabError> {
             rate(backend, mbit)?;
         }
     }
+    star()?;
     for delay in [0, 2, 20] {
         unlimited(delay)?;
     }
@@ -52,6 +53,20 @@ fn rate(backend: Backend, mbit: u64) -> Result<(), LabError> {
     let (rates, last) = rates(backend, 1, &link)?;
     let errors = rates.into_iter().map(|rate| (rate / allowed - 1.0) * 100.0).collect();
     print("rate error", backend, json!({ "mbit": mbit }), "%", errors, last)
+}
+
+/// The deviation of TCP's payload rate from that of the links of a star.
+fn star() -> Result<(), LabError> {
+    let mut errors = Vec::new();
+    for _ in 0..RUNS {
+        let mut lab = Lab::new(Options::default())?;
+        let (a, b) = (lab.node("a")?, lab.node("b")?);
+        let star = lab.star(&[&a, &b], 100_000_000)?;
+        let address = star.address(&b).ok_or(LabError::Gone)?;
+        let rate = throughput_at(&a, (&b, address), MS(1000), MS(2000))?;
+        errors.push((rate / (1e8 * PAYLOAD) - 1.0) * 100.0);
+    }
+    print("rate error", Backend::Tbf, json!({ "mbit": 100, "star": true }), "%", errors, None)
 }
 
 /// The TCP throughput of a link without a rate.

@@ -1,0 +1,168 @@
+//! Figures 5 to 8 of "Trickle: A PSP File Sharing Protocol", drawn from rows only.
+
+use std::path::Path;
+
+use levada_harness::{Axis, Figure, Panel, Row, Scale, Series, Stroke, find, read_rows};
+
+use super::rtt::{CHUNKS, Variant};
+use super::simulated::{BLOCKS, CACHE, LOAD, ORDER, STRIPES, Swap};
+use super::{mediated, rtt};
+use crate::measuring::file;
+
+/// The width and height of a panel in pixels.
+const SIZE: (u32, u32) = (520, 340);
+
+/// Draws the figures of all experiments with rows in `folder`, into that folder.
+pub fn draw(folder: &Path) -> anyhow::Result<()> {
+    let read = |name: &str| read_rows(&file(folder, name));
+    let of_rtt = read(rtt::NAME)?;
+    let figures = [
+        ("rtt.svg", round_trips(&of_rtt)),
+        ("load.svg", load(&read(LOAD.name)?, &read(mediated::NAME)?)),
+        ("cache.svg", cache(&read(CACHE.name)?, &read(mediated::NAME)?)),
+        ("random.svg", random(&of_rtt)),
+        ("order.svg", order(&read(ORDER.name)?)),
+    ];
+    for (path, mut figure) in figures {
+        figure
+            .panels
+            .iter_mut()
+            .for_each(|panel| panel.series.retain(|one| !one.points.is_empty()));
+        figure.panels.retain(|panel| !panel.series.is_empty());
+        if !figure.panels.is_empty() {
+            figure.draw(&folder.join(path))?;
+        }
+    }
+    Ok(())
+}
+
+fn figure(title: &str, columns: usize, panels: Vec<Panel>) -> Figure {
+    Figure { title: title.to_owned(), columns, size: SIZE, panels }
+}
+
+fn panel(title: &str, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
+    Panel { title: title.to_owned(), x, y, series, groups: Vec::new() }
+}
+
+/// The mean over the clients, for each chunk.
+fn of_chunks(rows: &[Row], variant: Variant, (name, colour): (&str, usize)) -> Series {
+    let (at, subject) = (variant.conditions(), variant.subject());
+    let point = |chunk: u32| {
+        let row = find(rows, &subject, &format!("chunk {chunk}"), &at)?;
+        Some((f64::from(chunk), row.median))
+    };
+    let points = (0..CHUNKS).filter_map(point).collect();
+    Series { name: name.to_owned(), colour, stroke: Stroke::Marked, points }
+}
+
+fn chunk_panel(title: &str, series: Vec<Series>) -> Panel {
+    let y = Axis::new("ms from request to arrival", Scale::Linear);
+    panel(title, Axis::new("chunk", Scale::Linear), y, series)
+}
+
+/// Figure 5.
+fn round_trips(rows: &[Row]) -> Figure {
+    let of = |swap: Swap| {
+        let line = |(colour, blocks): (usize, bool)| {
+            let name = if blocks { "blocks, as in the paper" } else { "stripes" };
+            of_chunks(rows, Variant { swap, blocks, random: false }, (name, colour))
+        };
+        let (control, data) = swap.names();
+        let series = [false, true].into_iter().enumerate().map(line).collect();
+        chunk_panel(&format!("control {control}, data {data}"), series)
+    };
+    let title = "Time of each chunk, mean of five clients; sequential requests, real sockets";
+    figure(title, 2, [Swap::ControlByUdp, Swap::ControlByTcp].map(of).into())
+}
+
+/// Figure 8.
+fn random(rows: &[Row]) -> Figure {
+    let of = |blocks: bool| {
+        let line = |(colour, random): (usize, bool)| {
+            let name = if random { "random" } else { "sequential" };
+            of_chunks(rows, Variant { swap: Swap::None, blocks, random }, (name, colour))
+        };
+        let series = [false, true].into_iter().enumerate().map(line).collect();
+        chunk_panel(if blocks { "blocks, as in the paper" } else { "stripes" }, series)
+    };
+    let title = "Time of each chunk, mean of five clients; simulated, 100 Mbit/s and 1 ms one way";
+    figure(title, 2, [true, false].map(of).into())
+}
+
+/// The medians of a metric over a parameter, of the rows that `is` selects.
+fn over(rows: &[Row], metric: &str, key: &str, is: impl Fn(&Row) -> bool) -> Vec<(f64, f64)> {
+    let own = rows.iter().filter(|row| row.metric == metric && is(row));
+    own.filter_map(|row| Some((row.number(key)?, row.median))).collect()
+}
+
+/// Figure 6.
+fn load(simulated: &[Row], real: &[Row]) -> Figure {
+    let metrics = ["time after distribution", "time"];
+    let panels = metrics.map(|metric| {
+        let line = |name: &str, colour, points| Series {
+            name: name.to_owned(),
+            colour,
+            stroke: Stroke::Marked,
+            points,
+        };
+        let own = over(simulated, metric, "peers", |row| row.subject == STRIPES);
+        let sockets = over(real, metric, "peers", |row| {
+            row.subject == mediated::VERIFYING && mediated::is_of_file(row)
+        });
+        let series = vec![
+            line("links of 100 Mbit/s, cache of 100 chunks (simulated)", 0, own),
+            line("loopback, cache of 64 chunks (real sockets)", 1, sockets),
+        ];
+        let x = Axis::new("clients", Scale::Log);
+        panel(metric, x, Axis::new("s", Scale::Log), series)
+    });
+    figure("Mediated mode over the number of clients, 10 MB", 2, panels.into())
+}
+
+/// Figure 7.
+fn cache(simulated: &[Row], real: &[Row]) -> Figure {
+    let chunks = simulated.iter().find_map(|row| row.number("chunks")).unwrap_or_default();
+    let panels = ["time after distribution", "fetches ÷ chunks"].map(|metric| {
+        let line = |(colour, peers): (usize, f64)| {
+            let points = over(simulated, metric, "cache", |row| row.number("peers") == Some(peers));
+            let name = format!("{peers} clients, links of 100 Mbit/s (simulated)");
+            Series { name, colour, stroke: Stroke::Marked, points }
+        };
+        let mut series: Vec<Series> = [50.0, 100.0].into_iter().enumerate().map(line).collect();
+        let is_large = |row: &Row| row.number("bytes") == Some(chunks * 1024.0);
+        let points = over(real, metric, "cache", is_large);
+        let name = "50 clients, loopback (real sockets)".to_owned();
+        series.push(Series { name, colour: 2, stroke: Stroke::Marked, points });
+        let y = Axis::new(if metric == "fetches ÷ chunks" { "" } else { "s" }, Scale::Linear);
+        panel(metric, Axis::new("chunks in the cache", Scale::Linear), y, series)
+    });
+    figure(&format!("Mediated mode over the cache, {chunks} chunks of 1 KiB"), 2, panels.into())
+}
+
+/// Random against sequential order, over cache ÷ file.
+fn order(rows: &[Row]) -> Figure {
+    let panels = ["fetches ÷ chunks", "time ÷ uplink bound"].map(|metric| {
+        let mut series = Vec::new();
+        for (colour, (subject, placement)) in
+            [(STRIPES, "stripes"), (BLOCKS, "blocks")].into_iter().enumerate()
+        {
+            for (is_random, stroke) in [(false, Stroke::Marked), (true, Stroke::Dashed)] {
+                let is = |row: &Row| {
+                    row.subject == subject && row.params.contains_key("order") == is_random
+                };
+                let chunks = rows.iter().find_map(|row| row.number("chunks")).unwrap_or(1.0);
+                let points = over(rows, metric, "cache", is).into_iter();
+                let points = points.map(|(cache, value)| (cache / chunks, value)).collect();
+                let order = if is_random { "random" } else { "sequential" };
+                series.push(Series {
+                    name: format!("{placement}, {order}"),
+                    colour,
+                    stroke,
+                    points,
+                });
+            }
+        }
+        panel(metric, Axis::new("cache ÷ file", Scale::Log), Axis::new("", Scale::Log), series)
+    });
+    figure("Sequential and random requests of 50 clients (simulated)", 2, panels.into())
+}

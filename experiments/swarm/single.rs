@@ -1,0 +1,168 @@
+//! One large file to one peer over loopback: `levada share` and `levada get` beside `scp` from an `sshd` of this experiment. Both files are on the
+//! same disk, and are synced.
+
+use std::fs::{self, File};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use levada_harness::{Case, Group, Measured, Options, Params, params};
+use tempfile::TempDir;
+
+use super::noise;
+use super::part::Lines;
+use crate::binary;
+use crate::measuring::{Measuring, Outcome};
+
+/// The experiment's name in rows.
+pub const NAME: &str = "swarm/single";
+/// The subjects.
+pub const LEVADA: &str = "levada";
+pub const SCP: &str = "scp";
+/// Longer than any run, or the hashing of the file, takes.
+const LIMIT: Duration = Duration::from_secs(300);
+/// The time between two looks at a condition.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Runs the experiment.
+pub fn run(options: &Options) -> anyhow::Result<Outcome> {
+    let length = if options.quick { 1 << 28 } else { 1 << 30 };
+    let mut measuring = Measuring::new(NAME, options, 1)?;
+    let at = conditions(length);
+    if measuring.needs(&at, &[LEVADA.to_owned(), SCP.to_owned()]) {
+        let scene = Scene::new(length)?;
+        let case = |subject: &'static str| Case::new(subject, || Ok(scene.measure(subject)?));
+        let cases = [LEVADA, SCP].map(case).into();
+        measuring.group(Group { experiment: NAME, params: at, cases, monitor: None })?;
+    }
+    Ok(measuring.finish())
+}
+
+fn conditions(length: u64) -> Params {
+    params([("bytes", length.into()), ("disk", "the same, synced".into())])
+}
+
+/// A program that is killed when this is dropped.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The file, what serves it in both ways, and a folder for copies.
+struct Scene {
+    folder: TempDir,
+    length: u64,
+    levada: PathBuf,
+    ticket: String,
+    port: u16,
+    _share: Program,
+    _sshd: Program,
+}
+
+impl Scene {
+    fn new(length: u64) -> anyhow::Result<Self> {
+        let levada = binary::levada()?;
+        let folder = TempDir::new()?;
+        let film = folder.path().join("film");
+        fs::write(&film, noise(length))?;
+        File::open(&film)?.sync_all()?;
+        let (share, ticket) = share(&levada, folder.path(), &film)?;
+        let (sshd, port) = sshd(folder.path())?;
+        Ok(Self { folder, length, levada, ticket, port, _share: share, _sshd: sshd })
+    }
+
+    /// The rate of one copy, from the start of the program until the copy is synced.
+    fn measure(&self, subject: &str) -> anyhow::Result<Vec<Measured>> {
+        let path = |name: &str| self.folder.path().join(name);
+        let (copy, home) = (path("copy"), path("peer"));
+        let mut command = if subject == SCP {
+            let mut command = Command::new("scp");
+            let port = self.port.to_string();
+            command.args(["-q", "-F", "none", "-P", &port, "-i"]).arg(path("user"));
+            for option in
+                ["BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null"]
+            {
+                command.args(["-o", option]);
+            }
+            command.arg(format!("127.0.0.1:{}", text(&path("film"))?)).arg(&copy);
+            command
+        } else {
+            fs::create_dir(&home)?;
+            let mut command = Command::new(&self.levada);
+            command.args(["get", &self.ticket, "--listen", "127.0.0.1:0", "-o"]).arg(&copy);
+            command.env("LEVADA_HOME", &home);
+            command
+        };
+        let start = Instant::now();
+        let output = command.stdin(Stdio::null()).output().context("copy the file")?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        File::open(&copy)?.sync_all()?;
+        let took = start.elapsed().as_secs_f64();
+        ensure!(
+            fs::metadata(&copy)?.len() == self.length,
+            "{subject}: the copy has another length"
+        );
+        fs::remove_file(&copy)?;
+        if home.exists() {
+            fs::remove_dir_all(&home)?;
+        }
+        Ok(vec![
+            Measured::new("MB/s", "MB/s", self.length as f64 / 1e6 / took),
+            Measured::new("time", "s", took),
+        ])
+    }
+}
+
+/// A node that shares the file, and its ticket.
+fn share(levada: &Path, folder: &Path, film: &Path) -> anyhow::Result<(Program, String)> {
+    let home = folder.join("node");
+    fs::create_dir(&home)?;
+    let config = "listen = '127.0.0.1:0'\nhttp = false\nannounce = false\n";
+    fs::write(home.join("config.toml"), config)?;
+    let mut command = Command::new(levada);
+    command.arg("share").arg(film).arg("--foreground").env("LEVADA_HOME", &home);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut share = Program(command.spawn().context("run levada")?);
+    let mut lines = Lines::new(share.0.stdout.take().context("no standard output")?);
+    let ticket = lines.next(LIMIT).context("the node prints no ticket")?;
+    Ok((share, ticket))
+}
+
+/// An `sshd` on loopback that accepts the key `user`, and its port.
+fn sshd(folder: &Path) -> anyhow::Result<(Program, u16)> {
+    for key in ["host", "user"] {
+        let mut made = Command::new("ssh-keygen");
+        made.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(folder.join(key));
+        ensure!(made.status().context("run ssh-keygen")?.success(), "ssh-keygen makes no key");
+    }
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let (host, user) = (text(&folder.join("host"))?, text(&folder.join("user.pub"))?);
+    let config = format!(
+        "ListenAddress 127.0.0.1\nPort {port}\nHostKey {host}\nAuthorizedKeysFile {user}\nPidFile none\nUsePAM no\n\
+         StrictModes no\nPermitRootLogin yes\nPasswordAuthentication no\nSubsystem sftp internal-sftp\n"
+    );
+    let file = folder.join("sshd_config");
+    fs::write(&file, config)?;
+    // sshd requires this folder when it runs as root.
+    let _ = fs::create_dir_all("/run/sshd");
+    let mut command = Command::new("/usr/sbin/sshd");
+    command.args(["-D", "-e", "-f"]).arg(&file).stdin(Stdio::null()).stderr(Stdio::null());
+    let sshd = Program(command.spawn().context("run sshd (openssh-server)")?);
+    let start = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        ensure!(start.elapsed() < LIMIT, "sshd does not listen");
+        thread::sleep(LOOK);
+    }
+    Ok((sshd, port))
+}
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    path.to_str().map(str::to_owned).context("a path is not UTF-8")
+}
