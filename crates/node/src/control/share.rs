@@ -96,7 +96,7 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
     })
     .await?;
     if let Some(source) = shares::keep_hashes(node, source).await {
-        shares::serve(node, source, &request.paths, &request.settings);
+        shares::serve(node, source, &request.paths, &request.settings, 0);
     }
     Ok(answer)
 }

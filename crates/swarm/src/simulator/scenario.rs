@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::faults::Faults;
 use crate::Geometry;
 use crate::mediated::Counters;
 use crate::mode::Mode;
@@ -25,6 +26,8 @@ pub struct Scenario {
     pub source_ends: Option<Duration>,
     /// The peers.
     pub peers: Vec<PeerScenario>,
+    /// What goes wrong between them.
+    pub faults: Faults,
     /// When the simulation ends in any case.
     pub limit: Duration,
 }
@@ -101,6 +104,7 @@ impl Scenario {
             overhead: 0,
             source_ends: None,
             peers: vec![peer; count],
+            faults: Faults::default(),
             limit,
         }
     }

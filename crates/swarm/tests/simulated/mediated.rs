@@ -6,7 +6,8 @@ use levada_swarm::mediated::{Placement, Settings};
 use levada_swarm::mode::Mode;
 use levada_swarm::simulator::{Outcome, PeerScenario, Scenario, run};
 
-use super::{equal, geometry, seeds, troubled, up_to_a_hundred_peers};
+use super::faults::{check, troubled};
+use super::{equal, geometry, seeds, up_to_a_hundred_peers};
 
 fn mediated(mut scenario: Scenario, settings: Settings) -> Scenario {
     scenario.mode = Mode::Mediated(settings);
@@ -112,25 +113,11 @@ fn troubled_mediated(seed: u64) -> Scenario {
     mediated(scenario, Settings { replicas, cache, wait, placement })
 }
 
-fn check(seed: u64) -> Outcome {
-    let scenario = troubled_mediated(seed);
-    let outcome = run(&scenario);
-    let stays = |peer: &&PeerScenario| {
-        peer.poison == 0.0 && peer.leaves.is_none_or(|(_, back)| back.is_some())
-    };
-    let honest = scenario.peers.iter().filter(stays).count();
-    let told = outcome.finished.len() + outcome.lost;
-    assert!(told >= honest, "seed {seed}: {scenario:?} {outcome:?}");
-    assert!(scenario.source_ends.is_some() || outcome.lost == 0, "seed {seed}: {outcome:?}");
-    let innocent = outcome.expelled.iter().find(|peer| scenario.peers[**peer].poison == 0.0);
-    assert_eq!(innocent, None, "seed {seed}: {outcome:?}");
-    outcome
-}
-
 #[test]
 fn every_honest_peer_finishes_whatever_happens() {
-    let half =
-        |first: u64| (first..seeds()).step_by(2).map(|seed| check(seed).expelled.len()).sum();
+    let half = |first: u64| {
+        (first..seeds()).step_by(2).map(|seed| check(&troubled_mediated(seed)).expelled.len()).sum()
+    };
     let expelled: usize = std::thread::scope(|scope| {
         let other = scope.spawn(move || half(1));
         let own: usize = half(0);
@@ -142,7 +129,7 @@ fn every_honest_peer_finishes_whatever_happens() {
 #[test]
 fn a_seed_replays_exactly() {
     for seed in 0..10 {
-        assert_eq!(check(seed), check(seed));
+        assert_eq!(check(&troubled_mediated(seed)), check(&troubled_mediated(seed)));
     }
 }
 
