@@ -193,3 +193,37 @@ fn a_slow_peer_does_not_hold_up_the_others() {
         assert!(time <= most, "{cache} {time} {outcome:?}");
     }
 }
+
+/// The first peer is alone until it has `alone` chunks, then there are two, and it leaves before the other has those.
+fn lone_provider(cache: usize, alone: u64) -> Outcome {
+    let mut scenario = mediated(equal(2, 200), settings(1, cache));
+    let chunk = scenario.geometry.length() * 8 / 200 * 1000 / scenario.source_up;
+    scenario.peers[1].joins = Duration::from_millis(alone * chunk);
+    scenario.peers[0].leaves = Some((Duration::from_millis(alone * chunk + 1500), None));
+    let outcome = run(&scenario);
+    assert_eq!(outcome.incomplete, 0, "{outcome:?}");
+    outcome
+}
+
+#[test]
+fn a_chunk_that_lacks_a_provider_stays_in_the_cache() {
+    let outcome = lone_provider(64, 30);
+    assert_eq!(outcome.counters.source_reads, 0, "{outcome:?}");
+}
+
+#[test]
+fn nothing_stalls_with_a_cache_of_one_chunk_and_too_few_providers() {
+    for (peers, replicas) in [(1, 2), (2, 3), (3, 16)] {
+        for placement in [Placement::Stripes, Placement::Blocks] {
+            let settings = Settings { replicas, placement, ..settings(peers, 1) };
+            let scenario = mediated(equal(peers, 40), settings);
+            let outcome = run(&scenario);
+            assert_eq!(outcome.finished.len(), peers, "{settings:?} {outcome:?}");
+            // A round trip for each chunk, and no timeout.
+            assert!(
+                outcome.finished[peers - 1] < Duration::from_secs(2),
+                "{settings:?} {outcome:?}"
+            );
+        }
+    }
+}
