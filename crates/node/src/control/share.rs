@@ -1,5 +1,6 @@
 //! Shares and their tickets, for the owner of the node.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use levada_client::address::advertised;
 use levada_core::wire::Reason;
 use levada_core::{Digest, Identity, SystemRandom};
 use levada_swarm::ChunkSize;
-use levada_swarm::content::Source;
+use levada_swarm::content::{Source, check_name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -54,6 +55,7 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
         None => None,
     };
     let names = texts(&request.paths)?;
+    check_names(&request.paths)?;
     let source = open(&request.paths, request.settings.chunk).await?;
     let content = source.id();
     let secret = Ticket::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
@@ -213,6 +215,12 @@ fn texts(paths: &[PathBuf]) -> Result<Vec<String>, Reply> {
         None => Err(refused(2, &format!("{}: its name is not UTF-8", path.display()))),
     };
     paths.iter().map(text).collect()
+}
+
+/// The share has the name of the first file, which peers that cannot use it refuse.
+fn check_names(paths: &[PathBuf]) -> Result<(), Reply> {
+    let first = paths.first().and_then(|path| Path::file_name(path)).and_then(OsStr::to_str);
+    first.map_or(Ok(()), check_name).map_err(|error| refused(120, &error))
 }
 
 /// The name of the first file, and how many more there are.
