@@ -111,8 +111,15 @@ async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), ContentError>
             "the node does not listen on UDP: a share goes by TCP only"
         );
     }
-    serve(node, source, &paths, &settings);
+    serve(node, source, &paths, &settings, admitted(node, share.id).await);
     Ok(())
+}
+
+/// How many identities have exchanged a ticket of a share.
+async fn admitted(node: &Node, share: i64) -> usize {
+    let tickets = node.with_store(move |store| store.tickets(share)).await;
+    let exchanged = tickets.iter().flatten().map(|ticket| ticket.exchanged as usize);
+    exchanged.sum()
 }
 
 /// The paths, settings and chunk size of a stored share; None if a later version has stored it.
@@ -179,15 +186,24 @@ pub(crate) fn stop(node: &Node, root: &[u8; 32]) {
     let _ = fs::remove_file(hashes_file(&node.home, root));
 }
 
-/// Serves `source`, under the name of its first file.
-pub(crate) fn serve(node: &Node, source: Source, paths: &[PathBuf], settings: &ShareSettings) {
+/// Serves `source`, under the name of its first file. `admitted` identities have access to it already.
+pub(crate) fn serve(
+    node: &Node,
+    source: Source,
+    paths: &[PathBuf],
+    settings: &ShareSettings,
+    admitted: usize,
+) {
     let name = paths.first().and_then(|path| Path::file_name(path)).and_then(|name| name.to_str());
     let mut seed = [0; 8];
     // The choices need no secret: a failure of the generator does not matter.
     let _ = SystemRandom.fill(&mut seed);
     let options = ShareOptions {
         name: name.unwrap_or("share").to_owned(),
-        mode: settings.mode(),
+        mode: match settings.mode() {
+            Mode::Direct => Mode::Direct,
+            Mode::Mediated(mediated) => Mode::Mediated(mediated.restarted(admitted)),
+        },
         // Without it, each peer would wait for an answer in vain.
         udp: settings.udp.filter(|_| node.udp).map(|udp| match udp {
             ByUdp::Control => UdpStream::Control,

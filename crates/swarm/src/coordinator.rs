@@ -17,6 +17,8 @@ use members::Members;
 const SOURCE_NEIGHBOURS: usize = 32;
 /// So many different peers must accuse another until it is expelled, since one accuser may lie.
 const ACCUSERS: usize = 2;
+/// Peers that have reported nothing for so long do not get what the source can no longer read.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What happens to a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +66,8 @@ pub struct Coordinator {
     exchange: Exchange,
     members: Members,
     unreadable: Bitmap,
+    /// When a peer has last come, gone, or reported a chunk, until all are told what is unreadable.
+    progressed: Option<Duration>,
 }
 
 impl Coordinator {
@@ -72,7 +76,8 @@ impl Coordinator {
         let mut random = Random::new(seed);
         let members = Members::new(Random::new(random.next()));
         let unreadable = Bitmap::new(geometry.chunks());
-        Self { exchange: Exchange::of_source(geometry, random), members, unreadable }
+        let exchange = Exchange::of_source(geometry, random);
+        Self { exchange, members, unreadable, progressed: None }
     }
 
     /// The number of the next peer that joins.
@@ -108,6 +113,7 @@ impl Coordinator {
             Input::Left(peer) => self.left(peer, now),
             Input::Sent { to, index } => self.exchange.sent(to, index, now),
             Input::Unreadable { to, index } => {
+                self.progressed = Some(now);
                 self.unreadable.insert(index);
                 self.tell_lost(index, to);
                 self.exchange.unreadable(to, index, now);
@@ -119,12 +125,16 @@ impl Coordinator {
 
     /// When [`Self::handle_timeout`] is due.
     pub fn next_timeout(&self) -> Option<Duration> {
-        self.exchange.next_timeout()
+        self.exchange.next_timeout().into_iter().chain(self.give_up_at()).min()
     }
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.exchange.handle_timeout(now);
+        if self.give_up_at().is_some_and(|at| at <= now) {
+            self.progressed = None;
+            self.tell_unreadable();
+        }
     }
 
     /// What the driver does next.
@@ -145,6 +155,7 @@ impl Coordinator {
             }
             Message::Accuse(other, _) => self.accused(other, from, now),
             Message::Have(runs) => {
+                self.progressed = Some(now);
                 self.members
                     .count(from, runs.iter().map(|run| u64::from(run.end - run.start)).sum());
                 self.exchange.handle(from, &Message::Have(runs), now);
@@ -162,14 +173,16 @@ impl Coordinator {
     }
 
     fn listening(&mut self, peer: PeerId, addresses: Vec<String>, now: Duration) {
+        self.progressed = Some(now);
         let introductions = self.members.listen(peer, addresses);
         self.introduce(introductions);
         if self.exchange.neighbours().count() < SOURCE_NEIGHBOURS {
             self.exchange.link(peer, now);
         }
-        let unreadable: Vec<u32> = self.unreadable.runs().flatten().collect();
+        let is_lost = |index: &u32| self.exchange.copies(*index) == 0;
+        let unreadable: Vec<u32> = self.unreadable.runs().flatten().filter(is_lost).collect();
         if !unreadable.is_empty() {
-            self.exchange.send(peer, Message::Lost(runs_of(&unreadable)));
+            self.exchange.send_runs(peer, &runs_of(&unreadable), Message::Lost);
         }
     }
 
@@ -178,6 +191,7 @@ impl Coordinator {
     }
 
     fn left(&mut self, peer: PeerId, now: Duration) {
+        self.progressed = Some(now);
         self.exchange.unlink(peer, now);
         let introductions = self.members.leave(peer);
         self.introduce(introductions);
@@ -227,5 +241,18 @@ impl Coordinator {
         for peer in told {
             self.exchange.send(peer, Message::Lost(runs.clone()));
         }
+    }
+
+    /// When all peers are told what the source can no longer read: those that have a chunk of it may have left, or cannot be reached.
+    fn give_up_at(&self) -> Option<Duration> {
+        let progressed = self.progressed.filter(|_| self.unreadable.count() > 0)?;
+        Some(progressed + PROGRESS_TIMEOUT)
+    }
+
+    /// A peer takes a chunk for lost only if none of its neighbours has it.
+    fn tell_unreadable(&mut self) {
+        let runs: Vec<_> = self.unreadable.runs().collect();
+        let all: Vec<PeerId> = self.members.iter().map(|(peer, _)| peer).collect();
+        all.into_iter().for_each(|peer| self.exchange.send_runs(peer, &runs, Message::Lost));
     }
 }

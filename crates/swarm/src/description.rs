@@ -140,7 +140,9 @@ mod tests {
 
     #[test]
     fn names_that_lead_elsewhere_are_refused() {
-        for name in ["", ".", "..", "a/b", "/a", "a\\b", "a\0", &"x".repeat(256)] {
+        for name in
+            ["", ".", "..", "a/b", "/a", "a\\b", "a\0", "NUL", "com1.mkv", "a.", &"x".repeat(256)]
+        {
             let (chunk, name) = (ChunkSize::DEFAULT, name.to_owned());
             let (is_folder, is_mediated, udp) = (false, false, None);
             let description = Description { chunk, is_folder, is_mediated, udp, name };

@@ -224,7 +224,7 @@ impl Exchange {
         self.out.push_back(Output::Send(to, message));
     }
 
-    fn send_runs(
+    pub(crate) fn send_runs(
         &mut self,
         to: PeerId,
         runs: &[Range<u32>],

@@ -45,6 +45,15 @@ pub enum Placement {
     Blocks,
 }
 
+impl Settings {
+    /// The settings of a coordinator that is started again, after `admitted` peers were admitted before. If so many were there as it waits for, the
+    /// distribution had begun. Those that are complete since then do not come back, and others would wait for them.
+    pub fn restarted(self, admitted: usize) -> Self {
+        let wait = if admitted >= self.wait { 1 } else { self.wait };
+        Self { wait, ..self }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self { replicas: 2, cache: 128, wait: 1, placement: Placement::Stripes }

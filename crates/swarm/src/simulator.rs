@@ -1,6 +1,7 @@
 //! A share in one process: the state machines of this crate on a simulated network with its own clock. The same scenario gives the same
 //! result.
 
+mod faults;
 mod loss;
 mod network;
 mod scenario;
@@ -14,6 +15,8 @@ use crate::message::Message;
 use crate::mode::{Coordinator, Mode, Peer};
 use crate::random::Random;
 use crate::{Output, PeerId, coordinator, peer};
+pub use faults::{Break, Faults, Jump, Partition};
+use faults::{Fault, Paths};
 pub use loss::Recovery;
 use loss::Streams;
 use network::Network;
@@ -32,6 +35,8 @@ enum Event {
     Deliver {
         from: PeerId,
         to: PeerId,
+        /// Of which connection it is.
+        link: u32,
         message: Message,
     },
     /// The last byte of a chunk reaches the receiver's downlink.
@@ -55,6 +60,14 @@ enum Event {
         index: u32,
     },
     Timeout(PeerId),
+    Fault(Fault),
+    /// One end of a connection notices that it has ended.
+    Notice {
+        at: PeerId,
+        other: PeerId,
+    },
+    /// The coordinator notices that a peer is gone.
+    Left(PeerId),
 }
 
 /// A chunk on its way.
@@ -62,6 +75,8 @@ enum Event {
 struct Carried {
     from: PeerId,
     to: PeerId,
+    /// Of which connection it is.
+    link: u32,
     index: u32,
     good: bool,
 }
@@ -79,6 +94,8 @@ struct Simulator<'a> {
     sequence: u64,
     coordinator: Coordinator,
     coordinator_armed: Armed,
+    /// How much its clock is ahead.
+    coordinator_clock: Duration,
     /// In mediated mode: the chunks in the coordinator's memory, and whose copies they are.
     cache: BTreeMap<u32, PeerId>,
     nodes: Vec<Node>,
@@ -86,6 +103,7 @@ struct Simulator<'a> {
     owners: Vec<usize>,
     network: Network,
     streams: Streams,
+    paths: Paths,
     random: Random,
     outcome: Outcome,
 }
@@ -100,6 +118,10 @@ struct Node {
     /// What is on its disk.
     kept: Option<Bitmap>,
     armed: Armed,
+    /// How much its clock is ahead.
+    clock: Duration,
+    /// How often it is going to join.
+    returns: u32,
     finished: Option<Duration>,
     /// If round trips are recorded: when chunks were requested that have not come.
     requested: HashMap<u32, Duration>,
@@ -134,6 +156,8 @@ impl<'a> Simulator<'a> {
             peer: None,
             kept: None,
             armed: Armed::default(),
+            clock: Duration::ZERO,
+            returns: 0,
             finished: None,
             requested: HashMap::new(),
         };
@@ -147,23 +171,26 @@ impl<'a> Simulator<'a> {
             sequence: 0,
             coordinator: Coordinator::new(scenario.mode, scenario.geometry, random.next()),
             coordinator_armed: Armed::default(),
+            coordinator_clock: Duration::ZERO,
             cache: BTreeMap::new(),
             nodes: (0..scenario.peers.len()).map(node).collect(),
             owners: vec![usize::MAX],
             network: Network::new(scenario),
             streams: Streams::new(scenario.seed),
+            paths: Paths::default(),
             random,
             outcome: Outcome::default(),
         };
         for (number, peer) in scenario.peers.iter().enumerate() {
-            simulator.at(peer.joins, Event::Join(number));
+            simulator.join_at(peer.joins, number);
             if let Some((leaves, back)) = peer.leaves {
                 simulator.at(leaves, Event::Leave(number));
                 if let Some(back) = back {
-                    simulator.at(back, Event::Join(number));
+                    simulator.join_at(back, number);
                 }
             }
         }
+        simulator.schedule_faults();
         simulator
     }
 
@@ -198,8 +225,8 @@ impl<'a> Simulator<'a> {
         match event {
             Event::Join(number) => self.join(number),
             Event::Leave(number) => self.leave(number),
-            Event::Deliver { from, to, message } => {
-                if self.network.is_linked(from, to) {
+            Event::Deliver { from, to, link, message } => {
+                if self.network.link_of(from, to) == Some(link) {
                     self.outcome.messages += 1;
                     if from == PeerId::COORDINATOR || to == PeerId::COORDINATOR {
                         self.outcome.coordinator_messages += 1;
@@ -220,10 +247,11 @@ impl<'a> Simulator<'a> {
                 self.at(arrived, Event::Chunk(carried));
             }
             Event::Chunk(carried) => {
-                let Carried { from, to, index, good } = *carried;
-                if self.network.is_linked(from, to) && to == PeerId::COORDINATOR {
+                let Carried { from, to, link, index, good } = *carried;
+                let is_linked = self.network.link_of(from, to) == Some(link);
+                if is_linked && to == PeerId::COORDINATOR {
                     self.coordinate(coordinator::Input::Chunk { from, index, good });
-                } else if self.network.is_linked(from, to) {
+                } else if is_linked {
                     self.outcome.duplicates += u64::from(self.has(to, index));
                     self.record(to, index, good);
                     self.input(to, peer::Input::Chunk { from, index, good });
@@ -236,6 +264,7 @@ impl<'a> Simulator<'a> {
             Event::Link(dialer, other) => {
                 if self.is_running(dialer)
                     && self.is_running(other)
+                    && self.can_connect(dialer, other)
                     && self.network.link(dialer, other)
                 {
                     self.input(other, peer::Input::Linked(dialer));
@@ -258,10 +287,25 @@ impl<'a> Simulator<'a> {
                 self.coordinate(coordinator::Input::Unreadable { to, index });
             }
             Event::Timeout(at) => self.timeout(at),
+            Event::Fault(fault) => self.fault(fault),
+            Event::Notice { at, other } => self.notice(at, other),
+            Event::Left(peer) => self.left(peer),
         }
     }
 
+    fn join_at(&mut self, time: Duration, number: usize) {
+        self.nodes[number].returns += 1;
+        self.at(time, Event::Join(number));
+    }
+
     fn join(&mut self, number: usize) {
+        self.nodes[number].returns -= 1;
+        if self.nodes[number].peer.is_some() {
+            return;
+        }
+        if let Some(later) = self.retry_at(number) {
+            return self.join_at(later, number);
+        }
         let id = self.coordinator.next_id();
         let geometry = self.scenario.geometry;
         let mut identity = [0; 32];
@@ -284,8 +328,16 @@ impl<'a> Simulator<'a> {
     }
 
     fn leave(&mut self, number: usize) {
+        let id = self.nodes[number].id;
+        if self.end_peer(number) {
+            self.coordinate(coordinator::Input::Left(id));
+        }
+    }
+
+    /// A peer is gone, which its neighbours notice. False if it does not run.
+    fn end_peer(&mut self, number: usize) -> bool {
         let node = &mut self.nodes[number];
-        let Some(peer) = node.peer.take() else { return };
+        let Some(peer) = node.peer.take() else { return false };
         node.kept = Some(peer.have().clone());
         let id = node.id;
         for other in self.network.leave(id) {
@@ -293,11 +345,11 @@ impl<'a> Simulator<'a> {
                 self.after(self.scenario.delay, Event::Unlink { at: other, other: id });
             }
         }
-        self.coordinate(coordinator::Input::Left(id));
+        true
     }
 
     fn timeout(&mut self, at: PeerId) {
-        let now = self.now;
+        let now = self.local(at);
         if at == PeerId::COORDINATOR {
             self.coordinator_armed.0.pop();
             if self.coordinator.next_timeout().is_some_and(|due| due <= now) {
@@ -316,7 +368,7 @@ impl<'a> Simulator<'a> {
     }
 
     fn coordinate(&mut self, input: coordinator::Input) {
-        self.coordinator.handle(self.now, input);
+        self.coordinator.handle(self.now + self.coordinator_clock, input);
         self.settle(PeerId::COORDINATOR);
     }
 
@@ -324,7 +376,7 @@ impl<'a> Simulator<'a> {
         let Some(number) = self.number(to) else { return };
         let node = &mut self.nodes[number];
         let Some(peer) = &mut node.peer else { return };
-        peer.handle(self.now, input);
+        peer.handle(self.now + node.clock, input);
         if node.finished.is_none() && peer.is_complete() {
             node.finished = Some(self.now);
         }
@@ -337,17 +389,27 @@ impl<'a> Simulator<'a> {
             self.perform(at, output);
         }
         let number = self.number(at);
-        let (next, armed) = match number {
-            None => (self.coordinator.next_timeout(), &mut self.coordinator_armed),
+        let (next, armed, clock) = match number {
+            None => {
+                let next = self.coordinator.next_timeout();
+                (next, &mut self.coordinator_armed, self.coordinator_clock)
+            }
             Some(number) => {
                 let node = &mut self.nodes[number];
-                (node.peer.as_ref().and_then(Peer::next_timeout), &mut node.armed)
+                (node.peer.as_ref().and_then(Peer::next_timeout), &mut node.armed, node.clock)
             }
         };
+        let next = next.map(|next| next.saturating_sub(clock));
         if let Some(next) = next.filter(|next| armed.0.last().is_none_or(|armed| next < armed)) {
             armed.0.push(next);
             self.at(next.max(self.now), Event::Timeout(at));
         }
+    }
+
+    /// What the clock of a party shows.
+    fn local(&self, at: PeerId) -> Duration {
+        let clock = self.number(at).map_or(self.coordinator_clock, |at| self.nodes[at].clock);
+        self.now + clock
     }
 
     fn poll(&mut self, at: PeerId) -> Option<Output> {
@@ -376,7 +438,7 @@ impl<'a> Simulator<'a> {
             Output::Connect { peer, .. } => {
                 let reachable =
                     self.number(peer).is_some_and(|number| self.scenario.peers[number].reachable);
-                if reachable {
+                if reachable && self.can_connect(at, peer) {
                     self.after(delay * 2, Event::Link(at, peer));
                 } else {
                     self.after(DIAL_TIMEOUT, Event::Unlink { at, other: peer });
@@ -389,6 +451,7 @@ impl<'a> Simulator<'a> {
                 }
             }
             Output::Disconnect(peer) => {
+                self.forget_break(at, peer);
                 if self.network.unlink(at, peer) {
                     self.after(delay, Event::Unlink { at: peer, other: at });
                 }
@@ -401,13 +464,19 @@ impl<'a> Simulator<'a> {
             let requests = message.requests().map(|index| (index, self.now));
             self.nodes[number].requested.extend(requests);
         }
+        let Some(link) = self.network.link_of(from, to) else { return };
         if self.scenario.loss > 0.0 {
             let at = self.streams.message(self.scenario, self.now, (from, to), &message);
-            return self.at(at, Event::Deliver { from, to, message });
+            return self.at(at, Event::Deliver { from, to, link, message });
         }
-        self.sequence += 1;
-        let event = Event::Deliver { from, to, message };
-        self.messages.push_back((self.now + self.scenario.delay, self.sequence, event));
+        let event = Event::Deliver { from, to, link, message };
+        match self.arrival(from, to, self.now, false) {
+            Some(arrives) => self.at(arrives, event),
+            None => {
+                self.sequence += 1;
+                self.messages.push_back((self.now + self.scenario.delay, self.sequence, event));
+            }
+        }
     }
 
     /// Records the time since a chunk was requested, when it comes.
@@ -432,9 +501,9 @@ impl<'a> Simulator<'a> {
         }
         let is_mediating = is_cached && from == PeerId::COORDINATOR;
         debug_assert!(!is_mediating || self.cache.contains_key(&index));
-        if !self.network.is_linked(from, to) {
+        let Some(link) = self.network.link_of(from, to) else {
             return self.after(Duration::ZERO, Event::Sent { from, to, index });
-        }
+        };
         let bytes = self.bytes(index);
         let left = self.network.send(self.now, from, bytes);
         self.outcome.chunks_sent += 1;
@@ -442,8 +511,8 @@ impl<'a> Simulator<'a> {
         let poison = self.number(from).map_or(0.0, |number| self.scenario.peers[number].poison);
         let good = poison == 0.0 || !self.random.chance(poison);
         self.at(left, Event::Sent { from, to, index });
-        let carried = Box::new(Carried { from, to, index, good });
-        let mut arrives = left + self.scenario.delay;
+        let carried = Box::new(Carried { from, to, link, index, good });
+        let mut arrives = self.arrival(from, to, left, true).unwrap_or(left + self.scenario.delay);
         if self.scenario.loss > 0.0 {
             let delivery = self.streams.chunk(self.scenario, arrives, (from, to), bytes);
             arrives = delivery.at;
@@ -477,16 +546,12 @@ impl<'a> Simulator<'a> {
     }
 
     fn is_over(&self) -> bool {
-        let over = |(node, peer): (&Node, &PeerScenario)| match &node.peer {
+        let over = |node: &Node| match &node.peer {
             Some(running) => node.finished.is_some() || running.lost().is_some(),
-            None => {
-                self.now > peer.joins
-                    && peer.leaves.is_none_or(|(_, back)| back.is_none_or(|back| back < self.now))
-            }
+            None => node.returns == 0,
         };
         // Most of the time, a peer near the front of the list is still busy.
-        self.outcome.events.is_multiple_of(64)
-            && self.nodes.iter().zip(&self.scenario.peers).all(over)
+        self.outcome.events.is_multiple_of(64) && self.nodes.iter().all(over)
     }
 
     fn conclude(mut self) -> Outcome {
@@ -500,13 +565,7 @@ impl<'a> Simulator<'a> {
             self.outcome.lost += usize::from(lost);
         }
         self.outcome.finished.sort_unstable();
-        let expelled = self.coordinator.expelled().iter();
-        self.outcome.expelled = expelled
-            .map(|identity| {
-                u64::from_be_bytes(identity[..8].try_into().unwrap_or_default()) as usize
-            })
-            .collect();
-        self.outcome.counters = self.coordinator.counters();
+        self.count();
         self.outcome.ended = self.now;
         self.outcome
     }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "simulated/faults.rs"]
+mod faults;
 #[path = "simulated/loss.rs"]
 mod loss;
 #[path = "simulated/mediated.rs"]
@@ -9,7 +11,7 @@ mod mediated;
 
 use std::time::Duration;
 
-use levada_swarm::simulator::{Outcome, PeerScenario, Scenario, run};
+use levada_swarm::simulator::{Scenario, run};
 use levada_swarm::{ChunkSize, Geometry};
 
 /// The number of seeds.
@@ -94,73 +96,6 @@ fn peers_of_which_none_can_be_reached_are_served_by_the_source() {
     let outcome = run(&scenario);
     assert_eq!((outcome.finished.len(), outcome.incomplete), (80, 0));
     assert_eq!(outcome.source_bytes, 80 * scenario.geometry.length());
-}
-
-/// A scenario in which much goes wrong, from a seed.
-fn troubled(seed: u64) -> Scenario {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut below = |end: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % end
-    };
-    let millis = Duration::from_millis;
-    let peers = (0..2 + below(12)).map(|_| {
-        let joins = millis(if below(3) == 0 { below(400) } else { 0 });
-        let leaves = (below(4) == 0).then(|| {
-            let leaves = joins + millis(1 + below(200));
-            (leaves, (below(3) > 0).then(|| leaves + millis(1 + below(300))))
-        });
-        let rate = if below(8) == 0 { 2_000_000 } else { 100_000_000 };
-        let poison = if below(8) == 0 { 0.3 } else { 0.0 };
-        PeerScenario { up: rate, down: rate, joins, leaves, reachable: below(10) >= 3, poison }
-    });
-    let peers = peers.collect();
-    let mut scenario =
-        Scenario::equal(geometry(below(40) as u32), 0, 100_000_000, millis(below(20)), seed);
-    (scenario.peers, scenario.limit) = (peers, Duration::from_secs(600));
-    scenario
-}
-
-fn check(seed: u64) -> Outcome {
-    let scenario = troubled(seed);
-    let outcome = run(&scenario);
-    // One that poisons may be expelled before it has everything; the source is always there, so all others finish.
-    let stays = |peer: &&PeerScenario| {
-        peer.poison == 0.0 && peer.leaves.is_none_or(|(_, back)| back.is_some())
-    };
-    let honest = scenario.peers.iter().filter(stays).count();
-    assert!(outcome.finished.len() >= honest, "seed {seed}: {outcome:?}");
-    let innocent = outcome.expelled.iter().find(|peer| scenario.peers[**peer].poison == 0.0);
-    assert_eq!(innocent, None, "seed {seed}: {outcome:?}");
-    outcome
-}
-
-#[test]
-fn every_honest_peer_finishes_whatever_happens() {
-    let half =
-        |first: u64| (first..seeds()).step_by(2).map(|seed| check(seed).expelled.len()).sum();
-    let expelled: usize = std::thread::scope(|scope| {
-        let other = scope.spawn(move || half(1));
-        let own: usize = half(0);
-        own + other.join().unwrap()
-    });
-    assert!(expelled > 0, "no scenario has shown that a peer is expelled");
-}
-
-/// Without delays, a message that is repeated without end stops the clock.
-#[test]
-fn two_peers_that_cannot_connect_are_not_introduced_without_end() {
-    // A peer accuses the other, which stays beside the source.
-    check(8814);
-}
-
-#[test]
-fn a_seed_replays_exactly() {
-    for seed in 0..10 {
-        assert_eq!(check(seed), check(seed));
-    }
 }
 
 #[test]

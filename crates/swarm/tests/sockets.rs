@@ -19,7 +19,7 @@ use levada_swarm::driver::{
 use levada_swarm::mediated::Settings;
 use levada_swarm::mode::Mode;
 use levada_swarm::{ChunkSize, ContentId, Description, UdpStream};
-use levada_transport::{Tcp, connect_tcp};
+use levada_transport::{Tcp, Transport, connect_tcp};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -67,6 +67,7 @@ async fn dial(
 
 struct Coordinator {
     share: Arc<Share>,
+    key: SecretKey,
     identity: Identity,
     address: String,
 }
@@ -83,18 +84,21 @@ impl Coordinator {
         let serving = share.clone();
         tokio::spawn(async move {
             while let Some(connection) = incoming.recv().await {
-                let mut control = connection.accept().await.unwrap();
-                let mut data = connection.accept().await.unwrap();
-                control.receive(1).await.unwrap();
-                data.receive(1).await.unwrap();
-                let serving = serving.clone();
-                tokio::spawn(async move {
-                    let _ = serving.serve(connection.peer(), Link { control, data }).await;
-                });
+                serve_connection(serving.clone(), connection);
             }
         });
-        Self { share, identity: key.identity(), address }
+        Self { share, identity: key.identity(), key, address }
     }
+}
+
+fn serve_connection(share: Arc<Share>, connection: Connection) {
+    tokio::spawn(async move {
+        let mut control = connection.accept().await.unwrap();
+        let mut data = connection.accept().await.unwrap();
+        control.receive(1).await.unwrap();
+        data.receive(1).await.unwrap();
+        let _ = share.serve(connection.peer(), Link { control, data }).await;
+    });
 }
 
 struct Peer {
@@ -135,9 +139,27 @@ impl Peer {
         upload: bool,
         network: Network,
     ) -> Running {
-        let config = Arc::new(ClientConfig::new(&self.key).unwrap());
-        let connection =
-            dial(config, coordinator.identity, vec![coordinator.address.clone()]).await.unwrap();
+        let (mut link, description) = self.join_by_tcp(coordinator).await;
+        if description.udp.is_some() {
+            link = link.together().await.unwrap();
+        }
+        self.get_by(link, &description, id, upload, network)
+    }
+
+    async fn join_by_tcp(&self, coordinator: &Coordinator) -> (Link, Description) {
+        let tcp = connect_tcp(&coordinator.address, Duration::from_secs(5)).await.unwrap();
+        self.join(Box::new(tcp), coordinator).await
+    }
+
+    /// A session with the coordinator over this transport.
+    async fn join(
+        &self,
+        transport: Box<dyn Transport>,
+        coordinator: &Coordinator,
+    ) -> (Link, Description) {
+        let config = ClientConfig::new(&self.key).unwrap();
+        let expected = Some(coordinator.identity);
+        let connection = connect(transport, &config, expected, Options::default()).await.unwrap();
         let mut control = connection.open(Class::Interactive).unwrap();
         let mut data = connection.open(Class::Bulk).unwrap();
         control.send(b"c").await.unwrap();
@@ -145,15 +167,22 @@ impl Peer {
         let description = control.receive(258).await.unwrap().unwrap();
         let description = Description::decode(&description).unwrap();
         assert_eq!(description.name, "film");
+        (Link { control, data }, description)
+    }
+
+    fn get_by(
+        &self,
+        link: Link,
+        description: &Description,
+        id: ContentId,
+        upload: bool,
+        network: Network,
+    ) -> Running {
         let mode = if description.is_mediated {
             Mode::Mediated(Settings::default())
         } else {
             Mode::Direct
         };
-        let mut link = Link { control, data };
-        if description.udp.is_some() {
-            link = link.together().await.unwrap();
-        }
         let (progress, reports) = mpsc::channel(10_000);
         let get = Get {
             coordinator: link,

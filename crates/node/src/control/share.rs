@@ -1,5 +1,6 @@
 //! Shares and their tickets, for the owner of the node.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use levada_client::address::advertised;
 use levada_core::wire::Reason;
 use levada_core::{Digest, Identity, SystemRandom};
 use levada_swarm::ChunkSize;
-use levada_swarm::content::Source;
+use levada_swarm::content::{Source, check_name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -54,6 +55,7 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
         None => None,
     };
     let names = texts(&request.paths)?;
+    check_names(&request.paths)?;
     let source = open(&request.paths, request.settings.chunk).await?;
     let content = source.id();
     let secret = Ticket::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
@@ -96,7 +98,7 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
     })
     .await?;
     if let Some(source) = shares::keep_hashes(node, source).await {
-        shares::serve(node, source, &request.paths, &request.settings);
+        shares::serve(node, source, &request.paths, &request.settings, 0);
     }
     Ok(answer)
 }
@@ -122,7 +124,8 @@ async fn served(node: &Node, root: &[u8; 32]) -> Value {
     let status = share.status().await;
     let peers = status.peers.iter().map(|(identity, chunks)| {
         let udp = status.over_udp.contains(identity);
-        json!({ "identity": identity.to_string(), "chunks": chunks, "udp": udp })
+        let provider = *chunks > 0;
+        json!({ "identity": identity.to_string(), "chunks": chunks, "provider": provider, "udp": udp })
     });
     let unreadable =
         status.unreadable.iter().map(|(chunk, reason)| json!({ "chunk": chunk, "reason": reason }));
@@ -133,8 +136,11 @@ async fn served(node: &Node, root: &[u8; 32]) -> Value {
         "read_again": counters.source_reads,
         "fetched": counters.fetches,
         "chunks_sent": counters.sent,
+        "cache_hits": counters.cache_hits(),
         "peers": peers.collect::<Vec<_>>(),
         "sent": status.sent,
+        "sent_rate": status.sent_rate,
+        "received_rate": status.received_rate,
         "expelled": status.expelled.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "unreadable": unreadable.collect::<Vec<_>>(),
     })
@@ -213,6 +219,12 @@ fn texts(paths: &[PathBuf]) -> Result<Vec<String>, Reply> {
         None => Err(refused(2, &format!("{}: its name is not UTF-8", path.display()))),
     };
     paths.iter().map(text).collect()
+}
+
+/// The share has the name of the first file, which peers that cannot use it refuse.
+fn check_names(paths: &[PathBuf]) -> Result<(), Reply> {
+    let first = paths.first().and_then(|path| Path::file_name(path)).and_then(OsStr::to_str);
+    first.map_or(Ok(()), check_name).map_err(|error| refused(120, &error))
 }
 
 /// The name of the first file, and how many more there are.

@@ -44,6 +44,11 @@ pub enum ManifestError {
         "the path {0:?} is not allowed in a shared folder: it must be relative, without `..`, control characters or backslashes, in UTF-8, and at most {MAX_NAME} bytes for each name"
     )]
     Path(String),
+    /// A name that Windows reserves for a device, or cannot hold.
+    #[error(
+        "the path {0:?} is not allowed in a share: Windows reserves CON, PRN, AUX, NUL, COM1 and LPT1 with any extension, and no name may end with a dot or a space; rename it"
+    )]
+    Reserved(String),
     /// Two files with one path, or a file where another path needs a folder.
     #[error("two shared files have the path {0:?}; rename one of them")]
     Twice(String),
@@ -135,7 +140,7 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], ManifestErr
 /// Checks the name of a file or folder: one component of a path.
 ///
 /// # Errors
-/// [`ManifestError::Path`].
+/// [`ManifestError::Path`], [`ManifestError::Reserved`].
 pub fn check_name(name: &str) -> Result<(), ManifestError> {
     if name.contains('/') {
         return Err(ManifestError::Path(name.chars().take(200).collect()));
@@ -146,9 +151,9 @@ pub fn check_name(name: &str) -> Result<(), ManifestError> {
 /// Checks the path of a file within a folder.
 ///
 /// # Errors
-/// [`ManifestError::Path`].
+/// [`ManifestError::Path`], [`ManifestError::Reserved`].
 pub(super) fn check_path(path: &str) -> Result<(), ManifestError> {
-    let refused = || ManifestError::Path(path.chars().take(200).collect());
+    let shown = || path.chars().take(200).collect();
     let parsed = Path::new(path).components();
     let normal = parsed.clone().all(|part| matches!(part, Component::Normal(_)));
     let names: Vec<&str> = path.split('/').collect();
@@ -156,9 +161,30 @@ pub(super) fn check_path(path: &str) -> Result<(), ManifestError> {
     let clean = normal && parsed.count() == names.len() && names.len() <= MAX_DEPTH;
     let fits = names.iter().all(|name| name.len() <= MAX_NAME) && path.len() <= MAX_PATH;
     if !clean || !fits || path.contains(|c: char| c.is_control() || c == '\\') {
-        return Err(refused());
+        return Err(ManifestError::Path(shown()));
+    }
+    if names.iter().any(|name| is_reserved(name)) {
+        return Err(ManifestError::Reserved(shown()));
     }
     Ok(())
+}
+
+/// Whether Windows opens a device under this name, whatever its extension, or drops the end of it ("Naming Files, Paths, and Namespaces", Windows
+/// documentation). Refused on every system: a file that not every peer can write is no file for many.
+fn is_reserved(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or_default().trim_end().to_uppercase();
+    let is_device = match stem.as_str() {
+        "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$" => true,
+        other => ["COM", "LPT"].iter().any(|kind| {
+            let number = other.strip_prefix(kind);
+            number.is_some_and(|number| {
+                let mut digits = number.chars();
+                matches!(digits.next(), Some('0'..='9' | '¹' | '²' | '³'))
+                    && digits.next().is_none()
+            })
+        }),
+    };
+    is_device || name.ends_with(['.', ' '])
 }
 
 #[cfg(test)]
@@ -203,6 +229,36 @@ mod tests {
         ] {
             let refused = Manifest::new(vec![entry(path, 1)]);
             assert!(matches!(refused, Err(ManifestError::Path(_))), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_devices_are_refused() {
+        for path in [
+            "CON",
+            "nul",
+            "Aux.txt",
+            "prn.tar.gz",
+            "COM1",
+            "com0.log",
+            "LPT9",
+            "lpt³",
+            "a/NUL/b",
+            "a/con .txt",
+            "CONIN$",
+            "a.",
+            "a ",
+            "a./b",
+            "...",
+        ] {
+            let refused = Manifest::new(vec![entry(path, 1)]);
+            assert!(matches!(refused, Err(ManifestError::Reserved(_))), "{path:?} {refused:?}");
+            assert_eq!(refused, Manifest::decode(&Manifest(vec![entry(path, 1)]).encode()[8..]));
+        }
+        for path in
+            ["console", "CONTENT.txt", "com", "COM10", "lpt", "null", ".con", "a.nul", "a b.c"]
+        {
+            assert!(Manifest::new(vec![entry(path, 1)]).is_ok(), "{path:?}");
         }
     }
 

@@ -102,6 +102,7 @@ impl Coordinator {
         }
         if !self.owners.promised(index).any(|peer| peer == from) {
             self.owners.remove(index, from);
+            self.cache.reported(index, from, self.lacks(index));
             self.complete.remove(&from);
         }
         self.fetch_again(index, now);

@@ -30,6 +30,8 @@ pub struct Peer {
     lost: Bitmap,
     /// Chunks that the coordinator has not been told of.
     news: Vec<u32>,
+    /// Whether one of these is to be provided here: it is told at once, because the coordinator keeps it until then.
+    has_provided: bool,
     leaving: u32,
     wrong: u32,
     /// Requests in random order, in the simulator.
@@ -52,6 +54,7 @@ impl Peer {
             awaited: BTreeSet::new(),
             lost,
             news: Vec::new(),
+            has_provided: false,
             leaving: 0,
             wrong: 0,
             random: None,
@@ -171,7 +174,7 @@ impl Peer {
         self.requested.remove(&index);
         let is_awaited = self.awaited.remove(&index);
         if good {
-            self.assigned.remove(index);
+            self.has_provided |= self.assigned.remove(index);
             self.lost.remove(index);
             if self.have.insert(index) {
                 self.news.push(index);
@@ -200,7 +203,8 @@ impl Peer {
             }
         }
         // Providers tell each chunk at once: the coordinator may fetch it.
-        let at_once = self.requested.is_empty() || self.cursor.is_none();
+        let has_provided = std::mem::take(&mut self.has_provided);
+        let at_once = self.requested.is_empty() || self.cursor.is_none() || has_provided;
         if self.news.len() >= BATCH || (at_once && !self.news.is_empty()) {
             self.news.sort_unstable();
             let runs = runs_of(&std::mem::take(&mut self.news));

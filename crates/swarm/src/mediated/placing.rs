@@ -63,9 +63,15 @@ impl Coordinator {
     }
 
     fn confirm(&mut self, index: u32, peer: PeerId) {
-        match self.owners.confirm(index, peer) {
+        let confirmed = self.owners.confirm(index, peer);
+        let lacks = self.lacks(index);
+        self.cache.reported(index, peer, lacks);
+        match confirmed {
             Some(Confirmed::Kept) => self.promised_less(peer),
-            Some(Confirmed::Replaced(other)) => self.promised_less(other),
+            Some(Confirmed::Replaced(other)) => {
+                self.cache.reported(index, other, lacks);
+                self.promised_less(other);
+            }
             Some(Confirmed::Added) | None => {}
         }
         if self.unreadable.remove(index) {
@@ -78,8 +84,14 @@ impl Coordinator {
     pub(super) fn withdraw_promise(&mut self, index: u32, peer: PeerId) {
         if self.owners.promised(index).any(|promised| promised == peer) {
             self.owners.remove(index, peer);
+            self.cache.reported(index, peer, self.lacks(index));
             self.promised_less(peer);
         }
+    }
+
+    /// How many providers of a chunk are missing.
+    pub(super) fn lacks(&self, index: u32) -> usize {
+        self.owners.replicas() - self.owners.confirmed(index).count()
     }
 
     fn promised_less(&mut self, peer: PeerId) {
@@ -189,6 +201,8 @@ impl Coordinator {
         let mut chosen = BTreeMap::new();
         let placed = self.placed.unwrap_or_default();
         let vacated = self.owners.remove_all(gone).into_iter();
+        let owners = &self.owners;
+        self.cache.forget(gone, |index| owners.replicas() - owners.confirmed(index).count());
         for index in vacated.filter(|index| *index < placed) {
             let count = self.present.len();
             let order = (0..count).map(|at| self.present[(index as usize + at) % count]);

@@ -74,7 +74,7 @@ impl Coordinator {
             return;
         }
         let waiting: Vec<PeerId> = self.requests.waiters(index).collect();
-        self.cache.insert(index, waiting.len(), now);
+        self.cache.insert(index, waiting.len(), self.lacks(index), now);
         for peer in waiting {
             if self.members.get(&peer).is_some_and(Member::has_room) {
                 self.send_chunk(peer, index, now);
@@ -98,6 +98,9 @@ impl Coordinator {
         if self.take_sending(to, index, now).is_some() {
             if self.left.insert(index) && self.left.is_full() {
                 self.counters.distributed = Some(now);
+            }
+            if self.owners.promised(index).any(|peer| peer == to) {
+                self.cache.await_report(index, to);
             }
             self.serve(to, now);
         }

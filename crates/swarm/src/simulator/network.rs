@@ -8,6 +8,8 @@ use crate::PeerId;
 pub(super) struct Network {
     /// By the number of the peer; the coordinator is number 0.
     ends: Vec<End>,
+    /// How many connections there were.
+    made: u32,
 }
 
 struct End {
@@ -16,8 +18,8 @@ struct End {
     down: u64,
     up_free: Duration,
     down_free: Duration,
-    /// Sorted.
-    links: Vec<PeerId>,
+    /// Sorted, each with its number among all connections.
+    links: Vec<(PeerId, u32)>,
 }
 
 impl End {
@@ -27,19 +29,22 @@ impl End {
 }
 
 impl End {
-    fn insert(&mut self, other: PeerId) -> bool {
-        let place = self.links.binary_search(&other);
-        place.map_err(|place| self.links.insert(place, other)).is_err()
+    fn find(&self, other: PeerId) -> Result<usize, usize> {
+        self.links.binary_search_by_key(&other, |(peer, _)| *peer)
+    }
+
+    fn insert(&mut self, other: PeerId, number: u32) -> bool {
+        self.find(other).map_err(|place| self.links.insert(place, (other, number))).is_err()
     }
 
     fn remove(&mut self, other: PeerId) -> bool {
-        self.links.binary_search(&other).map(|place| self.links.remove(place)).is_ok()
+        self.find(other).map(|place| self.links.remove(place)).is_ok()
     }
 }
 
 impl Network {
     pub(super) fn new(scenario: &Scenario) -> Self {
-        Self { ends: vec![End::new(scenario.source_up, scenario.source_up)] }
+        Self { ends: vec![End::new(scenario.source_up, scenario.source_up)], made: 0 }
     }
 
     /// Peers join in the order of their numbers.
@@ -48,7 +53,10 @@ impl Network {
     }
 
     pub(super) fn link(&mut self, one: PeerId, other: PeerId) -> bool {
-        self.ends[other.0 as usize].insert(one) && self.ends[one.0 as usize].insert(other)
+        self.made += 1;
+        let number = self.made;
+        self.ends[other.0 as usize].insert(one, number)
+            && self.ends[one.0 as usize].insert(other, number)
     }
 
     pub(super) fn unlink(&mut self, one: PeerId, other: PeerId) -> bool {
@@ -58,6 +66,7 @@ impl Network {
     /// Removes all links of a peer; returns its neighbours.
     pub(super) fn leave(&mut self, peer: PeerId) -> Vec<PeerId> {
         let gone = std::mem::take(&mut self.ends[peer.0 as usize].links);
+        let gone: Vec<PeerId> = gone.into_iter().map(|(other, _)| other).collect();
         for other in &gone {
             self.ends[other.0 as usize].remove(peer);
         }
@@ -65,9 +74,15 @@ impl Network {
     }
 
     pub(super) fn is_linked(&self, one: PeerId, other: PeerId) -> bool {
+        self.link_of(one, other).is_some()
+    }
+
+    /// The number of the connection of two parties.
+    pub(super) fn link_of(&self, one: PeerId, other: PeerId) -> Option<u32> {
         // The coordinator, which has number 0, has far more links than a peer.
         let (few, many) = (one.max(other), one.min(other));
-        self.ends.get(few.0 as usize).is_some_and(|end| end.links.binary_search(&many).is_ok())
+        let end = self.ends.get(few.0 as usize)?;
+        end.find(many).ok().map(|place| end.links[place].1)
     }
 
     /// Sends bytes behind those that were sent before; returns when they have left.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Recovery;
+use super::faults::Faults;
 use crate::Geometry;
 use crate::mediated::Counters;
 use crate::mode::Mode;
@@ -36,6 +37,8 @@ pub struct Scenario {
     pub trace: bool,
     /// The peers.
     pub peers: Vec<PeerScenario>,
+    /// What goes wrong between them.
+    pub faults: Faults,
     /// When the simulation ends in any case.
     pub limit: Duration,
 }
@@ -130,6 +133,7 @@ impl Scenario {
             random_order: false,
             trace: false,
             peers: vec![peer; count],
+            faults: Faults::default(),
             limit,
         }
     }

@@ -6,7 +6,8 @@ use levada_swarm::mediated::{Placement, Settings};
 use levada_swarm::mode::Mode;
 use levada_swarm::simulator::{Outcome, PeerScenario, Scenario, run};
 
-use super::{equal, geometry, seeds, troubled, up_to_a_hundred_peers};
+use super::faults::{check, troubled};
+use super::{equal, geometry, seeds, up_to_a_hundred_peers};
 
 fn mediated(mut scenario: Scenario, settings: Settings) -> Scenario {
     scenario.mode = Mode::Mediated(settings);
@@ -112,25 +113,11 @@ fn troubled_mediated(seed: u64) -> Scenario {
     mediated(scenario, Settings { replicas, cache, wait, placement })
 }
 
-fn check(seed: u64) -> Outcome {
-    let scenario = troubled_mediated(seed);
-    let outcome = run(&scenario);
-    let stays = |peer: &&PeerScenario| {
-        peer.poison == 0.0 && peer.leaves.is_none_or(|(_, back)| back.is_some())
-    };
-    let honest = scenario.peers.iter().filter(stays).count();
-    let told = outcome.finished.len() + outcome.lost;
-    assert!(told >= honest, "seed {seed}: {scenario:?} {outcome:?}");
-    assert!(scenario.source_ends.is_some() || outcome.lost == 0, "seed {seed}: {outcome:?}");
-    let innocent = outcome.expelled.iter().find(|peer| scenario.peers[**peer].poison == 0.0);
-    assert_eq!(innocent, None, "seed {seed}: {outcome:?}");
-    outcome
-}
-
 #[test]
 fn every_honest_peer_finishes_whatever_happens() {
-    let half =
-        |first: u64| (first..seeds()).step_by(2).map(|seed| check(seed).expelled.len()).sum();
+    let half = |first: u64| {
+        (first..seeds()).step_by(2).map(|seed| check(&troubled_mediated(seed)).expelled.len()).sum()
+    };
     let expelled: usize = std::thread::scope(|scope| {
         let other = scope.spawn(move || half(1));
         let own: usize = half(0);
@@ -142,7 +129,7 @@ fn every_honest_peer_finishes_whatever_happens() {
 #[test]
 fn a_seed_replays_exactly() {
     for seed in 0..10 {
-        assert_eq!(check(seed), check(seed));
+        assert_eq!(check(&troubled_mediated(seed)), check(&troubled_mediated(seed)));
     }
 }
 
@@ -204,5 +191,39 @@ fn a_slow_peer_does_not_hold_up_the_others() {
         assert_eq!(outcome.finished.len(), 10);
         let time = outcome.finished[8].as_secs_f64() / uplink_bound(&scenario);
         assert!(time <= most, "{cache} {time} {outcome:?}");
+    }
+}
+
+/// The first peer is alone until it has `alone` chunks, then there are two, and it leaves before the other has those.
+fn lone_provider(cache: usize, alone: u64) -> Outcome {
+    let mut scenario = mediated(equal(2, 200), settings(1, cache));
+    let chunk = scenario.geometry.length() * 8 / 200 * 1000 / scenario.source_up;
+    scenario.peers[1].joins = Duration::from_millis(alone * chunk);
+    scenario.peers[0].leaves = Some((Duration::from_millis(alone * chunk + 1500), None));
+    let outcome = run(&scenario);
+    assert_eq!(outcome.incomplete, 0, "{outcome:?}");
+    outcome
+}
+
+#[test]
+fn a_chunk_that_lacks_a_provider_stays_in_the_cache() {
+    let outcome = lone_provider(64, 30);
+    assert_eq!(outcome.counters.source_reads, 0, "{outcome:?}");
+}
+
+#[test]
+fn nothing_stalls_with_a_cache_of_one_chunk_and_too_few_providers() {
+    for (peers, replicas) in [(1, 2), (2, 3), (3, 16)] {
+        for placement in [Placement::Stripes, Placement::Blocks] {
+            let settings = Settings { replicas, placement, ..settings(peers, 1) };
+            let scenario = mediated(equal(peers, 40), settings);
+            let outcome = run(&scenario);
+            assert_eq!(outcome.finished.len(), peers, "{settings:?} {outcome:?}");
+            // A round trip for each chunk, and no timeout.
+            assert!(
+                outcome.finished[peers - 1] < Duration::from_secs(2),
+                "{settings:?} {outcome:?}"
+            );
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Links of which one stream goes over QUIC.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use levada_transport::quic::{Endpoint, QuicListener, QuicOptions};
@@ -19,8 +19,25 @@ async fn bind() -> (TcpListener, Endpoint, QuicListener) {
     }
 }
 
+/// Serves the share of a coordinator over QUIC, too; returns the address.
+pub(super) async fn serve(coordinator: &Coordinator) -> SocketAddr {
+    let (tcp, endpoint, mut quic) = bind().await;
+    let address = tcp.local_addr().unwrap();
+    let (config, share) = (ServerConfig::new(&coordinator.key).unwrap(), coordinator.share.clone());
+    tokio::spawn(async move {
+        let _endpoint = endpoint;
+        while let Some((transport, _)) = quic.accept().await {
+            let accepting = accept(Box::new(transport), &config, Options::default());
+            if let Ok(connection) = accepting.await {
+                serve_connection(share.clone(), connection);
+            }
+        }
+    });
+    address
+}
+
 /// A peer's network over both transports; `accepted` counts the connections over QUIC. If `blocked`, none gets through.
-async fn network(
+pub(super) async fn network(
     key: &SecretKey,
     udp: UdpStream,
     blocked: bool,
